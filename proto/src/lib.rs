@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages and services generated from `linkemu/v1` and `dataplane/v1`.
+//!
+//! The documentation is that of the `.proto` files.
+#![allow(missing_docs, clippy::all)]
+
+/// The public packages, nested as the protos name them.
+pub mod linkemu {
+    pub mod v1 {
+        tonic::include_proto!("linkemu.v1");
+    }
+}
+
+/// The packages between linkd and the dataplane.
+pub mod dataplane {
+    pub mod v1 {
+        tonic::include_proto!("dataplane.v1");
+    }
+}
