@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whose frame is this?
+//!
+//! Reads Ethernet II, any VLAN tags (802.1Q, 802.1ad), IPv4 and IPv6 headers as
+//! far as the addresses. The client is the address on the satellite side: the
+//! destination of a forward frame, the source of a return frame.
+//!
+//! What a link between two IP hosts needs to work at all bypasses impairment: ARP,
+//! IPv6 neighbour discovery (RFC 4861) and everything that is not IP (LLDP, STP).
+//! A frame whose IP header is damaged, or longer than the frame, is not dropped: an
+//! Ethernet link would carry it. It goes to the default client and is counted.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::client::ClientKey;
+use crate::units::Direction;
+
+const ETHERNET: usize = 14;
+const VLAN_TAG: usize = 4;
+/// A frame with more tags than this passes as damaged.
+const MAX_TAGS: usize = 8;
+/// 802.1Q, 802.1ad, and the old form of stacked tags.
+const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const ICMPV6: u8 = 58;
+/// Router solicitation to redirect.
+const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It belongs to this client, who may have to be made first.
+    Client(ClientKey),
+    /// Its IP header is damaged or cut; it belongs to the default client.
+    Malformed,
+    /// Shorter than an Ethernet header.
+    Runt,
+}
+
+/// Classifies a frame.
+#[must_use]
+pub fn classify(frame: &[u8], direction: Direction) -> Class {
+    if frame.len() < ETHERNET {
+        return Class::Runt;
+    }
+    let mut at = ETHERNET - 2;
+    let mut ethertype = be16(frame, at);
+    for _ in 0..MAX_TAGS {
+        match ethertype {
+            Some(t) if VLAN_TYPES.contains(&t) => {
+                at += VLAN_TAG;
+                ethertype = be16(frame, at);
+            }
+            _ => break,
+        }
+    }
+    let packet = frame.get(at + 2..).unwrap_or_default();
+    match ethertype {
+        Some(IPV4) => ipv4(packet, direction),
+        Some(IPV6) => ipv6(packet, direction),
+        Some(t) if !VLAN_TYPES.contains(&t) => Class::Client(ClientKey::Bypass),
+        _ => Class::Malformed,
+    }
+}
+
+fn ipv4(p: &[u8], direction: Direction) -> Class {
+    let Some(&[first, ..]) = p.first_chunk::<20>() else {
+        return Class::Malformed;
+    };
+    let header = usize::from(first & 0xf) * 4;
+    let total = usize::from(be16(p, 2).unwrap_or(0));
+    if first >> 4 != 4 || header < 20 || total < header || total > p.len() {
+        return Class::Malformed;
+    }
+    let at = match direction {
+        Direction::Forward => 16,
+        Direction::Return => 12,
+    };
+    let a = p[at..].first_chunk::<4>().map(|b| Ipv4Addr::from(*b)).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let one_host = !(a.is_multicast()
+        || a.is_broadcast()
+        || a.is_unspecified()
+        || a.is_loopback()
+        || a.is_link_local());
+    Class::Client(if one_host { ClientKey::Ip(IpAddr::V4(a)) } else { ClientKey::Default })
+}
+
+fn ipv6(p: &[u8], direction: Direction) -> Class {
+    if p.len() < 40 || p[0] >> 4 != 6 {
+        return Class::Malformed;
+    }
+    let payload = usize::from(be16(p, 4).unwrap_or(0));
+    if 40 + payload > p.len() {
+        return Class::Malformed;
+    }
+    if p[6] == ICMPV6 && p.get(40).is_some_and(|t| NEIGHBOUR_DISCOVERY.contains(t)) {
+        return Class::Client(ClientKey::Bypass);
+    }
+    let at = match direction {
+        Direction::Forward => 24,
+        Direction::Return => 8,
+    };
+    let a =
+        p[at..].first_chunk::<16>().map(|b| Ipv6Addr::from(*b)).unwrap_or(Ipv6Addr::UNSPECIFIED);
+    let one_host =
+        !(a.is_multicast() || a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local());
+    Class::Client(if one_host { ClientKey::Ip(IpAddr::V6(a)) } else { ClientKey::Default })
+}
+
+fn be16(b: &[u8], at: usize) -> Option<u16> {
+    b.get(at..)?.first_chunk::<2>().map(|w| u16::from_be_bytes(*w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{NetSlice, PacketBuilder, SlicedPacket};
+    use proptest::prelude::*;
+
+    fn v4(source: [u8; 4], destination: [u8; 4]) -> Vec<u8> {
+        let mut f = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4(source, destination, 64)
+            .udp(1, 2)
+            .write(&mut f, &[0; 20])
+            .unwrap();
+        f
+    }
+
+    fn client(a: &str) -> Class {
+        Class::Client(ClientKey::Ip(a.parse().unwrap()))
+    }
+
+    #[test]
+    fn the_client_is_the_address_on_the_satellite_side() {
+        let f = v4([10, 0, 0, 1], [10, 0, 0, 2]);
+        assert_eq!(classify(&f, Direction::Forward), client("10.0.0.2"));
+        assert_eq!(classify(&f, Direction::Return), client("10.0.0.1"));
+    }
+
+    #[test]
+    fn vlan_tags_are_seen_through() {
+        let plain = v4([10, 0, 0, 1], [10, 0, 0, 2]);
+        let mut f = plain[..12].to_vec();
+        for tag in [[0x88, 0xa8, 0, 5], [0x81, 0, 0, 7], [0x91, 0, 0, 1]] {
+            f.extend(tag);
+            let mut tagged = f.clone();
+            tagged.extend(&plain[12..]);
+            assert_eq!(classify(&tagged, Direction::Forward), client("10.0.0.2"));
+        }
+        // Tags without end.
+        let mut endless = plain[..12].to_vec();
+        endless.extend([0x81, 0, 0, 7].repeat(20));
+        assert_eq!(classify(&endless, Direction::Forward), Class::Malformed);
+    }
+
+    #[test]
+    fn what_the_link_needs_bypasses() {
+        let of_type = |t: [u8; 2]| {
+            let mut f = vec![0xff; 12];
+            f.extend(t);
+            f.extend([0; 46]);
+            classify(&f, Direction::Forward)
+        };
+        // ARP, LLDP, and an 802.3 length (STP).
+        for t in [[0x08, 0x06], [0x88, 0xcc], [0x00, 0x26]] {
+            assert_eq!(of_type(t), Class::Client(ClientKey::Bypass));
+        }
+        let mut nd = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv6([1; 16], [2; 16], 255)
+            .icmpv6_raw(135, 0, [0; 4])
+            .write(&mut nd, &[0; 16])
+            .unwrap();
+        assert_eq!(classify(&nd, Direction::Return), Class::Client(ClientKey::Bypass));
+    }
+
+    #[test]
+    fn addresses_of_no_one_host_belong_to_the_default_client() {
+        for a in [[224, 0, 0, 1], [255; 4], [0; 4], [127, 0, 0, 1], [169, 254, 1, 1]] {
+            let f = v4([10, 0, 0, 1], a);
+            assert_eq!(classify(&f, Direction::Forward), Class::Client(ClientKey::Default));
+        }
+    }
+
+    #[test]
+    fn a_cut_packet_is_noticed() {
+        let f = v4([10, 0, 0, 1], [10, 0, 0, 2]);
+        for n in 0..f.len() {
+            let expected = if n < 14 { Class::Runt } else { Class::Malformed };
+            assert_eq!(classify(&f[..n], Direction::Forward), expected, "{n}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_panics(frame in prop::collection::vec(any::<u8>(), 0..200), forward: bool) {
+            let d = if forward { Direction::Forward } else { Direction::Return };
+            let _ = classify(&frame, d);
+        }
+
+        /// Where etherparse reads an IP header, we read the same addresses.
+        #[test]
+        fn etherparse_agrees(
+            mut frame in prop::collection::vec(any::<u8>(), 14..120),
+            ethertype in prop_oneof![Just([8_u8, 0]), Just([0x86, 0xdd])],
+            first in prop_oneof![Just(0x45_u8), Just(0x46), Just(0x60)],
+            tags in 0_usize..3,
+        ) {
+            let mut f: Vec<u8> = frame.drain(..12).collect();
+            for _ in 0..tags {
+                f.extend([0x81, 0, 0, 1]);
+            }
+            f.extend(ethertype);
+            f.push(first);
+            f.extend(frame);
+            let end = f.len();
+            let l3 = 14 + 4 * tags;
+            // Lengths that fit, most of the time.
+            if ethertype == [8, 0] && end >= l3 + 20 {
+                f[l3 + 2..l3 + 4].copy_from_slice(&((end - l3) as u16).to_be_bytes());
+            } else if end >= l3 + 40 {
+                f[l3 + 4..l3 + 6].copy_from_slice(&((end - l3 - 40) as u16).to_be_bytes());
+            }
+            let Ok(parsed) = SlicedPacket::from_ethernet(&f) else { return Ok(()) };
+            let addresses: Option<(IpAddr, IpAddr)> = match parsed.net {
+                Some(NetSlice::Ipv4(p)) => {
+                    Some((p.header().source_addr().into(), p.header().destination_addr().into()))
+                }
+                Some(NetSlice::Ipv6(p)) => {
+                    Some((p.header().source_addr().into(), p.header().destination_addr().into()))
+                }
+                _ => None,
+            };
+            if let Some((source, destination)) = addresses {
+                for (d, a) in [(Direction::Forward, destination), (Direction::Return, source)] {
+                    match classify(&f, d) {
+                        Class::Client(ClientKey::Ip(seen)) => prop_assert_eq!(seen, a),
+                        Class::Client(_) => {}
+                        other => prop_assert!(false, "{:?}", other),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Episodes in continuous time: an alternating renewal process (D. R. Cox,
+//! "Renewal Theory", 1962, ch. 7).
+//!
+//! Quiet spans are exponential; episodes are exponential or of fixed length. The
+//! process is a function of time, not of frames: a link that carries 5 frames per
+//! second and one that carries 10 million see the same episodes. It is asked at
+//! instants that never go back.
+
+use crate::rng::Stream;
+use crate::units::{Instant, Nanos};
+
+/// How the duration of an episode is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurationLaw {
+    /// Exponential, with the given mean.
+    Exponential,
+    /// Always the same.
+    Fixed,
+}
+
+/// The parameters of a process of episodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpisodePlan {
+    /// Mean of the quiet span from one episode's end to the next one's start.
+    pub interval: Nanos,
+    /// Mean duration of an episode.
+    pub duration: Nanos,
+    /// The law of the durations.
+    pub law: DurationLaw,
+}
+
+/// A process of episodes.
+#[derive(Clone, Debug)]
+pub struct Episodes {
+    plan: EpisodePlan,
+    stream: Stream,
+    start: Instant,
+    end: Instant,
+    mark: f64,
+}
+
+impl Episodes {
+    /// A process that is quiet at `at`.
+    #[must_use]
+    pub fn new(plan: EpisodePlan, stream: Stream, at: Instant) -> Self {
+        let mut p = Self { plan, stream, start: at, end: at, mark: 1.0 };
+        p.next();
+        p
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub fn plan(&self) -> EpisodePlan {
+        self.plan
+    }
+
+    /// Takes new parameters from `at` on: quiet at first, and with the stream
+    /// going on where it is.
+    pub fn replan(&mut self, plan: EpisodePlan, at: Instant) {
+        self.plan = plan;
+        self.end = at;
+        self.next();
+    }
+
+    /// Whether `t` falls into an episode.
+    #[inline]
+    pub fn covers(&mut self, t: Instant) -> bool {
+        while t >= self.end {
+            self.next();
+        }
+        t >= self.start
+    }
+
+    /// The start of the episode that covers, or comes after, the instant asked last.
+    #[must_use]
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// That episode's mark, uniform on (0, 1]: what else about it is random hangs on
+    /// this. It is drawn for every episode, seen or not, so that the stream does not
+    /// depend on when the process is asked.
+    #[must_use]
+    pub fn mark(&self) -> f64 {
+        self.mark
+    }
+
+    fn next(&mut self) {
+        // A nanosecond at least, so that the process always gets on.
+        let quiet = self.stream.exponential(self.plan.interval).max(Nanos(1));
+        let lasts = match self.plan.law {
+            DurationLaw::Exponential => self.stream.exponential(self.plan.duration),
+            DurationLaw::Fixed => self.plan.duration,
+        };
+        self.mark = self.stream.unit();
+        self.start = self.end + quiet;
+        self.end = self.start + lasts;
+        if self.end == Instant::MAX {
+            // The end of time: nothing more comes, and `covers` must not loop.
+            self.start = Instant::MAX;
+        }
+    }
+}

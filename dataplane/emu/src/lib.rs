@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The emulation core: what happens to each frame of each client, and when.
+//!
+//! Pure: every method takes the time as an argument and the seed comes with the
+//! [`plan::Plan`]. There is no clock, no I/O, no thread and no ambient randomness
+//! in here, so an hour of link time runs in seconds and the same arrivals always
+//! give the same fates.
+//!
+//! A frame goes through
+//!
+//! ```text
+//! classify → queue + AQM → shaper → channel (outages) → delay → release
+//! ```
+//!
+//! and each stage has the module of its name. A [`pipe::Pipe`] is one client's
+//! path in one direction and holds its frames in one [`store::Fifo`] from arrival
+//! to release; [`engine::Engine`] owns the clients of one worker, and the
+//! [`wheel::Wheel`] tells which pipe is due next.
+//!
+//! Units: time in nanoseconds ([`units::Instant`], [`units::Nanos`]), rates in
+//! bit/s, sizes in bytes of Ethernet frame without FCS.
+
+pub mod aqm;
+pub mod channel;
+pub mod classify;
+pub mod client;
+pub mod delay;
+pub mod engine;
+pub mod episode;
+pub mod pipe;
+pub mod plan;
+pub mod rng;
+pub mod shaper;
+pub mod stats;
+pub mod store;
+pub mod units;
+pub mod wheel;

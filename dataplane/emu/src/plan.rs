@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the control plane puts in force: the parameters of every stage, compiled
+//! and in integers.
+//!
+//! The control plane checks a plan; the core only relies on what it must to stay
+//! within memory and time ([`Plan::check`]).
+
+use thiserror::Error;
+
+use crate::aqm::QueuePlan;
+use crate::delay::DelayPlan;
+use crate::episode::EpisodePlan;
+use crate::store::{MAX_FRAME, SEGMENT, record_size};
+use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos};
+
+/// The shortest mean interval of a process: it bounds the work of catching up
+/// with a pipe that was idle for long.
+pub const MIN_INTERVAL: Nanos = Nanos::from_millis(10);
+/// The most classes of outages, and of excursions, in a pipe.
+pub const MAX_CLASSES: usize = 8;
+/// The shortest frame, without FCS; it has the most bookkeeping per byte.
+const MIN_FRAME: u32 = 60;
+
+/// The parameters of one pipe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipePlan {
+    /// What the shaper lets through.
+    pub rate: BitRate,
+    /// Bytes added to each frame when its time on the link is computed.
+    pub overhead: i32,
+    /// Queue and admission.
+    pub queue: QueuePlan,
+    /// Classes of outages.
+    pub outages: Vec<EpisodePlan>,
+    /// The delay.
+    pub delay: DelayPlan,
+}
+
+impl PipePlan {
+    /// A pipe that passes everything at once; its queue never fills.
+    #[must_use]
+    pub fn transparent() -> Self {
+        Self {
+            rate: BitRate::Unlimited,
+            overhead: 0,
+            queue: QueuePlan { limit: 1 << 20, random_drop: None },
+            outages: Vec::new(),
+            delay: DelayPlan::default(),
+        }
+    }
+}
+
+/// The parameters of every client's two pipes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Seed of all random streams.
+    pub seed: u64,
+    /// One pipe per direction.
+    pub pipes: ByDirection<PipePlan>,
+}
+
+/// A plan that the core does not take.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PlanError {
+    /// Too many classes.
+    #[error("{0} classes of episodes, at most {MAX_CLASSES}: merge some")]
+    Classes(usize),
+    /// A process with too many events.
+    #[error("mean interval of {} ns between episodes, at least {} ns", .0.0, MIN_INTERVAL.0)]
+    Interval(Nanos),
+    /// What the plan can hold does not fit into memory.
+    #[error(
+        "too little memory: {clients} clients with this plan can hold {needed} bytes, bookkeeping \
+         included, and the packet store has {capacity}: start the dataplane with a larger \
+         --memory or fewer --max-clients, or choose a smaller queue, rate or delay"
+    )]
+    Memory {
+        /// The limit on clients.
+        clients: u32,
+        /// Bytes that they can come to hold.
+        needed: u64,
+        /// Bytes there are.
+        capacity: u64,
+    },
+}
+
+impl Plan {
+    /// A plan that passes everything at once.
+    #[must_use]
+    pub fn transparent() -> Self {
+        Self { seed: 1, pipes: ByDirection([PipePlan::transparent(), PipePlan::transparent()]) }
+    }
+
+    /// Checks what the core relies on, and that `clients` clients fit into a packet
+    /// store of `capacity` bytes, whatever their frames, where each port brings
+    /// `port_bps` bit/s at most.
+    ///
+    /// # Errors
+    /// The first limit that the plan breaks.
+    pub fn check(&self, clients: u32, port_bps: u64, capacity: u64) -> Result<(), PlanError> {
+        for p in &self.pipes.0 {
+            for n in [p.outages.len(), p.delay.excursions.len()] {
+                if n > MAX_CLASSES {
+                    return Err(PlanError::Classes(n));
+                }
+            }
+            let intervals = p.outages.iter().map(|o| o.interval);
+            for i in intervals.chain(p.delay.excursions.iter().map(|e| e.interval)) {
+                if i < MIN_INTERVAL {
+                    return Err(PlanError::Interval(i));
+                }
+            }
+        }
+        let needed = self.memory(clients, port_bps);
+        if needed > capacity {
+            return Err(PlanError::Memory { clients, needed, capacity });
+        }
+        Ok(())
+    }
+
+    /// The most memory that `clients` clients can come to use, with the shortest
+    /// frames, where each port brings `port_bps` bit/s at most. Queues fill whatever
+    /// the port's rate, delay lines do not.
+    #[must_use]
+    pub fn memory(&self, clients: u32, port_bps: u64) -> u64 {
+        let clients = u128::from(clients);
+        let mut bytes = 0;
+        for p in &self.pipes.0 {
+            let rate = match p.rate {
+                BitRate::PerSec(r) => u128::from(r.get()) * clients,
+                BitRate::Unlimited => u128::MAX,
+                BitRate::Down => 0,
+            };
+            let rate = rate.min(u128::from(port_bps));
+            let line = rate * u128::from(p.delay.max().0) / u128::from(8 * NANOS_PER_SEC);
+            let queue = match p.rate {
+                BitRate::Unlimited => 0,
+                _ => u128::from(p.queue.limit) * clients,
+            };
+            bytes += line + queue;
+        }
+        // Each record's header and padding, what is left of each segment, and two
+        // segments that a pipe has begun and not filled.
+        let packed = bytes * u128::from(record_size(MIN_FRAME)) / u128::from(MIN_FRAME);
+        let left = u128::from(record_size(1514));
+        let segments = packed * u128::from(SEGMENT) / (u128::from(SEGMENT) - left);
+        let begun = clients * 4 * u128::from(SEGMENT);
+        u64::try_from(segments + begun).unwrap_or(u64::MAX)
+    }
+}
+
+const _: () = assert!(record_size(MAX_FRAME) * 3 <= SEGMENT);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {
+        let mut plan = Plan::transparent();
+        for p in &mut plan.pipes.0 {
+            p.rate = BitRate::bps(144_000_000);
+            p.queue.limit = 36_000_000;
+            p.delay.base = Nanos::from_millis(300);
+        }
+        let need = plan.memory(1, 10_000_000_000);
+        // 2 × (36 MB + 5.4 MB) × 80/60, and a few per cent.
+        assert!((110_000_000..120_000_000).contains(&need), "{need}");
+        assert!(plan.check(1, 10_000_000_000, need).is_ok());
+        let e = plan.check(2, 10_000_000_000, need).unwrap_err();
+        assert!(e.to_string().contains("2 clients"), "{e}");
+    }
+
+    #[test]
+    fn an_unlimited_rate_holds_what_the_port_brings() {
+        let mut plan = Plan::transparent();
+        plan.pipes.0[0].delay.base = Nanos::from_millis(300);
+        let one = plan.memory(1, 10_000_000_000);
+        assert!((500_000_000..530_000_000).contains(&one), "{one}");
+        assert!(plan.memory(100, 10_000_000_000) < one + 100 * 5 * u64::from(SEGMENT));
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Seeded random streams, one per (client, direction, stage, class).
+//!
+//! A stream is ChaCha8 (D. J. Bernstein, 2008; `rand_chacha`), whose output is
+//! the same on every machine and version. Its 32-byte key is the tuple itself,
+//! not a hash of it, so that two streams are never the same one and the draws of
+//! a client depend neither on other clients nor on the worker that it lives on.
+//!
+//! Variates are drawn by inversion, one 64-bit word each, so that a stream's
+//! position depends on the number of events alone. Logarithms and powers come
+//! from `libm`, which gives the same bits everywhere. Variates are drawn per
+//! event (an outage, an episode); the only draw per frame is [`Stream::chance`].
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+use crate::client::ClientKey;
+use crate::units::{Direction, Nanos, Probability};
+
+/// The stage that a stream belongs to. The numbers are part of what a seed means:
+/// they are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// The queue's random drop.
+    Aqm = 1,
+    /// Outages of the channel.
+    Channel = 2,
+    /// The phase of the transmission slots.
+    Slot = 3,
+    /// Delay excursions.
+    Excursion = 4,
+}
+
+/// What all of a pipe's streams have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamKey {
+    /// The run's seed.
+    pub seed: u64,
+    /// The client.
+    pub client: ClientKey,
+    /// The direction.
+    pub direction: Direction,
+}
+
+/// A random stream.
+#[derive(Clone, Debug)]
+pub struct Stream(ChaCha8Rng);
+
+impl Stream {
+    /// The stream of one stage; `class` tells several processes of a stage apart.
+    #[must_use]
+    pub fn new(key: StreamKey, stage: Stage, class: u8) -> Self {
+        let mut k = [0; 32];
+        k[..8].copy_from_slice(&key.seed.to_le_bytes());
+        k[8..25].copy_from_slice(&key.client.to_bytes());
+        k[25] = key.direction as u8;
+        k[26] = stage as u8;
+        k[27] = class;
+        Self(ChaCha8Rng::from_seed(k))
+    }
+
+    /// True with probability `p`.
+    #[inline]
+    pub fn chance(&mut self, p: Probability) -> bool {
+        u64::from(self.0.next_u32()) < p.raw()
+    }
+
+    /// Uniform on (0, 1], with 53 bits.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn unit(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) + 1) as f64 / 9_007_199_254_740_992.0
+    }
+
+    /// Uniform on `0..span`; zero if `span` is zero.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn below(&mut self, span: Nanos) -> Nanos {
+        Nanos(((u128::from(self.0.next_u64()) * u128::from(span.0)) >> 64) as u64)
+    }
+
+    /// Exponential with the given mean, rounded to a nanosecond.
+    pub fn exponential(&mut self, mean: Nanos) -> Nanos {
+        to_nanos(-libm::log(self.unit()) * to_f64(mean))
+    }
+}
+
+/// The generalized Pareto variate (J. Pickands, 1975) at the upper quantile `u`:
+/// `location` + `scale` × (u^-`shape` − 1) / `shape`; an exponential where `shape`
+/// is zero.
+#[must_use]
+pub fn generalized_pareto(u: f64, location: Nanos, scale: Nanos, shape: f64) -> Nanos {
+    let excess =
+        if libm::fabs(shape) < 1e-9 { -libm::log(u) } else { (libm::pow(u, -shape) - 1.0) / shape };
+    location + to_nanos(excess * to_f64(scale))
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn to_f64(n: Nanos) -> f64 {
+    n.0 as f64
+}
+
+// A float-to-integer `as` saturates and takes NaN to zero.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn to_nanos(x: f64) -> Nanos {
+    Nanos(libm::round(x) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(seed: u64, stage: Stage) -> Stream {
+        let key = StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward };
+        Stream::new(key, stage, 0)
+    }
+
+    #[test]
+    fn streams_are_their_own_and_repeat() {
+        let draw = |mut s: Stream| (0..4).map(|_| s.below(Nanos(u64::MAX)).0).collect::<Vec<_>>();
+        assert_eq!(draw(stream(1, Stage::Aqm)), draw(stream(1, Stage::Aqm)));
+        assert_ne!(draw(stream(1, Stage::Aqm)), draw(stream(2, Stage::Aqm)));
+        assert_ne!(draw(stream(1, Stage::Aqm)), draw(stream(1, Stage::Channel)));
+    }
+
+    /// A change of these figures changes what every published seed means.
+    #[test]
+    fn a_seed_keeps_its_meaning() {
+        let mut s = stream(1, Stage::Channel);
+        let drawn: Vec<u64> = (0..3).map(|_| s.exponential(Nanos::from_secs(1)).0).collect();
+        assert_eq!(drawn, [680_503_789, 2_235_631_934, 328_340_935]);
+    }
+
+    #[test]
+    fn variates_have_the_moments_of_their_laws() {
+        // The mean of n draws lies within 5 standard errors of its law's mean.
+        const N: u32 = 100_000;
+        let root = f64::from(N).sqrt();
+        let mut s = stream(7, Stage::Excursion);
+        let mean =
+            |f: &mut dyn FnMut() -> Nanos| (0..N).map(|_| to_f64(f())).sum::<f64>() / f64::from(N);
+        let m = mean(&mut || s.exponential(Nanos(1_000_000)));
+        assert!((m - 1e6).abs() < 5.0 * 1e6 / root, "exponential {m}");
+        // scale / (1 − shape) above the location; variance scale² / ((1 − ξ)² (1 − 2ξ)).
+        let (scale, shape) = (1e6, 0.2);
+        let m = mean(&mut || generalized_pareto(s.unit(), Nanos(500), Nanos(1_000_000), shape));
+        let sd = scale / ((1.0 - shape) * (1.0 - 2.0 * shape).sqrt());
+        assert!((m - 500.0 - scale / (1.0 - shape)).abs() < 5.0 * sd / root, "pareto {m}");
+        let hits = (0..N).filter(|_| s.chance(Probability::new(0.3))).count();
+        let sd = (f64::from(N) * 0.21).sqrt();
+        assert!((hits as f64 - 0.3 * f64::from(N)).abs() < 5.0 * sd, "chance {hits}");
+    }
+}

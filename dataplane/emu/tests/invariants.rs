@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The invariants of the design, as properties of an engine in virtual time under
+//! random traffic, random plans and random changes.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use emu::aqm::{QueuePlan, RandomDrop};
+use emu::client::ClientKey;
+use emu::delay::{DelayPlan, ExcursionPlan};
+use emu::engine::{Departure, Engine, Limits};
+use emu::episode::{DurationLaw, EpisodePlan};
+use emu::plan::{PipePlan, Plan};
+use emu::stats::Snapshot;
+use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use proptest::prelude::*;
+
+const LIMITS: Limits = Limits { memory: 8 << 20, clients: 4, frame: 9_500 };
+
+fn rate() -> impl Strategy<Value = BitRate> {
+    prop_oneof![
+        1 => Just(BitRate::Unlimited),
+        1 => Just(BitRate::Down),
+        6 => (100_000_u64..2_000_000_000).prop_map(|r| BitRate::PerSec(NonZeroU64::new(r).unwrap())),
+    ]
+}
+
+fn delay() -> impl Strategy<Value = DelayPlan> {
+    let excursion = (10_u64..200, 1_u64..50, 0_u64..30, 1_u64..30, -0.3..0.6).prop_map(
+        |(interval, duration, location, scale, shape)| ExcursionPlan {
+            interval: Nanos::from_millis(interval),
+            duration: Nanos::from_millis(duration),
+            location: Nanos::from_millis(location),
+            scale: Nanos::from_millis(scale),
+            shape,
+            max: Nanos::from_millis(100),
+        },
+    );
+    (
+        0_u64..400_000_000,
+        prop_oneof![Just(0), 1_u64..50_000_000],
+        prop::collection::vec(excursion, 0..3),
+    )
+        .prop_map(|(base, slot, excursions)| DelayPlan {
+            base: Nanos(base),
+            slot: Nanos(slot),
+            excursions,
+        })
+}
+
+prop_compose! {
+    fn pipe()(
+        rate in rate(),
+        overhead in -20_i32..40,
+        limit in 2_000_u64..200_000,
+        random_drop in prop::option::of((0.0..1.0, 0.0..1.0)),
+        outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
+        delay in delay(),
+    ) -> PipePlan {
+        PipePlan {
+            rate,
+            overhead,
+            queue: QueuePlan {
+                limit,
+                random_drop: random_drop.map(|(a, b)| RandomDrop {
+                    threshold: limit / 2,
+                    at_threshold: Probability::new(a),
+                    at_limit: Probability::new(b),
+                }),
+            },
+            outages: outages.into_iter().map(|(interval, duration, fixed)| EpisodePlan {
+                interval: Nanos::from_millis(interval),
+                duration: Nanos::from_millis(duration),
+                law: if fixed { DurationLaw::Fixed } else { DurationLaw::Exponential },
+            }).collect(),
+            delay,
+        }
+    }
+}
+
+prop_compose! {
+    fn plan()(seed in 0_u64..4, forward in pipe(), back in pipe()) -> Plan {
+        Plan { seed, pipes: ByDirection([forward, back]) }
+    }
+}
+
+/// What happens next, and how long after the last.
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { direction: Direction, client: u8, len: u16 },
+    Release { budget: usize, port_takes: usize },
+    Apply { plan: Plan, restart: bool },
+    KeepUp,
+}
+
+fn step() -> impl Strategy<Value = (u64, Step)> {
+    let direction = any::<bool>().prop_map(|f| Direction::BOTH[usize::from(f)]);
+    let arrive = (direction, 0_u8..7, prop_oneof![Just(60), 0_u16..1515, 1500_u16..9_600])
+        .prop_map(|(direction, client, len)| Step::Arrive { direction, client, len });
+    let gap = prop_oneof![Just(0), 0_u64..100_000, 0_u64..30_000_000];
+    (
+        gap,
+        prop_oneof![
+            20 => arrive,
+            6 => (1_usize..100, prop_oneof![Just(usize::MAX), 0_usize..20])
+                .prop_map(|(budget, port_takes)| Step::Release { budget, port_takes }),
+            1 => (plan(), any::<bool>()).prop_map(|(plan, restart)| Step::Apply { plan, restart }),
+            1 => Just(Step::KeepUp),
+        ],
+    )
+}
+
+/// A frame for `client` that carries its number.
+fn frame(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> {
+    let mut f = vec![0_u8; usize::from(len)];
+    if len >= 42 {
+        f[12..14].copy_from_slice(&[8, 0]);
+        f[14] = 0x45;
+        f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
+        let at = if direction == Direction::Forward { 30 } else { 26 };
+        f[at..at + 4].copy_from_slice(&[10, 0, 0, client]);
+        f[34..38].copy_from_slice(&number.to_be_bytes());
+    }
+    f
+}
+
+fn number(f: &[u8]) -> Option<u32> {
+    f.get(34..38).map(|b| u32::from_be_bytes(b.try_into().unwrap()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn conservation_order_time_and_content_hold_whatever_happens(
+        first in plan(),
+        steps in prop::collection::vec(step(), 1..400),
+    ) {
+        let mut engine = Engine::new(LIMITS, first, Instant::ZERO).unwrap();
+        let mut snapshot = Snapshot::with_room_for(8);
+        let mut sent = BTreeMap::<(Direction, ClientKey), (u32, Instant)>::new();
+        let mut arrived = BTreeMap::<(Direction, u32), (Instant, Vec<u8>)>::new();
+        let (mut now, mut generation) = (Instant::ZERO, 0);
+        for (i, (gap, step)) in steps.into_iter().enumerate() {
+            now = now + Nanos(gap);
+            match step {
+                Step::Arrive { direction, client, len } => {
+                    let f = frame(direction, client, len, i as u32);
+                    engine.arrive(now, direction, &f);
+                    arrived.insert((direction, i as u32), (now, f));
+                }
+                Step::Release { budget, port_takes } => {
+                    let mut taken = 0;
+                    let mut wrong = None;
+                    engine.release(now, budget, &mut |d: Departure<'_>| {
+                        if taken >= port_takes {
+                            return false;
+                        }
+                        taken += 1;
+                        if d.due > now {
+                            wrong = Some("early");
+                        }
+                        // Frames too short to carry a number are not followed.
+                        if let Some(n) = number(d.frame).filter(|_| d.frame.len() >= 42) {
+                            match arrived.remove(&(d.direction, n)) {
+                                Some((at, f)) if f == d.frame && d.due >= at => {}
+                                _ => wrong = Some("not what arrived, or twice"),
+                            }
+                            let last = sent.insert((d.direction, d.client), (n, d.due));
+                            if last.is_some_and(|(m, due)| m > n || due > d.due) {
+                                wrong = Some("out of order");
+                            }
+                        }
+                        true
+                    });
+                    prop_assert_eq!(wrong, None);
+                    prop_assert!(taken <= budget);
+                }
+                Step::Apply { plan, restart } => {
+                    generation += 1;
+                    engine.apply(now, plan, generation, restart);
+                }
+                Step::KeepUp => engine.keep_up(now),
+            }
+            engine.snapshot(now, i % 50 == 0, &mut snapshot);
+            prop_assert!(snapshot.is_conserved());
+            prop_assert_eq!(snapshot.generation, generation);
+        }
+        // With the link open all that is held comes out, and the memory with it.
+        let mut open = Plan::transparent();
+        open.seed = 1;
+        engine.apply(now, open, generation + 1, false);
+        let mut end = now;
+        while let Some(t) = engine.next_deadline() {
+            end = end.max(t);
+            engine.release(end, usize::MAX, &mut |_: Departure<'_>| true);
+        }
+        engine.snapshot(end, false, &mut snapshot);
+        prop_assert!(snapshot.is_conserved());
+        prop_assert_eq!(snapshot.total().held.packets, 0);
+        prop_assert_eq!(snapshot.store_used, 0);
+    }
+
+    /// Bytes released in any interval ≤ rate × interval + one frame, and a busy
+    /// link gives no less either.
+    #[test]
+    fn a_busy_link_gives_its_rate_and_no_more(
+        bps in 1_000_000_u64..1_000_000_000,
+        lens in prop::collection::vec(60_u16..9_000, 50..300),
+        overhead in 0_i32..40,
+    ) {
+        let mut plan = Plan::transparent();
+        plan.pipes[Direction::Forward].rate = BitRate::bps(bps);
+        plan.pipes[Direction::Forward].overhead = overhead;
+        plan.pipes[Direction::Forward].queue.limit = 1 << 30;
+        let mut engine = Engine::new(LIMITS, plan, Instant::ZERO).unwrap();
+        for (i, len) in lens.iter().enumerate() {
+            engine.arrive(Instant::ZERO, Direction::Forward, &frame(Direction::Forward, 1, *len, i as u32));
+        }
+        let mut out = Vec::new();
+        while let Some(t) = engine.next_deadline() {
+            engine.release(t, usize::MAX, &mut |d: Departure<'_>| {
+                out.push((d.due.0, d.frame.len() as u128));
+                true
+            });
+        }
+        prop_assert_eq!(out.len(), lens.len());
+        // The exact finish of the k-th frame is the ceiling of the exact sum.
+        let mut bits = 0_u128;
+        for (due, len) in out {
+            bits += (len + overhead as u128) * 8;
+            prop_assert_eq!(u128::from(due), (bits * 1_000_000_000).div_ceil(u128::from(bps)));
+        }
+    }
+
+    /// A client's frames meet the same fates whatever other clients do, and
+    /// whenever the engine is looked at.
+    #[test]
+    fn fates_do_not_depend_on_others_nor_on_when_one_looks(
+        plan in plan(),
+        arrivals in prop::collection::vec((0_u64..3_000_000, any::<bool>(), 0_u8..4, 60_u16..1515), 1..300),
+        looks in prop::collection::vec(any::<bool>(), 300),
+    ) {
+        let run = |only: Option<u8>, looks: &[bool]| {
+            let mut engine = Engine::new(LIMITS, plan.clone(), Instant::ZERO).unwrap();
+            let mut fates = Vec::new();
+            let mut note = |d: Departure<'_>| {
+                if d.client == ClientKey::Ip([10, 0, 0, 1].into()) {
+                    fates.push((d.direction, number(d.frame), d.due));
+                }
+                true
+            };
+            let mut now = Instant::ZERO;
+            for (i, (gap, forward, client, len)) in arrivals.iter().enumerate() {
+                now = now + Nanos(*gap);
+                let d = Direction::BOTH[usize::from(*forward)];
+                if only.is_none_or(|c| c == *client) {
+                    engine.arrive(now, d, &frame(d, *client, *len, i as u32));
+                }
+                if looks[i] {
+                    engine.release(now, usize::MAX, &mut note);
+                    engine.keep_up(now);
+                }
+            }
+            let mut open = Plan::transparent();
+            open.seed = plan.seed;
+            let end = now + Nanos::from_secs(100);
+            engine.release(end, usize::MAX, &mut note);
+            fates.sort();
+            fates
+        };
+        let together = run(None, &looks);
+        prop_assert_eq!(&together, &run(Some(1), &looks));
+        prop_assert_eq!(&together, &run(None, &[false; 300]));
+    }
+}
