@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds DPDK, builds the shim, generates the bindings that `allowlist.txt` names.
+//!
+//! The flags come from `pkg-config` itself: DPDK's inlines need `-march=…` and
+//! `-include rte_config.h`, which the `pkg-config` crate does not hand on.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs};
+
+const OLDEST: (u32, u32) = (22, 11);
+const REMEDY: &str = "install DPDK 22.11 or newer with its headers (Debian, Ubuntu: `apt-get install \
+                      --no-install-recommends libdpdk-dev pkg-config`), or point PKG_CONFIG_PATH \
+                      at the folder of its libdpdk.pc";
+
+fn main() {
+    if let Err(error) = run() {
+        println!("cargo::error={error}");
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    for file in ["allowlist.txt", "shim.c", "shim.h"] {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    for variable in ["PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+
+    check_version(pkg_config("--modversion")?.trim())?;
+    let cflags: Vec<String> =
+        pkg_config("--cflags")?.split_whitespace().map(str::to_owned).collect();
+
+    let mut shim = cc::Build::new();
+    shim.file("shim.c").opt_level(3).flag("-std=gnu11");
+    for flag in &cflags {
+        shim.flag(flag);
+    }
+    shim.try_compile("lke_shim").map_err(|e| format!("cannot compile dpdk-sys/shim.c: {e}"))?;
+    link()?;
+    bind(&cflags)
+}
+
+fn pkg_config(query: &str) -> Result<String, String> {
+    let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
+    let output = Command::new(&program)
+        .args([query, "libdpdk"])
+        .output()
+        .map_err(|e| format!("cannot run `{program}` ({e}); {REMEDY}"))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        let reason = reason.lines().next().unwrap_or("no reason given").to_owned();
+        return Err(format!("`{program} {query} libdpdk` found no DPDK ({reason}); {REMEDY}"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn check_version(version: &str) -> Result<(), String> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if found < OLDEST {
+        return Err(format!("DPDK {version} is too old; {REMEDY}"));
+    }
+    Ok(())
+}
+
+/// Shared linking. EAL loads the drivers as plugins, so the link needs only the libraries whose
+/// functions are called; the linker's `--as-needed` drops the others.
+fn link() -> Result<(), String> {
+    for flag in pkg_config("--libs")?.split_whitespace() {
+        if let Some(path) = flag.strip_prefix("-L") {
+            println!("cargo::rustc-link-search=native={path}");
+        } else if let Some(library) = flag.strip_prefix("-l") {
+            println!("cargo::rustc-link-lib=dylib={library}");
+        }
+    }
+    Ok(())
+}
+
+fn bind(cflags: &[String]) -> Result<(), Box<dyn Error>> {
+    let mut builder = bindgen::Builder::default()
+        .header("shim.h")
+        .clang_args(cflags)
+        .prepend_enum_name(false)
+        .generate_comments(false)
+        .derive_default(true);
+    for (number, line) in fs::read_to_string("allowlist.txt")?.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (kind, name) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let name = name.trim();
+        builder = match kind {
+            "function" => builder.allowlist_function(name),
+            "type" => builder.allowlist_type(name),
+            "var" => builder.allowlist_var(name),
+            "opaque" => builder.opaque_type(name),
+            _ => return Err(format!("allowlist.txt:{}: unknown kind `{kind}`", number + 1).into()),
+        };
+    }
+    let out = PathBuf::from(env::var("OUT_DIR")?).join("bindings.rs");
+    builder
+        .generate()
+        .map_err(|e| format!("bindgen failed: {e}; it needs libclang (libclang-dev, clang)"))?
+        .write_to_file(out)?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What bindgen cannot bind, or what would tie Rust to one DPDK release: static inlines, macros,
+ * per-thread variables, and structs whose layout changes. Every name starts with lke_.
+ *
+ * Uses only API that 22.11, 24.11 and 25.11 have in common.
+ */
+#ifndef LKE_SHIM_H
+#define LKE_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_version.h>
+
+/*
+ * Where the fields of an mbuf are. The compiler that reads DPDK's headers computes these, so
+ * that Rust reads fields without a call (2 ns) and without naming the anonymous unions.
+ */
+enum lke_mbuf_layout {
+	LKE_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
+	LKE_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
+	LKE_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
+	LKE_MBUF_OL_FLAGS = offsetof(struct rte_mbuf, ol_flags),
+	LKE_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
+	LKE_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
+	LKE_MBUF_VLAN_TCI = offsetof(struct rte_mbuf, vlan_tci),
+	LKE_MBUF_NEXT = offsetof(struct rte_mbuf, next),
+};
+
+enum lke_const {
+	LKE_RTE_VERSION_YEAR = RTE_VER_YEAR,
+	LKE_RTE_VERSION_MONTH = RTE_VER_MONTH,
+	LKE_HEADROOM = RTE_PKTMBUF_HEADROOM,
+	LKE_MEMPOOL_CACHE_MAX = RTE_MEMPOOL_CACHE_MAX_SIZE,
+	LKE_MEMPOOL_NAME_MAX = RTE_MEMPOOL_NAMESIZE,
+	LKE_DEVICE_NAME_MAX = RTE_DEV_NAME_MAX_LEN,
+	/* RTE_MBUF_F_RX_VLAN_STRIPPED, checked in shim.c. */
+	LKE_RX_VLAN_STRIPPED = 1 << 6,
+};
+
+struct lke_port_info {
+	char driver[64];
+	uint8_t mac[6];
+	uint16_t mtu;
+	uint16_t max_mtu;
+	uint16_t max_rx_queues;
+	uint16_t max_tx_queues;
+	uint32_t max_rx_pktlen;
+	uint32_t min_rx_bufsize;
+	uint32_t if_index;
+	int32_t numa_node;
+};
+
+struct lke_link {
+	/* Mb/s; 0 where unknown. */
+	uint32_t speed;
+	uint8_t up;
+	uint8_t full_duplex;
+};
+
+struct lke_counters {
+	uint64_t rx_packets;
+	uint64_t rx_bytes;
+	uint64_t rx_missed;
+	uint64_t rx_errors;
+	uint64_t rx_no_mbuf;
+	uint64_t tx_packets;
+	uint64_t tx_bytes;
+	uint64_t tx_errors;
+};
+
+/* rte_errno of the calling thread. */
+int lke_errno(void);
+/* Folder that EAL loads drivers from; empty where the build names none. */
+const char *lke_plugin_dir(void);
+/* True if the calling thread has an lcore id, and so a mempool cache. */
+int lke_thread_has_lcore(void);
+/* 0 if a registered bus recognises the device, else a negative errno. */
+int lke_device_check(const char *devargs);
+void lke_pause(void);
+
+int lke_port_info(uint16_t port, struct lke_port_info *info);
+/* mtu 0: leave it alone. scatter: frames may take more than one mbuf. */
+int lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t mtu,
+		       int scatter);
+int lke_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors,
+		      struct rte_mempool *pool);
+int lke_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors);
+int lke_port_link(uint16_t port, struct lke_link *link);
+int lke_port_counters(uint16_t port, struct lke_counters *counters);
+
+uint16_t lke_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
+uint16_t lke_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
+
+void lke_mbuf_free(struct rte_mbuf *mbuf);
+/* A new mbuf, chained where one segment is too small, holding head followed by tail; or NULL. */
+struct rte_mbuf *lke_mbuf_from_parts(struct rte_mempool *pool, const uint8_t *head,
+				     size_t head_len, const uint8_t *tail, size_t tail_len);
+/* Copies up to len bytes from the start of the frame; returns how many. */
+size_t lke_mbuf_copy_out(const struct rte_mbuf *mbuf, uint8_t *out, size_t len);
+/* Writes vlan_tci into the frame as an 802.1Q tag and clears the stripped flag. */
+int lke_mbuf_insert_vlan(struct rte_mbuf **mbuf);
+
+#endif

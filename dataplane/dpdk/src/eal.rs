@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The environment abstraction layer: started once per process, kept alive by everything else.
+//!
+//! Reference: DPDK Linux guide, "EAL parameters". Differences from a plain start: EAL gets one
+//! lcore that may run on every core the process may use, so it pins no thread; it listens on no
+//! telemetry socket and shares no configuration with other processes, so it leaves no files.
+//! Control thread.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+use crate::error::{Error, rte_reason};
+use crate::hugepages::hugepages_reserved;
+use crate::spec::PortSpec;
+use crate::thread::ThreadGuard;
+
+/// Where EAL takes its memory from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Ordinary pages (`--no-huge`): runs anywhere and unprivileged, a third slower, no PCI ports.
+    NoHuge {
+        /// Memory to reserve at start.
+        megabytes: u32,
+    },
+    /// Hugepages without files (`--in-memory`), taken as needed.
+    InMemory {
+        /// Memory to take at start; the rest on demand.
+        megabytes: Option<u32>,
+    },
+}
+
+impl Memory {
+    /// Hugepages if `megabytes` of them are free, else ordinary pages.
+    #[must_use]
+    pub fn available(megabytes: u32) -> Self {
+        if hugepages_reserved().free >> 20 >= u64::from(megabytes) {
+            Self::InMemory { megabytes: Some(megabytes) }
+        } else {
+            Self::NoHuge { megabytes }
+        }
+    }
+}
+
+/// How much EAL and the drivers say on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Errors.
+    Error,
+    /// Errors and warnings.
+    #[default]
+    Warning,
+    /// What an operator may want to see.
+    Notice,
+    /// Progress.
+    Info,
+    /// All.
+    Debug,
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Notice => "notice",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        })
+    }
+}
+
+/// How to start EAL.
+#[derive(Clone, Debug)]
+pub struct EalOptions {
+    /// Where the memory comes from.
+    pub memory: Memory,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// PCI devices that EAL may touch, as `ADDRESS[,arguments]`; if empty it does not scan PCI.
+    pub pci: Vec<String>,
+    /// Cores that EAL's threads may use; `None`: all that the calling thread may use.
+    pub cores: Option<Vec<usize>>,
+}
+
+impl EalOptions {
+    /// Options with the given memory, and else the defaults.
+    #[must_use]
+    pub const fn new(memory: Memory) -> Self {
+        Self { memory, log_level: LogLevel::Warning, pci: Vec::new(), cores: None }
+    }
+
+    /// Allows the PCI devices among `specs`.
+    #[must_use]
+    pub fn with_ports<'a>(mut self, specs: impl IntoIterator<Item = &'a PortSpec>) -> Self {
+        self.pci.extend(specs.into_iter().filter_map(PortSpec::pci_allow));
+        self
+    }
+
+    fn arguments(&self) -> Result<Vec<String>, Error> {
+        let mut line = vec!["linkemu".to_owned()];
+        let mut add = |words: &[&str]| line.extend(words.iter().map(|w| (*w).to_owned()));
+        match self.memory {
+            Memory::NoHuge { megabytes } => {
+                add(&["--no-huge", "--no-shconf", "-m", &megabytes.to_string()]);
+            }
+            Memory::InMemory { megabytes } => {
+                add(&["--in-memory"]);
+                if let Some(megabytes) = megabytes {
+                    add(&["-m", &megabytes.to_string()]);
+                }
+            }
+        }
+        add(&["--no-telemetry"]);
+        add(&["--file-prefix", &format!("linkemu-{}", std::process::id())]);
+        add(&["--lcores", &lcores(self.cores.as_deref())?]);
+        add(&[&format!("--log-level=*:{}", self.log_level)]);
+        if self.pci.is_empty() {
+            add(&["--no-pci"]);
+        }
+        for device in &self.pci {
+            add(&["-a", device]);
+        }
+        Ok(line)
+    }
+}
+
+/// One lcore, number 0, that floats over `cores`.
+fn lcores(cores: Option<&[usize]>) -> Result<String, Error> {
+    let list: Vec<String> = match cores {
+        Some(cores) => cores.iter().map(usize::to_string).collect(),
+        None => {
+            let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|errno| Error::Io {
+                action: "cannot read the allowed cores".to_owned(),
+                source: errno.into(),
+            })?;
+            (0..CpuSet::count())
+                .filter(|core| allowed.is_set(*core).unwrap_or(false))
+                .map(|core| core.to_string())
+                .collect()
+        }
+    };
+    if list.is_empty() {
+        return Err(Error::invalid("core list", "", "at least one core is needed"));
+    }
+    Ok(format!("0@({})", list.join(",")))
+}
+
+/// A started EAL. Dropping it, once nothing else holds it, cleans up.
+#[derive(Debug)]
+pub struct Eal {
+    inner: Arc<EalInner>,
+}
+
+/// Device (by unique key) → port that has it.
+type Taken = HashMap<String, String>;
+
+#[derive(Debug)]
+pub(crate) struct EalInner {
+    /// DPDK's device and memory calls are not thread safe; this lock is held around them.
+    control: Mutex<Taken>,
+}
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+
+impl Eal {
+    /// Starts EAL.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyInitialised`] the second time, [`Error::EalInit`] if DPDK refuses.
+    pub fn init(options: &EalOptions) -> Result<Self, Error> {
+        let words = options.arguments()?;
+        let arguments = words.join(" ");
+        let mut owned = Vec::with_capacity(words.len());
+        for word in words {
+            let text = CString::new(word.as_str())
+                .map_err(|_| Error::invalid("EAL argument", &word, "it contains a zero byte"))?;
+            // EAL keeps pointers to its arguments: they are given away for good.
+            owned.push(text.into_raw());
+        }
+        if INITIALISED.swap(true, Ordering::SeqCst) {
+            return Err(Error::AlreadyInitialised);
+        }
+        let count = i32::try_from(owned.len()).unwrap_or(i32::MAX);
+        // EAL permutes the array and may keep it, so it lives as long as the process.
+        let vector: &'static mut [*mut libc::c_char] = owned.leak();
+        // SAFETY: `vector` holds `count` valid, zero-terminated, writable strings, all leaked; EAL
+        // was not initialised before in this process.
+        let ret = unsafe { dpdk_sys::rte_eal_init(count, vector.as_mut_ptr()) };
+        remove_runtime_folder();
+        if ret < 0 {
+            let remedy = match options.memory {
+                Memory::NoHuge { .. } => {
+                    "ask for less memory, or see what EAL wrote on standard error"
+                }
+                Memory::InMemory { .. } => {
+                    "reserve hugepages (vm.nr_hugepages) or start without them"
+                }
+            };
+            return Err(Error::EalInit { arguments, reason: rte_reason(), remedy });
+        }
+        Ok(Self { inner: Arc::new(EalInner { control: Mutex::new(HashMap::new()) }) })
+    }
+
+    /// DPDK's name and release, as `DPDK 22.11.11`.
+    #[must_use]
+    pub fn version(&self) -> String {
+        // SAFETY: returns a pointer to a static string.
+        unsafe { CStr::from_ptr(dpdk_sys::rte_version()) }.to_string_lossy().into_owned()
+    }
+
+    /// Makes the calling thread known to EAL, so that it gets a mempool cache of its own; call it
+    /// first thing in each worker thread and keep the guard to the thread's end.
+    ///
+    /// # Errors
+    /// [`Error::ThreadRegister`] if EAL has no slot left.
+    pub fn register_thread(&self) -> Result<ThreadGuard, Error> {
+        ThreadGuard::new(Arc::clone(&self.inner))
+    }
+
+    /// Another handle on EAL, for a thread that registers itself.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+
+    /// Stops EAL now.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if ports, queues, pools or registered threads still hold it; EAL then
+    /// stops when the last of them goes.
+    pub fn cleanup(self) -> Result<(), Error> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => {
+                drop(inner);
+                Ok(())
+            }
+            Err(inner) => Err(Error::InUse { holders: Arc::strong_count(&inner) - 1 }),
+        }
+    }
+
+    /// True if a registered driver takes the device.
+    pub(crate) fn recognises(&self, device: &str) -> bool {
+        let Ok(text) = CString::new(device) else {
+            return false;
+        };
+        let _control = self.inner.control();
+        // SAFETY: `text` is a valid string for the call; EAL is initialised.
+        unsafe { dpdk_sys::lke_device_check(text.as_ptr()) == 0 }
+    }
+
+    pub(crate) fn inner(&self) -> Arc<EalInner> {
+        Arc::clone(&self.inner)
+    }
+}
+
+impl EalInner {
+    /// Serialises calls into DPDK's control functions.
+    pub(crate) fn control(&self) -> MutexGuard<'_, Taken> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for EalInner {
+    fn drop(&mut self) {
+        // SAFETY: this is the last holder: no port, queue, pool or registered thread is left, and
+        // a pool with buffers out would have leaked its handle on EAL.
+        let ret = unsafe { dpdk_sys::rte_eal_cleanup() };
+        if ret != 0 {
+            tracing::warn!(code = ret, "EAL cleanup failed");
+        }
+        remove_runtime_folder();
+    }
+}
+
+/// Removes the folder that EAL makes for files shared between processes: with the options used
+/// here it stays empty, and EAL itself never removes it.
+fn remove_runtime_folder() {
+    // SAFETY: returns a pointer to a static buffer, which only `rte_eal_init` writes.
+    let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: not null, and a zero-terminated string for the life of the process.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+    if !path.is_empty() {
+        // Not empty, or not there: either is fine.
+        let _ = std::fs::remove_dir(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_pci_ports_the_bus_is_left_alone() {
+        let words = EalOptions::new(Memory::NoHuge { megabytes: 64 }).arguments().unwrap();
+        assert!(words.contains(&"--no-pci".to_owned()));
+        assert!(words.contains(&"--no-huge".to_owned()));
+        assert!(!words.contains(&"--in-memory".to_owned()));
+    }
+
+    #[test]
+    fn pci_ports_are_allowed_one_by_one() {
+        let specs: Vec<PortSpec> =
+            vec!["0000:01:00.0".parse().unwrap(), "net_null0".parse().unwrap()];
+        let options = EalOptions::new(Memory::InMemory { megabytes: None }).with_ports(&specs);
+        let words = options.arguments().unwrap();
+        assert!(!words.contains(&"--no-pci".to_owned()));
+        let at = words.iter().position(|word| word == "-a").unwrap();
+        assert_eq!(words[at + 1], "0000:01:00.0");
+    }
+
+    #[test]
+    fn one_lcore_floats_over_the_cores_given() {
+        assert_eq!(lcores(Some(&[1, 3])).unwrap(), "0@(1,3)");
+        assert!(lcores(Some(&[])).is_err());
+    }
+}

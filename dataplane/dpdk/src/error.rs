@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong, in the user's words: each message names the value, the limit and the remedy.
+
+use std::io;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// EAL can be initialised once per process, also after it was cleaned up.
+    #[error("EAL was already initialised in this process; DPDK allows it once")]
+    AlreadyInitialised,
+
+    /// `rte_eal_init` refused.
+    #[error("EAL refused to start with `{arguments}`: {reason}; {remedy}")]
+    EalInit {
+        /// The argument line given to EAL.
+        arguments: String,
+        /// DPDK's text for the error number.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+
+    /// EAL is still needed by another object.
+    #[error(
+        "EAL is still in use by {holders} object(s) (ports, queues, pools, threads); drop them \
+         before the cleanup"
+    )]
+    InUse {
+        /// How many objects hold EAL.
+        holders: usize,
+    },
+
+    /// All of EAL's thread slots are taken.
+    #[error("this thread cannot be registered with EAL: {reason}")]
+    ThreadRegister {
+        /// DPDK's text for the error number.
+        reason: String,
+    },
+
+    /// A value that DPDK cannot take.
+    #[error("{what} `{value}` is not valid: {rule}")]
+    Invalid {
+        /// What was given.
+        what: &'static str,
+        /// The value given.
+        value: String,
+        /// What it has to look like.
+        rule: String,
+    },
+
+    /// A memory pool could not be made.
+    #[error(
+        "mempool `{name}` of {count} buffers of {data_room} bytes ({megabytes} MB) cannot be made: \
+         {reason}; give EAL more memory or ask for fewer buffers"
+    )]
+    Mempool {
+        /// The pool's name.
+        name: String,
+        /// Buffers asked for.
+        count: u32,
+        /// Bytes of data per buffer.
+        data_room: u16,
+        /// Memory needed, roughly.
+        megabytes: u64,
+        /// DPDK's text for the error number.
+        reason: String,
+    },
+
+    /// The text after `--port` is not a port.
+    #[error("port `{text}` is not valid: {rule}")]
+    Spec {
+        /// The text given.
+        text: String,
+        /// What it has to look like.
+        rule: String,
+    },
+
+    /// No driver recognises the device.
+    #[error(
+        "driver `{driver}` is not linked into this binary and not among the {known} drivers that \
+         EAL loaded from {folder}{}; install its package or correct the name",
+        nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default()
+    )]
+    UnknownDriver {
+        /// The name given.
+        driver: String,
+        /// Where EAL looked for drivers.
+        folder: String,
+        /// How many drivers are there.
+        known: usize,
+        /// The nearest name among them.
+        nearest: Option<String>,
+    },
+
+    /// The network interface does not exist in this network namespace.
+    #[error(
+        "port `{port}`: there is no interface `{iface}` in this network namespace; there are: {}",
+        if existing.is_empty() { "none".to_owned() } else { existing.join(", ") }
+    )]
+    NoInterface {
+        /// The port's name.
+        port: String,
+        /// The interface asked for.
+        iface: String,
+        /// The interfaces that exist.
+        existing: Vec<String>,
+    },
+
+    /// The process may not open the device.
+    #[error("port `{port}`: no permission to open `{device}` ({reason}); {remedy}")]
+    Permission {
+        /// The port's name.
+        port: String,
+        /// The device.
+        device: String,
+        /// The system's text.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+
+    /// The PCI device is missing or bound to the wrong driver.
+    #[error("port `{port}`: PCI device {address} cannot be used: {reason}; {remedy}")]
+    Pci {
+        /// The port's name.
+        port: String,
+        /// The PCI address.
+        address: String,
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+
+    /// Two ports name one device.
+    #[error("ports `{first}` and `{second}` name the same device `{device}`; give each its own")]
+    SameDevice {
+        /// The port that has it.
+        first: String,
+        /// The port that also wants it.
+        second: String,
+        /// The device.
+        device: String,
+    },
+
+    /// Two ports have one name.
+    #[error("two ports are named `{name}`; give each its own name")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+
+    /// The driver refused to open the device.
+    #[error("port `{port}`: the driver did not accept `{device}`: {reason}; {hint}")]
+    Probe {
+        /// The port's name.
+        port: String,
+        /// The device with its arguments.
+        device: String,
+        /// DPDK's text for the error number.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
+
+    /// More or fewer queues than the device has.
+    #[error("port `{port}`: {asked} {direction} queue(s) asked for, {limit}; {remedy}")]
+    Queues {
+        /// The port's name.
+        port: String,
+        /// `receive` or `transmit`.
+        direction: &'static str,
+        /// Queues asked for.
+        asked: u16,
+        /// What the device can do.
+        limit: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+
+    /// The pool's buffers are too small for the device's frames.
+    #[error(
+        "port `{port}`: buffers of {have} bytes are too small, the device writes up to {need} \
+         bytes into one; make the mempool with a data room of at least {need}"
+    )]
+    SmallBuffers {
+        /// The port's name.
+        port: String,
+        /// Bytes per buffer.
+        have: u32,
+        /// Bytes needed.
+        need: u32,
+    },
+
+    /// A call on a port failed.
+    #[error("port `{port}`: {action} failed: {reason}")]
+    Port {
+        /// The port's name.
+        port: String,
+        /// What was tried.
+        action: &'static str,
+        /// DPDK's text for the error number.
+        reason: String,
+    },
+
+    /// A call to the system failed.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+
+    /// Offloads cannot be read or changed.
+    #[error("interface `{iface}`: cannot {action} offloads: {source}; {remedy}")]
+    Offload {
+        /// The interface.
+        iface: String,
+        /// `read` or `disable`.
+        action: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+impl Error {
+    /// An [`Error::Invalid`].
+    pub(crate) fn invalid(what: &'static str, value: &str, rule: impl Into<String>) -> Self {
+        Self::Invalid { what, value: value.to_owned(), rule: rule.into() }
+    }
+}
+
+/// The system's text for a negative error number as DPDK returns it.
+pub(crate) fn reason(code: i32) -> String {
+    io::Error::from_raw_os_error(code.checked_abs().unwrap_or(libc::EINVAL)).to_string()
+}
+
+/// The text for the calling thread's `rte_errno`.
+pub(crate) fn rte_reason() -> String {
+    // SAFETY: reads a per-thread variable.
+    let code = unsafe { dpdk_sys::lke_errno() };
+    // SAFETY: rte_strerror returns a pointer to a per-thread buffer that stays valid until the
+    // next call on this thread; it is copied before that.
+    unsafe {
+        let text = dpdk_sys::rte_strerror(code);
+        if text.is_null() {
+            return reason(code);
+        }
+        std::ffi::CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}

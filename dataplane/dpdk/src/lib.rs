@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Safe ownership of DPDK's environment, ports, queues and packet buffers.
+//!
+//! The types state DPDK's rules:
+//!
+//! - [`Eal`] exists once per process; every other object keeps it alive.
+//! - [`Port`] is attached and cannot be polled. [`Port::start`] consumes it and yields a
+//!   [`StartedPort`] (the control thread's handle) and one [`RxQueue`] and [`TxQueue`] per queue.
+//! - A queue handle is `Send` but neither `Sync` nor `Clone`: it is moved to the one thread that
+//!   polls it. The device stops when its last handle is dropped, so none outlives it.
+//! - [`Mbuf`] owns one packet buffer and gives it back when dropped. A [`Mempool`] that still has
+//!   buffers out when its last handle goes is kept, with EAL, rather than freed under them.
+//!
+//! The datapath (`RxQueue::burst`, `TxQueue::burst`, `Mbuf`, `MbufBurst`) does not allocate, lock
+//! or log. Everything else belongs to the control thread. Linux only.
+//!
+//! Reference: the DPDK programmer's guide, chapters EAL, mempool, mbuf and poll-mode driver; API
+//! of 22.11 to 25.11.
+#![allow(unsafe_code, reason = "the safe wrapper over the foreign-function interface")]
+
+mod burst;
+mod clock;
+mod device;
+mod driver;
+mod eal;
+mod error;
+mod hugepages;
+mod iface;
+mod mbuf;
+mod mempool;
+mod offload;
+mod port;
+mod queue;
+mod sockets;
+mod spec;
+mod started;
+mod thread;
+mod waiter;
+
+pub use burst::MbufBurst;
+pub use clock::{Drift, TscClock};
+pub use driver::{known_drivers, nearest_driver};
+pub use eal::{Eal, EalOptions, LogLevel, Memory};
+pub use error::Error;
+pub use hugepages::{Hugepages, hugepages_reserved};
+pub use iface::Interface;
+pub use mbuf::Mbuf;
+pub use mempool::Mempool;
+pub use offload::{Offload, disable_offloads, offloads};
+pub use port::{Port, PortConfig, PortInfo};
+pub use queue::{RX_BURST, RxQueue, TxQueue, pause};
+pub use spec::{NamedPort, PortSpec, ensure_distinct};
+pub use started::{Counters, Link, StartedPort};
+pub use thread::ThreadGuard;
+pub use waiter::{Waiter, minimise_timer_slack};

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One packet, in one DPDK buffer or a chain of them.
+//!
+//! Reference: DPDK programmer's guide, "Mbuf library". Invariants: an [`Mbuf`] is the only owner
+//! of its chain (the crate never raises a reference count), so `&mut` access is exclusive; the
+//! bytes are counted without frame check sequence. Fields are read in place at the offsets that
+//! the C compiler computed. Any thread, one at a time.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+
+use dpdk_sys::rte_mbuf;
+
+/// An owned packet buffer; dropping it gives it back to its pool.
+#[repr(transparent)]
+pub struct Mbuf(NonNull<rte_mbuf>);
+
+// SAFETY: an mbuf has one owner and is not tied to the thread that took it from the pool.
+unsafe impl Send for Mbuf {}
+// SAFETY: a shared reference only reads.
+unsafe impl Sync for Mbuf {}
+
+impl Mbuf {
+    /// Takes ownership.
+    ///
+    /// # Safety
+    /// `mbuf` is a valid buffer that nothing else owns, and its pool outlives it.
+    #[inline]
+    pub(crate) const unsafe fn from_raw(mbuf: NonNull<rte_mbuf>) -> Self {
+        Self(mbuf)
+    }
+
+    /// Reads a field.
+    ///
+    /// # Safety
+    /// A `T` lies at `offset` (`dpdk-sys` checks offsets and sizes when it is compiled).
+    #[inline]
+    const unsafe fn field<T: Copy>(&self, offset: u32) -> T {
+        // SAFETY: the mbuf is alive and the caller vouches for type and offset; DPDK aligns each
+        // field by its size.
+        unsafe { self.0.as_ptr().cast::<u8>().add(offset as usize).cast::<T>().read() }
+    }
+
+    /// Bytes in the frame, over all segments.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no frame is empty")]
+    pub const fn len(&self) -> usize {
+        // SAFETY: pkt_len is a u32.
+        unsafe { self.field::<u32>(dpdk_sys::LKE_MBUF_PKT_LEN) as usize }
+    }
+
+    /// Segments in the chain; 1 for all but jumbo frames.
+    #[inline]
+    #[must_use]
+    pub const fn segments(&self) -> u16 {
+        // SAFETY: nb_segs is a u16.
+        unsafe { self.field::<u16>(dpdk_sys::LKE_MBUF_NB_SEGS) }
+    }
+
+    /// The bytes of the first segment: all headers, in practice.
+    #[inline]
+    #[must_use]
+    pub const fn first_segment(&self) -> &[u8] {
+        // SAFETY: data_len is a u16.
+        let len = unsafe { self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_LEN) };
+        // SAFETY: `data` points at data_len initialised bytes that this mbuf owns and that nobody
+        // writes while it is borrowed.
+        unsafe { slice::from_raw_parts(self.data(), len as usize) }
+    }
+
+    /// The whole frame, if it is in one segment.
+    #[inline]
+    #[must_use]
+    pub const fn contiguous(&self) -> Option<&[u8]> {
+        if self.segments() == 1 { Some(self.first_segment()) } else { None }
+    }
+
+    /// The whole frame for change in place, if it is in one segment.
+    #[inline]
+    #[must_use]
+    pub const fn contiguous_mut(&mut self) -> Option<&mut [u8]> {
+        if self.segments() != 1 {
+            return None;
+        }
+        // SAFETY: data_len is a u16.
+        let len = unsafe { self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_LEN) };
+        // SAFETY: `data` points at data_len initialised bytes that this mbuf owns alone; the
+        // borrow is exclusive.
+        Some(unsafe { slice::from_raw_parts_mut(self.data(), len as usize) })
+    }
+
+    /// Copies the frame's first bytes, over all segments, into `out`; returns how many:
+    /// the smaller of `out.len()` and [`len`](Self::len).
+    #[inline]
+    pub fn copy_into(&self, out: &mut [u8]) -> usize {
+        if let Some(frame) = self.contiguous() {
+            let len = frame.len().min(out.len());
+            out[..len].copy_from_slice(&frame[..len]);
+            return len;
+        }
+        // SAFETY: the chain is valid, `out` is writable for its length and overlaps no mbuf.
+        unsafe { dpdk_sys::lke_mbuf_copy_out(self.0.as_ptr(), out.as_mut_ptr(), out.len()) }
+    }
+
+    /// The tag (PCP, DEI and VLAN id) that the port took out of the frame on reception, if it did.
+    ///
+    /// `net_af_packet` of 22.11 always does, since the kernel does; that of newer releases and
+    /// hardware leave the tag in the frame. See [`restore_vlan`](Self::restore_vlan).
+    #[inline]
+    #[must_use]
+    pub const fn stripped_vlan(&self) -> Option<u16> {
+        // SAFETY: ol_flags is a u64, vlan_tci a u16.
+        let (flags, tci) = unsafe {
+            (
+                self.field::<u64>(dpdk_sys::LKE_MBUF_OL_FLAGS),
+                self.field::<u16>(dpdk_sys::LKE_MBUF_VLAN_TCI),
+            )
+        };
+        if flags & (dpdk_sys::LKE_RX_VLAN_STRIPPED as u64) != 0 { Some(tci) } else { None }
+    }
+
+    /// Puts a stripped tag back into the frame, as 802.1Q (the kernel does not tell the PMD
+    /// whether it was 802.1ad); does nothing if none was stripped. Returns false if there is no
+    /// room before the frame.
+    #[inline]
+    #[must_use]
+    pub fn restore_vlan(&mut self) -> bool {
+        if self.stripped_vlan().is_none() {
+            return true;
+        }
+        let mut raw = self.0.as_ptr();
+        // SAFETY: the chain is valid and owned; rte_vlan_insert keeps the first segment.
+        unsafe { dpdk_sys::lke_mbuf_insert_vlan(&raw mut raw) == 0 }
+    }
+
+    #[inline]
+    const fn data(&self) -> *mut u8 {
+        // SAFETY: buf_addr is a pointer and data_off, a u16, stays within the buffer.
+        unsafe {
+            let start = self.field::<*mut u8>(dpdk_sys::LKE_MBUF_BUF_ADDR);
+            start.add(self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_OFF) as usize)
+        }
+    }
+}
+
+impl Drop for Mbuf {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the mbuf is owned, and not used after this.
+        unsafe { dpdk_sys::lke_mbuf_free(self.0.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mbuf")
+            .field("len", &self.len())
+            .field("segments", &self.segments())
+            .field("stripped_vlan", &self.stripped_vlan())
+            .finish()
+    }
+}

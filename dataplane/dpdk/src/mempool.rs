@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A pool of packet buffers of one size, shared by threads.
+//!
+//! Invariants: every [`Mbuf`] of the pool counts as in use until dropped; the memory is freed
+//! only when none is in use (else pool and EAL are kept for the life of the process, with a
+//! warning). `new` and drop: control thread; the rest: any thread.
+
+use std::ffi::CString;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::eal::{Eal, EalInner};
+use crate::error::{Error, rte_reason};
+use crate::mbuf::Mbuf;
+
+/// Buffers that each registered thread may keep for itself.
+const CACHE: u32 = 256;
+/// What a buffer needs beyond its data, roughly: the mbuf, the pool's header, alignment.
+const OVERHEAD: u64 = 256;
+
+/// A pool of packet buffers; clones share it.
+#[derive(Clone, Debug)]
+pub struct Mempool {
+    inner: Arc<PoolInner>,
+}
+
+#[derive(Debug)]
+struct PoolInner {
+    pool: NonNull<dpdk_sys::rte_mempool>,
+    name: String,
+    count: u32,
+    data_room: u16,
+    eal: Option<Arc<EalInner>>,
+}
+
+// SAFETY: a mempool is a DPDK object made to be used by many threads (its ring is
+// multi-producer, multi-consumer, its caches are per lcore); the other fields are plain data.
+unsafe impl Send for PoolInner {}
+// SAFETY: as above.
+unsafe impl Sync for PoolInner {}
+
+impl Mempool {
+    /// Makes a pool of `count` buffers with `data_room` bytes of data each (2048 holds every
+    /// frame up to MTU 1500; a jumbo `net_af_packet` port wants 16384).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name or count, [`Error::Mempool`] if memory is short or the
+    /// name is taken.
+    pub fn new(eal: &Eal, name: &str, count: u32, data_room: u16) -> Result<Self, Error> {
+        let longest = dpdk_sys::LKE_MEMPOOL_NAME_MAX as usize - 1;
+        if name.is_empty() || name.len() > longest || !name.bytes().all(|b| b.is_ascii_graphic()) {
+            let rule = format!("1 to {longest} printable ASCII characters");
+            return Err(Error::invalid("mempool name", name, rule));
+        }
+        if count < 2 {
+            return Err(Error::invalid("mempool size", &count.to_string(), "at least 2 buffers"));
+        }
+        let headroom = dpdk_sys::LKE_HEADROOM as u16;
+        let Some(segment) = data_room.checked_add(headroom) else {
+            let rule = format!("at most {}", u16::MAX - headroom);
+            return Err(Error::invalid("data room", &data_room.to_string(), rule));
+        };
+        let text = CString::new(name)
+            .map_err(|_| Error::invalid("mempool name", name, "it contains a zero byte"))?;
+        // DPDK wants the cache below count / 1.5.
+        let cache = CACHE.min(dpdk_sys::LKE_MEMPOOL_CACHE_MAX).min(count / 2);
+        let inner = eal.inner();
+        let control = inner.control();
+        // SAFETY: EAL is initialised, `text` is a valid string for the call; -1 is SOCKET_ID_ANY.
+        let pool = unsafe {
+            dpdk_sys::rte_pktmbuf_pool_create(text.as_ptr(), count, cache, 0, segment, -1)
+        };
+        drop(control);
+        let Some(pool) = NonNull::new(pool) else {
+            return Err(Error::Mempool {
+                name: name.to_owned(),
+                count,
+                data_room,
+                megabytes: (u64::from(count) * (u64::from(segment) + OVERHEAD)).div_ceil(1 << 20),
+                reason: rte_reason(),
+            });
+        };
+        let inner = PoolInner { pool, name: name.to_owned(), count, data_room, eal: Some(inner) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A new buffer holding a copy of `frame`; `None` if the pool is empty. A frame larger than
+    /// one buffer takes a chain of them.
+    #[inline]
+    #[must_use]
+    pub fn alloc(&self, frame: &[u8]) -> Option<Mbuf> {
+        self.alloc_parts(frame, &[])
+    }
+
+    /// As [`alloc`](Self::alloc), of `head` followed by `tail`: a frame that wraps around the end
+    /// of a byte ring.
+    #[inline]
+    #[must_use]
+    pub fn alloc_parts(&self, head: &[u8], tail: &[u8]) -> Option<Mbuf> {
+        // SAFETY: the pool is alive; both slices are valid for the lengths given and C only reads
+        // them.
+        let mbuf = unsafe {
+            dpdk_sys::lke_mbuf_from_parts(
+                self.as_ptr(),
+                head.as_ptr(),
+                head.len(),
+                tail.as_ptr(),
+                tail.len(),
+            )
+        };
+        // SAFETY: a buffer fresh from the pool has no other owner.
+        NonNull::new(mbuf).map(|mbuf| unsafe { Mbuf::from_raw(mbuf) })
+    }
+
+    /// Buffers that can still be taken, those in threads' caches included. Not for the datapath.
+    #[must_use]
+    pub fn available(&self) -> u32 {
+        // SAFETY: the pool is alive.
+        unsafe { dpdk_sys::rte_mempool_avail_count(self.as_ptr()) }
+    }
+
+    /// Buffers that someone owns: mbufs in Rust, in a driver's rings, on the wire. Exact only
+    /// while no thread takes or gives; not for the datapath.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.inner.in_use()
+    }
+
+    /// Buffers in the pool.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.inner.count
+    }
+
+    /// Bytes of data that one buffer holds.
+    #[must_use]
+    pub fn data_room(&self) -> u16 {
+        self.inner.data_room
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut dpdk_sys::rte_mempool {
+        self.inner.pool.as_ptr()
+    }
+}
+
+impl PoolInner {
+    fn in_use(&self) -> u32 {
+        // SAFETY: the pool is alive.
+        unsafe { dpdk_sys::rte_mempool_in_use_count(self.pool.as_ptr()) }
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        // A buffer that another thread is moving from its cache to the ring is seen in both and
+        // can hide one that is out; such a move takes nanoseconds, so ask again.
+        let mut out = 0;
+        for _ in 0..3 {
+            out = out.max(self.in_use());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if out > 0 {
+            tracing::warn!(pool = self.name, out, "mempool kept: buffers are still in use");
+            mem::forget(self.eal.take());
+            return;
+        }
+        let _control = self.eal.as_ref().map(|eal| eal.control());
+        // SAFETY: the last handle is gone and no buffer is out: nothing refers to the pool.
+        unsafe { dpdk_sys::rte_mempool_free(self.pool.as_ptr()) };
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The offloads of a kernel interface that break a packet path built on it.
+//!
+//! A sender with checksum or segmentation offload hands over packets with unfinished checksums
+//! and segments of up to 64 KB; a receiver with GRO or LRO merges packets. Over `net_af_packet`
+//! the former never reach TCP at the other host and the latter arrive truncated. (On a veth pair
+//! it is the *host's* end whose transmit offloads matter; those of our own end do no harm.)
+//!
+//! Reference: Linux `include/uapi/linux/ethtool.h`, `ETHTOOL_GFEATURES`, `ETHTOOL_SFEATURES`, by
+//! the names that `ethtool -k` shows. Control thread; disabling needs CAP_NET_ADMIN.
+
+use std::fmt;
+use std::io;
+
+use crate::error::Error;
+use crate::iface::{Interface, interface_ioctl};
+
+const GSTRINGS: u32 = 0x1b;
+const GSSET_INFO: u32 = 0x37;
+const GFEATURES: u32 = 0x3a;
+const SFEATURES: u32 = 0x3b;
+const SET_FEATURES: u32 = 4;
+const NAME_BYTES: usize = 32;
+/// No kernel has more; bounds what a broken driver could make us allocate.
+const MOST_FEATURES: usize = 1024;
+
+/// A kind of offload that a packet path cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Offload {
+    /// Transmit checksums are left to the interface.
+    TxChecksum,
+    /// TCP segmentation is left to the interface.
+    Tso,
+    /// UDP segmentation is left to the interface.
+    Uso,
+    /// Segmentation happens just before the interface.
+    Gso,
+    /// Received packets are merged by the kernel or the interface.
+    Gro,
+    /// Received packets are merged by the interface, beyond recovery.
+    Lro,
+}
+
+impl Offload {
+    fn of_feature(name: &str) -> Option<Self> {
+        Some(match name {
+            "tx-checksum-ip-generic"
+            | "tx-checksum-ipv4"
+            | "tx-checksum-ipv6"
+            | "tx-checksum-sctp" => Self::TxChecksum,
+            "tx-tcp-segmentation"
+            | "tx-tcp6-segmentation"
+            | "tx-tcp-ecn-segmentation"
+            | "tx-tcp-mangleid-segmentation" => Self::Tso,
+            "tx-udp-segmentation" => Self::Uso,
+            "tx-generic-segmentation" => Self::Gso,
+            "rx-gro" | "rx-gro-hw" | "rx-gro-list" | "rx-udp-gro-forwarding" => Self::Gro,
+            "rx-lro" => Self::Lro,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TxChecksum => "tx-checksumming",
+            Self::Tso => "tcp-segmentation-offload",
+            Self::Uso => "tx-udp-segmentation",
+            Self::Gso => "generic-segmentation-offload",
+            Self::Gro => "generic-receive-offload",
+            Self::Lro => "large-receive-offload",
+        })
+    }
+}
+
+/// The offloads of interface `iface` (of the calling thread's network namespace) that are on.
+///
+/// # Errors
+/// [`Error::NoInterface`], or [`Error::Offload`] if the kernel does not tell.
+pub fn offloads(iface: &str) -> Result<Vec<Offload>, Error> {
+    let interface = find(iface)?;
+    let (features, _) = read(&interface).map_err(|source| read_error(iface, source))?;
+    Ok(kinds(features.iter().filter(|feature| feature.active)))
+}
+
+/// Turns off all offloads of interface `iface` that are on and can be; returns those that are off
+/// now and were on before. What stays on, [`offloads`] tells.
+///
+/// # Errors
+/// [`Error::NoInterface`], or [`Error::Offload`] without CAP_NET_ADMIN.
+pub fn disable_offloads(iface: &str) -> Result<Vec<Offload>, Error> {
+    let interface = find(iface)?;
+    let (before, blocks) = read(&interface).map_err(|source| read_error(iface, source))?;
+    if !before.iter().any(|feature| feature.active && feature.changeable) {
+        return Ok(Vec::new());
+    }
+    // struct ethtool_sfeatures { u32 cmd, size; { u32 valid, requested; } features[]; }
+    let mut request = vec![0_u32; 2 + 2 * blocks];
+    (request[0], request[1]) = (SFEATURES, blocks as u32);
+    for feature in before.iter().filter(|feature| feature.changeable) {
+        // Valid and not requested: to be turned off.
+        request[2 + 2 * (feature.bit / 32)] |= 1 << (feature.bit % 32);
+    }
+    ethtool(&interface, &mut request).map_err(|source| Error::Offload {
+        iface: iface.to_owned(),
+        action: "disable",
+        source,
+        remedy: "run as root or with CAP_NET_ADMIN",
+    })?;
+    let mut off = kinds(before.iter().filter(|feature| feature.active));
+    let still = offloads(iface)?;
+    off.retain(|kind| !still.contains(kind));
+    Ok(off)
+}
+
+struct Feature {
+    kind: Offload,
+    bit: usize,
+    active: bool,
+    changeable: bool,
+}
+
+fn kinds<'a>(features: impl Iterator<Item = &'a Feature>) -> Vec<Offload> {
+    let mut kinds: Vec<Offload> = features.map(|feature| feature.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+fn find(iface: &str) -> Result<Interface, Error> {
+    Interface::find(iface).ok_or_else(|| Error::NoInterface {
+        port: iface.to_owned(),
+        iface: iface.to_owned(),
+        existing: Interface::existing(),
+    })
+}
+
+fn read_error(iface: &str, source: io::Error) -> Error {
+    Error::Offload {
+        iface: iface.to_owned(),
+        action: "read",
+        source,
+        remedy: "check with `ethtool -k`",
+    }
+}
+
+/// Reads the state of all features that are an [`Offload`], and how many blocks of 32 features
+/// the kernel has.
+fn read(interface: &Interface) -> io::Result<(Vec<Feature>, usize)> {
+    // struct ethtool_sset_info { u32 cmd, reserved; u64 sset_mask; u32 data[]; }
+    let mut info = [GSSET_INFO, 0, 0, 0, 0];
+    info[if cfg!(target_endian = "little") { 2 } else { 3 }] = 1 << SET_FEATURES;
+    ethtool(interface, &mut info)?;
+    let count = (info[4] as usize).min(MOST_FEATURES);
+
+    // struct ethtool_gstrings { u32 cmd, string_set, len; u8 data[]; }
+    let mut names = vec![0_u32; 3 + count * NAME_BYTES / 4];
+    (names[0], names[1], names[2]) = (GSTRINGS, SET_FEATURES, count as u32);
+    ethtool(interface, &mut names)?;
+    let text: Vec<u8> = names[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+
+    // struct ethtool_gfeatures { u32 cmd, size; { u32 available, requested, active,
+    // never_changed; } features[]; }
+    let blocks = count.div_ceil(32);
+    let mut state = vec![0_u32; 2 + 4 * blocks];
+    (state[0], state[1]) = (GFEATURES, blocks as u32);
+    ethtool(interface, &mut state)?;
+
+    let features = text.chunks_exact(NAME_BYTES).enumerate().filter_map(|(bit, name)| {
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
+        let kind = Offload::of_feature(std::str::from_utf8(&name[..end]).ok()?)?;
+        let block = &state[2 + 4 * (bit / 32)..];
+        let is_set = |word: usize| block[word] & (1 << (bit % 32)) != 0;
+        Some(Feature { kind, bit, active: is_set(2), changeable: is_set(0) && !is_set(3) })
+    });
+    Ok((features.collect(), blocks))
+}
+
+fn ethtool(interface: &Interface, command: &mut [u32]) -> io::Result<()> {
+    let mut request = interface.request();
+    request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
+    // SAFETY: `command` is as long as its own header says, and outlives the call.
+    unsafe { interface_ioctl(libc::SIOCETHTOOL as libc::Ioctl, &mut request) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_offloads_and_a_missing_interface_has_none() {
+        match offloads("lo") {
+            Ok(on) => assert!(on.contains(&Offload::TxChecksum), "{on:?}"),
+            Err(error) => eprintln!("SKIPPED: {error}"),
+        }
+        let error = offloads("nosuch0").unwrap_err().to_string();
+        assert!(error.contains("`nosuch0`"), "{error}");
+    }
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A port that is attached but not started: it can be asked and started, not polled.
+//!
+//! Reference: DPDK programmer's guide, "Poll mode driver"; order of calls as in
+//! `rte_ethdev.h`: configure, set up queues, start. No checksum or segmentation offload is ever
+//! requested. Control thread.
+
+use std::ffi::{CStr, CString, c_char};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::device::{Bus, Device};
+use crate::driver::{folder, known_drivers, nearest_driver};
+use crate::eal::Eal;
+use crate::error::{Error, reason};
+use crate::iface::{Interface, may_open_packet_socket};
+use crate::mempool::Mempool;
+use crate::queue::{RxQueue, TxQueue};
+use crate::sockets::PacketSockets;
+use crate::spec::{PacketRing, PortSpec, check_name};
+use crate::started::{StartedPort, read_link};
+
+/// What is known of an attached port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// The name that the user gave.
+    pub name: String,
+    /// DPDK's number of the port.
+    pub id: u16,
+    /// The device's name in DPDK.
+    pub device: String,
+    /// The driver's name.
+    pub driver: String,
+    /// The kernel interface underneath, if there is one.
+    pub iface: Option<String>,
+    /// The MAC address.
+    pub mac: [u8; 6],
+    /// The MTU, in bytes of layer 3.
+    pub mtu: u16,
+    /// The largest frame that the port takes in whole, in bytes without frame check sequence.
+    pub max_frame: u32,
+    /// Data room that the mempool's buffers need at least.
+    pub min_data_room: u32,
+    /// Receive queues at most.
+    pub max_rx_queues: u16,
+    /// Transmit queues at most.
+    pub max_tx_queues: u16,
+    /// The link's speed in Mb/s, where known: of a NIC, or of the interface under
+    /// `net_af_packet`.
+    pub link_mbps: Option<u32>,
+    /// The NUMA node, where known.
+    pub numa_node: Option<u32>,
+    /// Packet sockets found, for wake-ups and kernel drops.
+    pub packet_sockets: usize,
+}
+
+/// How to start a port.
+#[derive(Clone, Debug)]
+pub struct PortConfig<'a> {
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors per receive queue; adjusted to what the device can.
+    pub rx_descriptors: u16,
+    /// Descriptors per transmit queue; adjusted likewise.
+    pub tx_descriptors: u16,
+    /// Take in frames for any address: what a bump in the wire needs.
+    pub promiscuous: bool,
+    /// MTU to set on a PCI device; virtual devices keep theirs.
+    pub mtu: Option<u16>,
+    /// Where received packets go.
+    pub pool: &'a Mempool,
+}
+
+impl<'a> PortConfig<'a> {
+    /// One queue each way, 1024 descriptors, promiscuous.
+    #[must_use]
+    pub const fn new(pool: &'a Mempool) -> Self {
+        Self {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            promiscuous: true,
+            mtu: None,
+            pool,
+        }
+    }
+
+    /// As [`new`](Self::new), with `queues` queues each way.
+    #[must_use]
+    pub const fn with_queues(mut self, queues: u16) -> Self {
+        self.rx_queues = queues;
+        self.tx_queues = queues;
+        self
+    }
+}
+
+/// An attached port.
+#[derive(Debug)]
+pub struct Port {
+    device: Device,
+    info: PortInfo,
+}
+
+impl Port {
+    /// Opens the device of `spec` as port `name`. The interface of a specification is looked for
+    /// in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDriver`], [`Error::NoInterface`], [`Error::Permission`],
+    /// [`Error::SameDevice`], [`Error::Pci`], [`Error::Probe`].
+    pub fn attach(eal: &Eal, name: &str, spec: &PortSpec) -> Result<Self, Error> {
+        check_name(name)?;
+        let device = spec.device_name(name);
+        if let Some(driver) = spec.driver()
+            && !eal.recognises(&device)
+        {
+            return Err(Error::UnknownDriver {
+                driver: driver.to_owned(),
+                folder: folder().display().to_string(),
+                known: known_drivers().len(),
+                nearest: nearest_driver(driver),
+            });
+        }
+        if let Some(address) = spec.pci_address() {
+            check_pci(name, address)?;
+        }
+        let iface = spec.iface().map(|iface| find_iface(name, iface)).transpose()?;
+        let mtu = iface.as_ref().map(Interface::mtu).transpose()?;
+        if spec.driver() == Some("net_af_packet") {
+            may_open_packet_socket().map_err(|error| Error::Permission {
+                port: name.to_owned(),
+                device: spec.iface().unwrap_or_default().to_owned(),
+                reason: error.to_string(),
+                remedy: "run as root, give the binary CAP_NET_RAW (`setcap cap_net_raw,\
+                         cap_net_admin+ep`), or use a user and network namespace (`unshare -Urn`)",
+            })?;
+        }
+        let device = probe(eal, name, spec, iface.as_ref(), mtu)?;
+        let info = describe(&device, spec, iface.as_ref(), mtu)?;
+        Ok(Self { device, info })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub const fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    /// Starts it. The port's handle stays with the control thread; each queue goes to the thread
+    /// that polls it.
+    ///
+    /// # Errors
+    /// [`Error::Queues`], [`Error::SmallBuffers`], or [`Error::Port`] for the driver's refusal. The
+    /// port is detached then.
+    pub fn start(
+        mut self,
+        config: &PortConfig<'_>,
+    ) -> Result<(StartedPort, Vec<RxQueue>, Vec<TxQueue>), Error> {
+        self.check_queues(config)?;
+        let have = u32::from(config.pool.data_room());
+        if have < self.info.min_data_room {
+            let port = self.info.name;
+            return Err(Error::SmallBuffers { port, have, need: self.info.min_data_room });
+        }
+        self.set_up(config, have)?;
+        self.device.started = true;
+        if config.promiscuous {
+            self.set_promiscuous()?;
+        }
+        let device = Arc::new(self.device);
+        let rx = (0..config.rx_queues).map(|queue| RxQueue::new(&device, queue)).collect();
+        let tx = (0..config.tx_queues).map(|queue| TxQueue::new(&device, queue)).collect();
+        Ok((StartedPort::new(device, self.info), rx, tx))
+    }
+
+    fn check_queues(&self, config: &PortConfig<'_>) -> Result<(), Error> {
+        let info = &self.info;
+        let error = |direction, asked, limit, remedy| {
+            Err(Error::Queues { port: info.name.clone(), direction, asked, limit, remedy })
+        };
+        let directions = [
+            ("receive", config.rx_queues, info.max_rx_queues),
+            ("transmit", config.tx_queues, info.max_tx_queues),
+        ];
+        for (direction, asked, most) in directions {
+            if asked == 0 || asked > most {
+                let limit = format!("the device has 1 to {most}");
+                return error(
+                    direction,
+                    asked,
+                    limit,
+                    "use fewer workers, or `qpairs=N` \
+                                                        (net_af_packet) for more queues",
+                );
+            }
+        }
+        if info.packet_sockets > 0 && config.rx_queues != info.max_rx_queues {
+            let limit = format!("the kernel spreads packets over all {}", info.max_rx_queues);
+            return error(
+                "receive",
+                config.rx_queues,
+                limit,
+                "poll as many queues as `qpairs` says",
+            );
+        }
+        Ok(())
+    }
+
+    fn set_up(&mut self, config: &PortConfig<'_>, data_room: u32) -> Result<(), Error> {
+        let device = &mut self.device;
+        let id = device.id;
+        let mtu = if device.bus == Bus::Pci { config.mtu.unwrap_or(0) } else { 0 };
+        let frame = self.info.max_frame.min(u32::from(mtu.max(self.info.mtu)) + 18);
+        let scatter = i32::from(device.bus == Bus::Pci && frame > data_room);
+        let eal = Arc::clone(&device.eal);
+        let control = eal.control();
+        // SAFETY: the port exists and is not started; calls are serialised by the control lock.
+        let ret = unsafe {
+            dpdk_sys::lke_port_configure(id, config.rx_queues, config.tx_queues, mtu, scatter)
+        };
+        device.check("configuring", ret)?;
+        let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
+        // SAFETY: as above; both numbers are writable.
+        let ret =
+            unsafe { dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx, &raw mut tx) };
+        device.check("fitting the number of descriptors", ret)?;
+        device.pool = Some(config.pool.clone());
+        for queue in 0..config.rx_queues {
+            // SAFETY: as above; `device` keeps the pool alive until it is closed.
+            let ret = unsafe { dpdk_sys::lke_port_rx_queue(id, queue, rx, config.pool.as_ptr()) };
+            device.check("setting up a receive queue", ret)?;
+        }
+        for queue in 0..config.tx_queues {
+            // SAFETY: as above.
+            let ret = unsafe { dpdk_sys::lke_port_tx_queue(id, queue, tx) };
+            device.check("setting up a transmit queue", ret)?;
+        }
+        device.rx_queues = config.rx_queues;
+        // SAFETY: as above; all queues are set up.
+        let ret = unsafe { dpdk_sys::rte_eth_dev_start(id) };
+        drop(control);
+        device.check("starting", ret)
+    }
+
+    fn set_promiscuous(&mut self) -> Result<(), Error> {
+        let before = match self.info.iface.as_deref().and_then(Interface::find) {
+            Some(iface) => iface.promiscuous()?,
+            None => false,
+        };
+        let device = &mut self.device;
+        let control = device.eal.control();
+        // SAFETY: the port exists; calls are serialised by the control lock.
+        let ret = unsafe { dpdk_sys::rte_eth_promiscuous_enable(device.id) };
+        drop(control);
+        if ret == -libc::ENOTSUP && device.bus == Bus::Virtual {
+            return Ok(()); // it has no address filter
+        }
+        device.check("setting promiscuous mode (it needs CAP_NET_ADMIN)", ret)?;
+        device.restore_promiscuous = !before;
+        Ok(())
+    }
+}
+
+fn find_iface(port: &str, iface: &str) -> Result<Interface, Error> {
+    Interface::find(iface).ok_or_else(|| Error::NoInterface {
+        port: port.to_owned(),
+        iface: iface.to_owned(),
+        existing: Interface::existing(),
+    })
+}
+
+/// Reserves the device, lets EAL open it, and finds its packet sockets.
+fn probe(
+    eal: &Eal,
+    port: &str,
+    spec: &PortSpec,
+    iface: Option<&Interface>,
+    mtu: Option<u32>,
+) -> Result<Device, Error> {
+    let arguments = spec.device(port, mtu);
+    let text = |text: &str| {
+        CString::new(text).map_err(|_| Error::invalid("device", text, "it contains a zero byte"))
+    };
+    let (probe_text, name) = (text(&arguments)?, text(&spec.device_name(port))?);
+    let keys = [namespaced(spec, spec.key(port)), spec.device_name(port)];
+    let bus = if spec.pci_address().is_some() { Bus::Pci } else { Bus::Virtual };
+
+    let inner = eal.inner();
+    let mut taken = inner.control();
+    if let Some(first) = keys.iter().find_map(|key| taken.get(key)) {
+        let (first, second) = (first.clone(), port.to_owned());
+        return Err(Error::SameDevice { first, second, device: spec.key(port) });
+    }
+    let before = PacketSockets::open_inodes();
+    // EAL opens the PCI devices that it is told of when it starts.
+    let mut id = port_by_name(&name);
+    if id.is_none() {
+        // SAFETY: EAL is initialised, the text is valid for the call, the control lock is held.
+        let ret = unsafe { dpdk_sys::rte_dev_probe(probe_text.as_ptr()) };
+        id = port_by_name(&name);
+        if ret < 0 || id.is_none() {
+            return Err(Error::Probe {
+                port: port.to_owned(),
+                device: arguments,
+                reason: if ret < 0 { reason(ret) } else { "it made no Ethernet port".to_owned() },
+                hint: probe_hint(bus, spec.packet_ring(mtu)),
+            });
+        }
+    }
+    let sockets = match iface {
+        Some(iface) if spec.driver() == Some("net_af_packet") => {
+            PacketSockets::opened_since(&before, iface.index())
+        }
+        _ => PacketSockets::default(),
+    };
+    for key in &keys {
+        taken.insert(key.clone(), port.to_owned());
+    }
+    drop(taken);
+
+    let device = Device {
+        eal: inner,
+        id: id.unwrap_or(u16::MAX),
+        port: port.to_owned(),
+        name,
+        bus,
+        keys,
+        sockets,
+        rx_queues: 0,
+        started: false,
+        restore_promiscuous: false,
+        is_loopback: spec.driver() == Some("net_ring"),
+        pool: None,
+    };
+    device.sockets.ignore_outgoing().map_err(|source| Error::Io {
+        action: format!("port `{port}`: cannot filter what this machine sends itself"),
+        source,
+    })?;
+    Ok(device)
+}
+
+/// What most likely helps after a refusal.
+fn probe_hint(bus: Bus, ring: Option<PacketRing>) -> String {
+    const STDERR: &str = "see what the driver wrote on standard error";
+    if bus == Bus::Pci {
+        return format!("name the device when EAL starts (EalOptions::with_ports), and {STDERR}");
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
+    match ring.map(|ring| ring.locked_bytes()) {
+        Some(bytes) if known && bytes > limit.rlim_cur => format!(
+            "its rings lock {} KiB of memory per queue and this process may lock {} KiB (unless \
+             it has CAP_IPC_LOCK): raise the limit (`ulimit -l`, LimitMEMLOCK=) or give a smaller \
+             `framecnt`",
+            bytes >> 10,
+            limit.rlim_cur >> 10
+        ),
+        _ => format!("check its arguments, and {STDERR}"),
+    }
+}
+
+/// Interfaces of one name may exist in several network namespaces.
+fn namespaced(spec: &PortSpec, key: String) -> String {
+    match (spec.iface(), fs::read_link("/proc/thread-self/ns/net")) {
+        (Some(_), Ok(namespace)) => format!("{key} in {}", namespace.display()),
+        _ => key,
+    }
+}
+
+fn port_by_name(name: &CStr) -> Option<u16> {
+    let mut id = 0;
+    // SAFETY: `name` is a valid string, `id` writable.
+    let ret = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut id) };
+    (ret == 0).then_some(id)
+}
+
+fn describe(
+    device: &Device,
+    spec: &PortSpec,
+    iface: Option<&Interface>,
+    mtu: Option<u32>,
+) -> Result<PortInfo, Error> {
+    let mut raw = dpdk_sys::lke_port_info::default();
+    let control = device.eal.control();
+    // SAFETY: the port exists and `raw` is writable.
+    let ret = unsafe { dpdk_sys::lke_port_info(device.id, &raw mut raw) };
+    device.check("reading its abilities", ret)?;
+    drop(control);
+    let link = read_link(device, iface.map(Interface::name))?;
+    let ring = spec.packet_ring(mtu);
+    let fallback = raw.max_rx_pktlen.max(u32::from(raw.mtu) + 18);
+    let mtu = mtu.and_then(|mtu| u16::try_from(mtu).ok()).unwrap_or(raw.mtu);
+    Ok(PortInfo {
+        name: device.port.clone(),
+        id: device.id,
+        device: device.name.to_string_lossy().into_owned(),
+        driver: c_text(&raw.driver),
+        iface: iface.map(|iface| iface.name().to_owned()),
+        mac: raw.mac,
+        mtu,
+        max_frame: ring.map_or(fallback, |ring| ring.max_frame()),
+        min_data_room: ring.map_or(raw.min_rx_bufsize, |ring| ring.data_room()),
+        max_rx_queues: raw.max_rx_queues,
+        max_tx_queues: raw.max_tx_queues,
+        link_mbps: link.mbps,
+        numa_node: u32::try_from(raw.numa_node).ok(),
+        packet_sockets: device.sockets.len(),
+    })
+}
+
+fn c_text(bytes: &[c_char]) -> String {
+    let bytes: Vec<u8> =
+        bytes.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Names the usual obstacles of a PCI device before EAL reports that there is no such port.
+fn check_pci(port: &str, address: &str) -> Result<(), Error> {
+    /// Kernel drivers that DPDK works through, or that give the device to user space.
+    const FIT: [&str; 6] =
+        ["vfio-pci", "igb_uio", "uio_pci_generic", "mlx5_core", "mlx4_core", "mana"];
+    let path = Path::new("/sys/bus/pci/devices").join(address);
+    let error = |reason: String, remedy: String| {
+        Err(Error::Pci { port: port.to_owned(), address: address.to_owned(), reason, remedy })
+    };
+    if !path.exists() {
+        return error("there is no such device".to_owned(), "`lspci -D` lists them".to_owned());
+    }
+    let remedy = || format!("`dpdk-devbind.py --bind vfio-pci {address}` gives it to DPDK");
+    match fs::read_link(path.join("driver")) {
+        Ok(link) => {
+            let driver = link.file_name().map(|name| name.to_string_lossy().into_owned());
+            let driver = driver.unwrap_or_default();
+            if FIT.contains(&driver.as_str()) {
+                return Ok(());
+            }
+            error(format!("it is bound to the kernel driver {driver}"), remedy())
+        }
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+            error("it is bound to no driver".to_owned(), remedy())
+        }
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control thread's handle on a started port: counters and link.
+//!
+//! The device stops, closes and is detached when this handle and all queue handles are dropped.
+//! Counters only grow. Control thread.
+
+use std::sync::Arc;
+
+use crate::device::{Bus, Device};
+use crate::error::Error;
+use crate::port::PortInfo;
+
+/// A port's counters since it was attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received, without frame check sequence.
+    pub rx_bytes: u64,
+    /// Packets that came and were dropped before we could take them: by the device for want of
+    /// descriptors, or by the kernel for want of room in a packet socket's ring.
+    pub rx_missed: u64,
+    /// Packets received in error.
+    pub rx_errors: u64,
+    /// Packets not received since the mempool was empty, where the driver counts them.
+    pub rx_no_mbuf: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent, without frame check sequence.
+    pub tx_bytes: u64,
+    /// Packets that the driver took and could not send.
+    pub tx_errors: u64,
+}
+
+/// The state of a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// A carrier is there.
+    pub up: bool,
+    /// Speed in Mb/s, where known: of a NIC, or of the interface under `net_af_packet`.
+    pub mbps: Option<u32>,
+    /// Both directions at once.
+    pub full_duplex: bool,
+}
+
+/// A started port.
+#[derive(Debug)]
+pub struct StartedPort {
+    device: Arc<Device>,
+    info: PortInfo,
+}
+
+impl StartedPort {
+    pub(crate) const fn new(device: Arc<Device>, info: PortInfo) -> Self {
+        Self { device, info }
+    }
+
+    /// What is known of it; as it was when attached.
+    #[must_use]
+    pub const fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    /// The name that the user gave.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// [`Error::Port`] if the driver has none or the device is gone.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let mut raw = dpdk_sys::lke_counters::default();
+        let control = self.device.eal.control();
+        // SAFETY: the port exists and `raw` is writable.
+        let ret = unsafe { dpdk_sys::lke_port_counters(self.device.id, &raw mut raw) };
+        drop(control);
+        self.device.check("reading its counters", ret)?;
+        Ok(Counters {
+            rx_packets: raw.rx_packets,
+            rx_bytes: raw.rx_bytes,
+            // A driver that reads the sockets' counters itself resets them: the sum stays right.
+            rx_missed: raw.rx_missed + self.device.sockets.missed(),
+            rx_errors: raw.rx_errors,
+            rx_no_mbuf: raw.rx_no_mbuf,
+            tx_packets: raw.tx_packets,
+            tx_bytes: raw.tx_bytes,
+            tx_errors: raw.tx_errors,
+        })
+    }
+
+    /// The state of its link now.
+    ///
+    /// # Errors
+    /// [`Error::Port`] if the device is gone.
+    pub fn link(&self) -> Result<Link, Error> {
+        read_link(&self.device, self.info.iface.as_deref())
+    }
+}
+
+/// The state of a device's link; from the kernel where that knows better than the driver.
+pub(crate) fn read_link(device: &Device, iface: Option<&str>) -> Result<Link, Error> {
+    if let Some(link) = iface.and_then(|iface| device.sockets.link(iface)) {
+        return Ok(link);
+    }
+    let mut raw = dpdk_sys::lke_link::default();
+    let control = device.eal.control();
+    // SAFETY: the port exists and `raw` is writable.
+    let ret = unsafe { dpdk_sys::lke_port_link(device.id, &raw mut raw) };
+    drop(control);
+    device.check("reading its link", ret)?;
+    let known = device.bus == Bus::Pci && raw.speed > 0;
+    Ok(Link {
+        up: raw.up != 0,
+        mbps: known.then_some(raw.speed),
+        full_duplex: raw.full_duplex != 0,
+    })
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A thread that Rust spawned, made known to EAL.
+//!
+//! A mempool's per-lcore cache is used only by threads with an lcore id; without one each
+//! allocation goes to the shared ring. Held by the worker thread itself.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::eal::EalInner;
+use crate::error::{Error, rte_reason};
+
+/// Keeps the thread that made it registered with EAL.
+#[derive(Debug)]
+pub struct ThreadGuard {
+    registered: bool,
+    _eal: Arc<EalInner>,
+    /// Not `Send`: it has to be dropped on the thread that made it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl ThreadGuard {
+    pub(crate) fn new(eal: Arc<EalInner>) -> Result<Self, Error> {
+        let _control = eal.control();
+        // SAFETY: reads a per-thread variable.
+        let known = unsafe { dpdk_sys::lke_thread_has_lcore() } != 0;
+        if !known {
+            // SAFETY: EAL is initialised and this thread is not registered.
+            let ret = unsafe { dpdk_sys::rte_thread_register() };
+            if ret != 0 {
+                return Err(Error::ThreadRegister { reason: rte_reason() });
+            }
+        }
+        drop(_control);
+        Ok(Self { registered: !known, _eal: eal, _thread: PhantomData })
+    }
+}
+
+impl Drop for ThreadGuard {
+    fn drop(&mut self) {
+        if self.registered {
+            // SAFETY: this thread (the guard is not Send) was registered by `new`, and EAL is
+            // alive: the guard holds it.
+            unsafe { dpdk_sys::rte_thread_unregister() };
+        }
+    }
+}
