@@ -5,12 +5,16 @@
 //!   whose phase is drawn once, so that a frame at a random instant waits
 //!   uniformly up to the period, and frames of one slot leave together.
 //! - *Excursions*: episodes of continuous time ([`crate::episode`]) in which the
-//!   delay is higher by an amount drawn once per episode from a generalized
-//!   Pareto distribution. Not a draw per frame: that would, in FIFO order, hold
-//!   the whole link at the tail of the distribution.
+//!   delay is higher by an amount drawn once per episode from a generalized Pareto
+//!   distribution. When one ends, what it held up comes out at once: the extra delay
+//!   falls as fast as time passes, to zero. Not a draw per frame: that would, in
+//!   FIFO order, hold the whole link at the tail of the distribution.
 //!
-//! Due times never go back. After an excursion, and after a change to a smaller
-//! delay, frames are due together with the last one until the line has caught up.
+//! A frame waits for its slot first and meets the excursion when that comes. So the
+//! delay is a function of time alone, the same for a link that carries five frames a
+//! second and for one that is full, and never makes a frame overtake another. After a
+//! change to a smaller delay, frames are due together with the last one until the
+//! line has caught up.
 //!
 //! Differs from `tc-netem`, which draws the delay per frame and then sorts by it.
 
@@ -69,36 +73,41 @@ impl DelayPlan {
 struct Excursion {
     plan: ExcursionPlan,
     episodes: Episodes,
-    /// The extra delay of the episode that starts at `drawn_for`.
+    /// The extra delay of the episode that is on or comes next.
     extra: Nanos,
-    drawn_for: Instant,
+    /// When what past episodes held up has come out.
+    caught_up: Instant,
 }
 
 impl Excursion {
     fn new(plan: ExcursionPlan, key: StreamKey, class: u8, at: Instant) -> Self {
         let stream = Stream::new(key, Stage::Excursion, class);
         let episodes = Episodes::new(plan.episodes(), stream, at);
-        Self { plan, episodes, extra: Nanos::ZERO, drawn_for: Instant::MAX }
+        let mut e = Self { plan, episodes, extra: Nanos::ZERO, caught_up: at };
+        e.draw();
+        e
     }
 
     fn replan(&mut self, plan: ExcursionPlan, at: Instant) {
         self.plan = plan;
         self.episodes.replan(plan.episodes(), at);
-        self.drawn_for = Instant::MAX;
+        self.caught_up = at;
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        let ExcursionPlan { location, scale, shape, max, .. } = self.plan;
+        self.extra = generalized_pareto(self.episodes.mark(), location, scale, shape).min(max);
     }
 
     fn extra(&mut self, t: Instant) -> Nanos {
-        if !self.episodes.covers(t) {
-            return Nanos::ZERO;
+        while self.episodes.is_over(t) {
+            self.caught_up = self.caught_up.max(self.episodes.end() + self.extra);
+            self.episodes.next();
+            self.draw();
         }
-        let start = self.episodes.start();
-        if self.drawn_for != start {
-            self.drawn_for = start;
-            let ExcursionPlan { location, scale, shape, max, .. } = self.plan;
-            let draw = generalized_pareto(self.episodes.mark(), location, scale, shape);
-            self.extra = draw.min(max);
-        }
-        self.extra
+        let held = self.caught_up.since(t);
+        if self.episodes.covers(t) { held.max(self.extra) } else { held }
     }
 }
 
@@ -159,11 +168,12 @@ impl Delay {
     /// When a frame that leaves the channel at `t` is due. `t` never goes back.
     #[inline]
     pub fn due(&mut self, t: Instant) -> Instant {
+        let slot = t + self.slot_wait(t);
         let mut extra = Nanos::ZERO;
         for e in &mut self.excursions {
-            extra = extra.max(e.extra(t));
+            extra = extra.max(e.extra(slot));
         }
-        let due = t + self.slot_wait(t) + self.base + extra;
+        let due = slot + self.base + extra;
         self.last_due = self.last_due.max(due);
         self.last_due
     }
@@ -244,6 +254,32 @@ mod tests {
         // About 192 cycles: a relative error of some 1/sqrt(192) = 7 %; allow four.
         let share = raised as f64 / n as f64;
         assert!((share - 0.0466).abs() < 4.0 * 0.07 * 0.0466, "{share}");
+    }
+
+    #[test]
+    fn a_sparse_and_a_dense_flow_see_the_same_delay() {
+        let e = ExcursionPlan {
+            interval: Nanos::from_millis(300),
+            duration: Nanos::from_millis(50),
+            location: Nanos::ZERO,
+            scale: Nanos::from_millis(40),
+            shape: 0.3,
+            max: Nanos::from_millis(400),
+        };
+        let p = DelayPlan {
+            base: Nanos::from_millis(300),
+            slot: Nanos::from_millis(43),
+            excursions: vec![e, ExcursionPlan { shape: 0.0, ..e }],
+        };
+        let mut dense = Delay::new(&p, key(), Instant::ZERO);
+        let mut sparse = dense.clone();
+        for i in 0..2_000_000_u64 {
+            let t = Instant(i * 100_000);
+            let due = dense.due(t);
+            if i % 2000 == 0 {
+                assert_eq!(due, sparse.due(t), "at {t}");
+            }
+        }
     }
 
     proptest! {

@@ -66,16 +66,24 @@ impl Episodes {
     /// Whether `t` falls into an episode.
     #[inline]
     pub fn covers(&mut self, t: Instant) -> bool {
-        while t >= self.end {
+        while self.is_over(t) {
             self.next();
         }
         t >= self.start
     }
 
-    /// The start of the episode that covers, or comes after, the instant asked last.
+    /// Whether the episode that was asked for last is over at `t`. At the end of time
+    /// none is.
+    #[inline]
     #[must_use]
-    pub fn start(&self) -> Instant {
-        self.start
+    pub fn is_over(&self, t: Instant) -> bool {
+        t >= self.end && self.end < Instant::MAX
+    }
+
+    /// The end of the episode that covers, or comes after, the instant asked last.
+    #[must_use]
+    pub fn end(&self) -> Instant {
+        self.end
     }
 
     /// That episode's mark, uniform on (0, 1]: what else about it is random hangs on
@@ -86,7 +94,9 @@ impl Episodes {
         self.mark
     }
 
-    fn next(&mut self) {
+    /// Goes on to the next episode. [`Episodes::covers`] does as far as it needs to;
+    /// for who must see each one.
+    pub fn next(&mut self) {
         // A nanosecond at least, so that the process always gets on.
         let quiet = self.stream.exponential(self.plan.interval).max(Nanos(1));
         let lasts = match self.plan.law {
@@ -96,9 +106,5 @@ impl Episodes {
         self.mark = self.stream.unit();
         self.start = self.end + quiet;
         self.end = self.start + lasts;
-        if self.end == Instant::MAX {
-            // The end of time: nothing more comes, and `covers` must not loop.
-            self.start = Instant::MAX;
-        }
     }
 }
