@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the run loop takes the time from.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use emu::units::Instant;
+
+/// A source of time. It need not be monotonic: the engine takes a time that goes
+/// back as the latest seen.
+pub trait Clock {
+    /// The time now.
+    fn now(&mut self) -> Instant;
+}
+
+/// The time stamp counter.
+impl Clock for dpdk::TscClock {
+    #[inline]
+    fn now(&mut self) -> Instant {
+        Instant(dpdk::TscClock::now(self))
+    }
+}
+
+/// Time that stands until it is set; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualClock(Rc<Cell<Instant>>);
+
+impl VirtualClock {
+    /// Sets the time.
+    pub fn set(&self, now: Instant) {
+        self.0.set(now);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&mut self) -> Instant {
+        self.0.get()
+    }
+}

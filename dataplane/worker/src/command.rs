@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What other threads ask of a worker.
+//!
+//! Commands go through a bounded lock-free queue that the run loop looks into once
+//! a turn. Memory that a command brings is allocated, and freed, by the caller: the
+//! replaced plan goes back with the answer.
+
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use emu::plan::Plan;
+use emu::stats::Snapshot;
+use emu::units::{ByDirection, Instant};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use crate::io::EgressCounters;
+
+/// Commands that may wait for a worker.
+const DEPTH: usize = 64;
+
+/// A change of plan.
+#[derive(Debug)]
+pub struct Change {
+    /// When it takes effect; if that has passed, as of then all the same.
+    pub at: Instant,
+    /// The plan.
+    pub plan: Plan,
+    /// Its generation.
+    pub generation: u64,
+    /// Whether all random processes begin anew.
+    pub restart: bool,
+}
+
+/// The accounts of a worker.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The engine's.
+    pub snapshot: Snapshot,
+    /// The egress ports', by the direction that leaves through them.
+    pub egress: ByDirection<EgressCounters>,
+}
+
+/// A request to a worker, with the way to answer.
+#[derive(Debug)]
+pub enum Command {
+    /// Put a plan in force; answers with the one that it replaced, once that is done.
+    Apply(Change, oneshot::Sender<Plan>),
+    /// Fill the report in; with `mark`, start the high-water marks anew.
+    Report {
+        /// Start the high-water marks and the lateness anew.
+        mark: bool,
+        /// A report with room for all clients.
+        report: Box<Report>,
+        /// The answer.
+        answer: oneshot::Sender<Box<Report>>,
+    },
+    /// Leave the run loop; answers with the last accounts.
+    Stop {
+        /// A report with room for all clients.
+        report: Box<Report>,
+        /// The answer.
+        answer: oneshot::Sender<Box<Report>>,
+    },
+}
+
+/// What a worker will answer; an error when it has ended instead.
+pub type Answer<T> = oneshot::Receiver<T>;
+
+/// Why a worker did not answer.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum CommandError {
+    /// Its queue of commands is full.
+    #[error("the worker has {DEPTH} requests waiting: try again later")]
+    Busy,
+    /// Its thread has ended.
+    #[error("the worker has ended")]
+    Gone,
+}
+
+/// The caller's end of a worker's queue of commands.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    queue: Arc<ArrayQueue<Command>>,
+    room: usize,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub struct Inbox(Arc<ArrayQueue<Command>>);
+
+/// A queue of commands for a worker with up to `clients` clients.
+#[must_use]
+pub fn channel(clients: usize) -> (Handle, Inbox) {
+    let queue = Arc::new(ArrayQueue::new(DEPTH));
+    // The fixed clients come on top.
+    (Handle { queue: queue.clone(), room: clients + 2 }, Inbox(queue))
+}
+
+impl Inbox {
+    /// The next command.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Command> {
+        self.0.pop()
+    }
+}
+
+impl Handle {
+    fn report_room(&self) -> Box<Report> {
+        Box::new(Report {
+            snapshot: Snapshot::with_room_for(self.room),
+            egress: ByDirection::default(),
+        })
+    }
+
+    fn push(&self, command: Command) -> Result<(), CommandError> {
+        if Arc::strong_count(&self.queue) == 1 {
+            return Err(CommandError::Gone);
+        }
+        self.queue.push(command).map_err(|_| CommandError::Busy)
+    }
+
+    /// Asks to put a plan in force. The answer comes when that is done.
+    ///
+    /// # Errors
+    /// If the worker does not take the command; nothing will change then.
+    pub fn apply(&self, change: Change) -> Result<Answer<Plan>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Apply(change, answer))?;
+        Ok(answered)
+    }
+
+    /// Asks for the accounts now; with `mark`, the high-water marks start anew
+    /// afterwards.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn report(&self, mark: bool) -> Result<Answer<Box<Report>>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Report { mark, report: self.report_room(), answer })?;
+        Ok(answered)
+    }
+
+    /// Asks to end the run loop; answers with the last accounts.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn stop(&self) -> Result<Answer<Box<Report>>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Stop { report: self.report_room(), answer })?;
+        Ok(answered)
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real ports, polled through DPDK.
+//!
+//! Received frames are copied into the packet store and their buffers freed within
+//! the turn; frames to send are copied into fresh buffers and staged until the
+//! driver takes them. So the pool needs to hold what is in the drivers' rings and
+//! in the two stages, and nothing of what the link holds.
+//!
+//! A driver that takes nothing for [`GIVE_UP_AFTER`] loses the frame at the head of
+//! its stage, counted as dropped: some drivers refuse a frame that they cannot send
+//! forever, and the others behind it must get through.
+
+use std::time::Duration;
+
+use dpdk::{Mbuf, MbufBurst, Mempool, RxQueue, TxQueue, Waiter};
+use emu::engine::Departure;
+use emu::store::MAX_FRAME;
+use emu::units::{ByDirection, Direction, Instant, Nanos};
+
+use crate::io::{EgressCounters, PacketIo};
+
+/// A driver that refuses for this long loses a frame.
+pub const GIVE_UP_AFTER: Nanos = Nanos::from_millis(100);
+
+/// Bytes of the two MAC addresses, after which a VLAN tag stands.
+const ADDRESSES: usize = 12;
+
+/// Frames on their way into a port's driver.
+struct Stage {
+    queue: TxQueue,
+    frames: MbufBurst,
+    dropped: u64,
+    /// Since when the driver has taken nothing of what is staged.
+    refused: Option<Instant>,
+}
+
+impl Stage {
+    fn flush(&mut self, now: Instant) {
+        if self.frames.is_empty() {
+            return;
+        }
+        if self.queue.burst(&mut self.frames) > 0 || self.frames.is_empty() {
+            self.refused = None;
+        } else if now.since(*self.refused.get_or_insert(now)) >= GIVE_UP_AFTER {
+            self.refused = None;
+            self.dropped += 1;
+            let mut rest = MbufBurst::new();
+            for frame in self.frames.drain().skip(1) {
+                // As many as there were fit again.
+                let _ = rest.push(frame);
+            }
+            self.frames = rest;
+        }
+    }
+}
+
+/// One port's queues.
+#[derive(Debug)]
+pub struct PortQueues {
+    /// Where its frames come in.
+    pub rx: RxQueue,
+    /// Where frames leave.
+    pub tx: TxQueue,
+}
+
+/// A worker's queues of both ports.
+pub struct DpdkIo {
+    /// By the direction that comes in there.
+    ingress: ByDirection<RxQueue>,
+    /// By the direction that leaves there.
+    egress: ByDirection<Stage>,
+    pool: Mempool,
+    received: MbufBurst,
+    /// For frames that came in pieces; one byte more than any frame that passes, so
+    /// that a longer one is still seen as too long.
+    scratch: Vec<u8>,
+    waiter: Waiter,
+    now: Instant,
+}
+
+impl std::fmt::Debug for DpdkIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DpdkIo").finish_non_exhaustive()
+    }
+}
+
+impl DpdkIo {
+    /// A worker's ports; `pool` is what it sends from, `waiter` wakes on what both
+    /// ports receive.
+    #[must_use]
+    pub fn new(wan: PortQueues, client: PortQueues, pool: Mempool, waiter: Waiter) -> Self {
+        let stage = |queue| Stage { queue, frames: MbufBurst::new(), dropped: 0, refused: None };
+        Self {
+            ingress: ByDirection([wan.rx, client.rx]),
+            egress: ByDirection([stage(client.tx), stage(wan.tx)]),
+            pool,
+            received: MbufBurst::new(),
+            scratch: vec![0; MAX_FRAME as usize + 1],
+            waiter,
+            now: Instant::ZERO,
+        }
+    }
+}
+
+/// Hands one received frame on, in one piece and with its VLAN tag.
+fn hand_on(mbuf: &mut Mbuf, scratch: &mut [u8], arrive: impl FnOnce(&[u8])) {
+    let tag = mbuf.stripped_vlan();
+    let whole = mbuf.restore_vlan();
+    if let Some(frame) = mbuf.contiguous().filter(|_| whole) {
+        arrive(frame);
+        return;
+    }
+    let mut n = mbuf.copy_into(scratch);
+    if let Some(tci) = tag.filter(|_| !whole && n >= ADDRESSES) {
+        // No room before the frame: the tag goes in here.
+        n = (n + 4).min(scratch.len());
+        scratch.copy_within(ADDRESSES..n - 4, ADDRESSES + 4);
+        scratch[ADDRESSES..ADDRESSES + 2].copy_from_slice(&[0x81, 0x00]);
+        scratch[ADDRESSES + 2..ADDRESSES + 4].copy_from_slice(&tci.to_be_bytes());
+    }
+    arrive(&scratch[..n]);
+}
+
+impl PacketIo for DpdkIo {
+    fn receive(
+        &mut self,
+        now: Instant,
+        mut arrive: impl FnMut(Direction, Instant, &[u8]),
+    ) -> usize {
+        self.now = now;
+        let mut n = 0;
+        for direction in Direction::BOTH {
+            n += self.ingress[direction].burst(&mut self.received);
+            for mbuf in self.received.as_mut_slice() {
+                hand_on(mbuf, &mut self.scratch, |f| arrive(direction, now, f));
+            }
+            self.received.clear();
+        }
+        n
+    }
+
+    fn transmit(&mut self, departure: Departure<'_>) -> bool {
+        let stage = &mut self.egress[departure.direction];
+        if stage.frames.is_full() {
+            stage.flush(self.now);
+            if stage.frames.is_full() {
+                return false;
+            }
+        }
+        let Some(mbuf) = self.pool.alloc(departure.frame) else {
+            return false;
+        };
+        stage.frames.push(mbuf).is_ok()
+    }
+
+    fn flush(&mut self, now: Instant) {
+        for stage in &mut self.egress.0 {
+            stage.flush(now);
+        }
+    }
+
+    fn egress(&self, direction: Direction) -> EgressCounters {
+        let stage = &self.egress[direction];
+        EgressCounters { staged: stage.frames.len() as u64, dropped: stage.dropped }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.waiter.wait(timeout);
+    }
+}

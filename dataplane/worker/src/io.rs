@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A worker's share of the ports.
+//!
+//! There are two ports: frames of [`Direction::Forward`] come in on `wan` and leave
+//! on `client`, those of [`Direction::Return`] the other way.
+
+use std::time::Duration;
+
+use emu::engine::Departure;
+use emu::units::{Direction, Instant};
+
+/// What a worker counts at its egress ports, per direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EgressCounters {
+    /// Handed to the port's transmit buffer and not yet taken by its driver.
+    pub staged: u64,
+    /// Given up, because the driver took nothing for too long, or because there was
+    /// no buffer to send from.
+    pub dropped: u64,
+}
+
+/// Receives and transmits frames. One worker polls it; nothing here may block, but
+/// [`PacketIo::wait`].
+pub trait PacketIo {
+    /// Hands a burst of frames from each ingress port to `arrive`, each with its
+    /// direction and its time of arrival, which is `now` where the port does not know
+    /// better. Returns how many.
+    fn receive(&mut self, now: Instant, arrive: impl FnMut(Direction, Instant, &[u8])) -> usize;
+
+    /// Takes a frame to send, or refuses it with `false`; a refused one is offered
+    /// again.
+    fn transmit(&mut self, departure: Departure<'_>) -> bool;
+
+    /// Passes what was taken on to the ports.
+    fn flush(&mut self, now: Instant);
+
+    /// The counters of the egress port of `direction`.
+    fn egress(&self, direction: Direction) -> EgressCounters;
+
+    /// Sleeps until a frame arrives or `timeout` has passed, or for a part of it.
+    fn wait(&mut self, timeout: Duration);
+}

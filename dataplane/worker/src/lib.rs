@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The run loop: packets from ports through an [`emu::engine::Engine`] and back.
+//!
+//! A [`run::Worker`] owns an engine, its share of the ports behind the
+//! [`io::PacketIo`] trait, and a [`clock::Clock`]; it runs on one thread and shares
+//! nothing with others but the queue of [`command::Command`]s.
+//!
+//! | `PacketIo` | for |
+//! |---|---|
+//! | [`dpdk_io::DpdkIo`] | real ports |
+//! | [`sim::SimIo`] | recorded arrivals in virtual time |
+//! | [`chaos::ChaosIo`] | faults around any other |
+
+pub mod chaos;
+pub mod clock;
+pub mod command;
+pub mod dpdk_io;
+pub mod io;
+pub mod run;
+pub mod sim;

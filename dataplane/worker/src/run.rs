@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The run loop.
+//!
+//! A turn at time `now`: commands, the change of plan that is due, arrivals of both
+//! directions, release, flush. A change carries the instant at which it takes
+//! effect, a little ahead, so that several workers take it at the same one; a turn
+//! that comes late still applies it as of that instant, before it looks at the
+//! ports. What a turn does is bounded: one burst a port and [`BUDGET`] releases.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use emu::engine::{Departure, Engine};
+use emu::units::{ByDirection, Direction, Instant, Nanos};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::command::{Change, Command, Inbox, Report};
+use crate::io::PacketIo;
+
+/// Most frames that are released in a turn.
+pub const BUDGET: usize = 256;
+/// Time between looks at one client after another that nothing else looks at.
+const KEEP_UP_EVERY: Nanos = Nanos::from_millis(1);
+/// An adaptive worker polls for this long after the last frame before it sleeps,
+const SPIN: Nanos = Nanos::from_micros(50);
+/// wakes this long before the next departure,
+const WAKE_AHEAD: Nanos = Nanos::from_micros(100);
+/// and sleeps no longer than this.
+const SLEEP_MAX: Nanos = Nanos::from_millis(1);
+/// A shorter sleep is not worth its cost.
+const SLEEP_MIN: Nanos = Nanos::from_micros(10);
+
+/// What a worker does when there is nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// Polls on: the least lateness, and a core at full load.
+    #[default]
+    Busy,
+    /// Polls for a while, then sleeps until a frame arrives or is nearly due.
+    Adaptive,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// When it was.
+    pub now: Instant,
+    /// Frames received.
+    pub received: usize,
+    /// Frames released.
+    pub released: usize,
+}
+
+/// A worker: an engine with its ports and its clock.
+#[derive(Debug)]
+pub struct Worker<I, C> {
+    engine: Engine,
+    io: I,
+    clock: C,
+    inbox: Inbox,
+    idle: Idle,
+    changes: VecDeque<(Change, oneshot::Sender<emu::plan::Plan>)>,
+    kept_up: Instant,
+    stopped: bool,
+}
+
+impl<I: PacketIo, C: Clock> Worker<I, C> {
+    /// A worker that is about to run.
+    pub fn new(engine: Engine, io: I, clock: C, inbox: Inbox, idle: Idle) -> Self {
+        Self {
+            engine,
+            io,
+            clock,
+            inbox,
+            idle,
+            changes: VecDeque::with_capacity(64),
+            kept_up: Instant::ZERO,
+            stopped: false,
+        }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The ports.
+    #[must_use]
+    pub fn io(&self) -> &I {
+        &self.io
+    }
+
+    /// Takes the worker apart.
+    pub fn into_io(self) -> I {
+        self.io
+    }
+
+    /// Runs until told to stop.
+    pub fn run(&mut self) {
+        let mut active = Instant::ZERO;
+        while !self.stopped {
+            let turn = self.turn();
+            if turn.received + turn.released > 0 {
+                active = turn.now;
+            } else {
+                match self.idle {
+                    // Lets the core's other thread work; under a hypervisor's
+                    // instruction counting it lets time pass at all.
+                    Idle::Busy => dpdk::pause(),
+                    Idle::Adaptive => self.rest(turn.now, active),
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self, now: Instant, active: Instant) {
+        if now.since(active) < SPIN {
+            dpdk::pause();
+            return;
+        }
+        let mut sleep = SLEEP_MAX;
+        if let Some(deadline) = self.engine.next_deadline() {
+            sleep = sleep.min((deadline - WAKE_AHEAD).since(now));
+        }
+        if let Some((change, _)) = self.changes.front() {
+            sleep = sleep.min(change.at.since(now));
+        }
+        if sleep >= SLEEP_MIN {
+            self.io.wait(Duration::from_nanos(sleep.0));
+        } else {
+            dpdk::pause();
+        }
+    }
+
+    /// One turn of the loop.
+    pub fn turn(&mut self) -> Turn {
+        let now = self.clock.now();
+        while let Some(command) = self.inbox.pop() {
+            self.command(now, command);
+        }
+        while self.changes.front().is_some_and(|(c, _)| c.at <= now) {
+            if let Some((c, answer)) = self.changes.pop_front() {
+                let replaced = self.engine.apply(c.at, c.plan, c.generation, c.restart);
+                let _ = answer.send(replaced);
+            }
+        }
+        let (engine, io) = (&mut self.engine, &mut self.io);
+        let received = io.receive(now, |direction, at, frame| engine.arrive(at, direction, frame));
+        let released = engine.release(now, BUDGET, &mut |d: Departure<'_>| io.transmit(d));
+        io.flush(now);
+        if now.since(self.kept_up) >= KEEP_UP_EVERY {
+            self.kept_up = now;
+            engine.keep_up(now);
+        }
+        Turn { now, received, released }
+    }
+
+    fn command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Apply(change, answer) => {
+                // In the order of their instants; equal ones as they came.
+                let at = self.changes.partition_point(|(c, _)| c.at <= change.at);
+                self.changes.insert(at, (change, answer));
+            }
+            Command::Report { mark, mut report, answer } => {
+                self.report(now, mark, &mut report);
+                let _ = answer.send(report);
+            }
+            Command::Stop { mut report, answer } => {
+                self.stopped = true;
+                self.report(now, false, &mut report);
+                let _ = answer.send(report);
+            }
+        }
+    }
+
+    /// Writes the accounts into `report`.
+    pub fn report(&mut self, now: Instant, mark: bool, report: &mut Report) {
+        self.engine.snapshot(now, mark, &mut report.snapshot);
+        report.egress = ByDirection(Direction::BOTH.map(|d| self.io.egress(d)));
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The same seed and the same recorded arrivals give the same fates and due times,
+//! however the arrivals come in bursts and on however many workers the clients are.
+
+use std::collections::BTreeMap;
+
+use emu::aqm::{QueuePlan, RandomDrop};
+use emu::client::ClientKey;
+use emu::delay::{DelayPlan, ExcursionPlan};
+use emu::engine::{Engine, Limits};
+use emu::episode::{DurationLaw, EpisodePlan};
+use emu::plan::{PipePlan, Plan};
+use emu::rng::{Stage, Stream, StreamKey};
+use emu::stats::{Count, DropReason, Snapshot};
+use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use worker::chaos::{ChaosClock, ChaosIo, Faults};
+use worker::clock::VirtualClock;
+use worker::command::{Report, channel};
+use worker::io::PacketIo;
+use worker::run::{Idle, Worker};
+use worker::sim::{self, Arrival, Sent, SimIo};
+
+const LIMITS: Limits = Limits { memory: 64 << 20, clients: 16, frame: 9_500 };
+const CLIENTS: u64 = 6;
+
+/// Every stage at work: a queue that fills, random drop, outages, slots, excursions.
+fn plan() -> Plan {
+    let pipe = PipePlan {
+        rate: BitRate::bps(20_000_000),
+        overhead: 0,
+        queue: QueuePlan {
+            limit: 400_000,
+            random_drop: Some(RandomDrop {
+                threshold: 200_000,
+                at_threshold: Probability::ZERO,
+                at_limit: Probability::new(0.5),
+            }),
+        },
+        outages: vec![EpisodePlan {
+            interval: Nanos::from_millis(300),
+            duration: Nanos::from_millis(20),
+            law: DurationLaw::Exponential,
+        }],
+        delay: DelayPlan {
+            base: Nanos::from_millis(300),
+            slot: Nanos::from_millis(43),
+            excursions: vec![ExcursionPlan {
+                interval: Nanos::from_millis(400),
+                duration: Nanos::from_millis(50),
+                location: Nanos::from_millis(5),
+                scale: Nanos::from_millis(30),
+                shape: 0.3,
+                max: Nanos::from_millis(500),
+            }],
+        },
+    };
+    Plan { seed: 42, pipes: ByDirection([pipe.clone(), pipe]) }
+}
+
+/// About two seconds of traffic of several clients, ARP and damaged frames among it.
+fn arrivals() -> Vec<Arrival> {
+    let key = StreamKey { seed: 7, client: ClientKey::Bypass, direction: Direction::Return };
+    let mut random = Stream::new(key, Stage::Aqm, 9);
+    let mut below = |n: u64| random.below(Nanos(n)).0;
+    let mut at = 1_000_000;
+    (0..60_000_u32)
+        .map(|number| {
+            // Bursts at one instant are common.
+            at += if below(4) == 0 { below(130_000) } else { 0 };
+            let direction = Direction::BOTH[usize::from(below(3) == 0)];
+            let len = [60, 590, 1514][below(3) as usize];
+            let mut frame = vec![0; len];
+            frame[12..14].copy_from_slice(if below(50) == 0 { &[8, 6] } else { &[8, 0] });
+            frame[14] = if below(50) == 0 { 0x4f } else { 0x45 };
+            frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+            let client = [10, 0, 0, 1 + below(CLIENTS) as u8];
+            frame[26..30].copy_from_slice(&client);
+            frame[30..34].copy_from_slice(&client);
+            frame[38..42].copy_from_slice(&number.to_be_bytes());
+            Arrival { at: Instant(at), direction, frame }
+        })
+        .collect()
+}
+
+/// What became of each frame that left: by its number, the client and the due time.
+type Fates = BTreeMap<u32, (ClientKey, Direction, Instant)>;
+
+fn fates(sent: &[Sent]) -> Fates {
+    sent.iter()
+        .map(|s| {
+            let number = u32::from_be_bytes(s.frame[38..42].try_into().unwrap());
+            (number, (s.client, s.direction, s.due))
+        })
+        .collect()
+}
+
+/// For each client, its drops by reason and the high-water mark of its queue.
+type Drops = BTreeMap<ClientKey, [([Count; DropReason::ALL.len()], u64); 2]>;
+
+/// Plays the arrivals; the fates of what left and of what did not.
+fn play(burst: usize, workers: usize) -> (Fates, Drops) {
+    let mut all = Fates::new();
+    let mut drops = BTreeMap::new();
+    for w in 0..workers {
+        let mine = |a: &Arrival| sim::worker_of(&a.frame, a.direction, workers) == w;
+        let io = SimIo::new(arrivals().into_iter().filter(mine).collect(), burst);
+        let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
+        let clock = VirtualClock::default();
+        let (_handle, inbox) = channel(16);
+        let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
+        sim::run(&mut worker, &clock);
+        let mut report = Report::default();
+        worker.report(Instant::MAX, false, &mut report);
+        assert!(report.snapshot.is_conserved());
+        assert_eq!(report.snapshot.total().held.packets, 0);
+        for c in &report.snapshot.clients {
+            let seen: u64 = c.pipes.0.iter().map(|p| p.received.packets).sum();
+            if seen > 0 {
+                drops.insert(c.key, c.pipes.0.map(|p| (p.dropped, p.queue_max_bytes)));
+            }
+        }
+        let sent = worker.into_io().sent;
+        assert!(sent.iter().all(|s| s.at >= s.due), "early");
+        all.extend(fates(&sent));
+    }
+    (all, drops)
+}
+
+#[test]
+fn fates_depend_on_neither_bursts_nor_workers() {
+    let reference = play(1, 1);
+    assert!(reference.0.len() > 20_000, "{} frames left", reference.0.len());
+    for reason in [DropReason::Aqm, DropReason::Limit, DropReason::Outage] {
+        let drops = reference.1.values().flatten().map(|(d, _)| d[reason as usize].packets);
+        assert!(drops.sum::<u64>() > 0, "no frame met {reason:?}");
+    }
+    for (burst, workers) in [(8, 1), (64, 1), (1, 4), (8, 4), (64, 4)] {
+        let other = play(burst, workers);
+        assert_eq!(other.0.len(), reference.0.len(), "bursts of {burst}, {workers} workers");
+        assert!(other == reference, "bursts of {burst}, {workers} workers");
+    }
+}
+
+#[test]
+fn another_seed_gives_other_fates() {
+    let run = |seed| {
+        let io = SimIo::new(arrivals(), 8);
+        let engine = Engine::new(LIMITS, Plan { seed, ..plan() }, Instant::ZERO).unwrap();
+        let clock = VirtualClock::default();
+        let (_handle, inbox) = channel(16);
+        let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
+        sim::run(&mut worker, &clock);
+        fates(&worker.into_io().sent)
+    };
+    assert!(run(1) == run(1));
+    assert!(run(1) != run(2));
+}
+
+/// Ports that refuse and starve and a clock that jumps cost time, but no frame, no
+/// order and no account.
+#[test]
+fn faults_cost_time_but_no_frame_and_no_order() {
+    for seed in 0..5 {
+        let faults = Faults {
+            refuse: Probability::new(0.3),
+            starve: Probability::new(0.3),
+            clock: Probability::new(0.1),
+            jump: Nanos::from_millis(50),
+        };
+        let mut plan = plan();
+        for p in &mut plan.pipes.0 {
+            p.outages.clear();
+            p.queue = QueuePlan { limit: 1 << 30, random_drop: None };
+        }
+        let offered = arrivals();
+        let n = offered.len();
+        let io = ChaosIo::new(SimIo::new(offered, 32), faults, seed);
+        let clock = VirtualClock::default();
+        let chaos = ChaosClock::new(clock.clone(), faults, seed);
+        let engine = Engine::new(LIMITS, plan, Instant::ZERO).unwrap();
+        let (_handle, inbox) = channel(16);
+        let mut worker = Worker::new(engine, io, chaos, inbox, Idle::Busy);
+        let (mut now, mut snapshot) = (0, Snapshot::default());
+        // 20 s of link time in steps of 100 µs: all has long arrived and left.
+        while now < 20_000_000_000_u64 {
+            now += 100_000;
+            clock.set(Instant(now));
+            worker.turn();
+            if now % 500_000_000 == 0 {
+                let mut report = Report::default();
+                worker.report(Instant(now), false, &mut report);
+                snapshot = report.snapshot;
+                assert!(snapshot.is_conserved());
+            }
+        }
+        assert_eq!(snapshot.total().held.packets, 0);
+        let sent = worker.into_io().inner.sent;
+        assert_eq!(sent.len(), n);
+        let mut last = BTreeMap::new();
+        for s in &sent {
+            let number = u32::from_be_bytes(s.frame[38..42].try_into().unwrap());
+            let before = last.insert((s.client, s.direction), number);
+            assert!(before < Some(number), "out of order");
+        }
+    }
+}
+
+/// Commands are answered, in order, and a change is made as of its instant.
+#[test]
+fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
+    let frame = |number: u32| {
+        let mut f = arrivals().swap_remove(0).frame;
+        f.resize(1250, 0);
+        f[12..14].copy_from_slice(&[8, 0]);
+        f[14] = 0x45;
+        f[16..18].copy_from_slice(&1236_u16.to_be_bytes());
+        f[38..42].copy_from_slice(&number.to_be_bytes());
+        f
+    };
+    let mut slow = Plan::transparent();
+    slow.pipes[Direction::Forward].rate = BitRate::bps(1_000_000);
+    let mut half = slow.clone();
+    half.pipes[Direction::Forward].rate = BitRate::bps(500_000);
+    let direction = Direction::Forward;
+    let io = SimIo::new(vec![Arrival { at: Instant(0), direction, frame: frame(1) }], 1);
+    let clock = VirtualClock::default();
+    let engine = Engine::new(LIMITS, slow, Instant::ZERO).unwrap();
+    let (handle, inbox) = channel(16);
+    let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
+    worker.turn();
+    // 10 ms at 1 Mbit/s; after 4 ms the rate is halved, but the worker is away until
+    // 7 ms: the frame is due at 16 ms all the same.
+    let change = worker::command::Change {
+        at: Instant(4_000_000),
+        plan: half,
+        generation: 1,
+        restart: false,
+    };
+    let mut answer = handle.apply(change).unwrap();
+    assert!(answer.try_recv().is_err());
+    clock.set(Instant(7_000_000));
+    worker.turn();
+    assert!(answer.try_recv().is_ok());
+    assert_eq!(worker.engine().generation(), 1);
+    sim::run(&mut worker, &clock);
+    assert_eq!(worker.io().sent[0].due, Instant(16_000_000));
+    assert_eq!(worker.io().egress(direction).dropped, 0);
+}
