@@ -45,7 +45,7 @@ pub struct Report {
 #[derive(Debug)]
 pub enum Command {
     /// Put a plan in force; answers with the one that it replaced, once that is done.
-    Apply(Change, oneshot::Sender<Plan>),
+    Apply(Box<Change>, oneshot::Sender<Plan>),
     /// Fill the report in; with `mark`, start the high-water marks anew.
     Report {
         /// Start the high-water marks and the lateness anew.
@@ -126,7 +126,7 @@ impl Handle {
     /// If the worker does not take the command; nothing will change then.
     pub fn apply(&self, change: Change) -> Result<Answer<Plan>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::Apply(change, answer))?;
+        self.push(Command::Apply(Box::new(change), answer))?;
         Ok(answered)
     }
 

@@ -60,7 +60,7 @@ pub struct Worker<I, C> {
     clock: C,
     inbox: Inbox,
     idle: Idle,
-    changes: VecDeque<(Change, oneshot::Sender<emu::plan::Plan>)>,
+    changes: VecDeque<(Box<Change>, oneshot::Sender<emu::plan::Plan>)>,
     kept_up: Instant,
     stopped: bool,
 }

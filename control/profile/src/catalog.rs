@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All profiles that have a name: the built-in ones and those of the user's
+//! directories. It is read once; a changed file counts from the next start.
+
+use crate::{FileError, PATCHED, Profile, nearest};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const BUILT_IN: [&str; 3] = [
+    include_str!("../profiles/viasat2.toml"),
+    include_str!("../profiles/geo-600.toml"),
+    include_str!("../profiles/transparent.toml"),
+];
+
+/// User profiles that are taken; a list of them must fit into one answer.
+const MOST: usize = 256;
+
+/// Where a profile comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Compiled in.
+    BuiltIn,
+    /// Read from this file.
+    File(PathBuf),
+}
+
+/// A profile and its origin.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The profile.
+    pub profile: Profile,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Profiles by name.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    entries: BTreeMap<String, Entry>,
+}
+
+/// Why directories give no catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// A directory cannot be listed.
+    #[error("cannot list the profiles in {path}: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is no profile.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file takes a name that is taken.
+    #[error("{path}: the name {name:?} is {taken}: give this profile another name")]
+    Taken {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// By whom.
+        taken: String,
+    },
+    /// A file takes a name that marks a patched link.
+    #[error("{path}: the name {name:?} ends in '*', which marks a patched link: leave it out")]
+    Marked {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// Too many files.
+    #[error("{path}: more than {MOST} user profiles: move some out of the directory")]
+    TooMany {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl Catalog {
+    /// The built-in profiles.
+    pub fn built_in() -> Self {
+        // Each is read in the tests, so none is lost here.
+        let profiles = BUILT_IN.iter().filter_map(|text| Profile::from_toml(text).ok());
+        let entry = |profile: Profile| {
+            (profile.name().to_owned(), Entry { profile, origin: Origin::BuiltIn })
+        };
+        Self { entries: profiles.map(entry).collect() }
+    }
+
+    /// The built-in profiles and those of all `*.toml` files in some directories.
+    ///
+    /// # Errors
+    /// If a directory cannot be read, a file is no valid profile, or a name is
+    /// taken twice.
+    pub fn load<P: AsRef<Path>>(directories: &[P]) -> Result<Self, CatalogError> {
+        let mut catalog = Self::built_in();
+        let own = catalog.entries.len();
+        for directory in directories {
+            for path in files(directory.as_ref())? {
+                if catalog.entries.len() >= own + MOST {
+                    return Err(CatalogError::TooMany { path: directory.as_ref().into() });
+                }
+                catalog.add(path)?;
+            }
+        }
+        Ok(catalog)
+    }
+
+    fn add(&mut self, path: PathBuf) -> Result<(), CatalogError> {
+        let profile = Profile::from_file(&path)?;
+        let name = profile.name().to_owned();
+        if name.ends_with(PATCHED) {
+            return Err(CatalogError::Marked { path, name });
+        }
+        if let Some(entry) = self.entries.get(&name) {
+            let taken = match &entry.origin {
+                Origin::BuiltIn => "that of a built-in profile".to_owned(),
+                Origin::File(other) => format!("that of {}", other.display()),
+            };
+            return Err(CatalogError::Taken { path, name, taken });
+        }
+        self.entries.insert(name, Entry { profile, origin: Origin::File(path) });
+        Ok(())
+    }
+
+    /// All, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The profile of a name.
+    pub fn get(&self, name: &str) -> Option<&Profile> {
+        self.entries.get(name).map(|entry| &entry.profile)
+    }
+
+    /// The entry of a name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// The name that is nearest to one that is not there.
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        nearest(name, self.entries.keys().map(String::as_str))
+    }
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>, CatalogError> {
+    let list = || -> std::io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "toml") && path.is_file() {
+                files.push(path);
+            }
+        }
+        // The order of a directory is not defined; that of messages is.
+        files.sort();
+        Ok(files)
+    };
+    list().map_err(|source| CatalogError::Directory { path: directory.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_profile_is_valid_and_names_its_source() {
+        for text in BUILT_IN {
+            let profile = Profile::from_toml(text).unwrap();
+            assert!(!profile.as_proto().source.is_empty(), "{}", profile.name());
+            assert!(!profile.as_proto().description.is_empty(), "{}", profile.name());
+            assert!(text.starts_with("# SPDX-License-Identifier: Apache-2.0\n"));
+        }
+        let names: Vec<_> = Catalog::built_in().entries.into_keys().collect();
+        assert_eq!(names, ["geo-600", "transparent", "viasat2"]);
+    }
+
+    #[test]
+    fn viasat2_has_the_figures_of_the_study() {
+        let catalog = Catalog::built_in();
+        let viasat2 = catalog.get("viasat2").unwrap().as_proto();
+        let forward = viasat2.forward_pipe.as_ref().unwrap();
+        let queue = forward.queue.as_ref().unwrap();
+        let week_ns = 7.0 * 86_400e9;
+        assert_eq!(forward.rate_bps, Some(144_000_000));
+        assert_eq!(queue.limit_bytes, 36_000_000);
+        assert_eq!(queue.random_drop.unwrap().threshold_bytes, 18_000_000);
+        for pipe in [forward, viasat2.return_pipe.as_ref().unwrap()] {
+            // Per week over both directions: 110 outages and 854 isolated losses.
+            for (outage, events) in pipe.outages.iter().zip([110.0, 854.0]) {
+                let rate = 2.0 * week_ns / outage.interval_ns as f64;
+                assert!((rate / events - 1.0).abs() < 1e-3, "{rate}");
+            }
+        }
+    }
+}

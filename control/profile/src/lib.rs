@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The profile schema of linkemu: which link to be.
+//!
+//! A profile is a TOML file with its units written out, and the same message in
+//! protobuf ([`proto::linkemu::v1::Profile`]). This crate converts between both,
+//! exactly in either direction, and holds the one set of rules ([`validate`])
+//! that TOML files, gRPC requests and `linkctl profile check` are held to.
+//!
+//! ```
+//! let profile = profile::Profile::from_toml(
+//!     r#"
+//!     name = "lab"
+//!     [forward]
+//!     rate = "72 Mbit/s"
+//!     queue.limit = "1 MiB"
+//!     delay.base = "20 ms"
+//!     [return]
+//!     rate = "unlimited"
+//!     queue.limit = "1 MiB"
+//!     delay.base = "20 ms"
+//!     "#,
+//! )?;
+//! assert_eq!(profile.name(), "lab");
+//! # Ok::<(), profile::Violations>(())
+//! ```
+//!
+//! Units: times in nanoseconds, rates in bit/s, sizes in bytes. No clock, no
+//! thread; the only I/O is [`Catalog::load`] and [`Profile::from_file`].
+
+mod catalog;
+mod limits;
+mod nearest;
+mod read;
+mod units;
+mod validate;
+mod violation;
+mod write;
+
+pub use catalog::{Catalog, CatalogError, Entry, Origin};
+pub use limits::*;
+pub use nearest::nearest;
+pub use units::{
+    Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
+    parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
+};
+pub use validate::{validate, validate_pipe};
+pub use violation::{Place, Violation, Violations};
+
+use proto::linkemu::v1 as pb;
+use std::path::Path;
+
+/// The mark at the end of a profile's name that says: patched since it was set.
+pub const PATCHED: char = '*';
+
+/// A valid profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile(pb::Profile);
+
+/// Why a file gives no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// As it was given.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no valid profile.
+    #[error("{path} is not a valid profile:\n{}", violations.in_file(path))]
+    Invalid {
+        /// As it was given.
+        path: String,
+        /// All that is wrong with it.
+        violations: Violations,
+    },
+}
+
+impl Profile {
+    /// Reads a profile from TOML.
+    ///
+    /// # Errors
+    /// All that is wrong with the text, each with its line and column.
+    pub fn from_toml(text: &str) -> Result<Self, Violations> {
+        read::profile(text).map(Self)
+    }
+
+    /// Reads a profile from a TOML file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is no valid profile.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        let text =
+            read::file(path).map_err(|source| FileError::Io { path: name.clone(), source })?;
+        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+    }
+
+    /// The profile as TOML that reads back to the identical profile.
+    pub fn to_toml(&self) -> String {
+        write::profile(&self.0)
+    }
+
+    /// Its name, with a trailing `*` if it was patched.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The message.
+    pub fn as_proto(&self) -> &pb::Profile {
+        &self.0
+    }
+
+    /// The message.
+    pub fn into_proto(self) -> pb::Profile {
+        self.0
+    }
+}
+
+impl TryFrom<pb::Profile> for Profile {
+    type Error = Violations;
+
+    fn try_from(message: pb::Profile) -> Result<Self, Violations> {
+        validate(&message)?;
+        Ok(Self(message))
+    }
+}
+
+impl From<Profile> for pb::Profile {
+    fn from(profile: Profile) -> Self {
+        profile.0
+    }
+}

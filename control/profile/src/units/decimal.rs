@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A decimal number followed by a unit, read and written without floats.
+
+use super::{UnitError, shown};
+
+/// Digits that are read after the point; more are not exact in any unit.
+const FRACTION_DIGITS: usize = 18;
+
+/// The kind of quantity, for its messages.
+pub(super) struct Kind {
+    /// What is measured: "rate".
+    pub of: &'static str,
+    /// The smallest unit, in words: "bit/s".
+    pub smallest: &'static str,
+    /// The unit that examples are written in.
+    pub unit: &'static str,
+    /// A good text.
+    pub example: &'static str,
+    /// The largest value.
+    pub limit: fn() -> String,
+}
+
+/// A number at the head of a text, and what follows it.
+pub(super) struct Head<'a> {
+    whole: &'a str,
+    fraction: &'a str,
+    /// The rest, without space in front.
+    pub rest: &'a str,
+}
+
+impl Kind {
+    /// Splits a text at the end of its number.
+    pub fn head<'a>(&self, whole_text: &str, text: &'a str) -> Result<Head<'a>, UnitError> {
+        let text = text.trim_start();
+        let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
+        let (whole, rest) = text.split_at(digits(text));
+        let (fraction, rest) = match rest.strip_prefix('.') {
+            Some(after) => {
+                let (fraction, rest) = after.split_at(digits(after));
+                (Some(fraction), rest)
+            }
+            None => (None, rest),
+        };
+        if whole.is_empty() || fraction == Some("") {
+            if text.starts_with(['-', '−']) {
+                return Err(UnitError::Negative { text: shown(whole_text) });
+            }
+            let example = self.example.to_owned();
+            return Err(UnitError::NoNumber { text: shown(whole_text), example });
+        }
+        let fraction = fraction.unwrap_or("").trim_end_matches('0');
+        Ok(Head { whole, fraction, rest: rest.trim_start() })
+    }
+
+    /// The number times the factor of its unit.
+    pub fn value(&self, text: &str, head: &Head<'_>, factor: u64) -> Result<u64, UnitError> {
+        let too_large = || UnitError::TooLarge { text: shown(text), limit: (self.limit)() };
+        let inexact = || UnitError::Inexact { text: shown(text), of: self.smallest };
+        let whole: u64 = head.whole.parse().map_err(|_| too_large())?;
+        let whole = whole.checked_mul(factor).ok_or_else(too_large)?;
+        if head.fraction.is_empty() {
+            return Ok(whole);
+        }
+        if head.fraction.len() > FRACTION_DIGITS {
+            return Err(inexact());
+        }
+        // At most 10^18 × 2^64: no overflow in 128 bits.
+        let digits: u64 = head.fraction.parse().map_err(|_| inexact())?;
+        let product = u128::from(digits) * u128::from(factor);
+        let divisor = 10_u128.pow(head.fraction.len() as u32);
+        if product % divisor != 0 {
+            return Err(inexact());
+        }
+        let part = u64::try_from(product / divisor).map_err(|_| too_large())?;
+        whole.checked_add(part).ok_or_else(too_large)
+    }
+
+    /// The error of a number alone.
+    pub fn no_unit(&self, text: &str) -> UnitError {
+        let text = shown(text);
+        let example = format!("{text} {}", self.unit);
+        UnitError::NoUnit { text, example }
+    }
+
+    /// The error of a unit that is none of `units`.
+    pub fn unknown(
+        &self,
+        text: &str,
+        unit: &str,
+        hint: Option<String>,
+        units: &[&'static str],
+    ) -> UnitError {
+        let hint = hint.unwrap_or_else(|| match crate::nearest(unit, units.iter().copied()) {
+            Some(near) => format!("the nearest is {near:?}"),
+            None => format!("write one of {}", units.join(", ")),
+        });
+        UnitError::UnknownUnit { text: shown(text), unit: shown(unit), of: self.of, hint }
+    }
+}
+
+/// `value` / `factor` in decimal, without trailing zeros; `factor` a power of ten.
+pub(super) fn fixed(value: u64, factor: u64) -> String {
+    let (whole, part) = (value / factor, value % factor);
+    if part == 0 {
+        return whole.to_string();
+    }
+    let width = factor.ilog10() as usize;
+    let digits = format!("{part:0width$}");
+    format!("{whole}.{}", digits.trim_end_matches('0'))
+}
