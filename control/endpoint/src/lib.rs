@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The unix socket that a process serves, and the claim to it.
+//!
+//! The claim is a lock on a file beside the socket, `PATH.lock`, held for the
+//! life of the process: the kernel releases it however the process ends, so a
+//! socket without a held lock is a dead one and may be removed.
+
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Owner and group may connect.
+const MODE: u32 = 0o660;
+/// `sun_path` less its terminating zero and the suffix while the socket is made.
+const PATH_BYTES: usize = 107 - NEW.len();
+const NEW: &str = ".new";
+
+/// Why a socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Another process holds the lock.
+    #[error("another {program}{} serves {}: stop it, or give another --socket", pid.map_or(String::new(), |pid| format!(" (pid {pid})")), path.display())]
+    Taken {
+        /// What the process is.
+        program: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// Of the other, if it says.
+        pid: Option<u32>,
+    },
+    /// Something that holds no lock answers at the path.
+    #[error("{} is served by another program: stop it, or give another --socket", .0.display())]
+    Served(PathBuf),
+    /// The path is something else.
+    #[error("{} exists and is not a socket: move it away, or give another --socket", .0.display())]
+    NotASocket(PathBuf),
+    /// The path does not fit.
+    #[error("the path {} has {} bytes, more than the {PATH_BYTES} that a socket's may have: give a shorter --socket", .0.display(), .0.as_os_str().len())]
+    TooLong(PathBuf),
+    /// The system refuses.
+    #[error("cannot {what} {}: {source}; give a --socket in a directory of yours, such as ./link.sock", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SocketError + 'a {
+    move |source| SocketError::Io { what, path: path.into(), source }
+}
+
+/// A socket that is ours; dropping it removes socket and lock.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    lock_path: PathBuf,
+    /// Device and inode of the socket, to remove no other's.
+    identity: (u64, u64),
+    _lock: Flock<File>,
+}
+
+impl Claim {
+    /// Locks the path and listens on it, for `program`, which error messages name.
+    ///
+    /// # Errors
+    /// [`SocketError`]; nothing has changed then but that the directory may be there.
+    pub fn new(path: &Path, program: &'static str) -> Result<(Self, UnixListener), SocketError> {
+        if path.as_os_str().len() > PATH_BYTES {
+            return Err(SocketError::TooLong(path.into()));
+        }
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            fs::create_dir_all(parent).map_err(failed("create the directory", parent))?;
+        }
+        let lock_path = with_suffix(path, ".lock");
+        let lock = lock(path, &lock_path, program)?;
+        let (listener, identity) = listen(path)?;
+        Ok((Self { path: path.into(), lock_path, identity, _lock: lock }, listener))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let ours = |m: fs::Metadata| (m.dev(), m.ino()) == self.identity;
+        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            let _ = fs::remove_file(&self.path);
+        }
+        // Still locked: who opened it meanwhile finds another inode there.
+        let _ = fs::remove_file(&self.lock_path);
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn lock(path: &Path, lock_path: &Path, program: &'static str) -> Result<Flock<File>, SocketError> {
+    let io = || failed("lock", lock_path);
+    loop {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o640)
+            .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
+            .open(lock_path)
+            .map_err(io())?;
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                let mut text = String::new();
+                let _ = file.read_to_string(&mut text);
+                let pid = text.trim().parse().ok();
+                return Err(SocketError::Taken { program, path: path.into(), pid });
+            }
+            Err((_, errno)) => return Err(io()(errno.into())),
+        };
+        // The holder before us may have removed the file that we opened.
+        let held = lock.metadata().map_err(io())?;
+        match fs::symlink_metadata(lock_path) {
+            Ok(there) if (there.dev(), there.ino()) == (held.dev(), held.ino()) => {}
+            _ => continue,
+        }
+        let pid = std::process::id();
+        lock.set_len(0)
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "{pid}"))
+            .map_err(io())?;
+        return Ok(lock);
+    }
+}
+
+fn listen(path: &Path) -> Result<(UnixListener, (u64, u64)), SocketError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("look at", path)(error)),
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(SocketError::NotASocket(path.into()));
+        }
+        Ok(_) if UnixStream::connect(path).is_ok() => return Err(SocketError::Served(path.into())),
+        Ok(_) => {}
+    }
+    // Made beside its place and moved there, so that it never stands with other
+    // permissions; the move replaces a dead socket.
+    let new = with_suffix(path, NEW);
+    let io = || failed("listen on", path);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io()(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&new).map_err(io())?;
+    fs::set_permissions(&new, Permissions::from_mode(MODE)).map_err(io())?;
+    listener.set_nonblocking(true).map_err(io())?;
+    fs::rename(&new, path).map_err(io())?;
+    let there = fs::symlink_metadata(path).map_err(io())?;
+    Ok((listener, (there.dev(), there.ino())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_exclusive_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("made/linkd.sock");
+        let (claim, _listener) = Claim::new(&path, "linkd").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+        let error = Claim::new(&path, "linkd").unwrap_err();
+        assert!(
+            matches!(error, SocketError::Taken { pid: Some(pid), .. } if pid == std::process::id())
+        );
+        assert!(error.to_string().contains("another linkd (pid "), "{error}");
+        drop(claim);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+        Claim::new(&path, "linkd").unwrap();
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("linkd.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        drop(Claim::new(&path, "linkd").unwrap());
+        let _other = UnixListener::bind(&path).unwrap();
+        assert!(matches!(Claim::new(&path, "linkd"), Err(SocketError::Served(_))));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn what_is_no_socket_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("precious");
+        fs::write(&path, "text").unwrap();
+        assert!(matches!(Claim::new(&path, "linkd"), Err(SocketError::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+        let long = directory.path().join("x".repeat(200));
+        assert!(matches!(Claim::new(&long, "linkd"), Err(SocketError::TooLong(_))));
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How statistics and instants are shown, by `linkctl` and by the dataplane when it
+//! ends: JSON with keys that stay, and text for people.
+
+pub mod instant;
+mod snapshot;
+mod table;
+
+pub use snapshot::{Client, Conservation, Count, Dropped, Lateness, Memory, Pipe, Port, Snapshot};
+pub use table::{line, table};

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A snapshot of the statistics as JSON. Its keys are a contract: they stay. They mean
+//! what the messages of `linkemu.v1` say.
+#![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
+
+use crate::instant;
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::ops::AddAssign;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub time_ns: u64,
+    pub utc: Option<String>,
+    pub generation: u64,
+    pub clients: Vec<Client>,
+    pub ports: Vec<Port>,
+    pub lateness_ns: Lateness,
+    pub memory: Memory,
+    pub emulator_drops: u64,
+    pub conservation: Conservation,
+}
+
+/// One client.
+#[derive(Debug, Serialize)]
+pub struct Client {
+    pub client: String,
+    pub forward: Pipe,
+    pub r#return: Pipe,
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// One client and direction.
+#[derive(Debug, Default, Serialize)]
+pub struct Pipe {
+    pub received: Count,
+    pub sent: Count,
+    pub dropped: Dropped,
+    pub held: Count,
+    pub queue: Count,
+    pub queue_max_bytes: u64,
+}
+
+/// Drops by reason.
+#[derive(Debug, Default, Serialize)]
+pub struct Dropped {
+    pub aqm: Count,
+    pub limit: Count,
+    pub outage: Count,
+    pub overload: Count,
+    pub runt: Count,
+    pub oversize: Count,
+    /// Reasons that a newer linkd has.
+    #[serde(skip_serializing_if = "Count::is_zero")]
+    pub other: Count,
+}
+
+/// One port.
+#[derive(Debug, Serialize)]
+pub struct Port {
+    pub name: String,
+    pub received: Count,
+    pub sent: Count,
+    pub missed: u64,
+    pub transmit_dropped: u64,
+    pub staged: u64,
+    pub malformed: u64,
+}
+
+/// How late packets left.
+#[derive(Debug, Serialize)]
+pub struct Lateness {
+    pub count: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+/// Of the packet store.
+#[derive(Debug, Serialize)]
+pub struct Memory {
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    pub used_max_bytes: u64,
+}
+
+/// Packets of all clients and directions; exact if every pipe balances, in
+/// packets and in bytes.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Conservation {
+    pub received: u64,
+    pub sent: u64,
+    pub dropped: u64,
+    pub held: u64,
+    pub exact: bool,
+}
+
+impl Count {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        // Counters that a dataplane really counted do not reach the end.
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+impl From<Option<pb::Count>> for Count {
+    fn from(count: Option<pb::Count>) -> Self {
+        let pb::Count { packets, bytes } = count.unwrap_or_default();
+        Self { packets, bytes }
+    }
+}
+
+impl Dropped {
+    /// Each reason and its name.
+    pub fn reasons(&self) -> [(&'static str, Count); 7] {
+        [
+            ("aqm", self.aqm),
+            ("limit", self.limit),
+            ("outage", self.outage),
+            ("overload", self.overload),
+            ("runt", self.runt),
+            ("oversize", self.oversize),
+            ("other", self.other),
+        ]
+    }
+
+    /// Of all reasons.
+    pub fn total(&self) -> Count {
+        let mut total = Count::default();
+        self.reasons().into_iter().for_each(|(_, count)| total += count);
+        total
+    }
+}
+
+impl Pipe {
+    /// received = sent + dropped + held.
+    pub fn balances(&self) -> bool {
+        let dropped = self.dropped.total();
+        let sum = |part: fn(&Count) -> u64| {
+            [self.sent, dropped, self.held].iter().map(|c| u128::from(part(c))).sum::<u128>()
+                == u128::from(part(&self.received))
+        };
+        sum(|c| c.packets) && sum(|c| c.bytes)
+    }
+}
+
+impl From<Option<pb::PipeStats>> for Pipe {
+    fn from(stats: Option<pb::PipeStats>) -> Self {
+        let stats = stats.unwrap_or_default();
+        let mut dropped = Dropped::default();
+        for drop in &stats.dropped {
+            let slot = match drop.reason() {
+                pb::DropReason::Aqm => &mut dropped.aqm,
+                pb::DropReason::Limit => &mut dropped.limit,
+                pb::DropReason::Outage => &mut dropped.outage,
+                pb::DropReason::Overload => &mut dropped.overload,
+                pb::DropReason::Runt => &mut dropped.runt,
+                pb::DropReason::Oversize => &mut dropped.oversize,
+                pb::DropReason::Unspecified => &mut dropped.other,
+            };
+            *slot += drop.count.into();
+        }
+        Self {
+            received: stats.received.into(),
+            sent: stats.sent.into(),
+            dropped,
+            held: stats.held.into(),
+            queue: stats.queue.into(),
+            queue_max_bytes: stats.queue_max_bytes,
+        }
+    }
+}
+
+impl From<pb::Stats> for Snapshot {
+    fn from(stats: pb::Stats) -> Self {
+        let client = |stats: pb::ClientStats| Client {
+            client: stats.client,
+            forward: stats.forward_pipe.into(),
+            r#return: stats.return_pipe.into(),
+        };
+        let port = |stats: pb::PortStats| Port {
+            name: stats.name,
+            received: stats.received.into(),
+            sent: stats.sent.into(),
+            missed: stats.missed,
+            transmit_dropped: stats.transmit_dropped,
+            staged: stats.staged,
+            malformed: stats.malformed,
+        };
+        let clients: Vec<_> = stats.clients.into_iter().map(client).collect();
+        let lateness = stats.lateness.unwrap_or_default();
+        let memory = stats.memory.unwrap_or_default();
+        Self {
+            time_ns: stats.time_ns,
+            utc: instant::utc(stats.utc.as_ref()),
+            generation: stats.generation,
+            conservation: conservation(&clients),
+            clients,
+            ports: stats.ports.into_iter().map(port).collect(),
+            lateness_ns: Lateness {
+                count: lateness.count,
+                p50: lateness.p50_ns,
+                p99: lateness.p99_ns,
+                p999: lateness.p999_ns,
+                max: lateness.max_ns,
+            },
+            memory: Memory {
+                capacity_bytes: memory.capacity_bytes,
+                used_bytes: memory.used_bytes,
+                used_max_bytes: memory.used_max_bytes,
+            },
+            emulator_drops: stats.emulator_drops,
+        }
+    }
+}
+
+fn conservation(clients: &[Client]) -> Conservation {
+    let (mut received, mut sent, mut dropped, mut held) =
+        (Count::default(), Count::default(), Count::default(), Count::default());
+    let mut exact = true;
+    for pipe in clients.iter().flat_map(|client| [&client.forward, &client.r#return]) {
+        received += pipe.received;
+        sent += pipe.sent;
+        dropped += pipe.dropped.total();
+        held += pipe.held;
+        exact &= pipe.balances();
+    }
+    let [received, sent, dropped, held] = [received, sent, dropped, held].map(|c| c.packets);
+    Conservation { received, sent, dropped, held, exact }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(packets: u64, bytes: u64) -> Option<pb::Count> {
+        Some(pb::Count { packets, bytes })
+    }
+
+    fn pipe(received: (u64, u64), sent: (u64, u64)) -> Option<pb::PipeStats> {
+        let drop = |reason: i32| pb::Drop { reason, count: count(1, 100) };
+        Some(pb::PipeStats {
+            received: count(received.0, received.1),
+            sent: count(sent.0, sent.1),
+            dropped: vec![drop(1), drop(3), drop(99)],
+            held: count(2, 200),
+            ..Default::default()
+        })
+    }
+
+    fn snapshot(pipes: &[Option<pb::PipeStats>]) -> Snapshot {
+        let client = |pipe: &Option<pb::PipeStats>| pb::ClientStats {
+            client: "10.0.0.1".into(),
+            forward_pipe: pipe.clone(),
+            return_pipe: None,
+        };
+        pb::Stats { clients: pipes.iter().map(client).collect(), ..Default::default() }.into()
+    }
+
+    #[test]
+    fn every_pipe_must_balance_in_packets_and_bytes() {
+        let good = pipe((10, 1_000), (5, 500));
+        let exact = Conservation { received: 10, sent: 5, dropped: 3, held: 2, exact: true };
+        assert_eq!(snapshot(std::slice::from_ref(&good)).conservation, exact);
+        assert!(!snapshot(&[good.clone(), pipe((10, 1_001), (5, 500))]).conservation.exact);
+        // Two errors that cancel in the sum are seen all the same.
+        let (more, less) = (pipe((11, 1_000), (5, 500)), pipe((9, 1_000), (5, 500)));
+        assert!(!snapshot(&[more, less]).conservation.exact);
+        assert!(!snapshot(&[pipe((u64::MAX, u64::MAX), (5, 500))]).conservation.exact);
+        assert!(snapshot(&[]).conservation.exact);
+    }
+
+    #[test]
+    fn reasons_that_are_unknown_are_kept() {
+        let snapshot = snapshot(&[pipe((10, 1_000), (5, 500))]);
+        assert_eq!(snapshot.clients[0].forward.dropped.other, Count { packets: 1, bytes: 100 });
+        let json = serde_json::to_value(&snapshot).unwrap();
+        assert_eq!(json["clients"][0]["forward"]["dropped"]["other"]["packets"], 1);
+        assert!(json["clients"][0]["return"]["dropped"].get("other").is_none());
+    }
+}

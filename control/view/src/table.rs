@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A snapshot for people: as tables, or as one line.
+
+use bytesize::ByteSize;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::instant;
+use crate::snapshot::{Client, Count, Pipe, Snapshot};
+
+/// A snapshot in full.
+#[must_use]
+pub fn table(snapshot: &Snapshot) -> String {
+    let utc = snapshot.utc.as_deref().unwrap_or("at an unknown time");
+    let seconds = instant::seconds(snapshot.time_ns);
+    let mut clients = grid(
+        2,
+        &["CLIENT", "DIRECTION", "RECEIVED", "SENT", "DROPPED", "HELD", "QUEUE", "HIGH WATER"],
+    );
+    for client in &snapshot.clients {
+        for (direction, pipe) in [("forward", &client.forward), ("return", &client.r#return)] {
+            clients.add_row([
+                client.client.clone(),
+                direction.into(),
+                count(pipe.received),
+                count(pipe.sent),
+                drops(pipe),
+                count(pipe.held),
+                count(pipe.queue),
+                size(pipe.queue_max_bytes),
+            ]);
+        }
+    }
+    let mut ports =
+        grid(1, &["PORT", "RECEIVED", "SENT", "MISSED", "TRANSMIT DROPPED", "STAGED", "MALFORMED"]);
+    for port in &snapshot.ports {
+        ports.add_row([
+            port.name.clone(),
+            count(port.received),
+            count(port.sent),
+            port.missed.to_string(),
+            port.transmit_dropped.to_string(),
+            port.staged.to_string(),
+            port.malformed.to_string(),
+        ]);
+    }
+    let late = &snapshot.lateness_ns;
+    let memory = &snapshot.memory;
+    format!(
+        "{utc}, {seconds} of the dataplane's clock, generation {}\n\n{}\n\n{}\n\n\
+         lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
+         memory: {} used, {} at most, of {}\n\
+         emulator drops: {}\n\
+         conservation: {}",
+        snapshot.generation,
+        clients.trim_fmt(),
+        ports.trim_fmt(),
+        time(late.p50),
+        time(late.p99),
+        time(late.p999),
+        time(late.max),
+        late.count,
+        size(memory.used_bytes),
+        size(memory.used_max_bytes),
+        size(memory.capacity_bytes),
+        snapshot.emulator_drops,
+        conservation(snapshot),
+    )
+}
+
+/// A snapshot in a line, with the throughput since the last.
+#[must_use]
+pub fn line(snapshot: &Snapshot, last: Option<&Snapshot>) -> String {
+    let throughput = |pipe: fn(&Snapshot) -> u64| {
+        let Some(last) = last else { return "-".to_owned() };
+        let bytes = pipe(snapshot).saturating_sub(pipe(last)) as f64;
+        let seconds = snapshot.time_ns.saturating_sub(last.time_ns) as f64 / 1e9;
+        if seconds > 0.0 { format!("{:.2} Mbit/s", bytes * 8e-6 / seconds) } else { "-".into() }
+    };
+    let queue = pipes(snapshot).map(|pipe| pipe.queue.bytes).fold(0, u64::saturating_add);
+    let exact = if snapshot.conservation.exact { "exact" } else { "NOT EXACT" };
+    format!(
+        "{}  generation {}  forward {}  return {}  queue {}  dropped {}  late p99 {}  \
+         emulator drops {}  conservation {exact}",
+        instant::seconds(snapshot.time_ns),
+        snapshot.generation,
+        throughput(|s| sent(s, |client| &client.forward)),
+        throughput(|s| sent(s, |client| &client.r#return)),
+        size(queue),
+        snapshot.conservation.dropped,
+        time(snapshot.lateness_ns.p99),
+        snapshot.emulator_drops,
+    )
+}
+
+fn pipes(snapshot: &Snapshot) -> impl Iterator<Item = &Pipe> {
+    snapshot.clients.iter().flat_map(|client| [&client.forward, &client.r#return])
+}
+
+fn sent(snapshot: &Snapshot, pipe: fn(&Client) -> &Pipe) -> u64 {
+    snapshot.clients.iter().map(|client| pipe(client).sent.bytes).fold(0, u64::saturating_add)
+}
+
+/// A table whose columns but the first `left` hold numbers.
+fn grid(left: usize, header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header.iter().copied());
+    for column in table.column_iter_mut().skip(left) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn count(count: Count) -> String {
+    if count.packets == 0 {
+        "0".into()
+    } else {
+        format!("{} ({})", count.packets, size(count.bytes))
+    }
+}
+
+fn drops(pipe: &Pipe) -> String {
+    let reasons: Vec<_> = pipe
+        .dropped
+        .reasons()
+        .into_iter()
+        .filter(|(_, count)| count.packets > 0)
+        .map(|(reason, count)| format!("{reason} {}", count.packets))
+        .collect();
+    if reasons.is_empty() { "0".into() } else { reasons.join(", ") }
+}
+
+fn conservation(snapshot: &Snapshot) -> String {
+    let c = &snapshot.conservation;
+    let sum = format!(
+        "received {}, sent {} + dropped {} + held {}",
+        c.received, c.sent, c.dropped, c.held
+    );
+    if c.exact {
+        return format!("exact ({sum})");
+    }
+    let off = pipes(snapshot).filter(|pipe| !pipe.balances()).count();
+    format!("NOT EXACT ({sum}; {off} pipes do not balance): please report this")
+}
+
+/// Rounded, for people.
+fn size(bytes: u64) -> String {
+    ByteSize::b(bytes).display().si().to_string()
+}
+
+/// Rounded, for people.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
