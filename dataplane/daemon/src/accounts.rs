@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the workers' reports and the ports' counters to the protos' statistics.
+
+use emu::stats::{ClientStats, Count, DropReason, PipeStats};
+use emu::units::{Direction, Nanos};
+use proto::linkemu::v1 as model;
+use worker::command::Report;
+
+/// What a port's driver counted.
+#[derive(Clone, Debug, Default)]
+pub struct PortAccount {
+    /// `wan` or `client`.
+    pub name: String,
+    /// Frames and bytes that came in.
+    pub received: Count,
+    /// Frames and bytes that left.
+    pub sent: Count,
+    /// Lost before the emulator saw them.
+    pub missed: u64,
+    /// Taken by the driver and not sent.
+    pub failed: u64,
+}
+
+/// Merges the reports of all workers and the accounts of the ports, `wan` first.
+#[must_use]
+pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
+    let mut stats = model::Stats::default();
+    for r in reports {
+        let s = &r.snapshot;
+        stats.time_ns = stats.time_ns.max(s.at.0);
+        stats.generation = s.generation;
+        for c in &s.clients {
+            add_client(&mut stats.clients, c);
+        }
+    }
+    let sum = |f: fn(&Report) -> u64| reports.iter().map(|r| f(r)).sum::<u64>();
+    stats.memory = Some(model::Memory {
+        capacity_bytes: sum(|r| r.snapshot.store_capacity),
+        used_bytes: sum(|r| r.snapshot.store_used),
+        used_max_bytes: sum(|r| r.snapshot.store_used_max),
+    });
+    stats.lateness = Some(lateness(reports));
+    // Forward comes in on wan and leaves on client.
+    let ways = [(Direction::Forward, Direction::Return), (Direction::Return, Direction::Forward)];
+    for (port, (comes_in, leaves)) in ports.into_iter().zip(ways) {
+        let dropped: u64 = reports.iter().map(|r| r.egress[leaves].dropped).sum();
+        stats.ports.push(model::PortStats {
+            name: port.name,
+            received: Some(count(port.received)),
+            sent: Some(count(port.sent)),
+            missed: port.missed,
+            transmit_dropped: port.failed + dropped,
+            staged: reports.iter().map(|r| r.egress[leaves].staged).sum(),
+            malformed: reports.iter().map(|r| r.snapshot.malformed[comes_in]).sum(),
+        });
+    }
+    let overload: u64 = reports
+        .iter()
+        .flat_map(|r| &r.snapshot.clients)
+        .flat_map(|c| c.pipes.0)
+        .map(|p| p.dropped[DropReason::Overload as usize].packets)
+        .sum();
+    stats.emulator_drops =
+        overload + stats.ports.iter().map(|p| p.missed + p.transmit_dropped).sum::<u64>();
+    stats
+}
+
+/// Several workers' quantiles do not add up; the worst of each is what is certain.
+fn lateness(reports: &[Box<Report>]) -> model::Lateness {
+    let worst = |f: fn(&Report) -> Nanos| reports.iter().map(|r| f(r)).max().unwrap_or_default().0;
+    model::Lateness {
+        count: reports.iter().map(|r| r.snapshot.lateness.count).sum(),
+        p50_ns: worst(|r| r.snapshot.lateness.p50),
+        p99_ns: worst(|r| r.snapshot.lateness.p99),
+        p999_ns: worst(|r| r.snapshot.lateness.p999),
+        max_ns: worst(|r| r.snapshot.lateness.max),
+    }
+}
+
+/// A client of several workers (bypass and default) is one in the sum.
+fn add_client(clients: &mut Vec<model::ClientStats>, c: &ClientStats) {
+    let name = c.key.to_string();
+    let [forward, back] = c.pipes.0.map(|p| pipe(&p));
+    match clients.iter_mut().find(|k| k.client == name) {
+        Some(known) => {
+            add_pipe(&mut known.forward_pipe, forward);
+            add_pipe(&mut known.return_pipe, back);
+        }
+        None => clients.push(model::ClientStats {
+            client: name,
+            forward_pipe: Some(forward),
+            return_pipe: Some(back),
+        }),
+    }
+}
+
+fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
+    let Some(s) = sum else {
+        *sum = Some(p);
+        return;
+    };
+    let add = |a: &mut Option<model::Count>, b: Option<model::Count>| {
+        let (x, y) = (a.unwrap_or_default(), b.unwrap_or_default());
+        *a = Some(model::Count { packets: x.packets + y.packets, bytes: x.bytes + y.bytes });
+    };
+    add(&mut s.received, p.received);
+    add(&mut s.sent, p.sent);
+    add(&mut s.held, p.held);
+    add(&mut s.queue, p.queue);
+    s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
+    for d in p.dropped {
+        match s.dropped.iter_mut().find(|x| x.reason == d.reason) {
+            Some(x) => add(&mut x.count, d.count),
+            None => s.dropped.push(d),
+        }
+    }
+}
+
+fn pipe(p: &PipeStats) -> model::PipeStats {
+    let dropped = DropReason::ALL
+        .into_iter()
+        .map(|r| (r, p.dropped[r as usize]))
+        .filter(|(_, c)| c.packets > 0)
+        .map(|(r, c)| model::Drop { reason: reason(r).into(), count: Some(count(c)) })
+        .collect();
+    model::PipeStats {
+        received: Some(count(p.received)),
+        sent: Some(count(p.sent)),
+        dropped,
+        held: Some(count(p.held)),
+        queue: Some(count(p.queue)),
+        queue_max_bytes: p.queue_max_bytes,
+    }
+}
+
+fn count(c: Count) -> model::Count {
+    model::Count { packets: c.packets, bytes: c.bytes }
+}
+
+fn reason(r: DropReason) -> model::DropReason {
+    match r {
+        DropReason::Aqm => model::DropReason::Aqm,
+        DropReason::Limit => model::DropReason::Limit,
+        DropReason::Outage => model::DropReason::Outage,
+        DropReason::Overload => model::DropReason::Overload,
+        DropReason::Runt => model::DropReason::Runt,
+        DropReason::Oversize => model::DropReason::Oversize,
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control side of the dataplane: what is in force, and the way to the workers.
+//!
+//! Runs on the control thread. One request at a time reaches the workers, so that
+//! their queues never fill and a change is whole before the next one is looked at.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dpdk::TscClock;
+use emu::plan::PlanError;
+use emu::units::{Instant, Nanos};
+use profile::Violations;
+use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
+use thiserror::Error;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use worker::command::{Answer, Change, CommandError, Handle, Report};
+
+use crate::accounts::{PortAccount, merge};
+use crate::compile::compile;
+
+/// A change takes effect this much after it was accepted, so that every worker
+/// hears of it in time.
+const LEAD: Nanos = Nanos::from_millis(1);
+/// A worker that takes longer to answer is taken for dead.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why a request was not carried out.
+#[derive(Debug, Error)]
+pub enum DataplaneError {
+    /// The plan is not valid.
+    #[error("{0}")]
+    Invalid(#[from] Violations),
+    /// The plan is not one that this dataplane can hold.
+    #[error("{0}")]
+    Refused(#[from] PlanError),
+    /// Somebody else changed the configuration meanwhile.
+    #[error(
+        "generation {current} is in force and {expected} was expected: somebody else changed the \
+         link; look at it again, then decide"
+    )]
+    Generation {
+        /// In force.
+        current: u64,
+        /// What the caller thought.
+        expected: u64,
+    },
+    /// A worker did not answer.
+    #[error("{0}")]
+    Worker(#[from] CommandError),
+    /// A worker did not answer in time.
+    #[error("a worker has not answered for {} s: restart the dataplane", ANSWER_WITHIN.as_secs())]
+    Timeout,
+}
+
+/// What counts frames at the ports.
+pub trait Ports: Send + Sync {
+    /// The accounts of `wan` and `client`.
+    fn accounts(&self) -> [PortAccount; 2];
+}
+
+/// What is fixed while the dataplane runs.
+#[derive(Clone, Debug, Default)]
+pub struct Fixed {
+    /// What `Describe` answers.
+    pub description: pb::DescribeResponse,
+    /// Bit/s that each port brings at most.
+    pub port_bps: u64,
+}
+
+#[derive(Debug)]
+struct InForce {
+    plan: pb::Plan,
+    applied: model::Applied,
+}
+
+struct Shared {
+    workers: Vec<Handle>,
+    clock: TscClock,
+    ports: Box<dyn Ports>,
+    fixed: Fixed,
+    in_force: Mutex<InForce>,
+}
+
+/// The dataplane, as its service and its shutdown see it; clones are the same one.
+#[derive(Clone)]
+pub struct Dataplane(Arc<Shared>);
+
+impl Dataplane {
+    /// A dataplane whose `workers` run `plan` as generation 0.
+    #[must_use]
+    pub fn new(
+        workers: Vec<Handle>,
+        clock: TscClock,
+        ports: Box<dyn Ports>,
+        fixed: Fixed,
+        plan: pb::Plan,
+    ) -> Self {
+        let mut applied = model::Applied { generation: 0, effective_ns: 0, effective_utc: None };
+        applied.effective_utc = Some(utc(&clock, Instant::ZERO));
+        let in_force = Mutex::new(InForce { plan, applied });
+        Self(Arc::new(Shared { workers, clock, ports, fixed, in_force }))
+    }
+
+    /// What is fixed.
+    #[must_use]
+    pub fn fixed(&self) -> &Fixed {
+        &self.0.fixed
+    }
+
+    /// What is in force.
+    pub async fn plan(&self) -> (pb::Plan, model::Applied) {
+        let f = self.0.in_force.lock().await;
+        (f.plan.clone(), f.applied)
+    }
+
+    /// Puts a plan in force on all workers at one instant.
+    ///
+    /// # Errors
+    /// If nothing was changed: the plan is not valid or does not fit, or another
+    /// generation is in force. If a worker has ended, the dataplane is about to.
+    pub async fn apply(
+        &self,
+        plan: pb::Plan,
+        restart: bool,
+        expected: Option<u64>,
+    ) -> Result<model::Applied, DataplaneError> {
+        let compiled = compile(&plan)?;
+        let d = &self.0.fixed.description;
+        compiled.check(d.max_clients, self.0.fixed.port_bps, d.memory_bytes)?;
+        let mut in_force = self.0.in_force.lock().await;
+        let current = in_force.applied.generation;
+        if let Some(expected) = expected.filter(|e| *e != current) {
+            return Err(DataplaneError::Generation { current, expected });
+        }
+        let generation = current + 1;
+        let at = Instant(self.0.clock.now()) + LEAD;
+        let changes = self.0.workers.iter().map(|w| {
+            let plan = compiled.clone();
+            w.apply(Change { at, plan, generation, restart })
+        });
+        answers(changes).await?;
+        in_force.plan = plan;
+        in_force.applied = model::Applied {
+            generation,
+            effective_ns: at.0,
+            effective_utc: Some(utc(&self.0.clock, at)),
+        };
+        Ok(in_force.applied)
+    }
+
+    /// The accounts now; with `mark`, the high-water marks start anew afterwards.
+    ///
+    /// # Errors
+    /// If a worker does not answer.
+    pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
+        let _one_at_a_time = self.0.in_force.lock().await;
+        let reports = answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
+        Ok(self.merge(&reports))
+    }
+
+    /// Ends the workers; the final accounts.
+    ///
+    /// # Errors
+    /// If a worker does not answer.
+    pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
+        let _one_at_a_time = self.0.in_force.lock().await;
+        let reports = answers(self.0.workers.iter().map(Handle::stop)).await?;
+        Ok(self.merge(&reports))
+    }
+
+    fn merge(&self, reports: &[Box<Report>]) -> model::Stats {
+        let mut stats = merge(reports, self.0.ports.accounts());
+        stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
+        stats
+    }
+}
+
+/// Asks every worker, then waits for all of their answers.
+async fn answers<T>(
+    calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
+) -> Result<Vec<T>, DataplaneError> {
+    let waiting = calls.collect::<Result<Vec<_>, _>>()?;
+    let each = async {
+        let mut done = Vec::with_capacity(waiting.len());
+        for answer in waiting {
+            done.push(answer.await.map_err(|_| CommandError::Gone)?);
+        }
+        Ok(done)
+    };
+    timeout(ANSWER_WITHIN, each).await.map_err(|_| DataplaneError::Timeout)?
+}
+
+/// The wall-clock time of an instant.
+fn utc(clock: &TscClock, at: Instant) -> prost_types::Timestamp {
+    let now = clock.now();
+    let t = SystemTime::now();
+    let t = if at.0 <= now {
+        t - Duration::from_nanos(now - at.0)
+    } else {
+        t + Duration::from_nanos(at.0 - now)
+    };
+    t.into()
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `dataplane.v1` over a [`Dataplane`].
+
+use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
+use tonic::{Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::dataplane::{Dataplane, DataplaneError};
+
+/// The service.
+#[derive(Clone)]
+pub struct Service(pub Dataplane);
+
+fn status(e: DataplaneError) -> Status {
+    match e {
+        DataplaneError::Invalid(violations) => {
+            let mut details = ErrorDetails::new();
+            for v in violations.iter() {
+                details.add_bad_request_violation(&v.path, &v.message);
+            }
+            let message = violations.to_string();
+            Status::with_error_details(tonic::Code::InvalidArgument, message, details)
+        }
+        DataplaneError::Refused(e) => Status::failed_precondition(e.to_string()),
+        DataplaneError::Generation { .. } => Status::aborted(e.to_string()),
+        DataplaneError::Worker(_) | DataplaneError::Timeout => Status::internal(e.to_string()),
+    }
+}
+
+#[tonic::async_trait]
+impl pb::dataplane_server::Dataplane for Service {
+    async fn describe(
+        &self,
+        _: Request<pb::DescribeRequest>,
+    ) -> Result<Response<pb::DescribeResponse>, Status> {
+        Ok(Response::new(self.0.fixed().description.clone()))
+    }
+
+    async fn apply(
+        &self,
+        request: Request<pb::ApplyRequest>,
+    ) -> Result<Response<pb::ApplyResponse>, Status> {
+        let pb::ApplyRequest { plan, restart, expected_generation } = request.into_inner();
+        let plan = plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
+        let applied = self.0.apply(plan, restart, expected_generation).await.map_err(status)?;
+        tracing::info!(generation = applied.generation, at_ns = applied.effective_ns, "applied");
+        Ok(Response::new(pb::ApplyResponse { applied: Some(applied) }))
+    }
+
+    async fn get_plan(
+        &self,
+        _: Request<pb::GetPlanRequest>,
+    ) -> Result<Response<pb::GetPlanResponse>, Status> {
+        let (plan, applied) = self.0.plan().await;
+        Ok(Response::new(pb::GetPlanResponse { plan: Some(plan), applied: Some(applied) }))
+    }
+
+    async fn get_stats(
+        &self,
+        request: Request<pb::GetStatsRequest>,
+    ) -> Result<Response<model::Stats>, Status> {
+        let stats = self.0.stats(request.into_inner().mark).await.map_err(status)?;
+        Ok(Response::new(stats))
+    }
+}
