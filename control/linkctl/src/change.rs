@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl set`: changes of the link.
+
+use crate::cli::{Cli, Direction, Law, Output, Patch, Set, Target};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use profile::{FileError, Profile};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::path::Path;
+use view::instant;
+
+#[derive(Serialize)]
+struct View<'a> {
+    generation: u64,
+    effective_ns: u64,
+    effective_utc: Option<String>,
+    profile: &'a str,
+    seed: u64,
+}
+
+/// Makes a change and tells since when it is in force.
+pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
+    let change = match what {
+        Set::Profile { profile, seed, condition } => {
+            let request = pb::SetProfileRequest {
+                profile: Some(requested(profile)?),
+                seed: *seed,
+                expected_generation: condition.expect_generation,
+            };
+            let connection = Connection::open(&cli.socket).await?;
+            connection.call(|mut c| async move { c.set_profile(request).await }).await?
+        }
+        Set::Patch(what) => {
+            let request = request(what);
+            let connection = Connection::open(&cli.socket).await?;
+            connection.call(|mut c| async move { c.patch_link(request).await }).await?
+        }
+    };
+    let applied = change.applied.unwrap_or_default();
+    let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
+    match cli.output {
+        Output::Text => {
+            output::text(&format!("{profile} in force: {}", instant::applied(&applied, "at")))
+        }
+        Output::Json => output::json(&View {
+            generation: applied.generation,
+            effective_ns: applied.effective_ns,
+            effective_utc: instant::utc(applied.effective_utc.as_ref()),
+            profile,
+            seed: change.seed,
+        }),
+    }
+}
+
+/// A name for linkd to know, or the profile of a file.
+fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure> {
+    use pb::set_profile_request::Profile::{Inline, Name};
+    if !profile.contains('/') && !profile.ends_with(".toml") {
+        return Ok(Name(profile.to_owned()));
+    }
+    Profile::from_file(Path::new(profile)).map(|p| Inline(p.into_proto())).map_err(|e| match e {
+        FileError::Io { .. } => Failure::failed("io", e.to_string()),
+        FileError::Invalid { path, violations } => {
+            Failure::invalid(format!("{path} is not a valid profile"), violations)
+        }
+    })
+}
+
+/// The patch that a command stands for.
+fn request(what: &Patch) -> pb::PatchLinkRequest {
+    let mut pipe = pb::Pipe::default();
+    let (paths, target): (&[&str], &Target) = match what {
+        Patch::Rate { rate, target } => {
+            pipe.rate_bps = rate.bps();
+            (&["rate_bps"], target)
+        }
+        Patch::Delay { base, slot, target } => {
+            let slot_ns = slot.unwrap_or(0);
+            pipe.delay = Some(pb::Delay { base_ns: *base, slot_ns, excursions: Vec::new() });
+            match slot {
+                Some(_) => (&["delay.base_ns", "delay.slot_ns"], target),
+                None => (&["delay.base_ns"], target),
+            }
+        }
+        Patch::Queue { limit, threshold, drop_at_threshold, drop_at_limit, tail_drop, target } => {
+            let random_drop = threshold.map(|threshold_bytes| pb::RandomDrop {
+                threshold_bytes,
+                probability_at_threshold: *drop_at_threshold,
+                probability_at_limit: drop_at_limit.unwrap_or(*drop_at_threshold),
+            });
+            pipe.queue = Some(pb::Queue { limit_bytes: *limit, random_drop });
+            match random_drop.is_some() || *tail_drop {
+                true => (&["queue.limit_bytes", "queue.random_drop"], target),
+                false => (&["queue.limit_bytes"], target),
+            }
+        }
+        Patch::Loss { every, duration, law, target, .. } => {
+            let law = match law {
+                Law::Exponential => pb::DurationLaw::Exponential,
+                Law::Fixed => pb::DurationLaw::Fixed,
+            };
+            // Neither is given with `none`.
+            if let (Some(interval_ns), Some(duration_ns)) = (*every, *duration) {
+                pipe.outages.push(pb::Outage { interval_ns, duration_ns, law: law as i32 });
+            }
+            (&["outages"], target)
+        }
+    };
+    let direction = match target.direction {
+        Direction::Forward => pb::Direction::Forward,
+        Direction::Return => pb::Direction::Return,
+        Direction::Both => pb::Direction::Unspecified,
+    };
+    let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+    pb::PatchLinkRequest {
+        direction: direction as i32,
+        pipe: Some(pipe),
+        mask: Some(prost_types::FieldMask { paths }),
+        expected_generation: target.condition.expect_generation,
+    }
+}

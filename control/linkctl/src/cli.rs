@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command tree: help, completion and parsing all come from here.
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Sets and shows the link that linkemu emulates.
+#[derive(Debug, Parser)]
+#[command(name = "linkctl", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Print text for people or JSON for programs, errors too
+    #[arg(short, long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
+    pub output: Output,
+
+    /// Find linkd here
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LINKEMU_SOCKET",
+        default_value = "/run/linkemu/linkd.sock"
+    )]
+    pub socket: PathBuf,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  linkctl profile list                      what there is
+  linkctl set profile viasat2               be a satellite link
+  linkctl set rate 72Mbit/s --direction forward
+  linkctl show                              the link in force, as a profile
+  linkctl stats --watch                     what it does to the packets
+  linkctl -o json stats | jq .conservation
+
+Exit codes:
+  0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
+  4 a check did not hold";
+
+/// The form of what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs: stable keys in snake_case.
+    Json,
+}
+
+/// The first word.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Change the link; says from which instant the change is in force
+    #[command(after_help = SET_EXAMPLES, arg_required_else_help = true)]
+    Set {
+        /// What to change.
+        #[command(subcommand)]
+        what: Set,
+    },
+    /// Show the link in force, as a profile that can be saved and set again
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show,
+    /// Show what happened to the packets
+    #[command(after_help = STATS_EXAMPLES)]
+    Stats(StatsArgs),
+    /// List, show and check profiles
+    #[command(after_help = PROFILE_EXAMPLES, arg_required_else_help = true)]
+    Profile {
+        /// What to do with them.
+        #[command(subcommand)]
+        what: Profile,
+    },
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  linkctl completion bash > /etc/bash_completion.d/linkctl")]
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+const SET_EXAMPLES: &str = "\
+Examples:
+  linkctl set profile viasat2 --seed 7
+  linkctl set profile ./my-link.toml
+  linkctl set rate down                     both directions: packets wait
+  linkctl set delay 300ms --slot none --direction return
+  linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
+  linkctl set loss --every 3h --for 320ms
+
+Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  linkctl show > my-link.toml               save it, edit it, give it a name, and
+  linkctl set profile ./my-link.toml        set it
+  linkctl -o json show | jq .generation";
+
+const STATS_EXAMPLES: &str = "\
+Examples:
+  linkctl stats                             once
+  linkctl stats --mark                      and start high-water marks and lateness anew
+  linkctl stats --watch 200ms               again and again
+  linkctl -o json stats --watch | jq -c .emulator_drops";
+
+const PROFILE_EXAMPLES: &str = "\
+Examples:
+  linkctl profile list
+  linkctl profile show viasat2 > mine.toml
+  linkctl profile check mine.toml           exit code 4 if it is wrong; needs no linkd";
+
+/// Which pipes, and on what condition.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// Towards the client, from it, or both
+    #[arg(short, long, value_enum, default_value = "both")]
+    pub direction: Direction,
+    #[command(flatten)]
+    pub condition: Condition,
+}
+
+/// On what condition.
+#[derive(Clone, Debug, Args)]
+pub struct Condition {
+    /// Refuse if another generation is in force: someone else changed the link
+    #[arg(long, value_name = "N")]
+    pub expect_generation: Option<u64>,
+}
+
+/// A way through the emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// Towards the client.
+    Forward,
+    /// From the client.
+    Return,
+    /// Both.
+    Both,
+}
+
+/// How a random duration is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Law {
+    /// Memoryless, with this mean.
+    Exponential,
+    /// Always the same.
+    Fixed,
+}
+
+/// What to change.
+#[derive(Debug, Subcommand)]
+pub enum Set {
+    /// Replace the whole link and start its random processes anew
+    Profile {
+        /// A profile's name, or a file: with a '/' in it, or ending in .toml
+        #[arg(value_name = "NAME|FILE")]
+        profile: String,
+        /// Seed of all random processes; without it, the one in force stays
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        #[command(flatten)]
+        condition: Condition,
+    },
+    /// Change a part of it.
+    #[command(flatten)]
+    Patch(Patch),
+}
+
+/// Which part of the link to change.
+#[derive(Debug, Subcommand)]
+pub enum Patch {
+    /// Change the rate
+    Rate {
+        /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
+        #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate)]
+        rate: Rate,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change the constant delay; excursions stay as they are
+    Delay {
+        /// Such as 300ms
+        #[arg(value_name = "TIME", value_parser = parse_duration)]
+        base: u64,
+        /// Period of transmission slots, or none; without it, as it is
+        #[arg(long, value_name = "TIME|none", value_parser = parse_slot)]
+        slot: Option<u64>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change the queue's limit, and how it drops
+    Queue {
+        /// Such as 36MB
+        #[arg(value_name = "SIZE", value_parser = parse_size)]
+        limit: u64,
+        /// Drop arriving packets at random above this; without it, as it is
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "drop_at_limit")]
+        threshold: Option<u64>,
+        /// Probability of that at the threshold
+        #[arg(long, value_name = "PERCENT", value_parser = parse_probability, requires = "threshold", default_value = "0%")]
+        drop_at_threshold: f64,
+        /// Probability of that at the limit; linear between
+        #[arg(long, value_name = "PERCENT", value_parser = parse_probability, requires = "threshold")]
+        drop_at_limit: Option<f64>,
+        /// Drop at the limit only
+        #[arg(long, conflicts_with_all = ["threshold", "drop_at_limit"])]
+        tail_drop: bool,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Replace the outages of the link by one class, or none
+    #[command(group(ArgGroup::new("outages").required(true).args(["none", "every"])))]
+    Loss {
+        /// No outages
+        #[arg(value_name = "none", value_parser = ["none"], conflicts_with = "duration")]
+        none: Option<String>,
+        /// Mean time from the end of one outage to the start of the next
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "duration")]
+        every: Option<u64>,
+        /// Mean duration
+        #[arg(long = "for", id = "duration", value_name = "TIME", value_parser = parse_duration, requires = "every")]
+        duration: Option<u64>,
+        /// How the duration is drawn
+        #[arg(long, value_enum, default_value = "exponential")]
+        law: Law,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// How to show statistics.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Again every INTERVAL (10 ms to 1 h) until interrupted
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = parse_duration)]
+    pub watch: Option<u64>,
+    /// Start the high-water marks and the lateness anew after this snapshot
+    #[arg(long, conflicts_with = "watch")]
+    pub mark: bool,
+}
+
+/// What to do with profiles.
+#[derive(Debug, Subcommand)]
+pub enum Profile {
+    /// All that can be set by name
+    List,
+    /// One of them
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Check files; needs no linkd
+    Check {
+        /// Profiles in TOML.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn parse_slot(text: &str) -> Result<u64, UnitError> {
+    if text == "none" { Ok(0) } else { parse_duration(text) }
+}
+
+/// Whether arguments that clap does not understand ask for JSON.
+pub fn wants_json(args: impl Iterator<Item = OsString>) -> bool {
+    let args: Vec<_> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    args.iter().enumerate().any(|(i, arg)| match arg.as_str() {
+        "-o" | "--output" => args.get(i + 1).is_some_and(|next| next == "json"),
+        "-ojson" | "-o=json" | "--output=json" => true,
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("linkctl").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_example_parses() {
+        let texts = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
+        let mut examples = 0;
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let Some(command) = line.strip_prefix("  linkctl ") else { continue };
+            let end = [" | ", " > ", "    "].iter().filter_map(|mark| command.find(mark)).min();
+            let command = &command[..end.unwrap_or(command.len())];
+            if let Err(error) = parse(command) {
+                panic!("{command}: {error}");
+            }
+            examples += 1;
+        }
+        assert!(examples > 15);
+    }
+
+    #[test]
+    fn usage_errors_name_the_value() {
+        for (line, expected) in [
+            ("set rate 72", "such as \"72 Mbit/s\""),
+            ("set rate 0Mbit/s", "say \"down\""),
+            ("set queue 36Mb", "bits"),
+            ("set delay 5m", "min (minutes)"),
+            ("set queue 10MB --threshold 5MB", "--drop-at-limit"),
+            ("set queue 10MB --threshold 5MB --drop-at-limit 0.1", "write a unit"),
+            (
+                "set queue 10MB --tail-drop --threshold 5MB --drop-at-limit 1%",
+                "cannot be used with",
+            ),
+            ("set loss", "<none|--every <TIME>>"),
+            ("set loss --every 3h", "--for"),
+            ("set loss none --every 3h --for 1s", "cannot be used with"),
+            ("set loss some", "none"),
+            ("set profle viasat2", "profile"),
+            ("stats --watch --mark", "cannot be used with"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn json_is_recognised_in_what_does_not_parse() {
+        let wants = |line: &str| wants_json(line.split(' ').map(OsString::from));
+        assert!(wants("linkctl -o json x") && wants("linkctl x --output=json"));
+        assert!(!wants("linkctl -o text json"));
+    }
+}

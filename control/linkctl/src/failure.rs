@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What went wrong: in words, in JSON, and as exit code.
+
+use crate::cli::Output;
+use profile::{Place, Violation, Violations};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// Done.
+pub const OK: u8 = 0;
+/// Refused or failed.
+pub const FAILED: u8 = 1;
+/// The arguments cannot be understood.
+pub const USAGE: u8 = 2;
+/// linkd, or its dataplane, cannot be reached.
+pub const UNREACHABLE: u8 = 3;
+/// A check did not hold.
+pub const CHECK: u8 = 4;
+
+/// Why a command did not do what it should.
+#[derive(Debug)]
+pub enum Failure {
+    /// Tell the user.
+    Told(Box<Report>),
+    /// Nobody reads our output any more, which is no error.
+    Closed,
+}
+
+/// What to tell.
+#[derive(Debug)]
+pub struct Report {
+    exit: u8,
+    code: &'static str,
+    message: String,
+    hints: Vec<String>,
+    violations: Vec<Violation>,
+}
+
+/// A broken rule in JSON.
+#[derive(Debug, Serialize)]
+pub struct ViolationView<'a> {
+    field: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
+}
+
+impl<'a> From<&'a Violation> for ViolationView<'a> {
+    fn from(violation: &'a Violation) -> Self {
+        let Violation { path, message, place } = violation;
+        let (line, column) = place.map(|Place { line, column }| (line, column)).unzip();
+        Self { field: path, message, line, column }
+    }
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    code: &'a str,
+    message: &'a str,
+    hints: &'a [String],
+    violations: Vec<ViolationView<'a>>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: View<'a>,
+}
+
+impl Failure {
+    fn new(exit: u8, code: &'static str, message: impl Into<String>) -> Self {
+        let (hints, violations) = (Vec::new(), Vec::new());
+        Self::Told(Box::new(Report { exit, code, message: message.into(), hints, violations }))
+    }
+
+    /// Something failed.
+    pub fn failed(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(FAILED, code, message)
+    }
+
+    /// The arguments cannot be understood.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(USAGE, "usage", message)
+    }
+
+    /// A check did not hold.
+    pub fn check(message: impl Into<String>) -> Self {
+        Self::new(CHECK, "check_failed", message)
+    }
+
+    /// linkd cannot be reached.
+    pub fn unreachable(socket: &Path, why: &str) -> Self {
+        let socket = socket.display();
+        Self::new(UNREACHABLE, "unreachable", format!("cannot reach linkd at {socket}: {why}"))
+            .hint(format!("is it running? start it: linkd --socket {socket}"))
+            .hint("is it elsewhere? give --socket PATH, or set LINKEMU_SOCKET")
+    }
+
+    /// A profile that breaks rules.
+    pub fn invalid(message: impl Into<String>, violations: Violations) -> Self {
+        let mut failure = Self::new(FAILED, "invalid_argument", message);
+        if let Self::Told(report) = &mut failure {
+            report.violations = violations.into_iter().collect();
+        }
+        failure
+    }
+
+    /// What linkd answered.
+    pub fn status(status: &Status) -> Self {
+        let (exit, code) = match status.code() {
+            Code::Unavailable => (UNREACHABLE, "unavailable"),
+            Code::DeadlineExceeded => (UNREACHABLE, "deadline_exceeded"),
+            Code::InvalidArgument => (FAILED, "invalid_argument"),
+            Code::NotFound => (FAILED, "not_found"),
+            Code::Aborted => (FAILED, "aborted"),
+            Code::FailedPrecondition => (FAILED, "failed_precondition"),
+            Code::ResourceExhausted => (FAILED, "resource_exhausted"),
+            Code::PermissionDenied => (FAILED, "permission_denied"),
+            Code::Unimplemented => (FAILED, "unimplemented"),
+            Code::OutOfRange => (FAILED, "out_of_range"),
+            _ => (FAILED, "internal"),
+        };
+        let mut failure = Self::new(exit, code, status.message());
+        if let (Self::Told(report), Some(bad)) = (&mut failure, status.get_details_bad_request()) {
+            let fields = bad.field_violations.into_iter();
+            report.violations = fields
+                .map(|v| Violation { path: v.field, message: v.description, place: None })
+                .collect();
+        }
+        failure
+    }
+
+    /// Adds a hint.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Self::Told(report) = &mut self {
+            report.hints.push(hint.into());
+        }
+        self
+    }
+
+    /// Tells it and gives the exit code.
+    pub fn report(&self, output: Output) -> ExitCode {
+        let Self::Told(report) = self else { return ExitCode::from(OK) };
+        let text = match output {
+            Output::Text => report.text(),
+            Output::Json => report.json(),
+        };
+        // Without stderr there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{text}");
+        ExitCode::from(report.exit)
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("error: {}", self.message)];
+        // A single one is in the message.
+        if self.violations.len() > 1 || self.violations.iter().any(|v| v.place.is_some()) {
+            lines.extend(self.violations.iter().map(|violation| format!("  {violation}")));
+        }
+        lines.extend(self.hints.iter().map(|hint| format!("hint: {hint}")));
+        lines.join("\n")
+    }
+
+    fn json(&self) -> String {
+        let violations = self.violations.iter().map(ViolationView::from).collect();
+        let Self { code, message, hints, .. } = self;
+        let error = View { code, message, hints, violations };
+        // Strings and numbers only.
+        serde_json::to_string(&Envelope { error }).unwrap_or_default()
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! linkctl: the command line of linkemu.
+//!
+//! One command tree ([`cli`]); each command asks linkd over its unix socket and
+//! prints text or JSON. Results go to stdout, errors to stderr; the exit code says
+//! what became of it ([`failure`]).
+
+mod change;
+mod cli;
+mod connection;
+mod failure;
+mod link;
+mod output;
+mod profiles;
+mod stats;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+use failure::{Failure, OK, USAGE};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(&cli)),
+        Err(error) => Err(Failure::failed("internal", format!("cannot start: {error}"))),
+    };
+    match result {
+        Ok(()) => ExitCode::from(OK),
+        Err(failure) => failure.report(cli.output),
+    }
+}
+
+async fn run(cli: &Cli) -> Result<(), Failure> {
+    match &cli.command {
+        Command::Set { what } => change::run(cli, what).await,
+        Command::Show => link::show(cli).await,
+        Command::Stats(args) => stats::run(cli, args).await,
+        Command::Profile { what } => profiles::run(cli, what).await,
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);
+            output::bytes(&script)
+        }
+    }
+}
+
+/// What clap has to say: help and version, or what is wrong with the arguments.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::from(OK);
+    }
+    if cli::wants_json(std::env::args_os()) {
+        let text = error.render().to_string();
+        let message = text.trim().strip_prefix("error: ").unwrap_or(text.trim()).to_owned();
+        return Failure::usage(message).report(cli::Output::Json);
+    }
+    let _ = error.print();
+    ExitCode::from(USAGE)
+}

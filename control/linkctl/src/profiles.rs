@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl profile`: list, show, check.
+
+use crate::cli::{Cli, Output, Profile as Command};
+use crate::connection::Connection;
+use crate::failure::{Failure, ViolationView};
+use crate::link::{ProfileView, toml};
+use crate::output;
+use comfy_table::{ContentArrangement, Table, presets};
+use profile::{FileError, Profile, Violations};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Serialize)]
+struct ListView<'a> {
+    profiles: Vec<ProfileView<'a>>,
+}
+
+#[derive(Serialize)]
+struct CheckView<'a> {
+    files: Vec<FileView<'a>>,
+}
+
+#[derive(Serialize)]
+struct FileView<'a> {
+    file: String,
+    valid: bool,
+    name: Option<&'a str>,
+    violations: Vec<ViolationView<'a>>,
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+    match what {
+        Command::List => list(cli).await,
+        Command::Show { name } => show(cli, name).await,
+        Command::Check { files } => check(cli.output, files),
+    }
+}
+
+async fn list(cli: &Cli) -> Result<(), Failure> {
+    let connection = Connection::open(&cli.socket).await?;
+    let request = pb::ListProfilesRequest {};
+    let answer = connection.call(|mut c| async move { c.list_profiles(request).await }).await?;
+    if cli.output == Output::Json {
+        let profiles = answer.profiles.iter().map(ProfileView::from).collect();
+        return output::json(&ListView { profiles });
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["NAME", "DESCRIPTION", "SOURCE"]);
+    for profile in &answer.profiles {
+        table.add_row([&profile.name, &profile.description, &profile.source]);
+    }
+    output::text(&table.trim_fmt())
+}
+
+async fn show(cli: &Cli, name: &str) -> Result<(), Failure> {
+    let connection = Connection::open(&cli.socket).await?;
+    let request = pb::GetProfileRequest { name: name.to_owned() };
+    let profile = connection.call(|mut c| async move { c.get_profile(request).await }).await?;
+    match cli.output {
+        Output::Text => output::text(&toml(profile)?),
+        Output::Json => output::json(&ProfileView::from(&profile)),
+    }
+}
+
+/// Reads every file before it judges any, so that one look gives all.
+fn check(format: Output, files: &[PathBuf]) -> Result<(), Failure> {
+    let mut checked: Vec<(String, Result<Profile, Violations>)> = Vec::new();
+    for path in files {
+        let file = path.display().to_string();
+        match Profile::from_file(path) {
+            Ok(profile) => checked.push((file, Ok(profile))),
+            Err(FileError::Invalid { violations, .. }) => checked.push((file, Err(violations))),
+            Err(error @ FileError::Io { .. }) => {
+                return Err(Failure::failed("io", error.to_string()));
+            }
+        }
+    }
+    let wrong = checked.iter().filter(|(_, result)| result.is_err()).count();
+    match format {
+        Output::Json => {
+            let files = checked.iter().map(|(file, result)| FileView {
+                file: file.clone(),
+                valid: result.is_ok(),
+                name: result.as_ref().ok().map(Profile::name),
+                violations: match result {
+                    Ok(_) => Vec::new(),
+                    Err(found) => found.iter().map(ViolationView::from).collect(),
+                },
+            });
+            output::json(&CheckView { files: files.collect() })?;
+        }
+        Output::Text => {
+            for (file, result) in &checked {
+                match result {
+                    Ok(profile) => output::text(&format!("{file}: {} is valid", profile.name()))?,
+                    Err(found) => output::text(&found.in_file(file))?,
+                }
+            }
+        }
+    }
+    match wrong {
+        0 => Ok(()),
+        1 => Err(Failure::check("1 file is not a valid profile")),
+        n => Err(Failure::check(format!("{n} files are not valid profiles"))),
+    }
+}

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The binary against linkd in-process and a fake dataplane: output, JSON, exit
+//! codes.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use linkd::fake::{FakeDataplane, Running};
+use linkd::{Server, Settings};
+use profile::Catalog;
+use proto::linkemu::v1 as pb;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// linkd in a runtime of its own, so that the test may block on linkctl.
+struct Lab {
+    directory: TempDir,
+    fake: FakeDataplane,
+    running: Option<Running>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let fake = FakeDataplane::default();
+        let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
+        let settings = Settings {
+            socket: at("linkd.sock"),
+            dataplane: at("dataplane.sock"),
+            catalog: Catalog::built_in(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(async { Server::bind(settings) }).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            runtime.block_on(server.serve(stopped)).unwrap();
+        });
+        Self { directory, fake, running, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linkctl"));
+        command.env("LINKEMU_SOCKET", self.at("linkd.sock")).current_dir(self.directory.path());
+        command.args(line.split_whitespace());
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Standard output of a command that is done.
+    fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{line}");
+        text(&output.stdout)
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.done(line)).unwrap()
+    }
+
+    /// Standard error of a command that ends with `code`.
+    fn fails(&self, code: i32, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {}", text(&output.stderr));
+        text(&output.stderr)
+    }
+
+    fn link(&self) -> pb::Profile {
+        self.fake.state().plan.clone().unwrap().profile.unwrap()
+    }
+
+    fn forward(&self) -> pb::Pipe {
+        self.link().forward_pipe.unwrap()
+    }
+
+    fn back(&self) -> pb::Pipe {
+        self.link().return_pipe.unwrap()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn stats() -> pb::Stats {
+    let count = |packets, bytes| Some(pb::Count { packets, bytes });
+    let pipe = pb::PipeStats {
+        received: count(10, 10_000),
+        sent: count(6, 6_000),
+        dropped: vec![
+            pb::Drop { reason: pb::DropReason::Aqm as i32, count: count(1, 1_000) },
+            pb::Drop { reason: pb::DropReason::Outage as i32, count: count(1, 1_000) },
+        ],
+        held: count(2, 2_000),
+        queue: count(1, 1_000),
+        queue_max_bytes: 18_000_000,
+    };
+    pb::Stats {
+        time_ns: 12_345_678_901,
+        utc: Some(prost_types::Timestamp { seconds: 1_790_000_000, nanos: 5 }),
+        clients: vec![pb::ClientStats {
+            client: "10.0.0.2".into(),
+            forward_pipe: Some(pipe),
+            return_pipe: Some(pb::PipeStats::default()),
+        }],
+        ports: vec![pb::PortStats { name: "wan".into(), missed: 3, ..Default::default() }],
+        lateness: Some(pb::Lateness {
+            count: 6,
+            p50_ns: 5,
+            p99_ns: 1_500,
+            p999_ns: 2_000,
+            max_ns: u64::MAX,
+        }),
+        memory: Some(pb::Memory { capacity_bytes: 1 << 29, used_bytes: 7, used_max_bytes: 8 }),
+        emulator_drops: 3,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_profile_is_set_by_name_and_from_a_file() {
+    let lab = Lab::new();
+    let line = lab.done("set profile viasat2 --seed 7");
+    assert_eq!(
+        line,
+        "viasat2 in force: generation 1, at 1.345678901 s of the dataplane's clock \
+         (2026-09-21T14:13:21.000000005Z)\n"
+    );
+    let toml = lab.done("profile show viasat2").replace("\"viasat2\"", "\"mine\"");
+    std::fs::write(lab.at("mine.toml"), &toml).unwrap();
+    let change = lab.json("-o json set profile mine.toml");
+    assert_eq!(change["generation"], 2);
+    assert_eq!(change["effective_ns"], 2_345_678_901_u64);
+    assert_eq!(change["effective_utc"], "2026-09-21T14:13:22.000000005Z");
+    assert_eq!(change["profile"], "mine");
+    assert_eq!(change["seed"], 7);
+    lab.done("set profile ./mine.toml");
+    assert_eq!(lab.link().name, "mine");
+}
+
+#[test]
+fn every_set_changes_what_it_says() {
+    let lab = Lab::new();
+    lab.done("set profile viasat2");
+    lab.done("set rate 72Mbit/s --direction forward");
+    assert_eq!((lab.forward().rate_bps, lab.back().rate_bps), (Some(72_000_000), Some(12_000_000)));
+    lab.done("set rate down");
+    assert_eq!((lab.forward().rate_bps, lab.back().rate_bps), (Some(0), Some(0)));
+    lab.done("set rate unlimited -d return");
+    assert_eq!((lab.forward().rate_bps, lab.back().rate_bps), (Some(0), None));
+
+    lab.done("set delay 100ms --direction return");
+    let delay = lab.back().delay.unwrap();
+    assert_eq!(
+        (delay.base_ns, delay.slot_ns, delay.excursions.len()),
+        (100_000_000, 43_000_000, 2)
+    );
+    lab.done("set delay 200ms --slot none");
+    assert_eq!(lab.back().delay.unwrap().slot_ns, 0);
+    assert_eq!(lab.forward().delay.unwrap().base_ns, 200_000_000);
+
+    lab.done("set queue 30MB");
+    assert_eq!(lab.forward().queue.unwrap().random_drop.unwrap().threshold_bytes, 18_000_000);
+    lab.done("set queue 10MB --threshold 5MB --drop-at-limit 100%");
+    let queue = lab.forward().queue.unwrap();
+    let drop = queue.random_drop.unwrap();
+    assert_eq!((queue.limit_bytes, drop.threshold_bytes), (10_000_000, 5_000_000));
+    assert_eq!((drop.probability_at_threshold, drop.probability_at_limit), (0.0, 1.0));
+    let refused = lab.fails(1, "set queue 1MB");
+    assert!(refused.contains("set both, limit and threshold"), "{refused}");
+    lab.done("set queue 1MB --tail-drop");
+    assert_eq!(lab.forward().queue.unwrap().random_drop, None);
+
+    lab.done("set loss none -d forward");
+    assert_eq!((lab.forward().outages.len(), lab.back().outages.len()), (0, 2));
+    lab.done("set loss --every 3h --for 320ms --law fixed");
+    let outage = pb::Outage { interval_ns: 10_800_000_000_000, duration_ns: 320_000_000, law: 2 };
+    assert_eq!((lab.forward().outages, lab.back().outages), (vec![outage], vec![outage]));
+    assert_eq!(lab.link().name, "viasat2*");
+}
+
+#[test]
+fn an_expected_generation_is_held_to() {
+    let lab = Lab::new();
+    lab.done("set profile viasat2 --expect-generation 0");
+    let refused = lab.fails(1, "set rate down --expect-generation 9");
+    assert!(refused.contains("generation 9 was expected and 1 is in force"), "{refused}");
+    lab.done("set rate down --expect-generation 1");
+}
+
+#[test]
+fn the_link_shown_can_be_set_again() {
+    let lab = Lab::new();
+    assert!(lab.done("show").contains("no profile is in force"));
+    assert_eq!(lab.json("-o json show")["profile"], Value::Null);
+    lab.done("set profile viasat2 --seed 7");
+    lab.done("set rate 72Mbit/s");
+    let shown = lab.done("show");
+    assert!(shown.starts_with("# In force: generation 2, since 2.345678901 s of"), "{shown}");
+    assert!(shown.contains("seed 7") && shown.contains("rate = \"72 Mbit/s\""), "{shown}");
+    std::fs::write(lab.at("saved.toml"), shown).unwrap();
+    let before = lab.link();
+    lab.done("set profile viasat2");
+    lab.done("set profile saved.toml");
+    assert_eq!(lab.link(), before);
+    let shown = lab.json("show -o json");
+    assert_eq!(shown["generation"], 4);
+    assert_eq!(shown["profile"], "viasat2*");
+    assert_eq!(shown["link"]["forward"]["rate_bps"], 72_000_000);
+    assert_eq!(shown["link"]["return"]["outages"][1]["law"], "fixed");
+}
+
+#[test]
+fn statistics_in_json_keep_their_keys() {
+    let lab = Lab::new();
+    lab.fake.state().stats = stats();
+    let json = lab.json("-o json stats --mark");
+    assert_eq!(lab.fake.state().marks, 1);
+    let forward = serde_json::json!({
+        "received": {"packets": 10, "bytes": 10_000},
+        "sent": {"packets": 6, "bytes": 6_000},
+        "dropped": {
+            "aqm": {"packets": 1, "bytes": 1_000}, "limit": {"packets": 0, "bytes": 0},
+            "outage": {"packets": 1, "bytes": 1_000}, "overload": {"packets": 0, "bytes": 0},
+            "runt": {"packets": 0, "bytes": 0}, "oversize": {"packets": 0, "bytes": 0},
+        },
+        "held": {"packets": 2, "bytes": 2_000},
+        "queue": {"packets": 1, "bytes": 1_000},
+        "queue_max_bytes": 18_000_000,
+    });
+    assert_eq!(json["clients"][0]["client"], "10.0.0.2");
+    assert_eq!(json["clients"][0]["forward"], forward);
+    assert_eq!(json["clients"][0]["return"]["queue_max_bytes"], 0);
+    assert_eq!(json["time_ns"], 12_345_678_901_u64);
+    assert_eq!(json["utc"], "2026-09-21T14:13:20.000000005Z");
+    assert_eq!(json["generation"], 0);
+    let none = serde_json::json!({"packets": 0, "bytes": 0});
+    let port = serde_json::json!({
+        "name": "wan", "received": none, "sent": none,
+        "missed": 3, "transmit_dropped": 0, "staged": 0, "malformed": 0,
+    });
+    assert_eq!(json["ports"], serde_json::json!([port]));
+    let lateness =
+        serde_json::json!({"count": 6, "p50": 5, "p99": 1_500, "p999": 2_000, "max": u64::MAX});
+    assert_eq!(json["lateness_ns"], lateness);
+    let memory =
+        serde_json::json!({"capacity_bytes": 536_870_912, "used_bytes": 7, "used_max_bytes": 8});
+    assert_eq!(json["memory"], memory);
+    assert_eq!(json["emulator_drops"], 3);
+    let conservation =
+        serde_json::json!({"received": 10, "sent": 6, "dropped": 2, "held": 2, "exact": true});
+    assert_eq!(json["conservation"], conservation);
+    assert_eq!(json.as_object().unwrap().len(), 9);
+}
+
+#[test]
+fn statistics_in_text_say_whether_they_balance() {
+    let lab = Lab::new();
+    lab.fake.state().stats = stats();
+    let shown = lab.done("stats");
+    for expected in [
+        "10.0.0.2",
+        "forward",
+        "aqm 1, outage 1",
+        "18.0 MB",
+        "lateness: p50 5 ns, p99 1.5 us",
+        "emulator drops: 3",
+        "conservation: exact (received 10, sent 6 + dropped 2 + held 2)",
+    ] {
+        assert!(shown.contains(expected), "{expected}\n{shown}");
+    }
+    lab.fake.state().stats.clients[0].return_pipe.as_mut().unwrap().received =
+        Some(pb::Count { packets: 0, bytes: 1 });
+    assert!(lab.done("stats").contains("conservation: NOT EXACT"));
+}
+
+#[test]
+fn watching_prints_a_line_per_interval_and_survives_a_closed_pipe() {
+    let lab = Lab::new();
+    lab.fake.state().stats = stats();
+    for line in ["stats --watch 10ms", "-o json stats --watch 10ms"] {
+        let mut child =
+            lab.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for _ in 0..3 {
+            let line = lines.next().unwrap().unwrap();
+            assert!(line.contains("conservation"), "{line}");
+            if line.starts_with('{') {
+                serde_json::from_str::<Value>(&line).unwrap();
+            }
+        }
+        drop(lines);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+#[test]
+fn watching_ends_with_3_when_the_dataplane_dies() {
+    let mut lab = Lab::new();
+    let mut child = lab
+        .command("stats --watch 10ms")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    lab.running = None;
+    while lines.next().is_some() {}
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(error.contains("no dataplane at"), "{error}");
+}
+
+#[test]
+fn unreachable_is_3_and_says_how_to_start() {
+    let mut lab = Lab::new();
+    lab.running = None;
+    let error = lab.fails(3, "show");
+    assert!(error.contains("error: no dataplane at "), "{error}");
+    assert!(error.contains("start linkd-dataplane"), "{error}");
+    let error = lab.fails(3, "--socket /nonexistent/linkd.sock show");
+    assert!(
+        error.contains("cannot reach linkd at /nonexistent/linkd.sock: there is no such socket")
+    );
+    assert!(
+        error.contains("hint: is it running? start it: linkd --socket /nonexistent/linkd.sock")
+    );
+    let error = lab.fails(3, "-o json --socket /nonexistent/linkd.sock show");
+    let error: Value = serde_json::from_str(&error).unwrap();
+    assert_eq!(error["error"]["code"], "unreachable");
+    // Nothing is asked of linkd for these.
+    assert!(lab.done("--socket /nonexistent/linkd.sock completion bash").contains("linkctl"));
+    drop(std::os::unix::net::UnixListener::bind(lab.at("dead.sock")).unwrap());
+    assert!(lab.fails(3, "--socket dead.sock show").contains("nobody listens there"));
+}
+
+#[test]
+fn refused_is_1_with_the_violations() {
+    let lab = Lab::new();
+    let error = lab.fails(1, "set rate down");
+    assert!(error.contains("no profile is in force yet"), "{error}");
+    let error = lab.fails(1, "set profile viasat3");
+    assert!(error.contains("the nearest is \"viasat2\""), "{error}");
+    lab.done("set profile viasat2");
+    let error = lab.fails(1, "-o json set rate 1bit/s");
+    let error: Value = serde_json::from_str(&error).unwrap();
+    assert_eq!(error["error"]["code"], "invalid_argument");
+    assert_eq!(error["error"]["violations"][0]["field"], "forward.rate");
+    assert_eq!(error["error"]["violations"][1]["field"], "return.rate");
+    let error = lab.fails(1, "set rate 1bit/s");
+    assert!(error.contains("\n  return.rate: 1 bit/s is below 1 kbit/s"), "{error}");
+    let error = lab.fails(1, "set profile missing.toml");
+    assert!(error.contains("cannot read missing.toml"), "{error}");
+    std::fs::write(lab.at("bad.toml"), "name = \"bad\"\nrate = 1\n").unwrap();
+    let error = lab.fails(1, "set profile bad.toml");
+    assert!(error.contains("line 2, column 1: rate: unknown key"), "{error}");
+    assert_eq!(lab.link().name, "viasat2");
+}
+
+#[test]
+fn usage_is_2_also_in_json() {
+    let lab = Lab::new();
+    for line in ["", "set rate 72", "set queue 0", "frobnicate", "set profile", "stats --watch 0s"]
+    {
+        let error = lab.fails(2, line);
+        assert!(!error.is_empty(), "{line}");
+    }
+    let error: Value = serde_json::from_str(&lab.fails(2, "-o json set rate 72")).unwrap();
+    assert_eq!(error["error"]["code"], "usage");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("such as \"72 Mbit/s\""), "{message}");
+    assert!(lab.done("--help").contains("Examples:"));
+    assert!(lab.done("--version").starts_with("linkctl "));
+}
+
+#[test]
+fn a_check_that_does_not_hold_is_4() {
+    let lab = Lab::new();
+    let good = lab.done("profile show viasat2");
+    std::fs::write(lab.at("good.toml"), &good).unwrap();
+    std::fs::write(lab.at("bad.toml"), good.replace("\"144 Mbit/s\"", "144")).unwrap();
+    assert_eq!(lab.done("profile check good.toml"), "good.toml: viasat2 is valid\n");
+    let output = lab.run("profile check good.toml bad.toml");
+    assert_eq!(output.status.code(), Some(4));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("bad.toml:6:8: forward.rate: rate = 144 has no unit"), "{shown}");
+    assert!(text(&output.stderr).contains("1 file is not a valid profile"));
+    let output = lab.run("-o json profile check good.toml bad.toml");
+    assert_eq!(output.status.code(), Some(4));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["files"][0]["valid"], true);
+    assert_eq!(json["files"][1]["violations"][0]["field"], "forward.rate");
+    assert_eq!(json["files"][1]["violations"][0]["line"], 6);
+    lab.fails(1, "profile check missing.toml");
+}
+
+#[test]
+fn profiles_are_listed_and_shown() {
+    let lab = Lab::new();
+    let listed = lab.done("profile list");
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    assert!(listed.contains("viasat2") && listed.contains("SAT20"), "{listed}");
+    let json = lab.json("-o json profile list");
+    assert_eq!(json["profiles"][2]["name"], "viasat2");
+    let json = lab.json("-o json profile show geo-600");
+    assert_eq!(json["forward"]["rate_bps"], Value::Null);
+    assert_eq!(json["return"]["delay"]["base_ns"], 300_000_000);
+    assert!(lab.fails(1, "profile show geo-60").contains("the nearest is \"geo-600\""));
+}

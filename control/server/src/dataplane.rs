@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The dataplane as linkd sees it: a gRPC client over a unix socket.
+//!
+//! The channel connects when it is used and again after the dataplane came back.
+//! Every call has a deadline. What goes wrong on the way becomes UNAVAILABLE with
+//! the path and the remedy; what the dataplane itself refuses passes as it is.
+
+use hyper_util::rt::TokioIo;
+use proto::dataplane::v1 as dp;
+use proto::dataplane::v1::dataplane_client::DataplaneClient;
+use proto::linkemu::v1 as pb;
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, ConnectError, Response, Status};
+
+/// Of a call that only reads.
+const READ_DEADLINE: Duration = Duration::from_secs(5);
+/// Of a change; the dataplane waits for its workers.
+const APPLY_DEADLINE: Duration = Duration::from_secs(10);
+/// Of an answer: the statistics of many thousand clients.
+const ANSWER_BYTES: usize = 64 << 20;
+
+/// A client of the dataplane at one path.
+#[derive(Clone)]
+pub(crate) struct Dataplane {
+    path: PathBuf,
+    client: DataplaneClient<Channel>,
+}
+
+impl Dataplane {
+    /// Connects when used; call within a runtime.
+    pub fn new(path: PathBuf) -> Self {
+        let socket = path.clone();
+        let connect = tower::service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        // The name is sent as authority and otherwise unused.
+        let channel =
+            Endpoint::from_static("http://dataplane").connect_with_connector_lazy(connect);
+        let client = DataplaneClient::new(channel).max_decoding_message_size(ANSWER_BYTES);
+        Self { path, client }
+    }
+
+    /// What is in force.
+    pub async fn plan(&self) -> Result<dp::GetPlanResponse, Status> {
+        self.read(|mut client| async move { client.get_plan(dp::GetPlanRequest {}).await }).await
+    }
+
+    /// A snapshot.
+    pub async fn stats(&self, mark: bool) -> Result<pb::Stats, Status> {
+        self.read(|mut client| async move { client.get_stats(dp::GetStatsRequest { mark }).await })
+            .await
+    }
+
+    /// Puts a plan in force; not tried again, since it may have been taken.
+    pub async fn apply(&self, request: dp::ApplyRequest) -> Result<pb::Applied, Status> {
+        let mut client = self.client.clone();
+        let answer = tokio::time::timeout(APPLY_DEADLINE, client.apply(request)).await;
+        let unknown = "the change may have been taken or not: see `linkctl show`";
+        match answer {
+            Err(_) => Err(Status::deadline_exceeded(format!(
+                "the dataplane at {} did not answer within {APPLY_DEADLINE:?}; {unknown}",
+                self.path.display()
+            ))),
+            Ok(Err(status)) if broke(&status) => Err(Status::unavailable(format!(
+                "the dataplane at {} went away in mid-change; {unknown}",
+                self.path.display()
+            ))),
+            Ok(Err(status)) => Err(self.translate(status)),
+            Ok(Ok(response)) => response.into_inner().applied.ok_or_else(|| {
+                Status::internal("the dataplane did not say since when the change is in force")
+            }),
+        }
+    }
+
+    /// Calls; once more if the connection broke, which it does when the dataplane
+    /// was replaced since the last call.
+    async fn read<T, F>(&self, call: impl Fn(DataplaneClient<Channel>) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let calls = async {
+            match call(self.client.clone()).await {
+                Err(status) if broke(&status) => call(self.client.clone()).await,
+                answer => answer,
+            }
+        };
+        match tokio::time::timeout(READ_DEADLINE, calls).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.translate(status)),
+            Err(_) => Err(Status::unavailable(format!(
+                "the dataplane at {} did not answer within {READ_DEADLINE:?}: is it stopped or \
+                 overloaded?",
+                self.path.display()
+            ))),
+        }
+    }
+
+    fn translate(&self, status: Status) -> Status {
+        if status.source().is_none() {
+            // The dataplane's own answer; its transport metadata stays here.
+            let details = status.details().to_vec().into();
+            return Status::with_details(status.code(), status.message(), details);
+        }
+        if status.code() == Code::OutOfRange || status.code() == Code::ResourceExhausted {
+            return Status::internal(format!("the dataplane's answer: {}", status.message()));
+        }
+        let path = self.path.display();
+        let why = match cause::<io::Error>(&status) {
+            Some(error) if plain(error.kind()) => String::new(),
+            Some(error) => format!(" ({error})"),
+            None => String::new(),
+        };
+        Status::unavailable(format!(
+            "no dataplane at {path}{why}: start linkd-dataplane, or give --dataplane"
+        ))
+    }
+}
+
+/// What is said by "no dataplane at PATH" already.
+fn plain(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// Whether a connection that stood broke during the call.
+fn broke(status: &Status) -> bool {
+    status.source().is_some() && cause::<ConnectError>(status).is_none()
+}
+
+fn cause<E: Error + 'static>(status: &Status) -> Option<&E> {
+    let mut error = status.source();
+    while let Some(e) = error {
+        if let Some(found) = e.downcast_ref::<E>() {
+            return Some(found);
+        }
+        error = e.source();
+    }
+    None
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A dataplane without packets, for the tests of linkd and linkctl: it takes
+//! plans, counts generations and answers the statistics that it was given.
+
+use proto::dataplane::v1 as dp;
+use proto::dataplane::v1::dataplane_server::{Dataplane, DataplaneServer};
+use proto::linkemu::v1 as pb;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+/// What the fake holds; tests read and write it.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// In force.
+    pub plan: Option<dp::Plan>,
+    /// Of the plan in force.
+    pub generation: u64,
+    /// All that was asked for, whether taken or not.
+    pub applies: Vec<dp::ApplyRequest>,
+    /// So many changes of someone else come between, one before each Apply.
+    pub interlopers: u32,
+    /// What GetStats answers, with the generation filled in.
+    pub stats: pb::Stats,
+    /// Marks that were asked for.
+    pub marks: u64,
+    /// What Apply answers instead of taking a plan.
+    pub refuse: Option<Status>,
+}
+
+/// A fake dataplane; clones share their state.
+#[derive(Clone, Debug, Default)]
+pub struct FakeDataplane(Arc<Mutex<State>>);
+
+/// A fake that serves a socket; dropping it ends that, with all connections.
+#[derive(Debug)]
+pub struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl FakeDataplane {
+    /// Its state.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves `dataplane.v1` at a path, whatever is there, in a thread of its own.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn serve(&self, path: &Path) -> io::Result<Running> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = std::os::unix::net::UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let service = DataplaneServer::new(self.clone());
+        let (stop, stopped) = oneshot::channel::<()>();
+        // The end of the runtime ends the connections.
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let Ok(listener) = UnixListener::from_std(listener) else { return };
+                let serving = tonic::transport::Server::builder()
+                    .add_service(service)
+                    .serve_with_incoming(UnixListenerStream::new(listener));
+                tokio::select! {
+                    _ = serving => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Running { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl State {
+    fn applied(&self) -> pb::Applied {
+        let effective_ns = self.generation * 1_000_000_000 + 345_678_901;
+        let utc =
+            prost_types::Timestamp { seconds: 1_790_000_000 + self.generation as i64, nanos: 5 };
+        pb::Applied { generation: self.generation, effective_ns, effective_utc: Some(utc) }
+    }
+}
+
+#[tonic::async_trait]
+impl Dataplane for FakeDataplane {
+    async fn describe(
+        &self,
+        _: Request<dp::DescribeRequest>,
+    ) -> Result<Response<dp::DescribeResponse>, Status> {
+        Ok(Response::new(dp::DescribeResponse { version: "fake".into(), ..Default::default() }))
+    }
+
+    async fn apply(
+        &self,
+        request: Request<dp::ApplyRequest>,
+    ) -> Result<Response<dp::ApplyResponse>, Status> {
+        let request = request.into_inner();
+        let mut state = self.state();
+        state.applies.push(request.clone());
+        if let Some(status) = &state.refuse {
+            return Err(status.clone());
+        }
+        if state.interlopers > 0 {
+            state.interlopers -= 1;
+            state.generation += 1;
+        }
+        if request.expected_generation.is_some_and(|expected| expected != state.generation) {
+            let in_force = state.generation;
+            return Err(Status::aborted(format!("generation {in_force} is in force")));
+        }
+        state.plan = request.plan;
+        state.generation += 1;
+        Ok(Response::new(dp::ApplyResponse { applied: Some(state.applied()) }))
+    }
+
+    async fn get_plan(
+        &self,
+        _: Request<dp::GetPlanRequest>,
+    ) -> Result<Response<dp::GetPlanResponse>, Status> {
+        let state = self.state();
+        let applied = Some(state.applied());
+        Ok(Response::new(dp::GetPlanResponse { plan: state.plan.clone(), applied }))
+    }
+
+    async fn get_stats(
+        &self,
+        request: Request<dp::GetStatsRequest>,
+    ) -> Result<Response<pb::Stats>, Status> {
+        let mut state = self.state();
+        state.marks += u64::from(request.get_ref().mark);
+        Ok(Response::new(pb::Stats { generation: state.generation, ..state.stats.clone() }))
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes to parts of a link: a field mask, read once and applied to one or both
+//! pipes.
+
+use profile::{PATCHED, Violations, format_size, nearest, validate};
+use proto::linkemu::v1 as pb;
+
+/// What a mask may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Rate,
+    Overhead,
+    Queue,
+    QueueLimit,
+    RandomDrop,
+    Outages,
+    Delay,
+    DelayBase,
+    DelaySlot,
+    Excursions,
+}
+
+const FIELDS: [(&str, Field); 10] = [
+    ("rate_bps", Field::Rate),
+    ("overhead_bytes", Field::Overhead),
+    ("queue", Field::Queue),
+    ("queue.limit_bytes", Field::QueueLimit),
+    ("queue.random_drop", Field::RandomDrop),
+    ("outages", Field::Outages),
+    ("delay", Field::Delay),
+    ("delay.base_ns", Field::DelayBase),
+    ("delay.slot_ns", Field::DelaySlot),
+    ("delay.excursions", Field::Excursions),
+];
+
+/// Paths of a mask; more name something twice.
+const PATHS: usize = 32;
+
+/// A checked request: which fields of which pipes become what.
+#[derive(Clone, Debug)]
+pub(crate) struct Patch {
+    forward: bool,
+    back: bool,
+    fields: Vec<Field>,
+    values: pb::Pipe,
+}
+
+impl TryFrom<&pb::PatchLinkRequest> for Patch {
+    type Error = Violations;
+
+    fn try_from(request: &pb::PatchLinkRequest) -> Result<Self, Violations> {
+        let mut found = Violations::default();
+        let (forward, back) = match pb::Direction::try_from(request.direction) {
+            Ok(pb::Direction::Forward) => (true, false),
+            Ok(pb::Direction::Return) => (false, true),
+            Ok(pb::Direction::Unspecified) => (true, true),
+            Err(_) => {
+                let given = request.direction;
+                found.push(
+                    "direction",
+                    format!(
+                        "{given} is no direction: give forward (1), return (2), or none for both"
+                    ),
+                );
+                (false, false)
+            }
+        };
+        let fields = fields(&mut found, request.mask.as_ref());
+        let Some(values) = request.pipe.clone() else {
+            found.push("pipe", "missing: give the new values of what the mask names");
+            return Err(found);
+        };
+        // A part whose message is absent would silently become zero.
+        for (field, parent, present) in [
+            (Field::QueueLimit, "pipe.queue", values.queue.is_some()),
+            (Field::DelayBase, "pipe.delay", values.delay.is_some()),
+            (Field::DelaySlot, "pipe.delay", values.delay.is_some()),
+        ] {
+            if fields.contains(&field) && !present {
+                found.push(parent, "missing, though the mask names a part of it: give it");
+            }
+        }
+        found.into_result()?;
+        Ok(Self { forward, back, fields, values })
+    }
+}
+
+fn fields(found: &mut Violations, mask: Option<&prost_types::FieldMask>) -> Vec<Field> {
+    let names = || FIELDS.iter().map(|(name, _)| *name);
+    let paths = mask.map_or(&[][..], |mask| &mask.paths);
+    if paths.is_empty() {
+        let all = names().collect::<Vec<_>>().join(", ");
+        found.push("mask", format!("names nothing to change: name some of {all}"));
+    }
+    if paths.len() > PATHS {
+        found.push("mask", format!("{} paths are more than {PATHS}: name each once", paths.len()));
+        return Vec::new();
+    }
+    let mut fields = Vec::new();
+    for (i, path) in paths.iter().enumerate() {
+        match FIELDS.iter().find(|(name, _)| name == path) {
+            Some((_, field)) => fields.push(*field),
+            None => {
+                let near = nearest(path, names()).unwrap_or("rate_bps");
+                let path = crate::refusal::clip(path);
+                let message = format!("{path:?} is no part of a pipe: the nearest is {near:?}");
+                found.push(format!("mask.paths[{i}]"), message);
+            }
+        }
+    }
+    fields
+}
+
+impl Patch {
+    /// The link with the patch applied and its name marked, if that is valid.
+    pub fn apply(&self, link: &pb::Profile) -> Result<pb::Profile, Violations> {
+        let mut link = link.clone();
+        let mut found = Violations::default();
+        for (chosen, path, pipe) in [
+            (self.forward, "forward", &mut link.forward_pipe),
+            (self.back, "return", &mut link.return_pipe),
+        ] {
+            if chosen {
+                let pipe = pipe.get_or_insert_default();
+                self.change(pipe);
+                self.check_threshold(&mut found, path, pipe);
+            }
+        }
+        found.into_result()?;
+        if !link.name.ends_with(PATCHED) {
+            link.name.push(PATCHED);
+        }
+        validate(&link)?;
+        Ok(link)
+    }
+
+    fn change(&self, pipe: &mut pb::Pipe) {
+        let values = &self.values;
+        let delay = values.delay.clone().unwrap_or_default();
+        for field in &self.fields {
+            match field {
+                Field::Rate => pipe.rate_bps = values.rate_bps,
+                Field::Overhead => pipe.overhead_bytes = values.overhead_bytes,
+                Field::Queue => pipe.queue = values.queue,
+                Field::QueueLimit => {
+                    let limit = values.queue.unwrap_or_default().limit_bytes;
+                    pipe.queue.get_or_insert_default().limit_bytes = limit;
+                }
+                Field::RandomDrop => {
+                    let drop = values.queue.and_then(|queue| queue.random_drop);
+                    pipe.queue.get_or_insert_default().random_drop = drop;
+                }
+                Field::Outages => pipe.outages = values.outages.clone(),
+                Field::Delay => pipe.delay = values.delay.clone(),
+                Field::DelayBase => pipe.delay.get_or_insert_default().base_ns = delay.base_ns,
+                Field::DelaySlot => pipe.delay.get_or_insert_default().slot_ns = delay.slot_ns,
+                Field::Excursions => {
+                    pipe.delay.get_or_insert_default().excursions = delay.excursions.clone();
+                }
+            }
+        }
+    }
+
+    /// A limit below the threshold in force is refused in words that fit: the
+    /// threshold is none of the request's values.
+    fn check_threshold(&self, found: &mut Violations, path: &str, pipe: &pb::Pipe) {
+        let given = [Field::Queue, Field::RandomDrop];
+        let Some(queue) = &pipe.queue else { return };
+        let Some(drop) = &queue.random_drop else { return };
+        if drop.threshold_bytes > queue.limit_bytes
+            && self.fields.contains(&Field::QueueLimit)
+            && !self.fields.iter().any(|field| given.contains(field))
+        {
+            let message = format!(
+                "{} is below the threshold of random drop in force, {}: set both, limit and \
+                 threshold, or ask for tail drop",
+                format_size(queue.limit_bytes),
+                format_size(drop.threshold_bytes)
+            );
+            found.push(format!("{path}.queue.limit"), message);
+        }
+    }
+}

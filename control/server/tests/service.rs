@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What linkemu.v1 does to the dataplane and answers.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use common::{Lab, mask, queue, rate};
+use pb::Direction::{Forward, Return, Unspecified};
+use proto::linkemu::v1 as pb;
+use std::time::Duration;
+use tonic::Code;
+use tonic_types::StatusExt;
+
+fn forward(profile: &pb::Profile) -> &pb::Pipe {
+    profile.forward_pipe.as_ref().unwrap()
+}
+
+fn back(profile: &pb::Profile) -> &pb::Pipe {
+    profile.return_pipe.as_ref().unwrap()
+}
+
+fn fields(status: &tonic::Status) -> Vec<String> {
+    let request = status.get_details_bad_request().unwrap();
+    request.field_violations.into_iter().map(|violation| violation.field).collect()
+}
+
+#[tokio::test]
+async fn a_profile_is_compiled_and_restarts_the_random_processes() {
+    let mut lab = Lab::new();
+    let change = lab.set("viasat2").await.unwrap();
+    assert_eq!(change.applied.unwrap().generation, 1);
+    assert_eq!(change.profile.unwrap().name, "viasat2");
+    assert_eq!(change.seed, 1);
+    let apply = lab.fake.state().applies[0].clone();
+    assert!(apply.restart);
+    assert_eq!(apply.plan.unwrap().profile.as_ref(), Some(&lab.in_force()));
+}
+
+#[tokio::test]
+async fn the_seed_stays_until_another_is_given() {
+    let mut lab = Lab::new();
+    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
+    let request = pb::SetProfileRequest { profile, seed: Some(77), ..Default::default() };
+    assert_eq!(lab.client.set_profile(request).await.unwrap().into_inner().seed, 77);
+    assert_eq!(lab.set("geo-600").await.unwrap().seed, 77);
+    assert_eq!(lab.patch(Unspecified, &["rate_bps"], rate(5_000)).await.unwrap().seed, 77);
+}
+
+#[tokio::test]
+async fn an_unknown_profile_names_the_nearest() {
+    let mut lab = Lab::new();
+    let status = lab.set("viasat").await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    assert_eq!(status.message(), "no profile is named \"viasat\": the nearest is \"viasat2\"");
+    assert!(lab.fake.state().applies.is_empty());
+    let status = lab.set(&"x".repeat(500_000)).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn an_inline_profile_is_checked_whole() {
+    let mut lab = Lab::new();
+    let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    profile.name = "mine".into();
+    let set = |profile: &pb::Profile| pb::SetProfileRequest {
+        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
+        ..Default::default()
+    };
+    lab.client.set_profile(set(&profile)).await.unwrap();
+    assert_eq!(lab.in_force(), profile);
+    profile.forward_pipe.as_mut().unwrap().rate_bps = Some(1);
+    profile.return_pipe.as_mut().unwrap().delay = None;
+    let status = lab.client.set_profile(set(&profile)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(fields(&status), ["forward.rate", "return.delay"]);
+    assert!(status.message().contains("forward.rate: 1 bit/s is below 1 kbit/s"));
+    assert_eq!(lab.fake.state().generation, 1);
+    let status = lab.client.set_profile(pb::SetProfileRequest::default()).await.unwrap_err();
+    assert_eq!(fields(&status), ["profile"]);
+}
+
+#[tokio::test]
+async fn another_profile_may_not_take_a_known_name() {
+    let mut lab = Lab::new();
+    let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    let set = |profile: &pb::Profile| pb::SetProfileRequest {
+        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
+        ..Default::default()
+    };
+    lab.client.set_profile(set(&profile)).await.unwrap();
+    profile.forward_pipe.as_mut().unwrap().rate_bps = None;
+    let status = lab.client.set_profile(set(&profile)).await.unwrap_err();
+    assert_eq!(fields(&status), ["name"]);
+    profile.name.push('*');
+    lab.client.set_profile(set(&profile)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_patch_changes_what_its_mask_names() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let before = lab.in_force();
+    let change = lab.patch(Forward, &["rate_bps"], rate(72_000_000)).await.unwrap();
+    assert_eq!(change.applied.unwrap().generation, 2);
+    let mut expected = before.clone();
+    expected.name = "viasat2*".into();
+    expected.forward_pipe.as_mut().unwrap().rate_bps = Some(72_000_000);
+    assert_eq!(lab.in_force(), expected);
+    assert_eq!(change.profile.unwrap(), expected);
+    assert!(!lab.fake.state().applies[1].restart);
+    assert_eq!(lab.fake.state().applies[1].expected_generation, Some(1));
+
+    lab.patch(Unspecified, &["rate_bps", "outages"], pb::Pipe::default()).await.unwrap();
+    let now = lab.in_force();
+    assert_eq!(now.name, "viasat2*");
+    for pipe in [forward(&now), back(&now)] {
+        assert_eq!(pipe.rate_bps, None);
+        assert!(pipe.outages.is_empty());
+        assert!(pipe.queue.unwrap().random_drop.is_some());
+    }
+    let delay = pb::Delay { base_ns: 7, slot_ns: 9, excursions: vec![] };
+    let pipe = pb::Pipe { delay: Some(delay), ..Default::default() };
+    lab.patch(Return, &["delay.base_ns"], pipe.clone()).await.unwrap();
+    let delay = back(&lab.in_force()).delay.clone().unwrap();
+    assert_eq!((delay.base_ns, delay.slot_ns, delay.excursions.len()), (7, 43_000_000, 2));
+    lab.patch(Return, &["delay"], pipe).await.unwrap();
+    let delay = back(&lab.in_force()).delay.clone().unwrap();
+    assert_eq!((delay.base_ns, delay.slot_ns, delay.excursions.len()), (7, 9, 0));
+    assert_eq!(forward(&lab.in_force()).delay.as_ref().unwrap().base_ns, 275_000_000);
+}
+
+#[tokio::test]
+async fn a_limit_below_the_threshold_wants_both() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let status =
+        lab.patch(Forward, &["queue.limit_bytes"], queue(10_000_000, None)).await.unwrap_err();
+    assert_eq!(fields(&status), ["forward.queue.limit"]);
+    assert!(status.message().contains("10 MB is below the threshold"), "{}", status.message());
+    assert!(status.message().contains("set both"));
+    lab.patch(Forward, &["queue.limit_bytes"], queue(20_000_000, None)).await.unwrap();
+    assert!(forward(&lab.in_force()).queue.unwrap().random_drop.is_some());
+    let both = ["queue.limit_bytes", "queue.random_drop"];
+    lab.patch(Forward, &both, queue(10_000_000, None)).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).queue, queue(10_000_000, None).queue);
+    assert_eq!(back(&lab.in_force()).queue.unwrap().limit_bytes, 36_000_000);
+    let drop = pb::RandomDrop {
+        threshold_bytes: 5_000_000,
+        probability_at_threshold: 0.0,
+        probability_at_limit: 1.0,
+    };
+    lab.patch(Forward, &["queue.random_drop"], queue(0, Some(drop))).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).queue, queue(10_000_000, Some(drop)).queue);
+}
+
+#[tokio::test]
+async fn a_patch_that_is_wrong_changes_nothing() {
+    let mut lab = Lab::new();
+    let status = lab.patch(Forward, &["rate_bps"], rate(5_000)).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("set one first"));
+    lab.set("viasat2").await.unwrap();
+    for (paths, pipe, field, message) in [
+        (&["rate"][..], rate(5_000), "mask.paths[0]", "the nearest is \"rate_bps\""),
+        (&["queue.limt"], rate(5_000), "mask.paths[0]", "the nearest is \"queue.limit_bytes\""),
+        (&[], rate(5_000), "mask", "names nothing"),
+        (&["queue.limit_bytes"], rate(5_000), "pipe.queue", "missing"),
+        (&["queue"], rate(5_000), "forward.queue", "missing"),
+        (&["rate_bps"], rate(5), "forward.rate", "5 bit/s is below"),
+        (&["queue.limit_bytes"], queue(5, None), "forward.queue.limit", "below the threshold"),
+    ] {
+        let status = lab.patch(Unspecified, paths, pipe).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(fields(&status)[0], field);
+        assert!(status.message().contains(message), "{}", status.message());
+    }
+    let mut request =
+        pb::PatchLinkRequest { mask: Some(mask(&["rate_bps"])), ..Default::default() };
+    let status = lab.client.patch_link(request.clone()).await.unwrap_err();
+    assert_eq!(fields(&status), ["pipe"]);
+    request.pipe = Some(rate(5_000));
+    request.direction = 9;
+    let status = lab.client.patch_link(request).await.unwrap_err();
+    assert_eq!(fields(&status), ["direction"]);
+    assert_eq!(lab.fake.state().applies.len(), 1);
+}
+
+#[tokio::test]
+async fn a_patch_is_tried_again_when_another_change_came_between() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    lab.fake.state().interlopers = 3;
+    let change = lab.patch(Forward, &["rate_bps"], rate(5_000)).await.unwrap();
+    assert_eq!(change.applied.unwrap().generation, 5);
+    assert_eq!(lab.fake.state().applies.len(), 5);
+    lab.fake.state().interlopers = 1_000;
+    let status = lab.patch(Forward, &["rate_bps"], rate(5_000)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted);
+}
+
+#[tokio::test]
+async fn an_expected_generation_is_held_to() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let mut request = pb::PatchLinkRequest {
+        pipe: Some(rate(5_000)),
+        mask: Some(mask(&["rate_bps"])),
+        expected_generation: Some(9),
+        ..Default::default()
+    };
+    let status = lab.client.patch_link(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().contains("generation 9 was expected and 1 is in force"));
+    assert_eq!(lab.fake.state().applies.len(), 1);
+    request.expected_generation = Some(1);
+    lab.fake.state().interlopers = 1;
+    let status = lab.client.patch_link(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted);
+    request.expected_generation = Some(2);
+    lab.client.patch_link(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn concurrent_patches_all_take() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let patches: Vec<_> = (0..40_u64)
+        .map(|i| {
+            let mut client = lab.client.clone();
+            let request = pb::PatchLinkRequest {
+                pipe: Some(rate(5_000 + i)),
+                mask: Some(mask(&["rate_bps"])),
+                ..Default::default()
+            };
+            tokio::spawn(async move { client.patch_link(request).await })
+        })
+        .collect();
+    for patch in patches {
+        patch.await.unwrap().unwrap();
+    }
+    assert_eq!(lab.fake.state().generation, 41);
+}
+
+#[tokio::test]
+async fn a_dead_dataplane_is_named_and_found_again() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    lab.running = None;
+    for _ in 0..3 {
+        let status = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        let path = lab.dataplane().display().to_string();
+        let expected =
+            format!("no dataplane at {path}: start linkd-dataplane, or give --dataplane");
+        assert_eq!(status.message(), expected);
+    }
+    assert_eq!(lab.set("viasat2").await.unwrap_err().code(), Code::Unavailable);
+    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
+    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    assert_eq!(link.profile.unwrap().name, "viasat2");
+    // Replaced between two calls: the second does not see the broken connection.
+    lab.running = None;
+    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
+    lab.set("geo-600").await.unwrap();
+    lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_dataplane_refuses_passes_as_it_is() {
+    let mut lab = Lab::new();
+    lab.fake.state().refuse = Some(tonic::Status::resource_exhausted("needs 9 GB, there are 2"));
+    let status = lab.set("viasat2").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "needs 9 GB, there are 2");
+}
+
+#[tokio::test]
+async fn statistics_are_read_marked_and_watched() {
+    let mut lab = Lab::new();
+    lab.fake.state().stats.emulator_drops = 5;
+    let stats = lab.client.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    assert_eq!(stats.into_inner().emulator_drops, 5);
+    assert_eq!(lab.fake.state().marks, 1);
+    let watch = |interval_ns| pb::WatchStatsRequest { interval_ns };
+    let mut stream = lab.client.watch_stats(watch(10_000_000)).await.unwrap().into_inner();
+    for _ in 0..3 {
+        assert_eq!(stream.message().await.unwrap().unwrap().emulator_drops, 5);
+    }
+    lab.running = None;
+    let status = loop {
+        match stream.message().await {
+            Ok(snapshot) => assert!(snapshot.is_some()),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable);
+    for interval in [1, 9_999_999, 3_600_000_000_001, u64::MAX] {
+        let status = lab.client.watch_stats(watch(interval)).await.unwrap_err();
+        assert_eq!(fields(&status), ["interval_ns"]);
+    }
+}
+
+#[tokio::test]
+async fn shutdown_ends_streams_and_removes_the_socket() {
+    let mut lab = Lab::new();
+    let request = pb::WatchStatsRequest { interval_ns: 3_600_000_000_000 };
+    let mut stream = lab.client.watch_stats(request).await.unwrap().into_inner();
+    stream.message().await.unwrap().unwrap();
+    drop(lab.stop.take());
+    let status = stream.message().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    tokio::time::timeout(Duration::from_secs(30), lab.server).await.unwrap().unwrap();
+    assert!(!lab.directory.path().join("linkd.sock").exists());
+    assert!(!lab.directory.path().join("linkd.sock.lock").exists());
+}
