@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The run loop over DPDK's own virtual ports, without hugepages: net_ring as `wan`,
+//! which gives back what it is sent, and net_null as `client`, which takes everything.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::time::{Duration, Instant as Wall};
+
+use dpdk::{Eal, EalOptions, Memory, Mempool, Port, PortConfig, StartedPort, TscClock, Waiter};
+use emu::client::ClientKey;
+use emu::engine::{Departure, Engine, Limits};
+use emu::plan::Plan;
+use emu::units::{BitRate, Direction, Instant, Nanos};
+use worker::clock::Clock;
+use worker::command::{Report, channel};
+use worker::dpdk_io::{DpdkIo, PortQueues};
+use worker::io::PacketIo;
+use worker::run::{Idle, Worker};
+
+const FRAMES: u32 = 500;
+
+fn open(eal: &Eal, name: &str, spec: &str, pool: &Mempool) -> (StartedPort, PortQueues) {
+    let port = Port::attach(eal, name, &spec.parse().unwrap()).unwrap();
+    let (port, mut rx, mut tx) = port.start(&PortConfig::new(pool)).unwrap();
+    (port, PortQueues { rx: rx.remove(0), tx: tx.remove(0) })
+}
+
+/// A frame to a client; its length varies with its number.
+fn frame(number: u32) -> Vec<u8> {
+    let len = 60 + (number * 37 % 1455) as u16;
+    let mut f = vec![0; usize::from(len)];
+    f[12..14].copy_from_slice(&[8, 0]);
+    f[14] = 0x45;
+    f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
+    f[30..34].copy_from_slice(&[10, 0, 0, 1]);
+    f[42..46].copy_from_slice(&number.to_be_bytes());
+    f
+}
+
+#[test]
+fn frames_go_through_real_queues_shaped_and_accounted_for() {
+    let eal = Eal::init(&EalOptions::new(Memory::NoHuge { megabytes: 128 })).unwrap();
+    let pool = Mempool::new(&eal, "worker", 2047, 2048).unwrap();
+    let (wan, wan_queues) = open(&eal, "wan", "net_ring", &pool);
+    let (client, client_queues) = open(&eal, "client", "net_null,no-rx=1", &pool);
+    let guard = eal.register_thread().unwrap();
+    let mut io = DpdkIo::new(wan_queues, client_queues, pool.clone(), Waiter::new());
+
+    // What leaves through `wan` comes back in there.
+    for n in 0..FRAMES {
+        let frame = frame(n);
+        let departure = Departure {
+            client: ClientKey::Default,
+            direction: Direction::Return,
+            due: Instant::ZERO,
+            frame: &frame,
+        };
+        while !io.transmit(departure) {
+            io.flush(Instant::ZERO);
+        }
+    }
+    io.flush(Instant::ZERO);
+    assert_eq!(io.egress(Direction::Return).staged, 0);
+
+    let mut plan = Plan::transparent();
+    plan.pipes[Direction::Forward].rate = BitRate::bps(100_000_000);
+    plan.pipes[Direction::Forward].delay.base = Nanos::from_millis(5);
+    let mut clock = TscClock::calibrate(Duration::from_millis(20));
+    let limits = Limits { memory: 4 << 20, clients: 4, frame: 1514 };
+    let engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let (_handle, inbox) = channel(4);
+    let mut worker = Worker::new(engine, io, clock, inbox, Idle::Busy);
+    let deadline = Wall::now() + Duration::from_secs(20);
+    let (mut released, mut started, mut ended) = (0, None, Instant::ZERO);
+    while released < FRAMES as usize {
+        let turn = worker.turn();
+        if turn.received > 0 {
+            started.get_or_insert(turn.now);
+        }
+        if turn.released > 0 {
+            ended = turn.now;
+        }
+        released += turn.released;
+        assert!(Wall::now() < deadline, "{released} frames released");
+    }
+    // Never early: all bits at the rate, and the delay.
+    let bytes: u64 = (0..FRAMES).map(|n| frame(n).len() as u64).sum();
+    let least = Nanos(bytes * 8 * 10 + 5_000_000);
+    assert!(ended.since(started.unwrap()) >= least);
+
+    let mut report = Report::default();
+    worker.report(Clock::now(&mut clock), false, &mut report);
+    let total = report.snapshot.total();
+    assert!(report.snapshot.is_conserved());
+    assert_eq!((total.received.packets, total.received.bytes), (u64::from(FRAMES), bytes));
+    assert_eq!(total.sent, total.received);
+    assert_eq!(report.egress[Direction::Forward].dropped, 0);
+    assert_eq!(report.egress[Direction::Forward].staged, 0);
+    assert_eq!(client.counters().unwrap().tx_packets, u64::from(FRAMES));
+    assert_eq!(wan.counters().unwrap().rx_packets, u64::from(FRAMES));
+
+    drop(worker);
+    drop((wan, client));
+    // Every buffer has come back.
+    assert_eq!(pool.in_use(), 0);
+    drop(guard);
+}
