@@ -67,7 +67,12 @@ mod tests {
 
     #[test]
     fn random_drop_follows_its_law() {
-        let key = StreamKey { seed: 1, client: ClientKey::Default, direction: Direction::Forward };
+        let key = StreamKey {
+            seed: 1,
+            client: ClientKey::Default,
+            direction: Direction::Forward,
+            epoch: 0,
+        };
         let mut s = Stream::new(key, Stage::Aqm, 0);
         let q = QueuePlan {
             limit: 36_000_000,

@@ -29,7 +29,8 @@ impl Channel {
         c
     }
 
-    /// Takes new classes from `at` on. A class whose parameters stay goes on.
+    /// Takes new classes from `at` on. They are compared place by place; one whose
+    /// parameters stay goes on.
     pub fn replan(&mut self, plan: &[EpisodePlan], key: StreamKey, at: Instant) {
         self.classes.truncate(plan.len());
         for (i, p) in plan.iter().enumerate() {
@@ -61,7 +62,7 @@ mod tests {
     use crate::units::{Direction, Nanos};
 
     fn key(seed: u64) -> StreamKey {
-        StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward }
+        StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 }
     }
 
     #[test]
@@ -97,6 +98,45 @@ mod tests {
                 assert_eq!(out, seldom.is_out(t), "at {t}");
             }
         }
+    }
+
+    #[test]
+    fn a_change_meets_the_same_process_whenever_it_was_looked_at() {
+        let a = EpisodePlan {
+            interval: Nanos::from_millis(50),
+            duration: Nanos::from_millis(20),
+            law: DurationLaw::Exponential,
+        };
+        let b = EpisodePlan { interval: Nanos::from_millis(80), ..a };
+        let mut looked_at = Channel::new(&[a], key(5), Instant::ZERO);
+        let mut left_alone = looked_at.clone();
+        let at = Instant(3_000_000_000);
+        for i in 0..3_000 {
+            looked_at.is_out(Instant(i * 1_000_000));
+        }
+        for c in [&mut looked_at, &mut left_alone] {
+            c.replan(&[b], key(5), at);
+        }
+        for i in 3_000..6_000 {
+            let t = Instant(i * 1_000_000);
+            assert_eq!(looked_at.is_out(t), left_alone.is_out(t), "at {t}");
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_added_again_is_another_process() {
+        let a = EpisodePlan {
+            interval: Nanos::from_secs(10),
+            duration: Nanos::from_millis(500),
+            law: DurationLaw::Fixed,
+        };
+        let first_outage = |epoch| {
+            let mut c = Channel::new(&[], key(5), Instant::ZERO);
+            c.replan(&[a], StreamKey { epoch, ..key(5) }, Instant::ZERO);
+            (0..).map(|i| Instant(i * 100_000_000)).find(|t| c.is_out(*t)).unwrap()
+        };
+        assert_eq!(first_outage(1), first_outage(1));
+        assert_ne!(first_outage(1), first_outage(2));
     }
 
     #[test]

@@ -137,8 +137,8 @@ impl Delay {
         d
     }
 
-    /// Takes a new plan from `at` on. Slots and classes of excursions whose
-    /// parameters stay go on.
+    /// Takes a new plan from `at` on. Slots, and classes of excursions, place by place,
+    /// whose parameters stay go on.
     pub fn replan(&mut self, plan: &DelayPlan, key: StreamKey, at: Instant) {
         self.base = plan.base;
         if self.slot != plan.slot {
@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn key() -> StreamKey {
-        StreamKey { seed: 1, client: ClientKey::Default, direction: Direction::Return }
+        StreamKey { seed: 1, client: ClientKey::Default, direction: Direction::Return, epoch: 0 }
     }
 
     fn plan(base: u64, slot: u64) -> DelayPlan {

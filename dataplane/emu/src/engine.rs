@@ -85,6 +85,8 @@ pub struct Engine {
     plan: Plan,
     bypass: PipePlan,
     generation: u64,
+    /// Changes since the random processes began.
+    epoch: u32,
     now: Instant,
     lateness: Histogram<u64>,
     malformed: ByDirection<u64>,
@@ -115,6 +117,7 @@ impl Engine {
             plan,
             bypass: PipePlan::transparent(),
             generation: 0,
+            epoch: 0,
             now: at,
             lateness: Histogram::new_with_max(MAX_LATENESS.0, 2)?,
             malformed: ByDirection::default(),
@@ -143,7 +146,7 @@ impl Engine {
         let id = self.clients.len() as u32;
         let pipes = Direction::BOTH.map(|d| {
             let plan = if key == ClientKey::Bypass { &self.bypass } else { &self.plan.pipes[d] };
-            Pipe::new(plan, Pipe::key(self.plan.seed, key, d), self.now)
+            Pipe::new(plan, Pipe::key(self.plan.seed, key, d, 0), self.now)
         });
         self.clients.push(Client { key, pipes: ByDirection(pipes) });
         self.index.insert(key, id);
@@ -251,6 +254,9 @@ impl Engine {
                 n += 1;
             }
             sent += n;
+            if n > 0 {
+                looked = 0;
+            }
             if pipe.due(&self.store, now).is_some() {
                 self.ready.push_back(id);
                 looked += usize::from(refused[direction]);
@@ -270,18 +276,25 @@ impl Engine {
     }
 
     /// Puts a plan in force at `at`, for every pipe of both directions, as
-    /// `generation`. With `restart`, all random processes begin anew. Returns the
-    /// plan that it replaces.
-    pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Plan {
+    /// `generation`. With `restart`, all random processes begin anew. Returns the plan
+    /// that it replaces, and when it did: `at`, or the latest time seen if that is later.
+    pub fn apply(
+        &mut self,
+        at: Instant,
+        plan: Plan,
+        generation: u64,
+        restart: bool,
+    ) -> (Plan, Instant) {
         self.now = self.now.max(at);
         let replaced = std::mem::replace(&mut self.plan, plan);
         self.generation = generation;
+        self.epoch = if restart { 0 } else { self.epoch.wrapping_add(1) };
         for (i, c) in self.clients.iter_mut().enumerate() {
             if c.key == ClientKey::Bypass {
                 continue;
             }
             for d in Direction::BOTH {
-                let key = Pipe::key(self.plan.seed, c.key, d);
+                let key = Pipe::key(self.plan.seed, c.key, d, self.epoch);
                 let plan = &self.plan.pipes[d];
                 let pipe = &mut c.pipes[d];
                 pipe.replan(&mut self.store, plan, key, self.now, restart);
@@ -294,7 +307,7 @@ impl Engine {
                 }
             }
         }
-        replaced
+        (replaced, self.now)
     }
 
     /// Brings one client up to `now`, another one on each call.

@@ -58,6 +58,10 @@ impl Episodes {
     /// Takes new parameters from `at` on: quiet at first, and with the stream
     /// going on where it is.
     pub fn replan(&mut self, plan: EpisodePlan, at: Instant) {
+        // The stream goes on from where it is at `at`, whenever that was looked at.
+        while self.is_over(at) {
+            self.next();
+        }
         self.plan = plan;
         self.end = at;
         self.next();

@@ -48,8 +48,8 @@ impl Pipe {
 
     /// The stream key of a client's pipe.
     #[must_use]
-    pub fn key(seed: u64, client: ClientKey, direction: Direction) -> StreamKey {
-        StreamKey { seed, client, direction }
+    pub fn key(seed: u64, client: ClientKey, direction: Direction, epoch: u32) -> StreamKey {
+        StreamKey { seed, client, direction, epoch }
     }
 
     /// The accounts as of the last instant that the pipe was brought up to.

@@ -18,8 +18,22 @@ use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos};
 pub const MIN_INTERVAL: Nanos = Nanos::from_millis(10);
 /// The most classes of outages, and of excursions, in a pipe.
 pub const MAX_CLASSES: usize = 8;
-/// The shortest frame, without FCS; it has the most bookkeeping per byte.
-const MIN_FRAME: u32 = 60;
+/// The shortest frame of a client, Ethernet and IPv4 headers alone: it has the most
+/// bookkeeping per byte. Real wires pad to 60 bytes, virtual ones do not.
+const MIN_FRAME: u32 = 34;
+
+/// What a dataplane has to hold a plan with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Clients that are made for addresses, at most.
+    pub clients: u32,
+    /// Bit/s that each port brings at most.
+    pub port_bps: u64,
+    /// The longest frame.
+    pub frame: u32,
+    /// Size of the packet store in bytes.
+    pub capacity: u64,
+}
 
 /// The parameters of one pipe.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,13 +105,12 @@ impl Plan {
         Self { seed: 1, pipes: ByDirection([PipePlan::transparent(), PipePlan::transparent()]) }
     }
 
-    /// Checks what the core relies on, and that `clients` clients fit into a packet
-    /// store of `capacity` bytes, whatever their frames, where each port brings
-    /// `port_bps` bit/s at most.
+    /// Checks what the core relies on, and that the plan fits into `room` whatever the
+    /// frames.
     ///
     /// # Errors
     /// The first limit that the plan breaks.
-    pub fn check(&self, clients: u32, port_bps: u64, capacity: u64) -> Result<(), PlanError> {
+    pub fn check(&self, room: Room) -> Result<(), PlanError> {
         for p in &self.pipes.0 {
             for n in [p.outages.len(), p.delay.excursions.len()] {
                 if n > MAX_CLASSES {
@@ -111,27 +124,34 @@ impl Plan {
                 }
             }
         }
-        let needed = self.memory(clients, port_bps);
-        if needed > capacity {
+        let needed = self.memory(room);
+        if needed > room.capacity {
+            let Room { clients, capacity, .. } = room;
             return Err(PlanError::Memory { clients, needed, capacity });
         }
         Ok(())
     }
 
-    /// The most memory that `clients` clients can come to use, with the shortest
-    /// frames, where each port brings `port_bps` bit/s at most. Queues fill whatever
-    /// the port's rate, delay lines do not.
+    /// The most memory that this plan can come to use by itself, with the worst lengths
+    /// of frames. Queues fill whatever the port's rate, delay lines do not. What an
+    /// earlier plan let in and is still held comes on top for as long.
     #[must_use]
-    pub fn memory(&self, clients: u32, port_bps: u64) -> u64 {
-        let clients = u128::from(clients);
+    pub fn memory(&self, room: Room) -> u64 {
+        // The default client is one more.
+        let clients = u128::from(room.clients) + 1;
+        let min = i64::from(MIN_FRAME);
         let mut bytes = 0;
         for p in &self.pipes.0 {
             let rate = match p.rate {
-                BitRate::PerSec(r) => u128::from(r.get()) * clients,
+                BitRate::PerSec(r) => {
+                    // A negative overhead lets more bytes of frame through than the rate.
+                    let charged = (min + i64::from(p.overhead.min(0))).max(1).unsigned_abs();
+                    u128::from(r.get()) * clients * u128::from(MIN_FRAME) / u128::from(charged)
+                }
                 BitRate::Unlimited => u128::MAX,
                 BitRate::Down => 0,
             };
-            let rate = rate.min(u128::from(port_bps));
+            let rate = rate.min(u128::from(room.port_bps));
             let line = rate * u128::from(p.delay.max().0) / u128::from(8 * NANOS_PER_SEC);
             let queue = match p.rate {
                 BitRate::Unlimited => 0,
@@ -139,12 +159,13 @@ impl Plan {
             };
             bytes += line + queue;
         }
-        // Each record's header and padding, what is left of each segment, and two
-        // segments that a pipe has begun and not filled.
         let packed = bytes * u128::from(record_size(MIN_FRAME)) / u128::from(MIN_FRAME);
-        let left = u128::from(record_size(1514));
-        let segments = packed * u128::from(SEGMENT) / (u128::from(SEGMENT) - left);
-        let begun = clients * 4 * u128::from(SEGMENT);
+        // What is left of each segment is less than the longest record; and each pipe has
+        // begun one at its tail and not yet given back one at its head. The bypass has
+        // pipes too.
+        let left = record_size(room.frame.min(MAX_FRAME));
+        let segments = packed * u128::from(SEGMENT) / u128::from(SEGMENT - left);
+        let begun = (clients + 1) * 4 * u128::from(SEGMENT);
         u64::try_from(segments + begun).unwrap_or(u64::MAX)
     }
 }
@@ -155,6 +176,8 @@ const _: () = assert!(record_size(MAX_FRAME) * 3 <= SEGMENT);
 mod tests {
     use super::*;
 
+    const ROOM: Room = Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0 };
+
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {
         let mut plan = Plan::transparent();
@@ -163,11 +186,11 @@ mod tests {
             p.queue.limit = 36_000_000;
             p.delay.base = Nanos::from_millis(300);
         }
-        let need = plan.memory(1, 10_000_000_000);
-        // 2 × (36 MB + 5.4 MB) × 80/60, and a few per cent.
-        assert!((110_000_000..120_000_000).contains(&need), "{need}");
-        assert!(plan.check(1, 10_000_000_000, need).is_ok());
-        let e = plan.check(2, 10_000_000_000, need).unwrap_err();
+        let need = plan.memory(ROOM);
+        // Two clients × 2 pipes × (36 MB + 5.4 MB) × 48/34, and 5 % for what is left.
+        assert!((233_000_000..247_000_000).contains(&need), "{need}");
+        assert!(plan.check(Room { capacity: need, ..ROOM }).is_ok());
+        let e = plan.check(Room { clients: 2, capacity: need, ..ROOM }).unwrap_err();
         assert!(e.to_string().contains("2 clients"), "{e}");
     }
 
@@ -175,8 +198,9 @@ mod tests {
     fn an_unlimited_rate_holds_what_the_port_brings() {
         let mut plan = Plan::transparent();
         plan.pipes.0[0].delay.base = Nanos::from_millis(300);
-        let one = plan.memory(1, 10_000_000_000);
-        assert!((500_000_000..530_000_000).contains(&one), "{one}");
-        assert!(plan.memory(100, 10_000_000_000) < one + 100 * 5 * u64::from(SEGMENT));
+        let one = plan.memory(ROOM);
+        assert!((529_000_000..560_000_000).contains(&one), "{one}");
+        let many = plan.memory(Room { clients: 101, ..ROOM });
+        assert_eq!(many - one, 100 * 4 * u64::from(SEGMENT));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seeded random streams, one per (client, direction, stage, class).
+//! Seeded random streams, one per (client, direction, stage, class, epoch).
 //!
 //! A stream is ChaCha8 (D. J. Bernstein, 2008; `rand_chacha`), whose output is
 //! the same on every machine and version. Its 32-byte key is the tuple itself,
@@ -41,6 +41,9 @@ pub struct StreamKey {
     pub client: ClientKey,
     /// The direction.
     pub direction: Direction,
+    /// Changes of the plan since its random processes began: a process that is added
+    /// by a change is not the one that was there before.
+    pub epoch: u32,
 }
 
 /// A random stream.
@@ -57,6 +60,7 @@ impl Stream {
         k[25] = key.direction as u8;
         k[26] = stage as u8;
         k[27] = class;
+        k[28..].copy_from_slice(&key.epoch.to_le_bytes());
         Self(ChaCha8Rng::from_seed(k))
     }
 
@@ -110,7 +114,8 @@ mod tests {
     use super::*;
 
     fn stream(seed: u64, stage: Stage) -> Stream {
-        let key = StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward };
+        let key =
+            StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 };
         Stream::new(key, stage, 0)
     }
 

@@ -25,7 +25,9 @@ use crate::units::Instant;
 /// Bytes in a segment.
 pub const SEGMENT: u32 = 32 * 1024;
 /// Bytes of a record's header.
-pub const HEADER: u32 = 16;
+pub const HEADER: u32 = 12;
+/// Records begin at multiples of this.
+const ALIGN: u32 = 4;
 /// The longest frame that the store takes: three in a segment.
 pub const MAX_FRAME: u32 = 10_224;
 
@@ -35,7 +37,7 @@ const LOST: u32 = 1 << 31;
 /// Bytes that a frame of `len` takes in a segment.
 #[must_use]
 pub const fn record_size(len: u32) -> u32 {
-    HEADER + len.next_multiple_of(16)
+    HEADER + len.next_multiple_of(ALIGN)
 }
 
 /// An arena of segments, shared by the fifos of one engine.

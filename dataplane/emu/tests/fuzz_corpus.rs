@@ -15,7 +15,8 @@ use emu::units::{Direction, Nanos};
 #[test]
 fn the_corpus_and_its_mutations_do_no_harm() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/frames");
-    let key = StreamKey { seed: 1, client: ClientKey::Bypass, direction: Direction::Return };
+    let key =
+        StreamKey { seed: 1, client: ClientKey::Bypass, direction: Direction::Return, epoch: 0 };
     let mut random = Stream::new(key, Stage::Aqm, 1);
     let mut below = |n: usize| random.below(Nanos(n as u64)).0 as usize;
     let mut played = 0;

@@ -11,8 +11,8 @@ use emu::client::ClientKey;
 use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::plan::{PipePlan, Plan};
-use emu::stats::Snapshot;
+use emu::plan::{PipePlan, Plan, Room};
+use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
@@ -114,12 +114,14 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
 /// A frame for `client` that carries its number.
 fn frame(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> {
     let mut f = vec![0_u8; usize::from(len)];
-    if len >= 42 {
+    if len >= 34 {
         f[12..14].copy_from_slice(&[8, 0]);
         f[14] = 0x45;
         f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
         let at = if direction == Direction::Forward { 30 } else { 26 };
         f[at..at + 4].copy_from_slice(&[10, 0, 0, client]);
+    }
+    if len >= 42 {
         f[34..38].copy_from_slice(&number.to_be_bytes());
     }
     f
@@ -273,5 +275,58 @@ proptest! {
         let together = run(None, &looks);
         prop_assert_eq!(&together, &run(Some(1), &looks));
         prop_assert_eq!(&together, &run(None, &[false; 300]));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// A plan that was checked against a store never overloads it, whatever the lengths of
+    /// the frames: every client's queues full and the line full behind them.
+    #[test]
+    fn a_plan_that_fits_never_overloads_the_store(
+        lens in prop::collection::vec(prop_oneof![Just(34_u16), Just(42), Just(65), Just(1514), Just(9_216), 34_u16..9_217], 1..6),
+        overhead in prop_oneof![Just(0), -40_i32..0],
+        limit in 20_000_u64..600_000,
+        delay_ms in 0_u64..40,
+    ) {
+        let mut plan = Plan::transparent();
+        for p in &mut plan.pipes.0 {
+            p.rate = BitRate::bps(80_000_000);
+            p.overhead = overhead;
+            p.queue = QueuePlan { limit, random_drop: None };
+            p.delay.base = Nanos::from_millis(delay_ms);
+        }
+        let clients = 2;
+        let frame_max = 9_216;
+        let room = Room { clients, port_bps: 10_000_000_000, frame: frame_max, capacity: 0 };
+        let memory = plan.memory(room) as usize;
+        let limits = Limits { memory, clients, frame: frame_max };
+        let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+        let mut snapshot = Snapshot::default();
+        // Three senders, the last of which is one too many and gets the default client,
+        // each at three times the rate.
+        let mut n = 0;
+        for step in 0..400_u64 {
+            let now = Instant(step * 200_000);
+            for client in 1..=3 {
+                for d in Direction::BOTH {
+                    let mut bytes = 0;
+                    // The queues are filled at once, then kept full.
+                    let burst = if step == 0 { 2 * limit as usize } else { 6_000 };
+                    while bytes < burst {
+                        let len = lens[n % lens.len()];
+                        engine.arrive(now, d, &frame(d, client, len, n as u32));
+                        bytes += usize::from(len);
+                        n += 1;
+                    }
+                }
+            }
+            engine.release(now, usize::MAX, &mut |_: Departure<'_>| true);
+        }
+        engine.snapshot(Instant(400 * 200_000), false, &mut snapshot);
+        let total = snapshot.total();
+        prop_assert!(total.dropped[DropReason::Limit as usize].packets > 0);
+        prop_assert_eq!(total.dropped[DropReason::Overload as usize].packets, 0);
     }
 }
