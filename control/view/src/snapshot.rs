@@ -19,6 +19,7 @@ pub struct Snapshot {
     pub lateness_ns: Lateness,
     pub memory: Memory,
     pub emulator_drops: u64,
+    pub stall_max_ns: u64,
     pub conservation: Conservation,
 }
 
@@ -224,6 +225,7 @@ impl From<pb::Stats> for Snapshot {
                 used_max_bytes: memory.used_max_bytes,
             },
             emulator_drops: stats.emulator_drops,
+            stall_max_ns: stats.stall_max_ns,
         }
     }
 }

@@ -49,7 +49,7 @@ pub fn table(snapshot: &Snapshot) -> String {
         "{utc}, {seconds} of the dataplane's clock, generation {}\n\n{}\n\n{}\n\n\
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
          memory: {} used, {} at most, of {}\n\
-         emulator drops: {}\n\
+         emulator drops: {}, longest stall {}\n\
          conservation: {}",
         snapshot.generation,
         clients.trim_fmt(),
@@ -63,6 +63,7 @@ pub fn table(snapshot: &Snapshot) -> String {
         size(memory.used_max_bytes),
         size(memory.capacity_bytes),
         snapshot.emulator_drops,
+        time(snapshot.stall_max_ns),
         conservation(snapshot),
     )
 }

@@ -32,6 +32,7 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
         for c in &s.clients {
             add_client(&mut stats.clients, c);
         }
+        stats.stall_max_ns = stats.stall_max_ns.max(r.stall_max.0);
     }
     let sum = |f: fn(&Report) -> u64| reports.iter().map(|r| f(r)).sum::<u64>();
     stats.memory = Some(model::Memory {
@@ -77,11 +78,12 @@ fn lateness(reports: &[Box<Report>]) -> model::Lateness {
     }
 }
 
-/// A client of several workers (bypass and default) is one in the sum.
+/// Bypass and default, which every worker has as its first two, are one in the sum; the
+/// others belong to one worker each.
 fn add_client(clients: &mut Vec<model::ClientStats>, c: &ClientStats) {
     let name = c.key.to_string();
     let [forward, back] = c.pipes.0.map(|p| pipe(&p));
-    match clients.iter_mut().find(|k| k.client == name) {
+    match clients.iter_mut().take(2).find(|k| k.client == name) {
         Some(known) => {
             add_pipe(&mut known.forward_pipe, forward);
             add_pipe(&mut known.return_pipe, back);

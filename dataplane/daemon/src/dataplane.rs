@@ -5,10 +5,11 @@
 //! their queues never fill and a change is whole before the next one is looked at.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dpdk::TscClock;
-use emu::plan::PlanError;
+use emu::plan::{Plan, PlanError, Room};
 use emu::units::{Instant, Nanos};
 use profile::Violations;
 use proto::dataplane::v1 as pb;
@@ -50,9 +51,9 @@ pub enum DataplaneError {
     /// A worker did not answer.
     #[error("{0}")]
     Worker(#[from] CommandError),
-    /// A worker did not answer in time.
-    #[error("a worker has not answered for {} s: restart the dataplane", ANSWER_WITHIN.as_secs())]
-    Timeout,
+    /// A worker did not answer in time, now or before.
+    #[error("a worker has not answered within {} s: restart the dataplane", ANSWER_WITHIN.as_secs())]
+    Broken,
 }
 
 /// What counts frames at the ports.
@@ -66,8 +67,8 @@ pub trait Ports: Send + Sync {
 pub struct Fixed {
     /// What `Describe` answers.
     pub description: pb::DescribeResponse,
-    /// Bit/s that each port brings at most.
-    pub port_bps: u64,
+    /// What there is to hold a plan with.
+    pub room: Room,
 }
 
 #[derive(Debug)]
@@ -82,6 +83,8 @@ struct Shared {
     ports: Box<dyn Ports>,
     fixed: Fixed,
     in_force: Mutex<InForce>,
+    /// A worker has failed to answer: nobody knows what it runs.
+    broken: AtomicBool,
 }
 
 /// The dataplane, as its service and its shutdown see it; clones are the same one.
@@ -101,7 +104,8 @@ impl Dataplane {
         let mut applied = model::Applied { generation: 0, effective_ns: 0, effective_utc: None };
         applied.effective_utc = Some(utc(&clock, Instant::ZERO));
         let in_force = Mutex::new(InForce { plan, applied });
-        Self(Arc::new(Shared { workers, clock, ports, fixed, in_force }))
+        let broken = AtomicBool::new(false);
+        Self(Arc::new(Shared { workers, clock, ports, fixed, in_force, broken }))
     }
 
     /// What is fixed.
@@ -116,11 +120,14 @@ impl Dataplane {
         (f.plan.clone(), f.applied)
     }
 
-    /// Puts a plan in force on all workers at one instant.
+    /// Puts a plan in force on all workers at one instant. Once begun it is carried to
+    /// its end, also when the caller goes away: what the workers run and what is said
+    /// to be in force must not part.
     ///
     /// # Errors
     /// If nothing was changed: the plan is not valid or does not fit, or another
-    /// generation is in force. If a worker has ended, the dataplane is about to.
+    /// generation is in force. If a worker does not answer, the dataplane is broken, and
+    /// refuses all that follows.
     pub async fn apply(
         &self,
         plan: pb::Plan,
@@ -128,8 +135,19 @@ impl Dataplane {
         expected: Option<u64>,
     ) -> Result<model::Applied, DataplaneError> {
         let compiled = compile(&plan)?;
-        let d = &self.0.fixed.description;
-        compiled.check(d.max_clients, self.0.fixed.port_bps, d.memory_bytes)?;
+        compiled.check(self.0.fixed.room)?;
+        let this = self.clone();
+        let applying = async move { this.apply_whole(plan, compiled, restart, expected).await };
+        tokio::spawn(applying).await.map_err(|_| DataplaneError::Broken)?
+    }
+
+    async fn apply_whole(
+        &self,
+        plan: pb::Plan,
+        compiled: Plan,
+        restart: bool,
+        expected: Option<u64>,
+    ) -> Result<model::Applied, DataplaneError> {
         let mut in_force = self.0.in_force.lock().await;
         let current = in_force.applied.generation;
         if let Some(expected) = expected.filter(|e| *e != current) {
@@ -141,7 +159,10 @@ impl Dataplane {
             let plan = compiled.clone();
             w.apply(Change { at, plan, generation, restart })
         });
-        answers(changes).await?;
+        let changed = self.answers(changes).await?;
+        // The instant asked for, unless this thread was held up between asking the clock
+        // and telling the workers.
+        let at = changed.iter().map(|c| c.at).max().unwrap_or(at);
         in_force.plan = plan;
         in_force.applied = model::Applied {
             generation,
@@ -157,7 +178,7 @@ impl Dataplane {
     /// If a worker does not answer.
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
         let _one_at_a_time = self.0.in_force.lock().await;
-        let reports = answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
+        let reports = self.answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
         Ok(self.merge(&reports))
     }
 
@@ -167,8 +188,41 @@ impl Dataplane {
     /// If a worker does not answer.
     pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
         let _one_at_a_time = self.0.in_force.lock().await;
-        let reports = answers(self.0.workers.iter().map(Handle::stop)).await?;
+        let reports = self.answers(self.0.workers.iter().map(Handle::stop)).await?;
         Ok(self.merge(&reports))
+    }
+
+    /// Asks every worker, then waits for all of their answers.
+    async fn answers<T>(
+        &self,
+        calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
+    ) -> Result<Vec<T>, DataplaneError> {
+        if self.0.broken.load(Ordering::Relaxed) {
+            return Err(DataplaneError::Broken);
+        }
+        let each = async {
+            let waiting = calls.collect::<Result<Vec<_>, _>>()?;
+            let mut done = Vec::with_capacity(waiting.len());
+            for answer in waiting {
+                done.push(answer.await.map_err(|_| CommandError::Gone)?);
+            }
+            Ok::<_, CommandError>(done)
+        };
+        match timeout(ANSWER_WITHIN, each).await {
+            Ok(Ok(done)) => Ok(done),
+            // The only worker has not taken it, and nothing has changed.
+            Ok(Err(CommandError::Busy)) if self.0.workers.len() == 1 => {
+                Err(CommandError::Busy.into())
+            }
+            Ok(Err(error)) => {
+                self.0.broken.store(true, Ordering::Relaxed);
+                Err(error.into())
+            }
+            Err(_) => {
+                self.0.broken.store(true, Ordering::Relaxed);
+                Err(DataplaneError::Broken)
+            }
+        }
     }
 
     fn merge(&self, reports: &[Box<Report>]) -> model::Stats {
@@ -176,21 +230,6 @@ impl Dataplane {
         stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
         stats
     }
-}
-
-/// Asks every worker, then waits for all of their answers.
-async fn answers<T>(
-    calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
-) -> Result<Vec<T>, DataplaneError> {
-    let waiting = calls.collect::<Result<Vec<_>, _>>()?;
-    let each = async {
-        let mut done = Vec::with_capacity(waiting.len());
-        for answer in waiting {
-            done.push(answer.await.map_err(|_| CommandError::Gone)?);
-        }
-        Ok(done)
-    };
-    timeout(ANSWER_WITHIN, each).await.map_err(|_| DataplaneError::Timeout)?
 }
 
 /// The wall-clock time of an instant.

@@ -15,6 +15,7 @@ use dataplane::steering;
 use dataplane::workers::{self, Settings};
 use dpdk::TscClock;
 use emu::engine::Limits;
+use emu::plan::Room;
 use endpoint::Claim;
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
@@ -67,7 +68,7 @@ fn run(arguments: &Arguments, specs: &[dpdk::NamedPort; 2]) -> anyhow::Result<()
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
     let fixed = fixed(arguments, specs, &eal, &opened);
-    compiled.check(limits.clients, fixed.port_bps, fixed.description.memory_bytes)?;
+    compiled.check(fixed.room)?;
     let [wan, client] = opened.queues;
     let waiter = wan.rx.waiter()?.and(client.rx.waiter()?);
     let io = DpdkIo::new(wan, client, opened.pool, waiter);
@@ -170,7 +171,12 @@ fn fixed(
         })
         .collect();
     Fixed {
-        port_bps: ports.iter().map(|p| p.speed_bps).max().unwrap_or(UNKNOWN_SPEED_BPS),
+        room: Room {
+            clients: arguments.max_clients,
+            port_bps: ports.iter().map(|p| p.speed_bps).max().unwrap_or(UNKNOWN_SPEED_BPS),
+            frame: opened.max_frame,
+            capacity: arguments.memory,
+        },
         description: pb::DescribeResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dpdk: eal.version(),

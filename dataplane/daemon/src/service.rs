@@ -24,7 +24,7 @@ fn status(e: DataplaneError) -> Status {
         }
         DataplaneError::Refused(e) => Status::failed_precondition(e.to_string()),
         DataplaneError::Generation { .. } => Status::aborted(e.to_string()),
-        DataplaneError::Worker(_) | DataplaneError::Timeout => Status::internal(e.to_string()),
+        DataplaneError::Worker(_) | DataplaneError::Broken => Status::internal(e.to_string()),
     }
 }
 

@@ -51,7 +51,7 @@ pub fn spawn(
     let (handle, inbox) = channel(settings.limits.clients as usize);
     let at = Instant(clock.now());
     let engine = Engine::new(settings.limits, plan, at).map_err(io::Error::other)?;
-    let mut worker = Worker::new(engine, io, clock, inbox, settings.idle);
+    let worker = Worker::new(engine, io, clock, inbox, settings.idle);
     let (started, starting) = std::sync::mpsc::sync_channel(1);
     let (ending, ended) = oneshot::channel();
     let eal = eal.share();
@@ -60,15 +60,14 @@ pub fn spawn(
         let _ending: oneshot::Sender<()> = ending;
         let prepared = prepare(&eal, settings);
         let failed = prepared.is_err();
-        let guard = prepared.map_err(|e| started.send(Err(e)));
+        let _guard = prepared.map_err(|e| started.send(Err(e)));
         if failed {
             return;
         }
         let _ = started.send(Ok(()));
+        // Dropped before the registration with EAL, also on a panic.
+        let mut worker = worker;
         worker.run();
-        // The ports' queues go first, the registration with EAL last.
-        drop(worker);
-        drop(guard);
     })?;
     starting.recv().map_err(io::Error::other)??;
     Ok(Running { handle, ended, thread })

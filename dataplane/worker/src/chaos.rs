@@ -28,7 +28,8 @@ pub struct Faults {
 
 /// A seeded source of faults; class 255 is not a stream that an engine uses.
 fn stream(seed: u64) -> Stream {
-    let key = StreamKey { seed, client: ClientKey::Bypass, direction: Direction::Forward };
+    let key =
+        StreamKey { seed, client: ClientKey::Bypass, direction: Direction::Forward, epoch: 0 };
     Stream::new(key, Stage::Aqm, u8::MAX)
 }
 

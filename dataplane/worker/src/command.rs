@@ -2,15 +2,15 @@
 //! What other threads ask of a worker.
 //!
 //! Commands go through a bounded lock-free queue that the run loop looks into once
-//! a turn. Memory that a command brings is allocated, and freed, by the caller: the
-//! replaced plan goes back with the answer.
+//! a turn. What they bring is allocated by the caller, and reports and replaced plans go
+//! back with the answer, to be freed there.
 
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
-use emu::units::{ByDirection, Instant};
+use emu::units::{ByDirection, Instant, Nanos};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
@@ -32,6 +32,16 @@ pub struct Change {
     pub restart: bool,
 }
 
+/// A change that was made.
+#[derive(Debug)]
+pub struct Changed {
+    /// When it took effect: at the instant asked for, or later if that had passed when
+    /// the worker heard of it.
+    pub at: Instant,
+    /// The plan that it replaced.
+    pub replaced: Plan,
+}
+
 /// The accounts of a worker.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -39,13 +49,16 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// The egress ports', by the direction that leaves through them.
     pub egress: ByDirection<EgressCounters>,
+    /// The longest time between two turns since the last mark, less what the worker
+    /// meant to sleep. A frame that arrived in it was late by up to as much, unseen.
+    pub stall_max: Nanos,
 }
 
 /// A request to a worker, with the way to answer.
 #[derive(Debug)]
 pub enum Command {
-    /// Put a plan in force; answers with the one that it replaced, once that is done.
-    Apply(Box<Change>, oneshot::Sender<Plan>),
+    /// Put a plan in force; answers once that is done.
+    Apply(Box<Change>, oneshot::Sender<Changed>),
     /// Fill the report in; with `mark`, start the high-water marks anew.
     Report {
         /// Start the high-water marks and the lateness anew.
@@ -107,10 +120,7 @@ impl Inbox {
 
 impl Handle {
     fn report_room(&self) -> Box<Report> {
-        Box::new(Report {
-            snapshot: Snapshot::with_room_for(self.room),
-            egress: ByDirection::default(),
-        })
+        Box::new(Report { snapshot: Snapshot::with_room_for(self.room), ..Report::default() })
     }
 
     fn push(&self, command: Command) -> Result<(), CommandError> {
@@ -124,7 +134,7 @@ impl Handle {
     ///
     /// # Errors
     /// If the worker does not take the command; nothing will change then.
-    pub fn apply(&self, change: Change) -> Result<Answer<Plan>, CommandError> {
+    pub fn apply(&self, change: Change) -> Result<Answer<Changed>, CommandError> {
         let (answer, answered) = oneshot::channel();
         self.push(Command::Apply(Box::new(change), answer))?;
         Ok(answered)

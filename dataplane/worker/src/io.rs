@@ -14,8 +14,7 @@ use emu::units::{Direction, Instant};
 pub struct EgressCounters {
     /// Handed to the port's transmit buffer and not yet taken by its driver.
     pub staged: u64,
-    /// Given up, because the driver took nothing for too long, or because there was
-    /// no buffer to send from.
+    /// Given up, because the driver took nothing for too long.
     pub dropped: u64,
 }
 

@@ -5,7 +5,10 @@
 //! directions, release, flush. A change carries the instant at which it takes
 //! effect, a little ahead, so that several workers take it at the same one; a turn
 //! that comes late still applies it as of that instant, before it looks at the
-//! ports. What a turn does is bounded: one burst a port and [`BUDGET`] releases.
+//! ports. A turn receives one burst a port and releases [`BUDGET`] frames; a change, a
+//! report and the end of a rate limit take time with the clients and frames they touch.
+//! The longest time between two turns is in the report: that an emulator was away shows
+//! nowhere else.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use emu::units::{ByDirection, Direction, Instant, Nanos};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::command::{Change, Command, Inbox, Report};
+use crate::command::{Change, Changed, Command, Inbox, Report};
 use crate::io::PacketIo;
 
 /// Most frames that are released in a turn.
@@ -60,8 +63,11 @@ pub struct Worker<I, C> {
     clock: C,
     inbox: Inbox,
     idle: Idle,
-    changes: VecDeque<(Box<Change>, oneshot::Sender<emu::plan::Plan>)>,
+    changes: VecDeque<(Box<Change>, oneshot::Sender<Changed>)>,
     kept_up: Instant,
+    /// When the next turn was to be.
+    expected: Option<Instant>,
+    stall_max: Nanos,
     stopped: bool,
 }
 
@@ -76,6 +82,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             idle,
             changes: VecDeque::with_capacity(64),
             kept_up: Instant::ZERO,
+            expected: None,
+            stall_max: Nanos::ZERO,
             stopped: false,
         }
     }
@@ -128,6 +136,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             sleep = sleep.min(change.at.since(now));
         }
         if sleep >= SLEEP_MIN {
+            self.expected = Some(now + sleep);
             self.io.wait(Duration::from_nanos(sleep.0));
         } else {
             dpdk::pause();
@@ -137,14 +146,17 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     /// One turn of the loop.
     pub fn turn(&mut self) -> Turn {
         let now = self.clock.now();
+        // A turn's own work counts as well: what arrives meanwhile waits.
+        if let Some(expected) = self.expected.replace(now) {
+            self.stall_max = self.stall_max.max(now.since(expected));
+        }
         while let Some(command) = self.inbox.pop() {
             self.command(now, command);
         }
-        while self.changes.front().is_some_and(|(c, _)| c.at <= now) {
-            if let Some((c, answer)) = self.changes.pop_front() {
-                let replaced = self.engine.apply(c.at, c.plan, c.generation, c.restart);
-                let _ = answer.send(replaced);
-            }
+        self.make_changes(now);
+        if self.stopped {
+            // The accounts have been given: nothing moves any more.
+            return Turn { now, received: 0, released: 0 };
         }
         let (engine, io) = (&mut self.engine, &mut self.io);
         let received = io.receive(now, |direction, at, frame| engine.arrive(at, direction, frame));
@@ -157,6 +169,16 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         Turn { now, received, released }
     }
 
+    fn make_changes(&mut self, now: Instant) {
+        while self.changes.front().is_some_and(|(c, _)| c.at <= now) {
+            if let Some((c, answer)) = self.changes.pop_front() {
+                let Change { at, plan, generation, restart } = *c;
+                let (replaced, at) = self.engine.apply(at, plan, generation, restart);
+                let _ = answer.send(Changed { at, replaced });
+            }
+        }
+    }
+
     fn command(&mut self, now: Instant, command: Command) {
         match command {
             Command::Apply(change, answer) => {
@@ -165,10 +187,13 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 self.changes.insert(at, (change, answer));
             }
             Command::Report { mark, mut report, answer } => {
+                // Accounts at `now` are those after all changes up to then.
+                self.make_changes(now);
                 self.report(now, mark, &mut report);
                 let _ = answer.send(report);
             }
             Command::Stop { mut report, answer } => {
+                self.make_changes(now);
                 self.stopped = true;
                 self.report(now, false, &mut report);
                 let _ = answer.send(report);
@@ -180,5 +205,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     pub fn report(&mut self, now: Instant, mark: bool, report: &mut Report) {
         self.engine.snapshot(now, mark, &mut report.snapshot);
         report.egress = ByDirection(Direction::BOTH.map(|d| self.io.egress(d)));
+        report.stall_max = self.stall_max;
+        if mark {
+            self.stall_max = Nanos::ZERO;
+        }
     }
 }

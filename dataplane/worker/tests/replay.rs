@@ -60,7 +60,8 @@ fn plan() -> Plan {
 
 /// About two seconds of traffic of several clients, ARP and damaged frames among it.
 fn arrivals() -> Vec<Arrival> {
-    let key = StreamKey { seed: 7, client: ClientKey::Bypass, direction: Direction::Return };
+    let key =
+        StreamKey { seed: 7, client: ClientKey::Bypass, direction: Direction::Return, epoch: 0 };
     let mut random = Stream::new(key, Stage::Aqm, 9);
     let mut below = |n: u64| random.below(Nanos(n)).0;
     let mut at = 1_000_000;
@@ -238,12 +239,47 @@ fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
         restart: false,
     };
     let mut answer = handle.apply(change).unwrap();
+    // A report in the same turn shows what was changed before it.
+    let mut report = handle.report(false).unwrap();
     assert!(answer.try_recv().is_err());
     clock.set(Instant(7_000_000));
     worker.turn();
-    assert!(answer.try_recv().is_ok());
+    assert_eq!(answer.try_recv().unwrap().at, Instant(4_000_000));
+    let report = report.try_recv().unwrap();
+    assert_eq!(report.snapshot.generation, 1);
+    assert_eq!(report.stall_max, Nanos(7_000_000));
     assert_eq!(worker.engine().generation(), 1);
     sim::run(&mut worker, &clock);
     assert_eq!(worker.io().sent[0].due, Instant(16_000_000));
+    // One that the worker hears of when its instant has passed says when it was made.
+    let late = worker::command::Change {
+        at: Instant(15_000_000),
+        plan: Plan::transparent(),
+        generation: 2,
+        restart: false,
+    };
+    let mut answer = handle.apply(late).unwrap();
+    worker.turn();
+    assert_eq!(answer.try_recv().unwrap().at, Instant(16_000_000));
     assert_eq!(worker.io().egress(direction).dropped, 0);
+}
+
+/// What a worker says last is the truth: nothing moves after it.
+#[test]
+fn nothing_moves_after_the_final_accounts() {
+    let io = SimIo::new(arrivals(), 32);
+    let clock = VirtualClock::default();
+    let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
+    let (handle, inbox) = channel(16);
+    let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
+    clock.set(Instant(500_000_000));
+    while worker.io().sent.is_empty() {
+        worker.turn();
+    }
+    let sent = worker.io().sent.len() as u64;
+    let mut answer = handle.stop().unwrap();
+    worker.run();
+    let report = answer.try_recv().unwrap();
+    assert_eq!(report.snapshot.total().sent.packets, sent);
+    assert_eq!(worker.io().sent.len() as u64, sent);
 }
