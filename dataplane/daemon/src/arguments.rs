@@ -51,7 +51,7 @@ pub struct Arguments {
     pub seed: u64,
 
     /// Memory for packets, such as "2 GiB". It is taken as it is used.
-    #[arg(long, value_name = "SIZE", default_value = "2 GiB",
+    #[arg(long, value_name = "SIZE", default_value = "3 GiB",
           value_parser = |s: &str| profile::parse_size(s).map_err(|e| e.to_string()))]
     pub memory: u64,
 

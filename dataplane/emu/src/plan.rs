@@ -84,9 +84,10 @@ pub enum PlanError {
     Interval(Nanos),
     /// What the plan can hold does not fit into memory.
     #[error(
-        "too little memory: {clients} clients with this plan can hold {needed} bytes, bookkeeping \
-         included, and the packet store has {capacity}: start the dataplane with a larger \
-         --memory or fewer --max-clients, or choose a smaller queue, rate or delay"
+        "too little memory: {clients} clients with this plan can hold {}, bookkeeping included, and \
+         the packet store has {}: start the dataplane with --memory {} or fewer --max-clients, or \
+         choose a smaller queue, rate or delay",
+        megabytes(*needed), megabytes(*capacity), megabytes(*needed)
     )]
     Memory {
         /// The limit on clients.
@@ -96,6 +97,11 @@ pub enum PlanError {
         /// Bytes there are.
         capacity: u64,
     },
+}
+
+/// Rounded up, in a form that a command line takes back.
+fn megabytes(bytes: u64) -> String {
+    format!("\"{} MB\"", bytes.div_ceil(1_000_000))
 }
 
 impl Plan {
