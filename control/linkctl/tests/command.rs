@@ -137,6 +137,7 @@ fn stats() -> pb::Stats {
         }),
         memory: Some(pb::Memory { capacity_bytes: 1 << 29, used_bytes: 7, used_max_bytes: 8 }),
         emulator_drops: 3,
+        stall_max_ns: 4_000,
         ..Default::default()
     }
 }
@@ -274,7 +275,8 @@ fn statistics_in_json_keep_their_keys() {
     let conservation =
         serde_json::json!({"received": 10, "sent": 6, "dropped": 2, "held": 2, "exact": true});
     assert_eq!(json["conservation"], conservation);
-    assert_eq!(json.as_object().unwrap().len(), 9);
+    assert_eq!(json["stall_max_ns"], 4_000);
+    assert_eq!(json.as_object().unwrap().len(), 10);
 }
 
 #[test]
@@ -288,7 +290,7 @@ fn statistics_in_text_say_whether_they_balance() {
         "aqm 1, outage 1",
         "18.0 MB",
         "lateness: p50 5 ns, p99 1.5 us",
-        "emulator drops: 3",
+        "emulator drops: 3, longest stall 4.0 us",
         "conservation: exact (received 10, sent 6 + dropped 2 + held 2)",
     ] {
         assert!(shown.contains(expected), "{expected}\n{shown}");
