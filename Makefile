@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The newcomer's door. Each target does the set-up that it needs.
+
+# Where rustup puts cargo.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+CARGO ?= cargo
+MESON ?= meson
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+OUT ?= build/demo
+
+# Run real DPDK or the real programs; everything else is in the unit suite.
+DPDK_CRATES := dpdk-sys dpdk linkd-dataplane
+
+.NOTPARALLEL:
+.PHONY: help setup build demo test unit nohuge smoke lint install clean
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing (Debian, as root)
+	@scripts/setup.sh
+
+build: setup ## Build everything, optimised
+	$(CARGO) build --workspace --release
+
+demo: build ## Three minutes of a satellite link between two hosts (as root)
+	LINKEMU_BIN=$(TARGET_DIR)/release $(TARGET_DIR)/release/demo --out $(OUT)
+
+test: unit nohuge smoke ## All suites
+
+unit: setup ## Units and properties in virtual time; needs nothing
+	$(CARGO) test --workspace --no-fail-fast --exclude smoke $(DPDK_CRATES:%=--exclude %)
+	$(CARGO) test -p smoke --lib
+
+nohuge: setup ## Real DPDK without hugepages
+	$(CARGO) test --no-fail-fast $(DPDK_CRATES:%=-p %)
+
+smoke: build ## Real hosts in network namespaces, the real programs (as root)
+	LINKEMU_BIN=$(TARGET_DIR)/release $(CARGO) test --release -p smoke --test smoke
+
+lint: setup ## Formatting and clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+install: setup ## Install the programs by meson (PREFIX, DESTDIR)
+	[ -d build/meson ] || $(MESON) setup build/meson $(if $(PREFIX),--prefix $(PREFIX))
+	$(MESON) install -C build/meson
+
+clean: ## Remove what was built
+	$(CARGO) clean
+	rm -rf build

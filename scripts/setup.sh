@@ -1,0 +1,94 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what building and testing need and what is missing, on Debian 12 or newer.
+# Does nothing, and needs no root, where nothing is missing. What apt-get says goes
+# into build/setup.log.
+
+set -eu
+
+# The oldest that can build the workspace: `rust-version` in Cargo.toml.
+RUST=1.88
+PACKAGES="libdpdk-dev clang libclang-dev pkg-config gcc libc6-dev make meson ninja-build \
+iperf3 iproute2 iputils-ping ethtool tcpdump util-linux ca-certificates"
+
+cd "$(dirname "$0")/.."
+mkdir -p build
+LOG=build/setup.log
+: >"$LOG"
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+# Succeeds if version $1 is not older than $2.
+not_older() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+installed() {
+    dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
+}
+
+rust_is_enough() {
+    command -v cargo >/dev/null && command -v rustc >/dev/null &&
+        not_older "$(rustc --version 2>/dev/null | cut -d' ' -f2)" "$RUST"
+}
+
+# apt-get's candidate version of a package; empty if there is none.
+candidate() {
+    apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: \([^(].*\)/\1/p'
+}
+
+UPDATED=
+update() {
+    [ -n "$UPDATED" ] && return
+    echo "setup: apt-get update"
+    apt-get update >>"$LOG" 2>&1 || fail "apt-get update failed: see $LOG"
+    UPDATED=yes
+}
+
+apt_install() {
+    [ "$(id -u)" = 0 ] || fail "not installed: $*. Run scripts/setup.sh as root."
+    update
+    echo "setup: apt-get install $*"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
+        >>"$LOG" 2>&1 || { tail -n 5 "$LOG" >&2; fail "apt-get install failed: see $LOG"; }
+}
+
+install_rust() {
+    remedy="install Rust $RUST or newer with rustup, and put ~/.cargo/bin on PATH"
+    [ "$(id -u)" = 0 ] || fail "there is no cargo $RUST or newer on PATH: $remedy"
+    update
+    if not_older "$(candidate cargo)" "$RUST"; then
+        apt_install cargo rustc rust-clippy rustfmt
+    elif [ -n "$(candidate rustup)" ]; then
+        # Debian 13 has an older compiler and an installer for newer ones.
+        apt_install rustup
+        echo "setup: rustup toolchain install stable"
+        rustup toolchain install stable --profile minimal --component clippy,rustfmt \
+            >>"$LOG" 2>&1 || fail "rustup failed: see $LOG; else $remedy"
+        rustup default stable >>"$LOG" 2>&1 || fail "rustup failed: see $LOG"
+    else
+        fail "Debian's cargo here is $(candidate cargo), older than $RUST: $remedy"
+    fi
+}
+
+command -v apt-get >/dev/null ||
+    fail "this is not Debian: install the likes of these yourself: $PACKAGES, and cargo $RUST"
+
+missing=
+for package in $PACKAGES; do
+    installed "$package" || missing="$missing $package"
+done
+# One word each.
+# shellcheck disable=SC2086
+[ -z "$missing" ] || apt_install $missing
+
+pkg-config --exists 'libdpdk >= 22.11' ||
+    fail "libdpdk here is $(pkg-config --modversion libdpdk 2>/dev/null || echo missing), \
+older than 22.11: use Debian 12 or newer"
+
+rust_is_enough || install_rust
+rust_is_enough || fail "cargo on PATH is still older than $RUST: $(command -v cargo || echo none)"

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the programs under test are, and whether this machine can test them.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::Uid;
+
+/// The environment variable that names the directory of the programs.
+pub const DIRECTORY_VARIABLE: &str = "LINKEMU_BIN";
+
+/// The tools that a test bed is made of, and the Debian packages they come in.
+pub const TOOLS: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("ping", "iputils-ping"),
+    ("iperf3", "iperf3"),
+    ("tcpdump", "tcpdump"),
+    ("taskset", "util-linux"),
+];
+
+/// The programs under test.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    /// `linkd-dataplane`.
+    pub dataplane: PathBuf,
+    /// `linkd`.
+    pub linkd: PathBuf,
+    /// `linkctl`.
+    pub linkctl: PathBuf,
+}
+
+/// Why nothing can be tested here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// This machine or user does not permit it: a reason to skip.
+    Permission(String),
+    /// Something was not built or installed: in CI a failure.
+    Part(String),
+}
+
+impl Binaries {
+    /// Those of `LINKEMU_BIN`, or next to this program.
+    ///
+    /// # Errors
+    /// A sentence about what is missing.
+    pub fn find() -> Result<Self, Lack> {
+        let directory = directory();
+        let find = |name: &str| {
+            let path = directory.join(name);
+            if path.is_file() {
+                return Ok(path);
+            }
+            Err(Lack::Part(format!(
+                "there is no {}: build it with `cargo build --release`, or name its directory \
+                 in {DIRECTORY_VARIABLE}",
+                path.display()
+            )))
+        };
+        Ok(Self {
+            dataplane: find("linkd-dataplane")?,
+            linkd: find("linkd")?,
+            linkctl: find("linkctl")?,
+        })
+    }
+}
+
+fn directory() -> PathBuf {
+    if let Some(named) = env::var_os(DIRECTORY_VARIABLE) {
+        return PathBuf::from(named);
+    }
+    // Tests are in `deps` below the directory of the programs.
+    let own = env::current_exe().unwrap_or_default();
+    let own = own.parent().unwrap_or(Path::new("."));
+    if own.ends_with("deps") { own.parent().unwrap_or(own) } else { own }.to_owned()
+}
+
+/// Whether a test bed can be built here at all.
+///
+/// # Errors
+/// The first thing that is lacking.
+pub fn check_machine() -> Result<(), Lack> {
+    if !Uid::effective().is_root() {
+        let user = Uid::effective();
+        return Err(Lack::Permission(format!(
+            "network namespaces need root, and this is user {user}: run it with sudo"
+        )));
+    }
+    for (tool, package) in TOOLS {
+        if !on_path(tool) {
+            return Err(Lack::Part(format!(
+                "there is no `{tool}`: apt-get install {package}, or run scripts/setup.sh"
+            )));
+        }
+    }
+    namespaces_permitted().map_err(|said| {
+        Lack::Permission(format!("network namespaces are not permitted here: {said}"))
+    })
+}
+
+fn on_path(tool: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|d| d.join(tool).is_file())
+}
+
+/// Tries it: nothing else tells, in a container least of all.
+fn namespaces_permitted() -> Result<(), String> {
+    let name = format!("lemu-{}-probe", std::process::id());
+    let ip = |verb: &str| {
+        let done = Command::new("ip").args(["netns", verb, &name]).output();
+        let done = done.map_err(|e| e.to_string())?;
+        let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+        if done.status.success() { Ok(()) } else { Err(said) }
+    };
+    let added = ip("add");
+    let deleted = ip("delete");
+    added.and(deleted)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Captures at both hosts, and what they say about order from the outside.
+//!
+//! Each segment on the wire is known by its IP identification and its TCP sequence
+//! number: a sending socket numbers its packets one after another, so that a
+//! retransmission has the sequence number of the original but another
+//! identification. A segment is reordered if it arrives after one that was sent
+//! later. Segments that are lost reorder nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use etherparse::{Ipv4HeaderSlice, TcpHeaderSlice};
+use nix::sys::signal::Signal;
+use pcap_file::pcap::PcapReader;
+
+use crate::error::{Error, Result, Trying};
+use crate::namespace::Namespace;
+use crate::process::Process;
+use crate::wait;
+
+/// Enough for Ethernet, IPv4 and the fixed part of TCP.
+const SNAP_BYTES: &str = "80";
+const ETHERNET_BYTES: usize = 14;
+
+/// Identifies a TCP segment between two captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// IP identification.
+    pub id: u16,
+    /// TCP sequence number.
+    pub seq: u32,
+    /// Ports, source first.
+    pub ports: (u16, u16),
+}
+
+/// A running tcpdump.
+#[derive(Debug)]
+pub struct Capture {
+    process: Process,
+    path: PathBuf,
+}
+
+/// What two captures of the same segments say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Segments seen at the sender.
+    pub sent: usize,
+    /// Segments seen at the receiver.
+    pub received: usize,
+    /// Segments that arrived after one that was sent later.
+    pub reordered: usize,
+    /// Segments that arrived and were not seen at the sender.
+    pub unknown: usize,
+}
+
+impl Capture {
+    /// Starts capturing what matches a filter.
+    ///
+    /// # Errors
+    /// If tcpdump cannot be started or does not come to capture.
+    pub fn start(
+        namespace: &Namespace,
+        interface: &str,
+        filter: &str,
+        path: PathBuf,
+    ) -> Result<Self> {
+        let file = path.display().to_string();
+        let mut process = Process::spawn(namespace.command(&[
+            "tcpdump", "-n", "-p", "-i", interface, "-s", SNAP_BYTES, "-B", "32768",
+            // The directory is ours alone.
+            "-Z", "root", "-w", &file, filter,
+        ]))?;
+        wait::until("tcpdump listens", Duration::from_secs(10), || {
+            if process.ended().is_some() {
+                return Err(Error::parse("tcpdump", process.stderr()));
+            }
+            Ok(process.stderr().contains("listening on").then_some(()))
+        })?;
+        Ok(Self { process, path })
+    }
+
+    /// Ends the capture and reads its TCP segments.
+    ///
+    /// # Errors
+    /// If tcpdump lost packets, or its file cannot be read.
+    pub fn finish(mut self) -> Result<Vec<Segment>> {
+        self.process.signal(Signal::SIGINT);
+        self.process.wait(Duration::from_secs(20))?;
+        let said = self.process.stderr();
+        let lossless = said.lines().any(|l| l.trim() == "0 packets dropped by kernel");
+        if !lossless {
+            return Err(Error::parse("tcpdump's own account", said));
+        }
+        segments(&self.path)
+    }
+}
+
+/// Reads the TCP segments of a capture file.
+///
+/// # Errors
+/// If it is none.
+pub fn segments(path: &Path) -> Result<Vec<Segment>> {
+    let file = File::open(path).trying(|| format!("open {}", path.display()))?;
+    let wrong = |e: &dyn ToString| Error::parse(path.display().to_string(), e.to_string());
+    let mut reader =
+        PcapReader::new(BufReader::with_capacity(1 << 20, file)).map_err(|e| wrong(&e))?;
+    let mut segments = Vec::new();
+    // Raw: tcpdump writes one snapshot length into the file's header and a packet's own
+    // length beside it, which the checked form refuses.
+    while let Some(packet) = reader.next_raw_packet() {
+        let packet = packet.map_err(|e| wrong(&e))?;
+        segments.extend(segment(&packet.data));
+    }
+    Ok(segments)
+}
+
+fn segment(frame: &[u8]) -> Option<Segment> {
+    let ip = Ipv4HeaderSlice::from_slice(frame.get(ETHERNET_BYTES..)?).ok()?;
+    let tcp = frame.get(ETHERNET_BYTES + ip.slice().len()..)?;
+    let tcp = TcpHeaderSlice::from_slice(tcp).ok()?;
+    Some(Segment {
+        id: ip.identification(),
+        seq: tcp.sequence_number(),
+        ports: (tcp.source_port(), tcp.destination_port()),
+    })
+}
+
+/// Compares the order at the receiver with the order at the sender.
+#[must_use]
+pub fn compare(sent: &[Segment], received: &[Segment]) -> Order {
+    let mut places: HashMap<Segment, VecDeque<usize>> = HashMap::with_capacity(sent.len());
+    for (place, segment) in sent.iter().enumerate() {
+        places.entry(*segment).or_default().push_back(place);
+    }
+    let mut order = Order { sent: sent.len(), received: received.len(), ..Order::default() };
+    let mut furthest = 0;
+    for segment in received {
+        match places.get_mut(segment).and_then(VecDeque::pop_front) {
+            None => order.unknown += 1,
+            Some(place) if place < furthest => order.reordered += 1,
+            Some(place) => furthest = place,
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, Segment, compare};
+
+    fn segments(ids: &[u16]) -> Vec<Segment> {
+        ids.iter().map(|&id| Segment { id, seq: 7, ports: (5201, 40_000) }).collect()
+    }
+
+    #[test]
+    fn a_loss_reorders_nothing_and_a_segment_overtaken_is_found() {
+        let sent = segments(&[1, 2, 3, 4, 5]);
+        let order = compare(&sent, &segments(&[1, 3, 4, 5]));
+        assert_eq!(order, Order { sent: 5, received: 4, reordered: 0, unknown: 0 });
+        assert_eq!(compare(&sent, &segments(&[1, 3, 2, 5, 4])).reordered, 2);
+        assert_eq!(compare(&sent, &segments(&[1, 9])).unknown, 1);
+    }
+
+    #[test]
+    fn an_identification_that_comes_round_again_is_told_apart_by_its_place() {
+        let sent = segments(&[1, 2, 1, 2]);
+        assert_eq!(compare(&sent, &sent).reordered, 0);
+    }
+}

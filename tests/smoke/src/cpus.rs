@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which processors the emulator and the hosts run on.
+//!
+//! The emulator's worker polls on the last one; everything else, the hosts' network
+//! stacks included (by RPS), keeps to the others where there are any. On a machine
+//! with one processor they share it.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// The division of this machine's processors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    all: Vec<usize>,
+}
+
+impl Cpus {
+    /// Those this process may use. To be called before [`Cpus::keep_to_hosts`].
+    #[must_use]
+    pub fn available() -> Self {
+        let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+        let all = (0..CpuSet::count()).filter(|&c| set.is_set(c).unwrap_or(false)).collect();
+        Self { all }
+    }
+
+    /// The one for the emulator's worker.
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        self.all.last().copied().unwrap_or(0)
+    }
+
+    /// Those for the hosts.
+    #[must_use]
+    pub fn hosts(&self) -> &[usize] {
+        match self.all.split_last() {
+            Some((_, rest)) if !rest.is_empty() => rest,
+            _ => &self.all,
+        }
+    }
+
+    /// All, as `taskset -c` takes them.
+    #[must_use]
+    pub fn list(&self) -> String {
+        self.all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The hosts', as `rps_cpus` takes them: hexadecimal words, highest first.
+    #[must_use]
+    pub fn rps_mask(&self) -> String {
+        let words = self.hosts().iter().max().map_or(1, |&c| c / 32 + 1);
+        let mut mask = vec![0u32; words];
+        for &cpu in self.hosts() {
+            mask[words - 1 - cpu / 32] |= 1 << (cpu % 32);
+        }
+        mask.iter().map(|w| format!("{w:08x}")).collect::<Vec<_>>().join(",")
+    }
+
+    /// Keeps this thread, and all threads and children made later, off the worker's
+    /// processor. Best effort: without it measurements are less quiet, not wrong.
+    pub fn keep_to_hosts(&self) {
+        let mut set = CpuSet::new();
+        if self.hosts().iter().all(|&c| set.set(c).is_ok()) {
+            let _ = sched_setaffinity(Pid::from_raw(0), &set);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cpus;
+
+    #[test]
+    fn the_worker_has_the_last_processor_and_the_hosts_the_others() {
+        let cpus = Cpus { all: vec![0, 1, 33] };
+        assert_eq!((cpus.worker(), cpus.hosts()), (33, &[0, 1][..]));
+        assert_eq!(cpus.rps_mask(), "00000003");
+        assert_eq!(Cpus { all: vec![0, 33, 34] }.rps_mask(), "00000002,00000001");
+    }
+
+    #[test]
+    fn one_processor_serves_both() {
+        let cpus = Cpus { all: vec![0] };
+        assert_eq!((cpus.worker(), cpus.hosts()), (0, &[0][..]));
+    }
+}

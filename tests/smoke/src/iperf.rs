@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Downloads by iperf3: the server of the link sends, the client receives.
+//!
+//! Throughput is what the client's iperf3 received, TCP payload per interval. The
+//! round-trip time is what the sending kernel's TCP measured (`tcpi_rtt`), which the
+//! server's iperf3 reports per interval.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::process::Process;
+use crate::testbed::{SERVER, Testbed};
+use crate::wait;
+
+/// Beyond a download's own time: connection set-up over the link, queues that drain.
+const GRACE: Duration = Duration::from_secs(45);
+
+/// What to download.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Congestion control of the sender.
+    pub cc: String,
+    /// How long.
+    pub duration: Duration,
+    /// Which client, counted from zero.
+    pub client: usize,
+    /// Port of the server, for several at once.
+    pub port: u16,
+}
+
+impl Plan {
+    /// A download by the first client.
+    #[must_use]
+    pub fn new(cc: &str, duration: Duration) -> Self {
+        Self { cc: cc.to_owned(), duration, client: 0, port: 5201 }
+    }
+}
+
+/// What came in an interval.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval {
+    /// Start, in seconds of the download.
+    pub start: f64,
+    /// End.
+    pub end: f64,
+    /// Payload received.
+    pub bytes: u64,
+}
+
+/// The sender's round-trip time at an instant.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderRtt {
+    /// Seconds of the download.
+    pub at: f64,
+    /// Smoothed round-trip time.
+    pub rtt_ms: f64,
+}
+
+/// A finished download.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// What it was.
+    pub plan: Plan,
+    /// At the receiver.
+    pub intervals: Vec<Interval>,
+    /// At the sender.
+    pub rtts: Vec<SenderRtt>,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+/// A running download.
+#[derive(Debug)]
+pub struct Download {
+    plan: Plan,
+    server: Process,
+    client: Process,
+}
+
+impl Download {
+    /// Starts both ends.
+    ///
+    /// # Errors
+    /// If one of them cannot be started.
+    pub fn start(bed: &Testbed, plan: Plan) -> Result<Self> {
+        let (port, server) = (plan.port.to_string(), SERVER.to_string());
+        let serve = ["iperf3", "-s", "-1", "-J", "-i", "0.5", "-B", &server, "-p", &port];
+        let mut serving = Process::spawn(bed.server().command(&serve))?;
+        let number = plan.port;
+        wait::until("iperf3 listens", Duration::from_secs(10), || {
+            if serving.ended().is_some() {
+                return Err(Error::parse("iperf3 -s", serving.stdout() + &serving.stderr()));
+            }
+            bed.server().enter(move || listens(number)).map(|yes| yes.then_some(()))
+        })?;
+        let address = bed.client_address(plan.client).to_string();
+        let seconds = plan.duration.as_secs().to_string();
+        let fetch = [
+            "iperf3",
+            "-c",
+            &server,
+            "-p",
+            &port,
+            "-B",
+            &address,
+            "-t",
+            &seconds,
+            "-J",
+            "-i",
+            "0.5",
+            "--reverse",
+            "-C",
+            &plan.cc,
+        ];
+        let client = Process::spawn(bed.client().command(&fetch))?;
+        Ok(Self { plan, server: serving, client })
+    }
+
+    /// Whether it has come to its end.
+    pub fn ended(&mut self) -> bool {
+        self.client.ended().is_some()
+    }
+
+    /// Waits for its end and reads it.
+    ///
+    /// # Errors
+    /// If iperf3 failed or its report cannot be read.
+    pub fn finish(self) -> Result<Transfer> {
+        let client = self.client.finish(self.plan.duration + GRACE)?;
+        let server = self.server.finish(GRACE)?;
+        let received = Report::read("the client's iperf3", &client.stdout, &client.stderr)?;
+        let sent = Report::read("the server's iperf3", &server.stdout, &server.stderr)?;
+        let intervals = received
+            .intervals
+            .iter()
+            .map(|i| Interval { start: i.sum.start, end: i.sum.end, bytes: i.sum.bytes })
+            .collect();
+        let rtts = sent
+            .intervals
+            .iter()
+            .filter_map(|i| {
+                let rtt = i.streams.first()?.rtt?;
+                Some(SenderRtt { at: i.sum.end, rtt_ms: rtt / 1000.0 })
+            })
+            .collect();
+        let retransmits = sent.intervals.iter().filter_map(|i| i.sum.retransmits).sum();
+        Ok(Transfer { plan: self.plan, intervals, rtts, retransmits })
+    }
+}
+
+impl Transfer {
+    /// Goodput over the intervals that start at or after `from` seconds.
+    #[must_use]
+    pub fn mbps_from(&self, from: f64) -> f64 {
+        // An interval that starts a hair before the half still belongs to it.
+        let chosen = self.intervals.iter().filter(|i| i.start >= from - 0.1);
+        let (bytes, time) = chosen.fold((0, 0.0), |(b, t), i| (b + i.bytes, t + (i.end - i.start)));
+        bytes as f64 * 8e-6 / time
+    }
+
+    /// Goodput over the second half.
+    #[must_use]
+    pub fn mbps_second_half(&self) -> f64 {
+        self.mbps_from(self.plan.duration.as_secs_f64() / 2.0)
+    }
+
+    /// Mean of the sender's round-trip times over the second half.
+    #[must_use]
+    pub fn rtt_ms_second_half(&self) -> f64 {
+        let half = self.plan.duration.as_secs_f64() / 2.0;
+        let chosen: Vec<f64> = self.rtts.iter().filter(|r| r.at > half).map(|r| r.rtt_ms).collect();
+        chosen.iter().sum::<f64>() / chosen.len() as f64
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    #[serde(default)]
+    intervals: Vec<ReportInterval>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportInterval {
+    streams: Vec<ReportStream>,
+    sum: ReportSum,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportStream {
+    /// Microseconds.
+    rtt: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportSum {
+    start: f64,
+    end: f64,
+    bytes: u64,
+    retransmits: Option<u64>,
+}
+
+impl Report {
+    fn read(what: &str, json: &str, stderr: &str) -> Result<Self> {
+        let report: Self = serde_json::from_str(json)
+            .map_err(|e| Error::parse(what, format!("{e}: {json}{stderr}")))?;
+        match report.error {
+            Some(error) => Err(Error::parse(what, error)),
+            None => Ok(report),
+        }
+    }
+}
+
+/// Whether a TCP socket listens on this port in this thread's namespace.
+fn listens(port: u16) -> Result<bool> {
+    use crate::error::Trying;
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp")
+        .trying(|| "read the table of sockets".to_owned())?;
+    let local = format!(":{port:04X} ");
+    // Column 4 is the state; 0A is LISTEN.
+    Ok(table.lines().any(|l| {
+        l.contains(&local) && l.split_whitespace().nth(3).is_some_and(|state| state == "0A")
+    }))
+}

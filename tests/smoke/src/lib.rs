@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A test bed of real Linux hosts around the emulator: network namespaces joined by
+//! veth pairs, kernel TCP, ping, iperf3 and the programs under test, all through
+//! their command lines.
+//!
+//! A bed owns everything it makes and removes it when dropped ([`testbed`]), also
+//! when a signal ends the run ([`estate`]). It waits on conditions with deadlines
+//! ([`wait`]). What it measures it measures from the outside ([`ping`], [`iperf`],
+//! [`udp`], [`capture`], [`netstat`]); the emulator's own word is in [`stats`].
+//!
+//! The smoke suite is in `tests/`, the demonstration in `src/bin/demo.rs`.
+// Counts and sizes here are far below 2^52.
+#![allow(clippy::cast_precision_loss)]
+
+pub mod binaries;
+pub mod capture;
+pub mod cpus;
+pub mod directory;
+pub mod error;
+pub mod estate;
+pub mod iperf;
+pub mod linkctl;
+pub mod namespace;
+pub mod netstat;
+pub mod ping;
+pub mod process;
+pub mod quantile;
+pub mod raw;
+pub mod report;
+pub mod stats;
+pub mod testbed;
+pub mod udp;
+pub mod wait;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl` as a lab engineer's script runs it: by its arguments, exit code and JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::process::{Outcome, run};
+use crate::stats::Stats;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Done.
+pub const DONE: i32 = 0;
+/// Refused or failed.
+pub const REFUSED: i32 = 1;
+/// The command line is wrong.
+pub const USAGE: i32 = 2;
+/// linkd, or the dataplane behind it, cannot be reached.
+pub const UNREACHABLE: i32 = 3;
+
+/// What a change answers.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Change {
+    /// The generation of the configuration now in force.
+    pub generation: u64,
+    /// When it took effect, since the dataplane's start.
+    pub effective_ns: u64,
+}
+
+/// A `linkctl` that speaks to one linkd.
+#[derive(Clone, Debug)]
+pub struct Linkctl {
+    binary: PathBuf,
+    socket: PathBuf,
+}
+
+impl Linkctl {
+    /// One for this socket.
+    #[must_use]
+    pub fn new(binary: &Path, socket: &Path) -> Self {
+        Self { binary: binary.to_owned(), socket: socket.to_owned() }
+    }
+
+    /// The command with JSON output.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg("--socket").arg(&self.socket).args(["-o", "json"]).args(arguments);
+        command
+    }
+
+    /// Runs it, whatever its exit code.
+    ///
+    /// # Errors
+    /// If it cannot be started or hangs.
+    pub fn run(&self, arguments: &[&str]) -> Result<Outcome> {
+        run(self.command(arguments), LIMIT)
+    }
+
+    /// Runs a change and reads its answer.
+    ///
+    /// # Errors
+    /// If it is refused.
+    pub fn change(&self, arguments: &[&str]) -> Result<Change> {
+        let answer = self.run(arguments)?.success()?;
+        serde_json::from_str(&answer).map_err(|e| {
+            Error::parse(format!("the answer to {arguments:?}"), format!("{e}: {answer}"))
+        })
+    }
+
+    /// Sets a profile by name or file.
+    ///
+    /// # Errors
+    /// If it is refused.
+    pub fn set_profile(&self, profile: &str, seed: u64) -> Result<Change> {
+        self.change(&["set", "profile", profile, "--seed", &seed.to_string()])
+    }
+
+    /// Sets the rate towards the client.
+    ///
+    /// # Errors
+    /// If it is refused.
+    pub fn set_forward_rate(&self, rate: &str) -> Result<Change> {
+        self.change(&["set", "rate", rate, "--direction", "forward"])
+    }
+
+    /// A snapshot of the statistics.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn stats(&self) -> Result<Stats> {
+        Stats::read(&self.run(&["stats"])?.success()?)
+    }
+
+    /// A snapshot; the marks start anew after it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn mark(&self) -> Result<Stats> {
+        Stats::read(&self.run(&["stats", "--mark"])?.success()?)
+    }
+
+    /// The link in force, as JSON.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn show(&self) -> Result<serde_json::Value> {
+        let answer = self.run(&["show"])?.success()?;
+        serde_json::from_str(&answer).map_err(|e| Error::parse("`linkctl show`", e))
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kernel's ping, and what its replies say.
+
+use std::net::Ipv4Addr;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use regex::Regex;
+
+use crate::error::{Error, Result};
+use crate::namespace::Namespace;
+use crate::process::{Outcome, Process};
+use crate::quantile::Quantiles;
+
+/// What iputils writes with `-D` for each reply.
+#[expect(clippy::expect_used, reason = "a constant, covered by the tests")]
+static REPLY: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?m)^\[(\d+\.\d+)\] \d+ bytes from \S+ icmp_seq=(\d+) ttl=\d+ time=([\d.]+) ms(.*)$",
+    )
+    .expect("the pattern is well-formed")
+});
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// When it came, in seconds since the epoch.
+    pub at: f64,
+    /// Its sequence number.
+    pub seq: u32,
+    /// Round-trip time. ping rounds to the millisecond from 100 ms on.
+    pub rtt_ms: f64,
+    /// Whether ping had seen this number already.
+    pub duplicate: bool,
+}
+
+/// The replies to a series of pings, in the order they came.
+#[derive(Clone, Debug, Default)]
+pub struct Pings {
+    /// Sent.
+    pub sent: u32,
+    /// Received.
+    pub replies: Vec<Reply>,
+}
+
+/// A running ping.
+#[derive(Debug)]
+pub struct Ping {
+    process: Process,
+    count: u32,
+    limit: Duration,
+}
+
+impl Ping {
+    /// Starts `count` pings from an address in a namespace.
+    ///
+    /// # Errors
+    /// If ping cannot be started.
+    pub fn start(
+        from: &Namespace,
+        source: Ipv4Addr,
+        to: Ipv4Addr,
+        count: u32,
+        interval: Duration,
+    ) -> Result<Self> {
+        let command = from.command(&[
+            "ping",
+            "-n",
+            "-D",
+            "-c",
+            &count.to_string(),
+            "-i",
+            &format!("{:.3}", interval.as_secs_f64()),
+            "-W",
+            "5",
+            "-I",
+            &source.to_string(),
+            &to.to_string(),
+        ]);
+        let limit = interval * count + Duration::from_secs(30);
+        Ok(Self { process: Process::spawn(command)?, count, limit })
+    }
+
+    /// Replies so far.
+    #[must_use]
+    pub fn replies(&self) -> usize {
+        self.process.stdout().matches("icmp_seq=").count()
+    }
+
+    /// Waits for the last reply and reads all. That some or all are lost is no error.
+    ///
+    /// # Errors
+    /// If ping itself failed.
+    pub fn finish(self) -> Result<Pings> {
+        let outcome: Outcome = self.process.finish(self.limit)?;
+        // 1 says that a reply is missing, 2 that something else is wrong.
+        if outcome.code() > 1 {
+            outcome.clone().success()?;
+        }
+        Pings::read(&outcome.stdout, self.count)
+    }
+
+    /// Ends a ping that runs beside something else, and reads the replies so far.
+    ///
+    /// # Errors
+    /// If it does not end, or its replies cannot be read.
+    pub fn stop(mut self) -> Result<Pings> {
+        self.process.signal(nix::sys::signal::Signal::SIGINT);
+        self.process.wait(Duration::from_secs(15))?;
+        Pings::read(&self.process.stdout(), self.count)
+    }
+}
+
+impl Pings {
+    /// Reads ping's output.
+    ///
+    /// # Errors
+    /// If a reply in it does not have the form of one.
+    pub fn read(output: &str, sent: u32) -> Result<Self> {
+        let wrong = |what: &str| Error::parse("a reply of ping", format!("{what} in {output}"));
+        let mut replies = Vec::new();
+        for found in REPLY.captures_iter(output) {
+            let (_, [at, seq, rtt, rest]) = found.extract();
+            replies.push(Reply {
+                at: at.parse().map_err(|_| wrong("no time"))?,
+                seq: seq.parse().map_err(|_| wrong("no sequence number"))?,
+                rtt_ms: rtt.parse().map_err(|_| wrong("no round-trip time"))?,
+                duplicate: rest.contains("DUP!"),
+            });
+        }
+        if replies.len()
+            != output.lines().filter(|l| l.contains("icmp_seq=") && l.contains("time=")).count()
+        {
+            return Err(wrong("a line of another form"));
+        }
+        Ok(Self { sent, replies })
+    }
+
+    /// How many replies came after one with a higher number.
+    #[must_use]
+    pub fn out_of_order(&self) -> usize {
+        let mut highest = 0;
+        self.replies
+            .iter()
+            .filter(|r| {
+                let late = r.seq < highest;
+                highest = highest.max(r.seq);
+                late
+            })
+            .count()
+    }
+
+    /// How many replies came twice.
+    #[must_use]
+    pub fn duplicates(&self) -> usize {
+        self.replies.iter().filter(|r| r.duplicate).count()
+    }
+
+    /// How many were never answered.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        (self.sent as usize).saturating_sub(self.replies.len() - self.duplicates())
+    }
+
+    /// The round-trip times.
+    #[must_use]
+    pub fn rtts(&self) -> Quantiles {
+        self.replies.iter().map(|r| r.rtt_ms).collect()
+    }
+
+    /// The share of replies whose round-trip time is within the bounds, both included.
+    #[must_use]
+    pub fn share_within(&self, low_ms: f64, high_ms: f64) -> f64 {
+        let within = self.replies.iter().filter(|r| (low_ms..=high_ms).contains(&r.rtt_ms)).count();
+        within as f64 / self.replies.len().max(1) as f64
+    }
+}
+
+/// Several pings at once whose intervals have no common beat with the slots of a link.
+///
+/// A link with slots of 43 ms adds a wait that depends on where in its slot a ping
+/// falls. Pings 100 1/3 ms apart would only ever see three such places, and the kernel
+/// rounds intervals to its ticks. So no single interval is trusted.
+#[derive(Debug)]
+pub struct Survey(Vec<Ping>);
+
+/// What a survey saw.
+#[derive(Clone, Debug, Default)]
+pub struct Surveyed(Vec<Pings>);
+
+impl Survey {
+    const INTERVALS_MS: [u64; 3] = [200, 220, 236];
+
+    /// Starts three series of `count` pings each.
+    ///
+    /// # Errors
+    /// If ping cannot be started.
+    pub fn start(from: &Namespace, source: Ipv4Addr, to: Ipv4Addr, count: u32) -> Result<Self> {
+        let start = |ms| Ping::start(from, source, to, count, Duration::from_millis(ms));
+        Ok(Self(Self::INTERVALS_MS.into_iter().map(start).collect::<Result<_>>()?))
+    }
+
+    /// Waits for all replies.
+    ///
+    /// # Errors
+    /// If a ping failed.
+    pub fn finish(self) -> Result<Surveyed> {
+        Ok(Surveyed(self.0.into_iter().map(Ping::finish).collect::<Result<_>>()?))
+    }
+}
+
+impl Surveyed {
+    /// As [`Pings::out_of_order`], within each series.
+    #[must_use]
+    pub fn out_of_order(&self) -> usize {
+        self.0.iter().map(Pings::out_of_order).sum()
+    }
+
+    /// As [`Pings::duplicates`].
+    #[must_use]
+    pub fn duplicates(&self) -> usize {
+        self.0.iter().map(Pings::duplicates).sum()
+    }
+
+    /// As [`Pings::lost`].
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.0.iter().map(Pings::lost).sum()
+    }
+
+    /// The round-trip times of all series.
+    #[must_use]
+    pub fn rtts(&self) -> Quantiles {
+        self.replies().map(|r| r.rtt_ms).collect()
+    }
+
+    /// As [`Pings::share_within`], of all replies.
+    #[must_use]
+    pub fn share_within(&self, low_ms: f64, high_ms: f64) -> f64 {
+        let within = self.replies().filter(|r| (low_ms..=high_ms).contains(&r.rtt_ms)).count();
+        within as f64 / self.replies().count().max(1) as f64
+    }
+
+    fn replies(&self) -> impl Iterator<Item = &Reply> {
+        self.0.iter().flat_map(|p| &p.replies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pings;
+
+    const OUTPUT: &str = "\
+PING 10.77.0.1 (10.77.0.1) from 10.77.0.10 : 56(84) bytes of data.
+[1700000000.100000] 64 bytes from 10.77.0.1: icmp_seq=1 ttl=64 time=0.041 ms
+[1700000000.300000] 64 bytes from 10.77.0.1: icmp_seq=3 ttl=64 time=597 ms
+[1700000000.300100] 64 bytes from 10.77.0.1: icmp_seq=2 ttl=64 time=600.5 ms
+[1700000000.300200] 64 bytes from 10.77.0.1: icmp_seq=2 ttl=64 time=601 ms (DUP!)
+";
+
+    #[test]
+    fn replies_are_read_with_their_order_losses_and_duplicates() {
+        let pings = Pings::read(OUTPUT, 4).expect("this is ping's output");
+        assert_eq!(pings.replies.len(), 4);
+        assert_eq!((pings.out_of_order(), pings.duplicates(), pings.lost()), (2, 1, 1));
+        assert!((pings.share_within(590.0, 600.0) - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_reply_of_another_form_is_not_passed_over() {
+        assert!(Pings::read("64 bytes: icmp_seq=1 time=0.1 s\n", 1).is_err());
+    }
+}

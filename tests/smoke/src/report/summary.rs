@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `summary.json`: the figures of a run under stable keys.
+
+use serde::Serialize;
+
+use crate::stats::{Stats, Totals};
+
+/// Everything.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Of pings without other traffic.
+    pub idle_rtt_ms: IdleRtt,
+    /// The long downloads.
+    pub downloads: Vec<Download>,
+    /// The change of the rate in mid-download.
+    pub change: Change,
+    /// Of the queue towards the client, over the whole run.
+    pub queue: Queue,
+    /// How late packets left the emulator.
+    pub lateness_us: Lateness,
+    /// Packets of all clients and directions at the end.
+    pub conservation: Conservation,
+    /// Packets that the emulator lost by its own fault.
+    pub emulator_drops: u64,
+}
+
+/// Quantiles.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct IdleRtt {
+    /// 5th percentile.
+    pub p5: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+}
+
+/// A download.
+#[derive(Clone, Debug, Serialize)]
+pub struct Download {
+    /// Congestion control.
+    pub cc: String,
+    /// Payload rate over all of it.
+    pub mbps: f64,
+    /// Payload rate over its second half.
+    pub mbps_second_half: f64,
+    /// Mean of the sender's round-trip times over its second half.
+    pub rtt_ms_mean: f64,
+    /// Segments that arrived after one that was sent later.
+    pub reordered: usize,
+}
+
+/// A change of the rate.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Change {
+    /// The rate before.
+    pub from_mbps: f64,
+    /// The rate that was set.
+    pub to_mbps: f64,
+    /// What the emulator then sent.
+    pub measured_mbps: f64,
+    /// The instant of the change, since the dataplane's start.
+    pub applied_at_ns: u64,
+}
+
+/// The queue.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Queue {
+    /// High-water mark.
+    pub max_bytes: u64,
+    /// Packets that the random drop chose.
+    pub aqm_drops: u64,
+    /// Packets that found the queue at its limit.
+    pub overflow_drops: u64,
+}
+
+/// Quantiles.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Lateness {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+}
+
+/// Packets.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Conservation {
+    /// Arrived.
+    pub received: u64,
+    /// Handed on.
+    pub sent: u64,
+    /// Dropped, for any reason.
+    pub dropped: u64,
+    /// Still held.
+    pub held: u64,
+    /// Whether received = sent + dropped + held in every pipe, packets and bytes.
+    pub exact: bool,
+}
+
+impl Queue {
+    /// Of all clients towards them.
+    #[must_use]
+    pub fn of(stats: &Stats) -> Self {
+        let pipes = || stats.clients.iter().map(|c| &c.forward);
+        let drops = |reason| pipes().map(|p| p.dropped_for(reason).packets).sum();
+        Self {
+            max_bytes: pipes().map(|p| p.queue_max_bytes).max().unwrap_or(0),
+            aqm_drops: drops("aqm"),
+            overflow_drops: drops("limit"),
+        }
+    }
+}
+
+impl Lateness {
+    /// Since the last mark.
+    #[must_use]
+    pub fn of(stats: &Stats) -> Self {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let late = stats.lateness_ns;
+        Self { p50: us(late.p50), p99: us(late.p99), p999: us(late.p999) }
+    }
+}
+
+impl Conservation {
+    /// By our own sum; exact only if the emulator says so too.
+    #[must_use]
+    pub fn of(stats: &Stats) -> Self {
+        let Totals { received, sent, dropped, held, exact } = stats.totals();
+        Self {
+            received: received.packets,
+            sent: sent.packets,
+            dropped: dropped.packets,
+            held: held.packets,
+            exact: exact && stats.conservation.exact,
+        }
+    }
+}
+
+impl Summary {
+    /// What makes the run worthless, in words.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if !self.conservation.exact {
+            faults.push(format!("received is not sent + dropped + held: {:?}", self.conservation));
+        }
+        if self.emulator_drops > 0 {
+            faults.push(format!(
+                "the emulator itself lost {} packets: this machine was too busy, or too slow \
+                 for the link; see missed, transmit_dropped and overload in `linkctl stats`",
+                self.emulator_drops
+            ));
+        }
+        for download in self.downloads.iter().filter(|d| d.reordered > 0) {
+            faults.push(format!(
+                "{} segments of the {} download were reordered",
+                download.reordered, download.cc
+            ));
+        }
+        faults
+    }
+}

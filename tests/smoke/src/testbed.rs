@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two hosts and what is between them, each in a namespace of its own:
+//!
+//! ```text
+//!   server ── srv0 ═ wan0 ── emulator ── sat0 ═ cli0 ── client
+//!   10.77.0.1                                           10.77.0.10, .11, …
+//! ```
+//!
+//! All addresses are in one subnet, since the emulator is a bump in the wire. The
+//! clients share an interface; to the emulator each address is one client.
+//!
+//! The ends of the pairs carry no offloads: otherwise frames above the MTU and
+//! unfinished checksums would reach the emulator, which no real cable carries.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use crate::binaries::Binaries;
+use crate::cpus::Cpus;
+use crate::directory::Directory;
+use crate::error::{Error, Result};
+use crate::linkctl::Linkctl;
+use crate::namespace::Namespace;
+use crate::process::Process;
+use crate::stats::Stats;
+use crate::wait;
+
+/// The server's address.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The server's interface.
+pub const SERVER_INTERFACE: &str = "srv0";
+/// The clients' interface.
+pub const CLIENT_INTERFACE: &str = "cli0";
+/// The emulator's interface towards the server.
+pub const WAN_INTERFACE: &str = "wan0";
+/// The emulator's interface towards the clients.
+pub const SAT_INTERFACE: &str = "sat0";
+
+/// SAT20's limit of TCP buffers, in bytes.
+const TCP_BUFFER: u32 = 60_000_000;
+/// EAL starts, memory is laid out and the clock is measured.
+const START: Duration = Duration::from_secs(60);
+
+/// What is between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Middle {
+    /// A bridge of the kernel: shows what hosts and observers do by themselves.
+    Bridge,
+    /// The programs under test.
+    Emulator,
+    /// Nothing yet.
+    Nothing,
+}
+
+/// How the test bed is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is between the hosts.
+    pub middle: Middle,
+    /// How many clients.
+    pub clients: u8,
+    /// The dataplane's seed.
+    pub seed: u64,
+    /// The dataplane's memory.
+    pub memory: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { middle: Middle::Emulator, clients: 1, seed: 1, memory: "2 GiB".to_owned() }
+    }
+}
+
+/// A running test bed. Dropping it removes all of it, processes first.
+#[derive(Debug)]
+pub struct Testbed {
+    linkd: Option<Process>,
+    dataplane: Option<Process>,
+    ended: Vec<String>,
+    server: Namespace,
+    client: Namespace,
+    emulator: Namespace,
+    directory: Directory,
+    binaries: Option<Binaries>,
+    options: Options,
+    cpus: Cpus,
+}
+
+impl Testbed {
+    /// Builds the namespaces and starts what is between them. `cpus` are those that
+    /// this process had before it kept to its own.
+    ///
+    /// # Errors
+    /// If a part of it fails; the message has what the programs wrote.
+    pub fn new(options: Options, cpus: &Cpus) -> Result<Self> {
+        let binaries = match options.middle {
+            Middle::Emulator => Some(Binaries::find().map_err(|lack| {
+                Error::parse("the directory of the programs", format!("{lack:?}"))
+            })?),
+            Middle::Bridge | Middle::Nothing => Binaries::find().ok(),
+        };
+        let mut bed = Self {
+            linkd: None,
+            dataplane: None,
+            ended: Vec::new(),
+            server: Namespace::new("server")?,
+            client: Namespace::new("client")?,
+            emulator: Namespace::new("emulator")?,
+            directory: Directory::new()?,
+            binaries,
+            options,
+            cpus: cpus.clone(),
+        };
+        bed.connect(&bed.server, SERVER_INTERFACE, WAN_INTERFACE)?;
+        bed.connect(&bed.client, CLIENT_INTERFACE, SAT_INTERFACE)?;
+        let addresses: Vec<_> = bed.client_addresses();
+        address(&bed.server, SERVER_INTERFACE, &[SERVER])?;
+        address(&bed.client, CLIENT_INTERFACE, &addresses)?;
+        match bed.options.middle {
+            Middle::Bridge => bed.bridge()?,
+            Middle::Emulator => {
+                bed.start_dataplane()?;
+                bed.start_linkd()?;
+            }
+            Middle::Nothing => (),
+        }
+        Ok(bed)
+    }
+
+    /// The server's namespace.
+    #[must_use]
+    pub fn server(&self) -> &Namespace {
+        &self.server
+    }
+
+    /// The clients' namespace.
+    #[must_use]
+    pub fn client(&self) -> &Namespace {
+        &self.client
+    }
+
+    /// The emulator's namespace.
+    #[must_use]
+    pub fn emulator(&self) -> &Namespace {
+        &self.emulator
+    }
+
+    /// The private directory.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The address of a client, counted from zero.
+    #[must_use]
+    pub fn client_address(&self, client: usize) -> Ipv4Addr {
+        let host = u8::try_from(10 + client).unwrap_or(u8::MAX);
+        Ipv4Addr::new(10, 77, 0, host)
+    }
+
+    fn client_addresses(&self) -> Vec<Ipv4Addr> {
+        (0..usize::from(self.options.clients)).map(|c| self.client_address(c)).collect()
+    }
+
+    /// The socket of the dataplane.
+    #[must_use]
+    pub fn dataplane_socket(&self) -> PathBuf {
+        self.directory.path("dataplane.sock")
+    }
+
+    /// The socket of linkd.
+    #[must_use]
+    pub fn linkd_socket(&self) -> PathBuf {
+        self.directory.path("linkd.sock")
+    }
+
+    /// The programs under test.
+    ///
+    /// # Errors
+    /// If they are not there.
+    pub fn binaries(&self) -> Result<&Binaries> {
+        self.binaries.as_ref().ok_or_else(|| Error::parse("the programs under test", "not built"))
+    }
+
+    /// `linkctl` for this bed's linkd.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn linkctl(&self) -> Result<Linkctl> {
+        Ok(Linkctl::new(&self.binaries()?.linkctl, &self.linkd_socket()))
+    }
+
+    /// The command line of a dataplane with these two ports in the emulator's namespace.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn dataplane_command(&self, wan: &str, client: &str, more: &[&str]) -> Result<Command> {
+        // The hosts' processes, this one among them, keep off the worker's processor.
+        let cpus = self.cpus.list();
+        let mut command = self.emulator.command(&["taskset", "-c", &cpus]);
+        command.arg(&self.binaries()?.dataplane).args(["--port", wan, "--port", client]).args(more);
+        Ok(command)
+    }
+
+    /// The command line of the dataplane as this bed runs it.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn own_dataplane_command(&self) -> Result<Command> {
+        self.dataplane_command(
+            &format!("wan=net_af_packet,iface={WAN_INTERFACE}"),
+            &format!("client=net_af_packet,iface={SAT_INTERFACE}"),
+            &[
+                "--socket",
+                &self.dataplane_socket().display().to_string(),
+                "--seed",
+                &self.options.seed.to_string(),
+                "--memory",
+                &self.options.memory,
+                "--idle",
+                "busy",
+                "--core",
+                &self.cpus.worker().to_string(),
+                "-o",
+                "json",
+            ],
+        )
+    }
+
+    /// Starts the dataplane and waits until its socket answers.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_dataplane(&mut self) -> Result<()> {
+        let mut process = Process::spawn(self.own_dataplane_command()?)?;
+        answers(&mut process, "linkd-dataplane", &self.dataplane_socket())?;
+        self.dataplane = Some(process);
+        Ok(())
+    }
+
+    /// The command line of linkd.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn linkd_command(&self) -> Result<Command> {
+        let mut command = Command::new(&self.binaries()?.linkd);
+        command.arg("--socket").arg(self.linkd_socket());
+        command.arg("--dataplane").arg(self.dataplane_socket());
+        Ok(command)
+    }
+
+    /// Starts linkd and waits until its socket answers.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_linkd(&mut self) -> Result<()> {
+        let mut process = Process::spawn(self.linkd_command()?)?;
+        answers(&mut process, "linkd", &self.linkd_socket())?;
+        self.linkd = Some(process);
+        Ok(())
+    }
+
+    /// Ends linkd at once, by its process id.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn kill_linkd(&mut self) -> Result<()> {
+        let ended = self.linkd.as_mut().map(Process::kill).transpose();
+        self.retire_linkd();
+        ended.map(drop)
+    }
+
+    /// Ends the dataplane at once, by its process id.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn kill_dataplane(&mut self) -> Result<()> {
+        let ended = self.dataplane.as_mut().map(Process::kill).transpose();
+        self.retire_dataplane();
+        ended.map(drop)
+    }
+
+    /// Asks the dataplane to end, and takes its exit status and its final accounts.
+    ///
+    /// # Errors
+    /// If it does not run or does not end.
+    pub fn stop_dataplane(&mut self) -> Result<(ExitStatus, String)> {
+        let Some(process) = self.dataplane.as_mut() else {
+            return Err(Error::parse("the dataplane", "it does not run"));
+        };
+        let status = process.stop()?;
+        let accounts = process.stdout();
+        self.retire_dataplane();
+        Ok((status, accounts))
+    }
+
+    /// Whether the dataplane still runs.
+    pub fn dataplane_runs(&mut self) -> bool {
+        self.dataplane.as_mut().is_some_and(|p| p.ended().is_none())
+    }
+
+    /// Ends linkd and the dataplane.
+    ///
+    /// # Errors
+    /// If one of them does not end.
+    pub fn stop(&mut self) -> Result<()> {
+        for process in [self.linkd.as_mut(), self.dataplane.as_mut()].into_iter().flatten() {
+            process.stop()?;
+        }
+        Ok(())
+    }
+
+    fn retire_linkd(&mut self) {
+        let gone = self.linkd.take();
+        self.ended.extend(gone.map(|p| log("linkd (ended)", &p)));
+    }
+
+    fn retire_dataplane(&mut self) {
+        let gone = self.dataplane.take();
+        self.ended.extend(gone.map(|p| log("linkd-dataplane (ended)", &p)));
+    }
+
+    /// What the programs say of themselves: for the message of a failure.
+    #[must_use]
+    pub fn report(&mut self) -> String {
+        let mut report = String::new();
+        if self.linkd.is_some() {
+            match self.linkctl().and_then(|l| l.run(&["stats"])) {
+                Ok(outcome) => {
+                    if let Ok(stats) = Stats::read(&outcome.stdout) {
+                        let _ = writeln!(report, "{}", stats.verdict());
+                    }
+                    let _ = writeln!(report, "stats: {}{}", outcome.stdout, outcome.stderr);
+                }
+                Err(e) => {
+                    let _ = writeln!(report, "stats: {e}");
+                }
+            }
+        }
+        if let Some(status) = self.dataplane.as_mut().and_then(Process::ended) {
+            let _ = writeln!(report, "THE DATAPLANE HAS ENDED: {status}");
+        }
+        report.extend(self.ended.iter().map(String::as_str));
+        report.extend(self.dataplane.iter().map(|p| log("linkd-dataplane", p)));
+        report.extend(self.linkd.iter().map(|p| log("linkd", p)));
+        report
+    }
+
+    /// A veth pair between a host and the emulator.
+    fn connect(&self, host: &Namespace, near: &str, far: &str) -> Result<()> {
+        let emulator = &self.emulator;
+        host.run(&[
+            "ip",
+            "link",
+            "add",
+            near,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            far,
+            "netns",
+            emulator.name(),
+        ])?;
+        for (namespace, interface) in [(host, near), (emulator, far)] {
+            namespace.run(&[
+                "ethtool", "-K", interface, "tx", "off", "tso", "off", "gso", "off", "gro", "off",
+            ])?;
+            namespace.run(&["ip", "link", "set", interface, "up"])?;
+        }
+        for key in ["tcp_rmem", "tcp_wmem"] {
+            host.sysctl(&format!("net/ipv4/{key}"), &format!("4096 131072 {TCP_BUFFER}"))?;
+        }
+        // Each download finds the host as the first one did.
+        host.sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
+        // The host's stack runs on the hosts' processors, not in the emulator's call.
+        let mask = self.cpus.rps_mask();
+        let path = format!("/sys/class/net/{near}/queues/rx-0/rps_cpus");
+        host.run(&["sh", "-c", &format!("echo {mask} > {path}")]).map(drop)
+    }
+
+    fn bridge(&self) -> Result<()> {
+        let emulator = &self.emulator;
+        emulator.run(&["ip", "link", "add", "br0", "type", "bridge"])?;
+        for interface in [WAN_INTERFACE, SAT_INTERFACE] {
+            emulator.run(&["ip", "link", "set", interface, "master", "br0"])?;
+        }
+        emulator.run(&["ip", "link", "set", "br0", "up"]).map(drop)
+    }
+}
+
+fn address(host: &Namespace, interface: &str, addresses: &[Ipv4Addr]) -> Result<()> {
+    for address in addresses {
+        host.run(&["ip", "address", "add", &format!("{address}/24"), "dev", interface])?;
+    }
+    Ok(())
+}
+
+/// Waits until a process serves a socket.
+///
+/// # Errors
+/// If it ends before, with what it wrote, or takes too long.
+pub fn answers(process: &mut Process, name: &str, socket: &Path) -> Result<()> {
+    let waited = wait::until(&format!("{name} serves {}", socket.display()), START, || {
+        if let Some(status) = process.ended() {
+            return Err(Error::Command {
+                command: name.to_owned(),
+                outcome: format!("{status} at its start"),
+                stderr: process.stderr(),
+            });
+        }
+        Ok(UnixStream::connect(socket).is_ok().then_some(()))
+    });
+    waited.map_err(|e| match e {
+        Error::Timeout { what, limit } => {
+            Error::Timeout { what: format!("{what} (it wrote: {})", process.stderr()), limit }
+        }
+        other => other,
+    })
+}
+
+fn log(name: &str, process: &Process) -> String {
+    let (out, err) = (process.stdout(), process.stderr());
+    format!("--- {name}, standard error:\n{err}--- {name}, standard output:\n{out}")
+}

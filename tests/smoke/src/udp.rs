@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Paced, numbered UDP: an overload whose every packet is known at the receiver.
+//!
+//! Rates and sizes count bytes of Ethernet frame without FCS, as the emulator's rate
+//! does. Arrivals carry the kernel's time stamps, taken when the packet enters the
+//! receiving host, so that a receiver that is scheduled late measures no worse.
+
+use std::io::IoSliceMut;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+
+use crate::error::{Result, Trying};
+use crate::namespace::{Namespace, joined};
+use crate::quantile::slope;
+use crate::wait;
+
+/// Ethernet, IPv4 and UDP headers.
+pub const HEADER_BYTES: usize = 14 + 20 + 8;
+/// Frames that fill an MTU of 1500 bytes.
+pub const FULL_FRAME_BYTES: usize = 1514;
+/// Holds what arrives while the receiver is not scheduled.
+const RECEIVE_BUFFER: usize = 32 << 20;
+/// How often a sender looks at the clock.
+const TICK: Duration = Duration::from_millis(1);
+
+/// A paced flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Where to.
+    pub to: SocketAddrV4,
+    /// Bits of frame per second.
+    pub rate_bps: u64,
+    /// Bytes of frame.
+    pub frame_bytes: usize,
+    /// How long.
+    pub duration: Duration,
+}
+
+/// A packet's arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrival {
+    /// The number that the sender gave it, from 0.
+    pub number: u64,
+    /// Seconds on the receiver's clock.
+    pub at: f64,
+    /// Bytes of frame.
+    pub bytes: usize,
+}
+
+/// What a sender did.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Packets.
+    pub packets: u64,
+    /// Refused by the sender's own kernel.
+    pub refused: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// A thread that sends flows, all of them in turn, from a namespace.
+#[derive(Debug)]
+pub struct Sender(JoinHandle<Result<Vec<Sent>>>);
+
+impl Sender {
+    /// Starts it.
+    #[must_use]
+    pub fn start(namespace: &Namespace, from: Ipv4Addr, flows: Vec<Flow>) -> Self {
+        Self(namespace.spawn(move || send(from, &flows)))
+    }
+
+    /// Waits for its end; an account per flow.
+    ///
+    /// # Errors
+    /// If its sockets failed.
+    pub fn finish(self) -> Result<Vec<Sent>> {
+        joined(self.0)
+    }
+}
+
+/// The packets that are due at `elapsed`, exactly.
+fn due(flow: &Flow, elapsed: Duration) -> u64 {
+    let elapsed = elapsed.min(flow.duration).as_nanos();
+    let bits = u128::from(flow.rate_bps) * elapsed / 1_000_000_000;
+    u64::try_from(bits / (flow.frame_bytes as u128 * 8)).unwrap_or(u64::MAX)
+}
+
+fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
+    let mut sockets = Vec::new();
+    for flow in flows {
+        let socket = UdpSocket::bind((from, 0)).trying(|| format!("bind to {from}"))?;
+        socket.connect(flow.to).trying(|| format!("connect to {}", flow.to))?;
+        sockets.push((socket, vec![0u8; flow.frame_bytes - HEADER_BYTES]));
+    }
+    let mut sent = vec![Sent { packets: 0, refused: 0, elapsed: Duration::ZERO }; flows.len()];
+    let longest = flows.iter().map(|f| f.duration).max().unwrap_or_default();
+    let start = Instant::now();
+    loop {
+        let elapsed = start.elapsed();
+        for ((flow, (socket, payload)), sent) in flows.iter().zip(&mut sockets).zip(&mut sent) {
+            while sent.packets + sent.refused < due(flow, elapsed) {
+                payload[..8].copy_from_slice(&(sent.packets + sent.refused).to_be_bytes());
+                match socket.send(payload) {
+                    Ok(_) => sent.packets += 1,
+                    Err(_) => sent.refused += 1,
+                }
+            }
+            if elapsed < flow.duration {
+                sent.elapsed = start.elapsed();
+            }
+        }
+        if elapsed >= longest {
+            return Ok(sent);
+        }
+        wait::until_instant(start + elapsed + TICK);
+    }
+}
+
+/// A thread that receives on an address in a namespace and notes every arrival.
+#[derive(Debug)]
+pub struct Receiver {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Received>>,
+}
+
+/// What a receiver saw.
+#[derive(Clone, Debug, Default)]
+pub struct Received {
+    /// In the order they arrived.
+    pub arrivals: Vec<Arrival>,
+    /// Lost by the receiving socket for want of room.
+    pub overflowed: u64,
+}
+
+impl Receiver {
+    /// Binds and starts.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub fn start(namespace: &Namespace, at: SocketAddrV4) -> Result<Self> {
+        let socket = namespace.enter(move || {
+            let socket = UdpSocket::bind(at).trying(|| format!("bind to {at}"))?;
+            setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)
+                .and_then(|()| setsockopt(&socket, sockopt::ReceiveTimestampns, &true))
+                .and_then(|()| setsockopt(&socket, sockopt::RxqOvfl, &1))
+                .trying(|| "set the receiver's socket up".to_owned())?;
+            socket
+                .set_read_timeout(Some(Duration::from_millis(100)))
+                .trying(|| "set a timeout".to_owned())?;
+            Ok(socket)
+        })?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = namespace.spawn({
+            let stop = Arc::clone(&stop);
+            move || receive(&socket, &stop)
+        });
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends it once nothing has come for a while, and takes what it saw.
+    ///
+    /// # Errors
+    /// If its socket failed.
+    pub fn finish(self) -> Result<Received> {
+        self.stop.store(true, Ordering::Relaxed);
+        joined(self.thread)
+    }
+}
+
+fn receive(socket: &UdpSocket, stop: &AtomicBool) -> Result<Received> {
+    let mut received = Received::default();
+    let mut payload = [0u8; 65_536];
+    let mut control = nix::cmsg_space!(TimeSpec, u32);
+    loop {
+        let mut parts = [IoSliceMut::new(&mut payload)];
+        let flags = MsgFlags::empty();
+        let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags);
+        let (length, at) = match message {
+            Ok(message) => {
+                let mut at = None;
+                for control in message.cmsgs().trying(|| "read a time stamp".to_owned())? {
+                    match control {
+                        ControlMessageOwned::ScmTimestampns(t) => at = Some(t),
+                        ControlMessageOwned::RxqOvfl(n) => received.overflowed = u64::from(n),
+                        _ => (),
+                    }
+                }
+                (message.bytes, at)
+            }
+            Err(Errno::EAGAIN) if stop.load(Ordering::Relaxed) => return Ok(received),
+            Err(Errno::EAGAIN | Errno::EINTR) => continue,
+            Err(e) => return Err(e).trying(|| "receive".to_owned()),
+        };
+        if let (Some(number), Some(at)) = (payload.first_chunk::<8>(), at) {
+            received.arrivals.push(Arrival {
+                number: u64::from_be_bytes(*number),
+                at: at.tv_sec() as f64 + at.tv_nsec() as f64 * 1e-9,
+                bytes: length + HEADER_BYTES,
+            });
+        }
+    }
+}
+
+impl Received {
+    /// Bits of frame per second that arrived between two instants of the flow, in
+    /// seconds after the first arrival: the slope of the least-squares line through
+    /// the bytes so far, which a machine that stands still for some milliseconds at
+    /// either end of the window hardly moves.
+    #[must_use]
+    pub fn rate_bps(&self, from: f64, to: f64) -> f64 {
+        let Some(first) = self.arrivals.first() else { return 0.0 };
+        let mut bytes = 0.0;
+        let points: Vec<(f64, f64)> = self
+            .arrivals
+            .iter()
+            .map(|a| {
+                bytes += a.bytes as f64;
+                (a.at - first.at, bytes)
+            })
+            .filter(|(at, _)| (from..to).contains(at))
+            .collect();
+        slope(&points) * 8.0
+    }
+
+    /// How many arrived after one with a higher number.
+    #[must_use]
+    pub fn out_of_order(&self) -> usize {
+        let mut highest = 0;
+        self.arrivals
+            .iter()
+            .filter(|a| {
+                let late = a.number < highest;
+                highest = highest.max(a.number);
+                late
+            })
+            .count()
+    }
+
+    /// Bytes of frame that arrived.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.arrivals.iter().map(|a| a.bytes as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_neither_drifts_nor_runs_over() {
+        let flow = Flow {
+            to: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
+            rate_bps: 200_000_000,
+            frame_bytes: 1514,
+            duration: Duration::from_secs(20),
+        };
+        assert_eq!(due(&flow, Duration::ZERO), 0);
+        assert_eq!(due(&flow, Duration::from_secs(20)), 330_250);
+        assert_eq!(due(&flow, Duration::from_secs(90)), 330_250);
+    }
+
+    #[test]
+    fn the_rate_of_evenly_spaced_arrivals_is_theirs() {
+        let arrivals =
+            (0..1000).map(|n| Arrival { number: n, at: n as f64 * 1e-3, bytes: 1250 }).collect();
+        let received = Received { arrivals, overflowed: 0 };
+        assert!((received.rate_bps(0.1, 0.9) - 1e7).abs() < 1.0);
+        assert_eq!(received.out_of_order(), 0);
+    }
+}

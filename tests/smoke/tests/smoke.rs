@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The smoke suite: real Linux hosts, the real programs, one test after another.
+//!
+//! A test that this machine or user does not permit is skipped and says so, which is
+//! not a failure. A program or tool that is missing is skipped too, unless `CI=true`,
+//! where it is a failure. No test asserts how fast the machine is; what is asserted
+//! are the figures of the emulated link, and a failure's message begins with what
+//! the emulator says of itself, so that a machine that was too busy can be told from
+//! a link that is wrong.
+#![allow(clippy::cast_precision_loss)]
+
+mod suite;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use smoke::binaries::{Binaries, Lack, check_machine};
+use smoke::cpus::Cpus;
+use smoke::estate;
+
+/// A test, and whether it needs the programs under test.
+type Test = (&'static str, Needs, fn(&Cpus) -> anyhow::Result<()>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Namespaces,
+    Programs,
+}
+
+#[rustfmt::skip]
+const TESTS: &[Test] = &[
+    ("hosts::ping_and_udp_pass_a_plain_bridge", Needs::Namespaces, suite::hosts::ping_and_udp_pass_a_plain_bridge),
+    ("hosts::a_download_passes_a_plain_bridge", Needs::Namespaces, suite::hosts::a_download_passes_a_plain_bridge),
+    ("idle::ping_sees_the_measured_link", Needs::Programs, suite::idle::ping_sees_the_measured_link),
+    ("overload::udp_is_delivered_at_the_rate_and_every_drop_is_the_queues", Needs::Programs, suite::overload::udp_is_delivered_at_the_rate_and_every_drop_is_the_queues),
+    ("download::cubic_fills_the_link_in_order", Needs::Programs, suite::download::cubic_fills_the_link_in_order),
+    ("download::bbr_fills_the_link_in_order", Needs::Programs, suite::download::bbr_fills_the_link_in_order),
+    ("change::two_hundred_rates_in_a_minute_lose_nothing", Needs::Programs, suite::change::two_hundred_rates_in_a_minute_lose_nothing),
+    ("clients::four_overloads_leave_a_fifth_client_alone", Needs::Programs, suite::clients::four_overloads_leave_a_fifth_client_alone),
+    ("refusal::a_bad_change_is_refused_and_nothing_is_applied", Needs::Programs, suite::refusal::a_bad_change_is_refused_and_nothing_is_applied),
+    ("refusal::too_little_memory_is_refused_with_the_figures", Needs::Programs, suite::refusal::too_little_memory_is_refused_with_the_figures),
+    ("refusal::a_dataplane_that_cannot_start_says_why", Needs::Programs, suite::refusal::a_dataplane_that_cannot_start_says_why),
+    ("refusal::a_part_that_is_not_there_is_named", Needs::Programs, suite::refusal::a_part_that_is_not_there_is_named),
+    ("hostile::frames_of_every_form_are_counted", Needs::Programs, suite::hostile::frames_of_every_form_are_counted),
+    ("restart::killing_linkd_touches_no_packet", Needs::Programs, suite::restart::killing_linkd_touches_no_packet),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They share the machine.
+    arguments.test_threads = Some(1);
+    if let Err(error) = estate::watch_signals() {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    let cpus = Cpus::available();
+    cpus.keep_to_hosts();
+    let trials = TESTS.iter().map(|&(name, needs, test)| {
+        let cpus = cpus.clone();
+        Trial::ignorable_test(name, move || run(name, needs, test, &cpus))
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn run(
+    name: &str,
+    needs: Needs,
+    test: fn(&Cpus) -> anyhow::Result<()>,
+    cpus: &Cpus,
+) -> Result<Completion, Failed> {
+    let programs = if needs == Needs::Programs { Binaries::find().map(drop) } else { Ok(()) };
+    match check_machine().and(programs) {
+        Err(Lack::Part(reason)) if in_ci() => Err(reason.into()),
+        Err(Lack::Part(reason) | Lack::Permission(reason)) => {
+            eprintln!("SKIPPED: {name}: {reason}");
+            Ok(Completion::ignored_with(reason))
+        }
+        Ok(()) => match test(cpus) {
+            Ok(()) => Ok(Completion::Completed),
+            Err(error) => Err(format!("{error:#}").into()),
+        },
+    }
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Several clients, each with a queue of its own.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use smoke::cpus::Cpus;
+use smoke::ping::{Survey, Surveyed};
+use smoke::testbed::{SERVER, Testbed};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+
+use super::{SEED, drained, dropped_only_for, emulator, on_bed, udp_at, within};
+
+const OVERLOADED: usize = 4;
+const RATE_BPS: f64 = 144e6;
+const OFFERED_BPS: u64 = 160_000_000;
+const SECONDS: u64 = 16;
+/// Of each of the survey's series; they end before the overloads do.
+const PINGS: u32 = 60;
+/// The slot of 43 ms spreads the round-trip times evenly, with a standard deviation of
+/// 12.4 ms. Of 180 of them, if drawn independently, the median deviates by
+/// 12.4 x 1.73 / 13.4 = 1.6 ms (1.73: the median's of an even distribution against the
+/// mean's); the difference of two by 2.3 ms, and three of these are the tolerance.
+const MEDIAN_TOLERANCE_MS: f64 = 6.8;
+/// ping's frame: Ethernet, IPv4, ICMP and 56 bytes.
+const PING_BYTES: u64 = 14 + 20 + 8 + 56;
+/// Of pings in a survey.
+const SERIES: u64 = 3;
+
+pub fn four_overloads_leave_a_fifth_client_alone(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(5), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        let idle = ping(bed)?.finish()?;
+        let flows: Vec<Flow> = (0..OVERLOADED)
+            .map(|client| Flow {
+                to: udp_at(bed, client),
+                rate_bps: OFFERED_BPS,
+                frame_bytes: FULL_FRAME_BYTES,
+                duration: Duration::from_secs(SECONDS),
+            })
+            .collect();
+        let receivers = flows
+            .iter()
+            .map(|flow| Receiver::start(bed.client(), flow.to))
+            .collect::<Result<Vec<_>, _>>()?;
+        let sender = Sender::start(bed.server(), SERVER, flows);
+        let loaded = ping(bed)?.finish()?;
+        let sent = sender.finish()?;
+        let stats = drained(&linkctl)?;
+        for (client, receiver) in receivers.into_iter().enumerate() {
+            let received = receiver.finish()?;
+            let forward = &stats.client(&bed.client_address(client).to_string())?.forward;
+            ensure!(sent[client].refused == 0, "{sent:?}");
+            ensure!(received.overflowed == 0, "the receiver lost {}", received.overflowed);
+            let rate = received.rate_bps(2.0, SECONDS as f64) / 1e6;
+            within(
+                &format!("client {client}, Mbit/s"),
+                rate,
+                0.998 * RATE_BPS / 1e6,
+                1.002 * RATE_BPS / 1e6,
+            )?;
+            ensure!(received.out_of_order() == 0, "client {client} is out of order");
+            ensure!(forward.received.packets == sent[client].packets, "client {client}: {sent:?}");
+            ensure!(
+                forward.sent.packets == received.arrivals.len() as u64,
+                "client {client}: {:?}, {} arrived",
+                forward.sent,
+                received.arrivals.len()
+            );
+        }
+        dropped_only_for(&stats, &["aqm", "limit"])?;
+        let fifth = stats.client(&bed.client_address(OVERLOADED).to_string())?;
+        for (direction, pipe) in [("forward", &fifth.forward), ("return", &fifth.back)] {
+            // The pings are alone in their queue.
+            ensure!(
+                pipe.queue_max_bytes <= SERIES * PING_BYTES,
+                "the fifth client's {direction} queue held {} bytes",
+                pipe.queue_max_bytes
+            );
+        }
+        undisturbed(&idle, &loaded)
+    })
+}
+
+fn ping(bed: &Testbed) -> anyhow::Result<Survey> {
+    let source = bed.client_address(OVERLOADED);
+    Survey::start(bed.client(), source, SERVER, PINGS).context("ping")
+}
+
+fn undisturbed(idle: &Surveyed, loaded: &Surveyed) -> anyhow::Result<()> {
+    ensure!(idle.lost() == 0 && loaded.lost() == 0, "{} and {} lost", idle.lost(), loaded.lost());
+    ensure!(loaded.out_of_order() == 0, "{} out of order", loaded.out_of_order());
+    let median = idle.rtts().at(0.5);
+    within(
+        "fifth client's median RTT, ms",
+        loaded.rtts().at(0.5),
+        median - MEDIAN_TOLERANCE_MS,
+        median + MEDIAN_TOLERANCE_MS,
+    )?;
+    within("share within 560 and 632 ms", loaded.share_within(560.0, 632.0), 0.95, 1.0)
+}

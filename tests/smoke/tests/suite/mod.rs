@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tests, one file per subject, and what they share.
+
+pub mod change;
+pub mod clients;
+pub mod download;
+pub mod hostile;
+pub mod hosts;
+pub mod idle;
+pub mod overload;
+pub mod refusal;
+pub mod restart;
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use smoke::cpus::Cpus;
+use smoke::linkctl::Linkctl;
+use smoke::stats::{Sample, Stats};
+use smoke::testbed::{Middle, Options, Testbed};
+use smoke::wait;
+
+/// The seed of every test. Its first outage towards the client comes after all of
+/// the tests have ended, so that the queue is the only place where packets are lost.
+pub const SEED: u64 = 20;
+
+/// The port that UDP receivers bind to.
+pub const UDP_PORT: u16 = 9000;
+
+/// Runs a test on a bed, adds the programs' own words to its failure, and at its end
+/// asks the dataplane for its final accounts.
+///
+/// A run in which the emulator confesses to have lost packets itself ([`Void`]) has
+/// measured the machine and not the link. It is repeated once; the second one counts.
+pub fn on_bed(
+    cpus: &Cpus,
+    options: Options,
+    test: impl Fn(&mut Testbed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match once(cpus, options.clone(), &test) {
+        Err(error) if error.downcast_ref::<Void>().is_some() => {
+            println!("    VOID, once more: {error:#}");
+            once(cpus, options, &test)
+        }
+        done => done,
+    }
+}
+
+/// The emulator lost packets by its own fault.
+#[derive(Debug, thiserror::Error)]
+#[error("the emulator lost packets itself, nothing that was measured counts: {0}")]
+pub struct Void(String);
+
+fn once(
+    cpus: &Cpus,
+    options: Options,
+    test: impl Fn(&mut Testbed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let middle = options.middle;
+    let mut bed = Testbed::new(options, cpus)?;
+    let closed = test(&mut bed).and_then(|()| match middle {
+        Middle::Emulator => close(&mut bed),
+        Middle::Bridge | Middle::Nothing => Ok(()),
+    });
+    closed.map_err(|error| {
+        let message = format!("{error:#}\n{}", bed.report());
+        if error.downcast_ref::<Void>().is_some() {
+            anyhow!(Void(message))
+        } else {
+            anyhow!(message)
+        }
+    })
+}
+
+/// The dataplane ends cleanly, and its final accounts add up.
+fn close(bed: &mut Testbed) -> anyhow::Result<()> {
+    let (status, accounts) = bed.stop_dataplane()?;
+    ensure!(status.success(), "the dataplane ended with {status} at SIGTERM");
+    let stats = Stats::read(&accounts).context("the dataplane's final accounts")?;
+    conserved(&stats).context("the dataplane's final accounts")
+}
+
+/// A bed with the emulator and this many clients.
+pub fn emulator(clients: u8) -> Options {
+    Options { clients, seed: SEED, ..Options::default() }
+}
+
+/// Where a client receives UDP.
+pub fn udp_at(bed: &Testbed, client: usize) -> SocketAddrV4 {
+    SocketAddrV4::new(bed.client_address(client), UDP_PORT)
+}
+
+/// received = sent + dropped + held in every pipe.
+pub fn conserved(stats: &Stats) -> anyhow::Result<()> {
+    let violations = stats.violations();
+    ensure!(violations.is_empty(), "received is not sent + dropped + held: {violations:#?}");
+    ensure!(stats.conservation.exact, "the emulator says itself that its accounts do not add up");
+    Ok(())
+}
+
+/// The same at every sample.
+pub fn always_conserved(samples: &[Sample]) -> anyhow::Result<()> {
+    samples.iter().try_for_each(|s| conserved(&s.stats))
+}
+
+/// Nothing was lost for another reason than these, and nothing by the emulator.
+pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
+    for (client, direction, pipe) in stats.pipes() {
+        for reason in pipe.reasons().into_iter().filter(|r| *r != "overload") {
+            ensure!(
+                allowed.contains(&reason),
+                "{client} {direction} dropped {:?} for `{reason}`",
+                pipe.dropped_for(reason)
+            );
+        }
+    }
+    sound(stats)
+}
+
+/// The emulator lost nothing by its own fault.
+pub fn sound(stats: &Stats) -> anyhow::Result<()> {
+    if stats.emulator_drops == 0 { Ok(()) } else { Err(Void(stats.verdict()).into()) }
+}
+
+/// Waits until the emulator holds nothing more, and takes its statistics then.
+pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
+    let stats = wait::until("the emulator holds nothing", Duration::from_secs(30), || {
+        let stats = linkctl.stats()?;
+        Ok((stats.totals().held.packets == 0).then_some(stats))
+    })?;
+    conserved(&stats)?;
+    println!("    {}", stats.verdict());
+    sound(&stats)?;
+    Ok(stats)
+}
+
+/// A value within bounds, or a message that names all three.
+pub fn within(what: &str, value: f64, low: f64, high: f64) -> anyhow::Result<()> {
+    println!("    {what}: {value:.3} (to be within {low:.3} and {high:.3})");
+    ensure!((low..=high).contains(&value), "{what} is {value}, not within {low} and {high}");
+    Ok(())
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! More UDP than the link carries: the rate, the queue and the accounts.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use smoke::cpus::Cpus;
+use smoke::stats::Watch;
+use smoke::testbed::SERVER;
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+
+use super::{SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at, within};
+
+const RATE_BPS: f64 = 144e6;
+const OFFERED_BPS: u64 = 200_000_000;
+const SECONDS: u64 = 20;
+/// 56 Mbit/s of excess fill 36 MB in 5.2 s.
+const QUEUE_STANDS: f64 = 6.0;
+
+pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
+    cpus: &Cpus,
+) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        let watch = Watch::start(&linkctl, Duration::from_millis(100))?;
+        let flow = Flow {
+            to: udp_at(bed, 0),
+            rate_bps: OFFERED_BPS,
+            frame_bytes: FULL_FRAME_BYTES,
+            duration: Duration::from_secs(SECONDS),
+        };
+        let receiver = Receiver::start(bed.client(), flow.to)?;
+        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?[0];
+        let stats = drained(&linkctl)?;
+        let received = receiver.finish()?;
+        always_conserved(&watch.finish()?)?;
+
+        let client = stats.client(&bed.client_address(0).to_string())?;
+        let forward = &client.forward;
+        let rate = received.rate_bps(QUEUE_STANDS, SECONDS as f64);
+        within("delivered, Mbit/s", rate / 1e6, 0.998 * RATE_BPS / 1e6, 1.002 * RATE_BPS / 1e6)?;
+        within("queue's high-water mark, MB", forward.queue_max_bytes as f64 / 1e6, 18.0, 36.0)?;
+        dropped_only_for(&stats, &["aqm", "limit"])?;
+        ensure!(forward.dropped_for("aqm").packets > 0, "the queue's random drop never dropped");
+        ensure!(sent.refused == 0, "the sender's kernel refused packets: {sent:?}");
+        ensure!(
+            forward.received.packets == sent.packets,
+            "the server sent {} packets, the emulator received {}",
+            sent.packets,
+            forward.received.packets
+        );
+        ensure!(received.overflowed == 0, "the receiver's socket lost {}", received.overflowed);
+        ensure!(
+            (forward.sent.packets, forward.sent.bytes)
+                == (received.arrivals.len() as u64, received.bytes()),
+            "the emulator sent {:?}, the client received {} packets",
+            forward.sent,
+            received.arrivals.len()
+        );
+        ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
+        Ok(())
+    })
+}

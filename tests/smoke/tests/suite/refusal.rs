@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bad input: a stable exit code, a message that names the value and the remedy, and
+//! nothing half-applied.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use smoke::cpus::Cpus;
+use smoke::linkctl::{DONE, Linkctl, REFUSED, UNREACHABLE, USAGE};
+use smoke::ping::Ping;
+use smoke::process::{Outcome, run};
+use smoke::testbed::{Middle, Options, SAT_INTERFACE, SERVER, Testbed, WAN_INTERFACE};
+
+use super::{SEED, emulator, on_bed};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+const WAN: &str = "wan=net_af_packet,iface=wan0";
+const CLIENT: &str = "client=net_af_packet,iface=sat0";
+
+/// A profile that a lab engineer mistyped.
+const MISTYPED: &str = r#"
+name = "mistyped"
+description = "a key that does not exist"
+source = "none"
+[forward]
+ratte = "10 Mbit/s"
+[forward.queue]
+limit = "1 MB"
+[forward.delay]
+base = "1 ms"
+[return]
+rate = "10 Mbit/s"
+[return.queue]
+limit = "1 MB"
+[return.delay]
+base = "1 ms"
+"#;
+
+pub fn a_bad_change_is_refused_and_nothing_is_applied(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        let mistyped = bed.directory().write("mistyped.toml", MISTYPED)?.display().to_string();
+        let absent = bed.directory().path("absent.toml").display().to_string();
+        #[rustfmt::skip]
+        let cases: &[(&[&str], i32, &[&str])] = &[
+            (&["set", "profile", "viasat3"], REFUSED, &["viasat3", "viasat2"]),
+            (&["set", "profile", &mistyped], REFUSED, &["ratte", "rate"]),
+            (&["set", "profile", &absent], REFUSED, &["absent.toml"]),
+            (&["set", "profle", "viasat2"], USAGE, &["profle", "profile"]),
+            (&["set", "rate", "72"], USAGE, &["72", "Mbit/s"]),
+            (&["set", "rate", "72Mbaud"], USAGE, &["Mbaud", "Mbit/s"]),
+            (&["set", "rate", "-5Mbit/s"], USAGE, &["-5"]),
+            (&["set", "rate", "--", "-5Mbit/s"], USAGE, &["-5Mbit/s", "negative"]),
+            (&["set", "rate", "99999999999999999999Gbit/s"], USAGE, &["99999999999999999999"]),
+            (&["set", "rate", "0Mbit/s"], USAGE, &["down"]),
+            (&["set", "rate", "72Mbit/s", "--direction", "forwards"], USAGE, &["forwards", "forward"]),
+            (&["set", "delay", "600"], USAGE, &["600", "ms"]),
+            (&["set", "delay", "99999999999999999999s"], USAGE, &["99999999999999999999"]),
+            (&["set", "delay", "100000s"], REFUSED, &["1 d 3 h 46 min 40 s", "1 min"]),
+            (&["set", "queue", "100B"], REFUSED, &["100 B"]),
+            (&["set", "queue", "100B", "--tail-drop"], REFUSED, &["100 B", "frame"]),
+            (&["set", "queue", "36"], USAGE, &["36", "MB"]),
+            (&["set", "queue", "10MB", "--threshold", "20MB", "--drop-at-limit", "10%"], REFUSED, &["20 MB", "10 MB"]),
+            (&["set", "queue", "10MB", "--threshold", "5MB", "--drop-at-limit", "110%"], REFUSED, &["110 %", "100 %"]),
+            (&["set", "loss", "--every", "1s"], USAGE, &["--for"]),
+            (&["set", "rate", "72Mbit/s", "--expect-generation", "999"], REFUSED, &["999"]),
+        ];
+        refuses_each(&linkctl, cases)
+    })
+}
+
+/// Runs each case and looks that the link stays as it is.
+fn refuses_each(linkctl: &Linkctl, cases: &[(&[&str], i32, &[&str])]) -> anyhow::Result<()> {
+    let before = linkctl.show()?;
+    let mut wrong = Vec::new();
+    for &(arguments, code, words) in cases {
+        let outcome = linkctl.run(arguments)?;
+        if let Err(e) = says(&outcome, code, words) {
+            wrong.push(format!("{e:#}"));
+        }
+        ensure!(linkctl.show()? == before, "{arguments:?} changed the link");
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The exit code, and all of the words in the message.
+fn says(outcome: &Outcome, code: i32, words: &[&str]) -> anyhow::Result<()> {
+    let message = &outcome.stderr;
+    ensure!(
+        outcome.code() == code,
+        "{} ends with {}, not {code}: {message}",
+        outcome.command,
+        outcome.code()
+    );
+    let missing: Vec<_> = words.iter().filter(|w| !message.contains(**w)).collect();
+    ensure!(missing.is_empty(), "`{}` does not say {missing:?}: {message}", outcome.command);
+    ensure!(!message.contains("panicked"), "{}: {message}", outcome.command);
+    Ok(())
+}
+
+pub fn too_little_memory_is_refused_with_the_figures(cpus: &Cpus) -> anyhow::Result<()> {
+    let options = Options { memory: "64 MiB".to_owned(), ..emulator(1) };
+    on_bed(cpus, options, |bed| {
+        let linkctl = bed.linkctl()?;
+        refuses_each(
+            &linkctl,
+            &[(&["set", "profile", "viasat2"], REFUSED, &["too little memory", "--memory"])],
+        )?;
+        // The link that was there goes on.
+        let source = bed.client_address(0);
+        let ping = Ping::start(bed.client(), source, SERVER, 5, Duration::from_millis(50))?;
+        let pings = ping.finish()?;
+        ensure!(pings.lost() == 0 && pings.share_within(0.0, 500.0) > 0.99, "{pings:?}");
+        Ok(())
+    })
+}
+
+pub fn a_dataplane_that_cannot_start_says_why(cpus: &Cpus) -> anyhow::Result<()> {
+    let options = Options { middle: Middle::Nothing, ..Options::default() };
+    on_bed(cpus, options, |bed| {
+        let socket = bed.dataplane_socket().display().to_string();
+        let start = |wan: &str, client: &str, more: &[&str]| {
+            let more = [&["--socket", socket.as_str()], more].concat();
+            Ok::<_, anyhow::Error>(run(bed.dataplane_command(wan, client, &more)?, LIMIT)?)
+        };
+        let twice = start(WAN, "client=net_af_packet,iface=wan0", &[])?;
+        says(&twice, REFUSED, &["wan0"])?;
+        says(&start(WAN, "wan=net_af_packet,iface=sat0", &[])?, USAGE, &["wan", "client"])?;
+        says(&start(WAN, "lan=net_af_packet,iface=sat0", &[])?, USAGE, &["lan", "client"])?;
+        let missing = start(WAN, "client=net_af_packet,iface=sat9", &[])?;
+        says(&missing, REFUSED, &["sat9", SAT_INTERFACE, WAN_INTERFACE])?;
+        let driver = start(WAN, "client=net_af_paket,iface=sat0", &[])?;
+        says(&driver, REFUSED, &["net_af_paket", "net_af_packet"])?;
+        says(&start(WAN, CLIENT, &["--memory", "64"])?, USAGE, &["64", "unit"])?;
+        says(&start(WAN, CLIENT, &["--core", "4095"])?, REFUSED, &["4095"])?;
+        says(&start(WAN, CLIENT, &["--memory", "1000 TiB"])?, REFUSED, &["--memory"])?;
+        says(&as_nobody(bed)?, REFUSED, &["ermi"])?;
+        ensure!(!Path::new(&socket).exists(), "a dataplane that did not start left its socket");
+        Ok(())
+    })
+}
+
+/// The dataplane as a user without any privilege, from a place where that user may
+/// read it.
+fn as_nobody(bed: &Testbed) -> anyhow::Result<Outcome> {
+    let directory = bed.directory();
+    fs::set_permissions(directory.root(), Permissions::from_mode(0o755))?;
+    let own = directory.path("linkd-dataplane");
+    fs::copy(&bed.binaries()?.dataplane, &own).context("copy the dataplane")?;
+    let open = directory.path("open");
+    fs::create_dir(&open)?;
+    fs::set_permissions(&open, Permissions::from_mode(0o777))?;
+    let socket = open.join("dataplane.sock");
+    let mut command = bed.emulator().command(&[
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+    ]);
+    command.arg(&own).args(["--port", WAN, "--port", CLIENT, "--socket"]).arg(&socket);
+    let outcome = run(command, LIMIT)?;
+    ensure!(!socket.exists(), "a dataplane that did not start left its socket");
+    Ok(outcome)
+}
+
+pub fn a_part_that_is_not_there_is_named(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        let (own, dataplane) = (bed.linkd_socket(), bed.dataplane_socket());
+        linkctl.set_profile("viasat2", SEED)?;
+        let before = linkctl.show()?;
+
+        // A second one of each: refused, and the first one goes on.
+        let mut second = Command::new(&bed.binaries()?.linkd);
+        second.arg("--socket").arg(&own).arg("--dataplane").arg(&dataplane);
+        says(&run(second, LIMIT)?, REFUSED, &[&own.display().to_string()])?;
+        let second = run(bed.own_dataplane_command()?, LIMIT)?;
+        says(&second, REFUSED, &[&dataplane.display().to_string()])?;
+        ensure!(linkctl.show()? == before, "a second program changed the link");
+        ensure!(bed.dataplane_runs(), "a second dataplane ended the first");
+
+        // No linkd at this socket.
+        let nowhere = bed.directory().path("nowhere.sock");
+        let stray = Linkctl::new(&bed.binaries()?.linkctl, &nowhere);
+        says(&stray.run(&["show"])?, UNREACHABLE, &[&nowhere.display().to_string(), "linkd"])?;
+
+        // The dataplane dies: linkd says so, and finds it again.
+        bed.kill_dataplane()?;
+        for arguments in [&["stats"][..], &["show"], &["set", "rate", "1Mbit/s"]] {
+            says(&linkctl.run(arguments)?, UNREACHABLE, &[&dataplane.display().to_string()])?;
+        }
+        ensure!(linkctl.run(&["profile", "list"])?.code() == DONE, "the list needs no dataplane");
+        bed.start_dataplane()?;
+        let after = linkctl.show()?;
+        ensure!(after != before, "a new dataplane cannot have the old link: {after:#}");
+        linkctl.set_profile("viasat2", SEED)?;
+        Ok(())
+    })
+}
