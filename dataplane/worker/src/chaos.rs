@@ -50,11 +50,15 @@ impl<I> ChaosIo<I> {
 }
 
 impl<I: PacketIo> PacketIo for ChaosIo<I> {
-    fn receive(&mut self, now: Instant, arrive: impl FnMut(Direction, Instant, &[u8])) -> usize {
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrive: impl FnMut(Direction, Instant, &[u8]),
+    ) -> usize {
         if self.stream.chance(self.faults.starve) {
             return 0;
         }
-        self.inner.receive(now, arrive)
+        self.inner.receive(clock, arrive)
     }
 
     fn transmit(&mut self, departure: Departure<'_>) -> bool {

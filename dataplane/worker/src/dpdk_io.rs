@@ -17,6 +17,7 @@ use emu::engine::Departure;
 use emu::store::MAX_FRAME;
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 
+use crate::clock::Clock;
 use crate::io::{EgressCounters, PacketIo};
 
 /// A driver that refuses for this long loses a frame.
@@ -75,6 +76,7 @@ pub struct DpdkIo {
     /// that a longer one is still seen as too long.
     scratch: Vec<u8>,
     waiter: Waiter,
+    /// As of the last flush.
     now: Instant,
 }
 
@@ -124,13 +126,17 @@ fn hand_on(mbuf: &mut Mbuf, scratch: &mut [u8], arrive: impl FnOnce(&[u8])) {
 impl PacketIo for DpdkIo {
     fn receive(
         &mut self,
-        now: Instant,
+        clock: &mut impl Clock,
         mut arrive: impl FnMut(Direction, Instant, &[u8]),
     ) -> usize {
-        self.now = now;
         let mut n = 0;
         for direction in Direction::BOTH {
-            n += self.ingress[direction].burst(&mut self.received);
+            let came = self.ingress[direction].burst(&mut self.received);
+            if came == 0 {
+                continue;
+            }
+            n += came;
+            let now = clock.now();
             for mbuf in self.received.as_mut_slice() {
                 hand_on(mbuf, &mut self.scratch, |f| arrive(direction, now, f));
             }
@@ -154,6 +160,7 @@ impl PacketIo for DpdkIo {
     }
 
     fn flush(&mut self, now: Instant) {
+        self.now = now;
         for stage in &mut self.egress.0 {
             stage.flush(now);
         }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use emu::engine::Departure;
 use emu::units::{Direction, Instant};
 
+use crate::clock::Clock;
+
 /// What a worker counts at its egress ports, per direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCounters {
@@ -22,9 +24,14 @@ pub struct EgressCounters {
 /// [`PacketIo::wait`].
 pub trait PacketIo {
     /// Hands a burst of frames from each ingress port to `arrive`, each with its
-    /// direction and its time of arrival, which is `now` where the port does not know
-    /// better. Returns how many.
-    fn receive(&mut self, now: Instant, arrive: impl FnMut(Direction, Instant, &[u8])) -> usize;
+    /// direction and its time of arrival. Where the port does not know better that is read
+    /// from `clock` once the burst is here: a time from before would make frames early if
+    /// the thread was held up in between. Returns how many.
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrive: impl FnMut(Direction, Instant, &[u8]),
+    ) -> usize;
 
     /// Takes a frame to send, or refuses it with `false`; a refused one is offered
     /// again.

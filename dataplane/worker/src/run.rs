@@ -159,7 +159,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             return Turn { now, received: 0, released: 0 };
         }
         let (engine, io) = (&mut self.engine, &mut self.io);
-        let received = io.receive(now, |direction, at, frame| engine.arrive(at, direction, frame));
+        let received = io.receive(&mut self.clock, |direction, at, frame| {
+            engine.arrive(at, direction, frame);
+        });
         let released = engine.release(now, BUDGET, &mut |d: Departure<'_>| io.transmit(d));
         io.flush(now);
         if now.since(self.kept_up) >= KEEP_UP_EVERY {

@@ -12,7 +12,7 @@ use emu::client::ClientKey;
 use emu::engine::Departure;
 use emu::units::{Direction, Instant};
 
-use crate::clock::VirtualClock;
+use crate::clock::{Clock, VirtualClock};
 use crate::io::{EgressCounters, PacketIo};
 use crate::run::Worker;
 
@@ -70,9 +70,10 @@ impl SimIo {
 impl PacketIo for SimIo {
     fn receive(
         &mut self,
-        now: Instant,
+        clock: &mut impl Clock,
         mut arrive: impl FnMut(Direction, Instant, &[u8]),
     ) -> usize {
+        let now = clock.now();
         self.now = now;
         let mut n = 0;
         while n < self.burst
