@@ -10,7 +10,7 @@ MESON ?= meson
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 OUT ?= build/demo
 
-# Run real DPDK or the real programs; everything else is in the unit suite.
+# Run real DPDK ports; everything else is in the unit suite.
 DPDK_CRATES := dpdk-sys dpdk linkd-dataplane
 
 .NOTPARALLEL:
@@ -30,7 +30,7 @@ demo: build ## Three minutes of a satellite link between two hosts (as root)
 
 test: unit nohuge smoke ## All suites
 
-unit: setup ## Units and properties in virtual time; needs nothing
+unit: setup ## Units and properties in virtual time; opens no port
 	$(CARGO) test --workspace --no-fail-fast --exclude smoke $(DPDK_CRATES:%=--exclude %)
 	$(CARGO) test -p smoke --lib
 

@@ -200,6 +200,18 @@ impl Survey {
         Ok(Self(Self::INTERVALS_MS.into_iter().map(start).collect::<Result<_>>()?))
     }
 
+    /// How long it takes to send them.
+    #[must_use]
+    pub fn duration(count: u32) -> Duration {
+        Duration::from_millis(Self::INTERVALS_MS[2]) * count
+    }
+
+    /// Replies so far.
+    #[must_use]
+    pub fn replies(&self) -> usize {
+        self.0.iter().map(Ping::replies).sum()
+    }
+
     /// Waits for all replies.
     ///
     /// # Errors

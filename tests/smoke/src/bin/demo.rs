@@ -21,7 +21,7 @@ use smoke::cpus::Cpus;
 use smoke::estate;
 use smoke::iperf::{self, Transfer};
 use smoke::linkctl::{Change, Linkctl};
-use smoke::ping::{Ping, Pings};
+use smoke::ping::{Ping, Survey, Surveyed};
 use smoke::quantile::slope;
 use smoke::report::plot::{Level, Plot, Series};
 use smoke::report::progress::Step;
@@ -36,12 +36,13 @@ const PROFILE: &str = "viasat2";
 const RATE_MBPS: f64 = 144.0;
 const CHANGED_MBPS: f64 = 72.0;
 const QUEUE_LIMIT_MB: f64 = 36.0;
-const IDLE_PINGS: u32 = 100;
+/// In each series of the survey.
+const IDLE_PINGS: u32 = 70;
 const PING_INTERVAL: Duration = Duration::from_millis(200);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Of the third download: when the rate is halved, when restored, when it ends.
-const HALVED_AT: Duration = Duration::from_secs(20);
-const RESTORED_AT: Duration = Duration::from_secs(28);
+const HALVED_AT: Duration = Duration::from_secs(22);
+const RESTORED_AT: Duration = Duration::from_secs(29);
 const CHANGE_ENDS: Duration = Duration::from_secs(34);
 /// From the shaper until it shows behind the delay of 275 ms.
 const SHOWS_AFTER_NS: u64 = 400_000_000;
@@ -149,14 +150,13 @@ fn demonstrate(arguments: &Arguments, bed: &mut Testbed) -> anyhow::Result<Vec<S
     Ok(summary.faults())
 }
 
-fn idle_pings(bed: &Testbed) -> anyhow::Result<Pings> {
-    let length = PING_INTERVAL * IDLE_PINGS;
+fn idle_pings(bed: &Testbed) -> anyhow::Result<Surveyed> {
+    let length = Survey::duration(IDLE_PINGS);
     let mut step = Step::begin("idle pings", length);
-    let source = bed.client_address(0);
-    let ping = Ping::start(bed.client(), source, SERVER, IDLE_PINGS, PING_INTERVAL)?;
+    let ping = Survey::start(bed.client(), bed.client_address(0), SERVER, IDLE_PINGS)?;
     let end = Instant::now() + length;
     while Instant::now() < end {
-        step.tick(&format!("{} of {IDLE_PINGS} came back", ping.replies()));
+        step.tick(&format!("{} came back", ping.replies()));
         wait::until_instant(Instant::now() + SAMPLE_INTERVAL);
     }
     let pings = ping.finish()?;
@@ -290,7 +290,7 @@ fn drained(linkctl: &Linkctl) -> anyhow::Result<()> {
 }
 
 fn summarise(
-    idle: &Pings,
+    idle: &Surveyed,
     downloads: &[Observed],
     change: summary::Change,
     stats: &Stats,
