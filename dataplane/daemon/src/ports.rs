@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two ports: opened, started, and their counters.
 
-use dpdk::{
-    Eal, EalOptions, Error, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue, StartedPort,
-    TxQueue,
-};
+use dpdk::{Eal, EalOptions, Error, Mempool, NamedPort, Port, PortConfig, PortInfo, StartedPort};
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -13,10 +10,10 @@ use worker::dpdk_io::PortQueues;
 use crate::accounts::PortAccount;
 use crate::dataplane::Ports;
 
-/// Buffers beside those in the drivers' rings: two stages and a burst, and as much
-/// again for what the pool's per-thread cache keeps.
-const SPARE_BUFFERS: u32 = 2048;
 const RING: u16 = 1024;
+/// What the drivers' four rings hold; and two stages and a burst, and as much again for
+/// what the pool's per-thread cache keeps.
+const BUFFERS: u32 = 4 * RING as u32 + 2048;
 
 /// What [`open`] gives.
 #[derive(Debug)]
@@ -34,9 +31,8 @@ pub struct Opened {
 /// Memory in megabytes for the pool's buffers, the rings and EAL's own needs.
 #[must_use]
 pub fn eal_megabytes() -> u32 {
-    let buffers = 4 * u32::from(RING) + SPARE_BUFFERS;
     // Data room, headroom, the mbuf itself, and the pool's padding.
-    (buffers * (data_room() + 512)).div_ceil(1 << 20) + 64
+    (BUFFERS * (data_room() + 512)).div_ceil(1 << 20) + 64
 }
 
 const fn data_room() -> u32 {
@@ -60,8 +56,7 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2]) -> Result<Opened, Error> {
     let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(data_room());
     let room = u16::try_from(room).unwrap_or(u16::MAX);
     let max_frame = info.iter().map(|i| i.max_frame).min().unwrap_or(0).min(MAX_FRAME);
-    let buffers = 4 * u32::from(RING) + SPARE_BUFFERS;
-    let pool = Mempool::new(eal, "frames", buffers, room)?;
+    let pool = Mempool::new(eal, "frames", BUFFERS, room)?;
     let [wan, client] = attached;
     let config =
         PortConfig { rx_descriptors: RING, tx_descriptors: RING, ..PortConfig::new(&pool) };
@@ -71,21 +66,17 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2]) -> Result<Opened, Error> {
 }
 
 fn start(port: Port, config: &PortConfig<'_>) -> Result<(StartedPort, PortQueues), Error> {
-    let (port, rx, tx) = port.start(config)?;
-    let queues = only(rx).zip(only(tx)).map(|(rx, tx): (RxQueue, TxQueue)| PortQueues { rx, tx });
-    match queues {
-        Some(queues) => Ok((port, queues)),
-        // One was asked for each way.
-        None => Err(Error::NoInterface {
+    let (port, mut rx, mut tx) = port.start(config)?;
+    match (rx.pop(), tx.pop()) {
+        (Some(rx), Some(tx)) => Ok((port, PortQueues { rx, tx })),
+        _ => Err(Error::Queues {
             port: port.name().to_owned(),
-            iface: port.info().device.clone(),
-            existing: Vec::new(),
+            direction: "receive and transmit",
+            asked: 1,
+            limit: "the device gave none".to_owned(),
+            remedy: "use another device",
         }),
     }
-}
-
-fn only<T>(mut queues: Vec<T>) -> Option<T> {
-    queues.pop()
 }
 
 /// Superframes and unfinished checksums must not reach us, nor leave.

@@ -13,6 +13,7 @@ use crate::classify::{Class, classify};
 use crate::client::ClientKey;
 use crate::pipe::Pipe;
 use crate::plan::{PipePlan, Plan};
+use crate::rng::StreamKey;
 use crate::stats::{ClientStats, DropReason, Lateness, Snapshot};
 use crate::store::{MAX_FRAME, Store};
 use crate::units::{ByDirection, Direction, Instant, Nanos};
@@ -136,17 +137,13 @@ impl Engine {
         self.generation
     }
 
-    /// The limits.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        self.limits
-    }
-
     fn admit(&mut self, key: ClientKey) -> u32 {
         let id = self.clients.len() as u32;
-        let pipes = Direction::BOTH.map(|d| {
-            let plan = if key == ClientKey::Bypass { &self.bypass } else { &self.plan.pipes[d] };
-            Pipe::new(plan, Pipe::key(self.plan.seed, key, d, 0), self.now)
+        let pipes = Direction::BOTH.map(|direction| {
+            let bypass = key == ClientKey::Bypass;
+            let plan = if bypass { &self.bypass } else { &self.plan.pipes[direction] };
+            let stream = StreamKey { seed: self.plan.seed, client: key, direction, epoch: 0 };
+            Pipe::new(plan, stream, self.now)
         });
         self.clients.push(Client { key, pipes: ByDirection(pipes) });
         self.index.insert(key, id);
@@ -289,22 +286,15 @@ impl Engine {
         let replaced = std::mem::replace(&mut self.plan, plan);
         self.generation = generation;
         self.epoch = if restart { 0 } else { self.epoch.wrapping_add(1) };
-        for (i, c) in self.clients.iter_mut().enumerate() {
-            if c.key == ClientKey::Bypass {
-                continue;
-            }
-            for d in Direction::BOTH {
-                let key = Pipe::key(self.plan.seed, c.key, d, self.epoch);
-                let plan = &self.plan.pipes[d];
-                let pipe = &mut c.pipes[d];
-                pipe.replan(&mut self.store, plan, key, self.now, restart);
-                let id = pipe_id(i as u32, d);
-                if !self.is_ready[id as usize] {
-                    match pipe.deadline(&self.store) {
-                        Some(t) => self.wheel.schedule(id, t),
-                        None => self.wheel.cancel(id),
-                    }
-                }
+        // The bypass keeps its own plan.
+        for id in BYPASS + 1..self.clients.len() as u32 {
+            for direction in Direction::BOTH {
+                let c = &mut self.clients[id as usize];
+                let (seed, epoch) = (self.plan.seed, self.epoch);
+                let key = StreamKey { seed, client: c.key, direction, epoch };
+                let plan = &self.plan.pipes[direction];
+                c.pipes[direction].replan(&mut self.store, plan, key, self.now, restart);
+                self.reschedule(pipe_id(id, direction));
             }
         }
         (replaced, self.now)

@@ -10,14 +10,13 @@
 //! Calls come with times that never go back.
 
 use crate::channel::Channel;
-use crate::client::ClientKey;
 use crate::delay::Delay;
 use crate::plan::PipePlan;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::shaper::Shaper;
 use crate::stats::{DropReason, PipeStats};
 use crate::store::{Fifo, Ready, Store};
-use crate::units::{Direction, Instant};
+use crate::units::Instant;
 
 /// A pipe.
 #[derive(Debug)]
@@ -44,12 +43,6 @@ impl Pipe {
             fifo: Fifo::default(),
             stats: PipeStats::default(),
         }
-    }
-
-    /// The stream key of a client's pipe.
-    #[must_use]
-    pub fn key(seed: u64, client: ClientKey, direction: Direction, epoch: u32) -> StreamKey {
-        StreamKey { seed, client, direction, epoch }
     }
 
     /// The accounts as of the last instant that the pipe was brought up to.
