@@ -78,7 +78,7 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
         }
         Patch::Delay { base, slot, target } => {
             let slot_ns = slot.unwrap_or(0);
-            pipe.delay = Some(pb::Delay { base_ns: *base, slot_ns, excursions: Vec::new() });
+            pipe.delay = Some(pb::Delay { base_ns: *base, slot_ns, ..Default::default() });
             match slot {
                 Some(_) => (&["delay.base_ns", "delay.slot_ns"], target),
                 None => (&["delay.base_ns"], target),
@@ -105,7 +105,8 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
             if let (Some(interval_ns), Some(duration_ns)) = (*every, *duration) {
                 pipe.outages.push(pb::Outage { interval_ns, duration_ns, law: law as i32 });
             }
-            (&["outages"], target)
+            // All that the channel loses, or the class alone would not be what is lost.
+            (&["outages", "fade", "packet_loss"], target)
         }
     };
     let direction = match target.direction {

@@ -28,16 +28,27 @@ pub struct ProfileView<'a> {
     source: &'a str,
     forward: Option<PipeView>,
     r#return: Option<PipeView>,
+    /// Null: not fitted to a measurement, or patched since.
+    provenance: Option<ProvenanceView<'a>>,
 }
 
 #[derive(Debug, Serialize)]
 struct PipeView {
-    /// Null: not limited.
+    /// Null: not limited, or by a trace.
     rate_bps: Option<u64>,
+    rate_trace: Option<RateTraceView>,
     overhead_bytes: i32,
+    packet_loss: f64,
     queue: QueueView,
     outages: Vec<OutageView>,
+    fade: Option<FadeView>,
     delay: DelayView,
+}
+
+#[derive(Debug, Serialize)]
+struct RateTraceView {
+    step_ns: u64,
+    rates_bps: Vec<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,10 +73,24 @@ struct OutageView {
 }
 
 #[derive(Debug, Serialize)]
+struct FadeView {
+    interval_ns: u64,
+    duration_ns: u64,
+    factor: f64,
+}
+
+#[derive(Debug, Serialize)]
 struct DelayView {
     base_ns: u64,
     slot_ns: u64,
+    body: Option<BodyView>,
     excursions: Vec<ExcursionView>,
+}
+
+#[derive(Debug, Serialize)]
+struct BodyView {
+    correlation_ns: u64,
+    quantiles_ns: Vec<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,6 +101,37 @@ struct ExcursionView {
     scale_ns: u64,
     shape: f64,
     max_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ProvenanceView<'a> {
+    source: &'a str,
+    format: &'a str,
+    sha256: &'a str,
+    samples: u64,
+    lost: u64,
+    interval_ns: u64,
+    estimates: Vec<EstimateView<'a>>,
+    goodness: Vec<GoodnessView<'a>>,
+    unidentified: &'a [String],
+    remarks: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+struct EstimateView<'a> {
+    parameter: &'a str,
+    value: &'a str,
+    low: &'a str,
+    high: &'a str,
+    method: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct GoodnessView<'a> {
+    test: &'a str,
+    statistic: f64,
+    degrees_of_freedom: f64,
+    p_value: f64,
 }
 
 /// `linkctl show`.
@@ -123,6 +179,7 @@ impl<'a> From<&'a pb::Profile> for ProfileView<'a> {
             source: &profile.source,
             forward: profile.forward_pipe.as_ref().map(PipeView::from),
             r#return: profile.return_pipe.as_ref().map(PipeView::from),
+            provenance: profile.provenance.as_ref().map(ProvenanceView::from),
         }
     }
 }
@@ -150,7 +207,12 @@ impl From<&pb::Pipe> for PipeView {
         };
         Self {
             rate_bps: pipe.rate_bps,
+            rate_trace: pipe.rate_trace.as_ref().map(|trace| RateTraceView {
+                step_ns: trace.step_ns,
+                rates_bps: trace.rates_bps.clone(),
+            }),
             overhead_bytes: pipe.overhead_bytes,
+            packet_loss: pipe.packet_loss,
             queue: QueueView {
                 limit_bytes: queue.limit_bytes,
                 random_drop: queue.random_drop.map(|drop| RandomDropView {
@@ -160,11 +222,50 @@ impl From<&pb::Pipe> for PipeView {
                 }),
             },
             outages: pipe.outages.iter().map(outage).collect(),
+            fade: pipe.fade.map(|fade| FadeView {
+                interval_ns: fade.interval_ns,
+                duration_ns: fade.duration_ns,
+                factor: fade.factor,
+            }),
             delay: DelayView {
                 base_ns: delay.base_ns,
                 slot_ns: delay.slot_ns,
+                body: delay.body.as_ref().map(|body| BodyView {
+                    correlation_ns: body.correlation_ns,
+                    quantiles_ns: body.quantiles_ns.clone(),
+                }),
                 excursions: delay.excursions.iter().map(excursion).collect(),
             },
+        }
+    }
+}
+
+impl<'a> From<&'a pb::Provenance> for ProvenanceView<'a> {
+    fn from(provenance: &'a pb::Provenance) -> Self {
+        let estimate = |estimate: &'a pb::Estimate| EstimateView {
+            parameter: &estimate.parameter,
+            value: &estimate.value,
+            low: &estimate.low,
+            high: &estimate.high,
+            method: &estimate.method,
+        };
+        let goodness = |goodness: &'a pb::Goodness| GoodnessView {
+            test: &goodness.test,
+            statistic: goodness.statistic,
+            degrees_of_freedom: goodness.degrees_of_freedom,
+            p_value: goodness.p_value,
+        };
+        Self {
+            source: &provenance.source,
+            format: &provenance.format,
+            sha256: &provenance.sha256,
+            samples: provenance.samples,
+            lost: provenance.lost,
+            interval_ns: provenance.interval_ns,
+            estimates: provenance.estimates.iter().map(estimate).collect(),
+            goodness: provenance.goodness.iter().map(goodness).collect(),
+            unidentified: &provenance.unidentified,
+            remarks: &provenance.remarks,
         }
     }
 }

@@ -102,6 +102,33 @@ impl Drop for Lab {
     }
 }
 
+/// All that can vary, both ways the same.
+const VARIED: &str = r#"name = "varied"
+[forward]
+rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
+packet_loss = "0.5 %"
+queue.limit = "1 MB"
+outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
+fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
+delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "3 ms"] } }
+[return]
+rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
+packet_loss = "0.5 %"
+queue.limit = "1 MB"
+outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
+fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
+delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "3 ms"] } }
+[provenance]
+source = "pings.csv"
+format = "ping"
+samples = 1000
+lost = 5
+interval = "200 ms"
+unidentified = ["the split of the round trip"]
+estimates = [{ parameter = "delay.base", value = "10 ms", low = "9 ms", high = "11 ms" }]
+goodness = [{ test = "runs", statistic = 7.5, degrees_of_freedom = 5.0, p_value = 0.25 }]
+"#;
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -196,6 +223,20 @@ fn every_set_changes_what_it_says() {
     lab.done("set queue 1MB --tail-drop");
     assert_eq!(lab.forward().queue.unwrap().random_drop, None);
 
+    std::fs::write(lab.at("varied.toml"), VARIED).unwrap();
+    lab.done("set profile varied.toml");
+    lab.done("set rate 1Mbit/s -d return");
+    let trace = lab.forward().rate_trace.unwrap();
+    assert_eq!((lab.forward().rate_bps, trace.rates_bps.len()), (None, 2));
+    assert_eq!((lab.back().rate_bps, lab.back().rate_trace), (Some(1_000_000), None));
+    for line in ["set loss none -d forward", "set loss --every 1min --for 1s -d return"] {
+        lab.done(line);
+    }
+    for (pipe, classes) in [(lab.forward(), 0), (lab.back(), 1)] {
+        assert_eq!((pipe.outages.len(), pipe.fade, pipe.packet_loss), (classes, None, 0.0));
+    }
+
+    lab.done("set profile viasat2");
     lab.done("set loss none -d forward");
     assert_eq!((lab.forward().outages.len(), lab.back().outages.len()), (0, 2));
     lab.done("set loss --every 3h --for 320ms --law fixed");
@@ -233,6 +274,64 @@ fn the_link_shown_can_be_set_again() {
     assert_eq!(shown["profile"], "viasat2*");
     assert_eq!(shown["link"]["forward"]["rate_bps"], 72_000_000);
     assert_eq!(shown["link"]["return"]["outages"][1]["law"], "fixed");
+    for key in ["rate_trace", "fade"] {
+        assert_eq!(shown["link"]["return"].get(key), Some(&Value::Null), "{key}");
+    }
+    assert_eq!(shown["link"]["return"]["delay"].get("body"), Some(&Value::Null));
+    assert_eq!(shown["link"]["return"]["packet_loss"], 0.0);
+    assert_eq!(shown["link"].get("provenance"), Some(&Value::Null));
+}
+
+#[test]
+fn what_varies_and_where_it_is_from_is_shown() {
+    let lab = Lab::new();
+    std::fs::write(lab.at("varied.toml"), VARIED).unwrap();
+    lab.done("set profile varied.toml");
+    let before = lab.link();
+    std::fs::write(lab.at("saved.toml"), lab.done("show")).unwrap();
+    lab.done("set profile saved.toml");
+    assert_eq!(lab.link(), before);
+    let shown = lab.json("show -o json");
+    let pipe = serde_json::json!({
+        "rate_bps": null,
+        "rate_trace": {"step_ns": 100_000_000, "rates_bps": [12_000_000, 0]},
+        "overhead_bytes": 0,
+        "packet_loss": 0.005,
+        "queue": {"limit_bytes": 1_000_000, "random_drop": null},
+        "outages": [
+            {"interval_ns": 3_600_000_000_000_u64, "duration_ns": 1_000_000_000, "law": "fixed"},
+        ],
+        "fade": {
+            "interval_ns": 28_800_000_000_000_u64, "duration_ns": 1_200_000_000_000_u64,
+            "factor": 30.0,
+        },
+        "delay": {
+            "base_ns": 10_000_000,
+            "slot_ns": 0,
+            "body": {"correlation_ns": 80_000_000, "quantiles_ns": [0, 3_000_000]},
+            "excursions": [],
+        },
+    });
+    assert_eq!(shown["link"]["forward"], pipe);
+    assert_eq!(shown["link"]["return"], pipe);
+    let provenance = serde_json::json!({
+        "source": "pings.csv",
+        "format": "ping",
+        "sha256": "",
+        "samples": 1_000,
+        "lost": 5,
+        "interval_ns": 200_000_000,
+        "estimates": [{
+            "parameter": "delay.base", "value": "10 ms", "low": "9 ms", "high": "11 ms",
+            "method": "",
+        }],
+        "goodness": [
+            {"test": "runs", "statistic": 7.5, "degrees_of_freedom": 5.0, "p_value": 0.25},
+        ],
+        "unidentified": ["the split of the round trip"],
+        "remarks": [],
+    });
+    assert_eq!(shown["link"]["provenance"], provenance);
 }
 
 #[test]
@@ -246,8 +345,9 @@ fn statistics_in_json_keep_their_keys() {
         "sent": {"packets": 6, "bytes": 6_000},
         "dropped": {
             "aqm": {"packets": 1, "bytes": 1_000}, "limit": {"packets": 0, "bytes": 0},
-            "outage": {"packets": 1, "bytes": 1_000}, "overload": {"packets": 0, "bytes": 0},
-            "runt": {"packets": 0, "bytes": 0}, "oversize": {"packets": 0, "bytes": 0},
+            "outage": {"packets": 1, "bytes": 1_000}, "loss": {"packets": 0, "bytes": 0},
+            "overload": {"packets": 0, "bytes": 0}, "runt": {"packets": 0, "bytes": 0},
+            "oversize": {"packets": 0, "bytes": 0},
         },
         "held": {"packets": 2, "bytes": 2_000},
         "queue": {"packets": 1, "bytes": 1_000},

@@ -3,6 +3,7 @@
 //! directories. It is read once; a changed file counts from the next start.
 
 use crate::{FileError, PATCHED, Profile, nearest};
+use prost::Message;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ const BUILT_IN: [&str; 3] = [
 
 /// User profiles that are taken; a list of them must fit into one answer.
 const MOST: usize = 256;
+/// Bytes of their messages, for the same reason.
+const MOST_BYTES: usize = 16 << 20;
 
 /// Where a profile comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,14 @@ pub enum CatalogError {
         /// The directory.
         path: PathBuf,
     },
+    /// Too much in the files.
+    #[error(
+        "{path}: with this one, the user profiles have more than {MOST_BYTES} bytes: move some out of the directory"
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl Catalog {
@@ -98,18 +109,23 @@ impl Catalog {
     pub fn load<P: AsRef<Path>>(directories: &[P]) -> Result<Self, CatalogError> {
         let mut catalog = Self::built_in();
         let own = catalog.entries.len();
+        let mut bytes = 0;
         for directory in directories {
             for path in files(directory.as_ref())? {
                 if catalog.entries.len() >= own + MOST {
                     return Err(CatalogError::TooMany { path: directory.as_ref().into() });
                 }
-                catalog.add(path)?;
+                bytes += catalog.add(path.clone())?;
+                if bytes > MOST_BYTES {
+                    return Err(CatalogError::TooLarge { path });
+                }
             }
         }
         Ok(catalog)
     }
 
-    fn add(&mut self, path: PathBuf) -> Result<(), CatalogError> {
+    /// Adds the profile of a file and gives the bytes of its message.
+    fn add(&mut self, path: PathBuf) -> Result<usize, CatalogError> {
         let profile = Profile::from_file(&path)?;
         let name = profile.name().to_owned();
         if name.ends_with(PATCHED) {
@@ -122,8 +138,9 @@ impl Catalog {
             };
             return Err(CatalogError::Taken { path, name, taken });
         }
+        let bytes = profile.as_proto().encoded_len();
         self.entries.insert(name, Entry { profile, origin: Origin::File(path) });
-        Ok(())
+        Ok(bytes)
     }
 
     /// All, in the order of their names.

@@ -9,6 +9,10 @@ const S: u64 = 1_000 * MS;
 
 /// Of a limited rate, in bit/s: 1 kbit/s to 400 Gbit/s.
 pub const RATE_BPS: RangeInclusive<u64> = 1_000..=400_000_000_000;
+/// Steps of a rate that changes with time.
+pub const TRACE_STEPS: RangeInclusive<usize> = 1..=65_536;
+/// Of the length of such a step: 1 ms to 1 h.
+pub const STEP_NS: RangeInclusive<u64> = MS..=3_600 * S;
 /// Of the bytes added to each frame's size.
 pub const OVERHEAD_BYTES: RangeInclusive<i32> = -64..=256;
 /// One full Ethernet frame with a VLAN tag: the least that a queue must hold.
@@ -23,7 +27,16 @@ pub const SLOT_NS: RangeInclusive<u64> = 0..=S;
 pub const INTERVAL_NS: RangeInclusive<u64> = 10 * MS..=365 * 86_400 * S;
 /// Of the mean duration of episodes: 1 µs to 1 h.
 pub const DURATION_NS: RangeInclusive<u64> = US..=3_600 * S;
-/// Of the extra delay of an excursion: 0 to 60 s.
+/// Of the factor by which outages are more frequent in a fade.
+pub const FADE_FACTOR: RangeInclusive<f64> = 1.0..=1e6;
+/// Of the mean interval and the mean duration of fades: 10 ms to 365 days.
+pub const FADE_NS: RangeInclusive<u64> = INTERVAL_NS;
+/// Of the mean time for which a varying delay holds a value: 1 ms to 1 h. The
+/// dataplane draws one at the end of each.
+pub const CORRELATION_NS: RangeInclusive<u64> = MS..=3_600 * S;
+/// Values of a table of quantiles.
+pub const QUANTILES: RangeInclusive<usize> = 2..=1_025;
+/// Of the extra delay of an excursion, and of a varying delay: 0 to 60 s.
 pub const EXTRA_NS: RangeInclusive<u64> = 0..=60 * S;
 /// The least shape of the generalized Pareto distribution (its mean exists below 1).
 pub const SHAPE_MIN: f64 = -1.0;
@@ -33,7 +46,19 @@ pub const SHAPE_BELOW: f64 = 1.0;
 pub const CLASSES: usize = 8;
 /// Characters of a name.
 pub const NAME_CHARS: usize = 64;
-/// Bytes of a description, and of a source.
+/// Bytes of a description, of a source, and of each text of a provenance.
 pub const TEXT_BYTES: usize = 4_096;
-/// Bytes of a profile's TOML.
-pub const FILE_BYTES: usize = 1 << 20;
+/// Bytes of all texts of a provenance.
+pub const PROVENANCE_BYTES: usize = 64 << 10;
+/// Entries of each list of a provenance.
+pub const ENTRIES: usize = 256;
+/// Round trips of a measurement: half a century of them, one each millisecond.
+pub const SAMPLES: RangeInclusive<u64> = 0..=1_600_000_000_000;
+/// Of the time between round trips of a measurement: 0 (not told) to 365 days.
+pub const SPACING_NS: RangeInclusive<u64> = 0..=365 * 86_400 * S;
+/// A profile's message has fewer bytes: two full rate traces and all else at its
+/// limits.
+pub const MESSAGE_BYTES: usize = 1 << 20;
+/// Bytes of a profile's TOML: the same, with every rate at its longest, written as
+/// "399.999999999 Gbit/s".
+pub const FILE_BYTES: usize = 4 << 20;

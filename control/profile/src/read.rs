@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profile from TOML.
+//! A profile from TOML: which keys there are, and what they become.
 //!
 //! The document is walked as a tree with the place of each value, not through
 //! serde's derived readers: those stop at the first error, and know neither
@@ -7,18 +7,16 @@
 //! [`crate::validate`] are checked on what could be read, so that one look gives
 //! all that is wrong.
 
+mod reader;
+
 use crate::limits::FILE_BYTES;
-use crate::units::{
-    parse_duration, parse_overhead, parse_probability, parse_rate, parse_size, shown,
-};
-use crate::{Place, UnitError, Violations, nearest, validate};
+use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
+use crate::{Rate, Violations};
 use proto::linkemu::v1 as pb;
-use std::collections::{BTreeMap, BTreeSet};
+use reader::{Item, Node, Reader};
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::Path;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// The text of a file of reasonable size.
 pub(crate) fn file(path: &Path) -> io::Result<String> {
@@ -30,17 +28,18 @@ pub(crate) fn file(path: &Path) -> io::Result<String> {
 
 /// Reads and checks a profile.
 pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
-    let mut reader = Reader { text, ..Reader::default() };
+    let mut reader = Reader::new(text);
     if text.len() > FILE_BYTES {
-        reader.found.push("", format!("more than {FILE_BYTES} bytes are no profile: shorten it"));
-        return Err(reader.found);
+        let message = format!("more than {FILE_BYTES} bytes are no profile: shorten it");
+        reader.fail("", 0..0, message);
+        return Err(reader.into_found());
     }
     let document = match DeTable::parse(text) {
         Ok(document) => document,
         Err(error) => {
             let span = error.span().unwrap_or(0..0);
             reader.fail("", span, format!("not TOML: {}", error.message()));
-            return Err(reader.found);
+            return Err(reader.into_found());
         }
     };
     let profile = reader.profile(&Node {
@@ -48,58 +47,66 @@ pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
         span: document.span(),
         table: document.get_ref(),
     });
-    if let Err(broken) = validate(&profile) {
-        reader.merge(broken);
-    }
-    reader.found.into_result()?;
-    Ok(profile)
-}
-
-/// A table and where it is.
-struct Node<'a> {
-    path: String,
-    span: Range<usize>,
-    table: &'a DeTable<'a>,
-}
-
-impl Node<'_> {
-    fn at(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
-    }
-}
-
-#[derive(Default)]
-struct Reader<'t> {
-    text: &'t str,
-    found: Violations,
-    /// Where each field is written.
-    places: BTreeMap<String, Range<usize>>,
-    /// Fields that were reported, so that the rules do not report them again.
-    failed: BTreeSet<String>,
+    reader.finish(profile)
 }
 
 impl Reader<'_> {
     fn profile(&mut self, node: &Node<'_>) -> pb::Profile {
-        self.known(node, &["name", "description", "source", "forward", "return"]);
+        self.known(node, &["name", "description", "source", "forward", "return", "provenance"]);
         pb::Profile {
             name: self.text(node, "name"),
             description: self.text(node, "description"),
             source: self.text(node, "source"),
             forward_pipe: self.table(node, "forward").map(|node| self.pipe(&node)),
             return_pipe: self.table(node, "return").map(|node| self.pipe(&node)),
+            provenance: self.table(node, "provenance").map(|node| self.provenance(&node)),
         }
     }
 
     fn pipe(&mut self, node: &Node<'_>) -> pb::Pipe {
-        self.known(node, &["rate", "overhead", "queue", "outages", "delay"]);
-        let rate = self.required(node, "rate", parse_rate, "144 Mbit/s\", \"unlimited\" or \"down");
+        let (rate, trace) = ("rate", "rate_trace");
+        let loss = "packet_loss";
+        self.known(node, &[rate, trace, "overhead", loss, "queue", "outages", "fade", "delay"]);
+        match (node.table.contains_key(rate), node.table.get(trace)) {
+            (true, Some(value)) => {
+                let message = "the rate is given as well: write one of both".to_owned();
+                self.fail(&node.at(trace), value.span(), message);
+            }
+            (false, None) => {
+                let examples = "\"144 Mbit/s\", \"unlimited\" or \"down\", or a rate_trace";
+                self.present(node, rate, examples);
+            }
+            _ => {}
+        }
         pb::Pipe {
-            rate_bps: rate.and_then(|rate| rate.bps()),
+            rate_bps: self.quantity(node, rate, parse_rate, "144 Mbit/s").and_then(Rate::bps),
+            rate_trace: self.table(node, trace).map(|node| self.rate_trace(&node)),
             overhead_bytes: self.quantity(node, "overhead", parse_overhead, "0 B").unwrap_or(0),
+            packet_loss: self.quantity(node, loss, parse_probability, "0.02 %").unwrap_or(0.0),
             queue: self.table(node, "queue").map(|node| self.queue(&node)),
-            outages: self.classes(node, "outages", Self::outage),
+            outages: self.tables(node, "outages", Self::outage),
+            fade: self.table(node, "fade").map(|node| self.fade(&node)),
             delay: self.table(node, "delay").map(|node| self.delay(&node)),
         }
+    }
+
+    fn rate_trace(&mut self, node: &Node<'_>) -> pb::RateTrace {
+        const RATES: &str = "[\"12 Mbit/s\", \"down\"]";
+        self.known(node, &["step", "rates"]);
+        self.present(node, "rates", RATES);
+        pb::RateTrace {
+            step_ns: self.time(node, "step", "100 ms"),
+            rates_bps: self.list(node, "rates", RATES, Self::step_rate),
+        }
+    }
+
+    fn step_rate(&mut self, item: &Item<'_>) -> Option<u64> {
+        let rate = self.measure(item, parse_rate, "12 Mbit/s")?;
+        if rate == Rate::Unlimited {
+            let message = "\"unlimited\" is no rate of a step: write a rate, or \"down\"";
+            self.fail(&item.path, item.value.span(), message.to_owned());
+        }
+        rate.bps()
     }
 
     fn queue(&mut self, node: &Node<'_>) -> pb::Queue {
@@ -133,12 +140,34 @@ impl Reader<'_> {
         }
     }
 
+    fn fade(&mut self, node: &Node<'_>) -> pb::Fade {
+        self.known(node, &["interval", "duration", "factor"]);
+        pb::Fade {
+            interval_ns: self.time(node, "interval", "8 h"),
+            duration_ns: self.time(node, "duration", "20 min"),
+            factor: self.number(node, "factor", "30.0"),
+        }
+    }
+
     fn delay(&mut self, node: &Node<'_>) -> pb::Delay {
-        self.known(node, &["base", "slot", "excursions"]);
+        self.known(node, &["base", "slot", "body", "excursions"]);
         pb::Delay {
             base_ns: self.time(node, "base", "275 ms"),
             slot_ns: self.quantity(node, "slot", parse_duration, "43 ms").unwrap_or(0),
-            excursions: self.classes(node, "excursions", Self::excursion),
+            excursions: self.tables(node, "excursions", Self::excursion),
+            body: self.table(node, "body").map(|node| self.body(&node)),
+        }
+    }
+
+    fn body(&mut self, node: &Node<'_>) -> pb::Body {
+        const QUANTILES: &str = "[\"0 ms\", \"0.4 ms\", \"3 ms\"]";
+        self.known(node, &["correlation", "quantiles"]);
+        self.present(node, "quantiles", QUANTILES);
+        pb::Body {
+            correlation_ns: self.time(node, "correlation", "80 ms"),
+            quantiles_ns: self.list(node, "quantiles", QUANTILES, |reader, item| {
+                reader.measure(item, parse_duration, "0.4 ms")
+            }),
         }
     }
 
@@ -154,234 +183,57 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports the keys of a table that are none of `keys`.
-    fn known(&mut self, node: &Node<'_>, keys: &[&str]) {
-        for key in node.table.keys() {
-            let name = key.get_ref().as_ref();
-            if keys.contains(&name) {
-                continue;
-            }
-            let remedy = match nearest(name, keys.iter().copied()) {
-                Some(near) => format!("the nearest is \"{near}\""),
-                None => format!("the keys here are {}", keys.join(", ")),
-            };
-            let path = node.at(&shown(name));
-            self.fail(&path, key.span(), format!("unknown key {:?}: {remedy}", shown(name)));
+    fn provenance(&mut self, node: &Node<'_>) -> pb::Provenance {
+        const TEXTS: &str = "[\"a remark\"]";
+        let (unidentified, remarks) = ("unidentified", "remarks");
+        let (estimates, goodness) = ("estimates", "goodness");
+        self.known(
+            node,
+            &[
+                "source",
+                "format",
+                "sha256",
+                "samples",
+                "lost",
+                "interval",
+                unidentified,
+                remarks,
+                estimates,
+                goodness,
+            ],
+        );
+        pb::Provenance {
+            source: self.text(node, "source"),
+            format: self.text(node, "format"),
+            sha256: self.text(node, "sha256"),
+            samples: self.count(node, "samples"),
+            lost: self.count(node, "lost"),
+            interval_ns: self.quantity(node, "interval", parse_duration, "200 ms").unwrap_or(0),
+            unidentified: self.list(node, unidentified, TEXTS, Self::string),
+            remarks: self.list(node, remarks, TEXTS, Self::string),
+            estimates: self.tables(node, estimates, Self::estimate),
+            goodness: self.tables(node, goodness, Self::goodness),
         }
     }
 
-    /// The value of a key; its place is noted.
-    fn value<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-        let value = node.table.get(key)?;
-        self.places.insert(node.at(key), value.span());
-        Some(value)
-    }
-
-    fn text(&mut self, node: &Node<'_>, key: &str) -> String {
-        match self.value(node, key) {
-            None => {
-                self.places.insert(node.at(key), node.span.clone());
-                String::new()
-            }
-            Some(value) => match value.get_ref() {
-                DeValue::String(text) => text.clone().into_owned(),
-                other => {
-                    let message = format!("{} is not text: write it in quotes", describe(other));
-                    self.fail(&node.at(key), value.span(), message);
-                    String::new()
-                }
-            },
+    fn estimate(&mut self, node: &Node<'_>) -> pb::Estimate {
+        self.known(node, &["parameter", "value", "low", "high", "method"]);
+        pb::Estimate {
+            parameter: self.text(node, "parameter"),
+            value: self.text(node, "value"),
+            low: self.text(node, "low"),
+            high: self.text(node, "high"),
+            method: self.text(node, "method"),
         }
     }
 
-    /// A sub-table; absence is for the rules to judge.
-    fn table<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Node<'a>> {
-        self.places.entry(node.at(key)).or_insert_with(|| node.span.clone());
-        let value = self.value(node, key)?;
-        let (path, span) = (node.at(key), value.span());
-        match value.get_ref() {
-            DeValue::Table(table) => Some(Node { path, span, table }),
-            other => {
-                let message = format!("{} is not a table: write [{path}]", describe(other));
-                self.fail(&path, span, message);
-                None
-            }
+    fn goodness(&mut self, node: &Node<'_>) -> pb::Goodness {
+        self.known(node, &["test", "statistic", "degrees_of_freedom", "p_value"]);
+        pb::Goodness {
+            test: self.text(node, "test"),
+            statistic: self.number(node, "statistic", "7.3"),
+            degrees_of_freedom: self.number(node, "degrees_of_freedom", "5.0"),
+            p_value: self.number(node, "p_value", "0.2"),
         }
-    }
-
-    fn classes<'a, T>(
-        &mut self,
-        node: &Node<'a>,
-        key: &str,
-        read: fn(&mut Self, &Node<'a>) -> T,
-    ) -> Vec<T> {
-        let Some(value) = self.value(node, key) else { return Vec::new() };
-        let path = node.at(key);
-        let DeValue::Array(items) = value.get_ref() else {
-            let message = format!(
-                "{} is not a list of classes: write [[{path}]] for each",
-                describe(value.get_ref())
-            );
-            self.fail(&path, value.span(), message);
-            return Vec::new();
-        };
-        let mut classes = Vec::new();
-        for (i, item) in items.iter().enumerate() {
-            let (item_path, span) = (format!("{path}[{i}]"), item.span());
-            self.places.insert(item_path.clone(), span.clone());
-            match item.get_ref() {
-                DeValue::Table(table) => {
-                    classes.push(read(self, &Node { path: item_path, span, table }));
-                }
-                other => {
-                    let message = format!("{} is not a class: write [[{path}]]", describe(other));
-                    self.fail(&item_path, span, message);
-                }
-            }
-        }
-        classes
-    }
-
-    fn time(&mut self, node: &Node<'_>, key: &str, example: &str) -> u64 {
-        self.required(node, key, parse_duration, example).unwrap_or(0)
-    }
-
-    /// A quantity with its unit that must be there.
-    fn required<T>(
-        &mut self,
-        node: &Node<'_>,
-        key: &str,
-        parse: fn(&str) -> Result<T, UnitError>,
-        example: &str,
-    ) -> Option<T> {
-        self.present(node, key, &format!("\"{example}\""));
-        self.quantity(node, key, parse, example)
-    }
-
-    /// Reports a key that is missing.
-    fn present(&mut self, node: &Node<'_>, key: &str, example: &str) {
-        if !node.table.contains_key(key) {
-            let message = format!("missing: write {key} = {example}");
-            self.fail(&node.at(key), node.span.clone(), message);
-        }
-    }
-
-    /// A quantity with its unit, if it is there.
-    fn quantity<T>(
-        &mut self,
-        node: &Node<'_>,
-        key: &str,
-        parse: fn(&str) -> Result<T, UnitError>,
-        example: &str,
-    ) -> Option<T> {
-        let value = self.value(node, key)?;
-        let (parsed, quoted) = match value.get_ref() {
-            DeValue::String(text) => (parse(text), true),
-            DeValue::Integer(number) => (parse(&number.to_string()), false),
-            DeValue::Float(number) => (parse(number.as_str()), false),
-            other => {
-                let message =
-                    format!("{} is no quantity: write it as \"{example}\"", describe(other));
-                self.fail(&node.at(key), value.span(), message);
-                return None;
-            }
-        };
-        match parsed {
-            Ok(quantity) if quoted => Some(quantity),
-            Ok(_) => None,
-            Err(error @ UnitError::NoUnit { .. }) => {
-                self.fail(&node.at(key), value.span(), format!("{key} = {error}"));
-                None
-            }
-            Err(error) => {
-                self.fail(&node.at(key), value.span(), error.to_string());
-                None
-            }
-        }
-    }
-
-    /// A number without a dimension.
-    fn number(&mut self, node: &Node<'_>, key: &str, example: &str) -> f64 {
-        self.present(node, key, example);
-        let Some(value) = self.value(node, key) else { return 0.0 };
-        let number = match value.get_ref() {
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
-            DeValue::Float(number) => number.as_str().parse().ok(),
-            _ => None,
-        };
-        number.unwrap_or_else(|| {
-            let given = describe(value.get_ref());
-            let message = format!("{given} is not a bare number: write {key} = {example}");
-            self.fail(&node.at(key), value.span(), message);
-            0.0
-        })
-    }
-
-    fn law(&mut self, node: &Node<'_>) -> pb::DurationLaw {
-        const LAWS: &str = "\"exponential\" or \"fixed\"";
-        self.present(node, "law", LAWS);
-        let Some(value) = self.value(node, "law") else { return pb::DurationLaw::Unspecified };
-        match value.get_ref() {
-            DeValue::String(law) if law == "exponential" => pb::DurationLaw::Exponential,
-            DeValue::String(law) if law == "fixed" => pb::DurationLaw::Fixed,
-            other => {
-                let message = format!("{} is no law: write {LAWS}", describe(other));
-                self.fail(&node.at("law"), value.span(), message);
-                pb::DurationLaw::Unspecified
-            }
-        }
-    }
-
-    fn fail(&mut self, path: &str, span: Range<usize>, message: String) {
-        self.found.push_at(path, message, place(self.text, span.start));
-        self.failed.insert(path.to_owned());
-    }
-
-    /// Adds the rules that the values break, with their places; fields that could
-    /// not be read, and what depends on them, are left out.
-    fn merge(&mut self, mut broken: Violations) {
-        for violation in broken.iter_mut() {
-            let mut path = violation.path.as_str();
-            let span = loop {
-                match (self.places.get(path), path.rfind(['.', '['])) {
-                    (Some(span), _) => break span.clone(),
-                    (None, Some(cut)) => path = &path[..cut],
-                    (None, None) => break 0..0,
-                }
-            };
-            violation.place = Some(place(self.text, span.start));
-        }
-        let judged = |path: &str| {
-            let limit = path.replace(".random_drop.threshold", ".limit");
-            let location = path.replace(".max", ".location");
-            [path, &limit, &location].iter().any(|path| self.failed.contains(*path))
-        };
-        let fresh: Vec<_> = broken.into_iter().filter(|v| !judged(&v.path)).collect();
-        for violation in fresh {
-            let place = violation.place.unwrap_or(Place { line: 1, column: 1 });
-            self.found.push_at(&violation.path, violation.message, place);
-        }
-    }
-}
-
-/// A value, for messages.
-fn describe(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(text) => format!("{:?}", shown(text)),
-        DeValue::Integer(number) => shown(&number.to_string()),
-        DeValue::Float(number) => shown(number.as_str()),
-        DeValue::Boolean(yes) => yes.to_string(),
-        DeValue::Datetime(_) => "a date".to_owned(),
-        DeValue::Array(_) => "a list".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
-    }
-}
-
-fn place(text: &str, offset: usize) -> Place {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    Place {
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
     }
 }

@@ -5,12 +5,19 @@
 //! out of range. All broken rules are reported, each with the path of its field
 //! as the TOML form names it.
 
+mod provenance;
+#[cfg(test)]
+mod tests;
+
 use crate::limits::*;
 use crate::units::{format_duration, format_overhead, format_probability, format_size, shown};
 use crate::{PATCHED, Rate, Violations};
 use proto::linkemu::v1 as pb;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+
+/// Broken rules that are reported of one list.
+const FAULTS: usize = 8;
 
 /// Checks a whole profile.
 ///
@@ -26,6 +33,9 @@ pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
             Some(pipe) => check_pipe(&mut found, path, pipe),
             None => found.push(path, "missing: describe both directions, forward and return"),
         }
+    }
+    if let Some(it) = &profile.provenance {
+        provenance::check(&mut found, "provenance", it);
     }
     found.into_result()
 }
@@ -70,23 +80,57 @@ fn text(found: &mut Violations, path: &str, text: &str) {
 
 fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let at = |field: &str| format!("{path}.{field}");
-    if let Some(bps) = pipe.rate_bps.filter(|bps| *bps != 0) {
-        let show = |bps| Rate::from_bps(Some(bps)).to_string();
-        range(found, at("rate"), bps, &RATE_BPS, show);
+    if let Some(bps) = pipe.rate_bps {
+        rate(found, &at("rate"), bps);
+    }
+    if let Some(trace) = &pipe.rate_trace {
+        if let Some(bps) = pipe.rate_bps {
+            let rate = Rate::from_bps(Some(bps));
+            let message = format!("a rate is given as well, {rate}: leave out one of both");
+            found.push(at("rate_trace"), message);
+        }
+        rate_trace(found, &at("rate_trace"), trace);
     }
     range(found, at("overhead"), pipe.overhead_bytes, &OVERHEAD_BYTES, format_overhead);
+    range(found, at("packet_loss"), pipe.packet_loss, &(0.0..=1.0), format_probability);
     match &pipe.queue {
         Some(queue) => check_queue(found, &at("queue"), queue),
         None => found.push(at("queue"), "missing: give limit = \"36 MB\" or the like"),
     }
     classes(found, &at("outages"), &pipe.outages, outage);
+    if let Some(it) = &pipe.fade {
+        fade(found, &at("fade"), it, &pipe.outages);
+    }
     match &pipe.delay {
         Some(delay) => {
             range(found, at("delay.base"), delay.base_ns, &BASE_NS, format_duration);
             range(found, at("delay.slot"), delay.slot_ns, &SLOT_NS, format_duration);
+            if let Some(it) = &delay.body {
+                body(found, &at("delay.body"), it);
+            }
             classes(found, &at("delay.excursions"), &delay.excursions, excursion);
         }
         None => found.push(at("delay"), "missing: give base = \"0 ms\" or more"),
+    }
+}
+
+fn rate_trace(found: &mut Violations, path: &str, trace: &pb::RateTrace) {
+    range(found, format!("{path}.step"), trace.step_ns, &STEP_NS, format_duration);
+    let (path, rates) = (format!("{path}.rates"), &trace.rates_bps);
+    count(found, &path, rates.len(), &TRACE_STEPS);
+    let limited = rates.iter().take(*TRACE_STEPS.end());
+    items(found, &path, limited, |found, path, bps| rate(found, path, *bps));
+    if !rates.is_empty() && rates.iter().all(|bps| *bps == 0) {
+        let message = "every step is down: write rate = \"down\" instead, or a rate in some step";
+        found.push(path, message);
+    }
+}
+
+/// Zero is down.
+fn rate(found: &mut Violations, path: &str, bps: u64) {
+    if bps != 0 {
+        let show = |bps| Rate::from_bps(Some(bps)).to_string();
+        range(found, path.to_owned(), bps, &RATE_BPS, show);
     }
 }
 
@@ -149,6 +193,52 @@ fn outage(found: &mut Violations, path: &str, outage: &pb::Outage) {
     }
 }
 
+fn fade(found: &mut Violations, path: &str, fade: &pb::Fade, outages: &[pb::Outage]) {
+    let at = |field: &str| format!("{path}.{field}");
+    range(found, at("interval"), fade.interval_ns, &FADE_NS, format_duration);
+    range(found, at("duration"), fade.duration_ns, &FADE_NS, format_duration);
+    range(found, at("factor"), fade.factor, &FADE_FACTOR, |factor| factor);
+    if outages.is_empty() {
+        let message = "a fade makes outages more frequent, and there are none: describe a class \
+                       of outages, or leave out the fade";
+        found.push(path, message);
+    }
+    // Intervals and factors that are out of range are reported as such.
+    let shortest = outages.iter().map(|outage| outage.interval_ns).min().unwrap_or(0);
+    let least = *INTERVAL_NS.start();
+    if INTERVAL_NS.contains(&shortest)
+        && FADE_FACTOR.contains(&fade.factor)
+        && (shortest as f64) / fade.factor < least as f64
+    {
+        let message = format!(
+            "{} makes the shortest interval between outages, {}, shorter than {}: write at most {}",
+            fade.factor,
+            format_duration(shortest),
+            format_duration(least),
+            shortest / least
+        );
+        found.push(at("factor"), message);
+    }
+}
+
+fn body(found: &mut Violations, path: &str, body: &pb::Body) {
+    let at = |field: &str| format!("{path}.{field}");
+    range(found, at("correlation"), body.correlation_ns, &CORRELATION_NS, format_duration);
+    let (path, quantiles) = (at("quantiles"), &body.quantiles_ns);
+    count(found, &path, quantiles.len(), &QUANTILES);
+    let mut before = 0;
+    let limited = quantiles.iter().take(*QUANTILES.end());
+    items(found, &path, limited, |found, path, ns| {
+        range(found, path.to_owned(), *ns, &EXTRA_NS, format_duration);
+        if *ns < before {
+            let (ns, before) = (format_duration(*ns), format_duration(before));
+            let message = format!("{ns} is below the one before, {before}: write them ascending");
+            found.push(path, message);
+        }
+        before = *ns;
+    });
+}
+
 fn excursion(found: &mut Violations, path: &str, excursion: &pb::Excursion) {
     let at = |field: &str| format!("{path}.{field}");
     range(found, at("interval"), excursion.interval_ns, &INTERVAL_NS, format_duration);
@@ -175,6 +265,32 @@ fn excursion(found: &mut Violations, path: &str, excursion: &pb::Excursion) {
     }
 }
 
+/// Checks the items of a list, up to the first few that break a rule: lists can be
+/// long, and wrong throughout.
+fn items<'a, T: 'a>(
+    found: &mut Violations,
+    path: &str,
+    items: impl Iterator<Item = &'a T>,
+    mut check: impl FnMut(&mut Violations, &str, &T),
+) {
+    let enough = found.len() + FAULTS;
+    for (i, item) in items.enumerate() {
+        if found.len() >= enough {
+            return;
+        }
+        check(found, &format!("{path}[{i}]"), item);
+    }
+}
+
+fn count(found: &mut Violations, path: &str, count: usize, allowed: &RangeInclusive<usize>) {
+    let (min, max) = (allowed.start(), allowed.end());
+    if count < *min {
+        found.push(path, format!("a list of {count} is too short: write {min} to {max} values"));
+    } else if count > *max {
+        found.push(path, format!("a list of {count} is too long: write {min} to {max} values"));
+    }
+}
+
 fn range<T: PartialOrd + Copy, S: Display>(
     found: &mut Violations,
     path: String,
@@ -195,95 +311,4 @@ fn range<T: PartialOrd + Copy, S: Display>(
         format!("{} is not a number: write {min} to {max}", show(value))
     };
     found.push(path, message);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn broken(change: impl FnOnce(&mut pb::Profile)) -> Vec<(String, String)> {
-        let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
-        change(&mut profile);
-        let found = validate(&profile).err().unwrap_or_default();
-        found.into_iter().map(|v| (v.path, v.message)).collect()
-    }
-
-    fn forward(profile: &mut pb::Profile) -> &mut pb::Pipe {
-        profile.forward_pipe.as_mut().unwrap()
-    }
-
-    #[test]
-    fn an_empty_message_breaks_rules_and_nothing_else() {
-        let paths: Vec<_> =
-            validate(&pb::Profile::default()).unwrap_err().into_iter().map(|v| v.path).collect();
-        assert_eq!(paths, ["name", "forward", "return"]);
-        let found = validate_pipe("forward", &pb::Pipe::default()).unwrap_err();
-        let paths: Vec<_> = found.iter().map(|v| v.path.as_str()).collect();
-        assert_eq!(paths, ["forward.queue", "forward.delay"]);
-    }
-
-    #[test]
-    fn numbers_that_are_none_are_refused() {
-        for hostile in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 1.0 + 1e-9] {
-            let found = broken(|p| {
-                let queue = forward(p).queue.as_mut().unwrap();
-                queue.random_drop.as_mut().unwrap().probability_at_limit = hostile;
-            });
-            assert_eq!(found.len(), 1, "{hostile}");
-            assert_eq!(found[0].0, "forward.queue.random_drop.probability_at_limit");
-            let found = broken(|p| {
-                let delay = p.return_pipe.as_mut().unwrap().delay.as_mut().unwrap();
-                delay.excursions[0].shape = if hostile == -1e-9 { -1.1 } else { hostile };
-            });
-            assert_eq!(found.len(), 1, "{hostile}");
-            assert_eq!(found[0].0, "return.delay.excursions[0].shape");
-        }
-    }
-
-    #[test]
-    fn messages_name_the_value_the_limit_and_the_remedy() {
-        let found = broken(|p| forward(p).rate_bps = Some(999));
-        assert_eq!(found[0].1, "999 bit/s is below 1 kbit/s: write 1 kbit/s to 400 Gbit/s");
-        let found = broken(|p| forward(p).queue.as_mut().unwrap().limit_bytes = 1_000);
-        assert_eq!(found[0].1, "1 kB is less than one full frame: write at least \"1518 B\"");
-        assert_eq!(
-            found[1].1,
-            "18 MB is above the queue's limit of 1 kB: lower the threshold or raise the limit"
-        );
-        let found = broken(|p| forward(p).delay.as_mut().unwrap().base_ns = u64::MAX);
-        assert!(found[0].1.contains("is above 1 min: write 0 ms to 1 min"), "{}", found[0].1);
-    }
-
-    #[test]
-    fn every_limit_is_checked() {
-        let one = |change: fn(&mut pb::Pipe), path: &str| {
-            let found = broken(|p| change(forward(p)));
-            assert_eq!(found.len(), 1, "{path}: {found:?}");
-            assert_eq!(found[0].0, path);
-        };
-        one(|p| p.rate_bps = Some(400_000_000_001), "forward.rate");
-        one(|p| p.overhead_bytes = -65, "forward.overhead");
-        one(|p| p.overhead_bytes = 257, "forward.overhead");
-        one(|p| p.queue.as_mut().unwrap().limit_bytes = (64 << 30) + 1, "forward.queue.limit");
-        one(|p| p.delay.as_mut().unwrap().slot_ns = 1_000_000_001, "forward.delay.slot");
-        one(|p| p.outages[0].interval_ns = 9_999_999, "forward.outages[0].interval");
-        one(|p| p.outages[0].duration_ns = 999, "forward.outages[0].duration");
-        one(|p| p.outages[1].law = 0, "forward.outages[1].law");
-        one(|p| p.outages[1].law = 77, "forward.outages[1].law");
-        one(|p| p.outages = vec![p.outages[0]; 9], "forward.outages");
-        assert!(broken(|p| forward(p).rate_bps = Some(0)).is_empty());
-        assert!(broken(|p| forward(p).rate_bps = None).is_empty());
-    }
-
-    #[test]
-    fn names_are_plain_with_one_mark_at_most() {
-        for good in ["a", "viasat2*", "geo-600", "A.b_c"] {
-            assert!(broken(|p| p.name = good.into()).is_empty(), "{good}");
-        }
-        for bad in ["", "*", "a**", "-a", "a b", "../etc", "ü", "a\u{1b}[2J"] {
-            assert_eq!(broken(|p| p.name = bad.into())[0].0, "name", "{bad}");
-        }
-        assert_eq!(broken(|p| p.name = "a".repeat(65)).len(), 1);
-        assert_eq!(broken(|p| p.description = "\u{1b}[2J".into())[0].0, "description");
-    }
 }

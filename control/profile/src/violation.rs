@@ -65,10 +65,6 @@ impl Violations {
         self.0.iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Violation> {
-        self.0.iter_mut()
-    }
-
     /// `Ok` if there is none.
     ///
     /// # Errors

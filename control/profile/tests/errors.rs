@@ -33,6 +33,111 @@ fn the_good_one_is_good() {
 fn each_error_names_place_path_value_and_remedy() {
     for (from, to, expected) in [
         (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\nrate_trace = { step = \"1 s\", rates = [\"1 Mbit/s\"] }",
+            "line 4, column 14: forward.rate_trace: the rate is given as well: write one of both",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 us\", rates = [\"1 Mbit/s\"] }",
+            "line 3, column 23: forward.rate_trace.step: 1 us is below 1 ms: write 1 ms to 1 h",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 s\" }",
+            "line 3, column 14: forward.rate_trace.rates: missing: write rates = [\"12 Mbit/s\", \"down\"]",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 s\", rates = \"1 Mbit/s\" }",
+            "forward.rate_trace.rates: \"1 Mbit/s\" is not a list: write rates = [\"12 Mbit/s\", \"down\"]",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 s\", rates = [\"down\", 12] }",
+            "line 3, column 47: forward.rate_trace.rates[1]: rates[1] = 12 has no unit: write a unit, such as \"12 Mbit/s\"",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 s\", rates = [\"down\", \"unlimited\"] }",
+            "line 3, column 47: forward.rate_trace.rates[1]: \"unlimited\" is no rate of a step: write a rate, or \"down\"",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 s\", rates = [\"down\", \"1 bit/s\"] }",
+            "line 3, column 47: forward.rate_trace.rates[1]: 1 bit/s is below 1 kbit/s: write 1 kbit/s to 400 Gbit/s",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate_trace = { step = \"1 s\", rates = [\"down\"] }",
+            "line 3, column 38: forward.rate_trace.rates: every step is down: write rate = \"down\" instead, or a rate in some step",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\npacket_loss = 0.02",
+            "line 4, column 15: forward.packet_loss: packet_loss = 0.02 has no unit: write a unit, such as \"0.02 %\"",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\npacket_loss = \"200 %\"",
+            "line 4, column 15: forward.packet_loss: 200 % is above 100 %: write 0 % to 100 %",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\nfade = { interval = \"8 h\", duration = \"1 h\", factor = 30 }",
+            "line 4, column 8: forward.fade: a fade makes outages more frequent, and there are none: describe a class of outages, or leave out the fade",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\nfade = { interval = \"8 h\", duration = \"1 h\", factor = \"30\" }\noutages = [{ interval = \"1 s\", duration = \"1 s\", law = \"fixed\" }]",
+            "line 6, column 55: forward.fade.factor: \"30\" is not a bare number: write factor = 30.0",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\nfade = { interval = \"8 h\", duration = \"1 h\", factor = 200 }\noutages = [{ interval = \"1 s\", duration = \"1 s\", law = \"fixed\" }]",
+            "line 6, column 55: forward.fade.factor: 200 makes the shortest interval between outages, 1 s, shorter than 10 ms: write at most 100",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\ndelay.body = { correlation = \"80 ms\", quantiles = [\"0 ms\", \"2 ms\", \"1 ms\"] }",
+            "line 6, column 68: forward.delay.body.quantiles[2]: 1 ms is below the one before, 2 ms: write them ascending",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\ndelay.body = { correlation = \"80 ms\", quantile = [\"0 ms\", \"2 ms\", \"1 ms\"] }",
+            "forward.delay.body.quantile: unknown key \"quantile\": the nearest is \"quantiles\"",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\ndelay.body = { correlation = \"80 ms\", quantiles = [\"0 ms\"] }",
+            "line 6, column 51: forward.delay.body.quantiles: a list of 1 is too short: write 2 to 1025 values",
+        ),
+        (
+            "delay.base = \"0 ms\"\n",
+            "delay.base = \"0 ms\"\n[provenance]\nsamples = -5",
+            "line 12, column 11: provenance.samples: -5 is not a count: write samples = 1000, zero or more",
+        ),
+        (
+            "delay.base = \"0 ms\"\n",
+            "delay.base = \"0 ms\"\n[provenance]\nsamples = 5",
+            "line 11, column 1: provenance.source: missing: name the measurement, such as its file",
+        ),
+        (
+            "delay.base = \"0 ms\"\n",
+            "delay.base = \"0 ms\"\n[provenance]\nsource = \"x\"\nremarks = [\"a\", 7]",
+            "line 13, column 17: provenance.remarks[1]: 7 is not text: write it in quotes",
+        ),
+        (
+            "delay.base = \"0 ms\"\n",
+            "delay.base = \"0 ms\"\n[provenance]\nsource = \"x\"\nestimates = [7]",
+            "line 13, column 14: provenance.estimates[0]: 7 is not a table: write [[provenance.estimates]]",
+        ),
+        (
+            "delay.base = \"0 ms\"\n",
+            "delay.base = \"0 ms\"\n[provenance]\nsource = \"x\"\n[[provenance.goodness]]\ntest = \"runs\"\nstatistic = 7\ndegrees_of_freedom = 5\np_value = 1.5",
+            "line 17, column 11: provenance.goodness[0].p_value: 1.5 is above 1: write 0 to 1",
+        ),
+        (
             "\"144 Mbit/s\"",
             "144",
             "line 3, column 8: forward.rate: rate = 144 has no unit: write a unit, such as \"144 Mbit/s\"",
@@ -108,6 +213,74 @@ fn a_field_that_cannot_be_read_is_reported_once() {
 }
 
 #[test]
+fn what_depends_on_a_field_that_cannot_be_read_is_not_reported() {
+    for (from, to) in [
+        // The second step would be down, as the first one is.
+        ("rate = \"144 Mbit/s\"", "rate_trace = { step = \"1 s\", rates = [\"down\", \"1 Mb\"] }"),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\ndelay.body = { correlation = \"1 s\", quantiles = [\"2 ms\", \"1 m\", \"3 ms\"] }",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\nfade = { interval = \"8 h\", duration = \"1 h\", factor = 30 }\noutages = [7]",
+        ),
+        (
+            "delay.base = \"275 ms\"",
+            "delay.base = \"275 ms\"\nfade = { interval = \"8 h\", duration = \"1 h\", factor = 30 }\noutages = 7",
+        ),
+        (
+            "delay.base = \"0 ms\"\n",
+            "delay.base = \"0 ms\"\n[provenance]\nsource = \"x\"\nsamples = \"many\"\nlost = 5",
+        ),
+    ] {
+        let message = message(from, to);
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn a_file_that_is_wrong_throughout_is_reported_by_its_first_faults() {
+    let keys: String = (0..300_000).map(|i| format!("k{i} = 1\n")).collect();
+    assert_eq!(Profile::from_toml(&keys).unwrap_err().len(), 100);
+    for wrong in ["1,", "\"1 bit/s\","] {
+        let list = format!("rate_trace = {{ step = \"1 s\", rates = [{}] }}", wrong.repeat(65_536));
+        let text = GOOD.replacen("rate = \"144 Mbit/s\"", &list, 1);
+        let found = Profile::from_toml(&text).unwrap_err();
+        assert!((2..=100).contains(&found.len()), "{}", found.len());
+    }
+    let text = format!("{GOOD}#{}", " ".repeat(profile::FILE_BYTES));
+    let message = Profile::from_toml(&text).unwrap_err().to_string();
+    assert_eq!(message, "line 1, column 1: more than 4194304 bytes are no profile: shorten it");
+}
+
+#[test]
+fn what_varies_is_read_from_tables_of_either_form() {
+    let inline = GOOD.replacen(
+        "rate = \"144 Mbit/s\"",
+        "rate_trace = { step = \"100 ms\", rates = [\"12 Mbit/s\", \"down\"] }",
+        1,
+    );
+    let header = GOOD
+        .replacen("rate = \"144 Mbit/s\"\n", "", 1)
+        .replacen("[return]", "[forward.rate_trace]\nstep = \"0.1 s\"\nrates = [\n  \"12 Mbit/s\",\n  \"down\",\n]\n[return]", 1);
+    let profile = Profile::from_toml(&inline).unwrap();
+    assert_eq!(profile, Profile::from_toml(&header).unwrap());
+    let pipe = profile.as_proto().forward_pipe.as_ref().unwrap();
+    let trace = pipe.rate_trace.as_ref().unwrap();
+    assert_eq!((trace.step_ns, &trace.rates_bps[..]), (100_000_000, &[12_000_000, 0][..]));
+    assert_eq!((pipe.rate_bps, pipe.packet_loss), (None, 0.0));
+    let toml = profile.to_toml();
+    assert!(
+        toml.contains(
+            "[forward.rate_trace]\nstep = \"100 ms\"\nrates = [\"12 Mbit/s\", \"down\"]\n"
+        ),
+        "{toml}"
+    );
+    assert!(!toml.contains("packet_loss"), "{toml}");
+}
+
+#[test]
 fn all_errors_are_reported_at_once() {
     let text = GOOD.replace("\"144 Mbit/s\"", "144").replace("\"1 MiB\"", "\"1 B\"");
     let message = Profile::from_toml(&text).unwrap_err().to_string();
@@ -137,6 +310,22 @@ fn a_catalog_refuses_names_that_are_taken() {
     let error = load().unwrap_err().to_string();
     assert!(error.contains("b.toml:1:1: x: unknown key \"x\""), "{error}");
     assert!(Catalog::load(&["/nonexistent"]).unwrap_err().to_string().contains("/nonexistent"));
+}
+
+#[test]
+fn a_catalog_is_bounded_so_that_a_list_of_it_can_be_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let rates = "\"400Gb/s\",".repeat(65_536);
+    let trace = format!("rate_trace = {{ step = \"1 s\", rates = [{rates}] }}");
+    let text =
+        GOOD.replacen("rate = \"144 Mbit/s\"", &trace, 1).replacen("rate = \"down\"", &trace, 1);
+    // Each message has 65 536 rates of six bytes, twice: 22 of them are more than 16 MiB.
+    for i in 0..22 {
+        let path = directory.path().join(format!("{i}.toml"));
+        std::fs::write(path, text.replace("lab", &format!("lab{i}"))).unwrap();
+    }
+    let error = Catalog::load(&[directory.path()]).unwrap_err().to_string();
+    assert!(error.contains("the user profiles have more than 16777216 bytes"), "{error}");
 }
 
 #[test]

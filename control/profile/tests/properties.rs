@@ -6,6 +6,7 @@ use profile::*;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use prost::Message;
 use proto::linkemu::v1 as pb;
 
 fn outage() -> impl Strategy<Value = pb::Outage> {
@@ -41,38 +42,211 @@ fn queue() -> impl Strategy<Value = pb::Queue> {
     })
 }
 
-fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    (
-        option::of(prop_oneof![1 => Just(0), 9 => RATE_BPS]),
-        OVERHEAD_BYTES,
-        queue(),
-        vec(outage(), 0..=CLASSES),
-        BASE_NS,
-        SLOT_NS,
-        vec(excursion(), 0..=CLASSES),
+fn bps() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(0), 9 => RATE_BPS]
+}
+
+/// Absent, a rate, or a trace with a step that is not down.
+fn rate() -> impl Strategy<Value = (Option<u64>, Option<pb::RateTrace>)> {
+    let trace = (STEP_NS, RATE_BPS, vec(bps(), 0..40)).prop_map(|(step_ns, rate, mut rates)| {
+        rates.insert(rates.len() / 2, rate);
+        pb::RateTrace { step_ns, rates_bps: rates }
+    });
+    prop_oneof![
+        option::of(bps()).prop_map(|bps| (bps, None)),
+        trace.prop_map(|trace| (None, Some(trace))),
+    ]
+}
+
+/// Classes, and perhaps a fade that does not make them too frequent.
+fn channel() -> impl Strategy<Value = (Vec<pb::Outage>, Option<pb::Fade>)> {
+    let fade = option::of((FADE_NS, FADE_NS, 0.0..=1.0_f64));
+    (vec(outage(), 0..=CLASSES), fade).prop_map(|(outages, fade)| {
+        let shortest = outages.iter().map(|outage| outage.interval_ns).min();
+        let fade = fade.zip(shortest).map(|((interval_ns, duration_ns, share), shortest)| {
+            let most = (shortest as f64 / *INTERVAL_NS.start() as f64).min(*FADE_FACTOR.end());
+            pb::Fade { interval_ns, duration_ns, factor: 1.0 + share * (most.floor() - 1.0) }
+        });
+        (outages, fade)
+    })
+}
+
+fn delay() -> impl Strategy<Value = pb::Delay> {
+    let body = (CORRELATION_NS, vec(EXTRA_NS, 2..40)).prop_map(|(correlation_ns, mut values)| {
+        values.sort_unstable();
+        pb::Body { correlation_ns, quantiles_ns: values }
+    });
+    (BASE_NS, SLOT_NS, vec(excursion(), 0..=CLASSES), option::of(body)).prop_map(
+        |(base_ns, slot_ns, excursions, body)| pb::Delay { base_ns, slot_ns, excursions, body },
     )
-        .prop_map(
-            |(rate_bps, overhead_bytes, queue, outages, base_ns, slot_ns, excursions)| pb::Pipe {
+}
+
+fn pipe() -> impl Strategy<Value = pb::Pipe> {
+    let loss = prop_oneof![Just(0.0), 0.0..=1.0];
+    (rate(), OVERHEAD_BYTES, loss, queue(), channel(), delay()).prop_map(
+        |((rate_bps, rate_trace), overhead_bytes, packet_loss, queue, (outages, fade), delay)| {
+            pb::Pipe {
                 rate_bps,
+                rate_trace,
                 overhead_bytes,
+                packet_loss,
                 queue: Some(queue),
                 outages,
-                delay: Some(pb::Delay { base_ns, slot_ns, excursions }),
-            },
-        )
+                fade,
+                delay: Some(delay),
+            }
+        },
+    )
+}
+
+const TEXT: &str = "[^\\p{Cc}]{0,40}(\n[\"'\\\\#=]{0,5}\t)?";
+const TEXT_OF_SOME: &str = "[^\\p{Cc}]{1,40}(\n[\"'\\\\#=]{0,5}\t)?";
+
+fn estimate() -> impl Strategy<Value = pb::Estimate> {
+    (TEXT_OF_SOME, TEXT_OF_SOME, TEXT, TEXT, TEXT).prop_map(
+        |(parameter, value, low, high, method)| pb::Estimate {
+            parameter,
+            value,
+            low,
+            high,
+            method,
+        },
+    )
+}
+
+fn goodness() -> impl Strategy<Value = pb::Goodness> {
+    let finite = prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO;
+    (TEXT_OF_SOME, finite, finite, 0.0..=1.0).prop_map(|(test, statistic, degrees, p_value)| {
+        pb::Goodness { test, statistic, degrees_of_freedom: degrees.abs(), p_value }
+    })
+}
+
+fn provenance() -> impl Strategy<Value = pb::Provenance> {
+    let head = (TEXT_OF_SOME, TEXT, "([0-9a-fA-F]{64})?");
+    let counts = (SAMPLES, SAMPLES, SPACING_NS);
+    let lists = (vec(TEXT, 0..3), vec(TEXT, 0..3), vec(estimate(), 0..3), vec(goodness(), 0..3));
+    (head, counts, lists).prop_map(|((source, format, sha256), (a, b, interval_ns), lists)| {
+        pb::Provenance {
+            source,
+            format,
+            sha256,
+            samples: a.max(b),
+            lost: a.min(b),
+            interval_ns,
+            unidentified: lists.0,
+            remarks: lists.1,
+            estimates: lists.2,
+            goodness: lists.3,
+        }
+    })
 }
 
 fn valid() -> impl Strategy<Value = pb::Profile> {
-    let text = "[^\\p{Cc}]{0,40}(\n[\"'\\\\#=]{0,5}\t)?";
-    ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\\*?", text, text, pipe(), pipe()).prop_map(
-        |(name, description, source, forward, back)| pb::Profile {
+    let head = ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\\*?", TEXT, TEXT);
+    (head, pipe(), pipe(), option::of(provenance())).prop_map(
+        |((name, description, source), forward, back, provenance)| pb::Profile {
             name,
             description,
             source,
             forward_pipe: Some(forward),
             return_pipe: Some(back),
+            provenance,
         },
     )
+}
+
+/// Everything at its limit, and every text as long as it can be written.
+fn largest() -> pb::Profile {
+    let text = |bytes: usize| "\\".repeat(bytes);
+    let pipe = pb::Pipe {
+        rate_bps: None,
+        rate_trace: Some(pb::RateTrace {
+            step_ns: 3_599_999_999_999,
+            rates_bps: vec![399_999_999_999; *TRACE_STEPS.end()],
+        }),
+        overhead_bytes: -64,
+        packet_loss: 0.123_456_789_012_345_67,
+        queue: Some(pb::Queue { limit_bytes: (64 << 30) - 1, random_drop: None }),
+        outages: vec![
+            pb::Outage {
+                interval_ns: 364 * 86_400_000_000_000 + 86_399_999_999_999,
+                duration_ns: 3_599_999_999_999,
+                law: 1,
+            };
+            CLASSES
+        ],
+        fade: Some(pb::Fade { interval_ns: 86_399_999_999_999, duration_ns: 1 << 40, factor: 1.5 }),
+        delay: Some(pb::Delay {
+            base_ns: 59_999_999_999,
+            slot_ns: 999_999_999,
+            excursions: Vec::new(),
+            body: Some(pb::Body {
+                correlation_ns: 3_599_999_999_999,
+                quantiles_ns: vec![59_999_999_999; *QUANTILES.end()],
+            }),
+        }),
+    };
+    let estimate = pb::Estimate { parameter: text(1), value: text(1), ..Default::default() };
+    let goodness = pb::Goodness {
+        test: text(1),
+        statistic: -f64::MAX,
+        degrees_of_freedom: f64::MAX,
+        p_value: f64::MIN_POSITIVE,
+    };
+    let entries = ENTRIES * 3;
+    let mut remarks = vec![text(1); ENTRIES];
+    // All that the entries leave of a provenance's bytes.
+    let mut left = PROVENANCE_BYTES - 1 - entries - ENTRIES - 2 * ENTRIES;
+    for remark in &mut remarks {
+        let more = left.min(TEXT_BYTES - remark.len());
+        remark.push_str(&text(more));
+        left -= more;
+    }
+    pb::Profile {
+        name: "a".repeat(NAME_CHARS),
+        description: text(TEXT_BYTES),
+        source: text(TEXT_BYTES),
+        forward_pipe: Some(pipe.clone()),
+        return_pipe: Some(pipe),
+        provenance: Some(pb::Provenance {
+            source: text(1),
+            samples: *SAMPLES.end(),
+            lost: *SAMPLES.end(),
+            interval_ns: 86_399_999_999_999,
+            unidentified: vec![text(2); ENTRIES],
+            remarks,
+            estimates: vec![estimate; ENTRIES],
+            goodness: vec![goodness; ENTRIES],
+            ..Default::default()
+        }),
+    }
+}
+
+#[test]
+fn the_largest_profile_can_be_sent_and_written_and_read() {
+    let message = largest();
+    let texts = message.provenance.as_ref().unwrap().encoded_len();
+    assert!(texts > PROVENANCE_BYTES, "{texts}");
+    assert!(message.encoded_len() < MESSAGE_BYTES, "{}", message.encoded_len());
+    let toml = Profile::try_from(message.clone()).unwrap().to_toml();
+    assert!(toml.len() < FILE_BYTES, "{}", toml.len());
+    assert!(toml.len() > FILE_BYTES / 2, "{}", toml.len());
+    assert_eq!(Profile::from_toml(&toml).unwrap().as_proto(), &message);
+}
+
+#[test]
+fn lists_of_quantities_are_written_several_on_a_line() {
+    let toml = Profile::try_from(largest()).unwrap().to_toml();
+    let (mut lines, mut items) = (0, 0);
+    for line in toml.lines().filter(|line| line.starts_with("    \"") && line.ends_with(',')) {
+        assert!(line.len() <= 100, "{line}");
+        if line.contains("bit/s") {
+            lines += 1;
+            items += line.matches(',').count();
+        }
+    }
+    assert_eq!(items, 2 * *TRACE_STEPS.end());
+    assert_eq!(lines, items / 4);
 }
 
 proptest! {

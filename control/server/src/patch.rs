@@ -9,27 +9,35 @@ use proto::linkemu::v1 as pb;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Rate,
+    RateTrace,
     Overhead,
+    PacketLoss,
     Queue,
     QueueLimit,
     RandomDrop,
     Outages,
+    Fade,
     Delay,
     DelayBase,
     DelaySlot,
+    Body,
     Excursions,
 }
 
-const FIELDS: [(&str, Field); 10] = [
+const FIELDS: [(&str, Field); 14] = [
     ("rate_bps", Field::Rate),
+    ("rate_trace", Field::RateTrace),
     ("overhead_bytes", Field::Overhead),
+    ("packet_loss", Field::PacketLoss),
     ("queue", Field::Queue),
     ("queue.limit_bytes", Field::QueueLimit),
     ("queue.random_drop", Field::RandomDrop),
     ("outages", Field::Outages),
+    ("fade", Field::Fade),
     ("delay", Field::Delay),
     ("delay.base_ns", Field::DelayBase),
     ("delay.slot_ns", Field::DelaySlot),
+    ("delay.body", Field::Body),
     ("delay.excursions", Field::Excursions),
 ];
 
@@ -112,7 +120,8 @@ fn fields(found: &mut Violations, mask: Option<&prost_types::FieldMask>) -> Vec<
 }
 
 impl Patch {
-    /// The link with the patch applied and its name marked, if that is valid.
+    /// The link with the patch applied, its name marked and without a provenance, if
+    /// that is valid.
     pub fn apply(&self, link: &pb::Profile) -> Result<pb::Profile, Violations> {
         let mut link = link.clone();
         let mut found = Violations::default();
@@ -130,17 +139,33 @@ impl Patch {
         if !link.name.ends_with(PATCHED) {
             link.name.push(PATCHED);
         }
+        // It is not the link that was fitted.
+        link.provenance = None;
         validate(&link)?;
         Ok(link)
     }
 
+    /// What cannot stay beside a value that is given, and is not named by the mask,
+    /// goes: a rate trace beside a rate and the other way round, a fade without outages.
     fn change(&self, pipe: &mut pb::Pipe) {
         let values = &self.values;
         let delay = values.delay.clone().unwrap_or_default();
         for field in &self.fields {
             match field {
-                Field::Rate => pipe.rate_bps = values.rate_bps,
+                Field::Rate => {
+                    pipe.rate_bps = values.rate_bps;
+                    if !self.names(Field::RateTrace) {
+                        pipe.rate_trace = None;
+                    }
+                }
+                Field::RateTrace => {
+                    pipe.rate_trace = values.rate_trace.clone();
+                    if pipe.rate_trace.is_some() && !self.names(Field::Rate) {
+                        pipe.rate_bps = None;
+                    }
+                }
                 Field::Overhead => pipe.overhead_bytes = values.overhead_bytes,
+                Field::PacketLoss => pipe.packet_loss = values.packet_loss,
                 Field::Queue => pipe.queue = values.queue,
                 Field::QueueLimit => {
                     let limit = values.queue.unwrap_or_default().limit_bytes;
@@ -150,15 +175,26 @@ impl Patch {
                     let drop = values.queue.and_then(|queue| queue.random_drop);
                     pipe.queue.get_or_insert_default().random_drop = drop;
                 }
-                Field::Outages => pipe.outages = values.outages.clone(),
+                Field::Outages => {
+                    pipe.outages = values.outages.clone();
+                    if pipe.outages.is_empty() && !self.names(Field::Fade) {
+                        pipe.fade = None;
+                    }
+                }
+                Field::Fade => pipe.fade = values.fade,
                 Field::Delay => pipe.delay = values.delay.clone(),
                 Field::DelayBase => pipe.delay.get_or_insert_default().base_ns = delay.base_ns,
                 Field::DelaySlot => pipe.delay.get_or_insert_default().slot_ns = delay.slot_ns,
+                Field::Body => pipe.delay.get_or_insert_default().body = delay.body.clone(),
                 Field::Excursions => {
                     pipe.delay.get_or_insert_default().excursions = delay.excursions.clone();
                 }
             }
         }
+    }
+
+    fn names(&self, field: Field) -> bool {
+        self.fields.contains(&field)
     }
 
     /// A limit below the threshold in force is refused in words that fit: the
@@ -168,8 +204,8 @@ impl Patch {
         let Some(queue) = &pipe.queue else { return };
         let Some(drop) = &queue.random_drop else { return };
         if drop.threshold_bytes > queue.limit_bytes
-            && self.fields.contains(&Field::QueueLimit)
-            && !self.fields.iter().any(|field| given.contains(field))
+            && self.names(Field::QueueLimit)
+            && !given.iter().any(|field| self.names(*field))
         {
             let message = format!(
                 "{} is below the threshold of random drop in force, {}: set both, limit and \

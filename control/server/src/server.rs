@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 
-/// Of a request: a profile has some kilobytes.
-const REQUEST_BYTES: usize = 1 << 20;
+/// Of a request: a profile.
+const REQUEST_BYTES: usize = profile::MESSAGE_BYTES;
 /// Requests in work, and streams open, per connection.
 const CONCURRENT: usize = 64;
 /// Of a request; longer than the deadlines of what it asks of the dataplane.

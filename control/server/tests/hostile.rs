@@ -56,12 +56,44 @@ fn excursion() -> impl Strategy<Value = pb::Excursion> {
 }
 
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    let delay = (quantity(), quantity(), vec(excursion(), 0..20))
-        .prop_map(|(base_ns, slot_ns, excursions)| pb::Delay { base_ns, slot_ns, excursions });
-    let parts = (option::of(quantity()), any::<i32>(), option::of(queue()), vec(outage(), 0..20));
-    (parts, option::of(delay)).prop_map(|((rate_bps, overhead_bytes, queue, outages), delay)| {
-        pb::Pipe { rate_bps, overhead_bytes, queue, outages, delay }
-    })
+    let body = (quantity(), vec(quantity(), 0..4))
+        .prop_map(|(correlation_ns, quantiles_ns)| pb::Body { correlation_ns, quantiles_ns });
+    let delay = (quantity(), quantity(), vec(excursion(), 0..20), option::of(body)).prop_map(
+        |(base_ns, slot_ns, excursions, body)| pb::Delay { base_ns, slot_ns, excursions, body },
+    );
+    let trace = (quantity(), vec(quantity(), 0..4))
+        .prop_map(|(step_ns, rates_bps)| pb::RateTrace { step_ns, rates_bps });
+    let fade = (quantity(), quantity(), real()).prop_map(|(interval_ns, duration_ns, factor)| {
+        pb::Fade { interval_ns, duration_ns, factor }
+    });
+    let rate = (option::of(quantity()), option::of(trace));
+    let parts = (rate, any::<i32>(), real(), option::of(queue()), vec(outage(), 0..20));
+    (parts, option::of(fade), option::of(delay)).prop_map(
+        |(((rate_bps, rate_trace), overhead_bytes, packet_loss, queue, outages), fade, delay)| {
+            pb::Pipe {
+                rate_bps,
+                rate_trace,
+                overhead_bytes,
+                packet_loss,
+                queue,
+                outages,
+                fade,
+                delay,
+            }
+        },
+    )
+}
+
+fn provenance() -> impl Strategy<Value = pb::Provenance> {
+    (any::<String>(), any::<u64>(), vec(any::<String>(), 0..4), real()).prop_map(
+        |(source, samples, remarks, statistic)| pb::Provenance {
+            source,
+            samples,
+            remarks,
+            goodness: vec![pb::Goodness { statistic, ..Default::default() }],
+            ..Default::default()
+        },
+    )
 }
 
 fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
@@ -69,6 +101,7 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
         20 => prop::sample::select(vec![
             "rate_bps", "overhead_bytes", "queue", "queue.limit_bytes", "queue.random_drop",
             "outages", "delay", "delay.base_ns", "delay.slot_ns", "delay.excursions",
+            "rate_trace", "packet_loss", "fade", "delay.body",
         ])
         .prop_map(str::to_owned),
         1 => any::<String>(),
@@ -80,13 +113,15 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
 }
 
 fn set() -> impl Strategy<Value = pb::SetProfileRequest> {
-    let profile = (any::<String>(), any::<String>(), option::of(pipe()), option::of(pipe()))
-        .prop_map(|(name, description, forward_pipe, return_pipe)| pb::Profile {
+    let texts = (any::<String>(), any::<String>());
+    let profile = (texts, option::of(pipe()), option::of(pipe()), option::of(provenance()))
+        .prop_map(|((name, description), forward_pipe, return_pipe, provenance)| pb::Profile {
             name,
             description,
             source: String::new(),
             forward_pipe,
             return_pipe,
+            provenance,
         });
     use pb::set_profile_request::Profile::{Inline, Name};
     let profile = prop_oneof![profile.prop_map(Inline), any::<String>().prop_map(Name)];
@@ -96,8 +131,8 @@ fn set() -> impl Strategy<Value = pb::SetProfileRequest> {
 }
 
 enum Request {
-    Patch(pb::PatchLinkRequest),
-    Set(pb::SetProfileRequest),
+    Patch(Box<pb::PatchLinkRequest>),
+    Set(Box<pb::SetProfileRequest>),
 }
 
 #[tokio::test]
@@ -112,10 +147,10 @@ async fn no_request_makes_linkd_panic() {
     for _ in 0..1_000 {
         let patch = patch().new_tree(&mut runner).unwrap().current();
         let set = set().new_tree(&mut runner).unwrap().current();
-        for request in [Request::Patch(patch), Request::Set(set)] {
+        for request in [Request::Patch(Box::new(patch)), Request::Set(Box::new(set))] {
             let answer = match request {
-                Request::Patch(patch) => lab.client.patch_link(patch).await,
-                Request::Set(set) => lab.client.set_profile(set).await,
+                Request::Patch(patch) => lab.client.patch_link(*patch).await,
+                Request::Set(set) => lab.client.set_profile(*set).await,
             };
             match answer {
                 Ok(change) => {

@@ -118,7 +118,7 @@ async fn a_patch_changes_what_its_mask_names() {
         assert!(pipe.outages.is_empty());
         assert!(pipe.queue.unwrap().random_drop.is_some());
     }
-    let delay = pb::Delay { base_ns: 7, slot_ns: 9, excursions: vec![] };
+    let delay = pb::Delay { base_ns: 7, slot_ns: 9, ..Default::default() };
     let pipe = pb::Pipe { delay: Some(delay), ..Default::default() };
     lab.patch(Return, &["delay.base_ns"], pipe.clone()).await.unwrap();
     let delay = back(&lab.in_force()).delay.clone().unwrap();
@@ -127,6 +127,124 @@ async fn a_patch_changes_what_its_mask_names() {
     let delay = back(&lab.in_force()).delay.clone().unwrap();
     assert_eq!((delay.base_ns, delay.slot_ns, delay.excursions.len()), (7, 9, 0));
     assert_eq!(forward(&lab.in_force()).delay.as_ref().unwrap().base_ns, 275_000_000);
+}
+
+#[tokio::test]
+async fn a_rate_and_a_rate_trace_replace_each_other() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let trace = pb::RateTrace { step_ns: 100_000_000, rates_bps: vec![12_000_000, 0] };
+    let traced = pb::Pipe { rate_trace: Some(trace.clone()), ..Default::default() };
+    // No trace to take away: the rate stays.
+    lab.patch(Forward, &["rate_trace"], pb::Pipe::default()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).rate_bps, Some(144_000_000));
+    lab.patch(Forward, &["rate_trace"], traced.clone()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
+    assert_eq!(forward(&lab.in_force()).rate_bps, None);
+    assert_eq!(back(&lab.in_force()).rate_bps, Some(12_000_000));
+    lab.patch(Forward, &["overhead_bytes"], pb::Pipe::default()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
+    lab.patch(Unspecified, &["rate_bps"], rate(5_000)).await.unwrap();
+    for pipe in [forward(&lab.in_force()), back(&lab.in_force())] {
+        assert_eq!((pipe.rate_bps, &pipe.rate_trace), (Some(5_000), &None));
+    }
+    lab.patch(Forward, &["rate_trace"], traced.clone()).await.unwrap();
+    lab.patch(Forward, &["rate_trace"], pb::Pipe::default()).await.unwrap();
+    assert_eq!(
+        (forward(&lab.in_force()).rate_bps, &forward(&lab.in_force()).rate_trace),
+        (None, &None)
+    );
+    // Both in a mask are what the request says.
+    for mask in [["rate_trace", "rate_bps"], ["rate_bps", "rate_trace"]] {
+        lab.patch(Forward, &mask, traced.clone()).await.unwrap();
+        assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
+        let both = pb::Pipe { rate_bps: Some(5_000), ..traced.clone() };
+        let status = lab.patch(Forward, &mask, both).await.unwrap_err();
+        assert_eq!(fields(&status), ["forward.rate_trace"]);
+        lab.patch(Forward, &mask, rate(5_000)).await.unwrap();
+        assert_eq!(forward(&lab.in_force()).rate_trace, None);
+    }
+}
+
+#[tokio::test]
+async fn a_fade_goes_with_the_last_outage() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let fade = pb::Fade { interval_ns: 1 << 45, duration_ns: 1 << 40, factor: 30.0 };
+    let faded = pb::Pipe { fade: Some(fade), packet_loss: 0.25, ..Default::default() };
+    lab.patch(Forward, &["fade", "packet_loss"], faded.clone()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).fade, Some(fade));
+    assert_eq!(forward(&lab.in_force()).packet_loss, 0.25);
+    assert_eq!((back(&lab.in_force()).fade, back(&lab.in_force()).packet_loss), (None, 0.0));
+    let outage = forward(&lab.in_force()).outages[1];
+    let one = pb::Pipe { outages: vec![outage], ..Default::default() };
+    lab.patch(Forward, &["outages"], one).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).fade, Some(fade));
+    let status = lab.patch(Forward, &["outages", "fade"], faded.clone()).await.unwrap_err();
+    assert_eq!(fields(&status), ["forward.fade"]);
+    // An outage that would come too often in the fade in force.
+    let frequent = pb::Outage { interval_ns: 200_000_000, duration_ns: 1_000_000, law: 2 };
+    let frequent = pb::Pipe { outages: vec![frequent], ..Default::default() };
+    let status = lab.patch(Forward, &["outages"], frequent).await.unwrap_err();
+    assert_eq!(fields(&status), ["forward.fade.factor"]);
+    lab.patch(Forward, &["outages"], pb::Pipe::default()).await.unwrap();
+    let now = lab.in_force();
+    assert_eq!((forward(&now).outages.len(), forward(&now).fade), (0, None));
+    assert_eq!(forward(&now).packet_loss, 0.25);
+    let status = lab.patch(Forward, &["fade"], faded).await.unwrap_err();
+    assert_eq!(fields(&status), ["forward.fade"]);
+}
+
+#[tokio::test]
+async fn a_varying_delay_is_patched_by_itself() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let before = back(&lab.in_force()).delay.clone().unwrap();
+    let body = pb::Body { correlation_ns: 80_000_000, quantiles_ns: vec![0, 400_000, 3_000_000] };
+    let delay = pb::Delay { body: Some(body), ..Default::default() };
+    let pipe = pb::Pipe { delay: Some(delay.clone()), ..Default::default() };
+    lab.patch(Return, &["delay.body"], pipe).await.unwrap();
+    let expected = pb::Delay { body: delay.body, ..before.clone() };
+    assert_eq!(back(&lab.in_force()).delay, Some(expected));
+    lab.patch(Return, &["delay.body"], pb::Pipe::default()).await.unwrap();
+    assert_eq!(back(&lab.in_force()).delay, Some(before));
+}
+
+#[tokio::test]
+async fn a_patched_link_is_not_what_was_fitted() {
+    let mut lab = Lab::new();
+    let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    profile.name = "fitted".into();
+    profile.provenance = Some(pb::Provenance { source: "pings.csv".into(), ..Default::default() });
+    let request = pb::SetProfileRequest {
+        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
+        ..Default::default()
+    };
+    lab.client.set_profile(request).await.unwrap();
+    assert_eq!(lab.in_force(), profile);
+    lab.patch(Forward, &["packet_loss"], pb::Pipe::default()).await.unwrap();
+    assert_eq!(lab.in_force().name, "fitted*");
+    assert_eq!(lab.in_force().provenance, None);
+}
+
+#[tokio::test]
+async fn traces_at_their_limit_are_taken() {
+    let mut lab = Lab::new();
+    let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    profile.name = "traced".into();
+    for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe] {
+        let pipe = pipe.as_mut().unwrap();
+        pipe.rate_bps = None;
+        let rates_bps = vec![400_000_000_000; *profile::TRACE_STEPS.end()];
+        pipe.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps });
+    }
+    let request = pb::SetProfileRequest {
+        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
+        ..Default::default()
+    };
+    lab.client.set_profile(request).await.unwrap();
+    assert_eq!(lab.in_force(), profile);
+    lab.patch(Return, &["packet_loss"], pb::Pipe::default()).await.unwrap();
 }
 
 #[tokio::test]

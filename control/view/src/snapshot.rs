@@ -55,6 +55,7 @@ pub struct Dropped {
     pub aqm: Count,
     pub limit: Count,
     pub outage: Count,
+    pub loss: Count,
     pub overload: Count,
     pub runt: Count,
     pub oversize: Count,
@@ -127,11 +128,12 @@ impl From<Option<pb::Count>> for Count {
 
 impl Dropped {
     /// Each reason and its name.
-    pub fn reasons(&self) -> [(&'static str, Count); 7] {
+    pub fn reasons(&self) -> [(&'static str, Count); 8] {
         [
             ("aqm", self.aqm),
             ("limit", self.limit),
             ("outage", self.outage),
+            ("loss", self.loss),
             ("overload", self.overload),
             ("runt", self.runt),
             ("oversize", self.oversize),
@@ -168,6 +170,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
                 pb::DropReason::Aqm => &mut dropped.aqm,
                 pb::DropReason::Limit => &mut dropped.limit,
                 pb::DropReason::Outage => &mut dropped.outage,
+                pb::DropReason::Loss => &mut dropped.loss,
                 pb::DropReason::Overload => &mut dropped.overload,
                 pb::DropReason::Runt => &mut dropped.runt,
                 pb::DropReason::Oversize => &mut dropped.oversize,

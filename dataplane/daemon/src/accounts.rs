@@ -144,6 +144,7 @@ fn reason(r: DropReason) -> model::DropReason {
         DropReason::Aqm => model::DropReason::Aqm,
         DropReason::Limit => model::DropReason::Limit,
         DropReason::Outage => model::DropReason::Outage,
+        DropReason::Loss => model::DropReason::Loss,
         DropReason::Overload => model::DropReason::Overload,
         DropReason::Runt => model::DropReason::Runt,
         DropReason::Oversize => model::DropReason::Oversize,

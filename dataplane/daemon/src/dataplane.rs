@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use compile::compile;
 use dpdk::TscClock;
 use emu::plan::{Plan, PlanError, Room};
 use emu::units::{Instant, Nanos};
@@ -20,7 +21,6 @@ use tokio::time::timeout;
 use worker::command::{Answer, Change, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge};
-use crate::compile::compile;
 
 /// A change takes effect this much after it was accepted, so that every worker
 /// hears of it in time.

@@ -8,7 +8,6 @@
 
 pub mod accounts;
 pub mod arguments;
-pub mod compile;
 pub mod dataplane;
 pub mod ports;
 pub mod service;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use compile::compile;
 use dataplane::arguments::{self, Arguments, Output};
-use dataplane::compile::compile;
 use dataplane::dataplane::{Dataplane, Fixed};
 use dataplane::ports::{self, Counted};
 use dataplane::service::Service;

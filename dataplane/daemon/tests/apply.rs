@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use compile::compile;
 use dataplane::accounts::PortAccount;
-use dataplane::compile::compile;
 use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Ports};
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use dataplane::compile::compile;
+use compile::compile;
 use emu::delay::ExcursionPlan;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::DurationLaw;

@@ -6,51 +6,101 @@
 //! has; queue drops have not. Isolated losses are a class of short episodes of
 //! fixed length, because a ping log cannot tell one lost frame from an outage
 //! shorter than its interval: the length is a stated prior (docs/modelling.md).
+//! In a fade ([`crate::fade`]) the outages of all classes are more frequent.
 //!
 //! Differs from `tc-netem`'s loss in that the state follows time and not the
-//! frames.
+//! frames. Its independent loss per frame is there too, for comparison; a frame that
+//! meets both counts as lost to the outage.
 
-use crate::episode::{EpisodePlan, Episodes};
+use crate::episode::Episodes;
+use crate::fade::Fades;
+use crate::plan::PipePlan;
 use crate::rng::{Stage, Stream, StreamKey};
-use crate::units::Instant;
+use crate::stats::DropReason;
+use crate::units::{Instant, Probability};
 
-/// The outage classes of one pipe.
+/// The channel of one pipe.
 #[derive(Clone, Debug)]
 pub struct Channel {
     classes: Vec<Episodes>,
+    /// What the classes' cursors are copies of. Never ahead of them.
+    fades: Option<Box<Fades>>,
+    loss: Option<Box<Loss>>,
+}
+
+/// The independent loss of frames.
+#[derive(Clone, Debug)]
+struct Loss {
+    probability: Probability,
+    stream: Stream,
 }
 
 impl Channel {
     /// A channel whose processes start at `at`.
     #[must_use]
-    pub fn new(plan: &[EpisodePlan], key: StreamKey, at: Instant) -> Self {
-        let mut c = Self { classes: Vec::new() };
+    pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
+        let mut c = Self { classes: Vec::new(), fades: None, loss: None };
         c.replan(plan, key, at);
         c
     }
 
-    /// Takes new classes from `at` on. They are compared place by place; one whose
-    /// parameters stay goes on.
-    pub fn replan(&mut self, plan: &[EpisodePlan], key: StreamKey, at: Instant) {
-        self.classes.truncate(plan.len());
-        for (i, p) in plan.iter().enumerate() {
+    /// Takes a new plan from `at` on. Classes are compared place by place; one whose
+    /// parameters and fades stay goes on.
+    pub fn replan(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
+        match &mut self.loss {
+            _ if plan.packet_loss == Probability::ZERO => self.loss = None,
+            Some(loss) => loss.probability = plan.packet_loss,
+            None => {
+                let stream = Stream::new(key, Stage::Loss, 0);
+                self.loss = Some(Box::new(Loss { probability: plan.packet_loss, stream }));
+            }
+        }
+        let stays = self.fades.as_deref().map(Fades::plan) == plan.fade;
+        if !stays {
+            self.fades = plan.fade.map(|f| Box::new(Fades::new(f, key, at)));
+        }
+        let fades = self.fades.as_deref();
+        self.classes.truncate(plan.outages.len());
+        for (i, p) in plan.outages.iter().enumerate() {
             match self.classes.get_mut(i) {
-                Some(c) if c.plan() == *p => {}
-                Some(c) => c.replan(*p, at),
+                Some(c) if c.plan() == *p && stays => {}
+                Some(c) => c.replan(fades.cloned(), *p, at),
                 None => {
                     let class = u8::try_from(i).unwrap_or(u8::MAX);
                     let stream = Stream::new(key, Stage::Channel, class);
-                    self.classes.push(Episodes::new(*p, stream, at));
+                    self.classes.push(Episodes::among(fades.cloned(), *p, stream, at));
                 }
             }
         }
     }
 
-    /// Whether a frame that leaves the shaper at `t` is lost.
+    /// Why a frame that leaves the shaper at `t` is lost, if it is.
+    #[inline]
+    pub fn lose(&mut self, t: Instant) -> Option<DropReason> {
+        // Drawn for every frame, so that the draws do not depend on the outages.
+        let lost = self.loss.as_mut().is_some_and(|l| l.stream.chance(l.probability));
+        if self.is_out(t) {
+            Some(DropReason::Outage)
+        } else if lost {
+            Some(DropReason::Loss)
+        } else {
+            None
+        }
+    }
+
+    /// Whether there is an outage at `t`.
     #[inline]
     pub fn is_out(&mut self, t: Instant) -> bool {
         // Every class is asked, so that all advance alike.
         self.classes.iter_mut().fold(false, |out, c| c.covers(t) | out)
+    }
+
+    /// Brings the processes up to `at`.
+    pub fn keep_up(&mut self, at: Instant) {
+        self.is_out(at);
+        if let Some(f) = &mut self.fades {
+            f.covers(at);
+        }
     }
 }
 
@@ -58,12 +108,24 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::client::ClientKey;
-    use crate::episode::DurationLaw;
+    use crate::episode::{DurationLaw, EpisodePlan};
+    use crate::fade::FadePlan;
     use crate::units::{Direction, Nanos};
 
     fn key(seed: u64) -> StreamKey {
         StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 }
     }
+
+    fn with(outages: &[EpisodePlan]) -> PipePlan {
+        PipePlan { outages: outages.to_vec(), ..PipePlan::transparent() }
+    }
+
+    fn fading(outages: &[EpisodePlan], fade: FadePlan) -> PipePlan {
+        PipePlan { fade: Some(fade), ..with(outages) }
+    }
+
+    const FADE: FadePlan =
+        FadePlan { interval: Nanos::from_secs(3), duration: Nanos::from_secs(1), factor: 20.0 };
 
     #[test]
     fn the_share_of_time_in_outage_is_the_process_s_own() {
@@ -74,7 +136,7 @@ mod tests {
             duration: Nanos::from_secs(1),
             law: DurationLaw::Exponential,
         };
-        let mut c = Channel::new(&[plan], key(3), Instant::ZERO);
+        let mut c = Channel::new(&with(&[plan]), key(3), Instant::ZERO);
         let n = 2_000_000_u64;
         let out = (0..n).filter(|i| c.is_out(Instant(i * 500_000_000))).count();
         let share = out as f64 / n as f64;
@@ -89,7 +151,7 @@ mod tests {
             duration: Nanos::from_millis(40),
             law: DurationLaw::Fixed,
         };
-        let mut often = Channel::new(&[plan], key(9), Instant::ZERO);
+        let mut often = Channel::new(&with(&[plan]), key(9), Instant::ZERO);
         let mut seldom = often.clone();
         for i in 0..100_000_u64 {
             let t = Instant(i * 1_000_000);
@@ -108,14 +170,14 @@ mod tests {
             law: DurationLaw::Exponential,
         };
         let b = EpisodePlan { interval: Nanos::from_millis(80), ..a };
-        let mut looked_at = Channel::new(&[a], key(5), Instant::ZERO);
+        let mut looked_at = Channel::new(&with(&[a]), key(5), Instant::ZERO);
         let mut left_alone = looked_at.clone();
         let at = Instant(3_000_000_000);
         for i in 0..3_000 {
             looked_at.is_out(Instant(i * 1_000_000));
         }
         for c in [&mut looked_at, &mut left_alone] {
-            c.replan(&[b], key(5), at);
+            c.replan(&with(&[b]), key(5), at);
         }
         for i in 3_000..6_000 {
             let t = Instant(i * 1_000_000);
@@ -131,8 +193,8 @@ mod tests {
             law: DurationLaw::Fixed,
         };
         let first_outage = |epoch| {
-            let mut c = Channel::new(&[], key(5), Instant::ZERO);
-            c.replan(&[a], StreamKey { epoch, ..key(5) }, Instant::ZERO);
+            let mut c = Channel::new(&with(&[]), key(5), Instant::ZERO);
+            c.replan(&with(&[a]), StreamKey { epoch, ..key(5) }, Instant::ZERO);
             (0..).map(|i| Instant(i * 100_000_000)).find(|t| c.is_out(*t)).unwrap()
         };
         assert_eq!(first_outage(1), first_outage(1));
@@ -147,12 +209,165 @@ mod tests {
             law: DurationLaw::Exponential,
         };
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
-        let mut changed = Channel::new(&[a], key(5), Instant::ZERO);
+        let mut changed = Channel::new(&with(&[a]), key(5), Instant::ZERO);
         let mut kept = changed.clone();
-        changed.replan(&[a, b], key(5), Instant(1_000_000));
+        changed.replan(&with(&[a, b]), key(5), Instant(1_000_000));
         let first = |c: &mut Channel| {
             (1..2_000).map(|i| c.is_out(Instant(i * 1_000_000))).collect::<Vec<_>>()
         };
         assert_eq!(first(&mut changed), first(&mut kept));
+    }
+
+    /// With exponential outages the regime and the outage are a Markov process. With λ and
+    /// λ' the intensities in the clear and in a fade, μ that of an outage's end, α and β
+    /// those of a fade's start and end, the shares d and d' of time in outage in the clear
+    /// and in a fade solve
+    ///
+    /// ```text
+    /// λ (β / (α + β) − d) + β d' = (μ + α) d
+    /// λ' (α / (α + β) − d') + α d = (μ + β) d'
+    /// ```
+    #[test]
+    fn the_share_of_time_in_outage_among_fades_is_its_closed_form() {
+        let outage = EpisodePlan {
+            interval: Nanos::from_secs(10),
+            duration: Nanos::from_millis(400),
+            law: DurationLaw::Exponential,
+        };
+        let (lambda, mu) = (1.0 / 10.0, 1.0 / 0.4);
+        let (alpha, beta) = (1.0 / 3.0, 1.0);
+        let faded = lambda * FADE.factor;
+        let (clear, fade) = (beta / (alpha + beta), alpha / (alpha + beta));
+        // (λ + μ + α) d − β d' = λ clear;  −α d + (λ' + μ + β) d' = λ' fade.
+        let (a, b) = (lambda + mu + alpha, faded + mu + beta);
+        let d = (lambda * clear * b + beta * faded * fade) / (a * b - alpha * beta);
+        let d_fade = (faded * fade * a + alpha * lambda * clear) / (a * b - alpha * beta);
+        let mut c = Channel::new(&fading(&[outage], FADE), key(3), Instant::ZERO);
+        let (n, step) = (8_000_000_u64, 100_000_000);
+        let out = (0..n).filter(|i| c.is_out(Instant(i * step))).count();
+        let share = out as f64 / n as f64;
+        // The number of outages in a cycle of 4 s has less than a geometric one's variance,
+        // and so has the time out: a relative error of at most sqrt(3 / cycles).
+        let cycles = (n * step) as f64 / 4e9;
+        let stated = d + d_fade;
+        assert!((share - stated).abs() < 5.0 * stated * (3.0 / cycles).sqrt(), "{share} {stated}");
+        // Fades matter: without them it would be 0.4 / 10.4.
+        assert!(stated > 3.0 * 0.4 / 10.4, "{stated}");
+    }
+
+    #[test]
+    fn fades_are_the_same_however_often_they_are_looked_at() {
+        let short = EpisodePlan {
+            interval: Nanos::from_millis(700),
+            duration: Nanos::from_millis(40),
+            law: DurationLaw::Fixed,
+        };
+        let long = EpisodePlan { interval: Nanos::from_secs(60), ..short };
+        let plan = fading(&[short, long], FADE);
+        let mut often = Channel::new(&plan, key(9), Instant::ZERO);
+        let mut seldom = often.clone();
+        for i in 0..1_000_000_u64 {
+            let t = Instant(i * 1_000_000);
+            let out = often.is_out(t);
+            if i % 7 == 0 {
+                often.keep_up(t);
+            }
+            if i % 997 == 0 {
+                assert_eq!(out, seldom.is_out(t), "at {t}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_classes_see_one_regime_also_one_that_is_changed_or_added_later() {
+        // Outages all but certain in a fade and all but absent in the clear: where one
+        // class is out, the other is within moments.
+        let fade = FadePlan { factor: 1e6, ..FADE };
+        let class = EpisodePlan {
+            interval: Nanos::from_secs(10_000),
+            duration: Nanos::from_millis(90),
+            law: DurationLaw::Fixed,
+        };
+        let other = EpisodePlan { duration: Nanos::from_millis(91), ..class };
+        let at = Instant(1_000_000_000_000);
+        let plan = fading(&[class, class], fade);
+        let mut c = Channel::new(&plan, key(4), Instant::ZERO);
+        let plan = fading(&[class, other, other], fade);
+        c.replan(&plan, StreamKey { epoch: 1, ..key(4) }, at);
+        let (mut apart, mut out) = ([0; 2], 0);
+        for i in 0..1_000_000_u64 {
+            let t = at + Nanos::from_millis(i);
+            let [stays, changed, added] = [0, 1, 2].map(|i| c.classes[i].covers(t));
+            out += u32::from(stays);
+            apart[0] += u32::from(changed != stays);
+            apart[1] += u32::from(added != stays);
+        }
+        // A quarter of the time. Apart by all but an outage's length at each of 250 fades'
+        // ends, and by 10 ms before each outage.
+        assert!((200_000..300_000).contains(&out), "{out}");
+        assert!(apart.iter().all(|a| *a < 2 * (250 * 91 + out / 9)), "{apart:?}");
+    }
+
+    #[test]
+    fn a_class_goes_on_over_a_change_if_its_fades_do() {
+        let a = EpisodePlan {
+            interval: Nanos::from_millis(50),
+            duration: Nanos::from_millis(20),
+            law: DurationLaw::Exponential,
+        };
+        let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
+        let outs = |plan: &PipePlan| {
+            let mut c = Channel::new(&fading(&[a], FADE), key(5), Instant::ZERO);
+            c.replan(plan, StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
+            (1..20_000).map(|i| c.classes[0].covers(Instant(i * 1_000_000))).collect::<Vec<_>>()
+        };
+        let kept = outs(&fading(&[a], FADE));
+        assert_eq!(outs(&fading(&[a, b], FADE)), kept);
+        assert_eq!(outs(&PipePlan { packet_loss: Probability::ONE, ..fading(&[a], FADE) }), kept);
+        assert_ne!(outs(&fading(&[a], FadePlan { factor: 2.0, ..FADE })), kept);
+        assert_ne!(outs(&with(&[a])), kept);
+    }
+
+    #[test]
+    fn packets_are_lost_with_the_probability_stated_and_by_themselves() {
+        let plan = PipePlan { packet_loss: Probability::new(0.1), ..PipePlan::transparent() };
+        let mut c = Channel::new(&plan, key(1), Instant::ZERO);
+        let n = 1_000_000_u64;
+        let lost: Vec<bool> = (0..n).map(|i| c.lose(Instant(i)).is_some()).collect();
+        let within = |hits: usize, n: f64, p: f64| {
+            assert!((hits as f64 - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{hits}");
+        };
+        within(lost.iter().filter(|l| **l).count(), n as f64, 0.1);
+        // Pairs that do not overlap.
+        within(lost.chunks(2).filter(|w| w[0] && w[1]).count(), n as f64 / 2.0, 0.01);
+        let mut c = Channel::new(&PipePlan::transparent(), key(1), Instant::ZERO);
+        assert_eq!(c.lose(Instant(1)), None);
+        c.replan(&PipePlan { packet_loss: Probability::ONE, ..plan }, key(1), Instant(1));
+        assert_eq!(c.lose(Instant(1)), Some(DropReason::Loss));
+    }
+
+    #[test]
+    fn a_frame_that_meets_both_is_lost_to_the_outage_and_moves_no_other_loss() {
+        let outage = EpisodePlan {
+            interval: Nanos::from_millis(10),
+            duration: Nanos::from_millis(10),
+            law: DurationLaw::Fixed,
+        };
+        let loss = PipePlan { packet_loss: Probability::new(0.3), ..PipePlan::transparent() };
+        let both = PipePlan { outages: vec![outage], ..loss.clone() };
+        let mut loss = Channel::new(&loss, key(1), Instant::ZERO);
+        let mut both = Channel::new(&both, key(1), Instant::ZERO);
+        let mut outages = 0;
+        for i in 0..10_000 {
+            let t = Instant(i * 1_000_000);
+            match both.lose(t) {
+                Some(DropReason::Outage) => {
+                    outages += 1;
+                    loss.lose(t);
+                }
+                fate => assert_eq!(fate, loss.lose(t)),
+            }
+        }
+        assert!(outages > 1_000, "{outages}");
     }
 }

@@ -1,26 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The delay: base + wait for a transmission slot + excursion, first in first out.
+//! The delay: base + wait for a transmission slot + body + excursion, first in first
+//! out.
 //!
 //! - *Slots*: frames of a TDMA return link wait for the next boundary of a period
 //!   whose phase is drawn once, so that a frame at a random instant waits
 //!   uniformly up to the period, and frames of one slot leave together.
+//! - *Body*: an extra delay that is held for a random time and then drawn anew from a
+//!   table of quantiles; it falls as fast as time passes (`delay/body.rs`).
 //! - *Excursions*: episodes of continuous time ([`crate::episode`]) in which the
 //!   delay is higher by an amount drawn once per episode from a generalized Pareto
 //!   distribution. When one ends, what it held up comes out at once: the extra delay
 //!   falls as fast as time passes, to zero. Not a draw per frame: that would, in
 //!   FIFO order, hold the whole link at the tail of the distribution.
 //!
-//! A frame waits for its slot first and meets the excursion when that comes. So the
-//! delay is a function of time alone, the same for a link that carries five frames a
+//! A frame waits for its slot first, meets the body when that comes, and the excursion
+//! when it is through the body; none of the three makes a later frame come out earlier.
+//! So the delay is a function of time alone, the same for a link that carries five frames a
 //! second and for one that is full, and never makes a frame overtake another. After a
 //! change to a smaller delay, frames are due together with the last one until the
 //! line has caught up.
 //!
 //! Differs from `tc-netem`, which draws the delay per frame and then sorts by it.
 
+mod body;
+
 use crate::episode::{DurationLaw, EpisodePlan, Episodes};
 use crate::rng::{Stage, Stream, StreamKey, generalized_pareto};
 use crate::units::{Instant, Nanos};
+
+use body::Body;
+pub use body::BodyPlan;
 
 /// A class of excursions.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +65,8 @@ pub struct DelayPlan {
     pub base: Nanos,
     /// Period of the transmission slots; zero for none.
     pub slot: Nanos,
+    /// A delay that varies all the time.
+    pub body: Option<BodyPlan>,
     /// Classes of excursions; where several are in an episode, the largest counts.
     pub excursions: Vec<ExcursionPlan>,
 }
@@ -65,7 +76,8 @@ impl DelayPlan {
     #[must_use]
     pub fn max(&self) -> Nanos {
         let extra = self.excursions.iter().map(|e| e.max).max().unwrap_or_default();
-        self.base + self.slot + extra
+        let body = self.body.as_ref().map(BodyPlan::max).unwrap_or_default();
+        self.base + self.slot + body + extra
     }
 }
 
@@ -90,7 +102,7 @@ impl Excursion {
 
     fn replan(&mut self, plan: ExcursionPlan, at: Instant) {
         self.plan = plan;
-        self.episodes.replan(plan.episodes(), at);
+        self.episodes.replan(None, plan.episodes(), at);
         self.caught_up = at;
         self.draw();
     }
@@ -106,7 +118,8 @@ impl Excursion {
             self.episodes.next();
             self.draw();
         }
-        let held = self.caught_up.since(t);
+        // After a change to a shorter slot or body, `t` may lie before what was asked.
+        let held = self.caught_up.since(t).min(self.plan.max);
         if self.episodes.covers(t) { held.max(self.extra) } else { held }
     }
 }
@@ -118,6 +131,7 @@ pub struct Delay {
     slot: Nanos,
     /// The slots' boundaries lie at `phase` + k × `slot`.
     phase: Instant,
+    body: Option<Box<Body>>,
     excursions: Vec<Excursion>,
     last_due: Instant,
 }
@@ -130,6 +144,7 @@ impl Delay {
             base: Nanos::ZERO,
             slot: Nanos::ZERO,
             phase: at,
+            body: None,
             excursions: Vec::new(),
             last_due: Instant::ZERO,
         };
@@ -137,13 +152,16 @@ impl Delay {
         d
     }
 
-    /// Takes a new plan from `at` on. Slots, and classes of excursions, place by place,
-    /// whose parameters stay go on.
+    /// Takes a new plan from `at` on. Slots, a body, and classes of excursions, place by
+    /// place, whose parameters stay go on.
     pub fn replan(&mut self, plan: &DelayPlan, key: StreamKey, at: Instant) {
         self.base = plan.base;
         if self.slot != plan.slot {
             self.slot = plan.slot;
             self.phase = at + Stream::new(key, Stage::Slot, 0).below(plan.slot);
+        }
+        if self.body.as_deref().map(Body::plan) != plan.body.as_ref() {
+            self.body = plan.body.as_ref().map(|b| Box::new(Body::new(b.clone(), key, at)));
         }
         self.excursions.truncate(plan.excursions.len());
         for (i, p) in plan.excursions.iter().enumerate() {
@@ -168,18 +186,24 @@ impl Delay {
     /// When a frame that leaves the channel at `t` is due. `t` never goes back.
     #[inline]
     pub fn due(&mut self, t: Instant) -> Instant {
-        let slot = t + self.slot_wait(t);
+        let mut out = t + self.slot_wait(t);
+        if let Some(b) = &mut self.body {
+            out = out + b.extra(out);
+        }
         let mut extra = Nanos::ZERO;
         for e in &mut self.excursions {
-            extra = extra.max(e.extra(slot));
+            extra = extra.max(e.extra(out));
         }
-        let due = slot + self.base + extra;
+        let due = out + self.base + extra;
         self.last_due = self.last_due.max(due);
         self.last_due
     }
 
-    /// Brings the excursions up to `at`.
+    /// Brings the body and the excursions up to `at`.
     pub fn keep_up(&mut self, at: Instant) {
+        if let Some(b) = &mut self.body {
+            b.extra(at);
+        }
         for e in &mut self.excursions {
             e.extra(at);
         }
@@ -209,7 +233,12 @@ mod tests {
     }
 
     fn plan(base: u64, slot: u64) -> DelayPlan {
-        DelayPlan { base: Nanos(base), slot: Nanos(slot), excursions: Vec::new() }
+        DelayPlan { base: Nanos(base), slot: Nanos(slot), ..DelayPlan::default() }
+    }
+
+    fn body(correlation: u64, quantiles: &[u64]) -> Option<BodyPlan> {
+        let quantiles = quantiles.iter().map(|q| Nanos::from_millis(*q)).collect();
+        Some(BodyPlan { correlation: Nanos::from_millis(correlation), quantiles })
     }
 
     #[test]
@@ -241,7 +270,7 @@ mod tests {
             shape: 0.2,
             max: Nanos::from_millis(100),
         };
-        let p = DelayPlan { base: Nanos::from_millis(300), slot: Nanos::ZERO, excursions: vec![e] };
+        let p = DelayPlan { excursions: vec![e], ..plan(300_000_000, 0) };
         let mut d = Delay::new(&p, key(), Instant::ZERO);
         let (mut raised, n) = (0, 1_000_000_u64);
         for i in 0..n {
@@ -269,6 +298,7 @@ mod tests {
         let p = DelayPlan {
             base: Nanos::from_millis(300),
             slot: Nanos::from_millis(43),
+            body: body(30, &[0, 1, 4, 60]),
             excursions: vec![e, ExcursionPlan { shape: 0.0, ..e }],
         };
         let mut dense = Delay::new(&p, key(), Instant::ZERO);
@@ -282,20 +312,83 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_body_that_stays_goes_on_over_a_change_and_another_one_begins() {
+        let p = DelayPlan { body: body(30, &[0, 1, 4, 60]), ..plan(100_000_000, 0) };
+        let extra = |change: &DelayPlan| {
+            let mut d = Delay::new(&p, key(), Instant::ZERO);
+            d.replan(change, StreamKey { epoch: 1, ..key() }, Instant(1_000_000));
+            let due = |i: u64| Instant(i * 1_000_000);
+            (2..1_000).map(|i| d.due(due(i)).since(due(i)).0).collect::<Vec<_>>()
+        };
+        let kept = extra(&p);
+        let further = DelayPlan { base: Nanos::from_millis(101), ..p.clone() };
+        assert!(extra(&further).iter().zip(&kept).all(|(a, b)| *a == b + 1_000_000));
+        assert_ne!(extra(&DelayPlan { body: body(31, &[0, 1, 4, 60]), ..p.clone() }), kept);
+        let none = extra(&DelayPlan { body: None, ..p.clone() });
+        // Once what the first body held up is out.
+        assert!(none[100..].iter().all(|e| *e == 100_000_000));
+    }
+
+    /// Base, slot and body.
+    type Change = (u64, u64, Option<(u64, Vec<u64>)>);
+
+    fn change() -> impl Strategy<Value = Change> {
+        let body = (1_u64..40, prop::collection::vec(0_u64..80, 1..6));
+        (0_u64..600_000_000, 0_u64..50_000_000, prop::option::of(body))
+    }
+
+    fn changed((base, slot, held): Change) -> DelayPlan {
+        let excursion = ExcursionPlan {
+            interval: Nanos::from_millis(100),
+            duration: Nanos::from_millis(20),
+            location: Nanos::ZERO,
+            scale: Nanos::from_millis(20),
+            shape: 0.1,
+            max: Nanos::from_millis(100),
+        };
+        DelayPlan {
+            body: held.and_then(|(correlation, mut quantiles)| {
+                quantiles.sort_unstable();
+                body(correlation, &quantiles)
+            }),
+            excursions: vec![excursion],
+            ..plan(base, slot)
+        }
+    }
+
     proptest! {
         #[test]
         fn due_times_never_go_back(
-            steps in prop::collection::vec((0_u64..50_000_000, prop::option::of((0_u64..600_000_000, 0_u64..50_000_000))), 1..200)
+            first in change(),
+            steps in prop::collection::vec((0_u64..50_000_000, prop::option::of(change())), 1..200),
         ) {
-            let mut d = Delay::new(&plan(300_000_000, 43_000_000), key(), Instant::ZERO);
+            let mut p = changed(first);
+            let mut d = Delay::new(&p, key(), Instant::ZERO);
             let (mut t, mut last) = (Instant::ZERO, Instant::ZERO);
             for (step, change) in steps {
                 t = t + Nanos(step);
-                if let Some((base, slot)) = change {
-                    d.replan(&plan(base, slot), key(), t);
+                if let Some(change) = change {
+                    p = changed(change);
+                    d.replan(&p, key(), t);
                 }
                 let due = d.due(t);
-                prop_assert!(due >= last && due >= t);
+                prop_assert!(due >= last && due >= t + p.base);
+                prop_assert!(due == last || due <= t + p.max());
+                last = due;
+            }
+        }
+
+        /// Without the memory of the last frame: the delay itself never overtakes.
+        #[test]
+        fn a_delay_is_monotone_in_time_by_itself(plan in change(), steps in prop::collection::vec(0_u64..5_000_000, 1..500)) {
+            let mut d = Delay::new(&changed(plan), key(), Instant::ZERO);
+            let (mut t, mut last) = (Instant::ZERO, Instant::ZERO);
+            for step in steps {
+                t = t + Nanos(step);
+                d.last_due = Instant::ZERO;
+                let due = d.due(t);
+                prop_assert!(due >= last);
                 last = due;
             }
         }

@@ -84,6 +84,8 @@ pub struct Engine {
     ready: std::collections::VecDeque<u32>,
     is_ready: Vec<bool>,
     plan: Plan,
+    /// Since when each direction's rate trace runs.
+    since: ByDirection<Instant>,
     bypass: PipePlan,
     generation: u64,
     /// Changes since the random processes began.
@@ -116,6 +118,7 @@ impl Engine {
             ready: std::collections::VecDeque::with_capacity(2 * room),
             is_ready: vec![false; 2 * room],
             plan,
+            since: ByDirection([at; 2]),
             bypass: PipePlan::transparent(),
             generation: 0,
             epoch: 0,
@@ -143,7 +146,7 @@ impl Engine {
             let bypass = key == ClientKey::Bypass;
             let plan = if bypass { &self.bypass } else { &self.plan.pipes[direction] };
             let stream = StreamKey { seed: self.plan.seed, client: key, direction, epoch: 0 };
-            Pipe::new(plan, stream, self.now)
+            Pipe::new(plan, stream, self.now, self.since[direction])
         });
         self.clients.push(Client { key, pipes: ByDirection(pipes) });
         self.index.insert(key, id);
@@ -273,8 +276,8 @@ impl Engine {
     }
 
     /// Puts a plan in force at `at`, for every pipe of both directions, as
-    /// `generation`. With `restart`, all random processes begin anew. Returns the plan
-    /// that it replaces, and when it did: `at`, or the latest time seen if that is later.
+    /// `generation`. With `restart`, all random processes begin anew. A rate trace that
+    /// stays goes on, unless there is a restart. Returns the plan that it replaces, and when it did: `at`, or the latest time seen if that is later.
     pub fn apply(
         &mut self,
         at: Instant,
@@ -283,6 +286,11 @@ impl Engine {
         restart: bool,
     ) -> (Plan, Instant) {
         self.now = self.now.max(at);
+        for direction in Direction::BOTH {
+            if restart || plan.pipes[direction].rate != self.plan.pipes[direction].rate {
+                self.since[direction] = self.now;
+            }
+        }
         let replaced = std::mem::replace(&mut self.plan, plan);
         self.generation = generation;
         self.epoch = if restart { 0 } else { self.epoch.wrapping_add(1) };
@@ -292,8 +300,8 @@ impl Engine {
                 let c = &mut self.clients[id as usize];
                 let (seed, epoch) = (self.plan.seed, self.epoch);
                 let key = StreamKey { seed, client: c.key, direction, epoch };
-                let plan = &self.plan.pipes[direction];
-                c.pipes[direction].replan(&mut self.store, plan, key, self.now, restart);
+                let (plan, since) = (&self.plan.pipes[direction], self.since[direction]);
+                c.pipes[direction].replan(&mut self.store, plan, key, self.now, since, restart);
                 self.reschedule(pipe_id(id, direction));
             }
         }

@@ -6,7 +6,11 @@
 //! process is a function of time, not of frames: a link that carries 5 frames per
 //! second and one that carries 10 million see the same episodes. It is asked at
 //! instants that never go back.
+//!
+//! Among fades ([`crate::fade`]) the quiet spans are consumed piece by piece, at the
+//! boundaries of the regime: each of these ends an episode of no length.
 
+use crate::fade::{Consumed, Fades, Quiet};
 use crate::rng::Stream;
 use crate::units::{Instant, Nanos};
 
@@ -38,13 +42,28 @@ pub struct Episodes {
     start: Instant,
     end: Instant,
     mark: f64,
+    among: Option<Box<Among>>,
+}
+
+/// The fades that a process is among.
+#[derive(Clone, Debug)]
+struct Among {
+    fades: Fades,
+    /// What is left of the quiet span, and how long the episode after it lasts.
+    pending: Option<(Quiet, Nanos)>,
 }
 
 impl Episodes {
     /// A process that is quiet at `at`.
     #[must_use]
     pub fn new(plan: EpisodePlan, stream: Stream, at: Instant) -> Self {
-        let mut p = Self { plan, stream, start: at, end: at, mark: 1.0 };
+        Self::among(None, plan, stream, at)
+    }
+
+    /// A process that is quiet at `at`, among fades if there are any.
+    #[must_use]
+    pub fn among(fades: Option<Fades>, plan: EpisodePlan, stream: Stream, at: Instant) -> Self {
+        let mut p = Self { plan, stream, start: at, end: at, mark: 1.0, among: boxed(fades) };
         p.next();
         p
     }
@@ -57,12 +76,13 @@ impl Episodes {
 
     /// Takes new parameters from `at` on: quiet at first, and with the stream
     /// going on where it is.
-    pub fn replan(&mut self, plan: EpisodePlan, at: Instant) {
+    pub fn replan(&mut self, fades: Option<Fades>, plan: EpisodePlan, at: Instant) {
         // The stream goes on from where it is at `at`, whenever that was looked at.
         while self.is_over(at) {
             self.next();
         }
         self.plan = plan;
+        self.among = boxed(fades);
         self.end = at;
         self.next();
     }
@@ -84,6 +104,12 @@ impl Episodes {
         t >= self.end && self.end < Instant::MAX
     }
 
+    /// The start of the episode that covers, or comes after, the instant asked last.
+    #[must_use]
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
     /// The end of the episode that covers, or comes after, the instant asked last.
     #[must_use]
     pub fn end(&self) -> Instant {
@@ -101,6 +127,28 @@ impl Episodes {
     /// Goes on to the next episode. [`Episodes::covers`] does as far as it needs to;
     /// for who must see each one.
     pub fn next(&mut self) {
+        let Some(mut among) = self.among.take() else {
+            let (quiet, lasts) = self.draw();
+            self.start = self.end + quiet;
+            self.end = self.start + lasts;
+            return;
+        };
+        let (quiet, lasts) = among.pending.take().unwrap_or_else(|| {
+            let (quiet, lasts) = self.draw();
+            (quiet.into(), lasts)
+        });
+        (self.start, self.end) = match among.fades.consume(self.end, quiet) {
+            Consumed::At(start) => (start, start + lasts),
+            Consumed::Until(boundary, left) => {
+                among.pending = Some((left, lasts));
+                (boundary, boundary)
+            }
+        };
+        self.among = Some(among);
+    }
+
+    /// The next quiet span and the duration of the episode after it.
+    fn draw(&mut self) -> (Nanos, Nanos) {
         // A nanosecond at least, so that the process always gets on.
         let quiet = self.stream.exponential(self.plan.interval).max(Nanos(1));
         let lasts = match self.plan.law {
@@ -108,7 +156,10 @@ impl Episodes {
             DurationLaw::Fixed => self.plan.duration,
         };
         self.mark = self.stream.unit();
-        self.start = self.end + quiet;
-        self.end = self.start + lasts;
+        (quiet, lasts)
     }
+}
+
+fn boxed(fades: Option<Fades>) -> Option<Box<Among>> {
+    fades.map(|fades| Box::new(Among { fades, pending: None }))
 }

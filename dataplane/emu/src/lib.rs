@@ -9,7 +9,7 @@
 //! A frame goes through
 //!
 //! ```text
-//! classify → queue + AQM → shaper → channel (outages) → delay → release
+//! classify → queue + AQM → shaper → channel (outages, loss) → delay → release
 //! ```
 //!
 //! and each stage has the module of its name. A [`pipe::Pipe`] is one client's
@@ -27,6 +27,7 @@ pub mod client;
 pub mod delay;
 pub mod engine;
 pub mod episode;
+pub mod fade;
 pub mod pipe;
 pub mod plan;
 pub mod rng;

@@ -31,14 +31,14 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty pipe whose processes start at `at`.
+    /// An empty pipe whose processes start at `at`. A rate trace runs since `since`.
     #[must_use]
-    pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
+    pub fn new(plan: &PipePlan, key: StreamKey, at: Instant, since: Instant) -> Self {
         Self {
             queue: plan.queue,
             aqm: Stream::new(key, Stage::Aqm, 0),
-            shaper: Shaper::new(plan.rate, plan.overhead),
-            channel: Channel::new(&plan.outages, key, at),
+            shaper: Shaper::new(&plan.rate, plan.overhead, since),
+            channel: Channel::new(plan, key, at),
             delay: Delay::new(&plan.delay, key, at),
             fifo: Fifo::default(),
             stats: PipeStats::default(),
@@ -96,9 +96,9 @@ impl Pipe {
                 return;
             };
             self.stats.queue.remove(len);
-            if self.channel.is_out(finish) {
+            if let Some(reason) = self.channel.lose(finish) {
                 self.stats.held.remove(len);
-                self.stats.dropped[DropReason::Outage as usize].add(len);
+                self.stats.dropped[reason as usize].add(len);
                 self.fifo.depart(store, None);
             } else {
                 self.fifo.depart(store, Some(self.delay.due(finish)));
@@ -134,26 +134,27 @@ impl Pipe {
     }
 
     /// Puts a plan in force at `at`; with `restart`, all random processes begin
-    /// anew with the key's seed. Frames in the pipe keep their place: the one in
-    /// service goes on at the new rate, a smaller limit purges nothing, a smaller
-    /// delay overtakes nothing.
+    /// anew with the key's seed. A rate trace runs since `since`. Frames in the pipe
+    /// keep their place: the one in service goes on at the new rate, a smaller limit
+    /// purges nothing, a smaller delay overtakes nothing.
     pub fn replan(
         &mut self,
         store: &mut Store,
         plan: &PipePlan,
         key: StreamKey,
         at: Instant,
+        since: Instant,
         restart: bool,
     ) {
         self.serve_until(store, at);
         self.queue = plan.queue;
-        self.shaper.replan(plan.rate, plan.overhead, at);
+        self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
             self.aqm = Stream::new(key, Stage::Aqm, 0);
-            self.channel = Channel::new(&plan.outages, key, at);
+            self.channel = Channel::new(plan, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
-            self.channel.replan(&plan.outages, key, at);
+            self.channel.replan(plan, key, at);
             self.delay.replan(&plan.delay, key, at);
         }
         // At a rate that is not limited any more, the queue empties now.
@@ -164,7 +165,7 @@ impl Pipe {
     /// long has little to catch up with.
     pub fn keep_up(&mut self, store: &mut Store, at: Instant) {
         self.serve_until(store, at);
-        let _ = self.channel.is_out(at);
+        self.channel.keep_up(at);
         self.delay.keep_up(at);
     }
 }

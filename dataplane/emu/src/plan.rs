@@ -8,16 +8,26 @@
 use thiserror::Error;
 
 use crate::aqm::QueuePlan;
-use crate::delay::DelayPlan;
+use crate::delay::{BodyPlan, DelayPlan};
 use crate::episode::EpisodePlan;
+use crate::fade::{FadePlan, MAX_FACTOR};
+use crate::shaper::{RatePlan, RateTrace};
 use crate::store::{MAX_FRAME, SEGMENT, record_size};
-use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos};
+use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos, Probability};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
 /// with a pipe that was idle for long.
 pub const MIN_INTERVAL: Nanos = Nanos::from_millis(10);
 /// The most classes of outages, and of excursions, in a pipe.
 pub const MAX_CLASSES: usize = 8;
+/// The shortest step of a rate trace.
+pub const MIN_STEP: Nanos = Nanos::from_millis(1);
+/// The most steps of a rate trace.
+pub const MAX_STEPS: usize = 65_536;
+/// The shortest mean hold of a delay's body, for the same reason as [`MIN_INTERVAL`].
+pub const MIN_CORRELATION: Nanos = Nanos::from_millis(1);
+/// The most quantiles of a delay's body.
+pub const MAX_QUANTILES: usize = 1_025;
 /// The shortest frame of a client, Ethernet and IPv4 headers alone: it has the most
 /// bookkeeping per byte. Real wires pad to 60 bytes, virtual ones do not.
 const MIN_FRAME: u32 = 34;
@@ -39,13 +49,17 @@ pub struct Room {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipePlan {
     /// What the shaper lets through.
-    pub rate: BitRate,
+    pub rate: RatePlan,
     /// Bytes added to each frame when its time on the link is computed.
     pub overhead: i32,
     /// Queue and admission.
     pub queue: QueuePlan,
     /// Classes of outages.
     pub outages: Vec<EpisodePlan>,
+    /// Times in which outages of all classes are more frequent.
+    pub fade: Option<FadePlan>,
+    /// That the channel loses a frame, each for itself.
+    pub packet_loss: Probability,
     /// The delay.
     pub delay: DelayPlan,
 }
@@ -55,10 +69,12 @@ impl PipePlan {
     #[must_use]
     pub fn transparent() -> Self {
         Self {
-            rate: BitRate::Unlimited,
+            rate: BitRate::Unlimited.into(),
             overhead: 0,
             queue: QueuePlan { limit: 1 << 20, random_drop: None },
             outages: Vec::new(),
+            fade: None,
+            packet_loss: Probability::ZERO,
             delay: DelayPlan::default(),
         }
     }
@@ -74,7 +90,7 @@ pub struct Plan {
 }
 
 /// A plan that the core does not take.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum PlanError {
     /// Too many classes.
     #[error("{0} classes of episodes, at most {MAX_CLASSES}: merge some")]
@@ -82,6 +98,39 @@ pub enum PlanError {
     /// A process with too many events.
     #[error("mean interval of {} ns between episodes, at least {} ns", .0.0, MIN_INTERVAL.0)]
     Interval(Nanos),
+    /// A fade that makes nothing more frequent, or everything too much so.
+    #[error("a fade of factor {0}: choose 1 to {MAX_FACTOR}")]
+    Factor(f64),
+    /// A process with too many events in a fade.
+    #[error(
+        "mean interval of {} ns between outages in a fade of factor {factor}, at least {} ns: \
+         choose a smaller factor",
+        .interval.0, MIN_INTERVAL.0
+    )]
+    Faded {
+        /// The fade's factor.
+        factor: f64,
+        /// Mean interval between two outages of a class in a fade.
+        interval: Nanos,
+    },
+    /// A trace with too few steps or too many.
+    #[error("a rate trace of {0} steps: 1 to {MAX_STEPS}, choose longer ones")]
+    Steps(usize),
+    /// A trace with steps that are too short.
+    #[error("steps of {} ns in a rate trace, at least {} ns: choose longer ones", .0.0, MIN_STEP.0)]
+    Step(Nanos),
+    /// A body with too few quantiles or too many.
+    #[error("{0} quantiles of a delay, 1 to {MAX_QUANTILES}: choose a coarser table")]
+    Quantiles(usize),
+    /// A body whose quantiles do not ascend.
+    #[error("quantile {0} of a delay is smaller than the one before it: sort them")]
+    Descending(usize),
+    /// A body with too many holds.
+    #[error(
+        "correlation of {} ns of a delay, at least {} ns: choose a longer one",
+        .0.0, MIN_CORRELATION.0
+    )]
+    Correlation(Nanos),
     /// What the plan can hold does not fit into memory.
     #[error(
         "too little memory: {clients} clients with this plan can hold {}, bookkeeping included, and \
@@ -123,11 +172,21 @@ impl Plan {
                     return Err(PlanError::Classes(n));
                 }
             }
-            let intervals = p.outages.iter().map(|o| o.interval);
-            for i in intervals.chain(p.delay.excursions.iter().map(|e| e.interval)) {
+            let outages = p.outages.iter().map(|o| o.interval);
+            let excursions = p.delay.excursions.iter().map(|e| e.interval);
+            for i in outages.chain(excursions).chain(p.fade.map(|f| f.interval)) {
                 if i < MIN_INTERVAL {
                     return Err(PlanError::Interval(i));
                 }
+            }
+            if let Some(f) = p.fade {
+                check_fade(f, &p.outages)?;
+            }
+            if let RatePlan::Trace(t) = &p.rate {
+                check_trace(t)?;
+            }
+            if let Some(b) = &p.delay.body {
+                check_body(b)?;
             }
         }
         let needed = self.memory(room);
@@ -148,7 +207,8 @@ impl Plan {
         let min = i64::from(MIN_FRAME);
         let mut bytes = 0;
         for p in &self.pipes.0 {
-            let rate = match p.rate {
+            let max = p.rate.max();
+            let rate = match max {
                 BitRate::PerSec(r) => {
                     // A negative overhead lets more bytes of frame through than the rate.
                     let charged = (min + i64::from(p.overhead.min(0))).max(1).unsigned_abs();
@@ -159,7 +219,7 @@ impl Plan {
             };
             let rate = rate.min(u128::from(room.port_bps));
             let line = rate * u128::from(p.delay.max().0) / u128::from(8 * NANOS_PER_SEC);
-            let queue = match p.rate {
+            let queue = match max {
                 BitRate::Unlimited => 0,
                 _ => u128::from(p.queue.limit) * clients,
             };
@@ -176,11 +236,49 @@ impl Plan {
     }
 }
 
+fn check_fade(f: FadePlan, outages: &[EpisodePlan]) -> Result<(), PlanError> {
+    if !(1.0..=MAX_FACTOR).contains(&f.factor) {
+        return Err(PlanError::Factor(f.factor));
+    }
+    for o in outages {
+        let interval = f.shortened(o.interval);
+        if interval < MIN_INTERVAL {
+            return Err(PlanError::Faded { factor: f.factor, interval });
+        }
+    }
+    Ok(())
+}
+
+fn check_trace(t: &RateTrace) -> Result<(), PlanError> {
+    if !(1..=MAX_STEPS).contains(&t.steps()) {
+        return Err(PlanError::Steps(t.steps()));
+    }
+    if t.step() < MIN_STEP {
+        return Err(PlanError::Step(t.step()));
+    }
+    Ok(())
+}
+
+fn check_body(b: &BodyPlan) -> Result<(), PlanError> {
+    let n = b.quantiles.len();
+    if !(1..=MAX_QUANTILES).contains(&n) {
+        return Err(PlanError::Quantiles(n));
+    }
+    if let Some(i) = b.quantiles.windows(2).position(|w| w[1] < w[0]) {
+        return Err(PlanError::Descending(i + 1));
+    }
+    if b.correlation < MIN_CORRELATION {
+        return Err(PlanError::Correlation(b.correlation));
+    }
+    Ok(())
+}
+
 const _: () = assert!(record_size(MAX_FRAME) * 3 <= SEGMENT);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::episode::DurationLaw;
 
     const ROOM: Room = Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0 };
 
@@ -188,7 +286,7 @@ mod tests {
     fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {
         let mut plan = Plan::transparent();
         for p in &mut plan.pipes.0 {
-            p.rate = BitRate::bps(144_000_000);
+            p.rate = BitRate::bps(144_000_000).into();
             p.queue.limit = 36_000_000;
             p.delay.base = Nanos::from_millis(300);
         }
@@ -198,6 +296,64 @@ mod tests {
         assert!(plan.check(Room { capacity: need, ..ROOM }).is_ok());
         let e = plan.check(Room { clients: 2, capacity: need, ..ROOM }).unwrap_err();
         assert!(e.to_string().contains("2 clients"), "{e}");
+    }
+
+    #[test]
+    fn a_trace_and_a_body_need_the_memory_of_their_largest_values() {
+        let mut constant = Plan::transparent();
+        constant.pipes.0[0].rate = BitRate::bps(144_000_000).into();
+        constant.pipes.0[0].delay.base = Nanos::from_millis(300);
+        let mut varying = constant.clone();
+        let rates = [0, 144_000_000, 1_000];
+        varying.pipes.0[0].rate = RatePlan::Trace(RateTrace::new(Nanos::from_secs(1), &rates));
+        varying.pipes.0[0].delay.base = Nanos::from_millis(100);
+        varying.pipes.0[0].delay.body = Some(body(10, &[0, 200]));
+        assert_eq!(varying.memory(ROOM), constant.memory(ROOM));
+        assert!(varying.check(Room { capacity: varying.memory(ROOM), ..ROOM }).is_ok());
+    }
+
+    fn body(correlation: u64, quantiles: &[u64]) -> BodyPlan {
+        let quantiles = quantiles.iter().map(|q| Nanos::from_millis(*q)).collect();
+        BodyPlan { correlation: Nanos::from_millis(correlation), quantiles }
+    }
+
+    #[test]
+    fn what_the_core_cannot_do_in_time_is_refused() {
+        let refused = |change: &dyn Fn(&mut PipePlan)| {
+            let mut plan = Plan::transparent();
+            change(&mut plan.pipes.0[1]);
+            plan.check(Room { capacity: u64::MAX, ..ROOM }).unwrap_err()
+        };
+        let trace = |step, n| {
+            let rates = vec![1_000_000; n];
+            refused(&|p| p.rate = RatePlan::Trace(RateTrace::new(step, &rates)))
+        };
+        assert_eq!(trace(Nanos::from_secs(1), 0), PlanError::Steps(0));
+        assert_eq!(trace(Nanos::from_secs(1), 65_537), PlanError::Steps(65_537));
+        assert_eq!(trace(Nanos(999_999), 1), PlanError::Step(Nanos(999_999)));
+        let holds = |b: BodyPlan| refused(&|p| p.delay.body = Some(b.clone()));
+        assert_eq!(holds(body(10, &[])), PlanError::Quantiles(0));
+        assert_eq!(holds(body(10, &[1; 1_026])), PlanError::Quantiles(1_026));
+        assert_eq!(holds(body(10, &[1, 1, 3, 2])), PlanError::Descending(3));
+        assert_eq!(holds(body(0, &[1])), PlanError::Correlation(Nanos(0)));
+        let fade = |interval, factor| {
+            let (interval, duration) = (Nanos::from_millis(interval), Nanos::from_secs(1));
+            refused(&|p| {
+                p.fade = Some(FadePlan { interval, duration, factor });
+                p.outages = vec![EpisodePlan {
+                    interval: Nanos::from_secs(1),
+                    duration: Nanos::from_millis(1),
+                    law: DurationLaw::Fixed,
+                }];
+            })
+        };
+        assert_eq!(fade(9, 2.0), PlanError::Interval(Nanos::from_millis(9)));
+        for factor in [0.99, 1e6 + 1.0, f64::INFINITY] {
+            assert_eq!(fade(1000, factor), PlanError::Factor(factor));
+        }
+        assert!(matches!(fade(1000, f64::NAN), PlanError::Factor(_)));
+        let interval = Nanos::from_millis(8);
+        assert_eq!(fade(1000, 125.0), PlanError::Faded { factor: 125.0, interval });
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Variates are drawn by inversion, one 64-bit word each, so that a stream's
 //! position depends on the number of events alone. Logarithms and powers come
 //! from `libm`, which gives the same bits everywhere. Variates are drawn per
-//! event (an outage, an episode); the only draw per frame is [`Stream::chance`].
+//! event (an outage, an episode, a hold); the only draw per frame is [`Stream::chance`].
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -30,6 +30,12 @@ pub enum Stage {
     Slot = 3,
     /// Delay excursions.
     Excursion = 4,
+    /// The delay that varies all the time.
+    Body = 5,
+    /// The fades in which outages are more frequent.
+    Fade = 6,
+    /// The independent loss of packets.
+    Loss = 7,
 }
 
 /// What all of a pipe's streams have in common.
@@ -80,6 +86,21 @@ impl Stream {
     #[allow(clippy::cast_possible_truncation)]
     pub fn below(&mut self, span: Nanos) -> Nanos {
         Nanos(((u128::from(self.0.next_u64()) * u128::from(span.0)) >> 64) as u64)
+    }
+
+    /// By inversion of a table of quantiles at equally spaced probabilities from 0 to 1,
+    /// linear between them, in integers. Of an empty table it is zero; where a table
+    /// falls, it stays.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn quantile(&mut self, table: &[Nanos]) -> Nanos {
+        let gaps = table.len().saturating_sub(1);
+        // The word as a fraction of 2⁶⁴, in gaps: the high half is which, the low one
+        // how far into it.
+        let at = u128::from(self.0.next_u64()) * gaps as u128;
+        let (gap, into) = ((at >> 64) as usize, at & u128::from(u64::MAX));
+        let low = table.get(gap).copied().unwrap_or_default();
+        let width = table.get(gap + 1).map_or(0, |high| high.0.saturating_sub(low.0));
+        low + Nanos(((u128::from(width) * into) >> 64) as u64)
     }
 
     /// Exponential with the given mean, rounded to a nanosecond.
@@ -136,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_quantiles_is_kept_to_whatever_it_is() {
+        let mut s = stream(1, Stage::Body);
+        let mut all = |table: &[Nanos]| {
+            let drawn: Vec<Nanos> = (0..1000).map(|_| s.quantile(table)).collect();
+            (*drawn.iter().min().unwrap(), *drawn.iter().max().unwrap())
+        };
+        assert_eq!(all(&[]), (Nanos(0), Nanos(0)));
+        assert_eq!(all(&[Nanos(7)]), (Nanos(7), Nanos(7)));
+        assert_eq!(all(&[Nanos(7), Nanos(3)]), (Nanos(7), Nanos(7)));
+        let (low, high) = all(&[Nanos(u64::MAX - 10), Nanos(u64::MAX)]);
+        assert!(low.0 >= u64::MAX - 10 && low < high);
+    }
+
+    #[test]
     fn variates_have_the_moments_of_their_laws() {
         // The mean of n draws lies within 5 standard errors of its law's mean.
         const N: u32 = 100_000;
@@ -150,6 +185,11 @@ mod tests {
         let m = mean(&mut || generalized_pareto(s.unit(), Nanos(500), Nanos(1_000_000), shape));
         let sd = scale / ((1.0 - shape) * (1.0 - 2.0 * shape).sqrt());
         assert!((m - 500.0 - scale / (1.0 - shape)).abs() < 5.0 * sd / root, "pareto {m}");
+        // Two gaps of probability 1/2 each, uniform on 0 to 1 and on 1 to 4: mean 1.5,
+        // second moment (1/3 + 7) / 2, so the variance is 17/12.
+        let table = [Nanos(0), Nanos(1_000_000), Nanos(4_000_000)];
+        let m = mean(&mut || s.quantile(&table));
+        assert!((m - 1.5e6).abs() < 5.0 * 1e6 * (17.0_f64 / 12.0).sqrt() / root, "quantile {m}");
         let hits = (0..N).filter(|_| s.chance(Probability::new(0.3))).count();
         let sd = (f64::from(N) * 0.21).sqrt();
         assert!((hits as f64 - 0.3 * f64::from(N)).abs() < 5.0 * sd, "chance {hits}");

@@ -11,9 +11,44 @@
 //! rate applies to the frame in service pro rata. None of the products overflows:
 //! a frame has less than 2¹⁸ bits, so its work is below 2⁴⁸.
 //!
+//! A rate trace changes the rate at the exact boundaries of its steps, in the same way.
+//! When a frame will have left is known when it enters service, however many steps that
+//! takes: the shaper remembers the step in which it ends.
+//!
 //! Differs from a token bucket (`tc-tbf`) in having no burst allowance.
 
+mod trace;
+
 use crate::units::{BitRate, Instant, NANOS_PER_SEC};
+
+pub use trace::RateTrace;
+use trace::{Running, Step};
+
+/// What the shaper lets through, as a plan says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RatePlan {
+    /// Always the same.
+    Constant(BitRate),
+    /// It changes with time.
+    Trace(RateTrace),
+}
+
+impl RatePlan {
+    /// The largest rate.
+    #[must_use]
+    pub fn max(&self) -> BitRate {
+        match self {
+            Self::Constant(rate) => *rate,
+            Self::Trace(trace) => trace.max(),
+        }
+    }
+}
+
+impl From<BitRate> for RatePlan {
+    fn from(rate: BitRate) -> Self {
+        Self::Constant(rate)
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Service {
@@ -32,16 +67,20 @@ enum Service {
 /// The shaper of one pipe. Serves one frame at a time.
 #[derive(Clone, Debug)]
 pub struct Shaper {
-    rate: BitRate,
+    /// In which the frame in service ends, or the last one did.
+    step: Step,
+    trace: Option<Running>,
     overhead: i32,
     service: Service,
 }
 
 impl Shaper {
-    /// An idle shaper; `overhead` bytes are added to each frame.
+    /// An idle shaper; `overhead` bytes are added to each frame. A trace runs since
+    /// `since`.
     #[must_use]
-    pub fn new(rate: BitRate, overhead: i32) -> Self {
-        Self { rate, overhead, service: Service::Idle }
+    pub fn new(plan: &RatePlan, overhead: i32, since: Instant) -> Self {
+        let (step, trace) = run(plan, since, since);
+        Self { step, trace, overhead, service: Service::Idle }
     }
 
     /// Whether no frame is in service.
@@ -65,6 +104,11 @@ impl Shaper {
     /// Takes a frame of `len` bytes into an idle shaper at `at`.
     pub fn start(&mut self, at: Instant, len: u32) {
         debug_assert!(self.is_idle());
+        if at >= self.step.until
+            && let Some(trace) = &self.trace
+        {
+            self.step = trace.step_at(at);
+        }
         self.serve(at, 0, len);
     }
 
@@ -82,24 +126,32 @@ impl Shaper {
     }
 
     /// Takes a new rate and overhead at `at`. The overhead counts from the next
-    /// frame on, the rate from this instant.
-    pub fn replan(&mut self, rate: BitRate, overhead: i32, at: Instant) {
+    /// frame on, the rate from this instant. A trace runs since `since`.
+    pub fn replan(&mut self, plan: &RatePlan, overhead: i32, at: Instant, since: Instant) {
+        let work = self.work_left(at);
         self.overhead = overhead;
-        if rate == self.rate {
-            return;
-        }
-        let work = match (self.service, self.rate) {
-            (Service::Idle, _) => None,
-            (Service::Halted { work }, _) => Some(work),
-            (Service::Busy { at: end, fraction }, BitRate::PerSec(r)) => {
-                Some(end.since(at).0.saturating_mul(r.get()).saturating_add(fraction))
-            }
-            (Service::Busy { .. }, _) => Some(0),
-        };
-        self.rate = rate;
+        (self.step, self.trace) = run(plan, at, since);
         if let Some(work) = work {
             self.spend(at, work);
         }
+    }
+
+    /// What is left of the frame in service at `at`, in bit-nanoseconds.
+    fn work_left(&self, at: Instant) -> Option<u64> {
+        let (end, fraction) = match self.service {
+            Service::Idle => return None,
+            Service::Halted { work } => return Some(work),
+            Service::Busy { at, fraction } => (at, fraction),
+        };
+        let work = match (&self.trace, self.step.rate) {
+            (Some(trace), _) => {
+                let left = trace.work(end).saturating_sub(trace.work(at));
+                u64::try_from(left).unwrap_or(u64::MAX)
+            }
+            (None, BitRate::PerSec(r)) => end.since(at).0.saturating_mul(r.get()),
+            (None, _) => 0,
+        };
+        Some(work.saturating_add(fraction))
     }
 
     fn serve(&mut self, at: Instant, fraction: u64, len: u32) {
@@ -108,8 +160,10 @@ impl Shaper {
         self.spend(at, bits.saturating_mul(NANOS_PER_SEC).saturating_add(fraction));
     }
 
+    /// Begins `work` at `at`, which is in the step that the shaper is in.
+    #[inline]
     fn spend(&mut self, at: Instant, work: u64) {
-        self.service = match self.rate {
+        self.service = match self.step.rate {
             BitRate::Unlimited => Service::Busy { at, fraction: 0 },
             BitRate::Down => Service::Halted { work },
             BitRate::PerSec(r) => Service::Busy {
@@ -117,18 +171,54 @@ impl Shaper {
                 fraction: work % r.get(),
             },
         };
+        if self.trace.is_some() && !self.ends_in_step() {
+            self.cross(at, work);
+        }
+    }
+
+    /// Begins `work` that does not end in the step that the shaper is in.
+    #[cold]
+    fn cross(&mut self, at: Instant, work: u64) {
+        let Some(trace) = &self.trace else { return };
+        self.service = match trace.reach(trace.work(at) + u128::from(work)) {
+            Some((at, fraction, step)) => {
+                self.step = step;
+                Service::Busy { at, fraction }
+            }
+            // All of the trace is down.
+            None => Service::Halted { work },
+        };
+    }
+
+    fn ends_in_step(&self) -> bool {
+        match self.service {
+            Service::Busy { at, fraction } => (at, fraction) <= (self.step.until, 0),
+            Service::Idle | Service::Halted { .. } => false,
+        }
+    }
+}
+
+/// The step that is on at `at`, and the trace that it belongs to.
+fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Running>) {
+    match plan {
+        RatePlan::Constant(rate) => (Step { rate: *rate, until: Instant::MAX }, None),
+        RatePlan::Trace(trace) => {
+            let running = Running { trace: trace.clone(), since };
+            (running.step_at(at), Some(running))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Nanos;
     use proptest::prelude::*;
 
     #[test]
     fn a_busy_shaper_does_not_drift_over_hours() {
         // 1514 bytes at 144 Mbit/s take 84,111.1̅ ns; nine take 757,000 ns exactly.
-        let mut s = Shaper::new(BitRate::bps(144_000_000), 0);
+        let mut s = Shaper::new(&BitRate::bps(144_000_000).into(), 0, Instant::ZERO);
         s.start(Instant::ZERO, 1514);
         let n = 9 * 5_000_000_u64;
         for _ in 1..n {
@@ -141,16 +231,16 @@ mod tests {
     fn a_new_rate_applies_to_the_frame_in_service_pro_rata() {
         // 1250 bytes at 1 Mbit/s take 10 ms. After 4 ms the rate is halved: 6 ms
         // of work take 12.
-        let mut s = Shaper::new(BitRate::bps(1_000_000), 0);
+        let mut s = Shaper::new(&BitRate::bps(1_000_000).into(), 0, Instant::ZERO);
         s.start(Instant::ZERO, 1250);
-        s.replan(BitRate::bps(500_000), 0, Instant(4_000_000));
+        s.replan(&BitRate::bps(500_000).into(), 0, Instant(4_000_000), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(16_000_000)));
         // Down for a second at 10 ms: what is left waits.
-        s.replan(BitRate::Down, 0, Instant(10_000_000));
+        s.replan(&BitRate::Down.into(), 0, Instant(10_000_000), Instant::ZERO);
         assert_eq!(s.finish(), None);
-        s.replan(BitRate::bps(500_000), 0, Instant(1_010_000_000));
+        s.replan(&BitRate::bps(500_000).into(), 0, Instant(1_010_000_000), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(1_016_000_000)));
-        s.replan(BitRate::Unlimited, 0, Instant(1_011_000_000));
+        s.replan(&BitRate::Unlimited.into(), 0, Instant(1_011_000_000), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(1_011_000_000)));
     }
 
@@ -162,7 +252,7 @@ mod tests {
             first in 1_000_u64..1_000_000_000,
         ) {
             // Sum the work done in each span by exact arithmetic and compare.
-            let mut s = Shaper::new(BitRate::bps(first), 0);
+            let mut s = Shaper::new(&BitRate::bps(first).into(), 0, Instant::ZERO);
             s.start(Instant::ZERO, len);
             let mut left = i128::from(len) * 8 * 1_000_000_000;
             let (mut t, mut rate) = (0_u64, first);
@@ -172,11 +262,150 @@ mod tests {
                 }
                 t += step;
                 left -= i128::from(step) * i128::from(rate);
-                s.replan(BitRate::bps(next), 0, Instant(t));
+                s.replan(&BitRate::bps(next).into(), 0, Instant(t), Instant::ZERO);
                 rate = next;
             }
             let exact = i128::from(t) + (left + i128::from(rate) - 1) / i128::from(rate);
             prop_assert_eq!(i128::from(s.finish().unwrap().0), exact);
         }
+    }
+
+    /// What happens at an instant.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Change(RatePlan, Instant),
+        Arrive(u32),
+    }
+
+    /// When frames leave, up to `horizon`.
+    fn departures(first: &RatePlan, events: &[(u64, Event)], horizon: u64) -> Vec<u64> {
+        let mut s = Shaper::new(first, 0, Instant::ZERO);
+        let mut queue = std::collections::VecDeque::new();
+        let mut left = Vec::new();
+        let mut serve = |s: &mut Shaper, queue: &mut std::collections::VecDeque<u32>, t: u64| {
+            while let Some(finish) = s.finish().filter(|f| f.0 <= t) {
+                left.push(finish.0);
+                queue.pop_front();
+                match queue.front() {
+                    Some(len) => s.follow(*len),
+                    None => s.rest(),
+                }
+            }
+        };
+        for (t, event) in events {
+            serve(&mut s, &mut queue, *t);
+            match event {
+                Event::Change(plan, since) => s.replan(plan, 0, Instant(*t), *since),
+                Event::Arrive(len) => {
+                    queue.push_back(*len);
+                    if s.is_idle() {
+                        s.start(Instant(*t), *len);
+                    }
+                }
+            }
+        }
+        serve(&mut s, &mut queue, horizon);
+        left
+    }
+
+    fn course() -> impl Strategy<Value = (u64, Vec<u64>)> {
+        let rate = prop_oneof![
+            2 => Just(0),
+            1 => 1_u64..1_000_000,
+            4 => 1_000_000_u64..10_000_000_000,
+            1 => Just(12_112_000_000_000),
+        ];
+        (1_u64..100_000, prop::collection::vec(rate, 1..8))
+    }
+
+    proptest! {
+        /// A trace is the changes of rate that it stands for, each at its boundary, also
+        /// where the trace itself is changed in mid-step.
+        #[test]
+        fn a_trace_is_a_change_of_rate_at_each_boundary(
+            courses in prop::collection::vec((0_u64..1_000_000, any::<bool>(), course()), 1..5),
+            arrivals in prop::collection::vec((0_u64..40_000, 60_u32..9_000), 1..100),
+        ) {
+            const HORIZON: u64 = 5_000_000;
+            let mut at = 0;
+            let mut traces = Vec::new();
+            for (i, (lasts, goes_on, (step, rates))) in courses.into_iter().enumerate() {
+                // Either begun anew, or one that runs since long ago.
+                let since = if goes_on && i > 0 { at / 2 } else { at };
+                traces.push((at, since, step, rates));
+                at += lasts;
+            }
+            let (mut subject, mut reference) = (Vec::new(), Vec::new());
+            for (i, (at, since, step, rates)) in traces.iter().enumerate() {
+                let trace = RatePlan::Trace(RateTrace::new(Nanos(*step), rates));
+                subject.push((*at, Event::Change(trace, Instant(*since))));
+                let until = traces.get(i + 1).map_or(HORIZON, |t| t.0);
+                let mut t = *at;
+                while t < until {
+                    let k = (t - since) / step;
+                    let rate = BitRate::bps(rates[k as usize % rates.len()]);
+                    reference.push((t, Event::Change(rate.into(), Instant::ZERO)));
+                    t = since + (k + 1) * step;
+                }
+            }
+            let mut t = 0;
+            for (gap, len) in arrivals {
+                t += gap;
+                subject.push((t, Event::Arrive(len)));
+                reference.push((t, Event::Arrive(len)));
+            }
+            subject.sort_by_key(|e| e.0);
+            reference.sort_by_key(|e| e.0);
+            let first = RatePlan::Constant(BitRate::Down);
+            prop_assert_eq!(
+                departures(&first, &subject, HORIZON),
+                departures(&first, &reference, HORIZON)
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_down_for_a_step_serves_in_the_next_one_and_one_that_stays_down_never() {
+        // 1250 bytes at 1 Mbit/s take 10 ms, of a link that is up in 2 ms of 5.
+        let ms = Nanos::from_millis;
+        let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 1_000_000, 0, 0, 0]));
+        let mut s = Shaper::new(&trace, 0, Instant::ZERO);
+        s.start(Instant::ZERO, 1250);
+        assert_eq!(s.finish(), Some(Instant::ZERO + ms(4 * 5 + 2)));
+        let mut down = vec![0; 65_536];
+        s.replan(&RatePlan::Trace(RateTrace::new(ms(1), &down)), 0, Instant(1), Instant(1));
+        assert_eq!(s.finish(), None);
+        down[65_535] = 1_000_000_000;
+        let trace = RatePlan::Trace(RateTrace::new(ms(1), &down));
+        s.replan(&trace, 0, Instant(2), Instant::ZERO);
+        // What was left when the link went down, a nanosecond after the start.
+        let left = (10_000_000 - 1) * 1_000_000_u64;
+        assert_eq!(
+            s.finish(),
+            Some(Instant::ZERO + ms(65_535) + Nanos(left.div_ceil(1_000_000_000)))
+        );
+    }
+
+    #[test]
+    fn a_boundary_less_than_a_nanosecond_before_the_end_of_a_frame_counts() {
+        // 12,112 bits take 12,112.00001 ns, and after 12,112 the link is down for as long.
+        let trace = RateTrace::new(Nanos(12_112), &[999_999_999, 0]);
+        let mut s = Shaper::new(&RatePlan::Trace(trace), 0, Instant::ZERO);
+        s.start(Instant::ZERO, 1514);
+        assert_eq!(s.finish(), Some(Instant(2 * 12_112 + 1)));
+    }
+
+    #[test]
+    fn an_idle_shaper_and_a_slow_one_are_through_a_trace_at_once() {
+        // A bit a second in steps of a millisecond: a frame takes 12 million steps.
+        let slow = RatePlan::Trace(RateTrace::new(Nanos::from_millis(1), &[1, 0]));
+        let mut s = Shaper::new(&slow, 0, Instant::ZERO);
+        let year = 365 * 24 * 3600 * NANOS_PER_SEC;
+        s.start(Instant(100 * year), 1514);
+        let service = 2 * 12_112 * NANOS_PER_SEC - 1_000_000;
+        assert_eq!(s.finish(), Some(Instant(100 * year + service)));
+        s.rest();
+        s.start(Instant(u64::MAX - 1), 1514);
+        assert_eq!(s.finish(), Some(Instant::MAX));
     }
 }

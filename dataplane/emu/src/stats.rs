@@ -19,6 +19,8 @@ pub enum DropReason {
     Limit,
     /// The channel was in an outage.
     Outage,
+    /// The channel lost it, each packet for itself.
+    Loss,
     /// The packet store was full: the emulator's own fault.
     Overload,
     /// Shorter than an Ethernet header.
@@ -29,8 +31,15 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of [`PipeStats::dropped`].
-    pub const ALL: [Self; 6] =
-        [Self::Aqm, Self::Limit, Self::Outage, Self::Overload, Self::Runt, Self::Oversize];
+    pub const ALL: [Self; 7] = [
+        Self::Aqm,
+        Self::Limit,
+        Self::Outage,
+        Self::Loss,
+        Self::Overload,
+        Self::Runt,
+        Self::Oversize,
+    ];
 }
 
 /// Packets and bytes.

@@ -4,25 +4,30 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
 use emu::aqm::{QueuePlan, RandomDrop};
 use emu::client::ClientKey;
-use emu::delay::{DelayPlan, ExcursionPlan};
+use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
+use emu::fade::FadePlan;
 use emu::plan::{PipePlan, Plan, Room};
+use emu::shaper::{RatePlan, RateTrace};
 use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
 const LIMITS: Limits = Limits { memory: 8 << 20, clients: 4, frame: 9_500 };
 
-fn rate() -> impl Strategy<Value = BitRate> {
+fn rate() -> impl Strategy<Value = RatePlan> {
+    let step = prop_oneof![Just(0), 100_000_u64..2_000_000_000];
+    let trace = (1_u64..40, prop::collection::vec(step, 1..6))
+        .prop_map(|(ms, rates)| RateTrace::new(Nanos::from_millis(ms), &rates));
     prop_oneof![
-        1 => Just(BitRate::Unlimited),
-        1 => Just(BitRate::Down),
-        6 => (100_000_u64..2_000_000_000).prop_map(|r| BitRate::PerSec(NonZeroU64::new(r).unwrap())),
+        1 => Just(BitRate::Unlimited.into()),
+        1 => Just(BitRate::Down.into()),
+        6 => (100_000_u64..2_000_000_000).prop_map(|r| BitRate::bps(r).into()),
+        4 => trace.prop_map(RatePlan::Trace),
     ]
 }
 
@@ -37,14 +42,23 @@ fn delay() -> impl Strategy<Value = DelayPlan> {
             max: Nanos::from_millis(100),
         },
     );
+    let body = (1_u64..100, prop::collection::vec(0_u64..80_000_000, 1..8)).prop_map(
+        |(correlation, mut quantiles)| {
+            quantiles.sort_unstable();
+            let quantiles = quantiles.into_iter().map(Nanos).collect();
+            BodyPlan { correlation: Nanos::from_millis(correlation), quantiles }
+        },
+    );
     (
         0_u64..400_000_000,
         prop_oneof![Just(0), 1_u64..50_000_000],
+        prop::option::of(body),
         prop::collection::vec(excursion, 0..3),
     )
-        .prop_map(|(base, slot, excursions)| DelayPlan {
+        .prop_map(|(base, slot, body, excursions)| DelayPlan {
             base: Nanos(base),
             slot: Nanos(slot),
+            body,
             excursions,
         })
 }
@@ -56,6 +70,8 @@ prop_compose! {
         limit in 2_000_u64..200_000,
         random_drop in prop::option::of((0.0..1.0, 0.0..1.0)),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
+        fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
+        packet_loss in prop_oneof![Just(0.0), 0.0..1.0],
         delay in delay(),
     ) -> PipePlan {
         PipePlan {
@@ -74,6 +90,12 @@ prop_compose! {
                 duration: Nanos::from_millis(duration),
                 law: if fixed { DurationLaw::Fixed } else { DurationLaw::Exponential },
             }).collect(),
+            fade: fade.map(|(interval, duration, factor)| FadePlan {
+                interval: Nanos::from_millis(interval),
+                duration: Nanos::from_millis(duration),
+                factor,
+            }),
+            packet_loss: Probability::new(packet_loss),
             delay,
         }
     }
@@ -213,7 +235,7 @@ proptest! {
         overhead in 0_i32..40,
     ) {
         let mut plan = Plan::transparent();
-        plan.pipes[Direction::Forward].rate = BitRate::bps(bps);
+        plan.pipes[Direction::Forward].rate = BitRate::bps(bps).into();
         plan.pipes[Direction::Forward].overhead = overhead;
         plan.pipes[Direction::Forward].queue.limit = 1 << 30;
         let mut engine = Engine::new(LIMITS, plan, Instant::ZERO).unwrap();
@@ -292,7 +314,7 @@ proptest! {
     ) {
         let mut plan = Plan::transparent();
         for p in &mut plan.pipes.0 {
-            p.rate = BitRate::bps(80_000_000);
+            p.rate = BitRate::bps(80_000_000).into();
             p.overhead = overhead;
             p.queue = QueuePlan { limit, random_drop: None };
             p.delay.base = Nanos::from_millis(delay_ms);

@@ -62,7 +62,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
     assert_eq!(io.egress(Direction::Return).staged, 0);
 
     let mut plan = Plan::transparent();
-    plan.pipes[Direction::Forward].rate = BitRate::bps(100_000_000);
+    plan.pipes[Direction::Forward].rate = BitRate::bps(100_000_000).into();
     plan.pipes[Direction::Forward].delay.base = Nanos::from_millis(5);
     let mut clock = TscClock::calibrate(Duration::from_millis(20));
     let limits = Limits { memory: 4 << 20, clients: 4, frame: 1514 };

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use emu::aqm::{QueuePlan, RandomDrop};
 use emu::client::ClientKey;
-use emu::delay::{DelayPlan, ExcursionPlan};
+use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
+use emu::fade::FadePlan;
 use emu::plan::{PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
+use emu::shaper::{RatePlan, RateTrace};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
@@ -24,10 +26,14 @@ use worker::sim::{self, Arrival, Sent, SimIo};
 const LIMITS: Limits = Limits { memory: 64 << 20, clients: 16, frame: 9_500 };
 const CLIENTS: u64 = 6;
 
-/// Every stage at work: a queue that fills, random drop, outages, slots, excursions.
+/// Every stage at work: a queue that fills, random drop, a rate that changes, outages,
+/// fades, losses, slots, a delay that varies, excursions.
 fn plan() -> Plan {
     let pipe = PipePlan {
-        rate: BitRate::bps(20_000_000),
+        rate: RatePlan::Trace(RateTrace::new(
+            Nanos::from_millis(30),
+            &[20_000_000, 35_000_000, 0, 12_345_678],
+        )),
         overhead: 0,
         queue: QueuePlan {
             limit: 400_000,
@@ -42,9 +48,19 @@ fn plan() -> Plan {
             duration: Nanos::from_millis(20),
             law: DurationLaw::Exponential,
         }],
+        fade: Some(FadePlan {
+            interval: Nanos::from_millis(800),
+            duration: Nanos::from_millis(200),
+            factor: 4.0,
+        }),
+        packet_loss: Probability::new(0.01),
         delay: DelayPlan {
             base: Nanos::from_millis(300),
             slot: Nanos::from_millis(43),
+            body: Some(BodyPlan {
+                correlation: Nanos::from_millis(70),
+                quantiles: [0, 2, 3, 15].map(Nanos::from_millis).into(),
+            }),
             excursions: vec![ExcursionPlan {
                 interval: Nanos::from_millis(400),
                 duration: Nanos::from_millis(50),
@@ -132,7 +148,7 @@ fn play(burst: usize, workers: usize) -> (Fates, Drops) {
 fn fates_depend_on_neither_bursts_nor_workers() {
     let reference = play(1, 1);
     assert!(reference.0.len() > 20_000, "{} frames left", reference.0.len());
-    for reason in [DropReason::Aqm, DropReason::Limit, DropReason::Outage] {
+    for reason in [DropReason::Aqm, DropReason::Limit, DropReason::Outage, DropReason::Loss] {
         let drops = reference.1.values().flatten().map(|(d, _)| d[reason as usize].packets);
         assert!(drops.sum::<u64>() > 0, "no frame met {reason:?}");
     }
@@ -172,6 +188,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
         let mut plan = plan();
         for p in &mut plan.pipes.0 {
             p.outages.clear();
+            p.packet_loss = Probability::ZERO;
             p.queue = QueuePlan { limit: 1 << 30, random_drop: None };
         }
         let offered = arrivals();
@@ -220,9 +237,9 @@ fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
         f
     };
     let mut slow = Plan::transparent();
-    slow.pipes[Direction::Forward].rate = BitRate::bps(1_000_000);
+    slow.pipes[Direction::Forward].rate = BitRate::bps(1_000_000).into();
     let mut half = slow.clone();
-    half.pipes[Direction::Forward].rate = BitRate::bps(500_000);
+    half.pipes[Direction::Forward].rate = BitRate::bps(500_000).into();
     let direction = Direction::Forward;
     let io = SimIo::new(vec![Arrival { at: Instant(0), direction, frame: frame(1) }], 1);
     let clock = VirtualClock::default();

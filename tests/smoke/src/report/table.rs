@@ -56,7 +56,7 @@ pub fn table(summary: &Summary, stats: &Stats) -> String {
         format!("{:.1}", summary.queue.max_bytes as f64 / 1e6),
         "up to 36".to_owned(),
     );
-    for reason in ["aqm", "limit", "outage", "overload", "runt", "oversize"] {
+    for reason in ["aqm", "limit", "outage", "loss", "overload", "runt", "oversize"] {
         let packets: u64 = stats.pipes().map(|(_, _, p)| p.dropped_for(reason).packets).sum();
         row(&format!("packets dropped: {reason}"), packets.to_string(), String::new());
     }

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Values of a TOML document, each with its place and its faults.
+//!
+//! A value that cannot be read is reported and stands for nothing: what it would
+//! have broken is not reported as well. No more than [`FAULTS`] are reported: the
+//! place of each costs a look through the text, and texts may be hostile.
+
+use crate::units::shown;
+use crate::{Place, UnitError, Violations, nearest, validate};
+use proto::linkemu::v1 as pb;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Faults that are reported of one text.
+const FAULTS: usize = 100;
+
+/// A table and where it is.
+pub(super) struct Node<'a> {
+    pub path: String,
+    pub span: Range<usize>,
+    pub table: &'a DeTable<'a>,
+}
+
+impl Node<'_> {
+    /// The path of a key.
+    pub fn at(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+/// A value, what it is called in messages, and its path.
+pub(super) struct Item<'a> {
+    pub path: String,
+    pub key: String,
+    pub value: &'a Spanned<DeValue<'a>>,
+}
+
+#[derive(Default)]
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    found: Violations,
+    /// Where each field is written.
+    places: BTreeMap<String, Range<usize>>,
+    /// Fields that were reported, so that the rules do not report them again.
+    failed: BTreeSet<String>,
+}
+
+impl<'t> Reader<'t> {
+    /// Of a text.
+    pub fn new(text: &'t str) -> Self {
+        Self { text, ..Self::default() }
+    }
+
+    /// A message that breaks no rule, or all that was found.
+    pub fn finish(mut self, profile: pb::Profile) -> Result<pb::Profile, Violations> {
+        if let Err(broken) = validate(&profile) {
+            self.merge(broken);
+        }
+        self.found.into_result()?;
+        Ok(profile)
+    }
+
+    /// What was found.
+    pub fn into_found(self) -> Violations {
+        self.found
+    }
+
+    /// Reports the keys of a table that are none of `keys`.
+    pub fn known(&mut self, node: &Node<'_>, keys: &[&str]) {
+        for key in node.table.keys() {
+            let name = key.get_ref().as_ref();
+            if keys.contains(&name) {
+                continue;
+            }
+            if self.is_full() {
+                return;
+            }
+            let remedy = match nearest(name, keys.iter().copied()) {
+                Some(near) => format!("the nearest is \"{near}\""),
+                None => format!("the keys here are {}", keys.join(", ")),
+            };
+            let path = node.at(&shown(name));
+            self.fail(&path, key.span(), format!("unknown key {:?}: {remedy}", shown(name)));
+        }
+    }
+
+    /// The value of a key; its place is noted.
+    fn value<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Item<'a>> {
+        let value = node.table.get(key)?;
+        let path = node.at(key);
+        self.places.insert(path.clone(), value.span());
+        Some(Item { path, key: key.to_owned(), value })
+    }
+
+    /// A text; absence is for the rules to judge.
+    pub fn text(&mut self, node: &Node<'_>, key: &str) -> String {
+        match self.value(node, key) {
+            None => {
+                self.places.insert(node.at(key), node.span.clone());
+                String::new()
+            }
+            Some(item) => self.string(&item).unwrap_or_default(),
+        }
+    }
+
+    /// A value that is text.
+    pub fn string(&mut self, item: &Item<'_>) -> Option<String> {
+        match item.value.get_ref() {
+            DeValue::String(text) => Some(text.clone().into_owned()),
+            other => {
+                let message = format!("{} is not text: write it in quotes", describe(other));
+                self.fail(&item.path, item.value.span(), message);
+                None
+            }
+        }
+    }
+
+    /// A sub-table; absence is for the rules to judge.
+    pub fn table<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Node<'a>> {
+        self.places.entry(node.at(key)).or_insert_with(|| node.span.clone());
+        let Item { path, value, .. } = self.value(node, key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Node { path, span: value.span(), table }),
+            other => {
+                let message = format!("{} is not a table: write [{path}]", describe(other));
+                self.fail(&path, value.span(), message);
+                None
+            }
+        }
+    }
+
+    /// A list of tables; without it, none.
+    pub fn tables<'a, T>(
+        &mut self,
+        node: &Node<'a>,
+        key: &str,
+        read: fn(&mut Self, &Node<'a>) -> T,
+    ) -> Vec<T> {
+        let Some(Item { path, value, .. }) = self.value(node, key) else { return Vec::new() };
+        let DeValue::Array(items) = value.get_ref() else {
+            let given = describe(value.get_ref());
+            let message = format!("{given} is not a list of tables: write [[{path}]] for each");
+            self.fail(&path, value.span(), message);
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            if self.is_full() {
+                break;
+            }
+            let (item_path, span) = (format!("{path}[{i}]"), item.span());
+            self.places.insert(item_path.clone(), span.clone());
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    tables.push(read(self, &Node { path: item_path, span, table }));
+                }
+                other => {
+                    let message = format!("{} is not a table: write [[{path}]]", describe(other));
+                    self.fail(&item_path, span, message);
+                    self.failed.insert(path.clone());
+                }
+            }
+        }
+        tables
+    }
+
+    /// A list of values; without it, none. What cannot be read becomes what is
+    /// before it, so that those behind it keep their places.
+    pub fn list<'a, T: Clone + Default>(
+        &mut self,
+        node: &Node<'a>,
+        key: &str,
+        example: &str,
+        read: fn(&mut Self, &Item<'a>) -> Option<T>,
+    ) -> Vec<T> {
+        let Some(Item { path, value, .. }) = self.value(node, key) else { return Vec::new() };
+        let DeValue::Array(items) = value.get_ref() else {
+            let given = describe(value.get_ref());
+            self.fail(
+                &path,
+                value.span(),
+                format!("{given} is not a list: write {key} = {example}"),
+            );
+            return Vec::new();
+        };
+        let mut list: Vec<T> = Vec::with_capacity(items.len());
+        for (i, value) in items.iter().enumerate() {
+            if self.is_full() {
+                break;
+            }
+            let item = Item { path: format!("{path}[{i}]"), key: format!("{key}[{i}]"), value };
+            let read = read(self, &item);
+            if read.is_none() {
+                self.failed.insert(path.clone());
+            }
+            self.places.insert(item.path, value.span());
+            list.push(read.or_else(|| list.last().cloned()).unwrap_or_default());
+        }
+        list
+    }
+
+    /// A time that must be there.
+    pub fn time(&mut self, node: &Node<'_>, key: &str, example: &str) -> u64 {
+        self.required(node, key, crate::parse_duration, example).unwrap_or(0)
+    }
+
+    /// A quantity with its unit that must be there.
+    pub fn required<T>(
+        &mut self,
+        node: &Node<'_>,
+        key: &str,
+        parse: fn(&str) -> Result<T, UnitError>,
+        example: &str,
+    ) -> Option<T> {
+        self.present(node, key, &format!("\"{example}\""));
+        self.quantity(node, key, parse, example)
+    }
+
+    /// Reports a key that is missing.
+    pub fn present(&mut self, node: &Node<'_>, key: &str, example: &str) {
+        if !node.table.contains_key(key) {
+            let message = format!("missing: write {key} = {example}");
+            self.fail(&node.at(key), node.span.clone(), message);
+        }
+    }
+
+    /// A quantity with its unit, if it is there.
+    pub fn quantity<T>(
+        &mut self,
+        node: &Node<'_>,
+        key: &str,
+        parse: fn(&str) -> Result<T, UnitError>,
+        example: &str,
+    ) -> Option<T> {
+        let item = self.value(node, key)?;
+        self.measure(&item, parse, example)
+    }
+
+    /// A value that is a quantity with its unit.
+    pub fn measure<T>(
+        &mut self,
+        item: &Item<'_>,
+        parse: fn(&str) -> Result<T, UnitError>,
+        example: &str,
+    ) -> Option<T> {
+        let (parsed, quoted) = match item.value.get_ref() {
+            DeValue::String(text) => (parse(text), true),
+            DeValue::Integer(number) => (parse(&number.to_string()), false),
+            DeValue::Float(number) => (parse(number.as_str()), false),
+            other => {
+                let message =
+                    format!("{} is no quantity: write it as \"{example}\"", describe(other));
+                self.fail(&item.path, item.value.span(), message);
+                return None;
+            }
+        };
+        match parsed {
+            Ok(quantity) if quoted => Some(quantity),
+            Ok(_) => None,
+            Err(error @ UnitError::NoUnit { .. }) => {
+                self.fail(&item.path, item.value.span(), format!("{} = {error}", item.key));
+                None
+            }
+            Err(error) => {
+                self.fail(&item.path, item.value.span(), error.to_string());
+                None
+            }
+        }
+    }
+
+    /// A number without a dimension that must be there.
+    pub fn number(&mut self, node: &Node<'_>, key: &str, example: &str) -> f64 {
+        self.present(node, key, example);
+        let Some(item) = self.value(node, key) else { return 0.0 };
+        let number = match item.value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            _ => None,
+        };
+        number.unwrap_or_else(|| {
+            let given = describe(item.value.get_ref());
+            let message = format!("{given} is not a bare number: write {key} = {example}");
+            self.fail(&item.path, item.value.span(), message);
+            0.0
+        })
+    }
+
+    /// How many there are of something; without it, zero.
+    pub fn count(&mut self, node: &Node<'_>, key: &str) -> u64 {
+        let Some(item) = self.value(node, key) else { return 0 };
+        let count = match item.value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
+            _ => None,
+        };
+        count.unwrap_or_else(|| {
+            let given = describe(item.value.get_ref());
+            let message = format!("{given} is not a count: write {key} = 1000, zero or more");
+            self.fail(&item.path, item.value.span(), message);
+            0
+        })
+    }
+
+    /// A law that must be there.
+    pub fn law(&mut self, node: &Node<'_>) -> pb::DurationLaw {
+        const LAWS: &str = "\"exponential\" or \"fixed\"";
+        self.present(node, "law", LAWS);
+        let Some(item) = self.value(node, "law") else { return pb::DurationLaw::Unspecified };
+        match item.value.get_ref() {
+            DeValue::String(law) if law == "exponential" => pb::DurationLaw::Exponential,
+            DeValue::String(law) if law == "fixed" => pb::DurationLaw::Fixed,
+            other => {
+                let message = format!("{} is no law: write {LAWS}", describe(other));
+                self.fail(&item.path, item.value.span(), message);
+                pb::DurationLaw::Unspecified
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.found.len() >= FAULTS
+    }
+
+    /// Reports a fault.
+    pub fn fail(&mut self, path: &str, span: Range<usize>, message: String) {
+        if !self.is_full() {
+            self.found.push_at(path, message, place(self.text, span.start));
+        }
+        self.failed.insert(path.to_owned());
+    }
+
+    /// Adds the rules that the values break, with their places; fields that could
+    /// not be read, and what depends on them, are left out.
+    fn merge(&mut self, broken: Violations) {
+        for violation in broken {
+            if self.is_full() {
+                return;
+            }
+            if self.is_judged(&violation.path) {
+                continue;
+            }
+            let mut path = violation.path.as_str();
+            let span = loop {
+                match (self.places.get(path), path.rfind(['.', '['])) {
+                    (Some(span), _) => break span.clone(),
+                    (None, Some(cut)) => path = &path[..cut],
+                    (None, None) => break 0..0,
+                }
+            };
+            let place = place(self.text, span.start);
+            self.found.push_at(&violation.path, violation.message, place);
+        }
+    }
+
+    /// Whether a field, or one that its rules look at, could not be read.
+    fn is_judged(&self, path: &str) -> bool {
+        [
+            (".random_drop.threshold", ".limit"),
+            (".max", ".location"),
+            (".fade", ".outages"),
+            (".lost", ".samples"),
+        ]
+        .iter()
+        .filter_map(|(field, other)| Some(format!("{}{other}", path.strip_suffix(field)?)))
+        .chain([path.to_owned()])
+        .any(|path| self.failed.contains(&path))
+    }
+}
+
+/// A value, for messages.
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{:?}", shown(text)),
+        DeValue::Integer(number) => shown(&number.to_string()),
+        DeValue::Float(number) => shown(number.as_str()),
+        DeValue::Boolean(yes) => yes.to_string(),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+fn place(text: &str, offset: usize) -> Place {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    Place {
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rules, on messages that break one.
+
+use super::*;
+
+fn broken(change: impl FnOnce(&mut pb::Profile)) -> Vec<(String, String)> {
+    let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    change(&mut profile);
+    let found = validate(&profile).err().unwrap_or_default();
+    found.into_iter().map(|v| (v.path, v.message)).collect()
+}
+
+fn forward(profile: &mut pb::Profile) -> &mut pb::Pipe {
+    profile.forward_pipe.as_mut().unwrap()
+}
+
+/// What a change to a forward pipe that has everything breaks.
+fn broken_pipe(change: impl FnOnce(&mut pb::Pipe)) -> Vec<(String, String)> {
+    broken(|p| {
+        let pipe = forward(p);
+        pipe.rate_bps = None;
+        pipe.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps: vec![0, 5_000] });
+        pipe.fade = Some(pb::Fade { interval_ns: 1 << 40, duration_ns: 1 << 30, factor: 30.0 });
+        pipe.packet_loss = 0.5;
+        pipe.delay.as_mut().unwrap().body =
+            Some(pb::Body { correlation_ns: 1 << 20, quantiles_ns: vec![0, 0, 5] });
+        change(pipe);
+    })
+}
+
+fn fitted() -> pb::Provenance {
+    pb::Provenance {
+        source: "pings.csv".into(),
+        samples: 10,
+        lost: 10,
+        estimates: vec![pb::Estimate {
+            parameter: "delay.base".into(),
+            value: "275 ms".into(),
+            ..Default::default()
+        }],
+        goodness: vec![pb::Goodness { test: "runs".into(), ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+fn trace(pipe: &mut pb::Pipe) -> &mut pb::RateTrace {
+    pipe.rate_trace.as_mut().unwrap()
+}
+
+fn fade(pipe: &mut pb::Pipe) -> &mut pb::Fade {
+    pipe.fade.as_mut().unwrap()
+}
+
+fn body(pipe: &mut pb::Pipe) -> &mut pb::Body {
+    pipe.delay.as_mut().unwrap().body.as_mut().unwrap()
+}
+
+#[test]
+fn an_empty_message_breaks_rules_and_nothing_else() {
+    let paths: Vec<_> =
+        validate(&pb::Profile::default()).unwrap_err().into_iter().map(|v| v.path).collect();
+    assert_eq!(paths, ["name", "forward", "return"]);
+    let found = validate_pipe("forward", &pb::Pipe::default()).unwrap_err();
+    let paths: Vec<_> = found.iter().map(|v| v.path.as_str()).collect();
+    assert_eq!(paths, ["forward.queue", "forward.delay"]);
+}
+
+#[test]
+fn numbers_that_are_none_are_refused() {
+    for hostile in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 1.0 + 1e-9] {
+        let found = broken(|p| {
+            let queue = forward(p).queue.as_mut().unwrap();
+            queue.random_drop.as_mut().unwrap().probability_at_limit = hostile;
+        });
+        assert_eq!(found.len(), 1, "{hostile}");
+        assert_eq!(found[0].0, "forward.queue.random_drop.probability_at_limit");
+        let found = broken(|p| {
+            let delay = p.return_pipe.as_mut().unwrap().delay.as_mut().unwrap();
+            delay.excursions[0].shape = if hostile == -1e-9 { -1.1 } else { hostile };
+        });
+        assert_eq!(found.len(), 1, "{hostile}");
+        assert_eq!(found[0].0, "return.delay.excursions[0].shape");
+        let found = broken_pipe(|p| p.packet_loss = hostile);
+        assert_eq!(found.len(), 1, "{hostile}");
+        assert_eq!(found[0].0, "forward.packet_loss");
+        let found = broken_pipe(|p| fade(p).factor = hostile.min(0.9));
+        assert_eq!(found.len(), 1, "{hostile}");
+        assert_eq!(found[0].0, "forward.fade.factor");
+        let found = broken(|p| {
+            p.provenance = Some(fitted());
+            p.provenance.as_mut().unwrap().goodness[0].p_value = hostile;
+        });
+        assert_eq!(found.len(), 1, "{hostile}");
+        assert_eq!(found[0].0, "provenance.goodness[0].p_value");
+    }
+}
+
+#[test]
+fn messages_name_the_value_the_limit_and_the_remedy() {
+    let found = broken(|p| forward(p).rate_bps = Some(999));
+    assert_eq!(found[0].1, "999 bit/s is below 1 kbit/s: write 1 kbit/s to 400 Gbit/s");
+    let found = broken(|p| forward(p).queue.as_mut().unwrap().limit_bytes = 1_000);
+    assert_eq!(found[0].1, "1 kB is less than one full frame: write at least \"1518 B\"");
+    assert_eq!(
+        found[1].1,
+        "18 MB is above the queue's limit of 1 kB: lower the threshold or raise the limit"
+    );
+    let found = broken(|p| forward(p).delay.as_mut().unwrap().base_ns = u64::MAX);
+    assert!(found[0].1.contains("is above 1 min: write 0 ms to 1 min"), "{}", found[0].1);
+}
+
+#[test]
+fn every_limit_is_checked() {
+    let one = |change: fn(&mut pb::Pipe), path: &str| {
+        let found = broken(|p| change(forward(p)));
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].0, path);
+    };
+    one(|p| p.rate_bps = Some(400_000_000_001), "forward.rate");
+    one(|p| p.overhead_bytes = -65, "forward.overhead");
+    one(|p| p.overhead_bytes = 257, "forward.overhead");
+    one(|p| p.queue.as_mut().unwrap().limit_bytes = (64 << 30) + 1, "forward.queue.limit");
+    one(|p| p.delay.as_mut().unwrap().slot_ns = 1_000_000_001, "forward.delay.slot");
+    one(|p| p.outages[0].interval_ns = 9_999_999, "forward.outages[0].interval");
+    one(|p| p.outages[0].duration_ns = 999, "forward.outages[0].duration");
+    one(|p| p.outages[1].law = 0, "forward.outages[1].law");
+    one(|p| p.outages[1].law = 77, "forward.outages[1].law");
+    one(|p| p.outages = vec![p.outages[0]; 9], "forward.outages");
+    one(|p| p.packet_loss = 1.001, "forward.packet_loss");
+    assert!(broken(|p| forward(p).rate_bps = Some(0)).is_empty());
+    assert!(broken(|p| forward(p).rate_bps = None).is_empty());
+}
+
+#[test]
+fn names_are_plain_with_one_mark_at_most() {
+    for good in ["a", "viasat2*", "geo-600", "A.b_c"] {
+        assert!(broken(|p| p.name = good.into()).is_empty(), "{good}");
+    }
+    for bad in ["", "*", "a**", "-a", "a b", "../etc", "ü", "a\u{1b}[2J"] {
+        assert_eq!(broken(|p| p.name = bad.into())[0].0, "name", "{bad}");
+    }
+    assert_eq!(broken(|p| p.name = "a".repeat(65)).len(), 1);
+    assert_eq!(broken(|p| p.description = "\u{1b}[2J".into())[0].0, "description");
+}
+
+#[test]
+fn every_limit_of_what_varies_is_checked() {
+    assert!(broken_pipe(|_| {}).is_empty());
+    let one = |change: fn(&mut pb::Pipe), path: &str| {
+        let found = broken_pipe(change);
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].0, path);
+    };
+    one(|p| p.rate_bps = Some(0), "forward.rate_trace");
+    one(|p| p.rate_bps = Some(5_000), "forward.rate_trace");
+    one(|p| trace(p).step_ns = 999_999, "forward.rate_trace.step");
+    one(|p| trace(p).step_ns = 3_600_000_000_001, "forward.rate_trace.step");
+    one(|p| trace(p).rates_bps = vec![], "forward.rate_trace.rates");
+    one(|p| trace(p).rates_bps = vec![0, 0], "forward.rate_trace.rates");
+    one(|p| trace(p).rates_bps = vec![5_000; 65_537], "forward.rate_trace.rates");
+    one(|p| trace(p).rates_bps[1] = 999, "forward.rate_trace.rates[1]");
+    one(|p| trace(p).rates_bps[0] = 400_000_000_001, "forward.rate_trace.rates[0]");
+    one(|p| fade(p).interval_ns = 9_999_999, "forward.fade.interval");
+    one(|p| fade(p).duration_ns = 9_999_999, "forward.fade.duration");
+    one(|p| fade(p).factor = 0.999, "forward.fade.factor");
+    one(|p| fade(p).factor = 1e6 + 1.0, "forward.fade.factor");
+    one(|p| p.outages.clear(), "forward.fade");
+    one(|p| body(p).correlation_ns = 999_999, "forward.delay.body.correlation");
+    one(|p| body(p).correlation_ns = 3_600_000_000_001, "forward.delay.body.correlation");
+    one(|p| body(p).quantiles_ns = vec![5], "forward.delay.body.quantiles");
+    one(|p| body(p).quantiles_ns = vec![5; 1_026], "forward.delay.body.quantiles");
+    one(|p| body(p).quantiles_ns[1] = 6, "forward.delay.body.quantiles[2]");
+    one(|p| body(p).quantiles_ns[2] = 60_000_000_001, "forward.delay.body.quantiles[2]");
+}
+
+#[test]
+fn a_fade_leaves_every_outage_its_least_interval() {
+    // The shortest interval is 23 min 36 s = 1416 s: 141 600 times 10 ms.
+    assert!(broken_pipe(|p| fade(p).factor = 141_600.0).is_empty());
+    let found = broken_pipe(|p| fade(p).factor = 141_600.5);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, "forward.fade.factor");
+    assert_eq!(
+        found[0].1,
+        "141600.5 makes the shortest interval between outages, 23 min 36 s, shorter than 10 ms: \
+         write at most 141600"
+    );
+    // An interval that is out of range is reported as such, and once.
+    let found = broken_pipe(|p| p.outages[0].interval_ns = 5);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, "forward.outages[0].interval");
+}
+
+#[test]
+fn a_list_that_is_wrong_throughout_is_reported_by_its_first_values() {
+    let found = broken_pipe(|p| trace(p).rates_bps = vec![1; 65_536]);
+    assert_eq!(found.len(), FAULTS);
+    let found = broken_pipe(|p| body(p).quantiles_ns = vec![u64::MAX; 1 << 20]);
+    assert_eq!(found.len(), FAULTS + 1);
+    assert_eq!(found[0].1, "a list of 1048576 is too long: write 2 to 1025 values");
+}
+
+#[test]
+fn every_limit_of_a_provenance_is_checked() {
+    assert!(broken(|p| p.provenance = Some(fitted())).is_empty());
+    let one = |change: fn(&mut pb::Provenance), path: &str| {
+        let found = broken(|p| change(p.provenance.insert(fitted())));
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].0, path);
+    };
+    let long = || "a".repeat(TEXT_BYTES + 1);
+    one(|p| p.source = String::new(), "provenance.source");
+    one(|p| p.source = "\u{1b}[2J".into(), "provenance.source");
+    one(|p| p.format = "a".repeat(TEXT_BYTES + 1), "provenance.format");
+    for bad in ["a", &"g".repeat(64), &"a".repeat(65), &long(), "\u{1b}"] {
+        let found = broken(|p| p.provenance.insert(fitted()).sha256 = bad.into());
+        assert_eq!(found.len(), 1, "{bad}");
+        assert_eq!(found[0].0, "provenance.sha256");
+    }
+    one(|p| p.lost = 11, "provenance.lost");
+    one(|p| p.samples = u64::MAX, "provenance.samples");
+    one(|p| p.interval_ns = u64::MAX, "provenance.interval");
+    one(|p| p.unidentified = vec![String::new(); 257], "provenance.unidentified");
+    one(|p| p.remarks = vec!["\r".into()], "provenance.remarks[0]");
+    one(|p| p.remarks = vec!["a".repeat(4_096); 17], "provenance");
+    one(|p| p.estimates = vec![p.estimates[0].clone(); 257], "provenance.estimates");
+    one(|p| p.estimates[0].parameter.clear(), "provenance.estimates[0].parameter");
+    one(|p| p.estimates[0].value.clear(), "provenance.estimates[0].value");
+    one(|p| p.estimates[0].low = "\0".into(), "provenance.estimates[0].low");
+    one(|p| p.estimates[0].high = "\0".into(), "provenance.estimates[0].high");
+    one(|p| p.estimates[0].method = "\0".into(), "provenance.estimates[0].method");
+    one(|p| p.goodness = vec![p.goodness[0].clone(); 257], "provenance.goodness");
+    one(|p| p.goodness[0].test.clear(), "provenance.goodness[0].test");
+    one(|p| p.goodness[0].statistic = f64::NAN, "provenance.goodness[0].statistic");
+    one(|p| p.goodness[0].degrees_of_freedom = -1.0, "provenance.goodness[0].degrees_of_freedom");
+    one(
+        |p| p.goodness[0].degrees_of_freedom = f64::INFINITY,
+        "provenance.goodness[0].degrees_of_freedom",
+    );
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the protos' plan to the core's. The daemon runs the result; whoever wants to
+//! know what a profile does can run it in virtual time.
+//!
+//! Requests are checked whole before anything of them is used: the same check that
+//! `linkctl profile check` makes, and the core's own.
+
+use emu::aqm::{QueuePlan, RandomDrop};
+use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::episode::{DurationLaw, EpisodePlan};
+use emu::fade::FadePlan;
+use emu::plan::{PipePlan, Plan};
+use emu::shaper::{RatePlan, RateTrace};
+use emu::units::{BitRate, ByDirection, Nanos, Probability};
+use profile::Violations;
+use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
+
+/// Compiles a plan that came over the wire.
+///
+/// # Errors
+/// Every field that is missing or out of its range.
+pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
+    let profile = plan.profile.clone().unwrap_or_default();
+    profile::validate(&profile)?;
+    // What validation has let through is there.
+    let forward = profile.forward_pipe.unwrap_or_default();
+    let back = profile.return_pipe.unwrap_or_default();
+    Ok(Plan { seed: plan.seed, pipes: ByDirection([pipe(&forward), pipe(&back)]) })
+}
+
+fn pipe(p: &model::Pipe) -> PipePlan {
+    let queue = p.queue.unwrap_or_default();
+    let delay = p.delay.clone().unwrap_or_default();
+    PipePlan {
+        rate: rate(p),
+        overhead: p.overhead_bytes,
+        queue: QueuePlan {
+            limit: queue.limit_bytes,
+            random_drop: queue.random_drop.map(|r| RandomDrop {
+                threshold: r.threshold_bytes,
+                at_threshold: Probability::new(r.probability_at_threshold),
+                at_limit: Probability::new(r.probability_at_limit),
+            }),
+        },
+        outages: p.outages.iter().map(outage).collect(),
+        fade: p.fade.as_ref().map(fade),
+        packet_loss: Probability::new(p.packet_loss),
+        delay: DelayPlan {
+            base: Nanos(delay.base_ns),
+            slot: Nanos(delay.slot_ns),
+            body: delay.body.as_ref().map(body),
+            excursions: delay.excursions.iter().map(excursion).collect(),
+        },
+    }
+}
+
+fn rate(p: &model::Pipe) -> RatePlan {
+    match &p.rate_trace {
+        Some(t) => RatePlan::Trace(RateTrace::new(Nanos(t.step_ns), &t.rates_bps)),
+        None => p.rate_bps.map_or(BitRate::Unlimited, BitRate::bps).into(),
+    }
+}
+
+fn fade(f: &model::Fade) -> FadePlan {
+    FadePlan { interval: Nanos(f.interval_ns), duration: Nanos(f.duration_ns), factor: f.factor }
+}
+
+fn body(b: &model::Body) -> BodyPlan {
+    BodyPlan {
+        correlation: Nanos(b.correlation_ns),
+        quantiles: b.quantiles_ns.iter().map(|q| Nanos(*q)).collect(),
+    }
+}
+
+fn outage(o: &model::Outage) -> EpisodePlan {
+    EpisodePlan {
+        interval: Nanos(o.interval_ns),
+        duration: Nanos(o.duration_ns),
+        law: match o.law() {
+            model::DurationLaw::Fixed => DurationLaw::Fixed,
+            _ => DurationLaw::Exponential,
+        },
+    }
+}
+
+fn excursion(e: &model::Excursion) -> ExcursionPlan {
+    ExcursionPlan {
+        interval: Nanos(e.interval_ns),
+        duration: Nanos(e.duration_ns),
+        location: Nanos(e.location_ns),
+        scale: Nanos(e.scale_ns),
+        shape: e.shape,
+        max: Nanos(e.max_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use emu::plan::PlanError;
+    use emu::units::Direction;
+
+    fn plan(change: impl FnOnce(&mut model::Pipe)) -> pb::Plan {
+        let mut profile =
+            profile::Catalog::built_in().get("viasat2").expect("built in").as_proto().clone();
+        change(profile.forward_pipe.as_mut().expect("it has one"));
+        pb::Plan { profile: Some(profile), seed: 9 }
+    }
+
+    #[test]
+    fn every_built_in_profile_compiles() {
+        for entry in profile::Catalog::built_in().iter() {
+            let plan = pb::Plan { profile: Some(entry.profile.as_proto().clone()), seed: 1 };
+            let compiled = compile(&plan).unwrap_or_else(|e| panic!("{e}"));
+            // All but a store for it is there.
+            let checked = compiled.check(emu::plan::Room::default());
+            assert!(matches!(checked, Err(PlanError::Memory { .. })), "{checked:?}");
+        }
+    }
+
+    #[test]
+    fn what_varies_is_as_the_message_says() {
+        let compiled = compile(&plan(|p| {
+            p.rate_bps = None;
+            p.rate_trace = Some(model::RateTrace {
+                step_ns: 5_000_000,
+                rates_bps: vec![0, 144_000_000, 2_000],
+            });
+            p.fade = Some(model::Fade {
+                interval_ns: 60_000_000_000,
+                duration_ns: 20_000_000_000,
+                factor: 2.5,
+            });
+            p.packet_loss = 0.25;
+            if let Some(delay) = &mut p.delay {
+                let quantiles_ns = vec![0, 1_000, 7_000];
+                delay.body = Some(model::Body { correlation_ns: 2_000_000, quantiles_ns });
+            }
+        }));
+        let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(compiled.seed, 9);
+        let pipe = &compiled.pipes[Direction::Forward];
+        let trace = RateTrace::new(Nanos::from_millis(5), &[0, 144_000_000, 2_000]);
+        assert_eq!(pipe.rate, RatePlan::Trace(trace));
+        let (interval, duration) = (Nanos::from_secs(60), Nanos::from_secs(20));
+        assert_eq!(pipe.fade, Some(FadePlan { interval, duration, factor: 2.5 }));
+        assert_eq!(pipe.packet_loss, Probability::new(0.25));
+        let quantiles = [0, 1_000, 7_000].map(Nanos).into();
+        let correlation = Nanos::from_millis(2);
+        assert_eq!(pipe.delay.body, Some(BodyPlan { correlation, quantiles }));
+        // The other direction has none of it.
+        let other = &compiled.pipes[Direction::Return];
+        assert!(matches!(other.rate, RatePlan::Constant(BitRate::PerSec(_))));
+        assert_eq!((other.fade, other.delay.body.as_ref()), (None, None));
+        assert_eq!(other.packet_loss, Probability::ZERO);
+    }
+
+    #[test]
+    fn a_plan_that_is_not_valid_is_refused_and_so_is_none() {
+        assert!(compile(&plan(|p| p.packet_loss = f64::NAN)).is_err());
+        assert!(compile(&plan(|p| p.queue = None)).is_err());
+        assert!(compile(&pb::Plan::default()).is_err());
+    }
+}
