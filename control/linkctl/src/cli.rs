@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
+use crate::{fit, probe, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -11,7 +12,17 @@ use std::path::PathBuf;
 #[command(name = "linkctl", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     /// Print text for people or JSON for programs, errors too
-    #[arg(short, long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        global = true,
+        default_value = "text",
+        value_name = "text|json"
+    )]
+    pub form: Form,
+
+    /// The form, without a file.
+    #[arg(skip)]
     pub output: Output,
 
     /// Find linkd here
@@ -37,15 +48,40 @@ Examples:
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
   linkctl -o json stats | jq .conservation
+  linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
+  linkctl verify mine.toml --baseline ping.log
 
 Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
   4 a check did not hold";
 
+/// What `-o` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The form of what is printed.
+    Print(Output),
+    /// The file that `linkctl fit` writes.
+    Profile(PathBuf),
+}
+
+impl std::str::FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Print(Output::Text)),
+            "json" => Ok(Self::Print(Output::Json)),
+            file if file.ends_with(".toml") => Ok(Self::Profile(file.into())),
+            _ => Err("write text or json; for linkctl fit, also a file that ends in .toml".into()),
+        }
+    }
+}
+
 /// The form of what is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// For people.
+    #[default]
     Text,
     /// For programs: stable keys in snake_case.
     Json,
@@ -74,6 +110,19 @@ pub enum Command {
         #[command(subcommand)]
         what: Profile,
     },
+    /// Measure a link's baseline: send probes, and reflect them
+    #[command(after_help = probe::EXAMPLES, arg_required_else_help = true)]
+    Probe {
+        /// What to do.
+        #[command(subcommand)]
+        what: probe::Probe,
+    },
+    /// Fit a profile to a measured baseline
+    #[command(after_help = fit::EXAMPLES)]
+    Fit(Box<fit::FitArgs>),
+    /// Compare a link with a baseline: does it behave alike?
+    #[command(after_help = verify::EXAMPLES)]
+    Verify(Box<verify::VerifyArgs>),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  linkctl completion bash > /etc/bash_completion.d/linkctl")]
     Completion {
@@ -211,10 +260,10 @@ pub enum Patch {
         #[command(flatten)]
         target: Target,
     },
-    /// Replace the outages of the link by one class, or none
+    /// Replace all that the channel loses by one class of outages, or none
     #[command(group(ArgGroup::new("outages").required(true).args(["none", "every"])))]
     Loss {
-        /// No outages
+        /// Lose nothing
         #[arg(value_name = "none", value_parser = ["none"], conflicts_with = "duration")]
         none: Option<String>,
         /// Mean time from the end of one outage to the start of the next
@@ -260,6 +309,30 @@ pub enum Profile {
     },
 }
 
+impl Cli {
+    /// Sorts out what `-o` says.
+    ///
+    /// # Errors
+    /// If a file is named for a command that writes none.
+    pub fn sorted(mut self) -> Result<Self, String> {
+        match (&self.form, &mut self.command) {
+            (Form::Print(output), _) => self.output = *output,
+            (Form::Profile(file), Command::Fit(args)) => match &args.write {
+                None => args.write = Some(file.clone()),
+                Some(other) => {
+                    let (file, other) = (file.display(), other.display());
+                    return Err(format!("-o {file} and --write {other} name two files: give one"));
+                }
+            },
+            (Form::Profile(file), _) => {
+                let file = file.display();
+                return Err(format!("-o {file} is not a form: write text or json"));
+            }
+        }
+        Ok(self)
+    }
+}
+
 fn parse_slot(text: &str) -> Result<u64, UnitError> {
     if text == "none" { Ok(0) } else { parse_duration(text) }
 }
@@ -290,9 +363,11 @@ mod tests {
 
     #[test]
     fn every_example_parses() {
-        let texts = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
+        let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
+        let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
+        let texts = linkd.into_iter().chain(probe).chain([fit::EXAMPLES, verify::EXAMPLES]);
         let mut examples = 0;
-        for line in texts.iter().flat_map(|text| text.lines()) {
+        for line in texts.flat_map(str::lines) {
             let Some(command) = line.strip_prefix("  linkctl ") else { continue };
             let end = [" | ", " > ", "    "].iter().filter_map(|mark| command.find(mark)).min();
             let command = &command[..end.unwrap_or(command.len())];
@@ -323,6 +398,12 @@ mod tests {
             ("set loss some", "none"),
             ("set profle viasat2", "profile"),
             ("stats --watch --mark", "cannot be used with"),
+            ("probe send", "<HOST[:PORT]>"),
+            ("probe send host:0 -w f", "from 1 to 65535"),
+            ("probe send host -w f --interval 5", "write a unit"),
+            ("probe send host -w f --seed 7", "--poisson"),
+            ("probe send host -w f --count 1 --duration 1s", "cannot be used with"),
+            ("probe reflect --bind 8620", "invalid socket address"),
         ] {
             let error = parse(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -9,10 +9,13 @@ mod change;
 mod cli;
 mod connection;
 mod failure;
+mod fit;
 mod link;
 mod output;
+mod probe;
 mod profiles;
 mod stats;
+mod verify;
 
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
@@ -23,6 +26,10 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
+    };
+    let cli = match cli.sorted() {
+        Ok(cli) => cli,
+        Err(message) => return Failure::usage(message).report(cli::Output::Text),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
@@ -41,6 +48,9 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Show => link::show(cli).await,
         Command::Stats(args) => stats::run(cli, args).await,
         Command::Profile { what } => profiles::run(cli, what).await,
+        Command::Probe { what } => probe::run(cli, what).await,
+        Command::Fit(args) => fit::run(cli, args),
+        Command::Verify(args) => verify::run(cli, args).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A baseline: what was measured of a real link.
+//!
+//! Times are nanoseconds since the first probe was sent; round trips are in
+//! nanoseconds. Probes are in the order in which they were sent.
+
+use std::ops::Range;
+
+/// The round trip of a probe that was lost.
+const LOST: u64 = u64::MAX;
+
+/// Where a baseline is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The file as it was given, or the study.
+    pub name: String,
+    /// Its format.
+    pub format: Format,
+    /// SHA-256 of the file's bytes, in hexadecimal.
+    pub sha256: String,
+}
+
+/// The formats that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// What `linkctl probe` writes.
+    Probe,
+    /// The output of `ping`, with or without `-D`.
+    Ping,
+    /// The JSON of `irtt client -o`.
+    Irtt,
+    /// CSV with columns that the user named.
+    Columns,
+    /// Published figures, in TOML.
+    Summary,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Probe, Self::Ping, Self::Irtt, Self::Columns, Self::Summary];
+
+    /// Its name on the command line and in a profile's provenance.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Ping => "ping",
+            Self::Irtt => "irtt",
+            Self::Columns => "columns",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+/// How probes were spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spacing {
+    /// At equal intervals, but for the sender's own jitter.
+    Constant,
+    /// At exponential intervals.
+    Poisson,
+}
+
+/// A probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// When it was sent.
+    pub sent_ns: u64,
+    /// Its round trip; `None` if it was lost.
+    pub rtt_ns: Option<u64>,
+}
+
+/// One-way delays of a probe that came back, where both clocks were synchronised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneWay {
+    /// From the prober to the reflector.
+    pub there_ns: u64,
+    /// And back.
+    pub back_ns: u64,
+}
+
+/// Probes in columns: 16 bytes each, so that ten million are 160 MB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Series {
+    sent_ns: Vec<u64>,
+    rtt_ns: Vec<u64>,
+    /// First probes after a break, ascending; zero is not among them.
+    breaks: Vec<usize>,
+}
+
+impl Series {
+    /// Adds the probe that was sent next. A probe that was not sent later than the one
+    /// before starts after a break.
+    pub fn push(&mut self, probe: Probe) {
+        if self.sent_ns.last().is_some_and(|last| probe.sent_ns <= *last) {
+            self.interrupt();
+        }
+        self.sent_ns.push(probe.sent_ns);
+        self.rtt_ns.push(probe.rtt_ns.map_or(LOST, |rtt| rtt.min(LOST - 1)));
+    }
+
+    /// The next probe comes after a break: between it and the one before nobody
+    /// looked, or the clock jumped.
+    pub fn interrupt(&mut self) {
+        let next = self.sent_ns.len();
+        if next > 0 && self.breaks.last() != Some(&next) {
+            self.breaks.push(next);
+        }
+    }
+
+    /// Adds another series after a break; its time goes on where this one ends.
+    pub fn extend(&mut self, other: &Self) {
+        let end = self.sent_ns.last().copied().unwrap_or(0);
+        self.interrupt();
+        let offset = self.sent_ns.len();
+        self.breaks.extend(other.breaks.iter().map(|b| b + offset));
+        self.sent_ns.extend(other.sent_ns.iter().map(|t| t.saturating_add(end)));
+        self.rtt_ns.extend_from_slice(&other.rtt_ns);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sent_ns.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sent_ns.is_empty()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Probe> {
+        let (sent_ns, rtt) = (*self.sent_ns.get(index)?, *self.rtt_ns.get(index)?);
+        Some(Probe { sent_ns, rtt_ns: (rtt != LOST).then_some(rtt) })
+    }
+
+    /// Each.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Probe> + Clone + '_ {
+        self.slice(0..self.len())
+    }
+
+    /// A stretch of them.
+    pub fn slice(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = Probe> + Clone + '_ {
+        let (sent, rtt) = (&self.sent_ns[range.clone()], &self.rtt_ns[range]);
+        sent.iter().zip(rtt).map(|(sent_ns, rtt)| Probe {
+            sent_ns: *sent_ns,
+            rtt_ns: (*rtt != LOST).then_some(*rtt),
+        })
+    }
+
+    /// The stretches without a break; none is empty.
+    #[must_use]
+    pub fn segments(&self) -> Vec<Range<usize>> {
+        let ends = self.breaks.iter().copied().chain([self.len()]);
+        let mut start = 0;
+        ends.map(|end| std::mem::replace(&mut start, end)..end).filter(|s| !s.is_empty()).collect()
+    }
+
+    /// How many were lost.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.rtt_ns.iter().filter(|rtt| **rtt == LOST).count()
+    }
+}
+
+/// A measured baseline, probe by probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    /// Where it is from.
+    pub source: Source,
+    /// The probing interval: the median between two probes, or the mean if they are
+    /// exponential.
+    pub interval_ns: u64,
+    /// How the probes were spaced.
+    pub spacing: Spacing,
+    /// The finest step of the round trips that were written.
+    pub resolution_ns: u64,
+    /// The probes.
+    pub series: Series,
+    /// Medians of the one-way delays, where the log has them and the clocks were
+    /// synchronised.
+    pub one_way: Option<OneWay>,
+    /// What was wrong with the log and what was done about it, for people.
+    pub remarks: Vec<String>,
+}
+
+/// Losses by a study's own count.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossCounts {
+    /// Probes that were lost.
+    pub lost: u64,
+    /// Of these, with neither neighbour lost.
+    pub single: u64,
+    /// Runs of two and more.
+    pub runs: u64,
+    /// The longest run, in probes.
+    pub longest: u64,
+}
+
+/// Published figures of a link, where no log is to be had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The study.
+    pub source: Source,
+    /// The probing interval.
+    pub interval_ns: u64,
+    /// Probes behind the loss counts; zero if none were published.
+    pub loss_samples: u64,
+    /// The losses, where they were published.
+    pub losses: Option<LossCounts>,
+    /// Probes behind the distribution of the round trips; zero if none was published.
+    pub delay_samples: u64,
+    /// The distribution: (round trip in ns, probability of a longer one), strictly ascending
+    /// in the round trip and strictly descending in the probability. Two points or more;
+    /// none if no distribution was published.
+    pub exceedance: Vec<(u64, f64)>,
+    /// Standard error of a published round trip in the body, in ns: of reading a plot.
+    pub reading_error_ns: u64,
+    /// And in the tail, as a share of what exceeds the median.
+    pub reading_error_share: f64,
+}

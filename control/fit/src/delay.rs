@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Round trips: a base, a body, and excursions in episodes.
+//!
+//! The law is the emulator's own: every stage is a function of time, so that how
+//! often, for how long and how far the delay is raised are three figures and not one.
+//! [`law`] has its distribution in closed form, [`moments`] what a log says about it
+//! with its errors, and [`estimate`] finds the law of a log; [`published`] that of a
+//! study's curve.
+//!
+//! Times are in seconds.
+
+pub mod body;
+pub mod estimate;
+pub mod law;
+pub mod moments;
+pub mod published;
+mod sampling;
+mod search;

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The law whose figures agree best with a log's.
+//!
+//! Levels are chosen from the log, its figures counted, and the law searched for that
+//! has the same ([`super::search`]).
+
+use statrs::distribution::{ContinuousCDF, Gamma};
+
+use super::body;
+use super::law::{Body, Excursions, Law};
+use super::moments::{Figures, Joint, Moments};
+use super::search::{AT_BOUND, Fitted, SELDOM, Shape, fit, shape_of};
+use crate::baseline::{Baseline, Spacing};
+use crate::goodness::Goodness;
+use crate::loss::Interval;
+use crate::numeric::Z_95;
+
+/// Fewer round trips tell nothing of a distribution.
+pub const LEAST_SAMPLES: usize = 100;
+/// A level must be exceeded by so many probes.
+const LEAST_ABOVE: f64 = 40.0;
+/// A figure with a larger relative error is not used.
+const LEAST_KNOWN: f64 = 0.3;
+/// Each level is exceeded by this share of those that exceed the one below.
+const RATIO: f64 = 0.68;
+/// Quantiles in the table of a body.
+const TABLE: usize = 257;
+/// At most so many blocks.
+const BLOCKS: usize = 1500;
+
+/// A class of excursions with its intervals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExcursionEstimate {
+    /// Mean time between episodes.
+    pub interval: Interval,
+    /// Mean duration.
+    pub duration: Interval,
+    /// Scale of the extra delay.
+    pub scale: Interval,
+    /// Its shape.
+    pub shape: Interval,
+}
+
+/// The round trips of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delays {
+    /// The law.
+    pub law: Law,
+    /// Its base.
+    pub base: Interval,
+    /// The period of its slots, if it has any.
+    pub slot: Option<Interval>,
+    /// The mean time for which a value of the body is held, if it is held.
+    pub correlation: Option<Interval>,
+    /// Its excursions, the most frequent first.
+    pub excursions: Vec<ExcursionEstimate>,
+    /// The law against the log.
+    pub goodness: Option<Goodness>,
+    /// What the log cannot tell.
+    pub unidentified: Vec<String>,
+}
+
+/// Why there is no law.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DelayError {
+    /// Too few round trips.
+    #[error(
+        "{0} round trips are too few for a distribution of delays, which needs {LEAST_SAMPLES}: \
+         probe for longer"
+    )]
+    TooFew(usize),
+}
+
+/// The law of a log's round trips.
+///
+/// # Errors
+/// If the log has too few.
+pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
+    let series = &baseline.series;
+    let mut sorted: Vec<u64> = series.iter().filter_map(|p| p.rtt_ns).collect();
+    if sorted.len() < LEAST_SAMPLES {
+        return Err(DelayError::TooFew(sorted.len()));
+    }
+    sorted.sort_unstable();
+    let n = sorted.len();
+    let at = |p: f64| sorted[((n - 1) as f64 * p).round() as usize] as f64 / 1e9;
+    let resolution = baseline.resolution_ns as f64 / 1e9;
+    let base = at(0.0);
+    let interval = baseline.interval_ns as f64 / 1e9;
+    let mut unidentified = Vec::new();
+    let max = 1.5 * (at(1.0) - base).max(resolution);
+    // A sender whose jitter is well below the slot keeps the phase of its probes.
+    let jitter = jitter(baseline);
+    let slot = body::slot(at, 0.0).filter(|(_, period)| *period > 8.0 * resolution);
+    let mut correlation = None;
+    let (body, threshold) = match slot {
+        Some((_, period)) => {
+            let regular = baseline.spacing == Spacing::Constant && jitter < period / 6.0;
+            (Body::Slot { period, regular }, base + period)
+        }
+        None => {
+            let threshold = (at(0.5) + 3.0 * (at(0.95) - at(0.5)).max(resolution)).min(at(1.0));
+            let quantiles = seen(&sorted, base, threshold);
+            if quantiles.len() > 1 {
+                let found = body::correlation(series, interval, base, threshold);
+                let stated = found.value.is_none().then(|| {
+                    unidentified.push(format!(
+                        "delay body: probes {:.0} ms apart are uncorrelated (autocorrelation {:.3}); \
+                         {:.0} ms is a stated prior for how long a value is held",
+                        interval * 1e3,
+                        found.next,
+                        interval / 4.0 * 1e3
+                    ));
+                    interval / 4.0
+                });
+                correlation = found.value;
+                let time = correlation.map_or(stated.unwrap_or(interval), |c| c.value);
+                (Body::Held { quantiles, correlation: time }, threshold)
+            } else {
+                (Body::constant(), threshold)
+            }
+        }
+    };
+    let lags = |lag: usize| match baseline.spacing {
+        Spacing::Constant => vec![lag as f64 * interval],
+        Spacing::Poisson => gamma_nodes(lag, interval),
+    };
+    let observed = interval * series.len() as f64;
+    let blocks = ((observed / 30.0) as usize).min(series.len() / 20).clamp(20, BLOCKS);
+    let figures = figures(&sorted, slot.is_some(), threshold, resolution, blocks);
+    let moments = Moments::of_series(series, figures, blocks).precise(LEAST_KNOWN);
+    let shape = Shape {
+        base,
+        base_free: false,
+        body,
+        slot: slot.is_some(),
+        classes: 0,
+        durations: None,
+        max,
+    };
+    let fit = |shape: &Shape| fit(shape, &moments, &lags, threshold, interval);
+    let mut best = best_of(&shape, 2, fit);
+    if let (Some(found), Body::Held { quantiles, correlation }) = (&best, &shape.body)
+        && quantiles.len() > 1
+        && found.shape.classes > 0
+    {
+        // What excursions add within the body is not the body's.
+        let law = found.shape.law(found.at.as_slice());
+        let quantiles = body::without(quantiles, &law);
+        let body = Body::Held { quantiles, correlation: *correlation };
+        best = fit(&Shape { body, ..found.shape.clone() }).or(best);
+    }
+    let edge = lower_edge(&sorted);
+    let base = Interval {
+        value: base,
+        low: base - edge - resolution / 2.0,
+        high: base + resolution / 2.0,
+    };
+    Ok(report(base, &shape, best.as_ref(), &moments, correlation, unidentified))
+}
+
+/// The best number of classes, up to `most`. One more is tried as long as what it could
+/// take off the distance is more than what it costs.
+pub(super) fn best_of(
+    shape: &Shape,
+    most: usize,
+    fit: impl Fn(&Shape) -> Option<Fitted>,
+) -> Option<Fitted> {
+    let mut best: Option<Fitted> = None;
+    for classes in 0..=most {
+        let Some(found) = fit(&Shape { classes, ..shape.clone() }) else { continue };
+        let enough = found.compared < found.cost;
+        if best.as_ref().is_none_or(|b| found.score() < b.score()) {
+            best = Some(found);
+        }
+        if enough {
+            break;
+        }
+    }
+    best
+}
+
+/// The quantiles of what is below the threshold, less the base.
+fn seen(sorted: &[u64], base: f64, threshold: f64) -> Vec<f64> {
+    let within = sorted.partition_point(|y| (*y as f64) <= threshold * 1e9).max(1);
+    let of = |i: usize| sorted[(within - 1) * i / (TABLE - 1)] as f64 / 1e9 - base;
+    if of(TABLE - 1) <= 0.0 { vec![0.0] } else { (0..TABLE).map(of).collect() }
+}
+
+/// How far below the least round trip the base may be: three mean spacings of the least
+/// ones, as if they were uniform, or the widest gap among them, if they are on a lattice.
+fn lower_edge(sorted: &[u64]) -> f64 {
+    let few = &sorted[..=(sorted.len() - 1).min(sorted.len() / 20 + 1)];
+    let spacing = (few[few.len() - 1] - few[0]) as f64 / few.len() as f64;
+    let widest = few.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0) as f64;
+    (3.0 * spacing).max(widest) / 1e9
+}
+
+pub(super) fn report(
+    base: Interval,
+    shape: &Shape,
+    best: Option<&Fitted>,
+    moments: &Moments,
+    correlation: Option<Interval>,
+    mut unidentified: Vec<String>,
+) -> Delays {
+    let Some(best) = best else {
+        unidentified.push(
+            "delay excursions: too few round trips are above the body to tell any; the profile has \
+             none"
+                .into(),
+        );
+        let law = shape.law(&shape.point(&[]));
+        let slot = match law.body {
+            Body::Slot { period, .. } => {
+                Some(Interval { value: period, low: 0.97 * period, high: 1.03 * period })
+            }
+            Body::Held { .. } => None,
+        };
+        let excursions = Vec::new();
+        return Delays { law, base, slot, correlation, excursions, goodness: None, unidentified };
+    };
+    let mut law = best.shape.law(best.at.as_slice());
+    let parameter = |i: usize| {
+        let (value, half) = (best.at[i], Z_95 * best.errors[i]);
+        Interval { value, low: value - half, high: value + half }
+    };
+    let (shape, first) = (&best.shape, best.shape.first());
+    let base = if shape.base_free {
+        parameter(0).map(|b| shape.base + b * shape.body.top())
+    } else {
+        base
+    };
+    let slot = shape.slot.then(|| parameter(first - 1).map(f64::exp));
+    let mut excursions: Vec<(ExcursionEstimate, Excursions)> = law
+        .excursions
+        .iter()
+        .enumerate()
+        .map(|(c, e)| {
+            let i = first + shape.per_class() * c;
+            let estimate = ExcursionEstimate {
+                interval: parameter(i).map(|t| SELDOM * e.duration + t.exp()),
+                scale: parameter(i + 1).map(f64::exp),
+                shape: parameter(i + 2).map(shape_of),
+                duration: match shape.durations {
+                    Some(_) => Interval { value: e.duration, low: e.duration, high: e.duration },
+                    None => parameter(i + 3).map(f64::exp),
+                },
+            };
+            (estimate, *e)
+        })
+        .collect();
+    for (c, (_, e)) in excursions.iter().enumerate() {
+        if best.at[first + shape.per_class() * c] < AT_BOUND {
+            unidentified.push(format!(
+                "delay excursions: those of scale {:.1} ms are so frequent that they belong to the \
+                 body; their interval is the least that an excursion may have, {SELDOM} durations",
+                e.scale * 1e3
+            ));
+        }
+    }
+    excursions.sort_by(|(_, a), (_, b)| a.interval.total_cmp(&b.interval));
+    law.excursions = excursions.iter().map(|(_, e)| *e).collect();
+    let excursions: Vec<ExcursionEstimate> = excursions.into_iter().map(|(e, _)| e).collect();
+    if excursions.is_empty() {
+        unidentified.push("delay excursions: the body explains all round trips".into());
+    } else {
+        unidentified.push(format!(
+            "delay excursions: beyond the largest round trip seen nothing is known; extra delays are \
+             cut at {:.0} ms, half more than that",
+            best.shape.max * 1e3
+        ));
+    }
+    let figures = moments.figures.len() as f64;
+    let goodness = Goodness::chi_squared(
+        "round trips: bands, and pairs above levels",
+        best.distance,
+        figures - best.at.len() as f64,
+    );
+    Delays { law, base, slot, correlation, excursions, goodness, unidentified }
+}
+
+/// The standard deviation of the sender's spacing.
+fn jitter(baseline: &Baseline) -> f64 {
+    let mut sum = (0.0, 0.0);
+    let mut last: Option<u64> = None;
+    for p in baseline.series.iter().take(100_000) {
+        if let Some(l) = last.replace(p.sent_ns)
+            && p.sent_ns > l
+        {
+            let off = (p.sent_ns - l) as f64 - baseline.interval_ns as f64;
+            if off.abs() < baseline.interval_ns as f64 / 2.0 {
+                sum = (sum.0 + 1.0, sum.1 + off * off);
+            }
+        }
+    }
+    (sum.1 / f64::max(sum.0, 1.0)).sqrt() / 1e9
+}
+
+/// Equally likely spans of `lag` exponential intervals.
+fn gamma_nodes(lag: usize, interval: f64) -> Vec<f64> {
+    const NODES: u32 = 6;
+    match Gamma::new(lag as f64, 1.0 / interval) {
+        Ok(gamma) => {
+            (0..NODES).map(|i| gamma.inverse_cdf((f64::from(i) + 0.5) / f64::from(NODES))).collect()
+        }
+        Err(_) => vec![lag as f64 * interval],
+    }
+}
+
+/// Levels from the body up to what enough probes exceed, and pairs above the body.
+fn figures(sorted: &[u64], slot: bool, threshold: f64, resolution: f64, blocks: usize) -> Figures {
+    let n = sorted.len() as f64;
+    let exceeded = |p: f64| sorted[((n - 1.0) * (1.0 - p)) as usize] as f64 / 1e9;
+    // Between two steps of the log's resolution nothing depends on its rounding.
+    let snap = |y: f64| ((y / resolution).floor() + 0.5) * resolution;
+    let above = sorted.len() - sorted.partition_point(|y| (*y as f64) <= threshold * 1e9);
+    let mut p = above as f64 / n;
+    // Within a slot a few levels tell its length.
+    let inside = [0.75, 0.5, 0.25, 0.1].into_iter().filter(|q| slot && *q > 1.2 * p);
+    let mut levels: Vec<f64> = inside.map(|q| snap(exceeded(q))).collect();
+    let most = (blocks / 12).clamp(6, 26);
+    while p * n >= LEAST_ABOVE && levels.len() < most {
+        let y = snap(exceeded(p));
+        if levels.last().is_none_or(|last| y > last + resolution / 2.0) {
+            levels.push(y);
+        }
+        p *= RATIO;
+    }
+    let above: Vec<usize> =
+        (0..levels.len()).filter(|i| levels[*i] > threshold + resolution / 2.0).collect();
+    let every = above.len().div_ceil((blocks / 60).clamp(1, 6)).max(1);
+    let mut joints = Vec::new();
+    for level in above.into_iter().step_by(every) {
+        for lag in [1, 2, 4] {
+            joints.push(Joint { level, lag });
+        }
+    }
+    Figures { levels, joints }
+}

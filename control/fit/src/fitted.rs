@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From estimates to a profile: which direction gets what, in the schema's units, with
+//! the provenance of every figure.
+
+use profile::{Profile, Violations, format_duration};
+use proto::linkemu::v1 as pb;
+
+use crate::baseline::{Baseline, Source, Summary};
+use crate::delay::estimate::{self as delays, DelayError, Delays};
+use crate::delay::law::Body;
+use crate::delay::{body, published};
+use crate::goodness::Goodness;
+use crate::loss::{FadeEstimate, Interval, LossOptions, Losses, Runs};
+use crate::loss::{estimate as estimate_losses, estimate_fade};
+use crate::read::Input;
+
+/// The schema's least time for which a value of a body is held, in seconds.
+const LEAST_CORRELATION: f64 = 1e-3;
+/// The schema's longest mean interval, in seconds.
+const LONGEST_INTERVAL: f64 = 365.0 * 86_400.0;
+
+/// Directions that a share of what was measured goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Towards the client.
+    Forward,
+    /// From the client.
+    Return,
+    /// Half to each.
+    Both,
+}
+
+/// What a round trip does not tell, stated by the user.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The profile's name.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+    /// Rates and queues.
+    pub forward: Capacity,
+    /// And from the client.
+    pub back: Capacity,
+    /// The direction that losses are in.
+    pub losses_in: Direction,
+    /// The direction that the body and the excursions of the delay are in; not both.
+    pub delay_in: Direction,
+    /// Constant delay towards the client, in ns; half of the base where not stated.
+    pub forward_ns: Option<u64>,
+    /// How long an isolated loss lasts, in seconds.
+    pub isolated_s: Option<f64>,
+    /// How long routine and rare episodes of delay last where only a curve was published, in
+    /// seconds; half of the probing interval where not stated, as for isolated losses.
+    pub routine_s: Option<f64>,
+    /// And rare ones.
+    pub rare_s: Option<f64>,
+}
+
+/// What of a pipe no ping tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Capacity {
+    /// The rate; `None` is not limited.
+    pub rate_bps: Option<u64>,
+    /// Or a rate that changes.
+    pub rate_trace: Option<pb::RateTrace>,
+    /// The queue.
+    pub queue: pb::Queue,
+    /// Bytes added to each frame.
+    pub overhead_bytes: i32,
+}
+
+impl Capacity {
+    /// Not limited, with a queue that then never fills.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        let queue = pb::Queue { limit_bytes: 1 << 20, random_drop: None };
+        Self { queue, ..Self::default() }
+    }
+
+    /// As of a pipe of another profile.
+    #[must_use]
+    pub fn of(pipe: &pb::Pipe) -> Self {
+        Self {
+            rate_bps: pipe.rate_bps,
+            rate_trace: pipe.rate_trace.clone(),
+            queue: pipe.queue.unwrap_or_default(),
+            overhead_bytes: pipe.overhead_bytes,
+        }
+    }
+}
+
+/// Why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum FitError {
+    /// The delays cannot be told.
+    #[error(transparent)]
+    Delay(#[from] DelayError),
+    /// The study has no curve of round trips.
+    #[error("the summary has no [delay]: give its curve of round trips, at least two points")]
+    NoDelay,
+    /// The stated constant delay is longer than the whole round trip.
+    #[error(
+        "a forward delay of {stated} is more than the least round trip of {base}: state less than \
+         that"
+    )]
+    Split {
+        /// As stated.
+        stated: String,
+        /// As measured.
+        base: String,
+    },
+    /// The stated duration of isolated losses does not fit.
+    #[error(
+        "isolated losses of {stated} are longer than the probing interval of {interval}: they would \
+         be seen as runs; state at most the interval"
+    )]
+    Isolated {
+        /// As stated.
+        stated: String,
+        /// As measured.
+        interval: String,
+    },
+    /// What was estimated is no profile.
+    #[error("what was estimated is outside of what a profile can say:\n{0}")]
+    Schema(Violations),
+}
+
+/// A profile and how it came about.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The profile, provenance included.
+    pub profile: Profile,
+    /// Its losses.
+    pub losses: Option<Losses>,
+    /// Its fades.
+    pub fade: Option<FadeEstimate>,
+    /// Its delays.
+    pub delays: Delays,
+}
+
+/// A measured baseline, whatever is known of it.
+struct Measured<'a> {
+    source: &'a Source,
+    samples: u64,
+    lost: u64,
+    interval_ns: u64,
+    remarks: &'a [String],
+}
+
+/// Fits a profile.
+///
+/// # Errors
+/// If the baseline does not tell enough, or contradicts what is stated.
+pub fn fit(input: &Input, options: &Options) -> Result<Fitted, FitError> {
+    match input {
+        Input::Log(baseline) => fit_log(baseline, options),
+        Input::Summary(summary) => fit_summary(summary, options),
+    }
+}
+
+fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
+    check_isolated(options, baseline.interval_ns)?;
+    let runs = Runs::of_series(&baseline.series, baseline.interval_ns);
+    let fade = estimate_fade(&runs);
+    // Both directions would have fades of their own.
+    let losses_in = match (options.losses_in, fade) {
+        (Direction::Both, Some(_)) => Direction::Forward,
+        (direction, _) => direction,
+    };
+    let losses = estimate_losses(&runs, loss_options(options, losses_in));
+    let delays = delays::estimate(baseline)?;
+    let measured = Measured {
+        source: &baseline.source,
+        samples: baseline.series.len() as u64,
+        lost: baseline.series.lost() as u64,
+        interval_ns: baseline.interval_ns,
+        remarks: &baseline.remarks,
+    };
+    let mut options = options.clone();
+    options.losses_in = losses_in;
+    assemble(&measured, &options, Some(losses), fade, delays)
+}
+
+fn fit_summary(summary: &Summary, options: &Options) -> Result<Fitted, FitError> {
+    check_isolated(options, summary.interval_ns)?;
+    if summary.exceedance.is_empty() {
+        return Err(FitError::NoDelay);
+    }
+    let losses = summary.losses.as_ref().map(|counts| {
+        let runs = Runs::of_counts(counts, summary.loss_samples, summary.interval_ns);
+        estimate_losses(&runs, loss_options(options, options.losses_in))
+    });
+    let half = summary.interval_ns as f64 / 2e9;
+    let durations = [options.routine_s, options.rare_s].map(|stated| stated.unwrap_or(half));
+    let delays = published::estimate(summary, durations)?;
+    let measured = Measured {
+        source: &summary.source,
+        samples: summary.loss_samples.max(summary.delay_samples),
+        lost: summary.losses.as_ref().map_or(0, |l| l.lost),
+        interval_ns: summary.interval_ns,
+        remarks: &[],
+    };
+    assemble(&measured, options, losses, None, delays)
+}
+
+fn loss_options(options: &Options, losses_in: Direction) -> LossOptions {
+    let directions = if losses_in == Direction::Both { 2 } else { 1 };
+    LossOptions { isolated_s: options.isolated_s, directions }
+}
+
+fn check_isolated(options: &Options, interval_ns: u64) -> Result<(), FitError> {
+    match options.isolated_s.map(nanos) {
+        Some(stated) if stated > interval_ns || stated == 0 => Err(FitError::Isolated {
+            stated: format_duration(stated),
+            interval: format_duration(interval_ns),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9).round() as u64
+}
+
+/// A time to four significant digits: more is never known.
+fn rounded(seconds: f64) -> u64 {
+    let ns = seconds.max(0.0) * 1e9;
+    if ns < 1.0 || !ns.is_finite() {
+        return nanos(seconds.clamp(0.0, 1e9));
+    }
+    let step = 10_f64.powf((ns.log10().floor() - 3.0).max(0.0));
+    ((ns / step).round() * step) as u64
+}
+
+/// The profile's provenance as it grows.
+#[derive(Default)]
+struct Notes {
+    estimates: Vec<pb::Estimate>,
+    goodness: Vec<pb::Goodness>,
+    unidentified: Vec<String>,
+}
+
+impl Notes {
+    fn time(&mut self, parameter: String, estimate: Interval, method: &str) {
+        let end = |x: f64| {
+            if x.is_finite() && x < LONGEST_INTERVAL * 1e3 {
+                format_duration(rounded(x))
+            } else {
+                "unbounded".into()
+            }
+        };
+        self.estimates.push(pb::Estimate {
+            parameter,
+            value: end(estimate.value),
+            low: end(estimate.low.max(0.0)),
+            high: end(estimate.high),
+            method: method.into(),
+        });
+    }
+
+    fn number(&mut self, parameter: String, estimate: Interval, method: &str) {
+        let end = |x: f64| if x.is_finite() { format!("{x:.3}") } else { "unbounded".into() };
+        self.estimates.push(pb::Estimate {
+            parameter,
+            value: end(estimate.value),
+            low: end(estimate.low),
+            high: end(estimate.high),
+            method: method.into(),
+        });
+    }
+
+    fn test(&mut self, goodness: Option<&Goodness>) {
+        self.goodness.extend(goodness.map(|g| pb::Goodness {
+            test: g.test.clone(),
+            statistic: (g.statistic * 1e3).round() / 1e3,
+            degrees_of_freedom: g.degrees_of_freedom,
+            p_value: (g.p_value * 1e6).round() / 1e6,
+        }));
+    }
+}
+
+const LIKELIHOOD: &str = "maximum likelihood";
+const MOMENTS: &str = "generalized method of moments";
+const STATED: &str = "stated";
+
+fn assemble(
+    measured: &Measured<'_>,
+    options: &Options,
+    losses: Option<Losses>,
+    fade: Option<FadeEstimate>,
+    delays: Delays,
+) -> Result<Fitted, FitError> {
+    let mut notes = Notes::default();
+    let mut forward = pipe(&options.forward);
+    let mut back = pipe(&options.back);
+    if options.forward.rate_bps.is_none() && options.forward.rate_trace.is_none() {
+        notes
+            .unidentified
+            .push("rates and queues: pings tell neither; what is not stated is not limited".into());
+    }
+    if let Some(losses) = &losses {
+        let (outages, fade) = outages(losses, fade.as_ref(), options.losses_in, &mut notes);
+        for (pipe, direction) in
+            [(&mut forward, Direction::Forward), (&mut back, Direction::Return)]
+        {
+            if options.losses_in == direction || options.losses_in == Direction::Both {
+                pipe.outages.clone_from(&outages);
+                pipe.fade = fade;
+            }
+        }
+    } else {
+        notes.unidentified.push("losses: none were published; the profile has none".into());
+    }
+    split(options, &delays, &mut forward, &mut back, &mut notes)?;
+    let Source { name, format, sha256 } = measured.source;
+    let provenance = pb::Provenance {
+        source: name.clone(),
+        format: format.name().into(),
+        sha256: sha256.clone(),
+        samples: measured.samples,
+        lost: measured.lost,
+        interval_ns: measured.interval_ns,
+        estimates: notes.estimates,
+        goodness: notes.goodness,
+        unidentified: notes.unidentified,
+        remarks: measured.remarks.to_vec(),
+    };
+    let profile = pb::Profile {
+        name: options.name.clone(),
+        description: options.description.clone(),
+        source: name.clone(),
+        forward_pipe: Some(forward),
+        return_pipe: Some(back),
+        provenance: Some(provenance),
+    };
+    let profile = Profile::try_from(profile).map_err(FitError::Schema)?;
+    Ok(Fitted { profile, losses, fade, delays })
+}
+
+fn pipe(capacity: &Capacity) -> pb::Pipe {
+    pb::Pipe {
+        rate_bps: capacity.rate_bps,
+        rate_trace: capacity.rate_trace.clone(),
+        overhead_bytes: capacity.overhead_bytes,
+        queue: Some(capacity.queue),
+        delay: Some(pb::Delay::default()),
+        ..pb::Pipe::default()
+    }
+}
+
+/// The outage classes of one pipe, and its fade.
+fn outages(
+    losses: &Losses,
+    fade: Option<&FadeEstimate>,
+    losses_in: Direction,
+    notes: &mut Notes,
+) -> (Vec<pb::Outage>, Option<pb::Fade>) {
+    let mut classes = Vec::new();
+    // In clear times events are rarer than in the mean.
+    let clear = fade.map_or(1.0, FadeEstimate::mean_multiplier);
+    let place = match losses_in {
+        Direction::Return => "return",
+        Direction::Forward => "forward",
+        Direction::Both => "forward and return",
+    };
+    let mut add = |interval: Interval, duration: Interval, fixed: bool, stated: bool| {
+        if interval.value * clear > LONGEST_INTERVAL {
+            return;
+        }
+        let at = format!("{place}: outages[{}]", classes.len());
+        let interval = interval.map(|i| i * clear);
+        notes.time(format!("{at}.interval"), interval, LIKELIHOOD);
+        let method = if stated { STATED } else { LIKELIHOOD };
+        notes.time(format!("{at}.duration"), duration, method);
+        let law = if fixed { pb::DurationLaw::Fixed } else { pb::DurationLaw::Exponential };
+        classes.push(pb::Outage {
+            interval_ns: rounded(interval.value),
+            duration_ns: rounded(duration.value),
+            law: law as i32,
+        });
+    };
+    for class in &losses.classes {
+        add(class.interval, class.duration, class.peaked, false);
+    }
+    if let Some(isolated) = losses.isolated {
+        let stated = isolated.duration_s;
+        add(isolated.interval, Interval { value: stated, low: stated, high: stated }, true, true);
+    }
+    notes.test(losses.goodness.as_ref());
+    notes.unidentified.extend(losses.unidentified.iter().cloned());
+    let fade = fade.filter(|_| !classes.is_empty()).map(|f| {
+        notes.time(format!("{place}: fade.interval"), f.interval, LIKELIHOOD);
+        notes.time(format!("{place}: fade.duration"), f.duration, LIKELIHOOD);
+        notes.number(format!("{place}: fade.factor"), f.factor, LIKELIHOOD);
+        pb::Fade {
+            interval_ns: rounded(f.interval.value),
+            duration_ns: rounded(f.duration.value),
+            factor: (f.factor.value * 1e3).round() / 1e3,
+        }
+    });
+    (classes, fade)
+}
+
+/// Splits the base between the directions and gives one of them what varies.
+fn split(
+    options: &Options,
+    delays: &Delays,
+    forward: &mut pb::Pipe,
+    back: &mut pb::Pipe,
+    notes: &mut Notes,
+) -> Result<(), FitError> {
+    let base = rounded(delays.base.value);
+    let forward_ns = options.forward_ns.unwrap_or(base / 2);
+    if forward_ns > base {
+        return Err(FitError::Split {
+            stated: format_duration(forward_ns),
+            base: format_duration(base),
+        });
+    }
+    if options.forward_ns.is_none() {
+        notes.unidentified.push(
+            "delay: a round trip does not tell how it is split; each direction gets half of the \
+             base"
+                .into(),
+        );
+    }
+    notes.time("base of the round trip".into(), delays.base, "least round trip");
+    let (place, varying) = match options.delay_in {
+        Direction::Forward => ("forward", &mut *forward),
+        Direction::Return | Direction::Both => ("return", &mut *back),
+    };
+    let mut delay = pb::Delay::default();
+    match &delays.law.body {
+        Body::Slot { period, .. } => {
+            delay.slot_ns = rounded(*period);
+            if let Some(slot) = delays.slot {
+                notes.time(format!("{place}: delay.slot"), slot, MOMENTS);
+            }
+        }
+        Body::Held { quantiles, correlation } if quantiles.len() > 1 => {
+            let time = correlation.max(LEAST_CORRELATION);
+            let values = body::drawn(quantiles, time);
+            delay.body = Some(pb::Body {
+                correlation_ns: rounded(time),
+                quantiles_ns: values.iter().map(|v| nanos(*v)).collect(),
+            });
+            if let Some(c) = delays.correlation {
+                let method = "autocorrelation, jackknife";
+                notes.time(format!("{place}: delay.body.correlation"), c, method);
+            }
+        }
+        Body::Held { .. } => {}
+    }
+    for (i, (e, law)) in delays.excursions.iter().zip(&delays.law.excursions).enumerate() {
+        let at = format!("{place}: delay.excursions[{i}]");
+        notes.time(format!("{at}.interval"), e.interval, MOMENTS);
+        let stated = e.duration.low == e.duration.high;
+        notes.time(format!("{at}.duration"), e.duration, if stated { STATED } else { MOMENTS });
+        notes.time(format!("{at}.scale"), e.scale, MOMENTS);
+        notes.number(format!("{at}.shape"), e.shape, MOMENTS);
+        delay.excursions.push(pb::Excursion {
+            interval_ns: rounded(law.interval),
+            duration_ns: rounded(law.duration).max(1_000),
+            location_ns: rounded(law.location),
+            scale_ns: rounded(law.scale),
+            shape: (law.shape * 1e3).round() / 1e3,
+            max_ns: rounded(law.max),
+        });
+    }
+    notes.test(delays.goodness.as_ref());
+    notes.unidentified.extend(delays.unidentified.iter().cloned());
+    varying.delay = Some(delay);
+    for (pipe, base_ns) in [(forward, forward_ns), (back, base - forward_ns)] {
+        if let Some(delay) = &mut pipe.delay {
+            delay.base_ns = base_ns;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Losses: from runs of lost probes to outages in continuous time.
+//!
+//! A probe every δ samples an alternating process. After a probe that came back the
+//! process is known to be up, so a log is a sequence of independent runs ([`Runs`]),
+//! and the likelihood of a run is that of a Markov chain sampled at the probes' own
+//! instants ([`chain`]). What is estimated is the law of the process that the
+//! emulator plays, not the loss of packets.
+//!
+//! Times are in seconds.
+
+pub mod chain;
+mod estimate;
+mod fade;
+mod runs;
+
+pub use estimate::{Isolated, LossOptions, Losses, OutageClass, Rejected, estimate};
+pub use fade::{FadeEstimate, estimate_fade};
+pub use runs::{Run, Runs};
+
+/// An estimate with its 95 % interval; an end that the data do not bound is infinite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// All of it under a monotonic function, whichever way that goes.
+    #[must_use]
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        let (a, b) = (f(self.low), f(self.high));
+        Self { value: f(self.value), low: a.min(b), high: a.max(b) }
+    }
+
+    /// Whether it covers `x`.
+    #[must_use]
+    pub fn covers(&self, x: f64) -> bool {
+        self.low <= x && x <= self.high
+    }
+}

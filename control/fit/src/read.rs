@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Readers of baselines: logs of round trips, and published figures.
+//!
+//! The format is told from the content, or given; it is never guessed. Each reader gives
+//! rows to one place that cleans them (`clean.rs`), where everything that is put right is
+//! written down in the baseline's remarks. Whatever cannot be put right is an error that
+//! names its line. Times are read as exact decimals, in nanoseconds.
+
+mod clean;
+mod columns;
+mod error;
+mod irtt;
+mod number;
+mod ping;
+mod place;
+mod probe;
+pub mod rate;
+mod spacing;
+mod summary;
+mod tap;
+
+pub use columns::Columns;
+pub use error::{Place, ReadError};
+
+use crate::baseline::{Baseline, Format, Summary};
+use error::{duration, shown};
+use std::fs::File;
+use std::io::{Cursor, Read as _};
+use std::path::Path;
+use tap::{BOM, Bytes};
+
+/// Bytes of a file's beginning that tell its format.
+const HEAD: u64 = 1 << 16;
+/// Lines of it among which ping's first one is searched.
+const HEAD_LINES: usize = 100;
+const DAY_NS: u64 = 86_400_000_000_000;
+
+/// What the user says of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Its format; told from the content if it is left out.
+    pub format: Option<Format>,
+    /// The probing interval: what is found must agree with it.
+    pub interval_ns: Option<u64>,
+    /// The columns of CSV.
+    pub columns: Option<Columns>,
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A log, probe by probe.
+    Log(Baseline),
+    /// Published figures.
+    Summary(Summary),
+}
+
+/// Reads a baseline.
+///
+/// # Errors
+/// If the file cannot be read, its format is not known or its content not plausible.
+pub fn read(path: &Path, options: &Options) -> Result<Input, ReadError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| ReadError::from(error).named(&name))?;
+    read_from(Box::new(file), &name, options).map_err(|error| error.named(&name))
+}
+
+fn read_from(mut file: Bytes<'_>, name: &str, options: &Options) -> Result<Input, ReadError> {
+    let mut head = Vec::new();
+    (&mut file).take(HEAD).read_to_end(&mut head)?;
+    let format = format(&head, options)?;
+    let given = options.interval_ns;
+    if let Some(interval) = given.filter(|ns| !(1..=DAY_NS).contains(ns)) {
+        return Err(ReadError::Interval { interval: duration(interval) });
+    }
+    let bytes: Bytes<'_> = Box::new(Cursor::new(head.clone()).chain(file));
+    let (log, sha256) = match format {
+        Format::Probe => probe::read(bytes)?,
+        Format::Ping => ping::read(bytes, given)?,
+        Format::Irtt => irtt::read(bytes)?,
+        Format::Columns => match &options.columns {
+            Some(columns) => columns::read(bytes, &head, columns)?,
+            None => return Err(ReadError::ColumnsNotNamed { header: shown(first_line(&head)) }),
+        },
+        Format::Summary => return summary::read(bytes, given).map(Input::Summary),
+    };
+    clean::clean(log, name.into(), sha256, given).map(Input::Log)
+}
+
+/// The format of a file that begins with `head`.
+fn format(head: &[u8], options: &Options) -> Result<Format, ReadError> {
+    let head = head.strip_prefix(BOM).unwrap_or(head);
+    if head.trim_ascii().is_empty() {
+        return Err(ReadError::Empty);
+    }
+    let packers = [
+        (&b"\x1f\x8b"[..], "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh", "bzip2"),
+        (b"PK\x03\x04", "zip"),
+    ];
+    if let Some((_, packer)) = packers.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(ReadError::Packed { packer });
+    }
+    match (options.format, &options.columns) {
+        (None | Some(Format::Columns), Some(_)) => return Ok(Format::Columns),
+        (Some(format), Some(_)) => return Err(ReadError::ColumnsNotUsed { format }),
+        (Some(format), None) => return Ok(format),
+        (None, None) => {}
+    }
+    let mut lines = head.split(|byte| *byte == b'\n');
+    if head.starts_with(probe::MAGIC.as_bytes()) {
+        Ok(Format::Probe)
+    } else if irtt::recognises(head) {
+        Ok(Format::Irtt)
+    } else if lines.by_ref().take(HEAD_LINES).any(ping::recognises) {
+        Ok(Format::Ping)
+    } else if summary::recognises(&String::from_utf8_lossy(head)) {
+        Ok(Format::Summary)
+    } else {
+        Err(unknown(head))
+    }
+}
+
+/// Why the format of a file that begins with `head` cannot be told.
+fn unknown(head: &[u8]) -> ReadError {
+    if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+        let remedy = ", which iconv makes of it";
+        return ReadError::Binary { what: "text in UTF-16", remedy };
+    }
+    if head.contains(&0) {
+        return ReadError::Binary { what: "binary", remedy: "" };
+    }
+    let begin = first_line(head);
+    let json = begin.starts_with(b"{") || begin.starts_with(b"[");
+    if !json && begin.iter().any(|byte| b",;\t".contains(byte)) {
+        return ReadError::ColumnsNotNamed { header: shown(begin) };
+    }
+    // Of comments alone, the first.
+    let begin = if begin.is_empty() { head.trim_ascii_start() } else { begin };
+    let line = begin.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    ReadError::UnknownFormat { begin: shown(line) }
+}
+
+/// The first line that is no comment.
+fn first_line(head: &[u8]) -> &[u8] {
+    let head = head.strip_prefix(BOM).unwrap_or(head);
+    let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.find(|line| !line.is_empty() && !line.starts_with(b"#")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

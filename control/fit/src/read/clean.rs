@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the rows of a log to a baseline: in order, each probe once, at a known interval.
+//!
+//! Whatever is put right is counted and said in the baseline's remarks; what cannot be is
+//! an error.
+
+use super::error::{Place, ReadError, counted, duration};
+use super::place;
+use super::spacing::Interval;
+use crate::baseline::{Baseline, Format, OneWay, Source, Spacing};
+
+/// The round trip of a row whose probe was lost.
+pub(super) const LOST: u64 = u64::MAX;
+
+/// The longest round trip.
+const RTT_NS: i64 = 3_600_000_000_000;
+
+/// A probe as a log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// Where it stands.
+    pub line: u64,
+    pub sequence: u64,
+    /// By any clock that has one origin for the whole log.
+    pub sent_ns: i64,
+    /// The round trip, or [`LOST`].
+    pub rtt_ns: u64,
+}
+
+impl Row {
+    /// The round trip.
+    pub fn rtt(&self) -> Option<u64> {
+        (self.rtt_ns != LOST).then_some(self.rtt_ns)
+    }
+}
+
+/// What a sequence number that has no row means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// A lost probe.
+    Lost,
+    /// A probe of which nothing is known.
+    Unknown,
+}
+
+/// What a reader found.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub format: Format,
+    pub rows: Vec<Row>,
+    /// What a row's line is.
+    pub place: fn(u64) -> Place,
+    /// Whether the log has sequence numbers; otherwise the order in time gives them.
+    pub numbered: bool,
+    pub missing: Missing,
+    /// The interval of a log without send times: they are its multiples.
+    pub untimed: Option<u64>,
+    /// The number of the probe that was sent first, if it is known.
+    pub first: Option<u64>,
+    /// One more than the number of the probe that was sent last, if it is known.
+    pub end: Option<u64>,
+    /// Whether the prober may have been stopped with probes on their way.
+    pub stopped: bool,
+    /// Lines, ascending, at or after which probes come after a break.
+    pub breaks: Vec<u64>,
+    /// What the log says its interval is.
+    pub interval: Option<u64>,
+    /// And its spacing.
+    pub spacing: Option<Spacing>,
+    /// The step of its round trips.
+    pub resolution_ns: u64,
+    /// One-way delays, to be believed if they are plausible.
+    pub there: Vec<i64>,
+    pub back: Vec<i64>,
+    /// What was put right so far.
+    pub remarks: Vec<String>,
+}
+
+impl Log {
+    /// Of a format, without a probe.
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            rows: Vec::new(),
+            place: Place::Line,
+            numbered: true,
+            missing: Missing::Lost,
+            untimed: None,
+            first: None,
+            end: None,
+            stopped: false,
+            breaks: Vec::new(),
+            interval: None,
+            spacing: None,
+            resolution_ns: 1,
+            there: Vec::new(),
+            back: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    /// Whether the log says that it was interrupted between two rows.
+    pub fn breaks_between(&self, before: &Row, after: &Row) -> bool {
+        let next = self.breaks.partition_point(|line| *line <= before.line);
+        self.breaks.get(next).is_some_and(|line| *line <= after.line)
+    }
+}
+
+/// A round trip as a row holds it, or the error that names it.
+pub(super) fn round_trip(
+    ns: i64,
+    place: Place,
+    text: impl FnOnce() -> String,
+) -> Result<u64, ReadError> {
+    match u64::try_from(ns) {
+        Ok(rtt) if rtt > 0 && ns <= RTT_NS => Ok(rtt),
+        _ => Err(ReadError::RoundTrip { place, rtt: text() }),
+    }
+}
+
+/// Makes a baseline of a log.
+pub(super) fn clean(
+    mut log: Log,
+    name: String,
+    sha256: String,
+    given: Option<u64>,
+) -> Result<Baseline, ReadError> {
+    let mut remarks = std::mem::take(&mut log.remarks);
+    let one_way = one_way(&mut log, &mut remarks);
+    order(&mut log, &mut remarks);
+    let longest = enough(&log)?;
+    let interval = match log.untimed {
+        Some(ns) => Interval { ns, spacing: Spacing::Constant, count: log.rows.len() },
+        None => Interval::of(&log)?,
+    };
+    if interval.ns == 0 {
+        return Err(ReadError::Interval { interval: duration(0) });
+    }
+    interval.agrees(given, "--interval")?;
+    interval.agrees(log.interval, "the file itself")?;
+    let series = place::place(&log, &interval, longest, &mut remarks)?;
+    Ok(Baseline {
+        source: Source { name, format: log.format, sha256 },
+        interval_ns: interval.ns,
+        spacing: interval.spacing,
+        resolution_ns: log.resolution_ns,
+        series,
+        one_way,
+        remarks,
+    })
+}
+
+/// Puts the rows in order and drops all but the first of each number.
+fn order(log: &mut Log, remarks: &mut Vec<String>) {
+    let numbered = log.numbered;
+    let key = |row: &Row| if numbered { row.sequence.cast_signed() } else { row.sent_ns };
+    let mut latest = i64::MIN;
+    let mut late = 0;
+    for row in &log.rows {
+        late += u64::from(key(row) < latest);
+        latest = latest.max(key(row));
+    }
+    if late > 0 {
+        log.rows.sort_unstable_by_key(|row| (key(row), row.line));
+        let by = if numbered { "sequence number" } else { "send time" };
+        let rows = counted(late, "probe was", "probes were");
+        remarks.push(format!("{rows} logged out of order: the log was sorted by {by}."));
+    }
+    if !numbered {
+        (0..).zip(&mut log.rows).for_each(|(sequence, row)| row.sequence = sequence);
+        return;
+    }
+    let before = log.rows.len();
+    log.rows.dedup_by_key(|row| row.sequence);
+    let repeated = (before - log.rows.len()) as u64;
+    if repeated > 0 {
+        let rows = counted(repeated, "row repeats", "rows repeat");
+        remarks.push(format!("{rows} a sequence number: the first of each was kept."));
+    }
+}
+
+/// Checks that there is something to measure; the longest round trip.
+fn enough(log: &Log) -> Result<u64, ReadError> {
+    let (mut first, mut end) = (log.first.unwrap_or(u64::MAX), log.end.unwrap_or(0));
+    if let (Some(row), Some(last)) = (log.rows.first(), log.rows.last()) {
+        first = first.min(row.sequence);
+        end = end.max(last.sequence.saturating_add(1));
+    }
+    let (rows, all) = (log.rows.len() as u64, end.saturating_sub(first));
+    let probes = match log.missing {
+        Missing::Lost => rows.max(all),
+        Missing::Unknown => rows,
+    };
+    match probes {
+        0 => return Err(ReadError::NoProbe),
+        1 => return Err(ReadError::OneProbe),
+        _ => {}
+    }
+    let answered = log.rows.iter().map(|row| row.rtt_ns).filter(|rtt| *rtt != LOST);
+    let Some(longest) = answered.max() else { return Err(ReadError::AllLost { probes }) };
+    let missing = all.saturating_sub(rows);
+    if log.missing == Missing::Lost && missing > rows.saturating_mul(9).saturating_add(100_000) {
+        return Err(ReadError::MostlyMissing { missing, probes: rows });
+    }
+    Ok(longest)
+}
+
+/// Medians of the one-way delays, if they can be those of synchronised clocks: both are
+/// positive and together they are a round trip.
+fn one_way(log: &mut Log, remarks: &mut Vec<String>) -> Option<OneWay> {
+    let there = median(&mut std::mem::take(&mut log.there))?;
+    let back = median(&mut std::mem::take(&mut log.back))?;
+    let answered = log.rows.iter().map(|row| row.rtt_ns).filter(|rtt| *rtt != LOST);
+    let round_trip = median(&mut answered.map(u64::cast_signed).collect::<Vec<_>>())?;
+    let text = |ns: i64| {
+        let sign = if ns < 0 { "-" } else { "" };
+        format!("{sign}{}", duration(ns.unsigned_abs()))
+    };
+    let figures = format!(
+        "The median one-way delays of the log are {} there and {} back, that of the round trip {}",
+        text(there),
+        text(back),
+        text(round_trip)
+    );
+    let sum = i128::from(there) + i128::from(back);
+    let off = (sum - i128::from(round_trip)).unsigned_abs();
+    if there <= 0 || back <= 0 || off * 20 > u128::from(round_trip.unsigned_abs()) {
+        remarks.push(format!("{figures}: the clocks were not synchronised, they were not used."));
+        return None;
+    }
+    if log.format == Format::Irtt {
+        remarks.push(format!(
+            "{figures}: they were used, but irtt does not say whether the clocks were synchronised."
+        ));
+    }
+    Some(OneWay { there_ns: there.unsigned_abs(), back_ns: back.unsigned_abs() })
+}
+
+fn median(sample: &mut [i64]) -> Option<i64> {
+    let middle = sample.len() / 2;
+    (!sample.is_empty()).then(|| *sample.select_nth_unstable(middle).1)
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a file is no baseline.
+
+use crate::baseline::Format;
+use std::fmt;
+use std::io;
+
+/// Where in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line, from 1.
+    Line(u64),
+    /// An element of irtt's `round_trips`, from 0.
+    RoundTrip(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(number) => write!(f, "line {number}"),
+            Self::RoundTrip(number) => write!(f, "round_trips[{number}]"),
+        }
+    }
+}
+
+/// Why a file is no baseline. Contents are shown shortened.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file, or a part of it.
+    #[error("cannot read {name}: {source}")]
+    Io {
+        /// The file.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nothing in it.
+    #[error("the file is empty: nothing was measured")]
+    Empty,
+    /// A packed file.
+    #[error("the file is packed with {packer}: unpack it first")]
+    Packed {
+        /// With what.
+        packer: &'static str,
+    },
+    /// None of the formats.
+    #[error(
+        "the file is in none of the formats {}: it begins with {begin:?}. A table of another \
+         kind is read as CSV with its columns named: --columns sent=NAME,rtt=NAME",
+        formats()
+    )]
+    UnknownFormat {
+        /// Its first line.
+        begin: String,
+    },
+    /// No text.
+    #[error("the file is {what}: a baseline is text in UTF-8{remedy}")]
+    Binary {
+        /// What it seems to be.
+        what: &'static str,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// CSV alone.
+    #[error(
+        "the file is CSV, which does not say what its columns mean: name them, with their \
+         units, as in --columns sent=NAME:s,rtt=NAME:ms. Its header is {header:?}"
+    )]
+    ColumnsNotNamed {
+        /// Its first line.
+        header: String,
+    },
+    /// Columns were named, but of another format.
+    #[error("columns are named, but the format is {}: leave one of them out", format.name())]
+    ColumnsNotUsed {
+        /// The format.
+        format: Format,
+    },
+    /// The text that names columns.
+    #[error("{text:?} does not name columns: {problem}")]
+    ColumnsText {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A column that does not exist.
+    #[error("there is no column {column:?}: the header is {header:?}{}", units(column))]
+    NoColumn {
+        /// What was named.
+        column: String,
+        /// What was found.
+        header: String,
+    },
+    /// A file that is not of the format that it was said or seems to be.
+    #[error("the file is not in the format {}: {problem}", format.name())]
+    Malformed {
+        /// The format.
+        format: Format,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A line that cannot be understood.
+    #[error("{place}: {problem}: {content:?}")]
+    Line {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        problem: String,
+        /// What stands there.
+        content: String,
+    },
+    /// A round trip that cannot be one.
+    #[error(
+        "{place}: a round trip of {rtt} cannot be: it must be more than zero and at most 1 h; \
+         is the unit right?"
+    )]
+    RoundTrip {
+        /// Where.
+        place: Place,
+        /// What stands there.
+        rtt: String,
+    },
+    /// No probe.
+    #[error("there is no probe in the file: nothing was measured")]
+    NoProbe,
+    /// One probe.
+    #[error("there is one probe in the file: two are the least that have an interval")]
+    OneProbe,
+    /// None came back.
+    #[error("all {probes} probes were lost: the link was down, or the target does not answer")]
+    AllLost {
+        /// How many.
+        probes: u64,
+    },
+    /// Nothing says when the probes were sent.
+    #[error(
+        "nothing says when the probes were sent: the log has neither time stamps (ping -D) nor \
+         a summary line with the time; give the interval with --interval"
+    )]
+    NoInterval,
+    /// Probes with breaks between all of them.
+    #[error(
+        "no two probes follow each other: between any two the clock was set or the prober was \
+         interrupted, so that there is no interval"
+    )]
+    NoNeighbours,
+    /// An interval that is not the one that was stated.
+    #[error(
+        "the probes are {found} apart, but {origin} says {stated}: they differ by more than 5 %"
+    )]
+    IntervalDiffers {
+        /// What was measured.
+        found: String,
+        /// Who says otherwise.
+        origin: &'static str,
+        /// And what.
+        stated: String,
+    },
+    /// An interval of zero, or of more than a day.
+    #[error("an interval of {interval} cannot be: it must be more than zero and at most 1 d")]
+    Interval {
+        /// The interval.
+        interval: String,
+    },
+    /// Several intervals in one log.
+    #[error(
+        "{place}: the interval changes from {before} to {after}: split the file there, a \
+         baseline has one interval"
+    )]
+    MixedIntervals {
+        /// Where.
+        place: Place,
+        /// The median interval before.
+        before: String,
+        /// And after.
+        after: String,
+    },
+    /// Time stamps that do not tell neighbours apart.
+    #[error(
+        "half of the probes have the send time of the one before: the time stamps are coarser \
+         than the interval, write them with more digits"
+    )]
+    CoarseTimes,
+    /// Send times that are neither regular nor random.
+    #[error(
+        "the intervals between probes are neither constant nor exponential: their coefficient \
+         of variation is {variation:.2} (0 is constant, 1 exponential), their median {median} \
+         and their mean {mean}"
+    )]
+    Spacing {
+        /// Standard deviation over mean.
+        variation: f64,
+        /// The median.
+        median: String,
+        /// The mean.
+        mean: String,
+    },
+    /// Not spaced as the file says.
+    #[error("the probes are spaced {found}, but {origin} says {stated}")]
+    SpacingDiffers {
+        /// What was measured.
+        found: &'static str,
+        /// Who says otherwise.
+        origin: &'static str,
+        /// And what.
+        stated: &'static str,
+    },
+    /// Send times that jump about.
+    #[error(
+        "the send times do not follow the order of the probes: {breaks} jumps in {probes} \
+         probes, the first at {place}; are the columns the right ones?"
+    )]
+    Unsteady {
+        /// How many jumps.
+        breaks: u64,
+        /// In how many probes.
+        probes: u64,
+        /// The first.
+        place: Place,
+    },
+    /// Sequence numbers far apart.
+    #[error(
+        "{missing} sequence numbers are missing among {probes} probes: that is no baseline of \
+         a working link; is the column the right one?"
+    )]
+    MostlyMissing {
+        /// Numbers without a probe.
+        missing: u64,
+        /// Probes.
+        probes: u64,
+    },
+    /// A log of more than a century.
+    #[error("{place}: the log spans more than 100 years there: is the unit of time right?")]
+    Span {
+        /// Where.
+        place: Place,
+    },
+    /// Published figures that contradict each other.
+    #[error("the figures contradict each other: {}", violations.join("; "))]
+    Figures {
+        /// Each contradiction.
+        violations: Vec<String>,
+    },
+}
+
+/// The names of the formats that a file can be recognised as.
+fn formats() -> String {
+    let names = Format::ALL.map(|format| match format {
+        Format::Probe => "probe (linkctl probe send)",
+        Format::Ping => "ping (ping -D)",
+        Format::Irtt => "irtt (irtt client -o FILE.json)",
+        Format::Columns => "columns (CSV)",
+        Format::Summary => "summary (TOML)",
+    });
+    names.join(", ")
+}
+
+/// The units, where a column's name seems to have one.
+fn units(column: &str) -> &'static str {
+    match column.contains(':') {
+        true => "; what is after a colon is a unit if it is s, ms, us, ns, unix or rfc3339",
+        false => "",
+    }
+}
+
+/// A text from a file as errors show it: short, and on one line.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    const CHARS: usize = 100;
+    // A character has at most four bytes.
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS)]);
+    let head = head.trim_end();
+    match head.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{}...", &head[..end]),
+        None => head.to_string(),
+    }
+}
+
+/// A duration as errors and remarks show it: with at most four digits that matter.
+pub(super) fn duration(ns: u64) -> String {
+    let digits = ns.max(1).ilog10();
+    let unit = 10_u64.pow(digits.saturating_sub(3));
+    profile::format_duration(ns.saturating_add(unit / 2) / unit * unit)
+}
+
+/// "1 probe", "2 probes".
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+impl From<io::Error> for ReadError {
+    fn from(source: io::Error) -> Self {
+        Self::Io { name: "the file".into(), source }
+    }
+}
+
+impl ReadError {
+    /// With the file's name, where the error is about the file.
+    pub(super) fn named(self, name: &str) -> Self {
+        match self {
+            Self::Io { source, .. } => Self::Io { name: name.into(), source },
+            other => other,
+        }
+    }
+
+    /// A line that cannot be understood.
+    pub(super) fn line(place: Place, problem: impl Into<String>, content: &[u8]) -> Self {
+        Self::Line { place, problem: problem.into(), content: shown(content) }
+    }
+}

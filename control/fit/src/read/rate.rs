@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rates that change with time: traces of mahimahi, and CSV.
+//!
+//! A mahimahi trace has one line for each opportunity to send 1504 bytes, with the
+//! millisecond at which it comes (`PACKET_SIZE` in mahimahi's `link_queue.hh`; the bytes are
+//! those of the IP packet and four of its TUN device). It starts again after the last one,
+//! whose time is its period. An opportunity at *t* is what was earned in the millisecond
+//! before.
+//!
+//! CSV has two columns, of which the header names the units: `time_s` (or `ms`, `us`,
+//! `ns`) and `rate_bps` (or `kbps`, `mbps`, `gbps`). A rate holds until the next row's time,
+//! the last one as long as the one before.
+//!
+//! Both become steps of equal length, of which the last ends where the trace ends: the
+//! length is the one that was asked for, changed so that a whole number of steps fits. So
+//! the duration and the bytes are those of the trace, to rounding.
+
+use super::error::{Place, ReadError, counted, shown};
+use super::number::decimal;
+use super::tap::{Bytes, Lines};
+use std::fs::File;
+use std::path::Path;
+
+/// Bytes of an opportunity.
+const OPPORTUNITY_BYTES: u64 = 1_504;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+/// The step if none is asked for.
+const STEP_NS: u64 = 100 * MS;
+/// The most steps, and the longest trace.
+const STEPS: u64 = 10_000_000;
+const SPAN_NS: u64 = 366 * 86_400 * S;
+/// The highest rate: 1 Tbit/s.
+const RATE_BPS: i64 = 1_000_000_000_000;
+
+/// The formats of rate traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateFormat {
+    /// Opportunities to send, one a line.
+    Mahimahi,
+    /// Times and rates.
+    Csv,
+}
+
+impl RateFormat {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mahimahi => "mahimahi",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+/// A rate in steps of equal length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateSteps {
+    /// The length of a step.
+    pub step_ns: u64,
+    /// The rate in each; not empty.
+    pub rates_bps: Vec<u64>,
+    /// The file.
+    pub name: String,
+    /// Its format.
+    pub format: RateFormat,
+    /// SHA-256 of the file's bytes, in hexadecimal.
+    pub sha256: String,
+    /// What was done to it, for people.
+    pub remarks: Vec<String>,
+}
+
+/// Why a file is no trace of a rate.
+#[derive(Debug, thiserror::Error)]
+pub enum RateError {
+    /// It cannot be read, or a line of it.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Neither format.
+    #[error(
+        "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
+         as time_s,rate_mbps: it begins with {begin:?}"
+    )]
+    UnknownFormat {
+        /// Its first line.
+        begin: String,
+    },
+    /// A time or rate column that is missing or has no unit.
+    #[error("the header {header:?} has no column {column}: name the unit, as in time_s,rate_mbps")]
+    NoColumn {
+        /// The names that it may have.
+        column: &'static str,
+        /// What was found.
+        header: String,
+    },
+    /// Nothing in it.
+    #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
+    NoDuration,
+    /// Too long.
+    #[error("{place}: the trace is longer than 366 d there: is the unit of time right?")]
+    Span {
+        /// Where.
+        place: Place,
+    },
+    /// A step that is zero or too short.
+    #[error("steps of {step} cannot be: {problem}")]
+    Step {
+        /// The step.
+        step: String,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl From<std::io::Error> for RateError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Read(error.into())
+    }
+}
+
+/// Reads a trace in either format. Without a step, that of a mahimahi trace is 100 ms, that
+/// of CSV the median time between its rows.
+///
+/// # Errors
+/// If it is in neither format, or a line of it cannot be understood.
+pub fn read_rate(path: &Path, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
+    open(path, None, step_ns)
+}
+
+/// Reads a trace of mahimahi.
+///
+/// # Errors
+/// If a line is no time in milliseconds, or earlier than the one before.
+pub fn mahimahi(path: &Path, step_ns: u64) -> Result<RateSteps, RateError> {
+    open(path, Some(RateFormat::Mahimahi), Some(step_ns))
+}
+
+/// Reads CSV with a column of times and one of rates.
+///
+/// # Errors
+/// If the header does not name them with their units, or a line cannot be understood.
+pub fn csv(path: &Path, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
+    open(path, Some(RateFormat::Csv), step_ns)
+}
+
+fn open(
+    path: &Path,
+    format: Option<RateFormat>,
+    step_ns: Option<u64>,
+) -> Result<RateSteps, RateError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|e| ReadError::from(e).named(&name))?;
+    read(Box::new(file), &name, format, step_ns).map_err(|error| match error {
+        RateError::Read(error) => RateError::Read(error.named(&name)),
+        other => other,
+    })
+}
+
+fn read(
+    bytes: Bytes<'_>,
+    name: &str,
+    format: Option<RateFormat>,
+    step_ns: Option<u64>,
+) -> Result<RateSteps, RateError> {
+    let mut lines = Lines::of(bytes);
+    // The first line that is no comment tells the format.
+    let (begin, number) = loop {
+        let Some(line) = lines.next()? else { return Err(RateError::NoDuration) };
+        let text = line.text.trim_ascii();
+        if !text.is_empty() && !text.starts_with(b"#") {
+            break (text.to_vec(), line.number);
+        }
+    };
+    let is_time = begin.iter().all(u8::is_ascii_digit);
+    let has_columns = Layout::find(&begin).is_ok();
+    let format = match format {
+        Some(format) => format,
+        None if is_time => RateFormat::Mahimahi,
+        None if has_columns || begin.contains(&b',') => RateFormat::Csv,
+        None => return Err(RateError::UnknownFormat { begin: shown(&begin) }),
+    };
+    let mut remarks = Vec::new();
+    let trace = match format {
+        RateFormat::Mahimahi => opportunities(&mut lines, &begin, number)?,
+        RateFormat::Csv => rows(&mut lines, &begin, &mut remarks)?,
+    };
+    let (step_ns, rates_bps) = trace.steps(format, step_ns)?;
+    Ok(RateSteps {
+        step_ns,
+        rates_bps,
+        name: name.into(),
+        format,
+        sha256: lines.sha256()?,
+        remarks,
+    })
+}
+
+/// Pieces of constant rate: the end of each, in ns from the start of the trace, ascending,
+/// and what it carries, in bits times 10⁹.
+struct Trace {
+    pieces: Vec<(u64, u128)>,
+    /// What the step is if none is asked for.
+    usual_step_ns: u64,
+}
+
+impl Trace {
+    /// Spreads the pieces over equal steps.
+    fn steps(&self, format: RateFormat, asked: Option<u64>) -> Result<(u64, Vec<u64>), RateError> {
+        let asked = asked.unwrap_or(self.usual_step_ns);
+        let error =
+            |problem: String| RateError::Step { step: profile::format_duration(asked), problem };
+        let finest = if format == RateFormat::Mahimahi { MS } else { 1 };
+        if asked < finest {
+            return Err(error("a trace in milliseconds has none shorter than 1 ms".into()));
+        }
+        let Some(&(end, _)) = self.pieces.last() else { return Err(RateError::NoDuration) };
+        if end == 0 {
+            return Err(RateError::NoDuration);
+        }
+        let count = (end.saturating_add(asked / 2) / asked).max(1);
+        if count > STEPS {
+            return Err(error(format!("the trace would have {count} of them, more than {STEPS}")));
+        }
+        let mut rates = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        let mut pieces = self.pieces.iter();
+        // The piece at hand, what is left of it, and where that begins.
+        let (mut piece, mut at) = (pieces.next(), 0_u64);
+        let mut left = piece.map_or(0, |piece| piece.1);
+        let bound = |step: u64| (u128::from(end) * u128::from(step) / u128::from(count)) as u64;
+        for step in 0..count {
+            let (start, until) = (bound(step), bound(step + 1));
+            let mut carried = 0_u128;
+            while let Some(&(piece_end, _)) = piece {
+                if piece_end > until {
+                    // The share of the piece that falls into this step.
+                    let (part, whole) = (until - at, piece_end - at);
+                    let share = left / u128::from(whole) * u128::from(part)
+                        + left % u128::from(whole) * u128::from(part) / u128::from(whole);
+                    carried += share;
+                    left -= share;
+                    at = until;
+                    break;
+                }
+                carried += left;
+                at = piece_end;
+                piece = pieces.next();
+                left = piece.map_or(0, |piece| piece.1);
+            }
+            let ns = u128::from((until - start).max(1));
+            rates.push(u64::try_from((carried + ns / 2) / ns).unwrap_or(u64::MAX));
+        }
+        Ok(((end / count).max(1), rates))
+    }
+}
+
+/// Reads the rest of a mahimahi trace.
+fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Trace, RateError> {
+    let mut pieces: Vec<(u64, u128)> = Vec::new();
+    let bits = u128::from(OPPORTUNITY_BYTES * 8) * u128::from(S);
+    let mut add = |text: &[u8], number: u64| {
+        let place = Place::Line(number);
+        let bad = |problem: &str| RateError::from(ReadError::line(place, problem, text));
+        let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        let ms = plain.then(|| decimal(text, 1)).flatten();
+        let ms = ms.ok_or_else(|| bad("this is no whole number of milliseconds"))?;
+        let end = ms.value.unsigned_abs().saturating_mul(MS);
+        if end > SPAN_NS {
+            return Err(RateError::Span { place });
+        }
+        // One at zero is earned in the first millisecond, as there is none before.
+        let end = end.max(MS);
+        let last = pieces.last().map_or(0, |piece| piece.0);
+        if end < last {
+            return Err(bad("this is earlier than the line before"));
+        }
+        if end > last {
+            if end - last > MS {
+                pieces.push((end - MS, 0));
+            }
+            pieces.push((end, 0));
+        }
+        if let Some(piece) = pieces.last_mut() {
+            piece.1 += bits;
+        }
+        Ok(ms.value)
+    };
+    let mut last = add(begin, number)?;
+    while let Some(line) = lines.next()? {
+        last = add(line.text.trim_ascii(), line.number)?;
+    }
+    if last == 0 {
+        return Err(RateError::NoDuration);
+    }
+    Ok(Trace { pieces, usual_step_ns: STEP_NS })
+}
+
+/// The columns of CSV.
+struct Layout {
+    time: (usize, u64),
+    rate: (usize, u64),
+}
+
+impl Layout {
+    fn find(header: &[u8]) -> Result<Self, RateError> {
+        let column = |column: &'static str, names: [(&[u8], u64); 4]| {
+            let found =
+                header.split(|byte| *byte == b',').enumerate().find_map(|(index, field)| {
+                    let field = field.trim_ascii();
+                    let unit = names.iter().find(|(name, _)| *name == field)?.1;
+                    Some((index, unit))
+                });
+            found.ok_or_else(|| RateError::NoColumn { column, header: shown(header) })
+        };
+        Ok(Self {
+            time: column(
+                "time_s, time_ms, time_us or time_ns",
+                [(b"time_s", S), (b"time_ms", MS), (b"time_us", 1_000), (b"time_ns", 1)],
+            )?,
+            rate: column(
+                "rate_bps, rate_kbps, rate_mbps or rate_gbps",
+                [
+                    (b"rate_bps", 1),
+                    (b"rate_kbps", 1_000),
+                    (b"rate_mbps", 1_000_000),
+                    (b"rate_gbps", 1_000_000_000),
+                ],
+            )?,
+        })
+    }
+}
+
+/// Reads the rest of a CSV file.
+fn rows(
+    lines: &mut Lines<'_>,
+    header: &[u8],
+    remarks: &mut Vec<String>,
+) -> Result<Trace, RateError> {
+    let layout = Layout::find(header)?;
+    let mut rows: Vec<(i64, u64)> = Vec::new();
+    let mut spacings: Vec<u64> = Vec::new();
+    let mut repeated = 0;
+    while let Some(line) = lines.next()? {
+        let place = Place::Line(line.number);
+        let bad = |problem: &str| RateError::from(ReadError::line(place, problem, line.text));
+        let text = line.text.trim_ascii();
+        if text.is_empty() || text.starts_with(b"#") {
+            continue;
+        }
+        let cell = |index: usize| {
+            let field = text.split(|byte| *byte == b',').nth(index);
+            field.map(<[u8]>::trim_ascii).ok_or_else(|| bad("the row has too few fields"))
+        };
+        let time = decimal(cell(layout.time.0)?, layout.time.1);
+        let time = time.ok_or_else(|| bad("the time is no number"))?.value;
+        let rate = decimal(cell(layout.rate.0)?, layout.rate.1);
+        let rate = rate.ok_or_else(|| bad("the rate is no number"))?.value;
+        if !(0..=RATE_BPS).contains(&rate) {
+            return Err(bad("the rate is negative, or more than 1 Tbit/s"));
+        }
+        let Some(&(before, _)) = rows.last() else {
+            rows.push((time, rate.unsigned_abs()));
+            continue;
+        };
+        match time.cmp(&before) {
+            std::cmp::Ordering::Less => return Err(bad("this is earlier than the row before")),
+            std::cmp::Ordering::Equal => {
+                repeated += 1;
+                rows.pop();
+            }
+            std::cmp::Ordering::Greater => spacings.push(time.abs_diff(before)),
+        }
+        rows.push((time, rate.unsigned_abs()));
+        if rows.first().is_some_and(|first| time.abs_diff(first.0) > SPAN_NS) {
+            return Err(RateError::Span { place });
+        }
+    }
+    let (Some(&(start, _)), Some(&last)) = (rows.first(), spacings.last()) else {
+        return Err(RateError::NoDuration);
+    };
+    if repeated > 0 {
+        let rows = counted(repeated, "row has", "rows have");
+        remarks.push(format!("{rows} the time of the row before: the last of each was kept."));
+    }
+    let ends = rows.iter().skip(1).map(|row| row.0.abs_diff(start));
+    let end = rows.last().map_or(0, |row| row.0.abs_diff(start)).saturating_add(last);
+    let mut from = 0;
+    let pieces = ends.chain([end]).zip(&rows).map(|(until, row)| {
+        let carries = u128::from(until - from) * u128::from(row.1);
+        from = until;
+        (until, carries)
+    });
+    let pieces = pieces.collect();
+    let middle = spacings.len() / 2;
+    let usual_step_ns = *spacings.select_nth_unstable(middle).1;
+    Ok(Trace { pieces, usual_step_ns })
+}
+
+#[cfg(test)]
+#[path = "rate/tests.rs"]
+mod tests;

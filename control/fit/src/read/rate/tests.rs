@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use super::*;
+use proptest::prelude::*;
+
+fn steps(text: &str, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
+    read(Box::new(text.as_bytes()), "a trace", None, step_ns)
+}
+
+fn refused(text: &str, parts: &[&str]) {
+    let error = steps(text, None).unwrap_err().to_string();
+    for part in parts {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+}
+
+fn lines(numbers: impl IntoIterator<Item = u64>) -> String {
+    numbers.into_iter().map(|n| format!("{n}\n")).collect()
+}
+
+/// Bits that the steps carry.
+fn bits(trace: &RateSteps) -> f64 {
+    let step = trace.step_ns as f64 / S as f64;
+    trace.rates_bps.iter().map(|rate| *rate as f64 * step).sum()
+}
+
+#[test]
+fn one_opportunity_a_millisecond_is_12_mbit_per_s() {
+    let trace = steps("1\n", None).unwrap();
+    assert_eq!((trace.step_ns, trace.rates_bps.as_slice()), (MS, &[12_032_000][..]));
+    assert_eq!(trace.format, RateFormat::Mahimahi);
+    let trace = steps(&lines(1..=1_000), None).unwrap();
+    assert_eq!((trace.step_ns, trace.rates_bps), (100 * MS, vec![12_032_000; 10]));
+}
+
+#[test]
+fn opportunities_are_counted_where_they_come() {
+    // Two at 50 ms, none in the second step, three at the very end of the third.
+    let trace = steps("50\n50\n300\n300\n300\n", None).unwrap();
+    let one = OPPORTUNITY_BYTES * 8 * 10;
+    assert_eq!(trace.rates_bps, [2 * one, 0, 3 * one]);
+    // One at zero counts in the first step.
+    assert_eq!(steps("0\n100\n", None).unwrap().rates_bps, [2 * one]);
+    let other = steps("0\n200\n", None).unwrap();
+    assert_eq!(other.rates_bps, [one, one]);
+}
+
+#[test]
+fn the_step_is_changed_so_that_the_period_is_kept() {
+    let trace = steps(&lines((1..=1_030).step_by(3)), None).unwrap();
+    assert_eq!(trace.rates_bps.len(), 10);
+    assert_eq!(trace.step_ns, 103 * MS, "1030 ms in ten steps");
+    let expected = (OPPORTUNITY_BYTES * 8 * 344) as f64;
+    assert!((bits(&trace) - expected).abs() < 10.0, "{} of {expected}", bits(&trace));
+}
+
+#[test]
+fn rows_hold_until_the_next() {
+    let trace = steps("time_s,rate_mbps\n10,100\n11,50\n13,0\n14,20\n", None).unwrap();
+    assert_eq!(trace.format, RateFormat::Csv);
+    assert_eq!(trace.step_ns, S);
+    assert_eq!(trace.rates_bps, [100, 50, 50, 0, 20].map(|r| r * 1_000_000));
+    let coarse = steps("time_s,rate_mbps\n10,100\n11,50\n13,0\n14,20\n", Some(2 * S + S / 2));
+    // 5 s in two steps: the mean over 2.5 s each.
+    assert_eq!(coarse.unwrap().rates_bps, [70_000_000, 18_000_000]);
+}
+
+#[test]
+fn units_are_those_of_the_header() {
+    let text = "# a link\nloss,rate_kbps,time_ms\n\n0,1000,0\n0,144.5,500\n";
+    let trace = steps(text, None).unwrap();
+    assert_eq!((trace.step_ns, trace.rates_bps), (500 * MS, vec![1_000_000, 144_500]));
+    let repeated = steps("time_s,rate_bps\n0,5\n0,7\n1,9\n", None).unwrap();
+    assert_eq!(repeated.rates_bps, [7, 9]);
+    assert!(repeated.remarks[0].contains("1 row has the time of the row before"));
+}
+
+#[test]
+fn bad_traces_are_refused() {
+    refused("", &["empty"]);
+    refused("0\n", &["no duration"]);
+    refused("0\n0\n", &["no duration"]);
+    refused("5\nx\n", &["line 2", "whole number of milliseconds", "\"x\""]);
+    refused("5\n\n6\n", &["line 2", "whole number"]);
+    refused("5\n-6\n", &["line 2", "whole number"]);
+    refused("5\n6.5\n", &["line 2", "whole number"]);
+    refused("5\n4\n", &["line 2", "earlier"]);
+    refused("5\n99999999999999\n", &["line 2", "366 d"]);
+    refused("1\n31000000000\n", &["10000000"]);
+    refused("hello\n", &["neither a mahimahi trace", "time_s,rate_mbps", "\"hello\""]);
+    refused("a,b\n1,2\n", &["no column time_s", "\"a,b\""]);
+    refused("time_s,rate\n1,2\n", &["no column rate_bps"]);
+    refused("time_s,rate_bps\n", &["no duration"]);
+    refused("time_s,rate_bps\n1,2\n", &["no duration"]);
+    refused("time_s,rate_bps\n1,2\n2\n", &["line 3", "too few fields"]);
+    refused("time_s,rate_bps\n1,2\n0,2\n", &["line 3", "earlier"]);
+    refused("time_s,rate_bps\n1,2\nx,2\n", &["line 3", "time is no number"]);
+    refused("time_s,rate_bps\n1,2\n2,x\n", &["line 3", "rate is no number"]);
+    refused("time_s,rate_bps\n1,2\n2,-1\n", &["line 3", "negative"]);
+    refused("time_s,rate_gbps\n1,2\n2,1001\n", &["line 3", "1 Tbit/s"]);
+    refused("time_s,rate_bps\n1,2\n2e9,1\n", &["line 3", "366 d"]);
+    let short = steps("5\n6\n", Some(1)).unwrap_err().to_string();
+    assert!(short.contains("shorter than 1 ms"), "{short}");
+    let zero = steps("time_s,rate_bps\n1,2\n2,2\n", Some(0)).unwrap_err().to_string();
+    assert!(zero.contains("steps of 0 ms cannot be"), "{zero}");
+}
+
+#[test]
+fn files_are_read_in_the_format_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace");
+    std::fs::write(&path, "5\n10\n").unwrap();
+    assert_eq!(read_rate(&path, None).unwrap().rates_bps, [2_406_400]);
+    assert_eq!(mahimahi(&path, 5 * MS).unwrap().rates_bps, [2_406_400; 2]);
+    let error = csv(&path, None).unwrap_err().to_string();
+    assert!(error.contains("no column"), "{error}");
+    let error = read_rate(&directory.path().join("none"), None).unwrap_err().to_string();
+    assert!(error.contains("none"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn opportunities_are_kept(
+        mut times in prop::collection::vec(1_u64..20_000, 1..300),
+        step_ms in 1_u64..3_000,
+    ) {
+        times.sort_unstable();
+        let count = times.len() as u64;
+        let period = *times.last().unwrap();
+        let trace = steps(&lines(times), Some(step_ms * MS)).unwrap();
+        let expected = (count * OPPORTUNITY_BYTES * 8) as f64;
+        // Half a bit/s a step for the rate, and a nanosecond a step for its length.
+        let steps = trace.rates_bps.len() as f64;
+        let rounding = steps * 0.5 * trace.step_ns as f64 / S as f64
+            + expected * 2.0 / trace.step_ns as f64 + 1.0;
+        prop_assert!((bits(&trace) - expected).abs() <= rounding, "{} {expected}", bits(&trace));
+        let whole = trace.step_ns * trace.rates_bps.len() as u64;
+        prop_assert!(period * MS - whole < trace.rates_bps.len() as u64);
+    }
+
+    #[test]
+    fn bytes_never_panic(text in "(time_s,rate_bps\n)?([0-9.,e\\-\n]|[0-9]){0,80}",
+                         step in prop::option::of(any::<u64>())) {
+        let _ = steps(&text, step);
+    }
+}

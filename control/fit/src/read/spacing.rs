@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The probing interval, from the times at which probes were sent.
+//!
+//! Only neighbours count: two probes whose sequence numbers follow each other, with no
+//! break between them. A lost probe whose send time was not logged has none, so that no
+//! interpolated time enters. Quantiles decide, not moments: a clock that was set and a
+//! prober that was held up leave intervals of any length.
+
+use super::clean::{Log, Row};
+use super::error::{ReadError, duration};
+use crate::baseline::Spacing;
+use std::ops::{Range, RangeInclusive};
+
+/// How far intervals may be from what was stated, and windows from each other.
+const STATED: f64 = 0.05;
+const WINDOW: f64 = 0.2;
+
+/// The interval and how it varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interval {
+    /// The median, or the mean if they are exponential.
+    pub ns: u64,
+    pub spacing: Spacing,
+    /// From how many.
+    pub count: usize,
+}
+
+impl Interval {
+    /// Finds the interval between `rows`, which are in order.
+    pub fn of(log: &Log) -> Result<Self, ReadError> {
+        let mut spacings: Vec<u64> =
+            log.rows.windows(2).filter_map(|p| neighbours(log, p)).collect();
+        if spacings.is_empty() {
+            // Every other probe is missing: the mean over the gap has to do.
+            spacings.extend(log.rows.windows(2).filter_map(|pair| over_a_gap(log, pair)));
+        }
+        let Some(middle) = middle(&mut spacings) else { return Err(ReadError::NoNeighbours) };
+        if middle.median == 0 {
+            return Err(ReadError::CoarseTimes);
+        }
+        if middle.median > 86_400_000_000_000 {
+            return Err(ReadError::Interval { interval: duration(middle.median) });
+        }
+        mixed(log)?;
+        classify(&spacings, &middle, log.spacing)
+    }
+
+    /// Whether it is the interval that `origin` says.
+    pub fn agrees(&self, stated: Option<u64>, origin: &'static str) -> Result<(), ReadError> {
+        // The mean of n exponential intervals has a standard error of 1/√n.
+        let chance = match self.spacing {
+            Spacing::Constant => 0.0,
+            Spacing::Poisson => 4.0 / (self.count as f64).sqrt(),
+        };
+        let Some(stated) = stated else { return Ok(()) };
+        if self.ns.abs_diff(stated) as f64 <= stated as f64 * chance.max(STATED) {
+            return Ok(());
+        }
+        Err(ReadError::IntervalDiffers {
+            found: duration(self.ns),
+            origin,
+            stated: duration(stated),
+        })
+    }
+}
+
+/// The time between two probes of which one was sent next after the other.
+fn neighbours(log: &Log, pair: &[Row]) -> Option<u64> {
+    let [before, after] = pair else { return None };
+    if after.sequence.checked_sub(before.sequence) != Some(1) || log.breaks_between(before, after) {
+        return None;
+    }
+    (after.sent_ns >= before.sent_ns).then(|| after.sent_ns.abs_diff(before.sent_ns))
+}
+
+/// The mean time from one to the next of all that were sent from one of two probes to the
+/// other.
+fn over_a_gap(log: &Log, pair: &[Row]) -> Option<u64> {
+    let [before, after] = pair else { return None };
+    if log.breaks_between(before, after) || after.sent_ns < before.sent_ns {
+        return None;
+    }
+    let between = after.sent_ns.abs_diff(before.sent_ns);
+    between.checked_div(after.sequence.checked_sub(before.sequence)?)
+}
+
+/// The middle of a sample.
+#[derive(Clone, Copy)]
+struct Middle {
+    tenth: u64,
+    median: u64,
+    nine_tenths: u64,
+}
+
+/// Reorders the sample; `None` if it is empty.
+fn middle(sample: &mut [u64]) -> Option<Middle> {
+    let last = sample.len().checked_sub(1)?;
+    let mut quantile = |share: f64| {
+        let index = (last as f64 * share).round() as usize;
+        *sample.select_nth_unstable(index.min(last)).1
+    };
+    Some(Middle { tenth: quantile(0.1), median: quantile(0.5), nine_tenths: quantile(0.9) })
+}
+
+/// Constant or exponential.
+fn classify(
+    spacings: &[u64],
+    middle: &Middle,
+    stated: Option<Spacing>,
+) -> Result<Interval, ReadError> {
+    // An exponential interval is longer than twenty medians once in a million.
+    let longest = middle.median.saturating_mul(20);
+    let usual = || spacings.iter().filter(|ns| **ns <= longest).map(|ns| *ns as f64);
+    let count = usual().count().max(1);
+    let mean = usual().sum::<f64>() / count as f64;
+    let variance = usual().map(|ns| (ns - mean).powi(2)).sum::<f64>() / count as f64;
+    let variation = variance.sqrt() / mean;
+
+    let median = middle.median as f64;
+    let narrow = middle.nine_tenths.abs_diff(middle.tenth) as f64 <= 0.5 * median;
+    // The median of an exponential distribution is ln 2 of its mean.
+    let memoryless = (0.7..1.3).contains(&variation) && (0.55..0.85).contains(&(median / mean));
+    let found = match (narrow || variation < 0.3, memoryless) {
+        (true, _) => Some(Spacing::Constant),
+        (false, true) => Some(Spacing::Poisson),
+        (false, false) => None,
+    };
+    // Of a few intervals the file knows better.
+    let spacing = match (found, stated) {
+        (_, Some(stated)) if spacings.len() < 50 => stated,
+        (None, _) => {
+            return Err(ReadError::Spacing {
+                variation,
+                median: duration(middle.median),
+                mean: duration(mean.round() as u64),
+            });
+        }
+        (Some(found), Some(stated)) if found != stated => {
+            let origin = "the file's own header";
+            return Err(ReadError::SpacingDiffers {
+                found: name(found),
+                origin,
+                stated: name(stated),
+            });
+        }
+        (Some(found), _) => found,
+    };
+    let ns = match spacing {
+        Spacing::Constant => middle.median,
+        Spacing::Poisson => mean.round() as u64,
+    };
+    Ok(Interval { ns, spacing, count: spacings.len() })
+}
+
+fn name(spacing: Spacing) -> &'static str {
+    match spacing {
+        Spacing::Constant => "at constant intervals",
+        Spacing::Poisson => "at exponential intervals",
+    }
+}
+
+/// The intervals of a stretch of the log.
+struct Window {
+    start: usize,
+    median: u64,
+    /// What the median of a longer stretch can be, if all of it is like this one.
+    range: RangeInclusive<u64>,
+}
+
+/// An error if a part of the log has another interval than the rest.
+fn mixed(log: &Log) -> Result<(), ReadError> {
+    let size = (log.rows.len() / 10).clamp(10, 1_000);
+    let mut windows = Vec::with_capacity(log.rows.len() / size + 1);
+    let mut scratch = Vec::with_capacity(size);
+    for start in (1..log.rows.len()).step_by(size) {
+        scratch.clear();
+        let rows = &log.rows[start - 1..(start + size).min(log.rows.len())];
+        scratch.extend(rows.windows(2).filter_map(|pair| neighbours(log, pair)));
+        if scratch.len() < size / 2 {
+            continue;
+        }
+        scratch.sort_unstable();
+        // The rank of the median has a standard error of √n / 2: five of them.
+        let (middle, last) = (scratch.len() / 2, scratch.len() - 1);
+        let ranks = (2.5 * (scratch.len() as f64).sqrt()).ceil() as usize;
+        let range = scratch[middle.saturating_sub(ranks)]..=scratch[(middle + ranks).min(last)];
+        windows.push(Window { start, median: scratch[middle], range });
+    }
+    let usual = of_windows(&windows);
+    let differs = |w: &Window| {
+        w.median.abs_diff(usual) as f64 > WINDOW * usual as f64 && !w.range.contains(&usual)
+    };
+    let count = windows.iter().filter(|w| differs(w)).count();
+    let substantial = count * 20 >= windows.len() || (count >= 10 && count * 100 >= windows.len());
+    if count == 0 || !substantial {
+        return Ok(());
+    }
+    let first = differs(&windows[0]);
+    let Some(change) = windows.iter().position(|w| differs(w) != first) else { return Ok(()) };
+    let end = windows[change..].iter().position(|w| differs(w) == first);
+    let end = end.map_or(windows.len(), |end| change + end);
+    let (before, after) = (of_windows(&windows[..change]), of_windows(&windows[change..end]));
+    let from = windows[change - 1].start;
+    let to = (windows[change].start + size).min(log.rows.len());
+    let at = boundary(log, from..to, before, after);
+    Err(ReadError::MixedIntervals {
+        place: (log.place)(log.rows[at].line),
+        before: duration(before),
+        after: duration(after),
+    })
+}
+
+fn of_windows(windows: &[Window]) -> u64 {
+    let mut medians: Vec<u64> = windows.iter().map(|w| w.median).collect();
+    middle(&mut medians).map_or(0, |m| m.median)
+}
+
+/// The row from which on intervals are more like `after` than like `before`: the one that
+/// leaves the fewest on the wrong side.
+fn boundary(log: &Log, range: Range<usize>, before: u64, after: u64) -> usize {
+    let (mut best, mut at, mut score) = (0_i64, range.start, 0_i64);
+    for index in range {
+        if score > best {
+            (best, at) = (score, index);
+        }
+        let Some(ns) = neighbours(log, &log.rows[index - 1..=index]) else { continue };
+        // Nearer in ratio: ns² against before × after.
+        let shorter = u128::from(ns).pow(2) < u128::from(before) * u128::from(after);
+        score += if shorter == (before < after) { 1 } else { -1 };
+    }
+    at
+}

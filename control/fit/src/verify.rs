@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A link against its baseline: the same figures of both, side by side, each with a
+//! tolerance and a verdict.
+
+mod comparison;
+mod figures;
+mod judge;
+mod play;
+
+pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict};
+pub use judge::{Settings, against_log, against_profile};
+pub use play::{PlayError, play, regular};

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A profile played in virtual time: what its link does to probes, by the emulation core
+//! that the dataplane runs.
+//!
+//! A week of probes takes about a second. The prober is at the client: a probe goes the
+//! return way first, and its echo comes the forward way.
+
+use std::collections::VecDeque;
+
+use emu::engine::{Departure, Engine, Limits};
+use emu::units::{Direction, Instant};
+use proto::dataplane::v1::Plan;
+
+use crate::baseline::{Probe, Series};
+use profile::{Profile, Violations};
+
+/// One client with few packets at a time needs little.
+const LIMITS: Limits = Limits { memory: 16 << 20, clients: 1, frame: 1514 };
+/// The processes of idle pipes are brought up to date every so many probes.
+const KEEP_UP: u64 = 1000;
+/// An IPv4 header and a UDP datagram of 20 bytes in an Ethernet frame.
+const FRAME: usize = 62;
+/// Where the datagram's payload begins.
+const PAYLOAD: usize = 42;
+
+/// Why a profile cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// It breaks the schema's rules.
+    #[error("the profile is not valid:\n{0}")]
+    Profile(#[from] Violations),
+    /// The core refused it.
+    #[error("the emulation core refused the profile: {0}")]
+    Engine(String),
+}
+
+/// Sends probes at the given instants, ascending, in ns since the link began.
+///
+/// # Errors
+/// If the profile cannot be played.
+pub fn play(
+    profile: &Profile,
+    seed: u64,
+    sent_ns: impl IntoIterator<Item = u64>,
+) -> Result<Series, PlayError> {
+    let plan = compile::compile(&Plan { profile: Some(profile.as_proto().clone()), seed })?;
+    let mut engine = Engine::new(LIMITS, plan, Instant::ZERO)
+        .map_err(|error| PlayError::Engine(error.to_string()))?;
+    let mut series = Series::default();
+    // Probes whose fate is open, the oldest first: (when sent, round trip).
+    let mut open: VecDeque<(u64, Option<u64>)> = VecDeque::new();
+    let mut closed = 0_u64;
+    let mut echoes: Vec<u64> = Vec::new();
+    let mut sends = sent_ns.into_iter().peekable();
+    let mut number = 0_u64;
+    loop {
+        let sending = sends.peek().map(|ns| Instant(*ns));
+        let Some(now) = [sending, engine.next_deadline()].into_iter().flatten().min() else {
+            break;
+        };
+        if sending == Some(now) {
+            engine.arrive(now, Direction::Return, &probe(number));
+            open.push_back((now.0, None));
+            number += 1;
+            sends.next();
+            if number.is_multiple_of(KEEP_UP) {
+                engine.keep_up(now);
+            }
+        }
+        engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
+            let number = payload(d.frame);
+            match d.direction {
+                Direction::Return => echoes.push(number),
+                Direction::Forward => {
+                    let place = number.checked_sub(closed).and_then(|i| usize::try_from(i).ok());
+                    if let Some(probe) = place.and_then(|i| open.get_mut(i)) {
+                        probe.1 = Some(d.due.0 - probe.0);
+                    }
+                }
+            }
+            true
+        });
+        for number in echoes.drain(..) {
+            engine.arrive(now, Direction::Forward, &probe(number));
+        }
+        // Nothing of these is on its way any more.
+        if engine.next_deadline().is_none() {
+            closed += open.len() as u64;
+            for (sent_ns, rtt_ns) in open.drain(..) {
+                series.push(Probe { sent_ns, rtt_ns });
+            }
+        }
+        // First in, first out: what is before one that came back has its fate.
+        while open.len() > 1 && open[0].1.is_some() {
+            if let Some((sent_ns, rtt_ns)) = open.pop_front() {
+                series.push(Probe { sent_ns, rtt_ns });
+                closed += 1;
+            }
+        }
+    }
+    for (sent_ns, rtt_ns) in open {
+        series.push(Probe { sent_ns, rtt_ns });
+    }
+    Ok(series)
+}
+
+fn probe(number: u64) -> [u8; FRAME] {
+    let mut f = [0; FRAME];
+    f[12..14].copy_from_slice(&[8, 0]);
+    f[14] = 0x45;
+    f[16..18].copy_from_slice(&48_u16.to_be_bytes());
+    // The client's address at both ends: it is the client's in either direction.
+    f[26..30].copy_from_slice(&[10, 0, 0, 1]);
+    f[30..34].copy_from_slice(&[10, 0, 0, 1]);
+    f[PAYLOAD..PAYLOAD + 8].copy_from_slice(&number.to_be_bytes());
+    f
+}
+
+fn payload(frame: &[u8]) -> u64 {
+    let mut number = [0; 8];
+    if let Some(bytes) = frame.get(PAYLOAD..PAYLOAD + 8) {
+        number.copy_from_slice(bytes);
+    }
+    u64::from_be_bytes(number)
+}
+
+/// Instants of `count` probes, an interval apart but for a jitter of up to half a
+/// millisecond (or a hundredth of the interval), as a common host's sender has: a perfect
+/// one would beat with the slots of a link.
+pub fn regular(interval_ns: u64, count: u64) -> impl Iterator<Item = u64> {
+    let jitter = (interval_ns / 100).clamp(1, 500_000);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    (1..=count).map(move |i| {
+        // SplitMix64 (G. L. Steele, 2014).
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        i * interval_ns + (z ^ (z >> 31)) % jitter
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_probe_is_in_the_series_once_and_in_order() {
+        let catalog = profile::Catalog::built_in();
+        let entry = catalog.get("viasat2").unwrap();
+        let profile = Profile::try_from(entry.as_proto().clone()).unwrap();
+        let series = play(&profile, 1, regular(200_000_000, 200_000)).unwrap();
+        assert_eq!(series.len(), 200_000);
+        assert_eq!(series.segments().len(), 1);
+        assert!(series.lost() > 5 && series.lost() < 200, "{}", series.lost());
+        let again = play(&profile, 1, regular(200_000_000, 200_000)).unwrap();
+        assert_eq!(series, again);
+        let least = series.iter().flat_map(|p| p.rtt_ns).min().unwrap();
+        assert!((570_000_000..580_000_000).contains(&least), "{least}");
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The built-in `viasat2` is what its published baseline gives, and reproduces it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::path::Path;
+
+use fit::fitted::{Capacity, Direction, Options, fit};
+use fit::loss::Runs;
+use fit::read::{self, Input};
+use fit::verify::{play, regular};
+use profile::{Catalog, Profile};
+use proto::linkemu::v1 as pb;
+
+fn options() -> Options {
+    let built_in = Catalog::built_in();
+    let like = built_in.get("viasat2").unwrap().as_proto();
+    Options {
+        name: like.name.clone(),
+        description: like.description.clone(),
+        forward: Capacity::of(like.forward_pipe.as_ref().unwrap()),
+        back: Capacity::of(like.return_pipe.as_ref().unwrap()),
+        losses_in: Direction::Both,
+        delay_in: Direction::Return,
+        forward_ns: Some(275_000_000),
+        isolated_s: None,
+        routine_s: None,
+        rare_s: None,
+    }
+}
+
+fn baseline() -> Input {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines/viasat2.toml");
+    read::read(&path, &read::Options::default()).unwrap()
+}
+
+fn built_in() -> Profile {
+    Catalog::built_in().get("viasat2").unwrap().clone()
+}
+
+/// All times and shapes of a pipe.
+fn figures(pipe: &pb::Pipe) -> Vec<f64> {
+    let delay = pipe.delay.as_ref().unwrap();
+    let mut all = vec![delay.base_ns as f64, delay.slot_ns as f64];
+    for o in &pipe.outages {
+        all.extend([o.interval_ns as f64, o.duration_ns as f64, f64::from(o.law)]);
+    }
+    for e in &delay.excursions {
+        all.extend([e.interval_ns, e.duration_ns, e.scale_ns, e.max_ns].map(|ns| ns as f64));
+        all.push(e.shape);
+    }
+    all
+}
+
+#[test]
+fn the_built_in_profile_is_what_the_fit_makes_of_its_source() {
+    let fitted = fit(&baseline(), &options()).unwrap().profile;
+    let built_in = built_in();
+    let provenance = |p: &Profile| p.as_proto().provenance.clone().unwrap();
+    assert_eq!(provenance(&fitted).sha256, provenance(&built_in).sha256);
+    assert_eq!(provenance(&fitted).estimates.len(), provenance(&built_in).estimates.len());
+    let pipes = |p: &Profile| {
+        let p = p.as_proto();
+        [p.forward_pipe.clone().unwrap(), p.return_pipe.clone().unwrap()].map(|p| figures(&p))
+    };
+    for (a, b) in pipes(&fitted).iter().flatten().zip(pipes(&built_in).iter().flatten()) {
+        // Another machine's logarithms may differ in the last digit.
+        assert!((a - b).abs() <= 0.01 * b.abs(), "{a} {b}");
+    }
+}
+
+#[test]
+fn its_round_trips_are_the_published_ones() {
+    let Input::Summary(summary) = baseline() else { panic!("a summary") };
+    let series = play(&built_in(), 1, regular(summary.interval_ns, 3_024_000)).unwrap();
+    let mut sorted: Vec<u64> = series.iter().filter_map(|p| p.rtt_ns).collect();
+    sorted.sort_unstable();
+    for (y, p) in summary.exceedance.iter().filter(|(_, p)| (1e-5..0.96).contains(p)) {
+        let at = ((sorted.len() - 1) as f64 * (1.0 - p)).round() as usize;
+        let (published, ours) = (*y as f64 / 1e6, sorted[at] as f64 / 1e6);
+        let off = (ours - published).abs();
+        println!("{:9.5} % above {published:7.1} ms; the profile's week: {ours:7.1} ms", p * 100.0);
+        // The body within 3 ms, the tail above p99 within 10 %.
+        assert!(off < 3.0 || (*p <= 0.01 && off < 0.1 * published), "{published} {ours}");
+    }
+}
+
+#[test]
+fn its_loss_events_pass_a_chi_squared_test_against_the_published_ones() {
+    let Input::Summary(summary) = baseline() else { panic!("a summary") };
+    let published = summary.losses.unwrap();
+    let series = play(&built_in(), 1, regular(summary.interval_ns, summary.loss_samples)).unwrap();
+    let lengths = Runs::of_series(&series, summary.interval_ns).lengths();
+    let runs: u64 = lengths.range(2..).map(|(_, n)| n).sum();
+    let in_runs: u64 = lengths.range(2..).map(|(j, n)| u64::from(*j) * n).sum();
+    let single = lengths.get(&1).copied().unwrap_or(0);
+    // Within runs, each probe beyond the second was lost after another.
+    let beyond = [published.lost - published.single - 2 * published.runs, in_runs - 2 * runs];
+    let cells = [[published.single, single], [published.runs, runs], [beyond[0], beyond[1]]];
+    println!("(published, a week of the profile): single, runs, beyond the second: {cells:?}");
+    // Two samples of the same time: (a − b)² / (a + b) each. Probes beyond the second come in
+    // geometric numbers, whose variance is 1/(1 − q) times their mean.
+    let q = beyond[0] as f64 / (beyond[0] + published.runs) as f64;
+    let variance = [1.0, 1.0, 2.0 / (1.0 - q)];
+    let statistic: f64 = cells
+        .iter()
+        .zip(variance)
+        .map(|([a, b], v)| (*a as f64 - *b as f64).powi(2) / ((a + b) as f64 * v))
+        .sum();
+    // 95 % of χ² with three degrees of freedom.
+    println!("χ² {statistic:.2}, limit 7.81");
+    assert!(statistic < 7.81, "{statistic}");
+}
+
+#[test]
+fn minutes_with_a_round_trip_above_a_second_are_as_rare_as_published() {
+    const DAYS: u64 = 28;
+    let series = play(&built_in(), 3, regular(200_000_000, DAYS * 432_000)).unwrap();
+    let mut minutes: Vec<u64> = series
+        .iter()
+        .filter(|p| p.rtt_ns.is_some_and(|rtt| rtt > 1_000_000_000))
+        .map(|p| p.sent_ns / 60_000_000_000)
+        .collect();
+    minutes.dedup();
+    let a_day = minutes.len() as f64 / DAYS as f64;
+    println!("{a_day:.2} minutes a day have a round trip above 1 s; SAT20: 5 episodes in a day");
+    // 95 % of a Poisson count of 5: 1.62 to 11.7.
+    assert!((1.62..11.7).contains(&a_day), "{a_day}");
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was estimated: as text for people, and as JSON with stable keys for programs.
+
+use ::fit::fitted::Fitted;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use profile::format_duration;
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::path::Path;
+
+/// A p-value below this is not chance.
+const CHANCE: f64 = 1e-3;
+/// Narrower than this, words are cut.
+const NARROW: u16 = 60;
+/// Where there are fewer columns, how each figure was estimated only the profile says.
+const WIDE: u16 = 110;
+
+/// Where a text is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// The columns of the terminal that a stream goes to, if it goes to one.
+pub fn width(stream: Stream) -> Option<u16> {
+    let mut table = Table::new();
+    if stream == Stream::Err {
+        table.use_stderr();
+    }
+    table.width().map(|width| width.max(NARROW))
+}
+
+/// What was estimated, for people, within that many columns.
+pub fn text(fitted: &Fitted, width: Option<u16>) -> String {
+    let default = pb::Provenance::default();
+    let p = fitted.profile.as_proto().provenance.as_ref().unwrap_or(&default);
+    let share = p.lost as f64 / p.samples.max(1) as f64 * 100.0;
+    let mut text = format!(
+        "{}: {} probes, one every {}, {} lost ({share:.4} %){}\n\n{}\n",
+        fitted.profile.name(),
+        p.samples,
+        format_duration(rounded(p.interval_ns)),
+        p.lost,
+        fitted.losses.as_ref().map_or(String::new(), |l| format!(": {}", l.name)),
+        estimates(p, width)
+    );
+    let tests: Vec<String> = p.goodness.iter().map(test).collect();
+    text += &section("the law against the log", &tests, width);
+    text += &section("not told by the baseline", &p.unidentified, width);
+    text
+}
+
+/// A time to four digits, for a median has more than are known.
+pub fn rounded(ns: u64) -> u64 {
+    let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(3));
+    ns.saturating_add(unit / 2) / unit * unit
+}
+
+fn estimates(p: &pb::Provenance, width: Option<u16>) -> String {
+    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
+    let methods = width.is_none_or(|width| width >= WIDE);
+    let mut table = plain(width);
+    let row = |name: &str, numbers: [&str; 3], method: &str| {
+        let mut row = vec![Cell::new(name)];
+        row.extend(numbers.map(right));
+        row.extend(methods.then(|| Cell::new(method)));
+        row
+    };
+    table.set_header(row("PARAMETER", ["ESTIMATE", "95 % FROM", "TO"], "METHOD"));
+    let mut place = "";
+    for e in &p.estimates {
+        let (of, name) = e.parameter.split_once(": ").unwrap_or(("", &e.parameter));
+        if std::mem::replace(&mut place, of) != of && !of.is_empty() {
+            table.add_row([of]);
+        }
+        let indented = if of.is_empty() { name.to_owned() } else { format!("  {name}") };
+        table.add_row(row(&indented, [&e.value, &e.low, &e.high], &e.method));
+    }
+    trimmed(&table)
+}
+
+fn test(g: &pb::Goodness) -> String {
+    let p = match g.p_value {
+        p if p < CHANCE => "p < 0.001: more than chance, and linkctl verify says how much".into(),
+        p => format!("p = {p:.3}"),
+    };
+    let plural = if g.degrees_of_freedom == 1.0 { "degree" } else { "degrees" };
+    format!(
+        "{}: χ² {:.1} with {} {plural} of freedom, {p}",
+        g.test, g.statistic, g.degrees_of_freedom
+    )
+}
+
+/// A title and lines below it; nothing without lines.
+fn section(title: &str, lines: &[String], width: Option<u16>) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut table = plain(width);
+    for line in lines {
+        table.add_row(["-", line]);
+    }
+    format!("\n{title}:\n{}\n", trimmed(&table))
+}
+
+/// A table that is only columns.
+fn plain(width: Option<u16>) -> Table {
+    let mut table = Table::new();
+    table.force_no_tty().load_preset(presets::NOTHING);
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    table
+}
+
+fn trimmed(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// What was estimated, for programs.
+#[derive(Debug, Serialize)]
+pub struct View<'a> {
+    name: &'a str,
+    file: Option<String>,
+    samples: u64,
+    lost: u64,
+    interval_ns: u64,
+    sha256: &'a str,
+    losses: Option<&'a str>,
+    estimates: Vec<EstimateView<'a>>,
+    goodness: Vec<GoodnessView<'a>>,
+    unidentified: &'a [String],
+    remarks: &'a [String],
+    profile: String,
+}
+
+#[derive(Debug, Serialize)]
+struct EstimateView<'a> {
+    parameter: &'a str,
+    value: &'a str,
+    low: &'a str,
+    high: &'a str,
+    method: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct GoodnessView<'a> {
+    test: &'a str,
+    statistic: f64,
+    degrees_of_freedom: f64,
+    p_value: f64,
+}
+
+impl<'a> View<'a> {
+    /// Of a profile that was written to `file`, if to any.
+    pub fn new(fitted: &'a Fitted, file: Option<&Path>) -> Self {
+        const NONE: &pb::Provenance = &pb::Provenance {
+            source: String::new(),
+            format: String::new(),
+            sha256: String::new(),
+            samples: 0,
+            lost: 0,
+            interval_ns: 0,
+            estimates: Vec::new(),
+            goodness: Vec::new(),
+            unidentified: Vec::new(),
+            remarks: Vec::new(),
+        };
+        let p = fitted.profile.as_proto().provenance.as_ref().unwrap_or(NONE);
+        Self {
+            name: fitted.profile.name(),
+            file: file.map(|f| f.display().to_string()),
+            samples: p.samples,
+            lost: p.lost,
+            interval_ns: p.interval_ns,
+            sha256: &p.sha256,
+            losses: fitted.losses.as_ref().map(|l| l.name),
+            estimates: p
+                .estimates
+                .iter()
+                .map(|e| EstimateView {
+                    parameter: &e.parameter,
+                    value: &e.value,
+                    low: &e.low,
+                    high: &e.high,
+                    method: &e.method,
+                })
+                .collect(),
+            goodness: p
+                .goodness
+                .iter()
+                .map(|g| GoodnessView {
+                    test: &g.test,
+                    statistic: g.statistic,
+                    degrees_of_freedom: g.degrees_of_freedom,
+                    p_value: g.p_value,
+                })
+                .collect(),
+            unidentified: &p.unidentified,
+            remarks: &p.remarks,
+            profile: fitted.profile.to_toml(),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl verify`: a link against a baseline. Needs no linkd.
+
+use crate::cli::{Cli, Output};
+use crate::failure::Failure;
+use crate::fit::{BaselineArgs, Destination, Stream, profile_of, rounded, spinner, unread, width};
+use crate::output;
+use crate::probe::measure;
+use ::fit::baseline::{self, Baseline};
+use ::fit::read::{self, Input, ReadError};
+use ::fit::report;
+use ::fit::verify::{Comparison, Settings, against_log, against_profile};
+use ::probe::{Extent, Plan, Spacing, Target};
+use clap::{ArgGroup, Args};
+use profile::{UnitError, format_duration, parse_duration, parse_probability};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// For the command.
+pub const EXAMPLES: &str = "\
+Compares quantiles, exceedances, losses and their runs, episodes of delay and the
+autocorrelation, each with a tolerance: what chance makes of both samples, at the given
+confidence over all figures, plus the margin. Exit code 4 if a figure is outside.
+
+Examples:
+  linkctl verify viasat2 --baseline link.csv          in virtual time: seconds
+  linkctl verify mine.toml --baseline link.csv --report report.html
+  linkctl verify --live far.example --duration 1h --baseline link.csv
+  linkctl verify --measured live.csv --baseline link.csv
+  linkctl -o json verify mine.toml --baseline link.csv | jq .holds
+
+--live probes through the link as it is set now, at the baseline's interval: linkctl probe
+reflect runs at its far end. --measured compares a log that was measured so before.";
+
+/// Figures that an error names.
+const NAMED: usize = 8;
+/// How far the intervals of both logs may be apart, as a share.
+const INTERVALS: f64 = 0.05;
+
+/// How to verify.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("link").required(true).args(["profile", "live", "measured"])))]
+pub struct VerifyArgs {
+    /// Play this profile in virtual time: a built-in one's name, or a file
+    #[arg(value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// What the link should be like
+    #[arg(long, value_name = "FILE")]
+    baseline: PathBuf,
+    #[command(flatten)]
+    read: BaselineArgs,
+    /// Probe a live link; linkctl probe reflect runs there
+    #[arg(long, value_name = "HOST[:PORT]", requires = "duration")]
+    live: Option<Target>,
+    /// For so long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "live")]
+    duration: Option<u64>,
+    /// A log that was measured over the link
+    #[arg(long, value_name = "FILE")]
+    measured: Option<PathBuf>,
+    /// Seed of the play
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How far off a model may be, besides chance, as a share of each figure
+    #[arg(long, value_name = "PERCENT", value_parser = parse_probability, default_value = "10%")]
+    margin: f64,
+    /// Probability that a true model passes, over all figures together
+    #[arg(long, value_name = "PERCENT", value_parser = confidence, default_value = "99%")]
+    confidence: f64,
+    /// Write a page with tables and plots
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    let p = parse_probability(text).map_err(|error: UnitError| error.to_string())?;
+    if (0.5..1.0).contains(&p) {
+        Ok(p)
+    } else {
+        Err(format!("{text:?} is not within 50 % and 100 %"))
+    }
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    holds: bool,
+    failed: usize,
+    report: Option<String>,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
+    let settings = Settings { seed: args.seed, margin: args.margin, confidence: args.confidence };
+    let destination = args.destination()?;
+    // What is wrong with the profile is told before the baseline is read.
+    let profile = args.profile.as_deref().map(profile_of).transpose()?;
+    let bar = spinner(&format!("reading {}", args.baseline.display()));
+    // Its remarks are in the comparison.
+    let input = args.read.read(&args.baseline)?;
+    let comparison = match (&profile, &args.measured, &args.live) {
+        (Some(profile), _, _) => {
+            bar.set_message("playing the link in virtual time, and comparing");
+            against_profile(&input, profile, &settings)
+                .map_err(|error| Failure::failed("play", error.to_string()))?
+        }
+        (None, Some(path), _) => {
+            bar.set_message(format!("reading {}, and comparing", path.display()));
+            measured(&input, path, &path.display().to_string(), &settings)?
+        }
+        (None, None, Some(target)) => {
+            bar.finish_and_clear();
+            live(args, &input, target, &settings).await?
+        }
+        (None, None, None) => {
+            return Err(Failure::usage("give a profile, --live or --measured: what to compare"));
+        }
+    };
+    bar.finish_and_clear();
+    if let Some(destination) = &destination {
+        let html = report::html(&comparison)
+            .map_err(|error| Failure::failed("report", error.to_string()))?;
+        destination.write(&html)?;
+    }
+    match cli.output {
+        Output::Json => output::json(&View {
+            holds: comparison.holds(),
+            failed: comparison.failed().count(),
+            report: destination.as_ref().map(|d| d.path().display().to_string()),
+            comparison: &comparison,
+        })?,
+        Output::Text => output::text(&report::text(&comparison, width(Stream::Out)))?,
+    }
+    verdict(&comparison)
+}
+
+/// The exit code, and why.
+fn verdict(comparison: &Comparison) -> Result<(), Failure> {
+    if comparison.holds() {
+        return Ok(());
+    }
+    let failed: Vec<_> = comparison.failed().collect();
+    let mut named = String::new();
+    let mut group = None;
+    for row in failed.iter().take(NAMED) {
+        match group.replace(row.group) {
+            Some(before) if before == row.group => named += ", ",
+            Some(_) => named += &format!("; {}: ", row.group.title()),
+            None => named += &format!("{}: ", row.group.title()),
+        }
+        named += &row.figure;
+    }
+    if failed.len() > NAMED {
+        named += &format!("; and {} more", failed.len() - NAMED);
+    }
+    Err(Failure::check(match failed.len() {
+        0 => "no figure could be compared: the baseline is too short".to_owned(),
+        1 => format!("1 figure is outside of its tolerance: {named}"),
+        n => format!("{n} figures are outside of their tolerances: {named}"),
+    }))
+}
+
+impl VerifyArgs {
+    fn destination(&self) -> Result<Option<Destination>, Failure> {
+        let inputs = [Some(&self.baseline), self.measured.as_ref()].into_iter().flatten();
+        let mut inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+        inputs.extend(self.profile.as_deref().map(Path::new));
+        let path = self.report.as_deref();
+        path.map(|path| Destination::new("--report", path, &inputs)).transpose()
+    }
+}
+
+/// Measures a live link as the baseline was measured, and compares.
+async fn live(
+    args: &VerifyArgs,
+    input: &Input,
+    target: &Target,
+    settings: &Settings,
+) -> Result<Comparison, Failure> {
+    let folder = tempfile::tempdir()
+        .map_err(|error| Failure::failed("io", format!("no temporary folder: {error}")))?;
+    let log = folder.path().join("live.csv");
+    let (interval_ns, spacing) = match input {
+        Input::Log(Baseline { interval_ns, spacing: baseline::Spacing::Poisson, .. }) => {
+            (*interval_ns, Spacing::Poisson { seed: None })
+        }
+        Input::Log(baseline) => (baseline.interval_ns, Spacing::Constant),
+        Input::Summary(summary) => (summary.interval_ns, Spacing::Constant),
+    };
+    let plan = Plan {
+        interval: Duration::from_nanos(rounded(interval_ns)),
+        spacing,
+        extent: Extent::Duration(Duration::from_nanos(args.duration.unwrap_or(0))),
+        ..Plan::new(target.clone())
+    };
+    measure(&plan, &log, false).await?;
+    measured(input, &log, &format!("live link to {target}"), settings).map_err(|failure| {
+        // What took hours is not thrown away.
+        let kept = folder.keep().join("live.csv");
+        failure.hint(format!("what was measured is kept: {}", kept.display()))
+    })
+}
+
+/// Compares a log that was measured over the link.
+fn measured(
+    input: &Input,
+    log: &Path,
+    name: &str,
+    settings: &Settings,
+) -> Result<Comparison, Failure> {
+    let other = "it is read without the options that say how to read the baseline: measure with \
+                 linkctl probe send, ping -D or irtt";
+    let live = match read::read(log, &read::Options::default()) {
+        Ok(Input::Log(live)) => live,
+        Ok(Input::Summary(_)) => {
+            let log = log.display();
+            return Err(Failure::failed("measured", format!("{log}: it is no log of probes")));
+        }
+        Err(error @ (ReadError::ColumnsNotNamed { .. } | ReadError::UnknownFormat { .. })) => {
+            return Err(unread("measured", log, &error).hint(other));
+        }
+        Err(error) => return Err(unread("measured", log, &error)),
+    };
+    let (interval_ns, spacing) = match input {
+        Input::Log(baseline) => (baseline.interval_ns, Some(baseline.spacing)),
+        Input::Summary(summary) => (summary.interval_ns, None),
+    };
+    let off = live.interval_ns.abs_diff(interval_ns) as f64;
+    if off > INTERVALS * interval_ns as f64 || spacing.is_some_and(|s| s != live.spacing) {
+        let of = |ns: u64, spacing| {
+            let kind = if spacing == baseline::Spacing::Poisson { "exponential " } else { "" };
+            format!("{kind}intervals of {}", format_duration(rounded(ns)))
+        };
+        return Err(Failure::failed(
+            "measured",
+            format!(
+                "{}: it was probed at {}, the baseline at {}: episodes and runs of losses would \
+                 differ for that alone; probe both alike",
+                log.display(),
+                of(live.interval_ns, live.spacing),
+                of(interval_ns, spacing.unwrap_or(baseline::Spacing::Constant)),
+            ),
+        ));
+    }
+    Ok(against_log(input, &live, name, settings))
+}
