@@ -30,7 +30,7 @@ demo: build ## Three minutes of a satellite link between two hosts (as root)
 
 test: unit nohuge smoke ## All suites
 
-unit: setup ## Units and properties in virtual time; opens no port
+unit: setup ## Units, properties and fits in virtual time; ports on loopback only
 	$(CARGO) test --workspace --no-fail-fast --exclude smoke $(DPDK_CRATES:%=--exclude %)
 	$(CARGO) test -p smoke --lib
 

@@ -5,7 +5,7 @@
 use profile::{Profile, Violations, format_duration};
 use proto::linkemu::v1 as pb;
 
-use crate::baseline::{Baseline, Source, Summary};
+use crate::baseline::{Baseline, OneWay, Source, Summary};
 use crate::delay::estimate::{self as delays, DelayError, Delays};
 use crate::delay::law::Body;
 use crate::delay::{body, published};
@@ -45,7 +45,8 @@ pub struct Options {
     pub losses_in: Direction,
     /// The direction that the body and the excursions of the delay are in; not both.
     pub delay_in: Direction,
-    /// Constant delay towards the client, in ns; half of the base where not stated.
+    /// Constant delay towards the client, in ns; where not stated, by the one-way delays, and
+    /// without those half of the base.
     pub forward_ns: Option<u64>,
     /// How long an isolated loss lasts, in seconds.
     pub isolated_s: Option<f64>,
@@ -144,6 +145,7 @@ struct Measured<'a> {
     samples: u64,
     lost: u64,
     interval_ns: u64,
+    one_way: Option<OneWay>,
     remarks: &'a [String],
 }
 
@@ -174,6 +176,7 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
         samples: baseline.series.len() as u64,
         lost: baseline.series.lost() as u64,
         interval_ns: baseline.interval_ns,
+        one_way: baseline.one_way,
         remarks: &baseline.remarks,
     };
     let mut options = options.clone();
@@ -198,6 +201,7 @@ fn fit_summary(summary: &Summary, options: &Options) -> Result<Fitted, FitError>
         samples: summary.loss_samples.max(summary.delay_samples),
         lost: summary.losses.as_ref().map_or(0, |l| l.lost),
         interval_ns: summary.interval_ns,
+        one_way: None,
         remarks: &[],
     };
     assemble(&measured, options, losses, None, delays)
@@ -311,7 +315,7 @@ fn assemble(
     } else {
         notes.unidentified.push("losses: none were published; the profile has none".into());
     }
-    split(options, &delays, &mut forward, &mut back, &mut notes)?;
+    split(measured, options, &delays, &mut forward, &mut back, &mut notes)?;
     let Source { name, format, sha256 } = measured.source;
     let provenance = pb::Provenance {
         source: name.clone(),
@@ -403,6 +407,7 @@ fn outages(
 
 /// Splits the base between the directions and gives one of them what varies.
 fn split(
+    measured: &Measured<'_>,
     options: &Options,
     delays: &Delays,
     forward: &mut pb::Pipe,
@@ -410,7 +415,12 @@ fn split(
     notes: &mut Notes,
 ) -> Result<(), FitError> {
     let base = rounded(delays.base.value);
-    let forward_ns = options.forward_ns.unwrap_or(base / 2);
+    // The prober is at the client: there is the return direction, and back is forward.
+    let constant = measured.one_way.map(|one_way| match options.delay_in {
+        Direction::Forward => base.saturating_sub(one_way.there_ns),
+        Direction::Return | Direction::Both => one_way.back_ns.min(base),
+    });
+    let forward_ns = options.forward_ns.or(constant).unwrap_or(base / 2);
     if forward_ns > base {
         return Err(FitError::Split {
             stated: format_duration(forward_ns),
@@ -418,11 +428,14 @@ fn split(
         });
     }
     if options.forward_ns.is_none() {
-        notes.unidentified.push(
-            "delay: a round trip does not tell how it is split; each direction gets half of the \
-             base"
+        notes.unidentified.push(match constant {
+            Some(_) => "delay: split by the medians of the one-way delays, with the prober at the \
+                        client; what varies is taken to be in one direction"
                 .into(),
-        );
+            None => "delay: a round trip does not tell how it is split; each direction gets half of \
+                     the base"
+                .into(),
+        });
     }
     notes.time("base of the round trip".into(), delays.base, "least round trip");
     let (place, varying) = match options.delay_in {

@@ -168,7 +168,8 @@ pub struct FitArgs {
     /// The limit of both queues, such as 36MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     queue: Option<u64>,
-    /// The constant delay towards the client; otherwise half of the least round trip
+    /// The constant delay towards the client; otherwise by the one-way delays, where the log
+    /// has them (the prober is taken to be at the client), or half of the least round trip
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     forward_delay: Option<u64>,
     /// Where probes are lost: a round trip does not tell
