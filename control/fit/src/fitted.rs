@@ -432,9 +432,11 @@ fn split(
             Some(_) => "delay: split by the medians of the one-way delays, with the prober at the \
                         client; what varies is taken to be in one direction"
                 .into(),
-            None => "delay: a round trip does not tell how it is split; each direction gets half of \
+            None => {
+                "delay: a round trip does not tell how it is split; each direction gets half of \
                      the base"
-                .into(),
+                    .into()
+            }
         });
     }
     notes.time("base of the round trip".into(), delays.base, "least round trip");
