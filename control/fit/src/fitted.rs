@@ -10,14 +10,17 @@ use crate::delay::estimate::{self as delays, DelayError, Delays};
 use crate::delay::law::Body;
 use crate::delay::{body, published};
 use crate::goodness::Goodness;
-use crate::loss::{FadeEstimate, Interval, LossOptions, Losses, Runs};
+use crate::loss::{FadeEstimate, Interval, LossOptions, Losses, MOST_RUNS, Runs};
 use crate::loss::{estimate as estimate_losses, estimate_fade};
 use crate::read::Input;
 
 /// The schema's least time for which a value of a body is held, in seconds.
 const LEAST_CORRELATION: f64 = 1e-3;
-/// The schema's longest mean interval, in seconds.
+/// The schema's least and longest mean interval, in seconds.
+const MIN_INTERVAL: f64 = 0.01;
 const LONGEST_INTERVAL: f64 = 365.0 * 86_400.0;
+/// The schema's longest mean duration of an episode, in seconds.
+const LONGEST_EPISODE: f64 = 3600.0;
 
 /// Directions that a share of what was measured goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,14 +165,23 @@ pub fn fit(input: &Input, options: &Options) -> Result<Fitted, FitError> {
 
 fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
     check_isolated(options, baseline.interval_ns)?;
-    let runs = Runs::of_series(&baseline.series, baseline.interval_ns);
+    let runs = Runs::of_series(&baseline.series, baseline.interval_ns, baseline.spacing);
     let fade = estimate_fade(&runs);
     // Both directions would have fades of their own.
-    let losses_in = match (options.losses_in, fade) {
-        (Direction::Both, Some(_)) => Direction::Forward,
-        (direction, _) => direction,
-    };
-    let losses = estimate_losses(&runs, loss_options(options, losses_in));
+    let one_way = options.losses_in == Direction::Both && fade.is_some();
+    let losses_in = if one_way { Direction::Forward } else { options.losses_in };
+    let mut losses = estimate_losses(&runs, loss_options(options, losses_in));
+    if one_way {
+        losses.unidentified.push(
+            "fades: those of two directions would be independent, so all losses are forward".into(),
+        );
+    }
+    if runs.begins_s.len() > MOST_RUNS {
+        losses.unidentified.push(format!(
+            "fades: not looked for among {} runs of lost probes, at most {MOST_RUNS} are",
+            runs.begins_s.len()
+        ));
+    }
     let delays = delays::estimate(baseline)?;
     let measured = Measured {
         source: &baseline.source,
@@ -297,7 +309,8 @@ fn assemble(
     let mut notes = Notes::default();
     let mut forward = pipe(&options.forward);
     let mut back = pipe(&options.back);
-    if options.forward.rate_bps.is_none() && options.forward.rate_trace.is_none() {
+    let limited = |c: &Capacity| c.rate_bps.is_some() || c.rate_trace.is_some();
+    if !limited(&options.forward) || !limited(&options.back) {
         notes
             .unidentified
             .push("rates and queues: pings tell neither; what is not stated is not limited".into());
@@ -360,19 +373,44 @@ fn outages(
     notes: &mut Notes,
 ) -> (Vec<pb::Outage>, Option<pb::Fade>) {
     let mut classes = Vec::new();
-    // In clear times events are rarer than in the mean.
-    let clear = fade.map_or(1.0, FadeEstimate::mean_multiplier);
+    // In clear times events are rarer than in the mean, and how many there are is no surer
+    // than their rate in clear times.
+    let clear = |interval: Interval| match fade {
+        None => interval,
+        Some(f) => {
+            let value = interval.value * f.mean_multiplier();
+            let wide = |end: f64, rate: f64| {
+                (end / interval.value).ln().hypot((rate / f.clear_rate.value).ln()).exp()
+            };
+            Interval {
+                value,
+                low: value / wide(interval.low, f.clear_rate.high),
+                high: value * wide(interval.high, f.clear_rate.low),
+            }
+        }
+    };
     let place = match losses_in {
         Direction::Return => "return",
         Direction::Forward => "forward",
         Direction::Both => "forward and return",
     };
     let mut add = |interval: Interval, duration: Interval, fixed: bool, stated: bool| {
-        if interval.value * clear > LONGEST_INTERVAL {
-            return;
-        }
+        let mut interval = clear(interval);
+        let mut duration = duration;
         let at = format!("{place}: outages[{}]", classes.len());
-        let interval = interval.map(|i| i * clear);
+        // What is more frequent than a profile can say keeps its share of time.
+        let often = MIN_INTERVAL / interval.value;
+        if often > 1.0 {
+            notes.unidentified.push(format!(
+                "{at}: every {} is more often than a profile can say; interval and duration are \
+                 {often:.1} times as long, for the same share of time",
+                format_duration(rounded(interval.value))
+            ));
+            (interval, duration) = (interval.map(|i| i * often), duration.map(|d| d * often));
+        }
+        for (time, most) in [(&mut interval, LONGEST_INTERVAL), (&mut duration, LONGEST_EPISODE)] {
+            within(&at, time, most, &mut notes.unidentified);
+        }
         notes.time(format!("{at}.interval"), interval, LIKELIHOOD);
         let method = if stated { STATED } else { LIKELIHOOD };
         notes.time(format!("{at}.duration"), duration, method);
@@ -403,6 +441,18 @@ fn outages(
         }
     });
     (classes, fade)
+}
+
+/// Cuts an estimate to what a profile can say, and tells it.
+fn within(what: &str, time: &mut Interval, most: f64, told: &mut Vec<String>) {
+    if time.value > most {
+        told.push(format!(
+            "{what}: {} was estimated; a profile can say {} at most",
+            format_duration(rounded(time.value)),
+            format_duration(nanos(most))
+        ));
+        time.value = most;
+    }
 }
 
 /// Splits the base between the directions and gives one of them what varies.
@@ -453,15 +503,23 @@ fn split(
             }
         }
         Body::Held { quantiles, correlation } if quantiles.len() > 1 => {
-            let time = correlation.max(LEAST_CORRELATION);
+            let stated = Interval { value: *correlation, low: *correlation, high: *correlation };
+            let mut held = delays.correlation.unwrap_or(stated);
+            let place = format!("{place}: delay.body.correlation");
+            within(&place, &mut held, LONGEST_EPISODE, &mut notes.unidentified);
+            if held.value < LEAST_CORRELATION {
+                notes
+                    .unidentified
+                    .push(format!("{place}: at least 1 ms is what a profile can say"));
+            }
+            let time = held.value.max(LEAST_CORRELATION);
             let values = body::drawn(quantiles, time);
             delay.body = Some(pb::Body {
                 correlation_ns: rounded(time),
                 quantiles_ns: values.iter().map(|v| nanos(*v)).collect(),
             });
             if let Some(c) = delays.correlation {
-                let method = "autocorrelation, jackknife";
-                notes.time(format!("{place}: delay.body.correlation"), c, method);
+                notes.time(place, c, "autocorrelation, jackknife");
             }
         }
         Body::Held { .. } => {}
@@ -473,9 +531,15 @@ fn split(
         notes.time(format!("{at}.duration"), e.duration, if stated { STATED } else { MOMENTS });
         notes.time(format!("{at}.scale"), e.scale, MOMENTS);
         notes.number(format!("{at}.shape"), e.shape, MOMENTS);
+        let mut times = [(law.interval, LONGEST_INTERVAL), (law.duration, LONGEST_EPISODE)]
+            .map(|(value, most)| (Interval { value, low: value, high: value }, most));
+        for (time, most) in &mut times {
+            within(&at, time, *most, &mut notes.unidentified);
+        }
+        let [interval, duration] = times.map(|(time, _)| time.value);
         delay.excursions.push(pb::Excursion {
-            interval_ns: rounded(law.interval),
-            duration_ns: rounded(law.duration).max(1_000),
+            interval_ns: rounded(interval.max(MIN_INTERVAL)),
+            duration_ns: rounded(duration).max(1_000),
             location_ns: rounded(law.location),
             scale_ns: rounded(law.scale),
             shape: (law.shape * 1e3).round() / 1e3,
@@ -484,6 +548,12 @@ fn split(
     }
     notes.test(delays.goodness.as_ref());
     notes.unidentified.extend(delays.unidentified.iter().cloned());
+    if delay.slot_ns > 0 || delay.body.is_some() || !delay.excursions.is_empty() {
+        notes.unidentified.push(format!(
+            "delay: a round trip does not tell which way it varies; all of that is in the {place} \
+             direction, as stated or by default"
+        ));
+    }
     varying.delay = Some(delay);
     for (pipe, base_ns) in [(forward, forward_ns), (back, base - forward_ns)] {
         if let Some(delay) = &mut pipe.delay {

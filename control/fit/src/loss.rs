@@ -15,7 +15,7 @@ mod fade;
 mod runs;
 
 pub use estimate::{Isolated, LossOptions, Losses, OutageClass, Rejected, estimate};
-pub use fade::{FadeEstimate, estimate_fade};
+pub use fade::{FadeEstimate, MOST_RUNS, estimate_fade};
 pub use runs::{Run, Runs};
 
 /// An estimate with its 95 % interval; an end that the data do not bound is infinite.

@@ -8,7 +8,7 @@ use emu::episode::{DurationLaw, EpisodePlan};
 use emu::plan::PipePlan;
 use emu::rng::StreamKey;
 use emu::units::{Direction, Instant, Nanos};
-use fit::baseline::{LossCounts, Probe, Series};
+use fit::baseline::{LossCounts, Probe, Series, Spacing};
 use fit::loss::{LossOptions, Runs, estimate};
 
 const OPTIONS: LossOptions = LossOptions { isolated_s: None, directions: 2 };
@@ -58,7 +58,7 @@ fn an_outage_lasts_as_long_whatever_the_probing_interval() {
         let durations = [1.0 / 67.0, 0.2].map(|interval| {
             let n = (86_400.0 / interval) as u64;
             let series = probes(&[law], 1, 5, seconds(interval), n);
-            let runs = Runs::of_series(&series, seconds(interval).0);
+            let runs = Runs::of_series(&series, seconds(interval).0, Spacing::Constant);
             let losses = estimate(&runs, LossOptions { directions: 1, ..OPTIONS });
             let class = losses.classes.first().unwrap();
             println!("{:?} probed every {interval:.3} s: {} {class:?}", law.law, losses.name);

@@ -209,7 +209,6 @@ fn parameters(truth: &pb::Profile, fitted: &Fitted) -> Option<Vec<(String, f64, 
     if let (Some(body), Some(correlation)) = (&delay.body, delays.correlation) {
         all.push(("correlation".into(), s(body.correlation_ns), correlation));
     }
-    let clear = fitted.fade.as_ref().map_or(1.0, |f| f.mean_multiplier());
     for (i, (o, e)) in classes.iter().zip(&losses.classes).enumerate() {
         // With fades, the interval's own interval lacks the fades' share of its error.
         if fitted.fade.is_none() {

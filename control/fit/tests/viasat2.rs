@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use fit::baseline::Spacing;
 use fit::fitted::{Capacity, Direction, Options, fit};
 use fit::loss::Runs;
 use fit::read::{self, Input};
@@ -89,7 +90,7 @@ fn its_loss_events_pass_a_chi_squared_test_against_the_published_ones() {
     let Input::Summary(summary) = baseline() else { panic!("a summary") };
     let published = summary.losses.unwrap();
     let series = play(&built_in(), 1, regular(summary.interval_ns, summary.loss_samples)).unwrap();
-    let lengths = Runs::of_series(&series, summary.interval_ns).lengths();
+    let lengths = Runs::of_series(&series, summary.interval_ns, Spacing::Constant).lengths();
     let runs: u64 = lengths.range(2..).map(|(_, n)| n).sum();
     let in_runs: u64 = lengths.range(2..).map(|(j, n)| u64::from(*j) * n).sum();
     let single = lengths.get(&1).copied().unwrap_or(0);

@@ -2,7 +2,7 @@
 //! The body of the round trips: a slot's uniform wait, or held values.
 
 use super::law::{Body, Law};
-use crate::baseline::Series;
+use crate::baseline::{Series, Spacing};
 use crate::loss::Interval;
 use crate::numeric::Z_95;
 
@@ -164,7 +164,8 @@ impl Pairs {
     fn autocorrelation(&self) -> f64 {
         let cov = self.xy - self.x * self.y / self.n;
         let var = (self.xx - self.x * self.x / self.n) * (self.yy - self.y * self.y / self.n);
-        if var > 0.0 { cov / var.sqrt() } else { 0.0 }
+        // What is left of rounding is no variance.
+        if var > 1e-20 * self.xx * self.yy && var > 0.0 { cov / var.sqrt() } else { 0.0 }
     }
 }
 
@@ -172,7 +173,13 @@ impl Pairs {
 /// `threshold` at a lag at which it is about one half; the error is that of a jackknife
 /// over blocks (M. H. Quenouille, 1949).
 #[must_use]
-pub fn correlation(series: &Series, interval: f64, base: f64, threshold: f64) -> Correlation {
+pub fn correlation(
+    series: &Series,
+    interval: f64,
+    spacing: Spacing,
+    base: f64,
+    threshold: f64,
+) -> Correlation {
     let at = |lag: usize| autocorrelation(series, base, threshold, lag);
     let (next, error) = at(1);
     if next < LEAST || next < 3.0 * error {
@@ -186,7 +193,14 @@ pub fn correlation(series: &Series, interval: f64, base: f64, threshold: f64) ->
         }
         (lag, rho, error) = (2 * lag, r, e);
     }
-    let time = |rho: f64| -(lag as f64) * interval / rho.clamp(1e-6, 1.0 - 1e-9).ln();
+    let time = |rho: f64| {
+        let rho = rho.clamp(1e-6, 1.0 - 1e-9);
+        match spacing {
+            Spacing::Constant => -(lag as f64) * interval / rho.ln(),
+            // The mean of e^(−t/τ) over a sum of exponential gaps.
+            Spacing::Poisson => interval / (rho.powf(-1.0 / lag as f64) - 1.0),
+        }
+    };
     let half = Z_95 * error.hypot(OWN_ERROR);
     let value = Interval { value: time(rho), low: time(rho - half), high: time(rho + half) };
     Correlation { value: Some(value), next }

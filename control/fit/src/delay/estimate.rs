@@ -25,6 +25,11 @@ const LEAST_KNOWN: f64 = 0.3;
 const RATIO: f64 = 0.68;
 /// Quantiles in the table of a body.
 const TABLE: usize = 257;
+/// The longest period of slots that a profile can say, and the longest extra delay.
+const LONGEST_SLOT: f64 = 1.0;
+const LONGEST_EXTRA: f64 = 60.0;
+/// The least round trip may be off the line of a slot's waits by this part of the period.
+const OFF_LINE: f64 = 0.15;
 /// At most so many blocks.
 const BLOCKS: usize = 1500;
 
@@ -85,13 +90,26 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
     let n = sorted.len();
     let at = |p: f64| sorted[((n - 1) as f64 * p).round() as usize] as f64 / 1e9;
     let resolution = baseline.resolution_ns as f64 / 1e9;
-    let base = at(0.0);
+    let mut base = at(0.0);
     let interval = baseline.interval_ns as f64 / 1e9;
     let mut unidentified = Vec::new();
-    let max = 1.5 * (at(1.0) - base).max(resolution);
     // A sender whose jitter is well below the slot keeps the phase of its probes.
     let jitter = jitter(baseline);
-    let slot = body::slot(at, 0.0).filter(|(_, period)| *period > 8.0 * resolution);
+    let slot = body::slot(at, 0.0)
+        .filter(|(_, period)| *period > 8.0 * resolution && *period <= LONGEST_SLOT);
+    if let Some((line, period)) = slot
+        && (base - line).abs() > OFF_LINE * period
+    {
+        // One strange sample must not move all.
+        unidentified.push(format!(
+            "base: the least round trip, {:.3} ms, is off the line of the slot's waits; its begin, \
+             {:.3} ms, is taken",
+            base * 1e3,
+            line * 1e3
+        ));
+        base = line;
+    }
+    let max = (1.5 * (at(1.0) - base).max(resolution)).min(LONGEST_EXTRA);
     let mut correlation = None;
     let (body, threshold) = match slot {
         Some((_, period)) => {
@@ -102,7 +120,7 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
             let threshold = (at(0.5) + 3.0 * (at(0.95) - at(0.5)).max(resolution)).min(at(1.0));
             let quantiles = seen(&sorted, base, threshold);
             if quantiles.len() > 1 {
-                let found = body::correlation(series, interval, base, threshold);
+                let found = body::correlation(series, interval, baseline.spacing, base, threshold);
                 let stated = found.value.is_none().then(|| {
                     unidentified.push(format!(
                         "delay body: probes {:.0} ms apart are uncorrelated (autocorrelation {:.3}); \
@@ -156,6 +174,15 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
         low: base - edge - resolution / 2.0,
         high: base + resolution / 2.0,
     };
+    let beyond = n - sorted.partition_point(|y| (*y as f64) <= threshold * 1e9);
+    if beyond > 0 && best.as_ref().is_none_or(|b| b.shape.classes == 0) {
+        unidentified.push(format!(
+            "delay excursions: {beyond} round trips above {:.1} ms, the longest of {:.1} ms, are too \
+             few or too strange to fit; the profile has none",
+            threshold * 1e3,
+            at(1.0) * 1e3
+        ));
+    }
     Ok(report(base, &shape, best.as_ref(), &moments, correlation, unidentified))
 }
 
@@ -205,15 +232,10 @@ pub(super) fn report(
     mut unidentified: Vec<String>,
 ) -> Delays {
     let Some(best) = best else {
-        unidentified.push(
-            "delay excursions: too few round trips are above the body to tell any; the profile has \
-             none"
-                .into(),
-        );
         let law = shape.law(&shape.point(&[]));
         let slot = match law.body {
             Body::Slot { period, .. } => {
-                Some(Interval { value: period, low: 0.97 * period, high: 1.03 * period })
+                Some(Interval { value: period, low: 0.0, high: f64::INFINITY })
             }
             Body::Held { .. } => None,
         };
@@ -262,9 +284,7 @@ pub(super) fn report(
     excursions.sort_by(|(_, a), (_, b)| a.interval.total_cmp(&b.interval));
     law.excursions = excursions.iter().map(|(_, e)| *e).collect();
     let excursions: Vec<ExcursionEstimate> = excursions.into_iter().map(|(e, _)| e).collect();
-    if excursions.is_empty() {
-        unidentified.push("delay excursions: the body explains all round trips".into());
-    } else {
+    if !excursions.is_empty() {
         unidentified.push(format!(
             "delay excursions: beyond the largest round trip seen nothing is known; extra delays are \
              cut at {:.0} ms, half more than that",

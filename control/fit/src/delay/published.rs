@@ -78,12 +78,18 @@ pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayErr
     let best = best_of(&shape, 3, |shape| fit(shape, &moments, &lags, threshold, interval));
     let reading = curve.reading_error_ns as f64 / 1e9;
     let base = Interval { value: base, low: base - 2.0 * reading, high: base + 2.0 * reading };
-    let unidentified = vec![format!(
+    let mut unidentified = vec![format!(
         "delay excursions: a curve does not tell how long episodes last; {:.0} ms and {:.0} ms are \
          stated priors for routine and rare ones, and their number follows from them",
         durations[0] * 1e3,
         durations[1] * 1e3
     )];
+    if slot.is_none() {
+        unidentified.push(format!(
+            "delay body: a curve does not tell how long a value is held; {:.0} ms is a stated prior",
+            interval / 4.0 * 1e3
+        ));
+    }
     Ok(report(base, &shape, best.as_ref(), &moments, None, unidentified))
 }
 

@@ -12,7 +12,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
-use super::runs::{Run, Runs};
+use super::runs::{Run, Runs, WHOLE};
 
 /// Phases of a peaked class: its durations have a coefficient of variation of 0.2.
 pub const PHASES: usize = 25;
@@ -90,8 +90,7 @@ impl Law {
     pub fn run_probability(&self, lost: u32, interval_s: f64) -> f64 {
         let runs = Runs { interval_s, ..Runs::default() };
         let mut steps = Steps { law: self, runs: &runs, known: std::collections::BTreeMap::new() };
-        // 64 parts are one interval.
-        steps.run(&Run { gaps: vec![(64, lost + 1)], ended: true }).exp()
+        steps.run(&Run { gaps: vec![(WHOLE, lost + 1)], ended: true }).exp()
     }
 
     fn states(&self) -> usize {

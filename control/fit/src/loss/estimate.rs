@@ -7,6 +7,7 @@
 //! profile likelihood.
 
 use super::chain::{Class, Law};
+use super::runs::WHOLE;
 use super::{Interval, Runs};
 use crate::goodness::Goodness;
 use crate::numeric::{Maximum, maximise, profile_interval};
@@ -206,9 +207,16 @@ pub fn estimate(runs: &Runs, options: LossOptions) -> Losses {
         c.law(at, directions).log_likelihood(runs)
     };
     let gaps = runs.quiet.len();
+    // One long run tells that there are outages, if not how long they are; a second class
+    // takes more. The criterion decides.
+    let least = |classes: usize| match classes {
+        0 => 0,
+        1 => 1,
+        n => LEAST_RUNS * n as u64,
+    };
     let mut tried: Vec<(f64, Candidate, Maximum)> = CANDIDATES
         .into_iter()
-        .filter(|c| several >= LEAST_RUNS * c.classes as u64 && (!c.peaked || gaps <= MOST_GAPS))
+        .filter(|c| several >= least(c.classes) && (!c.peaked || gaps <= MOST_GAPS))
         // Of which only the sum is known, runs cannot tell the shape of their law.
         .filter(|c| !runs.grouped || (c.classes < 2 && !c.peaked))
         .filter_map(|c| {
@@ -253,9 +261,16 @@ pub fn estimate(runs: &Runs, options: LossOptions) -> Losses {
     let law = candidate.law(&best.at, directions);
     if several < LEAST_RUNS {
         unidentified.push(format!(
-            "outages: {several} runs of several lost probes are too few to tell how long outages \
-             last; all losses count as isolated"
+            "outages: {several} runs of several lost probes hardly tell how long outages last; {}",
+            if classes.is_empty() { "all losses count as isolated" } else { "see the interval" }
         ));
+    }
+    if gaps > MOST_GAPS {
+        unidentified.push(
+            "outages: with probes at irregular gaps, outages of nearly equal duration were not \
+             tried"
+                .into(),
+        );
     }
     if runs.grouped && !classes.is_empty() {
         unidentified.push(
@@ -285,7 +300,10 @@ pub fn estimate(runs: &Runs, options: LossOptions) -> Losses {
 /// Run lengths against the law's.
 fn goodness(runs: &Runs, law: &Law, fitted: usize) -> Option<Goodness> {
     let lengths = runs.lengths();
-    let longest = *lengths.keys().max().filter(|_| !runs.grouped)?;
+    // The law's lengths below are those at equal gaps.
+    let equal = runs.quiet.get(&WHOLE).copied().unwrap_or(0) as f64;
+    let known = !runs.grouped && equal >= 0.9 * runs.quiet.values().sum::<u64>() as f64;
+    let longest = *lengths.keys().max().filter(|_| known)?;
     let n = runs.received() as f64;
     let mut cells: Vec<(f64, f64)> = Vec::new();
     let mut beyond = 1.0 - law.run_probability(0, runs.interval_s);
@@ -294,6 +312,7 @@ fn goodness(runs: &Runs, law: &Law, fitted: usize) -> Option<Goodness> {
         cells.push((lengths.get(&j).copied().unwrap_or(0) as f64, n * p));
         beyond -= p;
     }
-    cells.push((0.0, n * beyond.max(0.0)));
+    let more: u64 = lengths.range(longest.min(1000) + 1..).map(|(_, n)| n).sum();
+    cells.push((more as f64, n * beyond.max(0.0)));
     Goodness::pearson("lengths of runs of lost probes", &cells, fitted)
 }

@@ -13,6 +13,8 @@ use crate::numeric::{Maximum, maximise, profile_interval};
 
 /// Fewer runs do not tell fades.
 const LEAST_RUNS: usize = 30;
+/// Among more, fades are not looked for: it would take minutes.
+pub const MOST_RUNS: usize = 20_000;
 /// Parameters that fades cost: interval, duration, factor.
 const COST: f64 = 3.0;
 /// How much better than a constant rate BIC must be: "very strong" (R. E. Kass,
@@ -118,7 +120,7 @@ fn log_likelihood(runs: &Runs, at: &[f64]) -> f64 {
 pub fn estimate_fade(runs: &Runs) -> Option<FadeEstimate> {
     let n = runs.begins_s.len();
     let observed: f64 = runs.stretches_s.iter().map(|(from, to)| to - from).sum();
-    if n < LEAST_RUNS || observed <= 0.0 {
+    if !(LEAST_RUNS..=MOST_RUNS).contains(&n) || observed <= 0.0 {
         return None;
     }
     let constant = n as f64 * ((n as f64 / observed).ln() - 1.0);

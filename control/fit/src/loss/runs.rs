@@ -3,10 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::baseline::{LossCounts, Series};
+use crate::baseline::{LossCounts, Series, Spacing};
 
 /// Gaps are told apart to this part of the probing interval.
 const PARTS: f64 = 64.0;
+/// A gap of one interval.
+pub(super) const WHOLE: u32 = 64;
+/// A gap that is off a whole number of intervals by less than this part of one is the
+/// sender's jitter.
+const JITTER: f64 = 0.25;
 
 /// A run of lost probes between two that came back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +53,7 @@ pub struct Runs {
 impl Runs {
     /// Of a log.
     #[must_use]
-    pub fn of_series(series: &Series, interval_ns: u64) -> Self {
+    pub fn of_series(series: &Series, interval_ns: u64, spacing: Spacing) -> Self {
         let mut runs = Self { interval_s: interval_ns as f64 / 1e9, ..Self::default() };
         for segment in series.segments() {
             let mut up = None;
@@ -64,8 +69,13 @@ impl Runs {
                     }
                     continue;
                 };
-                let parts = ((probe.sent_ns - last) as f64 / interval_ns as f64 * PARTS).round();
-                let gap = (parts as u32).max(1);
+                let intervals = (probe.sent_ns - last) as f64 / interval_ns as f64;
+                let whole = intervals.round();
+                let meant = match spacing {
+                    Spacing::Constant if (intervals - whole).abs() < JITTER => whole,
+                    _ => intervals,
+                };
+                let gap = ((meant * PARTS).round() as u32).max(1);
                 if probe.rtt_ns.is_some() && gaps.is_empty() {
                     *runs.quiet.entry(gap).or_default() += 1;
                     continue;
@@ -96,7 +106,7 @@ impl Runs {
     /// one class of exponential outages only their sum matters.
     #[must_use]
     pub fn of_counts(counts: &LossCounts, samples: u64, interval_ns: u64) -> Self {
-        let gap = PARTS as u32;
+        let gap = WHOLE;
         let interval_s = interval_ns as f64 / 1e9;
         let mut runs = Self { interval_s, grouped: true, ..Self::default() };
         let quiet = samples.saturating_sub(counts.lost + counts.single + counts.runs);
@@ -184,7 +194,7 @@ mod tests {
 
     #[test]
     fn runs_are_counted_by_length_and_cut_ones_are_kept_apart() {
-        let r = Runs::of_series(&series("xx..x..xxx.x|x..xx"), 200_000_000);
+        let r = Runs::of_series(&series("xx..x..xxx.x|x..xx"), 200_000_000, Spacing::Constant);
         assert_eq!(r.lengths().into_iter().collect::<Vec<_>>(), [(1, 1), (3, 1)]);
         assert_eq!(r.runs.iter().filter(|(r, _)| !r.ended).map(|(_, n)| n).sum::<u64>(), 2);
         assert_eq!((r.leading, r.lost(), r.events()), (3, 7, 4));

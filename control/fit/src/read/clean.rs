@@ -131,7 +131,7 @@ pub(super) fn clean(
     let longest = enough(&log)?;
     let interval = match log.untimed {
         Some(ns) => Interval { ns, spacing: Spacing::Constant, count: log.rows.len() },
-        None => Interval::of(&log)?,
+        None => Interval::of(&log, &mut remarks)?,
     };
     if interval.ns == 0 {
         return Err(ReadError::Interval { interval: duration(0) });

@@ -14,6 +14,9 @@ use std::ops::{Range, RangeInclusive};
 /// How far intervals may be from what was stated, and windows from each other.
 const STATED: f64 = 0.05;
 const WINDOW: f64 = 0.2;
+/// The coefficient of variation from which on intervals cannot have been meant as constant:
+/// that of exponential ones is 1.
+const HELD_UP: f64 = 0.7;
 
 /// The interval and how it varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub(super) struct Interval {
 
 impl Interval {
     /// Finds the interval between `rows`, which are in order.
-    pub fn of(log: &Log) -> Result<Self, ReadError> {
+    pub fn of(log: &Log, remarks: &mut Vec<String>) -> Result<Self, ReadError> {
         let mut spacings: Vec<u64> =
             log.rows.windows(2).filter_map(|p| neighbours(log, p)).collect();
         if spacings.is_empty() {
@@ -42,7 +45,7 @@ impl Interval {
             return Err(ReadError::Interval { interval: duration(middle.median) });
         }
         mixed(log)?;
-        classify(&spacings, &middle, log.spacing)
+        classify(&spacings, &middle, log.spacing, remarks)
     }
 
     /// Whether it is the interval that `origin` says.
@@ -107,6 +110,7 @@ fn classify(
     spacings: &[u64],
     middle: &Middle,
     stated: Option<Spacing>,
+    remarks: &mut Vec<String>,
 ) -> Result<Interval, ReadError> {
     // An exponential interval is longer than twenty medians once in a million.
     let longest = middle.median.saturating_mul(20);
@@ -128,6 +132,15 @@ fn classify(
     // Of a few intervals the file knows better.
     let spacing = match (found, stated) {
         (_, Some(stated)) if spacings.len() < 50 => stated,
+        // And it knows what was meant, where a busy host was seldom on time.
+        (None, Some(Spacing::Constant)) if variation < HELD_UP => {
+            remarks.push(format!(
+                "The prober was often late: its intervals, which the file says are constant, vary \
+                 by {:.0} % (standard deviation); the send times are as they were logged.",
+                variation * 100.0
+            ));
+            Spacing::Constant
+        }
         (None, _) => {
             return Err(ReadError::Spacing {
                 variation,

@@ -35,7 +35,7 @@ impl Ratio {
     }
 
     /// Its standard error: that of a ratio estimator over blocks, and not less than that of
-    /// `floor` independent counts.
+    /// independent counts, `floor` of them at least.
     #[must_use]
     pub fn error(&self, floor: f64) -> f64 {
         let (n, of, value) = (BLOCKS as f64, self.of.iter().sum::<f64>(), self.value());
@@ -44,7 +44,10 @@ impl Ratio {
         }
         let residuals = self.counts.iter().zip(&self.of).map(|(c, o)| (c - value * o).powi(2));
         let blocks = residuals.sum::<f64>() * n / (n - 1.0);
-        blocks.max(self.count().max(floor)).sqrt() / of
+        // Of a share near one, what is left is counted.
+        let count = self.count();
+        let counted = if count <= of { count.min(of - count) } else { count };
+        blocks.max(counted.max(floor)).sqrt() / of
     }
 }
 
@@ -95,7 +98,9 @@ impl Figures {
         for segment in series.segments() {
             figures.segment(series, segment, levels);
         }
-        let cut = |rtt: u64| rtt.min(cut) as f64 / 1e9;
+        // Around the middle, so that no digits are lost.
+        let middle = figures.exceeded(0.5) as f64;
+        let cut = |rtt: u64| (rtt.min(cut) as f64 - middle) / 1e9;
         figures.autocorrelation =
             lags.iter().map(|lag| autocorrelation(series, *lag, cut)).collect();
         figures
@@ -107,7 +112,7 @@ impl Figures {
         let mut last: Option<u64> = None;
         let block_of = |i: usize| i * BLOCKS / series.len().max(1);
         let start = segment.start;
-        for (i, probe) in series.slice(segment).enumerate() {
+        for (i, probe) in series.slice(segment.clone()).enumerate() {
             let block = block_of(start + i);
             if let Some(before) = last.replace(probe.sent_ns) {
                 let seconds = (probe.sent_ns - before) as f64 / 1e9;
@@ -136,7 +141,7 @@ impl Figures {
                 raised[k] = now;
             }
         }
-        self.end_run(&mut run, block_of(start));
+        self.end_run(&mut run, block_of(segment.end.saturating_sub(1)));
     }
 
     fn end_run(&mut self, run: &mut u32, block: usize) {

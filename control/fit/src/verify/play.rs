@@ -50,6 +50,9 @@ pub fn play(
     // Probes whose fate is open, the oldest first: (when sent, round trip).
     let mut open: VecDeque<(u64, Option<u64>)> = VecDeque::new();
     let mut closed = 0_u64;
+    // So many of these have their fate: first in, first out, what was sent before one that
+    // came back is lost if it did not.
+    let mut decided = 0_usize;
     let mut echoes: Vec<u64> = Vec::new();
     let mut sends = sent_ns.into_iter().peekable();
     let mut number = 0_u64;
@@ -73,8 +76,9 @@ pub fn play(
                 Direction::Return => echoes.push(number),
                 Direction::Forward => {
                     let place = number.checked_sub(closed).and_then(|i| usize::try_from(i).ok());
-                    if let Some(probe) = place.and_then(|i| open.get_mut(i)) {
+                    if let Some((i, probe)) = place.and_then(|i| Some((i, open.get_mut(i)?))) {
                         probe.1 = Some(d.due.0 - probe.0);
+                        decided = decided.max(i + 1);
                     }
                 }
             }
@@ -85,17 +89,11 @@ pub fn play(
         }
         // Nothing of these is on its way any more.
         if engine.next_deadline().is_none() {
-            closed += open.len() as u64;
-            for (sent_ns, rtt_ns) in open.drain(..) {
-                series.push(Probe { sent_ns, rtt_ns });
-            }
+            decided = open.len();
         }
-        // First in, first out: what is before one that came back has its fate.
-        while open.len() > 1 && open[0].1.is_some() {
-            if let Some((sent_ns, rtt_ns)) = open.pop_front() {
-                series.push(Probe { sent_ns, rtt_ns });
-                closed += 1;
-            }
+        closed += decided as u64;
+        for (sent_ns, rtt_ns) in open.drain(..std::mem::take(&mut decided)) {
+            series.push(Probe { sent_ns, rtt_ns });
         }
     }
     for (sent_ns, rtt_ns) in open {

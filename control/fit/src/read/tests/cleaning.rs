@@ -157,6 +157,23 @@ fn exponential_intervals_are_told_from_constant_ones() {
 }
 
 #[test]
+fn a_prober_that_is_often_late_is_believed_that_its_intervals_are_constant() {
+    let log = |least: f64, most: f64| {
+        let gaps = uniform(4).map(|u| if u < 0.5 { least } else { most }).take(5_000);
+        let mut at = 0.0;
+        let rows = (0..).zip(gaps).map(|(n, gap)| {
+            at += gap;
+            (n, at, Some(600.0))
+        });
+        probe_log("# spacing = constant\n", rows)
+    };
+    let late = baseline(&log(0.1, 0.3));
+    assert_eq!(late.spacing, Spacing::Constant);
+    says(&late.remarks[0], &["often late", "the file says are constant", "vary by 50 %"]);
+    says(&refused(&log(0.05, 0.35)), &["neither constant nor exponential", "is 0.76"]);
+}
+
+#[test]
 fn a_prober_that_is_held_up_now_and_then_is_still_regular() {
     let stalls = uniform(5).map(|u| if u < 0.01 { 2.0 } else { 0.2 }).take(5_000);
     let baseline = baseline_with(&csv(cumulated(stalls)), &options());
