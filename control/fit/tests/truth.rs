@@ -214,7 +214,6 @@ fn parameters(truth: &pb::Profile, fitted: &Fitted) -> Option<Vec<(String, f64, 
         if fitted.fade.is_none() {
             all.push((format!("outage {i} interval"), s(o.interval_ns), e.interval));
         }
-        let _ = clear;
         all.push((format!("outage {i} duration"), s(o.duration_ns), e.duration));
     }
     if let (Some(o), Some(e)) = (isolated, losses.isolated) {
