@@ -165,7 +165,7 @@ pub struct FitArgs {
     /// The step of rates that change; otherwise 100 ms, or a CSV's own
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     trace_step: Option<u64>,
-    /// The limit of both queues, such as 36MB
+    /// The limit of both queues, such as 36MB; what --like drops at random stays
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     queue: Option<u64>,
     /// The constant delay towards the client; otherwise by the one-way delays, where the log

@@ -7,6 +7,7 @@ use crate::fit::{BaselineArgs, Destination, Stream, profile_of, rounded, spinner
 use crate::output;
 use crate::probe::measure;
 use ::fit::baseline::{self, Baseline};
+use ::fit::delay::estimate::LEAST_SAMPLES;
 use ::fit::read::{self, Input, ReadError};
 use ::fit::report;
 use ::fit::verify::{Comparison, Settings, against_log, against_profile};
@@ -94,12 +95,20 @@ struct View<'a> {
 /// Does it.
 pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
     let settings = Settings { seed: args.seed, margin: args.margin, confidence: args.confidence };
+    // Where --live is in conflict with another argument, clap does not miss it.
+    if args.duration.is_some() && args.live.is_none() {
+        return Err(Failure::usage("--duration is for --live: leave it out"));
+    }
     let destination = args.destination()?;
     // What is wrong with the profile is told before the baseline is read.
     let profile = args.profile.as_deref().map(profile_of).transpose()?;
     let bar = spinner(&format!("reading {}", args.baseline.display()));
     // Its remarks are in the comparison.
     let input = args.read.read(&args.baseline)?;
+    if let Input::Log(baseline) = &input {
+        let series = &baseline.series;
+        enough("baseline", &args.baseline, series.len() - series.lost(), "round trips")?;
+    }
     let comparison = match (&profile, &args.measured, &args.live) {
         (Some(profile), _, _) => {
             bar.set_message("playing the link in virtual time, and comparing");
@@ -134,6 +143,18 @@ pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
         Output::Text => output::text(&report::text(&comparison, width(Stream::Out)))?,
     }
     verdict(&comparison)
+}
+
+/// Of a few probes everything is within the tolerances.
+fn enough(code: &'static str, log: &Path, count: usize, what: &str) -> Result<(), Failure> {
+    if count >= LEAST_SAMPLES {
+        return Ok(());
+    }
+    let log = log.display();
+    let message = format!(
+        "{log}: {count} {what} are too few to compare, which needs {LEAST_SAMPLES}: probe for longer"
+    );
+    Err(Failure::failed(code, message))
 }
 
 /// The exit code, and why.
@@ -227,6 +248,8 @@ fn measured(
         Input::Log(baseline) => (baseline.interval_ns, Some(baseline.spacing)),
         Input::Summary(summary) => (summary.interval_ns, None),
     };
+    // If nearly all of them are lost, that is a difference which is shown.
+    enough("measured", log, live.series.len(), "probes")?;
     let off = live.interval_ns.abs_diff(interval_ns) as f64;
     if off > INTERVALS * interval_ns as f64 || spacing.is_some_and(|s| s != live.spacing) {
         let of = |ns: u64, spacing| {

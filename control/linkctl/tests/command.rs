@@ -205,7 +205,7 @@ fn every_set_changes_what_it_says() {
     let delay = lab.back().delay.unwrap();
     assert_eq!(
         (delay.base_ns, delay.slot_ns, delay.excursions.len()),
-        (100_000_000, 43_000_000, 2)
+        (100_000_000, 41_430_000, 3)
     );
     lab.done("set delay 200ms --slot none");
     assert_eq!(lab.back().delay.unwrap().slot_ns, 0);

@@ -122,7 +122,7 @@ async fn a_patch_changes_what_its_mask_names() {
     let pipe = pb::Pipe { delay: Some(delay), ..Default::default() };
     lab.patch(Return, &["delay.base_ns"], pipe.clone()).await.unwrap();
     let delay = back(&lab.in_force()).delay.clone().unwrap();
-    assert_eq!((delay.base_ns, delay.slot_ns, delay.excursions.len()), (7, 43_000_000, 2));
+    assert_eq!((delay.base_ns, delay.slot_ns, delay.excursions.len()), (7, 41_430_000, 3));
     lab.patch(Return, &["delay"], pipe).await.unwrap();
     let delay = back(&lab.in_force()).delay.clone().unwrap();
     assert_eq!((delay.base_ns, delay.slot_ns, delay.excursions.len()), (7, 9, 0));

@@ -30,6 +30,8 @@ const LONGEST_SLOT: f64 = 1.0;
 const LONGEST_EXTRA: f64 = 60.0;
 /// The least round trip may be off the line of a slot's waits by this part of the period.
 const OFF_LINE: f64 = 0.15;
+/// Steps of the waits for a slot that are larger than this part of its period are a beat.
+const BEAT: f64 = 0.005;
 /// At most so many blocks.
 const BLOCKS: usize = 1500;
 
@@ -183,7 +185,19 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
             at(1.0) * 1e3
         ));
     }
-    Ok(report(base, &shape, best.as_ref(), &moments, correlation, unidentified))
+    let mut delays = report(base, &shape, best.as_ref(), &moments, correlation, unidentified);
+    // Where slots beat with the probes, waits come in steps, and no finer is the period known.
+    if let Some(slot) = &mut delays.slot
+        && edge > BEAT * slot.value
+    {
+        (slot.low, slot.high) = (slot.low - edge, slot.high + edge);
+        delays.unidentified.push(format!(
+            "slot: its period beats with the probes, whose waits come in steps of {:.2} ms; it is \
+             not known better, nor is how the round trips hang together over longer lags",
+            edge * 1e3
+        ));
+    }
+    Ok(delays)
 }
 
 /// The best number of classes, up to `most`. One more is tried as long as what it could

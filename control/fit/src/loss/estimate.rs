@@ -261,7 +261,8 @@ pub fn estimate(runs: &Runs, options: LossOptions) -> Losses {
     let law = candidate.law(&best.at, directions);
     if several < LEAST_RUNS {
         unidentified.push(format!(
-            "outages: {several} runs of several lost probes hardly tell how long outages last; {}",
+            "outages: too few runs of several lost probes ({several}) to tell well how long outages \
+             last; {}",
             if classes.is_empty() { "all losses count as isolated" } else { "see the interval" }
         ));
     }

@@ -398,7 +398,7 @@ fn log(judge: &mut Judge, log: &Baseline, baseline: &Figures, link: &Figures, pl
         let (b, l) = (baseline.autocorrelation[i], link.autocorrelation[i]);
         let chance = judge.z * b.1.hypot(l.1);
         let margin = judge.margin / 2.0;
-        let name = format!("at {}", profile::format_duration(*lag as u64 * interval_ns));
+        let name = format!("at {}", short(*lag as f64 * interval_ns as f64 / 1e9) + " s");
         let named = Named::new(Group::Autocorrelation, name, "", 1.0);
         judge.row(named, [b.0, l.0], chance, margin);
     }

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl verify`: links that are like their baseline, and links that are not, played in
+//! virtual time, measured before, and live over the loopback.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
+
+mod lab;
+
+use lab::{DAY, GEO, INTERVAL_NS, Lab, MS, day, ping, played, probe_csv, probe_head, probe_row};
+use lab::{quiet, scattered, short_csv, text};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, Stdio};
+
+/// A lab with the day of the known link.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    lab.write("link.csv", probe_csv(day(), INTERVAL_NS));
+    lab
+}
+
+/// The same link with ten times the losses.
+fn lossy() -> String {
+    GEO.replace("\"20 min\"", "\"2 min\"").replace("\"12 min\"", "\"72 s\"")
+}
+
+/// A verification that must fail: its JSON, and the error.
+fn fails(lab: &Lab, line: &str) -> (Value, Value) {
+    let (out, err) = lab.ends(4, &format!("-o json verify {line}"));
+    let error: Value = serde_json::from_str(err.lines().last().unwrap()).unwrap();
+    let found: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(found["holds"], false);
+    assert_eq!(error["error"]["code"], "check_failed");
+    (found, error["error"].clone())
+}
+
+fn failed(found: &Value) -> Vec<String> {
+    let rows = found["rows"].as_array().unwrap().iter();
+    rows.filter(|row| row["verdict"] == "fail")
+        .map(|row| row["figure"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_link_and_what_was_fitted_to_it_hold() {
+    let lab = lab();
+    lab.write("geo.toml", GEO);
+    lab.ends(0, "fit link.csv -o mine.toml");
+    for profile in ["geo.toml", "mine.toml"] {
+        let (out, err) = lab.ends(0, &format!("verify {profile} --baseline link.csv"));
+        assert_eq!(err, "");
+        assert!(out.lines().last().unwrap().starts_with("PASS: all "), "{out}");
+        assert!(!out.contains("FAIL"), "{out}");
+    }
+    let found = lab.json("verify mine.toml --baseline link.csv");
+    assert_eq!((&found["holds"], &found["failed"]), (&true.into(), &0.into()));
+    assert!(failed(&found).is_empty());
+    // The same seed is the same play, and another is another.
+    let again = lab.json("verify mine.toml --baseline link.csv --seed 1");
+    assert_eq!(found, again);
+    let other = lab.json("verify mine.toml --baseline link.csv --seed 2");
+    assert_ne!(found["rows"], other["rows"]);
+}
+
+#[test]
+fn a_link_without_its_losses_and_delays_fails_and_the_figures_are_named() {
+    let lab = lab();
+    let (found, error) = fails(&lab, "transparent --baseline link.csv");
+    let failed = failed(&found);
+    for figure in ["p50", "p99", "lost", "loss events"] {
+        assert!(failed.iter().any(|f| f == figure), "{figure}: {failed:?}");
+    }
+    assert_eq!(found["failed"], failed.len());
+    let message = error["message"].as_str().unwrap();
+    let expected = format!("{} figures are outside of their tolerances: Round-trip", failed.len());
+    assert!(message.starts_with(&expected) && message.contains("p50"), "{message}");
+
+    let (out, err) = lab.ends(4, "verify transparent --baseline link.csv");
+    assert!(out.contains("FAIL Round-trip quantiles, p50: link minus baseline is -"), "{out}");
+    assert!(out.contains("FAIL Losses, lost: link minus baseline is -"), "{out}");
+    assert!(out.lines().last().unwrap().starts_with("FAIL: "), "{out}");
+    assert!(err.starts_with("error: "), "{err}");
+}
+
+#[test]
+fn ten_times_the_losses_fail_and_nothing_else_does() {
+    let lab = lab();
+    lab.write("lossy.toml", lossy());
+    let (found, error) = fails(&lab, "lossy.toml --baseline link.csv");
+    let failed = failed(&found);
+    assert!(failed.contains(&"lost".to_owned()) && failed.contains(&"loss events".to_owned()));
+    for row in found["rows"].as_array().unwrap() {
+        assert!(row["verdict"] == "pass" || row["group"] == "losses", "{row}");
+    }
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("Losses: lost, loss events"), "{message}");
+}
+
+#[test]
+fn the_json_has_these_keys_and_no_number_is_missing() {
+    let lab = lab();
+    lab.write("geo.toml", GEO);
+    let found = lab.json("verify geo.toml --baseline link.csv --report page.html");
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        keys(&found),
+        ["baseline", "failed", "holds", "played", "profile", "remarks", "report", "rows", "sha256"]
+    );
+    assert_eq!((&found["baseline"], &found["profile"]), (&"link.csv".into(), &"geo".into()));
+    assert_eq!(found["report"], "page.html");
+    assert!(found["played"].as_str().unwrap().starts_with("in virtual time, seed 1, "));
+    let rows = found["rows"].as_array().unwrap();
+    let expected =
+        ["baseline", "because", "figure", "group", "link", "tolerance", "unit", "verdict"];
+    for row in rows {
+        assert_eq!(keys(row), expected);
+        for number in ["baseline", "link", "tolerance"] {
+            assert!(row[number].is_f64(), "{row}");
+        }
+    }
+    let groups = ["quantiles", "exceedances", "losses", "episodes", "autocorrelation"];
+    assert!(groups.iter().all(|group| rows.iter().any(|row| row["group"] == *group)), "{rows:?}");
+}
+
+#[test]
+fn the_report_is_one_page_that_needs_nothing_else() {
+    let lab = lab();
+    lab.write("lossy.toml", lossy());
+    lab.ends(4, "verify lossy.toml --baseline link.csv --report page.html");
+    let page = lab.read("page.html");
+    assert!(page.starts_with("<!DOCTYPE html>"), "{}", &page[..100]);
+    assert!(page.trim_end().ends_with("</html>"));
+    assert_eq!(page.matches("<svg").count(), 4);
+    for needed in ["link.csv", "Verification of geo", "loss events", "✗ FAIL", "✓ pass"] {
+        assert!(page.contains(needed), "{needed}");
+    }
+    for outside in ["<script", "<link", "<img", "<iframe", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(lab.files().iter().eq(["link.csv", "lossy.toml", "page.html"]), "{:?}", lab.files());
+    // A failure before the end leaves the page as it was.
+    lab.write("empty.csv", "");
+    lab.ends(1, "verify lossy.toml --baseline empty.csv --report page.html");
+    assert_eq!(lab.read("page.html"), page);
+}
+
+#[test]
+fn what_was_wrong_with_the_baseline_is_said_once() {
+    let lab = Lab::new();
+    let mut log = short_csv();
+    log.truncate(log.len() - 9);
+    lab.write("link.csv", log);
+    let output = lab.run("verify viasat2 --baseline link.csv");
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(out.matches("line is cut off").count(), 1, "{out}");
+    assert!(!err.contains("cut off"), "{err}");
+}
+
+#[test]
+fn a_log_that_was_measured_is_compared_as_well() {
+    let lab = lab();
+    lab.write("like.csv", probe_csv(&played(GEO, DAY / 2, 2), INTERVAL_NS));
+    let found = lab.json("verify --measured like.csv --baseline link.csv");
+    assert_eq!((&found["holds"], &found["profile"]), (&true.into(), &"like.csv".into()));
+    assert_eq!(found["played"], format!("live, {} probes", DAY / 2));
+    // Of another kind of prober.
+    lab.write("like.log", ping(&played(GEO, DAY / 2, 3)));
+    lab.ends(0, "verify --measured like.log --baseline link.csv");
+
+    lab.write("lossy.csv", probe_csv(&played(&lossy(), DAY / 2, 2), INTERVAL_NS));
+    let (_, error) = fails(&lab, "--measured lossy.csv --baseline link.csv");
+    assert!(error["message"].as_str().unwrap().contains("Losses: lost"), "{error}");
+}
+
+#[test]
+fn logs_that_cannot_be_compared_are_refused_with_the_reason() {
+    let lab = Lab::new();
+    lab.write("link.csv", short_csv());
+    let row = |n: u64| probe_row(n, n * 500 * MS, Some(quiet(n)));
+    let slow: String = (0..1_000).map(row).collect();
+    lab.write("slow.csv", probe_head(500 * MS) + &slow);
+    let mut at = 0;
+    let mut exponential = probe_head(INTERVAL_NS).replace("constant", "poisson");
+    for n in 0..2_000 {
+        let u = (scattered(n, 1_000_000) as f64 + 0.5) / 1e6;
+        at += (-(INTERVAL_NS as f64) * u.ln()) as u64 + 1;
+        exponential += &probe_row(n, at, Some(quiet(n)));
+    }
+    lab.write("poisson.csv", exponential);
+    let few: String = (0..20).map(|n| probe_row(n, n * INTERVAL_NS, Some(quiet(n)))).collect();
+    lab.write("few.csv", probe_head(INTERVAL_NS) + &few);
+    let error = lab.error(1, "verify viasat2 --baseline few.csv");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("few.csv: 20 round trips are too few to compare"), "{message}");
+    lab.write("own.csv", "time,rtt\n0,1\n1,1\n");
+    lab.write(
+        "study.toml",
+        "source = \"x\"\ninterval = \"200 ms\"\n[delay]\nsamples = 1000\n\
+                             exceedance = [[\"1 ms\", \"50 %\"], [\"2 ms\", \"5 %\"]]\n",
+    );
+    for (line, parts) in [
+        ("--measured slow.csv", &["slow.csv: it was probed at intervals of 500 ms", "200 ms"][..]),
+        ("--measured poisson.csv", &["poisson.csv: it was probed at exponential intervals"]),
+        ("--measured few.csv", &["few.csv: 20 probes are too few to compare", "needs 100"]),
+        ("--measured own.csv", &["own.csv: ", "header is \"time,rtt\""]),
+        ("--measured study.toml", &["study.toml: it is no log of probes"]),
+        ("--measured absent.csv", &["cannot read absent.csv"]),
+        ("absent.toml", &["cannot read absent.toml"]),
+        ("viasat3", &["nearest is \"viasat2\""]),
+        ("link.csv", &["no built-in profile \"link.csv\""]),
+    ] {
+        let error = lab.error(1, &format!("verify {line} --baseline link.csv"));
+        let message = error["message"].as_str().unwrap();
+        assert!(parts.iter().all(|part| message.contains(part)), "{line}: {message}");
+    }
+    for (line, part) in [
+        ("", "<NAME|FILE|--live"),
+        ("viasat2 --measured x.csv", "cannot be used with"),
+        ("--live 127.0.0.1", "--duration"),
+        ("viasat2 --duration 1s", "--duration is for --live"),
+        ("--measured x.csv --duration 1s", "--duration is for --live"),
+        ("viasat2 --confidence 10%", "not within 50 % and 100 %"),
+        ("viasat2 --margin 10", "unit"),
+    ] {
+        let (_, told) = lab.ends(2, &format!("verify {line} --baseline link.csv"));
+        assert!(told.contains(part), "{line}: {told}");
+    }
+    let (_, told) = lab.ends(2, "verify viasat2 --baseline link.csv -o page.toml");
+    assert!(told.contains("-o page.toml is not a form"), "{told}");
+    let (_, told) = lab.ends(2, "verify viasat2");
+    assert!(told.contains("--baseline"), "{told}");
+}
+
+/// A reflector that does not outlive the test.
+struct Reflector {
+    child: Child,
+    address: String,
+    _stderr: BufReader<ChildStderr>,
+}
+
+impl Reflector {
+    fn new(lab: &Lab) -> Self {
+        let mut command = lab.command("probe reflect --bind 127.0.0.1:0");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("reflecting probes at ").unwrap().to_owned();
+        Self { child, address, _stderr: stderr }
+    }
+}
+
+impl Drop for Reflector {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_live_link_is_probed_as_its_baseline_was_and_compared() {
+    let lab = Lab::new();
+    let reflector = Reflector::new(&lab);
+    let address = &reflector.address;
+    lab.ends(0, &format!("probe send {address} --interval 5ms --duration 3s -w base.csv"));
+    let output =
+        lab.run(&format!("-o json verify --live {address} --duration 3s --baseline base.csv"));
+    // How alike two stretches of a busy machine's loopback are nobody knows.
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{}", text(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["holds"], output.status.code() == Some(0));
+    assert_eq!(found["profile"], format!("live link to {address}"));
+    assert!(found["played"].as_str().unwrap().starts_with("live, "), "{found}");
+    let rows = found["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["figure"] == "p50"), "{rows:?}");
+    assert!(lab.files().iter().eq(["base.csv"]), "{:?}", lab.files());
+    // The same, measured before.
+    lab.ends(0, &format!("probe send {address} --interval 5ms --count 200 -w live.csv"));
+    let output = lab.run("-o json verify --measured live.csv --baseline base.csv");
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{}", text(&output.stderr));
+}
