@@ -29,6 +29,8 @@ pub struct Change {
     pub generation: u64,
     /// When it took effect, since the dataplane's start.
     pub effective_ns: u64,
+    /// The same by the wall clock, in RFC 3339's form.
+    pub effective_utc: String,
 }
 
 /// A `linkctl` that speaks to one linkd.

@@ -144,6 +144,8 @@ pub struct Stats {
     pub ports: Vec<Port>,
     /// Since the last mark.
     pub lateness_ns: Lateness,
+    /// The longest time between two turns of the worker since the last mark.
+    pub stall_max_ns: u64,
     /// Lost by the emulator's own fault.
     pub emulator_drops: u64,
     /// The emulator's own sum.

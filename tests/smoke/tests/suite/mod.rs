@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tests, one file per subject, and what they share.
 
+pub mod baseline;
 pub mod change;
 pub mod clients;
+pub mod cubic;
 pub mod download;
+pub mod fate;
 pub mod hostile;
 pub mod hosts;
 pub mod idle;
+pub mod model;
 pub mod overload;
 pub mod refusal;
 pub mod restart;
+pub mod stages;
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -31,8 +36,9 @@ pub const UDP_PORT: u16 = 9000;
 /// Runs a test on a bed, adds the programs' own words to its failure, and at its end
 /// asks the dataplane for its final accounts.
 ///
-/// A run in which the emulator confesses to have lost packets itself ([`Void`]) has
-/// measured the machine and not the link. It is repeated once; the second one counts.
+/// A run in which the emulator confesses to have lost packets itself, or to have stood
+/// still for longer than the test can bear ([`Void`]), has measured the machine and not
+/// the link. It is repeated once; the second one counts.
 pub fn on_bed(
     cpus: &Cpus,
     options: Options,
@@ -47,9 +53,9 @@ pub fn on_bed(
     }
 }
 
-/// The emulator lost packets by its own fault.
+/// The emulator lost packets by its own fault, or was away for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("the emulator lost packets itself, nothing that was measured counts: {0}")]
+#[error("the emulator failed its packets itself, nothing that was measured counts: {0}")]
 pub struct Void(String);
 
 fn once(
@@ -121,6 +127,15 @@ pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
 /// The emulator lost nothing by its own fault.
 pub fn sound(stats: &Stats) -> anyhow::Result<()> {
     if stats.emulator_drops == 0 { Ok(()) } else { Err(Void(stats.verdict()).into()) }
+}
+
+/// The worker never stood still for longer than this since the last mark.
+pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
+    let stall = Duration::from_nanos(stats.stall_max_ns);
+    if stall <= limit {
+        return Ok(());
+    }
+    Err(Void(format!("it stood still for {stall:?}, {limit:?} can be borne")).into())
 }
 
 /// Waits until the emulator holds nothing more, and takes its statistics then.

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why losses are outages in time and not draws per packet: kernel Cubic over the same
+//! link with the one and with the other, beside what SAT20 measured.
+//!
+//! The clients of a run download at once, each with queues and a channel of its own. The
+//! seed is one for which the core's own processes, run in virtual time, spare the first
+//! client and give the second one an outage in the second half of its download.
+//!
+//! Per packet, a download of a minute loses about a dozen, so that one client's throughput
+//! says little: there the mean of eight is asserted.
+
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Cell, CellAlignment, Table};
+use emu::channel::Channel;
+use emu::units::{Direction, Instant};
+use profile::Profile;
+use proto::linkemu::v1 as pb;
+use smoke::cpus::Cpus;
+use smoke::iperf::{Download, Plan, Transfer};
+use smoke::linkctl::Change;
+use smoke::ping::Ping;
+use smoke::report::reference;
+use smoke::stats::{Count, Pipe, Sample, Stats, Watch};
+use smoke::testbed::{SERVER, Testbed};
+
+use super::cubic::{Path, response_mbps, window_mbps};
+use super::fate::{self, GRAIN_NS};
+use super::{SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, within};
+
+const DURATION: Duration = Duration::from_secs(60);
+/// Start-up is over.
+const STEADY_S: f64 = 20.0;
+const SECOND_HALF: Range<f64> = 30.0..60.0;
+
+/// The client that no outage meets, and the one that one meets.
+const SPARED: usize = 0;
+const HIT: usize = 1;
+const IN_TIME: usize = 2;
+const PER_PACKET: usize = 8;
+
+const SECOND: u64 = 1_000_000_000;
+/// When the outage begins, from the change to the profile on. iperf3 begins to send some
+/// 3 s after the change, for its set-up takes five round trips.
+const OUTAGE_IN: Range<u64> = 38 * SECOND..44 * SECOND;
+/// It takes some hundreds of packets at least.
+const LEAST_OUTAGE_NS: u64 = SECOND / 20;
+/// There is no other one in this time.
+const QUIET: Range<u64> = 0..100 * SECOND;
+/// One in some 300 is such a seed.
+const SEEDS: Range<u64> = SEED..SEED + 10_000;
+
+/// Even a Cubic that leaves slow start at once has grown by C t^3 = 0.4 x 27^3 = 7900
+/// segments in 27 s, more than the link's 7100, and 0.7 of the window that the queue's
+/// random drop meets still fill the link: 0.7 x (7100 + 11900) = 13300. What is less than
+/// the 137.7 Mbit/s that the link carries is the wait for what is sent again; what is more
+/// had waited so in the first half, for 2 s at most.
+const IN_TIME_LEAST_MBPS: f64 = 100.0;
+const IN_TIME_MOST_MBPS: f64 = 137.7 * (1.0 + 2.0 / 30.0);
+/// Where a loss per packet is not to get to, whatever the window's model says.
+const PER_PACKET_MOST_MBPS: f64 = 25.0;
+/// Downloads of the model: its mean and deviation are then known to 3 %.
+const MODELLED: u64 = 1000;
+
+const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
+
+pub fn outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not(
+    cpus: &Cpus,
+) -> anyhow::Result<()> {
+    let in_time = fate::built_in("viasat2")?;
+    let per_packet = per_packet(&in_time)?;
+    on_bed(cpus, emulator(PER_PACKET as u8), |bed| {
+        let clients: Vec<Ipv4Addr> = (0..PER_PACKET).map(|c| bed.client_address(c)).collect();
+        let (seed, outage) = seed_with_an_outage(&in_time, &clients)?;
+        known(bed)?;
+
+        let first = downloads(bed, in_time.name(), seed, IN_TIME)?;
+        dropped_only_for(&first.after, &["aqm", "limit", "outage"])?;
+        let file = bed.directory().write("per-packet.toml", &per_packet.to_toml())?;
+        let second = downloads(bed, &file.display().to_string(), seed, PER_PACKET)?;
+        dropped_only_for(&second.after, &["aqm", "limit", "outage", "loss"])?;
+
+        let expected = Expected::of(&per_packet, seed, second.rtt_s())?;
+        println!("{}", table(&first, &second, &expected)?);
+        println!(
+            "    both lose {:.4} % of SAT20's pings on the way to the client; with seed {seed}, {} is \
+             out for {:.0} ms from {:.3} s after the change on",
+            100.0 * expected.loss,
+            clients[HIT],
+            (outage.end - outage.start) as f64 / 1e6,
+            outage.start as f64 / 1e9
+        );
+
+        had_its_outage(&first, &outage, frames_per_second(&in_time)?)?;
+        ensure!(first.dropped(SPARED, Direction::Forward, "outage")? == 0, "it was to be spared");
+        for (client, transfer) in first.transfers.iter().enumerate() {
+            let what = format!("client {client} with outages, second half, Mbit/s");
+            within(&what, transfer.mbps_second_half(), IN_TIME_LEAST_MBPS, IN_TIME_MOST_MBPS)?;
+        }
+        lost_what_the_core_loses(&second, &per_packet, seed)?;
+        let what = format!("mean of {PER_PACKET} with losses per packet, second half, Mbit/s");
+        let (low, high) = expected.bounds();
+        within(&what, second.mean(Transfer::mbps_second_half), low, high)
+    })
+}
+
+/// The same link, its outages replaced by a loss per packet that loses the same share of
+/// probes.
+fn per_packet(profile: &Profile) -> anyhow::Result<Profile> {
+    let mut profile = profile.as_proto().clone();
+    profile.name += "-per-packet";
+    profile.provenance = None;
+    for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe].into_iter().flatten() {
+        // A fade would have to be averaged over.
+        ensure!(pipe.fade.is_none(), "{} has a fade", profile.name);
+        pipe.packet_loss = lost_share(pipe);
+        pipe.outages.clear();
+    }
+    Ok(Profile::try_from(profile)?)
+}
+
+/// The share of probes that a pipe's outages lose: of time that they take.
+fn lost_share(pipe: &pb::Pipe) -> f64 {
+    let each = |o: &pb::Outage| o.duration_ns as f64 / (o.interval_ns + o.duration_ns) as f64;
+    pipe.outages.iter().map(each).sum()
+}
+
+fn forward(profile: &Profile) -> anyhow::Result<&pb::Pipe> {
+    profile.as_proto().forward_pipe.as_ref().context("no pipe towards the client")
+}
+
+fn frames_per_second(profile: &Profile) -> anyhow::Result<f64> {
+    Ok(forward(profile)?.rate_bps.context("no rate")? as f64 / FULL_FRAME_BITS)
+}
+
+/// A seed with one outage towards the client that is to be hit, and that outage.
+fn seed_with_an_outage(
+    profile: &Profile,
+    clients: &[Ipv4Addr],
+) -> anyhow::Result<(u64, Range<u64>)> {
+    let channel =
+        |seed, client: usize, direction| fate::channel(profile, seed, clients[client], direction);
+    for seed in SEEDS {
+        let hit = channel(seed, HIT, Direction::Forward)?;
+        let Some(outage) = fate::outage_in(hit.clone(), OUTAGE_IN) else { continue };
+        let alone = fate::outage_in(hit.clone(), QUIET).as_ref() == Some(&outage);
+        let others = [
+            (hit, outage.end..QUIET.end),
+            (channel(seed, HIT, Direction::Return)?, QUIET),
+            (channel(seed, SPARED, Direction::Forward)?, QUIET),
+            (channel(seed, SPARED, Direction::Return)?, QUIET),
+        ];
+        let quiet = |(channel, span): (Channel, _)| fate::outage_in(channel, span).is_none();
+        let long = outage.end - outage.start >= LEAST_OUTAGE_NS;
+        if long && alone && others.into_iter().all(quiet) {
+            return Ok((seed, outage));
+        }
+    }
+    anyhow::bail!("no seed of {SEEDS:?} has such an outage")
+}
+
+/// Makes the clients known to the dataplane, so that their processes begin with the
+/// profile.
+fn known(bed: &Testbed) -> anyhow::Result<()> {
+    for source in (0..PER_PACKET).map(|c| bed.client_address(c)) {
+        let ping = Ping::start(bed.client(), source, SERVER, 1, Duration::from_secs(1))?;
+        ensure!(ping.finish()?.lost() == 0, "no reply to {source}");
+    }
+    Ok(())
+}
+
+/// Downloads at once with a profile, and the dataplane's accounts around them.
+struct Run {
+    change: Change,
+    clients: Vec<Ipv4Addr>,
+    before: Stats,
+    after: Stats,
+    samples: Vec<Sample>,
+    transfers: Vec<Transfer>,
+}
+
+fn downloads(bed: &Testbed, profile: &str, seed: u64, clients: usize) -> anyhow::Result<Run> {
+    let linkctl = bed.linkctl()?;
+    let before = drained(&linkctl)?;
+    let change = linkctl.set_profile(profile, seed)?;
+    let watch = Watch::start(&linkctl, Duration::from_millis(100))?;
+    let start = |(client, port)| {
+        Download::start(bed, Plan { client, port, ..Plan::new("cubic", DURATION) })
+    };
+    let running = (0..clients).zip(5201..).map(start).collect::<Result<Vec<_>, _>>()?;
+    let transfers = running.into_iter().map(Download::finish).collect::<Result<Vec<_>, _>>()?;
+    let samples = watch.finish()?;
+    always_conserved(&samples)?;
+    let clients = (0..clients).map(|c| bed.client_address(c)).collect();
+    Ok(Run { change, clients, before, after: drained(&linkctl)?, samples, transfers })
+}
+
+impl Run {
+    /// What a client's pipe counted in this run.
+    fn counted(
+        &self,
+        client: usize,
+        direction: Direction,
+        count: impl Fn(&Pipe) -> Count,
+    ) -> anyhow::Result<u64> {
+        let of = |stats: &Stats| {
+            let client = stats.client(&self.clients[client].to_string())?;
+            let pipe = match direction {
+                Direction::Forward => &client.forward,
+                Direction::Return => &client.back,
+            };
+            Ok::<_, anyhow::Error>(count(pipe).packets)
+        };
+        Ok(of(&self.after)? - of(&self.before)?)
+    }
+
+    fn dropped(&self, client: usize, direction: Direction, reason: &str) -> anyhow::Result<u64> {
+        self.counted(client, direction, |p| p.dropped_for(reason))
+    }
+
+    /// The mean over its downloads.
+    fn mean(&self, of: impl Fn(&Transfer) -> f64) -> f64 {
+        self.transfers.iter().map(of).sum::<f64>() / self.transfers.len() as f64
+    }
+
+    fn rtt_s(&self) -> f64 {
+        self.mean(Transfer::rtt_ms_second_half) / 1e3
+    }
+}
+
+/// The outage came when the core said, and took no more than the link carries in it.
+fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> anyhow::Result<()> {
+    let name = run.clients[HIT].to_string();
+    let lost = |s: &&Sample| {
+        s.stats.client(&name).is_ok_and(|c| c.forward.dropped_for("outage").packets > 0)
+    };
+    let after = |s: &Sample| s.stats.time_ns.saturating_sub(run.change.effective_ns);
+    let last = run.samples.iter().take_while(|s| !lost(s)).last().context("no samples")?;
+    let first = run.samples.iter().find(lost).context("the outage lost no packet")?;
+    ensure!(
+        after(last) < outage.end && after(first) >= outage.start,
+        "packets were lost between {} and {} ns after the change, the outage is {outage:?}",
+        after(last),
+        after(first)
+    );
+    let lasted = (outage.end - outage.start + 2 * GRAIN_NS) as f64 / 1e9;
+    let packets = run.dropped(HIT, Direction::Forward, "outage")? as f64;
+    within("packets lost in the outage", packets, 1.0, (lasted * frames_per_second).ceil())
+}
+
+/// Packet by packet: as many as the core loses of as many.
+fn lost_what_the_core_loses(run: &Run, profile: &Profile, seed: u64) -> anyhow::Result<()> {
+    for (client, address) in run.clients.iter().enumerate() {
+        for direction in Direction::BOTH {
+            let count = |reason| run.dropped(client, direction, reason);
+            let refused = count("aqm")? + count("limit")?;
+            let served = run.counted(client, direction, |p| p.received)? - refused;
+            let channel = fate::channel(profile, seed, *address, direction)?;
+            let (lost, due) = (count("loss")?, fate::lost_of(channel, served));
+            ensure!(
+                lost == due,
+                "{address} {direction:?}: {lost} of {served} packets were lost, the core loses {due}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What losses per packet are to make of Cubic.
+struct Expected {
+    /// Of packets, towards the client.
+    loss: f64,
+    /// At equal distances, by the response function.
+    response_mbps: f64,
+    /// At random, in the second half of a download: by the window, over many seeds.
+    mean_mbps: f64,
+    sd_mbps: f64,
+}
+
+impl Expected {
+    fn of(profile: &Profile, seed: u64, rtt: f64) -> anyhow::Result<Self> {
+        let pipe = forward(profile)?;
+        let loss = pipe.packet_loss;
+        let threshold = pipe.queue.and_then(|q| q.random_drop).context("no random drop")?;
+        let frames_per_second = frames_per_second(profile)?;
+        let queue = threshold.threshold_bytes as f64 * 8.0 / FULL_FRAME_BITS;
+        let path = Path { rtt, frames_per_second, queue };
+        let client = Ipv4Addr::UNSPECIFIED;
+        let one = |seed| {
+            let mut channel = fate::channel(profile, seed, client, Direction::Forward)?;
+            let lost = || channel.lose(Instant::ZERO).is_some();
+            Ok(window_mbps(path, &SECOND_HALF, lost))
+        };
+        let all: Vec<f64> = (seed..seed + MODELLED).map(one).collect::<anyhow::Result<_>>()?;
+        let mean = all.iter().sum::<f64>() / MODELLED as f64;
+        let square = all.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / MODELLED as f64;
+        let response_mbps = response_mbps(loss, rtt);
+        Ok(Self { loss, response_mbps, mean_mbps: mean, sd_mbps: square.sqrt() })
+    }
+
+    /// Of the mean of the clients: four standard errors.
+    fn bounds(&self) -> (f64, f64) {
+        let tolerance = 4.0 * self.sd_mbps / (PER_PACKET as f64).sqrt();
+        (self.mean_mbps - tolerance, PER_PACKET_MOST_MBPS.min(self.mean_mbps + tolerance))
+    }
+}
+
+fn table(first: &Run, second: &Run, expected: &Expected) -> anyhow::Result<Table> {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_header([
+        "Cubic, 144 Mbit/s, 600 ms",
+        "from 20 s, Mbit/s",
+        "second half",
+        "RTT, ms",
+        "sent again",
+        "lost: outage",
+        "loss",
+        "aqm, limit",
+    ]);
+    let mut row = |name: &str, cells: Vec<String>| {
+        let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
+        table.add_row([Cell::new(name)].into_iter().chain(cells.into_iter().map(right)));
+    };
+    let measured = |run: &Run, client: usize| {
+        let transfer = &run.transfers[client];
+        let lost = |reason| run.dropped(client, Direction::Forward, reason);
+        anyhow::Ok(vec![
+            format!("{:.1}", transfer.mbps_from(STEADY_S)),
+            format!("{:.1}", transfer.mbps_second_half()),
+            format!("{:.0}", transfer.rtt_ms_second_half()),
+            transfer.retransmits.to_string(),
+            lost("outage")?.to_string(),
+            lost("loss")?.to_string(),
+            (lost("aqm")? + lost("limit")?).to_string(),
+        ])
+    };
+    row("viasat2, no outage in the run", measured(first, SPARED)?);
+    row("viasat2, an outage in the run", measured(first, HIT)?);
+    for client in 0..second.clients.len() {
+        row(&format!("losses per packet, client {client}"), measured(second, client)?);
+    }
+    row(
+        "losses per packet, mean",
+        vec![
+            format!("{:.1}", second.mean(|t| t.mbps_from(STEADY_S))),
+            format!("{:.1}", second.mean(Transfer::mbps_second_half)),
+        ],
+    );
+    let (mean, sd) = (expected.mean_mbps, expected.sd_mbps);
+    row("  Cubic's window, random losses", vec![String::new(), format!("{mean:.1} ({sd:.1})")]);
+    let response = format!("{:.1}", expected.response_mbps);
+    row("  RFC 9438, 5.1, regular losses", vec![String::new(), response]);
+    let sat20 = reference::steady("cubic").context("SAT20 has Cubic")?;
+    let figure = |f: reference::Figure| format!("{:.1} ({:.1})", f.mean, f.sd);
+    let rtt = format!("{:.0} ({:.0})", sat20.rtt_ms.mean, sat20.rtt_ms.sd);
+    row("SAT20, steady", vec![String::new(), figure(sat20.mbps), rtt]);
+    Ok(table)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stages that the built-in profiles do not have, seen by real hosts: a rate that
+//! follows a trace, and a delay that varies all the time.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use smoke::cpus::Cpus;
+use smoke::linkctl::Change;
+use smoke::ping::Ping;
+use smoke::testbed::{SERVER, Testbed};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sender};
+
+use super::{SEED, drained, dropped_only_for, emulator, on_bed, punctual, udp_at, within};
+
+const STEPS: &str = r#"
+name = "steps"
+[forward]
+rate_trace = { step = "1 s", rates = ["20 Mbit/s", "5 Mbit/s", "down"] }
+queue.limit = "1 MB"
+delay.base = "10 ms"
+[return]
+rate = "unlimited"
+queue.limit = "1 MB"
+delay.base = "10 ms"
+"#;
+const STEP_S: f64 = 1.0;
+const STEP_RATES_MBPS: [f64; 3] = [20.0, 5.0, 0.0];
+/// What a frame waits after the shaper.
+const BASE_S: f64 = 0.01;
+/// More than any step carries.
+const OFFERED_BPS: u64 = 30_000_000;
+const OVERLOAD: Duration = Duration::from_secs(9);
+/// Longer than this the emulator's worker may not stand still.
+const STALL: Duration = Duration::from_millis(50);
+/// Left out at either end of a step: packets are late by a stall, the wall clocks of the
+/// dataplane and of the hosts differ by some ms, a frame of 5 Mbit/s takes 2.4 ms.
+const EDGE_S: f64 = 0.06;
+/// A stall of d turns the least-squares line through T = 0.88 s by 3 (d / T)^2 at most:
+/// by 1 % in 51 ms.
+const RATE_TOLERANCE: f64 = 0.01;
+
+pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        let change = linkctl.set_profile(&written(bed, "steps.toml", STEPS)?, SEED)?;
+        linkctl.mark()?;
+        let flow = Flow {
+            to: udp_at(bed, 0),
+            rate_bps: OFFERED_BPS,
+            frame_bytes: FULL_FRAME_BYTES,
+            duration: OVERLOAD,
+        };
+        let receiver = Receiver::start(bed.client(), flow.to)?;
+        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?[0];
+        let stats = drained(&linkctl)?;
+        let received = receiver.finish()?;
+        ensure!(sent.refused == 0 && received.overflowed == 0, "{sent:?}, {received:?}");
+        let forward = &stats.client(&bed.client_address(0).to_string())?.forward;
+        ensure!(forward.sent.packets == received.arrivals.len() as u64, "{forward:?}");
+        ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
+        dropped_only_for(&stats, &["limit"])?;
+        punctual(&stats, STALL)?;
+        follows_the_trace(&received, &change)
+    })
+}
+
+/// Each whole step of the overload has its rate; the first one began with the change.
+fn follows_the_trace(received: &Received, change: &Change) -> anyhow::Result<()> {
+    let first = received.arrivals.first().context("nothing arrived")?.at;
+    let began = seconds(change)? + BASE_S;
+    let whole = |at: f64| (at - began) / STEP_S;
+    let steps = whole(first).ceil() as usize..whole(first + OVERLOAD.as_secs_f64()) as usize;
+    ensure!(steps.len() >= 2 * STEP_RATES_MBPS.len(), "only the steps {steps:?} of the trace");
+    for step in steps {
+        let from = began + step as f64 * STEP_S - first + EDGE_S;
+        let to = from + STEP_S - 2.0 * EDGE_S;
+        let due = STEP_RATES_MBPS[step % STEP_RATES_MBPS.len()];
+        if due > 0.0 {
+            let rate = received.rate_bps(from, to) / 1e6;
+            let what = format!("step {step}, Mbit/s");
+            within(&what, rate, (1.0 - RATE_TOLERANCE) * due, (1.0 + RATE_TOLERANCE) * due)?;
+        } else {
+            let came = received.arrivals.iter().filter(|a| (from..to).contains(&(a.at - first)));
+            ensure!(came.count() == 0, "packets arrived in step {step}, in which the link is down");
+        }
+    }
+    Ok(())
+}
+
+/// When a change took effect, in seconds since the epoch.
+fn seconds(change: &Change) -> anyhow::Result<f64> {
+    let at: jiff::Timestamp = change.effective_utc.parse().context("the instant of a change")?;
+    Ok(at.as_nanosecond() as f64 / 1e9)
+}
+
+/// Writes a profile for `linkctl set profile`.
+fn written(bed: &Testbed, name: &str, profile: &str) -> anyhow::Result<String> {
+    Ok(bed.directory().write(name, profile)?.display().to_string())
+}
+
+const VARYING: &str = r#"
+name = "varying"
+[forward]
+rate = "unlimited"
+queue.limit = "1 MB"
+delay.base = "10 ms"
+[return]
+rate = "unlimited"
+queue.limit = "1 MB"
+delay.base = "10 ms"
+[return.delay.body]
+correlation = "50 ms"
+quantiles = ["0 ms", "2 ms", "4 ms", "7 ms", "11 ms", "16 ms", "22 ms", "30 ms", "40 ms"]
+"#;
+const BASE_MS: f64 = 20.0;
+const CORRELATION_MS: f64 = 50.0;
+const QUANTILES_MS: [f64; 9] = [0.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 30.0, 40.0];
+const LONGEST_MS: f64 = QUANTILES_MS[QUANTILES_MS.len() - 1];
+/// Each has a delay of its own.
+const PINGERS: u8 = 8;
+const PINGS: u32 = 400;
+const PING_INTERVAL: Duration = Duration::from_millis(25);
+/// What the hosts themselves take.
+const HOSTS_MS: f64 = 2.0;
+/// So many pings may be later than a machine that is busy now and then makes them.
+const LATE: f64 = 0.02;
+
+pub fn pings_see_the_quantiles_of_a_delay_that_varies(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(PINGERS), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile(&written(bed, "varying.toml", VARYING)?, SEED)?;
+        let start = |client| {
+            let source = bed.client_address(client);
+            Ping::start(bed.client(), source, SERVER, PINGS, PING_INTERVAL)
+        };
+        let running = (0..usize::from(PINGERS)).map(start).collect::<Result<Vec<_>, _>>()?;
+        let mut rtts = Vec::new();
+        for ping in running {
+            let pings = ping.finish()?;
+            ensure!(pings.lost() == 0, "{} lost", pings.lost());
+            ensure!(pings.out_of_order() == 0, "{} out of order", pings.out_of_order());
+            rtts.extend(pings.replies.iter().map(|r| r.rtt_ms));
+        }
+        let stats = drained(&linkctl)?;
+        dropped_only_for(&stats, &[])?;
+        // The worker is as late for what arrives, which it does not see, as for what
+        // leaves. One packet in a hundred is later, each way.
+        let late = 2.0 * 2.0 * stats.lateness_ns.p99 as f64 / 1e6;
+        has_the_quantiles(&rtts, HOSTS_MS + late)
+    })
+}
+
+/// At each inner quantile of the table, the share of shorter round trips is the stated
+/// one, give or take what the machine takes; at the ends, all are longer and shorter.
+fn has_the_quantiles(rtts: &[f64], machine_ms: f64) -> anyhow::Result<()> {
+    let share = |extra: f64| {
+        rtts.iter().filter(|r| **r <= BASE_MS + extra).count() as f64 / rtts.len() as f64
+    };
+    // Two looks at a delay are independent once a hold has ended and what it held up is
+    // out; so many pairs of these spans there are at least.
+    let memory = CORRELATION_MS + LONGEST_MS;
+    let span = PING_INTERVAL.as_secs_f64() * 1e3 * f64::from(PINGS);
+    let independent = f64::from(PINGERS) * span / (2.0 * memory);
+    for (i, extra) in QUANTILES_MS.iter().enumerate().take(QUANTILES_MS.len() - 1).skip(1) {
+        let stated = stated_share(i);
+        let tolerance = 4.0 * (stated * (1.0 - stated) / independent).sqrt();
+        let (least, most) = (share(*extra), share(extra + machine_ms));
+        println!(
+            "    share of extra delays up to {extra} ms: {least:.3} to {most:.3}, stated \
+             {stated:.3} with a tolerance of {tolerance:.3}"
+        );
+        ensure!(
+            least <= stated + tolerance && most >= stated - tolerance - LATE,
+            "{least} to {most} of the extra delays are up to {extra} ms, stated {stated}"
+        );
+    }
+    // ping rounds to 0.1 ms.
+    let short = share(-0.1);
+    ensure!(short == 0.0, "{short} of the round trips are shorter than the base");
+    within("share up to the longest", share(LONGEST_MS + machine_ms), 1.0 - LATE, 1.0)
+}
+
+/// The share of time in which the extra delay is at most the table's quantile `i`: the
+/// value that is held is, and nothing longer that is over still holds the line up. With
+/// F the table's distribution, F(x) exp(-(1 / correlation) x integral of 1 - F above x).
+fn stated_share(i: usize) -> f64 {
+    let gaps = (QUANTILES_MS.len() - 1) as f64;
+    let above: f64 = QUANTILES_MS
+        .windows(2)
+        .enumerate()
+        .skip(i)
+        .map(|(j, ends)| (ends[1] - ends[0]) * (1.0 - (j as f64 + 0.5) / gaps))
+        .sum();
+    i as f64 / gaps * (-above / CORRELATION_MS).exp()
+}
