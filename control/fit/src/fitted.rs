@@ -2,7 +2,7 @@
 //! From estimates to a profile: which direction gets what, in the schema's units, with
 //! the provenance of every figure.
 
-use profile::{Profile, Violations, format_duration};
+use profile::{CORRELATION_NS, DURATION_NS, INTERVAL_NS, Profile, Violations, format_duration};
 use proto::linkemu::v1 as pb;
 
 use crate::baseline::{Baseline, OneWay, Source, Summary};
@@ -13,14 +13,14 @@ use crate::goodness::Goodness;
 use crate::loss::{FadeEstimate, Interval, LossOptions, Losses, MOST_RUNS, Runs};
 use crate::loss::{estimate as estimate_losses, estimate_fade};
 use crate::read::Input;
+use crate::seconds;
 
-/// The schema's least time for which a value of a body is held, in seconds.
-const LEAST_CORRELATION: f64 = 1e-3;
-/// The schema's least and longest mean interval, in seconds.
-const MIN_INTERVAL: f64 = 0.01;
-const LONGEST_INTERVAL: f64 = 365.0 * 86_400.0;
-/// The schema's longest mean duration of an episode, in seconds.
-const LONGEST_EPISODE: f64 = 3600.0;
+/// The schema's limits, in seconds.
+const LEAST_INTERVAL: f64 = seconds(*INTERVAL_NS.start());
+const LONGEST_INTERVAL: f64 = seconds(*INTERVAL_NS.end());
+const LONGEST_EPISODE: f64 = seconds(*DURATION_NS.end());
+const LEAST_CORRELATION: f64 = seconds(*CORRELATION_NS.start());
+const LONGEST_CORRELATION: f64 = seconds(*CORRELATION_NS.end());
 
 /// Directions that a share of what was measured goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -399,7 +399,7 @@ fn outages(
         let mut duration = duration;
         let at = format!("{place}: outages[{}]", classes.len());
         // What is more frequent than a profile can say keeps its share of time.
-        let often = MIN_INTERVAL / interval.value;
+        let often = LEAST_INTERVAL / interval.value;
         if often > 1.0 {
             notes.unidentified.push(format!(
                 "{at}: every {} is more often than a profile can say; interval and duration are \
@@ -506,11 +506,12 @@ fn split(
             let stated = Interval { value: *correlation, low: *correlation, high: *correlation };
             let mut held = delays.correlation.unwrap_or(stated);
             let place = format!("{place}: delay.body.correlation");
-            within(&place, &mut held, LONGEST_EPISODE, &mut notes.unidentified);
+            within(&place, &mut held, LONGEST_CORRELATION, &mut notes.unidentified);
             if held.value < LEAST_CORRELATION {
-                notes
-                    .unidentified
-                    .push(format!("{place}: at least 1 ms is what a profile can say"));
+                notes.unidentified.push(format!(
+                    "{place}: at least {} is what a profile can say",
+                    format_duration(*CORRELATION_NS.start())
+                ));
             }
             let time = held.value.max(LEAST_CORRELATION);
             let values = body::drawn(quantiles, time);
@@ -538,8 +539,8 @@ fn split(
         }
         let [interval, duration] = times.map(|(time, _)| time.value);
         delay.excursions.push(pb::Excursion {
-            interval_ns: rounded(interval.max(MIN_INTERVAL)),
-            duration_ns: rounded(duration).max(1_000),
+            interval_ns: rounded(interval.max(LEAST_INTERVAL)),
+            duration_ns: rounded(duration).max(*DURATION_NS.start()),
             location_ns: rounded(law.location),
             scale_ns: rounded(law.scale),
             shape: (law.shape * 1e3).round() / 1e3,

@@ -11,3 +11,8 @@ pub mod numeric;
 pub mod read;
 pub mod report;
 pub mod verify;
+
+/// Nanoseconds in seconds.
+pub(crate) const fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
