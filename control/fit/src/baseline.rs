@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::seconds;
+
 /// The round trip of a probe that was lost.
 const LOST: u64 = u64::MAX;
 
@@ -221,4 +223,18 @@ pub struct Summary {
     pub reading_error_ns: u64,
     /// And in the tail, as a share of what exceeds the median.
     pub reading_error_share: f64,
+}
+
+impl Summary {
+    /// The distribution with the round trips in seconds.
+    #[must_use]
+    pub fn points(&self) -> Vec<(f64, f64)> {
+        self.exceedance.iter().map(|(y, p)| (seconds(*y), *p)).collect()
+    }
+
+    /// The standard error of reading a round trip, all in seconds.
+    #[must_use]
+    pub fn reading_error(&self, round_trip: f64, median: f64) -> f64 {
+        seconds(self.reading_error_ns).max(self.reading_error_share * (round_trip - median))
+    }
 }

@@ -91,6 +91,19 @@ impl Capacity {
             overhead_bytes: pipe.overhead_bytes,
         }
     }
+
+    /// A pipe with this capacity that loses and delays nothing.
+    #[must_use]
+    pub fn pipe(&self) -> pb::Pipe {
+        pb::Pipe {
+            rate_bps: self.rate_bps,
+            rate_trace: self.rate_trace.clone(),
+            overhead_bytes: self.overhead_bytes,
+            queue: Some(self.queue),
+            delay: Some(pb::Delay::default()),
+            ..pb::Pipe::default()
+        }
+    }
 }
 
 /// Why there is no profile.
@@ -238,14 +251,15 @@ fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9).round() as u64
 }
 
-/// A time to four significant digits: more is never known.
+/// A time in ns to four significant digits: more is never known.
+#[must_use]
+pub fn four_digits(ns: u64) -> u64 {
+    let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(3));
+    ns.saturating_add(unit / 2) / unit * unit
+}
+
 fn rounded(seconds: f64) -> u64 {
-    let ns = seconds.max(0.0) * 1e9;
-    if ns < 1.0 || !ns.is_finite() {
-        return nanos(seconds.clamp(0.0, 1e9));
-    }
-    let step = 10_f64.powf((ns.log10().floor() - 3.0).max(0.0));
-    ((ns / step).round() * step) as u64
+    four_digits(nanos(seconds))
 }
 
 /// The profile's provenance as it grows.
@@ -307,8 +321,8 @@ fn assemble(
     delays: Delays,
 ) -> Result<Fitted, FitError> {
     let mut notes = Notes::default();
-    let mut forward = pipe(&options.forward);
-    let mut back = pipe(&options.back);
+    let mut forward = options.forward.pipe();
+    let mut back = options.back.pipe();
     let limited = |c: &Capacity| c.rate_bps.is_some() || c.rate_trace.is_some();
     if !limited(&options.forward) || !limited(&options.back) {
         notes
@@ -352,17 +366,6 @@ fn assemble(
     };
     let profile = Profile::try_from(profile).map_err(FitError::Schema)?;
     Ok(Fitted { profile, losses, fade, delays })
-}
-
-fn pipe(capacity: &Capacity) -> pb::Pipe {
-    pb::Pipe {
-        rate_bps: capacity.rate_bps,
-        rate_trace: capacity.rate_trace.clone(),
-        overhead_bytes: capacity.overhead_bytes,
-        queue: Some(capacity.queue),
-        delay: Some(pb::Delay::default()),
-        ..pb::Pipe::default()
-    }
 }
 
 /// The outage classes of one pipe, and its fade.

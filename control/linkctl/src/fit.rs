@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use destination::Destination;
-pub use show::{Stream, rounded, width};
+pub use show::{Stream, width};
 
 /// For the command.
 pub const EXAMPLES: &str = "\

@@ -117,8 +117,9 @@ struct ProvenanceView<'a> {
     remarks: &'a [String],
 }
 
+/// An estimate of a profile's provenance in JSON.
 #[derive(Debug, Serialize)]
-struct EstimateView<'a> {
+pub struct EstimateView<'a> {
     parameter: &'a str,
     value: &'a str,
     low: &'a str,
@@ -126,8 +127,9 @@ struct EstimateView<'a> {
     method: &'a str,
 }
 
+/// A test in a profile's provenance in JSON.
 #[derive(Debug, Serialize)]
-struct GoodnessView<'a> {
+pub struct GoodnessView<'a> {
     test: &'a str,
     statistic: f64,
     degrees_of_freedom: f64,
@@ -240,21 +242,27 @@ impl From<&pb::Pipe> for PipeView {
     }
 }
 
+impl<'a> From<&'a pb::Estimate> for EstimateView<'a> {
+    fn from(estimate: &'a pb::Estimate) -> Self {
+        let pb::Estimate { parameter, value, low, high, method } = estimate;
+        Self { parameter, value, low, high, method }
+    }
+}
+
+impl<'a> From<&'a pb::Goodness> for GoodnessView<'a> {
+    fn from(goodness: &'a pb::Goodness) -> Self {
+        let pb::Goodness { test, statistic, degrees_of_freedom, p_value } = goodness;
+        Self {
+            test,
+            statistic: *statistic,
+            degrees_of_freedom: *degrees_of_freedom,
+            p_value: *p_value,
+        }
+    }
+}
+
 impl<'a> From<&'a pb::Provenance> for ProvenanceView<'a> {
     fn from(provenance: &'a pb::Provenance) -> Self {
-        let estimate = |estimate: &'a pb::Estimate| EstimateView {
-            parameter: &estimate.parameter,
-            value: &estimate.value,
-            low: &estimate.low,
-            high: &estimate.high,
-            method: &estimate.method,
-        };
-        let goodness = |goodness: &'a pb::Goodness| GoodnessView {
-            test: &goodness.test,
-            statistic: goodness.statistic,
-            degrees_of_freedom: goodness.degrees_of_freedom,
-            p_value: goodness.p_value,
-        };
         Self {
             source: &provenance.source,
             format: &provenance.format,
@@ -262,8 +270,8 @@ impl<'a> From<&'a pb::Provenance> for ProvenanceView<'a> {
             samples: provenance.samples,
             lost: provenance.lost,
             interval_ns: provenance.interval_ns,
-            estimates: provenance.estimates.iter().map(estimate).collect(),
-            goodness: provenance.goodness.iter().map(goodness).collect(),
+            estimates: provenance.estimates.iter().map(EstimateView::from).collect(),
+            goodness: provenance.goodness.iter().map(GoodnessView::from).collect(),
             unidentified: &provenance.unidentified,
             remarks: &provenance.remarks,
         }

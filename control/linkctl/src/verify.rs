@@ -3,11 +3,12 @@
 
 use crate::cli::{Cli, Output};
 use crate::failure::Failure;
-use crate::fit::{BaselineArgs, Destination, Stream, profile_of, rounded, spinner, unread, width};
+use crate::fit::{BaselineArgs, Destination, Stream, profile_of, spinner, unread, width};
 use crate::output;
 use crate::probe::measure;
 use ::fit::baseline::{self, Baseline};
 use ::fit::delay::estimate::LEAST_SAMPLES;
+use ::fit::fitted::four_digits;
 use ::fit::read::{self, Input, ReadError};
 use ::fit::report;
 use ::fit::verify::{Comparison, Settings, against_log, against_profile};
@@ -211,7 +212,7 @@ async fn live(
         Input::Summary(summary) => (summary.interval_ns, Spacing::Constant),
     };
     let plan = Plan {
-        interval: Duration::from_nanos(rounded(interval_ns)),
+        interval: Duration::from_nanos(four_digits(interval_ns)),
         spacing,
         extent: Extent::Duration(Duration::from_nanos(args.duration.unwrap_or(0))),
         ..Plan::new(target.clone())
@@ -254,7 +255,7 @@ fn measured(
     if off > INTERVALS * interval_ns as f64 || spacing.is_some_and(|s| s != live.spacing) {
         let of = |ns: u64, spacing| {
             let kind = if spacing == baseline::Spacing::Poisson { "exponential " } else { "" };
-            format!("{kind}intervals of {}", format_duration(rounded(ns)))
+            format!("{kind}intervals of {}", format_duration(four_digits(ns)))
         };
         return Err(Failure::failed(
             "measured",

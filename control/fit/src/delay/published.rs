@@ -34,8 +34,7 @@ pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayErr
     if curve.delay_samples < LEAST_SAMPLES as u64 {
         return Err(DelayError::TooFew(curve.delay_samples as usize));
     }
-    let points: Vec<(f64, f64)> =
-        curve.exceedance.iter().map(|(y, p)| (*y as f64 / 1e9, *p)).collect();
+    let points = curve.points();
     let quantile = |q: f64| inverse(&points, 1.0 - q);
     let slot = body::slot(quantile, 2.0 * curve.reading_error_ns as f64 / 1e9);
     let interval = curve.interval_ns as f64 / 1e9;
@@ -102,8 +101,7 @@ fn moments(used: &[(f64, f64)], curve: &Summary, n: f64, median: f64) -> Moments
     let above = DVector::from_iterator(m, used.iter().map(|(_, p)| *p));
     let error = |i: usize| {
         let (y, p) = used[i];
-        let absolute = curve.reading_error_ns as f64 / 1e9;
-        let error = absolute.max(curve.reading_error_share * (y - median));
+        let error = curve.reading_error(y, median);
         // An error of reading a round trip is one of the share above it, by the slope.
         let (a, b) = (used[i.saturating_sub(1)], used[(i + 1).min(m - 1)]);
         let slope = (a.1 - b.1) / (b.0 - a.0).max(1e-9);
@@ -124,8 +122,7 @@ fn moments(used: &[(f64, f64)], curve: &Summary, n: f64, median: f64) -> Moments
     }
 }
 
-/// The round trip that is exceeded with probability `p`: linear in the logarithm of `p`
-/// above the body, and in `p` within it.
+/// The round trip that is exceeded with probability `p`, linear between points.
 pub(crate) fn inverse(points: &[(f64, f64)], p: f64) -> f64 {
     let i = points.partition_point(|(_, q)| *q > p);
     match (i.checked_sub(1).map(|j| points[j]), points.get(i).copied()) {
@@ -135,7 +132,7 @@ pub(crate) fn inverse(points: &[(f64, f64)], p: f64) -> f64 {
     }
 }
 
-/// The share above `y`.
+/// The share above `y`, linear between points.
 pub(crate) fn above(points: &[(f64, f64)], y: f64) -> f64 {
     let i = points.partition_point(|(x, _)| *x < y);
     match (i.checked_sub(1).map(|j| points[j]), points.get(i).copied()) {

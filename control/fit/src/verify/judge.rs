@@ -14,6 +14,7 @@ use super::play::{PlayError, play, regular};
 use crate::baseline::{Baseline, Series, Summary};
 use crate::delay::published::{above, inverse};
 use crate::read::Input;
+use crate::seconds;
 
 /// Probabilities of a longer round trip that quantiles are compared at.
 const EXCEEDED: [f64; 9] = [0.95, 0.75, 0.5, 0.25, 0.05, 0.01, 1e-3, 1e-4, 1e-5];
@@ -204,10 +205,7 @@ fn compare(
             let figures = Box::new(Figures::of(&baseline.series, &[], &[], 0));
             Side::Log { figures, baseline }
         }
-        Input::Summary(summary) => {
-            let points = summary.exceedance.iter().map(|(y, p)| (*y as f64 / 1e9, *p)).collect();
-            Side::Summary { summary, points }
-        }
+        Input::Summary(summary) => Side::Summary { summary, points: summary.points() },
     };
     let quantiles: Vec<(f64, u64)> =
         EXCEEDED.iter().filter_map(|p| Some((*p, side.exceeded(*p)?))).collect();
@@ -454,17 +452,15 @@ fn published(
         |error: f64, samples: u64| error * (link.probes as f64 / samples.max(1) as f64).sqrt();
     let delay = |error: f64| error.hypot(scaled(error, summary.delay_samples));
     let median = inverse(points, 0.5);
-    let reading = |y: f64| {
-        (summary.reading_error_ns as f64).max(summary.reading_error_share * (y - median) * 1e9)
-    };
+    let reading = |y: f64| summary.reading_error(y, median);
     for (i, (p, y)) in quantiles.iter().enumerate() {
         let error = delay(of(&link.above[i]).1);
-        quantile(judge, link, *p, *y as f64, error, 2.0 * reading(*y as f64 / 1e9));
+        quantile(judge, link, *p, *y as f64, error, 2e9 * reading(seconds(*y)));
     }
     for (i, y) in levels.iter().enumerate() {
-        let at = *y as f64 / 1e9;
+        let at = seconds(*y);
         let (share, error) = of(&link.above[quantiles.len() + i]);
-        let read = reading(at) / 1e9;
+        let read = reading(at);
         let slope = (above(points, at - read) - above(points, at + read)).abs();
         let stated = above(points, at);
         let chance = judge.z * delay(error);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was estimated: as text for people, and as JSON with stable keys for programs.
 
-use ::fit::fitted::Fitted;
+use crate::link::{EstimateView, GoodnessView};
+use ::fit::fitted::{Fitted, four_digits};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use profile::format_duration;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// A p-value below this is not chance.
 const CHANCE: f64 = 1e-3;
@@ -33,16 +35,21 @@ pub fn width(stream: Stream) -> Option<u16> {
     table.width().map(|width| width.max(NARROW))
 }
 
+/// What the profile says of its making; every fitted one does.
+fn provenance(fitted: &Fitted) -> &pb::Provenance {
+    static NONE: LazyLock<pb::Provenance> = LazyLock::new(pb::Provenance::default);
+    fitted.profile.as_proto().provenance.as_ref().unwrap_or(&NONE)
+}
+
 /// What was estimated, for people, within that many columns.
 pub fn text(fitted: &Fitted, width: Option<u16>) -> String {
-    let default = pb::Provenance::default();
-    let p = fitted.profile.as_proto().provenance.as_ref().unwrap_or(&default);
+    let p = provenance(fitted);
     let share = p.lost as f64 / p.samples.max(1) as f64 * 100.0;
     let mut text = format!(
         "{}: {} probes, one every {}, {} lost ({share:.4} %){}\n\n{}\n",
         fitted.profile.name(),
         p.samples,
-        format_duration(rounded(p.interval_ns)),
+        format_duration(four_digits(p.interval_ns)),
         p.lost,
         fitted.losses.as_ref().map_or(String::new(), |l| format!(": {}", l.name)),
         estimates(p, width)
@@ -51,12 +58,6 @@ pub fn text(fitted: &Fitted, width: Option<u16>) -> String {
     text += &section("the law against the log", &tests, width);
     text += &section("not told by the baseline", &p.unidentified, width);
     text
-}
-
-/// A time to four digits, for a median has more than are known.
-pub fn rounded(ns: u64) -> u64 {
-    let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(3));
-    ns.saturating_add(unit / 2) / unit * unit
 }
 
 fn estimates(p: &pb::Provenance, width: Option<u16>) -> String {
@@ -137,39 +138,10 @@ pub struct View<'a> {
     profile: String,
 }
 
-#[derive(Debug, Serialize)]
-struct EstimateView<'a> {
-    parameter: &'a str,
-    value: &'a str,
-    low: &'a str,
-    high: &'a str,
-    method: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-struct GoodnessView<'a> {
-    test: &'a str,
-    statistic: f64,
-    degrees_of_freedom: f64,
-    p_value: f64,
-}
-
 impl<'a> View<'a> {
     /// Of a profile that was written to `file`, if to any.
     pub fn new(fitted: &'a Fitted, file: Option<&Path>) -> Self {
-        const NONE: &pb::Provenance = &pb::Provenance {
-            source: String::new(),
-            format: String::new(),
-            sha256: String::new(),
-            samples: 0,
-            lost: 0,
-            interval_ns: 0,
-            estimates: Vec::new(),
-            goodness: Vec::new(),
-            unidentified: Vec::new(),
-            remarks: Vec::new(),
-        };
-        let p = fitted.profile.as_proto().provenance.as_ref().unwrap_or(NONE);
+        let p = provenance(fitted);
         Self {
             name: fitted.profile.name(),
             file: file.map(|f| f.display().to_string()),
@@ -178,27 +150,8 @@ impl<'a> View<'a> {
             interval_ns: p.interval_ns,
             sha256: &p.sha256,
             losses: fitted.losses.as_ref().map(|l| l.name),
-            estimates: p
-                .estimates
-                .iter()
-                .map(|e| EstimateView {
-                    parameter: &e.parameter,
-                    value: &e.value,
-                    low: &e.low,
-                    high: &e.high,
-                    method: &e.method,
-                })
-                .collect(),
-            goodness: p
-                .goodness
-                .iter()
-                .map(|g| GoodnessView {
-                    test: &g.test,
-                    statistic: g.statistic,
-                    degrees_of_freedom: g.degrees_of_freedom,
-                    p_value: g.p_value,
-                })
-                .collect(),
+            estimates: p.estimates.iter().map(EstimateView::from).collect(),
+            goodness: p.goodness.iter().map(GoodnessView::from).collect(),
             unidentified: &p.unidentified,
             remarks: &p.remarks,
             profile: fitted.profile.to_toml(),

@@ -71,15 +71,7 @@ impl FitArgs {
             )));
         }
         let often = *INTERVAL_NS.end();
-        let pipe = |capacity: &Capacity| pb::Pipe {
-            rate_bps: capacity.rate_bps,
-            rate_trace: capacity.rate_trace.clone(),
-            queue: Some(capacity.queue),
-            overhead_bytes: capacity.overhead_bytes,
-            delay: Some(pb::Delay::default()),
-            ..pb::Pipe::default()
-        };
-        let (mut forward, back) = (pipe(&options.forward), pipe(&options.back));
+        let (mut forward, back) = (options.forward.pipe(), options.back.pipe());
         let law = pb::DurationLaw::Fixed as i32;
         let isolated = self.isolated_duration.iter();
         forward.outages =
