@@ -9,12 +9,16 @@ CARGO ?= cargo
 MESON ?= meson
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 OUT ?= build/demo
+# Of `make bench`: where its results go, what else it is told, and what to compare with.
+BENCH_OUT ?= build/bench
+BENCH_ARGS ?=
+BASE ?=
 
 # Run real DPDK ports; everything else is in the unit suite.
-DPDK_CRATES := dpdk-sys dpdk linkd-dataplane
+DPDK_CRATES := dpdk-sys dpdk linkd-dataplane perf
 
 .NOTPARALLEL:
-.PHONY: help setup build demo test unit nohuge smoke lint install clean
+.PHONY: help setup build demo bench test unit nohuge smoke lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +31,11 @@ build: setup ## Build everything, optimised
 
 demo: build ## Three minutes of a satellite link between two hosts (as root)
 	LINKEMU_BIN=$(TARGET_DIR)/release $(TARGET_DIR)/release/demo --out $(OUT)
+
+bench: ## What a packet costs, beside the driver alone (BASE=REV BENCH_ARGS=--quick)
+	@scripts/setup.sh bench
+	$(CARGO) build --release -p perf
+	$(TARGET_DIR)/release/bench --out $(BENCH_OUT) $(BASE:%=--base %) $(BENCH_ARGS)
 
 test: unit nohuge smoke ## All suites
 

@@ -4,6 +4,10 @@
 # Installs what building and testing need and what is missing, on Debian 12 or newer.
 # Does nothing, and needs no root, where nothing is missing. What apt-get says goes
 # into build/setup.log.
+#
+#   scripts/setup.sh [bench]
+#
+# With `bench` also what only the benchmarks use, as far as it can be had: they do without.
 
 set -eu
 
@@ -11,6 +15,8 @@ set -eu
 RUST=1.88
 PACKAGES="libdpdk-dev clang libclang-dev pkg-config gcc libc6-dev make meson ninja-build \
 iperf3 iproute2 iputils-ping ethtool tcpdump util-linux ca-certificates"
+# The driver's own forwarder, and what counts instructions.
+BENCH_PACKAGES="dpdk dpdk-dev valgrind linux-perf"
 
 cd "$(dirname "$0")/.."
 mkdir -p build
@@ -75,6 +81,11 @@ install_rust() {
     fi
 }
 
+case "${1-}" in
+'' | bench) ;;
+*) fail "unknown argument \`$1\`: the only one is \`bench\`" ;;
+esac
+
 command -v apt-get >/dev/null ||
     fail "this is not Debian: install the likes of these yourself: $PACKAGES, and cargo $RUST"
 
@@ -85,6 +96,19 @@ done
 # One word each.
 # shellcheck disable=SC2086
 [ -z "$missing" ] || apt_install $missing
+
+if [ "${1-}" = bench ]; then
+    for package in $BENCH_PACKAGES; do
+        installed "$package" && continue
+        if [ "$(id -u)" != 0 ]; then
+            echo "setup: not installed: $package. The benchmarks leave out what needs it."
+        elif update && [ -n "$(candidate "$package")" ]; then
+            apt_install "$package"
+        else
+            echo "setup: apt-get has no $package. The benchmarks leave out what needs it."
+        fi
+    done
+fi
 
 pkg-config --exists 'libdpdk >= 22.11' ||
     fail "libdpdk here is $(pkg-config --modversion libdpdk 2>/dev/null || echo missing), \

@@ -9,6 +9,7 @@
 
 #include <rte_devargs.h>
 #include <rte_ether.h>
+#include <rte_memcpy.h>
 #include <rte_pause.h>
 
 #if RTE_VERSION < RTE_VERSION_NUM(22, 11, 0, 0)
@@ -65,6 +66,10 @@ lke_pause(void)
 	rte_pause();
 }
 
+#define ONE_SIDED (RTE_ETH_RSS_L3_SRC_ONLY | RTE_ETH_RSS_L3_DST_ONLY)
+/* Every kind of IP packet: without the layers above some devices hash no UDP and no TCP. */
+#define ALL_IP (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_SCTP)
+
 int
 lke_port_info(uint16_t port, struct lke_port_info *info)
 {
@@ -90,12 +95,13 @@ lke_port_info(uint16_t port, struct lke_port_info *info)
 	info->min_rx_bufsize = dev.min_rx_bufsize;
 	info->if_index = dev.if_index;
 	info->numa_node = rte_eth_dev_socket_id(port);
+	info->one_sided = (dev.flow_type_rss_offloads & ONE_SIDED) == ONE_SIDED;
 	return 0;
 }
 
 int
 lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t mtu,
-		   int scatter)
+		   int scatter, int spread)
 {
 	struct rte_eth_dev_info dev;
 	struct rte_eth_conf conf;
@@ -116,6 +122,11 @@ lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16
 	if (rx_queues > 1 && (dev.flow_type_rss_offloads & RTE_ETH_RSS_IP) != 0) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = dev.flow_type_rss_offloads & RTE_ETH_RSS_IP;
+		if (spread != LKE_SPREAD_ADDRESSES) {
+			conf.rx_adv_conf.rss_conf.rss_hf = dev.flow_type_rss_offloads & ALL_IP;
+			conf.rx_adv_conf.rss_conf.rss_hf |= spread == LKE_SPREAD_SOURCE ?
+				RTE_ETH_RSS_L3_SRC_ONLY : RTE_ETH_RSS_L3_DST_ONLY;
+		}
 	}
 	return rte_eth_dev_configure(port, rx_queues, tx_queues, &conf);
 }
@@ -196,6 +207,19 @@ void
 lke_mbuf_free(struct rte_mbuf *mbuf)
 {
 	rte_pktmbuf_free(mbuf);
+}
+
+int
+lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len)
+{
+	if (mbuf->nb_segs != 1 || !RTE_MBUF_DIRECT(mbuf) || rte_mbuf_refcnt_read(mbuf) != 1 ||
+	    len + RTE_PKTMBUF_HEADROOM > mbuf->buf_len)
+		return -1;
+	rte_pktmbuf_reset(mbuf);
+	mbuf->data_len = (uint16_t)len;
+	mbuf->pkt_len = (uint32_t)len;
+	rte_memcpy(rte_pktmbuf_mtod(mbuf, void *), frame, len);
+	return 0;
 }
 
 /* Appends len bytes to the chain that ends in *last; 0 if the pool ran dry. */

@@ -44,6 +44,10 @@ enum lke_const {
 	LKE_DEVICE_NAME_MAX = RTE_DEV_NAME_MAX_LEN,
 	/* RTE_MBUF_F_RX_VLAN_STRIPPED, checked in shim.c. */
 	LKE_RX_VLAN_STRIPPED = 1 << 6,
+	/* What the receive queue is chosen by. */
+	LKE_SPREAD_ADDRESSES = 0,
+	LKE_SPREAD_SOURCE = 1,
+	LKE_SPREAD_DESTINATION = 2,
 };
 
 struct lke_port_info {
@@ -57,6 +61,8 @@ struct lke_port_info {
 	uint32_t min_rx_bufsize;
 	uint32_t if_index;
 	int32_t numa_node;
+	/* It can choose the receive queue by one of the two IP addresses. */
+	uint8_t one_sided;
 };
 
 struct lke_link {
@@ -88,9 +94,12 @@ int lke_device_check(const char *devargs);
 void lke_pause(void);
 
 int lke_port_info(uint16_t port, struct lke_port_info *info);
-/* mtu 0: leave it alone. scatter: frames may take more than one mbuf. */
+/*
+ * mtu 0: leave it alone. scatter: frames may take more than one mbuf. spread: LKE_SPREAD_*; other
+ * than by both addresses only where the device is one-sided.
+ */
 int lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t mtu,
-		       int scatter);
+		       int scatter, int spread);
 int lke_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors,
 		      struct rte_mempool *pool);
 int lke_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors);
@@ -104,6 +113,9 @@ void lke_mbuf_free(struct rte_mbuf *mbuf);
 /* A new mbuf, chained where one segment is too small, holding head followed by tail; or NULL. */
 struct rte_mbuf *lke_mbuf_from_parts(struct rte_mempool *pool, const uint8_t *head,
 				     size_t head_len, const uint8_t *tail, size_t tail_len);
+/* Makes a whole buffer that somebody else filled hold the frame, as if it were new; -1 if it is
+ * not one buffer of its own, or too small. */
+int lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len);
 /* Copies up to len bytes from the start of the frame; returns how many. */
 size_t lke_mbuf_copy_out(const struct rte_mbuf *mbuf, uint8_t *out, size_t len);
 /* Writes vlan_tci into the frame as an 802.1Q tag and clears the stripped flag. */

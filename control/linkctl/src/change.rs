@@ -18,6 +18,8 @@ struct View<'a> {
     effective_utc: Option<String>,
     profile: &'a str,
     seed: u64,
+    lossy: bool,
+    remarks: &'a [String],
 }
 
 /// Makes a change and tells since when it is in force.
@@ -28,6 +30,7 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
                 profile: Some(requested(profile)?),
                 seed: *seed,
                 expected_generation: condition.expect_generation,
+                lossy: condition.lossy,
             };
             let connection = Connection::open(&cli.socket).await?;
             connection.call(|mut c| async move { c.set_profile(request).await }).await?
@@ -42,7 +45,12 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
     match cli.output {
         Output::Text => {
-            output::text(&format!("{profile} in force: {}", instant::applied(&applied, "at")))
+            let mut lines = format!("{profile} in force: {}", instant::applied(&applied, "at"));
+            for line in remarks(applied.lossy, &change.remarks) {
+                lines.push('\n');
+                lines.push_str(&line);
+            }
+            output::text(&lines)
         }
         Output::Json => output::json(&View {
             generation: applied.generation,
@@ -50,8 +58,20 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
             effective_utc: instant::utc(applied.effective_utc.as_ref()),
             profile,
             seed: change.seed,
+            lossy: applied.lossy,
+            remarks: &change.remarks,
         }),
     }
+}
+
+/// What of a link will not be as its owner may expect, a line each.
+pub fn remarks(lossy: bool, remarks: &[String]) -> impl Iterator<Item = String> {
+    let warning = lossy.then(|| {
+        "lossy: packets may be lost or late through the emulator's own fault (emulator drops in \
+         `linkctl stats`)"
+            .to_owned()
+    });
+    warning.into_iter().chain(remarks.iter().map(|remark| format!("note: {remark}")))
 }
 
 /// A name for linkd to know, or the profile of a file.
@@ -120,5 +140,6 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
         pipe: Some(pipe),
         mask: Some(prost_types::FieldMask { paths }),
         expected_generation: target.condition.expect_generation,
+        lossy: target.condition.lossy,
     }
 }

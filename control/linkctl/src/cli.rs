@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{fit, probe, verify};
+use crate::{envelope, fit, probe, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -48,6 +48,7 @@ Examples:
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
   linkctl -o json stats | jq .conservation
+  linkctl envelope                          what can be held without loss
   linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
   linkctl verify mine.toml --baseline ping.log
 
@@ -103,6 +104,9 @@ pub enum Command {
     /// Show what happened to the packets
     #[command(after_help = STATS_EXAMPLES)]
     Stats(StatsArgs),
+    /// Show what can be held without loss, and whether a profile can
+    #[command(after_help = envelope::EXAMPLES)]
+    Envelope(envelope::EnvelopeArgs),
     /// List, show and check profiles
     #[command(after_help = PROFILE_EXAMPLES, arg_required_else_help = true)]
     Profile {
@@ -139,6 +143,7 @@ Examples:
   linkctl set delay 300ms --slot none --direction return
   linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
   linkctl set loss --every 3h --for 320ms
+  linkctl set profile ./huge.toml --lossy    though it does not fit (linkctl envelope)
 
 Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
 
@@ -177,6 +182,10 @@ pub struct Condition {
     /// Refuse if another generation is in force: someone else changed the link
     #[arg(long, value_name = "N")]
     pub expect_generation: Option<u64>,
+    /// Take it even if there is too little memory or time: then packets may be lost by the
+    /// emulator itself, and `show` and `stats` say so
+    #[arg(long)]
+    pub lossy: bool,
 }
 
 /// A way through the emulator.
@@ -365,7 +374,8 @@ mod tests {
     fn every_example_parses() {
         let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
-        let texts = linkd.into_iter().chain(probe).chain([fit::EXAMPLES, verify::EXAMPLES]);
+        let rest = [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES];
+        let texts = linkd.into_iter().chain(probe).chain(rest);
         let mut examples = 0;
         for line in texts.flat_map(str::lines) {
             let Some(command) = line.strip_prefix("  linkctl ") else { continue };
@@ -398,6 +408,10 @@ mod tests {
             ("set loss some", "none"),
             ("set profle viasat2", "profile"),
             ("stats --watch --mark", "cannot be used with"),
+            ("envelope --memory 4", "write a unit"),
+            ("envelope --port-rate down", "no rate of a port"),
+            ("envelope --clients 0", "1.."),
+            ("envelope --max-frame 13B", "14 B"),
             ("probe send", "<HOST[:PORT]>"),
             ("probe send host:0 -w f", "from 1 to 65535"),
             ("probe send host -w f --interval 5", "write a unit"),

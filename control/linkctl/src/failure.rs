@@ -4,6 +4,8 @@
 use crate::cli::Output;
 use profile::{Place, Violation, Violations};
 use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,6 +22,9 @@ pub const USAGE: u8 = 2;
 pub const UNREACHABLE: u8 = 3;
 /// A check did not hold.
 pub const CHECK: u8 = 4;
+
+/// The reason of a refusal that a link needs more memory or time than there is.
+const OUTSIDE_ENVELOPE: &str = "OUTSIDE_ENVELOPE";
 
 /// Why a command did not do what it should.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub struct Report {
     message: String,
     hints: Vec<String>,
     violations: Vec<Violation>,
+    /// Numbers for programs.
+    details: BTreeMap<String, Value>,
 }
 
 /// A broken rule in JSON.
@@ -65,6 +72,8 @@ struct View<'a> {
     message: &'a str,
     hints: &'a [String],
     violations: Vec<ViolationView<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    details: &'a BTreeMap<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -74,8 +83,14 @@ struct Envelope<'a> {
 
 impl Failure {
     fn new(exit: u8, code: &'static str, message: impl Into<String>) -> Self {
-        let (hints, violations) = (Vec::new(), Vec::new());
-        Self::Told(Box::new(Report { exit, code, message: message.into(), hints, violations }))
+        Self::Told(Box::new(Report {
+            exit,
+            code,
+            message: message.into(),
+            hints: Vec::new(),
+            violations: Vec::new(),
+            details: BTreeMap::new(),
+        }))
     }
 
     /// Something failed.
@@ -132,7 +147,22 @@ impl Failure {
                 .map(|v| Violation { path: v.field, message: v.description, place: None })
                 .collect();
         }
-        failure
+        match status.get_details_error_info() {
+            Some(info) if info.reason == OUTSIDE_ENVELOPE => {
+                let number = |text: String| text.parse::<u64>().map_or(text.into(), Value::from);
+                let details = info.metadata.into_iter().map(|(name, n)| (name, number(n)));
+                failure.detailed(details).hint("what can be held: linkctl envelope")
+            }
+            _ => failure,
+        }
+    }
+
+    /// Adds numbers for programs.
+    pub fn detailed(mut self, details: impl IntoIterator<Item = (String, Value)>) -> Self {
+        if let Self::Told(report) = &mut self {
+            report.details.extend(details);
+        }
+        self
     }
 
     /// Adds a hint.
@@ -169,8 +199,8 @@ impl Report {
 
     fn json(&self) -> String {
         let violations = self.violations.iter().map(ViolationView::from).collect();
-        let Self { code, message, hints, .. } = self;
-        let error = View { code, message, hints, violations };
+        let Self { code, message, hints, details, .. } = self;
+        let error = View { code, message, hints, violations, details };
         // Strings and numbers only.
         serde_json::to_string(&Envelope { error }).unwrap_or_default()
     }

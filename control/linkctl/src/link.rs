@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A link as linkctl shows it: TOML for people, stable JSON for programs.
 
+use crate::change;
 use crate::cli::{Cli, Output};
 use crate::connection::Connection;
 use crate::failure::Failure;
@@ -17,6 +18,8 @@ struct View<'a> {
     effective_utc: Option<String>,
     seed: u64,
     profile: Option<&'a str>,
+    lossy: bool,
+    remarks: &'a [String],
     link: Option<ProfileView<'a>>,
 }
 
@@ -141,7 +144,7 @@ pub async fn show(cli: &Cli) -> Result<(), Failure> {
     let connection = Connection::open(&cli.socket).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
-    let pb::Link { profile, seed, applied } = link;
+    let pb::Link { profile, seed, applied, remarks } = link;
     let applied = applied.unwrap_or_default();
     if cli.output == Output::Json {
         return output::json(&View {
@@ -150,6 +153,8 @@ pub async fn show(cli: &Cli) -> Result<(), Failure> {
             effective_utc: instant::utc(applied.effective_utc.as_ref()),
             seed,
             profile: profile.as_ref().map(|profile| profile.name.as_str()),
+            lossy: applied.lossy,
+            remarks: &remarks,
             link: profile.as_ref().map(ProfileView::from),
         });
     }
@@ -160,7 +165,9 @@ pub async fn show(cli: &Cli) -> Result<(), Failure> {
         Some(profile) => {
             let since = instant::applied(&applied, "since");
             let toml = toml(profile)?;
-            output::text(&format!("# In force: {since}; seed {seed}.\n{toml}"))
+            let remarks = change::remarks(applied.lossy, &remarks);
+            let remarks: String = remarks.map(|line| format!("# {line}\n")).collect();
+            output::text(&format!("# In force: {since}; seed {seed}.\n{remarks}{toml}"))
         }
     }
 }

@@ -8,6 +8,7 @@
 mod change;
 mod cli;
 mod connection;
+mod envelope;
 mod failure;
 mod fit;
 mod link;
@@ -47,6 +48,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Set { what } => change::run(cli, what).await,
         Command::Show => link::show(cli).await,
         Command::Stats(args) => stats::run(cli, args).await,
+        Command::Envelope(args) => envelope::run(cli, args).await,
         Command::Profile { what } => profiles::run(cli, what).await,
         Command::Probe { what } => probe::run(cli, what).await,
         Command::Fit(args) => fit::run(cli, args),

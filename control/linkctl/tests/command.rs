@@ -3,104 +3,14 @@
 //! codes.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-use linkd::fake::{FakeDataplane, Running};
-use linkd::{Server, Settings};
-use profile::Catalog;
+#[path = "linkd/mod.rs"]
+mod lab;
+
+use lab::{Lab, text};
 use proto::linkemu::v1 as pb;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use tempfile::TempDir;
-use tokio::sync::oneshot;
-
-/// linkd in a runtime of its own, so that the test may block on linkctl.
-struct Lab {
-    directory: TempDir,
-    fake: FakeDataplane,
-    running: Option<Running>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Lab {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        let fake = FakeDataplane::default();
-        let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
-        let settings = Settings {
-            socket: at("linkd.sock"),
-            dataplane: at("dataplane.sock"),
-            catalog: Catalog::built_in(),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(async { Server::bind(settings) }).unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let stopped = async {
-                let _ = stopped.await;
-            };
-            runtime.block_on(server.serve(stopped)).unwrap();
-        });
-        Self { directory, fake, running, stop: Some(stop), thread: Some(thread) }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_linkctl"));
-        command.env("LINKEMU_SOCKET", self.at("linkd.sock")).current_dir(self.directory.path());
-        command.args(line.split_whitespace());
-        command
-    }
-
-    fn run(&self, line: &str) -> Output {
-        self.command(line).output().unwrap()
-    }
-
-    /// Standard output of a command that is done.
-    fn done(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
-        assert_eq!(text(&output.stderr), "", "{line}");
-        text(&output.stdout)
-    }
-
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.done(line)).unwrap()
-    }
-
-    /// Standard error of a command that ends with `code`.
-    fn fails(&self, code: i32, line: &str) -> String {
-        let output = self.run(line);
-        assert_eq!(output.status.code(), Some(code), "{line}: {}", text(&output.stderr));
-        text(&output.stderr)
-    }
-
-    fn link(&self) -> pb::Profile {
-        self.fake.state().plan.clone().unwrap().profile.unwrap()
-    }
-
-    fn forward(&self) -> pb::Pipe {
-        self.link().forward_pipe.unwrap()
-    }
-
-    fn back(&self) -> pb::Pipe {
-        self.link().return_pipe.unwrap()
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        self.stop.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
+use std::process::Stdio;
 
 /// All that can vary, both ways the same.
 const VARIED: &str = r#"name = "varied"
@@ -128,10 +38,6 @@ unidentified = ["the split of the round trip"]
 estimates = [{ parameter = "delay.base", value = "10 ms", low = "9 ms", high = "11 ms" }]
 goodness = [{ test = "runs", statistic = 7.5, degrees_of_freedom = 5.0, p_value = 0.25 }]
 "#;
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn stats() -> pb::Stats {
     let count = |packets, bytes| Some(pb::Count { packets, bytes });
@@ -376,7 +282,8 @@ fn statistics_in_json_keep_their_keys() {
         serde_json::json!({"received": 10, "sent": 6, "dropped": 2, "held": 2, "exact": true});
     assert_eq!(json["conservation"], conservation);
     assert_eq!(json["stall_max_ns"], 4_000);
-    assert_eq!(json.as_object().unwrap().len(), 10);
+    assert_eq!(json["lossy"], false);
+    assert_eq!(json.as_object().unwrap().len(), 11);
 }
 
 #[test]

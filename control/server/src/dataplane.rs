@@ -24,6 +24,15 @@ const APPLY_DEADLINE: Duration = Duration::from_secs(10);
 /// Of an answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
+/// A plan that was put in force.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// Since when.
+    pub applied: pb::Applied,
+    /// What of it the link will not do.
+    pub remarks: Vec<String>,
+}
+
 /// A client of the dataplane at one path.
 #[derive(Clone)]
 pub(crate) struct Dataplane {
@@ -57,8 +66,18 @@ impl Dataplane {
             .await
     }
 
+    /// What there is to hold a link with.
+    pub async fn room(&self) -> Result<pb::Room, Status> {
+        let describe = |mut c: DataplaneClient<Channel>| async move {
+            c.describe(dp::DescribeRequest {}).await
+        };
+        self.read(describe).await?.room.ok_or_else(|| {
+            Status::unimplemented("the dataplane does not say what it can hold: it is an older one")
+        })
+    }
+
     /// Puts a plan in force; not tried again, since it may have been taken.
-    pub async fn apply(&self, request: dp::ApplyRequest) -> Result<pb::Applied, Status> {
+    pub async fn apply(&self, request: dp::ApplyRequest) -> Result<Taken, Status> {
         let mut client = self.client.clone();
         let answer = tokio::time::timeout(APPLY_DEADLINE, client.apply(request)).await;
         let unknown = "the change may have been taken or not: see `linkctl show`";
@@ -72,9 +91,13 @@ impl Dataplane {
                 self.path.display()
             ))),
             Ok(Err(status)) => Err(self.translate(status)),
-            Ok(Ok(response)) => response.into_inner().applied.ok_or_else(|| {
-                Status::internal("the dataplane did not say since when the change is in force")
-            }),
+            Ok(Ok(response)) => {
+                let dp::ApplyResponse { applied, remarks } = response.into_inner();
+                let applied = applied.ok_or_else(|| {
+                    Status::internal("the dataplane did not say since when the change is in force")
+                })?;
+                Ok(Taken { applied, remarks })
+            }
         }
     }
 

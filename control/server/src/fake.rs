@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 
 /// What the fake holds; tests read and write it.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,12 @@ pub struct State {
     pub marks: u64,
     /// What Apply answers instead of taking a plan.
     pub refuse: Option<Status>,
+    /// What Describe says that there is.
+    pub room: Option<pb::Room>,
+    /// Why no plan fits: what is not allowed to be lossy is refused, all else is.
+    pub excess: Option<String>,
+    /// Whether the plan in force is.
+    pub lossy: bool,
 }
 
 /// A fake dataplane; clones share their state.
@@ -94,7 +101,12 @@ impl State {
         let effective_ns = self.generation * 1_000_000_000 + 345_678_901;
         let utc =
             prost_types::Timestamp { seconds: 1_790_000_000 + self.generation as i64, nanos: 5 };
-        pb::Applied { generation: self.generation, effective_ns, effective_utc: Some(utc) }
+        let (generation, lossy) = (self.generation, self.lossy);
+        pb::Applied { generation, effective_ns, effective_utc: Some(utc), lossy }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.excess.iter().filter(|_| self.lossy).cloned().collect()
     }
 }
 
@@ -104,7 +116,8 @@ impl Dataplane for FakeDataplane {
         &self,
         _: Request<dp::DescribeRequest>,
     ) -> Result<Response<dp::DescribeResponse>, Status> {
-        Ok(Response::new(dp::DescribeResponse { version: "fake".into(), ..Default::default() }))
+        let (version, room) = ("fake".into(), self.state().room);
+        Ok(Response::new(dp::DescribeResponse { version, room, ..Default::default() }))
     }
 
     async fn apply(
@@ -125,9 +138,17 @@ impl Dataplane for FakeDataplane {
             let in_force = state.generation;
             return Err(Status::aborted(format!("generation {in_force} is in force")));
         }
+        if let Some(excess) = state.excess.as_ref().filter(|_| !request.lossy) {
+            let numbers = [("needed_bytes".to_owned(), "9600".to_owned())];
+            let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
+            let code = Code::FailedPrecondition;
+            return Err(Status::with_error_details(code, excess, details));
+        }
+        state.lossy = state.excess.is_some();
         state.plan = request.plan;
         state.generation += 1;
-        Ok(Response::new(dp::ApplyResponse { applied: Some(state.applied()) }))
+        let (applied, remarks) = (Some(state.applied()), state.remarks());
+        Ok(Response::new(dp::ApplyResponse { applied, remarks }))
     }
 
     async fn get_plan(
@@ -135,8 +156,8 @@ impl Dataplane for FakeDataplane {
         _: Request<dp::GetPlanRequest>,
     ) -> Result<Response<dp::GetPlanResponse>, Status> {
         let state = self.state();
-        let applied = Some(state.applied());
-        Ok(Response::new(dp::GetPlanResponse { plan: state.plan.clone(), applied }))
+        let (applied, remarks) = (Some(state.applied()), state.remarks());
+        Ok(Response::new(dp::GetPlanResponse { plan: state.plan.clone(), applied, remarks }))
     }
 
     async fn get_stats(
@@ -145,6 +166,7 @@ impl Dataplane for FakeDataplane {
     ) -> Result<Response<pb::Stats>, Status> {
         let mut state = self.state();
         state.marks += u64::from(request.get_ref().mark);
-        Ok(Response::new(pb::Stats { generation: state.generation, ..state.stats.clone() }))
+        let (generation, lossy) = (state.generation, state.lossy);
+        Ok(Response::new(pb::Stats { generation, lossy, ..state.stats.clone() }))
     }
 }

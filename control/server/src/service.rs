@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls of `linkemu.v1`.
 
-use crate::dataplane::Dataplane;
+use crate::dataplane::{Dataplane, Taken};
 use crate::patch::Patch;
 use crate::refusal;
 use profile::{Catalog, Profile, Violations};
@@ -77,14 +77,15 @@ impl Service {
         }
     }
 
-    /// Reads what is in force, changes it, and puts it in force unless another
-    /// change came between; then again, if the caller did not say what to expect.
+    /// Reads what is in force, changes it, and puts it in force on the terms of a request
+    /// without a plan, unless another change came between; then again, if the caller did
+    /// not say what to expect.
     async fn change(
         &self,
-        expected: Option<u64>,
-        restart: bool,
+        terms: dp::ApplyRequest,
         compile: impl Fn(Option<dp::Plan>) -> Result<dp::Plan, Status>,
     ) -> Result<pb::ChangeResponse, Status> {
+        let expected = terms.expected_generation;
         let _one_at_a_time = self.change.lock().await;
         let mut tries = 1;
         loop {
@@ -97,8 +98,8 @@ impl Service {
             }
             let plan = compile(current.plan)?;
             let expected_generation = expected.or(generation);
-            let request =
-                dp::ApplyRequest { plan: Some(plan.clone()), restart, expected_generation };
+            let plan_sent = Some(plan.clone());
+            let request = dp::ApplyRequest { plan: plan_sent, expected_generation, ..terms };
             match self.dataplane.apply(request).await {
                 Err(status)
                     if status.code() == Code::Aborted && expected.is_none() && tries < TRIES =>
@@ -106,9 +107,9 @@ impl Service {
                     tries += 1;
                 }
                 Err(status) => return Err(status),
-                Ok(applied) => {
-                    let dp::Plan { profile, seed } = plan;
-                    return Ok(pb::ChangeResponse { applied: Some(applied), profile, seed });
+                Ok(Taken { applied, remarks }) => {
+                    let (dp::Plan { profile, seed }, applied) = (plan, Some(applied));
+                    return Ok(pb::ChangeResponse { applied, profile, seed, remarks });
                 }
             }
         }
@@ -119,9 +120,10 @@ impl Service {
 fn note(what: &str, peer: Option<u32>, answer: &Result<pb::ChangeResponse, Status>) {
     match answer {
         Ok(change) => {
-            let generation = change.applied.map(|applied| applied.generation);
+            let applied = change.applied.unwrap_or_default();
+            let pb::Applied { generation, lossy, .. } = applied;
             let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
-            tracing::info!(what, peer, generation, profile, seed = change.seed, "changed");
+            tracing::info!(what, peer, generation, profile, seed = change.seed, lossy, "changed");
         }
         Err(status) => {
             tracing::info!(what, peer, code = ?status.code(), why = status.message(), "refused");
@@ -157,7 +159,8 @@ impl Linkemu for Service {
         request: Request<pb::SetProfileRequest>,
     ) -> Result<Response<pb::ChangeResponse>, Status> {
         let peer = peer(&request);
-        let pb::SetProfileRequest { profile, seed, expected_generation } = request.into_inner();
+        let pb::SetProfileRequest { profile, seed, expected_generation, lossy } =
+            request.into_inner();
         let answer = match self.requested(profile) {
             Err(status) => Err(status),
             Ok(profile) => {
@@ -165,7 +168,9 @@ impl Linkemu for Service {
                     let seed = seed.or(in_force.map(|plan| plan.seed)).unwrap_or(FIRST_SEED);
                     Ok(dp::Plan { profile: Some(profile.clone()), seed })
                 };
-                self.change(expected_generation, true, compile).await
+                let terms =
+                    dp::ApplyRequest { restart: true, expected_generation, lossy, plan: None };
+                self.change(terms, compile).await
             }
         };
         note("set profile", peer, &answer);
@@ -189,7 +194,10 @@ impl Linkemu for Service {
                         .map_err(|found| refusal::invalid("the patch", &found))?;
                     Ok(dp::Plan { profile: Some(link), seed: plan.seed })
                 };
-                self.change(request.expected_generation, false, compile).await
+                let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
+                let terms =
+                    dp::ApplyRequest { restart: false, expected_generation, lossy, plan: None };
+                self.change(terms, compile).await
             }
         };
         note("patch link", peer, &answer);
@@ -197,9 +205,9 @@ impl Linkemu for Service {
     }
 
     async fn get_link(&self, _: Request<pb::GetLinkRequest>) -> Result<Response<pb::Link>, Status> {
-        let dp::GetPlanResponse { plan, applied } = self.dataplane.plan().await?;
+        let dp::GetPlanResponse { plan, applied, remarks } = self.dataplane.plan().await?;
         let dp::Plan { profile, seed } = plan.unwrap_or_default();
-        Ok(Response::new(pb::Link { profile, seed, applied }))
+        Ok(Response::new(pb::Link { profile, seed, applied, remarks }))
     }
 
     async fn get_stats(
@@ -207,6 +215,10 @@ impl Linkemu for Service {
         request: Request<pb::GetStatsRequest>,
     ) -> Result<Response<pb::Stats>, Status> {
         self.dataplane.stats(request.get_ref().mark).await.map(Response::new)
+    }
+
+    async fn get_room(&self, _: Request<pb::GetRoomRequest>) -> Result<Response<pb::Room>, Status> {
+        self.dataplane.room().await.map(Response::new)
     }
 
     type WatchStatsStream = ReceiverStream<Result<pb::Stats, Status>>;

@@ -433,3 +433,65 @@ async fn shutdown_ends_streams_and_removes_the_socket() {
     assert!(!lab.directory.path().join("linkd.sock").exists());
     assert!(!lab.directory.path().join("linkd.sock.lock").exists());
 }
+
+#[tokio::test]
+async fn a_link_outside_of_the_envelope_is_taken_on_an_explicit_flag_only() {
+    let mut lab = Lab::new();
+    lab.fake.state().excess = Some("needs 9.6 GB, 4 GB reserved".into());
+    let refused = lab.set("viasat2").await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("9.6 GB"), "{refused}");
+    // The numbers pass as they are.
+    let info = refused.get_details_error_info().unwrap();
+    assert_eq!(
+        (info.reason.as_str(), info.metadata["needed_bytes"].as_str()),
+        ("OUTSIDE_ENVELOPE", "9600")
+    );
+
+    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
+    let request = pb::SetProfileRequest { profile, lossy: true, ..Default::default() };
+    let taken = lab.client.set_profile(request).await.unwrap().into_inner();
+    assert!(taken.applied.unwrap().lossy);
+    assert_eq!(taken.remarks, ["needs 9.6 GB, 4 GB reserved"]);
+    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    assert!(link.applied.unwrap().lossy);
+    assert_eq!(link.remarks, taken.remarks);
+    let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+    assert!(stats.into_inner().lossy);
+
+    // A patch does not inherit the leave.
+    let refused = lab.patch(pb::Direction::Forward, &["rate_bps"], rate(1_000_000)).await;
+    assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+    let request = pb::PatchLinkRequest {
+        pipe: Some(rate(1_000_000)),
+        mask: Some(mask(&["rate_bps"])),
+        lossy: true,
+        ..Default::default()
+    };
+    let taken = lab.client.patch_link(request).await.unwrap().into_inner();
+    assert!(taken.applied.unwrap().lossy);
+    let asked: Vec<_> = lab.fake.state().applies.iter().map(|a| (a.restart, a.lossy)).collect();
+    assert_eq!(asked, [(true, false), (true, true), (false, false), (false, true)]);
+}
+
+#[tokio::test]
+async fn what_there_is_to_hold_a_link_with_is_the_dataplanes_answer() {
+    let mut lab = Lab::new();
+    // One that does not say is an older one.
+    let unknown = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unimplemented);
+    assert!(unknown.message().contains("older"), "{unknown}");
+    let room = pb::Room {
+        clients: 16,
+        port_bps: 10_000_000_000,
+        frame_bytes: 1_514,
+        memory_bytes: 3 << 30,
+        workers: 1,
+    };
+    lab.fake.state().room = Some(room);
+    let answer = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap().into_inner();
+    assert_eq!(answer, room);
+    lab.running = None;
+    let gone = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap_err();
+    assert_eq!(gone.code(), Code::Unavailable);
+}

@@ -20,6 +20,7 @@ pub struct Snapshot {
     pub memory: Memory,
     pub emulator_drops: u64,
     pub stall_max_ns: u64,
+    pub lossy: bool,
     pub conservation: Conservation,
 }
 
@@ -229,6 +230,7 @@ impl From<pb::Stats> for Snapshot {
             },
             emulator_drops: stats.emulator_drops,
             stall_max_ns: stats.stall_max_ns,
+            lossy: stats.lossy,
         }
     }
 }

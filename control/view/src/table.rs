@@ -7,6 +7,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use crate::instant;
 use crate::snapshot::{Client, Count, Pipe, Snapshot};
 
+const LOSSY: &str = "lossy: the link was set although there is too little memory or time for it\n";
+
 /// A snapshot in full.
 #[must_use]
 pub fn table(snapshot: &Snapshot) -> String {
@@ -50,7 +52,7 @@ pub fn table(snapshot: &Snapshot) -> String {
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
          memory: {} used, {} at most, of {}\n\
          emulator drops: {}, longest stall {}\n\
-         conservation: {}",
+         {}conservation: {}",
         snapshot.generation,
         clients.trim_fmt(),
         ports.trim_fmt(),
@@ -64,6 +66,7 @@ pub fn table(snapshot: &Snapshot) -> String {
         size(memory.capacity_bytes),
         snapshot.emulator_drops,
         time(snapshot.stall_max_ns),
+        if snapshot.lossy { LOSSY } else { "" },
         conservation(snapshot),
     )
 }
@@ -81,7 +84,7 @@ pub fn line(snapshot: &Snapshot, last: Option<&Snapshot>) -> String {
     let exact = if snapshot.conservation.exact { "exact" } else { "NOT EXACT" };
     format!(
         "{}  generation {}  forward {}  return {}  queue {}  dropped {}  late p99 {}  \
-         emulator drops {}  conservation {exact}",
+         emulator drops {}  conservation {exact}{}",
         instant::seconds(snapshot.time_ns),
         snapshot.generation,
         throughput(|s| sent(s, |client| &client.forward)),
@@ -90,6 +93,7 @@ pub fn line(snapshot: &Snapshot, last: Option<&Snapshot>) -> String {
         snapshot.conservation.dropped,
         time(snapshot.lateness_ns.p99),
         snapshot.emulator_drops,
+        if snapshot.lossy { "  lossy" } else { "" },
     )
 }
 

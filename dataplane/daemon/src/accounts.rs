@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the workers' reports and the ports' counters to the protos' statistics.
 
+use std::collections::HashMap;
+
+use emu::client::ClientKey;
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
 use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
@@ -25,12 +28,13 @@ pub struct PortAccount {
 #[must_use]
 pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     let mut stats = model::Stats::default();
+    let mut known = HashMap::new();
     for r in reports {
         let s = &r.snapshot;
         stats.time_ns = stats.time_ns.max(s.at.0);
         stats.generation = s.generation;
         for c in &s.clients {
-            add_client(&mut stats.clients, c);
+            add_client(&mut stats.clients, &mut known, c);
         }
         stats.stall_max_ns = stats.stall_max_ns.max(r.stall_max.0);
     }
@@ -78,21 +82,27 @@ fn lateness(reports: &[Box<Report>]) -> model::Lateness {
     }
 }
 
-/// Bypass and default, which every worker has as its first two, are one in the sum; the
-/// others belong to one worker each.
-fn add_client(clients: &mut Vec<model::ClientStats>, c: &ClientStats) {
-    let name = c.key.to_string();
+/// Bypass and default, which every worker has, are one in the sum; and so are the two
+/// directions of a client that have different owners.
+fn add_client(
+    clients: &mut Vec<model::ClientStats>,
+    known: &mut HashMap<ClientKey, usize>,
+    c: &ClientStats,
+) {
     let [forward, back] = c.pipes.0.map(|p| pipe(&p));
-    match clients.iter_mut().take(2).find(|k| k.client == name) {
-        Some(known) => {
-            add_pipe(&mut known.forward_pipe, forward);
-            add_pipe(&mut known.return_pipe, back);
+    match known.get(&c.key).and_then(|at| clients.get_mut(*at)) {
+        Some(client) => {
+            add_pipe(&mut client.forward_pipe, forward);
+            add_pipe(&mut client.return_pipe, back);
         }
-        None => clients.push(model::ClientStats {
-            client: name,
-            forward_pipe: Some(forward),
-            return_pipe: Some(back),
-        }),
+        None => {
+            known.insert(c.key, clients.len());
+            clients.push(model::ClientStats {
+                client: c.key.to_string(),
+                forward_pipe: Some(forward),
+                return_pipe: Some(back),
+            });
+        }
     }
 }
 

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use dpdk::NamedPort;
+use emu::store::MAX_FRAME;
+use serde::Deserialize;
 
-/// Names of the two ports.
-pub const PORT_NAMES: [&str; 2] = ["wan", "client"];
+/// The least `--max-frame`: what an MTU of 576 brings, which every host can take.
+pub const MIN_MAX_FRAME: u32 = 590;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +19,12 @@ Examples:
 
   Two 10 GbE ports bound to vfio-pci, the worker on core 2:
     linkd-dataplane --port wan=0000:01:00.0 --port client=0000:01:00.1 --core 2
+
+  The same with two workers:
+    linkd-dataplane --port wan=0000:01:00.0 --port client=0000:01:00.1 --core 2,3
+
+  A box that is described in a file:
+    linkd-dataplane --box /etc/linkemu/box.toml
 
 The dataplane starts transparent. Set a link with `linkctl set profile viasat2`.
 SIGTERM and SIGINT end it; the final accounts go to standard output.
@@ -32,10 +40,17 @@ pub struct Arguments {
     ///
     /// SPEC is a DPDK virtual device with its arguments (net_af_packet,iface=IF;
     /// net_tap; net_af_xdp,iface=IF; net_pcap,…) or a PCI address with a driver that
-    /// DPDK can use. For net_af_packet, framecnt=4096 and qdisc_bypass=1 are added
-    /// where they are not given.
-    #[arg(long = "port", value_name = "NAME=SPEC", required = true)]
+    /// DPDK can use. For net_af_packet, framecnt=4096, qdisc_bypass=1 and, with several
+    /// workers, qpairs=N are added where they are not given.
+    #[arg(long = "port", value_name = "NAME=SPEC", required_unless_present = "box_file")]
     pub ports: Vec<NamedPort>,
+
+    /// The description of this box, in TOML; an option that is given goes before it.
+    ///
+    /// [ports] wan, client: as --port's SPEC. [workers] cores: a list; count; idle.
+    /// [memory] packets: as --memory; buffers; copy_break; max_frame; max_clients; huge.
+    #[arg(long = "box", value_name = "FILE")]
+    pub box_file: Option<PathBuf>,
 
     /// Serve dataplane.v1 on this unix socket.
     #[arg(
@@ -50,29 +65,50 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Memory for packets, such as "2 GiB". It is taken as it is used.
-    #[arg(long, value_name = "SIZE", default_value = "3 GiB",
-          value_parser = |s: &str| profile::parse_size(s).map_err(|e| e.to_string()))]
-    pub memory: u64,
+    /// Memory for packets, such as "2 GiB"; each worker has its part. It is taken as it is
+    /// used. [default: 3 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
 
-    /// Most clients that are made, one per address on the client side; the packets of
-    /// all further ones share the default client.
-    #[arg(long, value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub max_clients: u32,
+    /// Memory for the buffers of frames longer than --copy-break, which are held in the
+    /// buffer that they came in while there are such; taken at the start. [default: 0 B:
+    /// every frame is copied]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub buffers: Option<u64>,
 
-    /// What the worker does when there is nothing to do: `busy` polls on and leaves
-    /// least late, `adaptive` sleeps until a packet arrives or is nearly due.
-    #[arg(long, value_enum, default_value_t = Idle::Busy)]
-    pub idle: Idle,
+    /// Frames of up to so many bytes are copied in any case. [default: 256]
+    #[arg(long, value_name = "BYTES")]
+    pub copy_break: Option<u32>,
 
-    /// Run the worker on this core; the last one that the process may use, if not given.
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
+    /// The longest frame, without FCS; longer ones are dropped as `oversize`. Buffers are
+    /// as large. [default: what both ports carry]
+    #[arg(long, value_name = "BYTES",
+          value_parser = clap::value_parser!(u32).range(i64::from(MIN_MAX_FRAME)..=i64::from(MAX_FRAME)))]
+    pub max_frame: Option<u32>,
+
+    /// Most clients that a worker makes, one per address on the client side; the packets of
+    /// all further ones share the default client. [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_clients: Option<u32>,
+
+    /// What a worker does when there is nothing to do: `busy` polls on and leaves
+    /// least late, `adaptive` sleeps until a packet arrives or is nearly due. [default: busy]
+    #[arg(long, value_enum)]
+    pub idle: Option<Idle>,
+
+    /// How many workers share the clients. [default: one for each core of --core, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: Option<u16>,
+
+    /// Run the workers on these cores; on the last ones that the process may use, if not
+    /// given.
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub core: Vec<usize>,
 
     /// Hugepages for DPDK's buffers: `auto` uses them where enough are reserved.
-    #[arg(long, value_enum, default_value_t = Huge::Auto)]
-    pub huge: Huge,
+    /// [default: auto]
+    #[arg(long, value_enum)]
+    pub huge: Option<Huge>,
 
     /// How the final accounts are written.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
@@ -83,19 +119,27 @@ pub struct Arguments {
     pub log: String,
 }
 
+fn size(text: &str) -> Result<u64, String> {
+    profile::parse_size(text).map_err(|e| e.to_string())
+}
+
 /// `--idle`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Idle {
     /// Poll on.
+    #[default]
     Busy,
     /// Sleep when idle.
     Adaptive,
 }
 
 /// `--huge`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Huge {
     /// Where enough are reserved.
+    #[default]
     Auto,
     /// Always; fails where there are too few.
     On,
@@ -110,33 +154,4 @@ pub enum Output {
     Text,
     /// One JSON object.
     Json,
-}
-
-impl Arguments {
-    /// The specifications of `wan` and `client`.
-    ///
-    /// # Errors
-    /// A sentence for the user, if they are not these two, each once.
-    pub fn two_ports(&self) -> Result<[NamedPort; 2], String> {
-        let find = |name: &str| {
-            let mut all = self.ports.iter().filter(|p| p.name == name);
-            match (all.next(), all.next()) {
-                (Some(p), None) => Ok(p.clone()),
-                (None, _) => Err(format!("no port `{name}`: give --port {name}=SPEC")),
-                (Some(_), Some(_)) => Err(format!(
-                    "port `{name}` is given twice: name the other \
-                     one `{}`",
-                    PORT_NAMES[usize::from(name == PORT_NAMES[0])]
-                )),
-            }
-        };
-        if let Some(p) = self.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
-            return Err(format!(
-                "there is no port `{}`: the ports are `wan`, which faces the \
-                 servers, and `client`",
-                p.name
-            ));
-        }
-        Ok([find(PORT_NAMES[0])?, find(PORT_NAMES[1])?])
-    }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use compile::compile;
 use dpdk::TscClock;
+use emu::envelope;
 use emu::plan::{Plan, PlanError, Room};
 use emu::units::{Instant, Nanos};
 use profile::Violations;
@@ -71,10 +72,26 @@ pub struct Fixed {
     pub room: Room,
 }
 
-#[derive(Debug)]
-struct InForce {
-    plan: pb::Plan,
-    applied: model::Applied,
+/// On what terms a plan is put in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The random processes start anew.
+    pub restart: bool,
+    /// The generation that must be in force.
+    pub expected: Option<u64>,
+    /// A plan outside of the envelope is taken.
+    pub lossy: bool,
+}
+
+/// What is in force.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// The plan.
+    pub plan: pb::Plan,
+    /// Since when.
+    pub applied: model::Applied,
+    /// Why it is lossy, if it is, and what else it says and the link will not do.
+    pub remarks: Vec<String>,
 }
 
 struct Shared {
@@ -101,9 +118,9 @@ impl Dataplane {
         fixed: Fixed,
         plan: pb::Plan,
     ) -> Self {
-        let mut applied = model::Applied { generation: 0, effective_ns: 0, effective_utc: None };
-        applied.effective_utc = Some(utc(&clock, Instant::ZERO));
-        let in_force = Mutex::new(InForce { plan, applied });
+        let effective_utc = Some(utc(&clock, Instant::ZERO));
+        let applied = model::Applied { effective_utc, ..model::Applied::default() };
+        let in_force = Mutex::new(InForce { plan, applied, remarks: Vec::new() });
         let broken = AtomicBool::new(false);
         Self(Arc::new(Shared { workers, clock, ports, fixed, in_force, broken }))
     }
@@ -115,9 +132,8 @@ impl Dataplane {
     }
 
     /// What is in force.
-    pub async fn plan(&self) -> (pb::Plan, model::Applied) {
-        let f = self.0.in_force.lock().await;
-        (f.plan.clone(), f.applied)
+    pub async fn in_force(&self) -> InForce {
+        self.0.in_force.lock().await.clone()
     }
 
     /// Puts a plan in force on all workers at one instant. Once begun it is carried to
@@ -125,29 +141,33 @@ impl Dataplane {
     /// to be in force must not part.
     ///
     /// # Errors
-    /// If nothing was changed: the plan is not valid or does not fit, or another
-    /// generation is in force. If a worker does not answer, the dataplane is broken, and
+    /// If nothing was changed: the plan is not valid, or does not fit and may not be lossy,
+    /// or another generation is in force. If a worker does not answer, the dataplane is broken, and
     /// refuses all that follows.
-    pub async fn apply(
-        &self,
-        plan: pb::Plan,
-        restart: bool,
-        expected: Option<u64>,
-    ) -> Result<model::Applied, DataplaneError> {
+    pub async fn apply(&self, plan: pb::Plan, terms: Terms) -> Result<InForce, DataplaneError> {
         let compiled = compile(&plan)?;
-        compiled.check(self.0.fixed.room)?;
+        let room = self.0.fixed.room;
+        let lossy = match compiled.check(room) {
+            Ok(()) => false,
+            Err(e) if e.is_lossy() && terms.lossy => true,
+            Err(e) => return Err(e.into()),
+        };
+        let limits = envelope::remarks(&compiled, room).into_iter().map(|r| r.to_string());
+        let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
+        let applied = model::Applied { lossy, ..model::Applied::default() };
+        let next = InForce { plan, applied, remarks };
         let this = self.clone();
-        let applying = async move { this.apply_whole(plan, compiled, restart, expected).await };
+        let applying = async move { this.apply_whole(next, compiled, terms).await };
         tokio::spawn(applying).await.map_err(|_| DataplaneError::Broken)?
     }
 
     async fn apply_whole(
         &self,
-        plan: pb::Plan,
+        mut next: InForce,
         compiled: Plan,
-        restart: bool,
-        expected: Option<u64>,
-    ) -> Result<model::Applied, DataplaneError> {
+        terms: Terms,
+    ) -> Result<InForce, DataplaneError> {
+        let Terms { restart, expected, .. } = terms;
         let mut in_force = self.0.in_force.lock().await;
         let current = in_force.applied.generation;
         if let Some(expected) = expected.filter(|e| *e != current) {
@@ -163,13 +183,11 @@ impl Dataplane {
         // The instant asked for, unless this thread was held up between asking the clock
         // and telling the workers.
         let at = changed.iter().map(|c| c.at).max().unwrap_or(at);
-        in_force.plan = plan;
-        in_force.applied = model::Applied {
-            generation,
-            effective_ns: at.0,
-            effective_utc: Some(utc(&self.0.clock, at)),
-        };
-        Ok(in_force.applied)
+        next.applied.generation = generation;
+        next.applied.effective_ns = at.0;
+        next.applied.effective_utc = Some(utc(&self.0.clock, at));
+        *in_force = next.clone();
+        Ok(next)
     }
 
     /// The accounts now; with `mark`, the high-water marks start anew afterwards.
@@ -177,9 +195,9 @@ impl Dataplane {
     /// # Errors
     /// If a worker does not answer.
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
-        let _one_at_a_time = self.0.in_force.lock().await;
+        let in_force = self.0.in_force.lock().await;
         let reports = self.answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
-        Ok(self.merge(&reports))
+        Ok(self.merge(&reports, &in_force, mark))
     }
 
     /// Ends the workers; the final accounts.
@@ -187,9 +205,14 @@ impl Dataplane {
     /// # Errors
     /// If a worker does not answer.
     pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
-        let _one_at_a_time = self.0.in_force.lock().await;
+        let in_force = self.0.in_force.lock().await;
         let reports = self.answers(self.0.workers.iter().map(Handle::stop)).await?;
-        Ok(self.merge(&reports))
+        for (worker, report) in reports.iter().enumerate() {
+            let received = report.snapshot.total().received.packets;
+            let (clients, used) = (report.snapshot.clients.len(), report.snapshot.store_used_max);
+            tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
+        }
+        Ok(self.merge(&reports, &in_force, false))
     }
 
     /// Asks every worker, then waits for all of their answers.
@@ -225,8 +248,12 @@ impl Dataplane {
         }
     }
 
-    fn merge(&self, reports: &[Box<Report>]) -> model::Stats {
+    fn merge(&self, reports: &[Box<Report>], in_force: &InForce, mark: bool) -> model::Stats {
         let mut stats = merge(reports, self.0.ports.accounts());
+        // A clock that stood still hides from the workers that they did.
+        let jump = self.0.clock.longest_jump(mark).as_nanos();
+        stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
+        stats.lossy = in_force.applied.lossy;
         stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
         stats
     }

@@ -4,12 +4,17 @@
 //! | thread | does |
 //! |---|---|
 //! | control (the first) | the service, statistics, signals; may block and allocate |
-//! | worker | [`worker::run::Worker::run`], one per worker, pinned where asked |
+//! | worker | [`worker::run::Worker::run`], one per worker, pinned to its core |
 
 pub mod accounts;
 pub mod arguments;
+pub mod box_file;
+pub mod choices;
 pub mod dataplane;
+pub mod memory;
 pub mod ports;
+mod refusal;
 pub mod service;
 pub mod steering;
+pub mod timekeeping;
 pub mod workers;

@@ -8,12 +8,15 @@ use anyhow::Context;
 use clap::Parser;
 use compile::compile;
 use dataplane::arguments::{self, Arguments, Output};
+use dataplane::choices::Choices;
 use dataplane::dataplane::{Dataplane, Fixed};
-use dataplane::ports::{self, Counted};
+use dataplane::memory::check_memory;
+use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::service::Service;
 use dataplane::steering;
+use dataplane::timekeeping;
 use dataplane::workers::{self, Settings};
-use dpdk::TscClock;
+use dpdk::{TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
 use endpoint::Claim;
@@ -22,6 +25,7 @@ use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
+use worker::distribute::{Distributed, Lending, connect};
 use worker::dpdk_io::DpdkIo;
 use worker::run::Idle;
 
@@ -32,16 +36,16 @@ const UNKNOWN_SPEED_BPS: u64 = 10_000_000_000;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let specs = match arguments.two_ports() {
-        Ok(specs) => specs,
-        Err(message) => {
-            eprintln!("error: {message}");
+    let choices = match Choices::new(&arguments, &ports::cores()) {
+        Ok(choices) => choices,
+        Err(error) => {
+            eprintln!("error: {error}");
             return ExitCode::from(2);
         }
     };
     let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(&arguments, &specs) {
+    match run(&arguments, &choices) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -50,41 +54,70 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments, specs: &[dpdk::NamedPort; 2]) -> anyhow::Result<()> {
+fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
+    let Choices { ports: specs, cores, .. } = choices;
     // First, so that a second dataplane is refused before it touches a port.
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
-    let core = worker_core(arguments.core)?;
-    let memory = usize::try_from(arguments.memory).context("--memory is larger than an address")?;
-    check_memory(arguments.memory)?;
-    let eal = ports::start_eal(arguments.huge, specs)?;
-    let opened = ports::open(&eal, specs)?;
-    steer(specs, core);
+    check_memory(choices.memory)?;
+    let needs = Needs { cores, max_frame: choices.max_frame, buffers: choices.buffers };
+    let eal = ports::start_eal(choices.huge, specs, needs)?;
+    let opened = ports::open(&eal, specs, needs)?;
+    steer(specs, cores);
     let clock = TscClock::calibrate(CALIBRATE);
     tracing::info!(error_ppm = clock.error_ppm(), counter = clock.uses_counter(), "clock measured");
-    let limits = Limits { memory, clients: arguments.max_clients, frame: opened.max_frame };
+    // Each worker's part.
+    let memory = choices.memory / cores.len() as u64;
+    let limits = Limits {
+        memory: usize::try_from(memory).context("--memory is larger than an address")?,
+        clients: choices.max_clients,
+        frame: opened.max_frame,
+        copy_break: choices.copy_break,
+        buffers: opened.kept,
+    };
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),
         seed: arguments.seed,
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
-    let fixed = fixed(arguments, specs, &eal, &opened);
+    let fixed = fixed(choices, memory, &eal, &opened);
     compiled.check(fixed.room)?;
-    let [wan, client] = opened.queues;
-    let waiter = wan.rx.waiter()?.and(client.rx.waiter()?);
-    let io = DpdkIo::new(wan, client, opened.pool, waiter);
-    let idle = match arguments.idle {
+    let idle = match choices.idle {
         arguments::Idle::Busy => Idle::Busy,
         arguments::Idle::Adaptive => Idle::Adaptive,
     };
-    let settings = Settings { idle, core: Some(core), limits };
-    let running = workers::spawn(&eal, io, clock, compiled, settings)?;
-    let dataplane =
-        Dataplane::new(vec![running.handle], clock, Box::new(Counted(opened.ports)), fixed, plan);
+    let Opened { ports, shares, ownership, lends, max_frame, .. } = opened;
+    // Kept until all threads have ended: one worker's buffers may be with another.
+    let pools: Vec<_> = shares.iter().map(|share| share.pool.clone()).collect();
+    let io = shares.into_iter().map(|share| {
+        let [wan, client] = share.queues;
+        let mut waiter = Waiter::new();
+        for queue in [&wan.rx, &client.rx].into_iter().flatten() {
+            waiter = waiter.and(queue.waiter()?);
+        }
+        Ok(DpdkIo::new(wan, client, share.pool, waiter))
+    });
+    let mut io = io.collect::<std::io::Result<Vec<_>>>()?;
+    let settings = Settings { idle, cores: cores.clone(), limits };
+    let mut overflow = Vec::new();
+    let running = match (io.pop(), io.is_empty()) {
+        (Some(only), true) => workers::spawn(&eal, vec![only], clock, &compiled, &settings)?,
+        (last, _) => {
+            io.extend(last);
+            let io = connect(io, ownership, Lending { lends, longest: max_frame });
+            overflow.extend(io.iter().map(Distributed::overflow));
+            workers::spawn(&eal, io, clock, &compiled, &settings)?
+        }
+    };
+    let counted = Box::new(Counted { ports, overflow });
+    let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let serving = serve(dataplane, listener, running.ended);
+    let serving = serve(dataplane, listener, running.ended, clock);
     let accounts = runtime.block_on(serving)?;
     drop(runtime);
-    running.thread.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?;
+    for thread in running.threads {
+        thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?;
+    }
+    drop(pools);
     let accounts = view::Snapshot::from(accounts);
     match arguments.output {
         Output::Json => println!("{}", serde_json::to_string(&accounts)?),
@@ -93,26 +126,12 @@ fn run(arguments: &Arguments, specs: &[dpdk::NamedPort; 2]) -> anyhow::Result<()
     Ok(())
 }
 
-/// The core of the worker: the one asked for, else the last one. It must not move
-/// about: what it sends on a kernel interface would be reordered.
-fn worker_core(asked: Option<usize>) -> anyhow::Result<usize> {
+/// What the kernel receives for us goes to one core, another than the workers' if there is
+/// one.
+fn steer(specs: &[dpdk::NamedPort; 2], workers: &[usize]) {
     let cores = ports::cores();
-    match asked {
-        Some(core) => {
-            let may = cores.contains(&core);
-            anyhow::ensure!(
-                may,
-                "there is no core {core} for this process: it may run on {cores:?}"
-            );
-            Ok(core)
-        }
-        None => cores.last().copied().context("this process may run on no core"),
-    }
-}
-
-/// What the kernel receives for us goes to one core, another than the worker's.
-fn steer(specs: &[dpdk::NamedPort; 2], worker: usize) {
-    let core = ports::cores().into_iter().find(|c| *c != worker).unwrap_or(worker);
+    let other = cores.iter().find(|c| !workers.contains(c));
+    let Some(&core) = other.or(workers.first()) else { return };
     for iface in specs.iter().filter_map(|p| p.spec.iface()) {
         match steering::steer(iface, core) {
             Ok(()) => tracing::info!(iface, core, "steered to one core"),
@@ -130,7 +149,8 @@ fn steer(specs: &[dpdk::NamedPort; 2], worker: usize) {
 async fn serve(
     dataplane: Dataplane,
     listener: std::os::unix::net::UnixListener,
-    worker_ended: tokio::sync::oneshot::Receiver<()>,
+    mut ended: tokio::sync::mpsc::Receiver<usize>,
+    clock: TscClock,
 ) -> anyhow::Result<proto::linkemu::v1::Stats> {
     let incoming = UnixListenerStream::new(UnixListener::from_std(listener)?);
     let mut terminate = signal(SignalKind::terminate())?;
@@ -141,20 +161,19 @@ async fn serve(
     tracing::info!("ready");
     tokio::select! {
         served = server => served.context("the service ended")?,
+        () = timekeeping::keep(clock) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        _ = worker_ended => anyhow::bail!("the worker ended by itself: please report this"),
+        Some(worker) = ended.recv() => {
+            anyhow::bail!("worker {worker} ended by itself: please report this")
+        }
     }
     tracing::info!("stopping");
     Ok(dataplane.stop().await?)
 }
 
-fn fixed(
-    arguments: &Arguments,
-    specs: &[dpdk::NamedPort; 2],
-    eal: &dpdk::Eal,
-    opened: &ports::Opened,
-) -> Fixed {
+/// `memory` is what each worker has: all that comes may be for one of them.
+fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened) -> Fixed {
     let speed = |p: &dpdk::StartedPort| {
         let mbps = p.link().ok().and_then(|l| l.mbps).or(p.info().link_mbps);
         mbps.map_or(UNKNOWN_SPEED_BPS, |m| u64::from(m) * 1_000_000)
@@ -162,7 +181,7 @@ fn fixed(
     let ports: Vec<pb::Port> = opened
         .ports
         .iter()
-        .zip(specs)
+        .zip(&choices.ports)
         .map(|(p, s)| pb::Port {
             name: p.name().to_owned(),
             device: s.spec.to_string(),
@@ -172,36 +191,20 @@ fn fixed(
         .collect();
     Fixed {
         room: Room {
-            clients: arguments.max_clients,
+            clients: choices.max_clients,
             port_bps: ports.iter().map(|p| p.speed_bps).max().unwrap_or(UNKNOWN_SPEED_BPS),
             frame: opened.max_frame,
-            capacity: arguments.memory,
+            capacity: memory,
+            workers: u32::try_from(choices.cores.len()).unwrap_or(u32::MAX),
         },
         description: pb::DescribeResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dpdk: eal.version(),
             ports,
-            max_clients: arguments.max_clients,
-            memory_bytes: arguments.memory,
+            max_clients: choices.max_clients,
+            memory_bytes: choices.memory,
             max_frame_bytes: opened.max_frame,
+            room: None,
         },
     }
-}
-
-/// The packet store is taken as it is used; what the machine does not have must be
-/// refused now, not found missing under load.
-fn check_memory(asked: u64) -> anyhow::Result<()> {
-    let info = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let available = info
-        .lines()
-        .find_map(|l| l.strip_prefix("MemAvailable:"))
-        .and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok())
-        .map_or(u64::MAX, |kb| kb * 1024);
-    anyhow::ensure!(
-        asked <= available,
-        "--memory {} is more than the {} that the machine has available: give less, or free some",
-        profile::format_size(asked),
-        profile::format_size(available),
-    );
-    Ok(())
 }

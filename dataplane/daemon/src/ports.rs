@@ -1,81 +1,197 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two ports: opened, started, and their counters.
 
-use dpdk::{Eal, EalOptions, Error, Mempool, NamedPort, Port, PortConfig, PortInfo, StartedPort};
+use std::iter;
+use std::sync::Arc;
+
+use dpdk::{
+    Eal, EalOptions, Error, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue, Spread,
+    StartedPort, TxQueue,
+};
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
+use emu::units::Direction;
 use nix::sched::{CpuSet, sched_getaffinity};
+use worker::distribute::{DEPTH, Overflow, Ownership};
 use worker::dpdk_io::PortQueues;
 
 use crate::accounts::PortAccount;
+use crate::arguments::Huge;
 use crate::dataplane::Ports;
 
 const RING: u16 = 1024;
-/// What the drivers' four rings hold; and two stages and a burst, and as much again for
-/// what the pool's per-thread cache keeps.
-const BUFFERS: u32 = 4 * RING as u32 + 2048;
+/// Two stages and a burst, and as much again for what the pool's per-thread cache keeps.
+const SPARE: u32 = 2048;
+/// What a buffer takes beside its data: headroom, the mbuf itself, and the pool's padding.
+const OVERHEAD: u32 = 512;
+
+/// What is opened for.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs<'a> {
+    /// Each worker's core.
+    pub cores: &'a [usize],
+    /// The longest frame, if it is not what the ports carry.
+    pub max_frame: Option<u32>,
+    /// Bytes of buffers for frames that are not copied, of all workers.
+    pub buffers: u64,
+}
+
+impl Needs<'_> {
+    fn workers(&self) -> u32 {
+        u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The data that a buffer holds: headroom and the longest frame with a tag; drivers that
+    /// need larger buffers say so.
+    fn data_room(&self) -> u32 {
+        self.max_frame.unwrap_or(MAX_FRAME) + 128
+    }
+
+    /// Buffers that a worker may keep, if each has so much data.
+    fn kept(&self, data_room: u32) -> u32 {
+        let each = u64::from(data_room + OVERHEAD) * u64::from(self.workers());
+        u32::try_from(self.buffers / each).unwrap_or(u32::MAX)
+    }
+
+    /// Buffers that a worker's pool has, `kept` of them to be kept. Without `polls` it only
+    /// sends.
+    fn pool(&self, polls: bool, kept: u32) -> u32 {
+        let others = self.workers() - 1;
+        let rings = if polls { 4 } else { 2 } * u32::from(RING);
+        // What it receives for others waits in the rings to them, and in their caches of
+        // this pool.
+        let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
+        let kept = if polls { kept } else { 0 };
+        (rings + SPARE + if polls { others * passed } else { 0 }).saturating_add(kept)
+    }
+
+    /// Memory in megabytes for the buffers, the rings and EAL's own needs.
+    fn megabytes(&self) -> u32 {
+        let each = u64::from(self.data_room() + OVERHEAD);
+        let buffers = u64::from(self.workers()) * u64::from(self.pool(true, 0)) * each;
+        let all = buffers.saturating_add(self.buffers).div_ceil(1 << 20) + 64;
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+}
+
+/// A worker's share of the ports.
+#[derive(Debug)]
+pub struct Share {
+    /// Its queues of `wan` and `client`; it may have none to receive from.
+    pub queues: [PortQueues<Option<RxQueue>>; 2],
+    /// What it sends from.
+    pub pool: Mempool,
+}
 
 /// What [`open`] gives.
 #[derive(Debug)]
 pub struct Opened {
     /// `wan` and `client`, started.
     pub ports: [StartedPort; 2],
-    /// Their queues, in the same order.
-    pub queues: [PortQueues; 2],
-    /// What frames are sent from.
-    pub pool: Mempool,
+    /// One for each worker.
+    pub shares: Vec<Share>,
+    /// Whose frames are whose.
+    pub ownership: Ownership,
+    /// Frames may be kept in the buffers of the worker that received them by another one.
+    pub lends: bool,
     /// The longest frame that both ports can carry.
     pub max_frame: u32,
+    /// Buffers that each worker may keep.
+    pub kept: u32,
 }
 
-/// Memory in megabytes for the pool's buffers, the rings and EAL's own needs.
-#[must_use]
-pub fn eal_megabytes() -> u32 {
-    // Data room, headroom, the mbuf itself, and the pool's padding.
-    (BUFFERS * (data_room() + 512)).div_ceil(1 << 20) + 64
+/// How the workers receive from a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    /// Each from a queue of its own, which the device fills by the client's address.
+    ByClient,
+    /// Each from a queue of its own, whosever the frames are.
+    Each,
+    /// The first one for all.
+    First,
 }
 
-const fn data_room() -> u32 {
-    // Headroom of 128 and the longest frame that the store takes; drivers that need
-    // larger buffers say so.
-    MAX_FRAME + 128
+/// How to receive from ports of these abilities, `wan` first.
+fn receiving(info: [&PortInfo; 2], queues: u16) -> [Receiving; 2] {
+    let enough = info.map(|i| i.max_rx_queues >= queues);
+    if queues > 1 && enough == [true; 2] && info.iter().all(|i| i.one_sided) {
+        return [Receiving::ByClient; 2];
+    }
+    enough.map(|enough| if enough { Receiving::Each } else { Receiving::First })
 }
 
-/// Opens both ports with one queue each way.
+/// Opens both ports, with a transmit queue each for every worker.
 ///
 /// # Errors
-/// What is missing: driver, interface, permission, memory.
-pub fn open(eal: &Eal, specs: &[NamedPort; 2]) -> Result<Opened, Error> {
+/// What is missing: driver, interface, permission, memory, queues.
+pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opened, Error> {
     dpdk::ensure_distinct(specs)?;
     for iface in specs.iter().filter_map(|p| p.spec.iface()) {
         turn_offloads_off(iface);
     }
-    let attach = |p: &NamedPort| Port::attach(eal, &p.name, &p.spec);
+    let queues = u16::try_from(needs.cores.len()).unwrap_or(u16::MAX);
+    let attach = |p: &NamedPort| Port::attach(eal, &p.name, &p.spec.clone().with_queues(queues));
     let attached = [attach(&specs[0])?, attach(&specs[1])?];
-    let info: Vec<&PortInfo> = attached.iter().map(Port::info).collect();
-    let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(data_room());
-    let room = u16::try_from(room).unwrap_or(u16::MAX);
-    let max_frame = info.iter().map(|i| i.max_frame).min().unwrap_or(0).min(MAX_FRAME);
-    let pool = Mempool::new(eal, "frames", BUFFERS, room)?;
+    let info = [attached[0].info(), attached[1].info()];
+    if let Some(port) = info.iter().find(|i| i.max_tx_queues < queues) {
+        return Err(Error::Queues {
+            port: port.name.clone(),
+            direction: "transmit",
+            asked: queues,
+            limit: format!("the device has {}, and each worker needs its own", port.max_tx_queues),
+            remedy: "give fewer --workers, or `qpairs=N` (net_af_packet)",
+        });
+    }
+    let receiving = receiving(info, queues);
+    tracing::info!(workers = queues, wan = ?receiving[0], client = ?receiving[1], "frames come in");
+    let first = receiving == [Receiving::First; 2];
+    let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(needs.data_room());
+    let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0).min(MAX_FRAME);
+    let max_frame = needs.max_frame.map_or(carried, |m| m.min(carried));
+    let kept = needs.kept(room);
+    let data_room = u16::try_from(room).unwrap_or(u16::MAX);
+    let mut pools = Vec::with_capacity(needs.cores.len());
+    for (worker, core) in needs.cores.iter().enumerate() {
+        // One that receives for all may see all that is kept in its own buffers.
+        let kept = if first { kept.saturating_mul(needs.workers()) } else { kept };
+        let count = needs.pool(!first || worker == 0, kept);
+        pools.push(pool(eal, &format!("frames-{worker}"), count, data_room, *core)?);
+    }
+    let config = |receiving, spread| PortConfig {
+        rx_queues: if receiving == Receiving::First { 1 } else { queues },
+        tx_queues: queues,
+        rx_descriptors: RING,
+        tx_descriptors: RING,
+        spread: if receiving == Receiving::ByClient { spread } else { Spread::Addresses },
+        pools: &pools,
+        ..PortConfig::new(&pools[0])
+    };
     let [wan, client] = attached;
-    let config =
-        PortConfig { rx_descriptors: RING, tx_descriptors: RING, ..PortConfig::new(&pool) };
-    let (wan, wan_queues) = start(wan, &config)?;
-    let (client, client_queues) = start(client, &config)?;
-    Ok(Opened { ports: [wan, client], queues: [wan_queues, client_queues], pool, max_frame })
+    let (wan, wan_rx, wan_tx) = wan.start(&config(receiving[0], Spread::Destination))?;
+    let (client, client_rx, client_tx) = client.start(&config(receiving[1], Spread::Source))?;
+    // A worker without a queue of its own has none.
+    let may_lack = |rx: Vec<RxQueue>| rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
+    let pairs = |rx, tx: Vec<TxQueue>| may_lack(rx).zip(tx).map(|(rx, tx)| PortQueues { rx, tx });
+    let shares = pairs(wan_rx, wan_tx)
+        .zip(pairs(client_rx, client_tx))
+        .zip(pools.iter().cloned())
+        .map(|((wan, client), pool)| Share { queues: [wan, client], pool })
+        .collect();
+    let by_client = receiving == [Receiving::ByClient; 2];
+    let ownership = if by_client { Ownership::Receiver } else { Ownership::Hash };
+    Ok(Opened { ports: [wan, client], shares, ownership, lends: first, max_frame, kept })
 }
 
-fn start(port: Port, config: &PortConfig<'_>) -> Result<(StartedPort, PortQueues), Error> {
-    let (port, mut rx, mut tx) = port.start(config)?;
-    match (rx.pop(), tx.pop()) {
-        (Some(rx), Some(tx)) => Ok((port, PortQueues { rx, tx })),
-        _ => Err(Error::Queues {
-            port: port.name().to_owned(),
-            direction: "receive and transmit",
-            asked: 1,
-            limit: "the device gave none".to_owned(),
-            remedy: "use another device",
-        }),
+/// A pool in the memory of the core's own node, or else anywhere.
+fn pool(eal: &Eal, name: &str, count: u32, room: u16, core: usize) -> Result<Mempool, Error> {
+    let node = dpdk::numa_node(core);
+    match Mempool::on_node(eal, name, count, room, node) {
+        Err(error) if node.is_some() => {
+            let anywhere = Mempool::new(eal, name, count, room)?;
+            tracing::warn!(%error, core, "its buffers are not in the memory of the core's node");
+            Ok(anywhere)
+        }
+        made => made,
     }
 }
 
@@ -103,13 +219,12 @@ fn turn_offloads_off(iface: &str) {
     }
 }
 
-/// EAL, with hugepages as asked.
+/// EAL, with hugepages as asked and memory as needed.
 ///
 /// # Errors
 /// As [`Eal::init`].
-pub fn start_eal(huge: crate::arguments::Huge, specs: &[NamedPort; 2]) -> Result<Eal, Error> {
-    use crate::arguments::Huge;
-    let megabytes = eal_megabytes();
+pub fn start_eal(huge: Huge, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Eal, Error> {
+    let megabytes = needs.megabytes();
     let memory = match huge {
         Huge::Auto => dpdk::Memory::available(megabytes),
         Huge::On => dpdk::Memory::InMemory { megabytes: Some(megabytes) },
@@ -126,26 +241,91 @@ pub fn cores() -> Vec<usize> {
     (0..CpuSet::count()).filter(|c| set.is_set(*c).unwrap_or(false)).collect()
 }
 
-/// The counters of started ports.
-pub struct Counted(pub [StartedPort; 2]);
+/// The counters of started ports, and what the workers could not pass on to each other.
+#[derive(Debug)]
+pub struct Counted {
+    /// `wan` and `client`.
+    pub ports: [StartedPort; 2],
+    /// Each worker's.
+    pub overflow: Vec<Arc<Overflow>>,
+}
 
 impl Ports for Counted {
     fn accounts(&self) -> [PortAccount; 2] {
-        self.0.each_ref().map(|port| {
+        // By the direction that comes in there.
+        let mut directions = Direction::BOTH.into_iter();
+        self.ports.each_ref().map(|port| {
+            let lost = directions.next().map_or(0, |direction| {
+                self.overflow.iter().map(|o| o.missed(direction)).sum::<u64>()
+            });
             let name = port.name().to_owned();
             match port.counters() {
                 Ok(c) => PortAccount {
                     name,
                     received: Count { packets: c.rx_packets, bytes: c.rx_bytes },
                     sent: Count { packets: c.tx_packets, bytes: c.tx_bytes },
-                    missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf,
+                    missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + lost,
                     failed: c.tx_errors,
                 },
                 Err(error) => {
                     tracing::warn!(port = name, %error, "no counters");
-                    PortAccount { name, ..PortAccount::default() }
+                    PortAccount { name, missed: lost, ..PortAccount::default() }
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(max_rx_queues: u16, one_sided: bool) -> PortInfo {
+        PortInfo {
+            name: String::new(),
+            id: 0,
+            device: String::new(),
+            driver: String::new(),
+            iface: None,
+            mac: [0; 6],
+            mtu: 1500,
+            max_frame: 1518,
+            min_data_room: 0,
+            max_rx_queues,
+            max_tx_queues: 8,
+            link_mbps: None,
+            numa_node: None,
+            packet_sockets: 0,
+            one_sided,
+        }
+    }
+
+    #[test]
+    fn the_device_brings_frames_to_their_owners_only_if_both_ports_can() {
+        use Receiving::{ByClient, Each, First};
+        let of = |a, b, queues| receiving([&a, &b], queues);
+        assert_eq!(of(port(8, true), port(8, true), 4), [ByClient; 2]);
+        assert_eq!(of(port(8, true), port(8, false), 4), [Each; 2]);
+        assert_eq!(of(port(8, true), port(2, true), 4), [Each, First]);
+        assert_eq!(of(port(1, false), port(1, false), 2), [First; 2]);
+        assert_eq!(of(port(1, true), port(1, true), 1), [Each; 2]);
+    }
+
+    #[test]
+    fn a_pool_has_what_is_kept_on_top_of_what_the_rings_hold() {
+        let one = Needs { cores: &[0], max_frame: Some(1518), buffers: 0 };
+        assert_eq!(one.pool(true, 0), 4 * 1024 + SPARE);
+        assert_eq!(one.kept(1646), 0);
+        let two = Needs { cores: &[0, 1], buffers: 1 << 30, ..one };
+        let kept = two.kept(1646);
+        assert_eq!(u64::from(kept), (1 << 30) / (1646 + 512) / 2);
+        let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
+        assert_eq!(two.pool(true, kept), 4 * 1024 + SPARE + passed + kept);
+        // One that only sends needs nothing for what comes in.
+        assert_eq!(two.pool(false, kept), 2 * 1024 + SPARE);
+        assert!(two.megabytes() > 1024 && two.megabytes() < 1200, "{}", two.megabytes());
+        let hostile = Needs { buffers: u64::MAX, ..two };
+        assert_eq!(hostile.kept(0), u32::MAX);
+        assert_eq!(hostile.megabytes(), u32::MAX);
     }
 }

@@ -6,7 +6,8 @@ use proto::linkemu::v1 as model;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::dataplane::{Dataplane, DataplaneError};
+use crate::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Terms};
+use crate::refusal;
 
 /// The service.
 #[derive(Clone)]
@@ -22,7 +23,7 @@ fn status(e: DataplaneError) -> Status {
             let message = violations.to_string();
             Status::with_error_details(tonic::Code::InvalidArgument, message, details)
         }
-        DataplaneError::Refused(e) => Status::failed_precondition(e.to_string()),
+        DataplaneError::Refused(e) => refusal::status(&e),
         DataplaneError::Generation { .. } => Status::aborted(e.to_string()),
         DataplaneError::Worker(_) | DataplaneError::Broken => Status::internal(e.to_string()),
     }
@@ -34,26 +35,39 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         _: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        Ok(Response::new(self.0.fixed().description.clone()))
+        let Fixed { description, room } = self.0.fixed();
+        let room = model::Room {
+            clients: room.clients,
+            port_bps: room.port_bps,
+            frame_bytes: room.frame,
+            memory_bytes: room.capacity,
+            workers: room.workers,
+        };
+        Ok(Response::new(pb::DescribeResponse { room: Some(room), ..description.clone() }))
     }
 
     async fn apply(
         &self,
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
-        let pb::ApplyRequest { plan, restart, expected_generation } = request.into_inner();
+        let pb::ApplyRequest { plan, restart, expected_generation, lossy } = request.into_inner();
         let plan = plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
-        let applied = self.0.apply(plan, restart, expected_generation).await.map_err(status)?;
+        let terms = Terms { restart, expected: expected_generation, lossy };
+        let InForce { applied, remarks, .. } = self.0.apply(plan, terms).await.map_err(status)?;
         tracing::info!(generation = applied.generation, at_ns = applied.effective_ns, "applied");
-        Ok(Response::new(pb::ApplyResponse { applied: Some(applied) }))
+        for remark in &remarks {
+            tracing::warn!(lossy = applied.lossy, "{remark}");
+        }
+        Ok(Response::new(pb::ApplyResponse { applied: Some(applied), remarks }))
     }
 
     async fn get_plan(
         &self,
         _: Request<pb::GetPlanRequest>,
     ) -> Result<Response<pb::GetPlanResponse>, Status> {
-        let (plan, applied) = self.0.plan().await;
-        Ok(Response::new(pb::GetPlanResponse { plan: Some(plan), applied: Some(applied) }))
+        let InForce { plan, applied, remarks } = self.0.in_force().await;
+        let (plan, applied) = (Some(plan), Some(applied));
+        Ok(Response::new(pb::GetPlanResponse { plan, applied, remarks }))
     }
 
     async fn get_stats(

@@ -10,55 +10,117 @@ use emu::plan::Plan;
 use emu::units::Instant;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use worker::command::{Handle, channel};
-use worker::dpdk_io::DpdkIo;
+use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 
-/// How a worker runs.
-#[derive(Clone, Copy, Debug)]
+/// How the workers run.
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// What it does when idle.
+    /// What they do when idle.
     pub idle: Idle,
-    /// The core that it runs on.
-    pub core: Option<usize>,
-    /// The limits of its engine.
+    /// The core of each.
+    pub cores: Vec<usize>,
+    /// The limits of each one's engine.
     pub limits: Limits,
 }
 
-/// A running worker.
+/// The running workers.
 #[derive(Debug)]
 pub struct Running {
-    /// The way to it.
-    pub handle: Handle,
-    /// Resolves when its thread has ended, however it did.
-    pub ended: oneshot::Receiver<()>,
-    /// Its thread.
-    pub thread: JoinHandle<()>,
+    /// The ways to them.
+    pub handles: Vec<Handle>,
+    /// Says which one has ended first, however it did.
+    pub ended: mpsc::Receiver<usize>,
+    /// Their threads.
+    pub threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts a worker on a thread of its own.
+/// Says that a worker has ended, also if its thread panics.
+struct Ending {
+    worker: usize,
+    to: mpsc::Sender<usize>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.to.try_send(self.worker);
+    }
+}
+
+/// Starts the workers, each on a thread and a core of its own.
 ///
 /// # Errors
-/// If there is no thread, core or memory for it.
-pub fn spawn(
+/// If there is no thread, core or memory for one of them.
+pub fn spawn<I>(
     eal: &Eal,
-    io: DpdkIo,
+    ports: Vec<I>,
     clock: TscClock,
-    plan: Plan,
-    settings: Settings,
-) -> io::Result<Running> {
-    let (handle, inbox) = channel(settings.limits.clients as usize);
+    plan: &Plan,
+    settings: &Settings,
+) -> io::Result<Running>
+where
+    I: PacketIo + Send + 'static,
+    I::Buffer: Send,
+{
+    let (ending, ended) = mpsc::channel(ports.len().max(1));
+    let mut running = Running { handles: Vec::new(), ended, threads: Vec::new() };
+    // Their processes start at one instant.
     let at = Instant(clock.now());
-    let engine = Engine::new(settings.limits, plan, at).map_err(io::Error::other)?;
-    let worker = Worker::new(engine, io, clock, inbox, settings.idle);
+    for (worker, (io, core)) in ports.into_iter().zip(&settings.cores).enumerate() {
+        let started = Engine::new(settings.limits, plan.clone(), at)
+            .map_err(io::Error::other)
+            .and_then(|engine| {
+                let (handle, inbox) = channel(settings.limits.clients as usize);
+                let run = Worker::new(engine, io, clock, inbox, settings.idle);
+                let ending = Ending { worker, to: ending.clone() };
+                Ok((handle, start(eal, run, ending, *core, settings.idle)?))
+            });
+        match started {
+            Ok((handle, thread)) => {
+                running.handles.push(handle);
+                running.threads.push(thread);
+            }
+            Err(error) => {
+                running.end();
+                return Err(error);
+            }
+        }
+    }
+    Ok(running)
+}
+
+impl Running {
+    /// Ends those that run, when another one could not start.
+    fn end(self) {
+        for handle in &self.handles {
+            // One that does not take it has ended.
+            let _ = handle.stop();
+        }
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn start<I>(
+    eal: &Eal,
+    run: Worker<I, TscClock>,
+    ending: Ending,
+    core: usize,
+    idle: Idle,
+) -> io::Result<JoinHandle<()>>
+where
+    I: PacketIo + Send + 'static,
+    I::Buffer: Send,
+{
     let (started, starting) = std::sync::mpsc::sync_channel(1);
-    let (ending, ended) = oneshot::channel();
     let eal = eal.share();
-    let thread = thread::Builder::new().name("worker-0".to_owned()).spawn(move || {
-        // Dropped, and so resolved, also if the thread panics.
-        let _ending: oneshot::Sender<()> = ending;
-        let prepared = prepare(&eal, settings);
+    let name = format!("worker-{}", ending.worker);
+    let thread = thread::Builder::new().name(name).spawn(move || {
+        let _ending = ending;
+        let prepared = prepare(&eal, core, idle);
         let failed = prepared.is_err();
         let _guard = prepared.map_err(|e| started.send(Err(e)));
         if failed {
@@ -66,24 +128,21 @@ pub fn spawn(
         }
         let _ = started.send(Ok(()));
         // Dropped before the registration with EAL, also on a panic.
-        let mut worker = worker;
-        worker.run();
+        let mut run = run;
+        run.run();
     })?;
     starting.recv().map_err(io::Error::other)??;
-    Ok(Running { handle, ended, thread })
+    Ok(thread)
 }
 
-fn prepare(eal: &Eal, settings: Settings) -> io::Result<dpdk::ThreadGuard> {
-    if let Some(core) = settings.core {
-        let mut set = CpuSet::new();
-        set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|e| {
-            io::Error::other(format!(
-                "cannot run on core {core}: {e}; the machine's \
-                 cores are listed by `lscpu -e`"
-            ))
-        })?;
-    }
-    if settings.idle == Idle::Adaptive
+fn prepare(eal: &Eal, core: usize, idle: Idle) -> io::Result<dpdk::ThreadGuard> {
+    let mut set = CpuSet::new();
+    set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|e| {
+        io::Error::other(format!(
+            "cannot run on core {core}: {e}; the machine's cores are listed by `lscpu -e`"
+        ))
+    })?;
+    if idle == Idle::Adaptive
         && let Err(error) = dpdk::minimise_timer_slack()
     {
         tracing::warn!(%error, "sleeps may be 50 µs too long");

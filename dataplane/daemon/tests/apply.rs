@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use compile::compile;
 use dataplane::accounts::PortAccount;
-use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Ports};
+use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Ports, Terms};
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
@@ -33,6 +33,8 @@ fn plan(profile: &str) -> pb::Plan {
     pb::Plan { profile: Some(profile), seed: 1 }
 }
 
+const RESTART: Terms = Terms { restart: true, expected: None, lossy: false };
+
 /// A dataplane with one worker over ports on which nothing arrives.
 fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
     let clock = TscClock::calibrate(Duration::from_millis(10));
@@ -40,11 +42,11 @@ fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
     let running = plan("transparent");
     let compiled = compile(&running).unwrap();
     let thread = thread::spawn(move || {
-        let limits = Limits { memory: 1 << 20, clients: 4, frame: 1514 };
+        let limits = Limits::copying(1 << 20, 4, 1514);
         let engine = Engine::new(limits, compiled, Instant::ZERO).unwrap();
         Worker::new(engine, SimIo::new(Vec::new(), 1), clock, inbox, Idle::Busy).run();
     });
-    let room = Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity };
+    let room = Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1 };
     let fixed = Fixed { room, ..Fixed::default() };
     (Dataplane::new(vec![handle], clock, Box::new(NoPorts), fixed, running), thread)
 }
@@ -58,7 +60,7 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
         {
-            let mut apply = pin!(dataplane.apply(plan("geo-600"), true, None));
+            let mut apply = pin!(dataplane.apply(plan("geo-600"), RESTART));
             // Once polled, it is on its way; the caller then hangs up.
             poll_fn(|cx| Poll::Ready(apply.as_mut().poll(cx).is_pending())).await;
             tokio::task::yield_now().await;
@@ -69,11 +71,11 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
                 break stats;
             }
         };
-        let (in_force, applied) = dataplane.plan().await;
-        assert_eq!(applied.generation, stats.generation);
-        assert_eq!(in_force, plan("geo-600"));
-        let next = dataplane.apply(plan("transparent"), false, None).await.unwrap();
-        assert_eq!(next.generation, 2);
+        let in_force = dataplane.in_force().await;
+        assert_eq!(in_force.applied.generation, stats.generation);
+        assert_eq!(in_force.plan, plan("geo-600"));
+        let next = dataplane.apply(plan("transparent"), Terms::default()).await.unwrap();
+        assert_eq!(next.applied.generation, 2);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -83,17 +85,22 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
 fn what_is_refused_changes_nothing() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {
-        let refused = dataplane.apply(plan("viasat2"), true, None).await.unwrap_err();
+        let refused = dataplane.apply(plan("viasat2"), RESTART).await.unwrap_err();
         assert!(matches!(refused, DataplaneError::Refused(_)), "{refused}");
         let mut hostile = plan("geo-600");
         let forward = hostile.profile.as_mut().unwrap().forward_pipe.as_mut().unwrap();
         forward.delay = None;
         forward.queue.as_mut().unwrap().limit_bytes = 1;
-        let invalid = dataplane.apply(hostile, true, None).await.unwrap_err();
-        assert!(matches!(invalid, DataplaneError::Invalid(_)), "{invalid}");
-        let stale = dataplane.apply(plan("transparent"), true, Some(7)).await.unwrap_err();
+        // Not valid stays so, whatever may be lost.
+        for lossy in [false, true] {
+            let terms = Terms { lossy, ..RESTART };
+            let invalid = dataplane.apply(hostile.clone(), terms).await.unwrap_err();
+            assert!(matches!(invalid, DataplaneError::Invalid(_)), "{invalid}");
+        }
+        let expected = Terms { expected: Some(7), ..RESTART };
+        let stale = dataplane.apply(plan("transparent"), expected).await.unwrap_err();
         assert!(matches!(stale, DataplaneError::Generation { current: 0, expected: 7 }));
-        let (in_force, applied) = dataplane.plan().await;
+        let InForce { plan: in_force, applied, .. } = dataplane.in_force().await;
         assert_eq!((in_force, applied.generation), (plan("transparent"), 0));
         assert_eq!(dataplane.stats(false).await.unwrap().generation, 0);
         dataplane.stop().await.unwrap();
@@ -101,4 +108,51 @@ fn what_is_refused_changes_nothing() {
         thread.join().unwrap();
         assert!(dataplane.stats(false).await.is_err());
     });
+}
+
+#[test]
+fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
+    let (dataplane, thread) = dataplane(100_000_000);
+    block_on(async {
+        let lossy = Terms { lossy: true, ..RESTART };
+        let taken = dataplane.apply(plan("viasat2"), lossy).await.unwrap();
+        assert!(taken.applied.lossy);
+        assert!(taken.remarks[0].starts_with("too little memory: needs "), "{:?}", taken.remarks);
+        assert!(!taken.remarks[0].contains("--lossy"), "{:?}", taken.remarks);
+        let in_force = dataplane.in_force().await;
+        assert_eq!((in_force.plan, in_force.remarks), (plan("viasat2"), taken.remarks));
+        assert!(dataplane.stats(false).await.unwrap().lossy);
+        // The leave is not kept.
+        assert!(dataplane.apply(plan("viasat2"), RESTART).await.is_err());
+        let fits = dataplane.apply(plan("transparent"), lossy).await.unwrap();
+        assert_eq!((fits.applied.lossy, fits.remarks), (false, Vec::new()));
+        assert!(!dataplane.stop().await.unwrap().lossy);
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_refusal_has_its_numbers_for_programs() {
+    use tonic_types::StatusExt;
+    let (dataplane, thread) = dataplane(100_000_000);
+    let service = dataplane::service::Service(dataplane.clone());
+    block_on(async {
+        use pb::dataplane_server::Dataplane;
+        let described = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
+        let room = described.unwrap().into_inner().room.unwrap();
+        assert_eq!((room.clients, room.memory_bytes), (4, 100_000_000));
+        let request = pb::ApplyRequest { plan: Some(plan("viasat2")), ..Default::default() };
+        let refused = service.apply(tonic::Request::new(request)).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        let info = refused.get_details_error_info().unwrap();
+        assert_eq!(info.reason, "OUTSIDE_ENVELOPE");
+        let number = |name: &str| info.metadata[name].parse::<u64>().unwrap();
+        // 5 clients × 2 queues of 36 MB, at least.
+        assert!((360_000_000..1_000_000_000).contains(&number("needed_bytes")), "{info:?}");
+        assert_eq!(number("memory_bytes"), 100_000_000);
+        assert_eq!(number("forward_queue_max_bytes"), number("return_queue_max_bytes"));
+        assert!(number("forward_queue_max_bytes") < 36_000_000, "{info:?}");
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
 }

@@ -91,6 +91,32 @@ impl MbufBurst {
         Drain { burst: self, next: 0, end }
     }
 
+    /// Takes the last packet out.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Mbuf> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: the slot was within `0..len` and is not any more.
+        Some(unsafe { self.slots.get(self.len)?.assume_init_read() })
+    }
+
+    /// Lends all packets out; what is not taken out of its place goes to `spare` as far as
+    /// there is room, and else is freed.
+    #[inline]
+    pub fn lend(&mut self, spare: &mut Self, take: impl FnOnce(&mut [Option<Mbuf>])) {
+        let end = self.len;
+        // Should `take` panic, the packets leak.
+        self.len = 0;
+        // SAFETY: slots 0..end are initialised. Mbuf is transparent over NonNull, so an
+        // Option of it has the same layout, and None is the null pointer.
+        let lent: &mut [Option<Mbuf>] =
+            unsafe { slice::from_raw_parts_mut(self.slots.as_mut_ptr().cast(), end) };
+        take(lent);
+        for mbuf in lent.iter_mut().filter_map(Option::take) {
+            // Dropped where it is full.
+            let _ = spare.push(mbuf);
+        }
+    }
+
     /// Frees all packets, in bulk.
     #[inline]
     pub fn clear(&mut self) {

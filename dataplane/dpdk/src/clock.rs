@@ -4,41 +4,50 @@
 //! The counter's rate is measured against `CLOCK_MONOTONIC_RAW`, never taken from
 //! `rte_get_tsc_hz()`, which is rounded to 10 MHz on AMD (0.149 % off where it was measured).
 //! Converted by an integer product and shift. Error after 0.5 s of calibration: within ±0.6 ppm
-//! measured; [`TscClock::error_ppm`] bounds that of the calibration at hand.
+//! measured; [`TscClock::error_ppm`] bounds that of the calibration at hand. The control thread
+//! calls [`TscClock::correct`] about once a second: it measures again, over a longer time, and
+//! slews the clock; all copies go by that.
 //!
 //! `CLOCK_MONOTONIC_RAW` is not steered by NTP, so this clock and `CLOCK_MONOTONIC` drift apart
 //! by what NTP corrects (up to tens of ppm). Invariants: never goes backwards as seen by one
 //! thread; across threads it is as consistent as the processor's counters (constant and
 //! synchronous on what we run on). Without an invariant counter each reading is a call of
-//! `clock_gettime`. Any thread.
+//! `clock_gettime`. `correct`: control thread; the rest: any thread.
 
+mod discipline;
+mod line;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Fraction bits of the multiplier.
-const SHIFT: u32 = 48;
+use discipline::{Discipline, Look, Verdict};
+use line::Published;
+
 /// Readings of which the tightest is taken.
 const TRIES: u32 = 32;
+/// A correction whose bend is not so far ahead any more, ns, is made again.
+const PUBLISH_WITHIN: u64 = 5_000_000;
 
-/// A clock that counts nanoseconds since it was calibrated.
+/// A clock that counts nanoseconds since it was calibrated; copies are the same one.
 #[derive(Clone, Copy, Debug)]
-pub struct TscClock {
-    source: Source,
+pub struct TscClock(&'static Shared);
+
+/// Kept for the life of the process, so that a clock can be copied to each thread.
+#[derive(Debug)]
+struct Shared {
+    line: Published,
+    /// It reads the processor's counter.
+    counts: bool,
     /// `CLOCK_MONOTONIC_RAW` at zero, ns.
     raw_zero: u64,
     error_ppm: f64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Source {
-    /// ns = (counter - zero) * multiplier / 2^SHIFT
-    Counter {
-        zero: u64,
-        multiplier: u64,
-    },
-    System,
+    discipline: Mutex<Discipline>,
+    jumps: AtomicU64,
+    longest_jump: AtomicU64,
 }
 
 /// How far a [`TscClock`] is off `CLOCK_MONOTONIC_RAW`.
@@ -46,19 +55,24 @@ enum Source {
 pub struct Drift {
     /// Time since the calibration.
     pub elapsed: Duration,
-    /// This clock minus `CLOCK_MONOTONIC_RAW`, ns.
+    /// This clock minus `CLOCK_MONOTONIC_RAW`, ns. What jumps made of it is left out.
     pub offset_ns: i64,
     /// The offset as parts per million of the elapsed time.
     pub ppm: f64,
 }
 
-/// Both clocks at one instant.
-#[derive(Clone, Copy)]
-struct Pair {
-    counter: u64,
-    raw: u64,
-    /// Counter ticks within which the two were read.
-    window: u64,
+/// What [`TscClock::correct`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Correction {
+    /// This clock minus `CLOCK_MONOTONIC_RAW` before it, ns; slewed away from then on.
+    pub offset_ns: i64,
+    /// What the counter's rate was off before it, parts per million.
+    pub rate_ppm: f64,
+    /// Bound of the error of the rate from then on, parts per million.
+    pub error_ppm: f64,
+    /// How far the counter jumped against the system's clock, if it did: the machine was
+    /// suspended, or a virtual one stopped.
+    pub jump: Option<Duration>,
 }
 
 impl TscClock {
@@ -66,92 +80,131 @@ impl TscClock {
     #[must_use]
     pub fn calibrate(duration: Duration) -> Self {
         if !counter::invariant() {
-            return Self { source: Source::System, raw_zero: raw_ns(), error_ppm: 0.0 };
+            return Self::over(false, look(), 1.0, 0.0);
         }
-        let first = read_pair();
+        let first = look();
         thread::sleep(duration.max(Duration::from_millis(1)));
-        let last = read_pair();
+        let last = look();
         let ns = last.raw.saturating_sub(first.raw).max(1);
-        let ticks = last.counter.saturating_sub(first.counter).max(1);
-        let multiplier = (u128::from(ns) << SHIFT) / u128::from(ticks);
+        let ticks = last.ticks.saturating_sub(first.ticks).max(1);
         let uncertain = (first.window + last.window) as f64 / 2.0;
-        Self {
-            source: Source::Counter {
-                zero: last.counter,
-                multiplier: u64::try_from(multiplier).unwrap_or(u64::MAX),
-            },
-            raw_zero: last.raw,
-            error_ppm: uncertain / ticks as f64 * 1e6,
-        }
+        Self::over(true, last, ns as f64 / ticks as f64, uncertain / ticks as f64 * 1e6)
+    }
+
+    fn over(counts: bool, zero: Look, rate: f64, error_ppm: f64) -> Self {
+        let discipline = Discipline::new(zero, rate);
+        Self(Box::leak(Box::new(Shared {
+            line: Published::new(discipline.line()),
+            counts,
+            raw_zero: zero.raw,
+            error_ppm,
+            discipline: Mutex::new(discipline),
+            jumps: AtomicU64::new(0),
+            longest_jump: AtomicU64::new(0),
+        })))
     }
 
     /// Nanoseconds since the calibration.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
-        match self.source {
-            Source::Counter { zero, multiplier } => {
-                let ticks = counter::read().saturating_sub(zero);
-                // 64 by 64 bits: fits 128; the quotient fits 64 for 584 years.
-                ((u128::from(ticks) * u128::from(multiplier)) >> SHIFT) as u64
-            }
-            Source::System => raw_ns().saturating_sub(self.raw_zero),
+        if self.0.counts {
+            // The line first: one that is published meanwhile bends later than this reading.
+            let line = self.0.line.read();
+            line.at(counter::read())
+        } else {
+            raw_ns().saturating_sub(self.0.raw_zero)
         }
+    }
+
+    /// Measures the counter again and slews the clock towards `CLOCK_MONOTONIC_RAW`.
+    pub fn correct(&self) -> Correction {
+        if !self.0.counts {
+            return Correction::default();
+        }
+        let mut discipline = self.0.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verdict = Verdict::default();
+        for _ in 0..TRIES {
+            let mut next = discipline.clone();
+            verdict = next.look(look());
+            let line = next.line();
+            // Was this thread held up meanwhile? The bend has to be ahead when others hear of it.
+            if line.ns.saturating_sub(line.at(counter::read())) >= PUBLISH_WITHIN
+                || line == discipline.line()
+            {
+                self.0.line.publish(line);
+                *discipline = next;
+                break;
+            }
+        }
+        drop(discipline);
+        if let Some(jump) = verdict.jump_ns {
+            self.0.jumps.fetch_add(1, Ordering::Relaxed);
+            self.0.longest_jump.fetch_max(jump, Ordering::Relaxed);
+        }
+        Correction {
+            offset_ns: verdict.offset_ns,
+            rate_ppm: verdict.rate_ppm,
+            error_ppm: verdict.error_ppm,
+            jump: verdict.jump_ns.map(Duration::from_nanos),
+        }
+    }
+
+    /// Jumps of the counter that corrections have seen.
+    #[must_use]
+    pub fn jumps(&self) -> u64 {
+        self.0.jumps.load(Ordering::Relaxed)
+    }
+
+    /// The longest of them since the last mark; with `mark`, it starts anew.
+    #[must_use]
+    pub fn longest_jump(&self, mark: bool) -> Duration {
+        let longest = &self.0.longest_jump;
+        let ns =
+            if mark { longest.swap(0, Ordering::Relaxed) } else { longest.load(Ordering::Relaxed) };
+        Duration::from_nanos(ns)
     }
 
     /// True if it reads the processor's counter, false if it asks the kernel each time.
     #[must_use]
     pub const fn uses_counter(&self) -> bool {
-        matches!(self.source, Source::Counter { .. })
+        self.0.counts
     }
 
-    /// The counter's rate in Hz; `None` without a counter.
+    /// The counter's rate in Hz, as last measured; `None` without a counter.
     #[must_use]
     pub fn hz(&self) -> Option<f64> {
-        match self.source {
-            Source::Counter { multiplier, .. } => {
-                Some(1e9 * (1_u64 << SHIFT) as f64 / multiplier as f64)
-            }
-            Source::System => None,
-        }
+        let discipline = self.0.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.counts.then(|| 1e9 / discipline.rate())
     }
 
     /// Bound on the rate's error from the calibration's own readings, in parts per million.
     #[must_use]
     pub const fn error_ppm(&self) -> f64 {
-        self.error_ppm
+        self.0.error_ppm
     }
 
     /// Compares with `CLOCK_MONOTONIC_RAW` again; the longer after the calibration, the finer.
     #[must_use]
     pub fn drift(&self) -> Drift {
-        let (own, raw) = match self.source {
-            Source::Counter { zero, multiplier } => {
-                let pair = read_pair();
-                let ticks = pair.counter.saturating_sub(zero);
-                (((u128::from(ticks) * u128::from(multiplier)) >> SHIFT) as u64, pair.raw)
-            }
-            Source::System => {
-                let raw = raw_ns();
-                (raw.saturating_sub(self.raw_zero), raw)
-            }
-        };
-        let elapsed = raw.saturating_sub(self.raw_zero);
-        let offset_ns = own.wrapping_sub(elapsed).cast_signed();
+        let look = look();
+        let elapsed = look.raw.saturating_sub(self.0.raw_zero);
+        let discipline = self.0.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset_ns = if self.0.counts { discipline.offset(look) } else { 0 };
         let ppm = offset_ns as f64 / elapsed.max(1) as f64 * 1e6;
         Drift { elapsed: Duration::from_nanos(elapsed), offset_ns, ppm }
     }
 }
 
 /// Reads both clocks as close together as it gets.
-fn read_pair() -> Pair {
-    let mut best = Pair { counter: 0, raw: 0, window: u64::MAX };
+fn look() -> Look {
+    let mut best = Look { ticks: 0, raw: 0, window: u64::MAX };
     for _ in 0..TRIES {
         let before = counter::read();
         let raw = raw_ns();
         let window = counter::read().saturating_sub(before);
         if window < best.window {
-            best = Pair { counter: before + window / 2, raw, window };
+            best = Look { ticks: before + window / 2, raw, window };
         }
     }
     best
@@ -230,19 +283,30 @@ mod tests {
 
     #[test]
     fn without_a_counter_the_system_clock_serves() {
-        let clock = TscClock { source: Source::System, raw_zero: raw_ns(), error_ppm: 0.0 };
+        let clock = TscClock::over(false, look(), 1.0, 0.0);
         let first = clock.now();
         assert!(clock.now() >= first);
         assert_eq!(clock.drift().offset_ns, 0);
         assert_eq!(clock.hz(), None);
+        assert_eq!(clock.correct(), Correction::default());
     }
 
     #[test]
-    fn a_century_does_not_overflow() {
-        let century = 100 * 365 * 24 * 3600 * 1_000_000_000_u64;
-        let multiplier = (1_u128 << SHIFT) / 4; // a counter of 4 GHz
-        let ticks = u128::from(century) * 4;
-        assert_eq!((ticks * multiplier) >> SHIFT, u128::from(century));
-        assert!(ticks <= u128::from(u64::MAX));
+    fn time_never_goes_back_while_it_is_corrected() {
+        let clock = TscClock::calibrate(Duration::from_millis(5));
+        thread::scope(|s| {
+            let corrections = s.spawn(|| {
+                for _ in 0..50 {
+                    clock.correct();
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let mut last = 0;
+            while !corrections.is_finished() {
+                let now = clock.now();
+                assert!(now >= last, "{now} after {last}");
+                last = now;
+            }
+        });
     }
 }

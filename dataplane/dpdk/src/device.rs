@@ -32,8 +32,8 @@ pub(crate) struct Device {
     pub restore_promiscuous: bool,
     /// Packets sent can be received again, so they have to be freed at the end.
     pub is_loopback: bool,
-    /// The pool that receives: dropped, as a field, after the device was closed.
-    pub pool: Option<Mempool>,
+    /// The pools that receive: dropped, as a field, after the device was closed.
+    pub pools: Vec<Mempool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -135,12 +135,42 @@ impl Mbuf {
         unsafe { dpdk_sys::lke_mbuf_insert_vlan(&raw mut raw) == 0 }
     }
 
+    /// Makes this buffer hold `frame` and nothing of what it held, as if it were new; false,
+    /// and nothing has changed, if it is a chain or too small.
+    #[inline]
+    #[must_use]
+    pub fn refill(&mut self, frame: &[u8]) -> bool {
+        // SAFETY: the mbuf is owned alone; C only reads the slice.
+        unsafe { dpdk_sys::lke_mbuf_refill(self.0.as_ptr(), frame.as_ptr(), frame.len()) == 0 }
+    }
+
     #[inline]
     const fn data(&self) -> *mut u8 {
         // SAFETY: buf_addr is a pointer and data_off, a u16, stays within the buffer.
         unsafe {
             let start = self.field::<*mut u8>(dpdk_sys::LKE_MBUF_BUF_ADDR);
             start.add(self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_OFF) as usize)
+        }
+    }
+}
+
+/// Buffers in one segment can be kept by a link; of others it would see the start alone.
+impl emu::frame::Buffer for Mbuf {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.first_segment()
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        // The two lines that a driver reads when it sends and frees.
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: hints, on an mbuf that is alive and 128 bytes long.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let start: *const i8 = self.0.as_ptr().cast();
+            _mm_prefetch::<_MM_HINT_T0>(start);
+            _mm_prefetch::<_MM_HINT_T0>(start.add(64));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::eal::{Eal, EalInner};
 use crate::error::{Error, rte_reason};
 use crate::mbuf::Mbuf;
 
-/// Buffers that each registered thread may keep for itself.
+/// Buffers that each registered thread may keep for itself; for a while half as many more.
 const CACHE: u32 = 256;
 /// What a buffer needs beyond its data, roughly: the mbuf, the pool's header, alignment.
 const OVERHEAD: u64 = 256;
@@ -42,13 +42,32 @@ unsafe impl Send for PoolInner {}
 unsafe impl Sync for PoolInner {}
 
 impl Mempool {
+    /// Buffers that the cache of one registered thread that gives or takes holds at most: a
+    /// pool that must never run dry has as many more for each such thread.
+    pub const CACHED_PER_THREAD: u32 = CACHE + CACHE / 2;
+
     /// Makes a pool of `count` buffers with `data_room` bytes of data each (2048 holds every
-    /// frame up to MTU 1500; a jumbo `net_af_packet` port wants 16384).
+    /// frame up to MTU 1500; a jumbo `net_af_packet` port wants 16384), on any NUMA node.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name or count, [`Error::Mempool`] if memory is short or the
     /// name is taken.
     pub fn new(eal: &Eal, name: &str, count: u32, data_room: u16) -> Result<Self, Error> {
+        Self::on_node(eal, name, count, data_room, None)
+    }
+
+    /// As [`new`](Self::new), in the memory of NUMA node `node`: that of the core that uses it,
+    /// as [`numa_node`](crate::numa_node) tells.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the node may also have too little.
+    pub fn on_node(
+        eal: &Eal,
+        name: &str,
+        count: u32,
+        data_room: u16,
+        node: Option<u32>,
+    ) -> Result<Self, Error> {
         let longest = dpdk_sys::LKE_MEMPOOL_NAME_MAX as usize - 1;
         if name.is_empty() || name.len() > longest || !name.bytes().all(|b| b.is_ascii_graphic()) {
             let rule = format!("1 to {longest} printable ASCII characters");
@@ -68,9 +87,11 @@ impl Mempool {
         let cache = CACHE.min(dpdk_sys::LKE_MEMPOOL_CACHE_MAX).min(count / 2);
         let inner = eal.inner();
         let control = inner.control();
-        // SAFETY: EAL is initialised, `text` is a valid string for the call; -1 is SOCKET_ID_ANY.
+        // SOCKET_ID_ANY.
+        let node = node.and_then(|n| i32::try_from(n).ok()).unwrap_or(-1);
+        // SAFETY: EAL is initialised, `text` is a valid string for the call.
         let pool = unsafe {
-            dpdk_sys::rte_pktmbuf_pool_create(text.as_ptr(), count, cache, 0, segment, -1)
+            dpdk_sys::rte_pktmbuf_pool_create(text.as_ptr(), count, cache, 0, segment, node)
         };
         drop(control);
         let Some(pool) = NonNull::new(pool) else {

@@ -54,6 +54,8 @@ pub struct PortInfo {
     pub numa_node: Option<u32>,
     /// Packet sockets found, for wake-ups and kernel drops.
     pub packet_sockets: usize,
+    /// The device can choose the receive queue by the source or the destination address alone.
+    pub one_sided: bool,
 }
 
 /// How to start a port.
@@ -71,8 +73,23 @@ pub struct PortConfig<'a> {
     pub promiscuous: bool,
     /// MTU to set on a PCI device; virtual devices keep theirs.
     pub mtu: Option<u16>,
-    /// Where received packets go.
-    pub pool: &'a Mempool,
+    /// By what the device spreads packets over its receive queues, where it can.
+    pub spread: Spread,
+    /// Where received packets go: one pool for each receive queue, in their order; the last one
+    /// serves those that are left.
+    pub pools: &'a [Mempool],
+}
+
+/// By what a device chooses the receive queue of a packet, if it has several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Both IP addresses: the packets between two hosts come by one queue.
+    #[default]
+    Addresses,
+    /// The source address alone, where [`PortInfo::one_sided`] says that the device can.
+    Source,
+    /// The destination address alone, likewise.
+    Destination,
 }
 
 impl<'a> PortConfig<'a> {
@@ -86,7 +103,8 @@ impl<'a> PortConfig<'a> {
             tx_descriptors: 1024,
             promiscuous: true,
             mtu: None,
-            pool,
+            spread: Spread::Addresses,
+            pools: std::slice::from_ref(pool),
         }
     }
 
@@ -162,7 +180,7 @@ impl Port {
         config: &PortConfig<'_>,
     ) -> Result<(StartedPort, Vec<RxQueue>, Vec<TxQueue>), Error> {
         self.check_queues(config)?;
-        let have = u32::from(config.pool.data_room());
+        let have = config.pools.iter().map(|pool| u32::from(pool.data_room())).min().unwrap_or(0);
         if have < self.info.min_data_room {
             let port = self.info.name;
             return Err(Error::SmallBuffers { port, have, need: self.info.min_data_room });
@@ -219,9 +237,15 @@ impl Port {
         let scatter = i32::from(device.bus == Bus::Pci && frame > data_room);
         let eal = Arc::clone(&device.eal);
         let control = eal.control();
+        let spread = match config.spread {
+            Spread::Source if self.info.one_sided => dpdk_sys::LKE_SPREAD_SOURCE,
+            Spread::Destination if self.info.one_sided => dpdk_sys::LKE_SPREAD_DESTINATION,
+            _ => dpdk_sys::LKE_SPREAD_ADDRESSES,
+        };
+        let (rx_queues, tx_queues) = (config.rx_queues, config.tx_queues);
         // SAFETY: the port exists and is not started; calls are serialised by the control lock.
         let ret = unsafe {
-            dpdk_sys::lke_port_configure(id, config.rx_queues, config.tx_queues, mtu, scatter)
+            dpdk_sys::lke_port_configure(id, rx_queues, tx_queues, mtu, scatter, spread as i32)
         };
         device.check("configuring", ret)?;
         let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
@@ -229,10 +253,12 @@ impl Port {
         let ret =
             unsafe { dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx, &raw mut tx) };
         device.check("fitting the number of descriptors", ret)?;
-        device.pool = Some(config.pool.clone());
+        device.pools = config.pools.to_vec();
         for queue in 0..config.rx_queues {
+            let last = device.pools.len().saturating_sub(1);
+            let Some(pool) = device.pools.get(usize::from(queue).min(last)) else { break };
             // SAFETY: as above; `device` keeps the pool alive until it is closed.
-            let ret = unsafe { dpdk_sys::lke_port_rx_queue(id, queue, rx, config.pool.as_ptr()) };
+            let ret = unsafe { dpdk_sys::lke_port_rx_queue(id, queue, rx, pool.as_ptr()) };
             device.check("setting up a receive queue", ret)?;
         }
         for queue in 0..config.tx_queues {
@@ -335,7 +361,7 @@ fn probe(
         started: false,
         restore_promiscuous: false,
         is_loopback: spec.driver() == Some("net_ring"),
-        pool: None,
+        pools: Vec::new(),
     };
     device.sockets.ignore_outgoing().map_err(|source| Error::Io {
         action: format!("port `{port}`: cannot filter what this machine sends itself"),
@@ -411,6 +437,7 @@ fn describe(
         link_mbps: link.mbps,
         numa_node: u32::try_from(raw.numa_node).ok(),
         packet_sockets: device.sockets.len(),
+        one_sided: raw.one_sided != 0,
     })
 }
 

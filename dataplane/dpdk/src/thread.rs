@@ -4,6 +4,7 @@
 //! A mempool's per-lcore cache is used only by threads with an lcore id; without one each
 //! allocation goes to the shared ring. Held by the worker thread itself.
 
+use std::fs;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -43,5 +44,24 @@ impl Drop for ThreadGuard {
             // alive: the guard holds it.
             unsafe { dpdk_sys::rte_thread_unregister() };
         }
+    }
+}
+
+/// The NUMA node of a core; `None` where the system does not tell.
+#[must_use]
+pub fn numa_node(core: usize) -> Option<u32> {
+    let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}")).ok()?;
+    entries
+        .flatten()
+        .find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_that_is_not_there_has_no_node() {
+        assert_eq!(numa_node(usize::MAX), None);
     }
 }

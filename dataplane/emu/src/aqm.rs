@@ -36,6 +36,13 @@ pub struct QueuePlan {
 }
 
 impl QueuePlan {
+    /// The most bytes in the queue, the arriving frame included, at which every frame is
+    /// admitted without a draw.
+    #[must_use]
+    pub fn admits_up_to(&self) -> u64 {
+        self.limit.min(self.random_drop.map_or(u64::MAX, |r| r.threshold))
+    }
+
     /// Decides on a frame of `len` bytes that finds `queued` bytes.
     ///
     /// # Errors

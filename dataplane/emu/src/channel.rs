@@ -22,10 +22,17 @@ use crate::units::{Instant, Probability};
 /// The channel of one pipe.
 #[derive(Clone, Debug)]
 pub struct Channel {
+    /// Before this no frame is lost, whatever the processes are asked.
+    clear_until: Instant,
+    processes: Box<Processes>,
+}
+
+#[derive(Clone, Debug)]
+struct Processes {
     classes: Vec<Episodes>,
     /// What the classes' cursors are copies of. Never ahead of them.
-    fades: Option<Box<Fades>>,
-    loss: Option<Box<Loss>>,
+    fades: Option<Fades>,
+    loss: Option<Loss>,
 }
 
 /// The independent loss of frames.
@@ -39,7 +46,8 @@ impl Channel {
     /// A channel whose processes start at `at`.
     #[must_use]
     pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
-        let mut c = Self { classes: Vec::new(), fades: None, loss: None };
+        let processes = Processes { classes: Vec::new(), fades: None, loss: None };
+        let mut c = Self { clear_until: Instant::ZERO, processes: Box::new(processes) };
         c.replan(plan, key, at);
         c
     }
@@ -47,28 +55,30 @@ impl Channel {
     /// Takes a new plan from `at` on. Classes are compared place by place; one whose
     /// parameters and fades stay goes on.
     pub fn replan(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
-        match &mut self.loss {
-            _ if plan.packet_loss == Probability::ZERO => self.loss = None,
+        self.clear_until = Instant::ZERO;
+        let Processes { classes, fades, loss } = &mut *self.processes;
+        match loss {
+            _ if plan.packet_loss == Probability::ZERO => *loss = None,
             Some(loss) => loss.probability = plan.packet_loss,
             None => {
                 let stream = Stream::new(key, Stage::Loss, 0);
-                self.loss = Some(Box::new(Loss { probability: plan.packet_loss, stream }));
+                *loss = Some(Loss { probability: plan.packet_loss, stream });
             }
         }
-        let stays = self.fades.as_deref().map(Fades::plan) == plan.fade;
+        let stays = fades.as_ref().map(Fades::plan) == plan.fade;
         if !stays {
-            self.fades = plan.fade.map(|f| Box::new(Fades::new(f, key, at)));
+            *fades = plan.fade.map(|f| Fades::new(f, key, at));
         }
-        let fades = self.fades.as_deref();
-        self.classes.truncate(plan.outages.len());
+        let fades = fades.as_ref();
+        classes.truncate(plan.outages.len());
         for (i, p) in plan.outages.iter().enumerate() {
-            match self.classes.get_mut(i) {
+            match classes.get_mut(i) {
                 Some(c) if c.plan() == *p && stays => {}
                 Some(c) => c.replan(fades.cloned(), *p, at),
                 None => {
                     let class = u8::try_from(i).unwrap_or(u8::MAX);
                     let stream = Stream::new(key, Stage::Channel, class);
-                    self.classes.push(Episodes::among(fades.cloned(), *p, stream, at));
+                    classes.push(Episodes::among(fades.cloned(), *p, stream, at));
                 }
             }
         }
@@ -77,8 +87,11 @@ impl Channel {
     /// Why a frame that leaves the shaper at `t` is lost, if it is.
     #[inline]
     pub fn lose(&mut self, t: Instant) -> Option<DropReason> {
+        if t < self.clear_until {
+            return None;
+        }
         // Drawn for every frame, so that the draws do not depend on the outages.
-        let lost = self.loss.as_mut().is_some_and(|l| l.stream.chance(l.probability));
+        let lost = self.processes.loss.as_mut().is_some_and(|l| l.stream.chance(l.probability));
         if self.is_out(t) {
             Some(DropReason::Outage)
         } else if lost {
@@ -89,16 +102,22 @@ impl Channel {
     }
 
     /// Whether there is an outage at `t`.
-    #[inline]
     pub fn is_out(&mut self, t: Instant) -> bool {
         // Every class is asked, so that all advance alike.
-        self.classes.iter_mut().fold(false, |out, c| c.covers(t) | out)
+        let Processes { classes, loss, .. } = &mut *self.processes;
+        let out = classes.iter_mut().fold(false, |out, c| c.covers(t) | out);
+        self.clear_until = if out || loss.is_some() {
+            Instant::ZERO
+        } else {
+            classes.iter().map(Episodes::start).min().unwrap_or(Instant::MAX)
+        };
+        out
     }
 
     /// Brings the processes up to `at`.
     pub fn keep_up(&mut self, at: Instant) {
         self.is_out(at);
-        if let Some(f) = &mut self.fades {
+        if let Some(f) = &mut self.processes.fades {
             f.covers(at);
         }
     }
@@ -297,7 +316,7 @@ mod tests {
         let (mut apart, mut out) = ([0; 2], 0);
         for i in 0..1_000_000_u64 {
             let t = at + Nanos::from_millis(i);
-            let [stays, changed, added] = [0, 1, 2].map(|i| c.classes[i].covers(t));
+            let [stays, changed, added] = [0, 1, 2].map(|i| c.processes.classes[i].covers(t));
             out += u32::from(stays);
             apart[0] += u32::from(changed != stays);
             apart[1] += u32::from(added != stays);
@@ -319,7 +338,9 @@ mod tests {
         let outs = |plan: &PipePlan| {
             let mut c = Channel::new(&fading(&[a], FADE), key(5), Instant::ZERO);
             c.replan(plan, StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
-            (1..20_000).map(|i| c.classes[0].covers(Instant(i * 1_000_000))).collect::<Vec<_>>()
+            (1..20_000)
+                .map(|i| c.processes.classes[0].covers(Instant(i * 1_000_000)))
+                .collect::<Vec<_>>()
         };
         let kept = outs(&fading(&[a], FADE));
         assert_eq!(outs(&fading(&[a, b], FADE)), kept);

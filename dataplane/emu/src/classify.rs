@@ -40,6 +40,7 @@ pub enum Class {
 
 /// Classifies a frame.
 #[must_use]
+#[inline]
 pub fn classify(frame: &[u8], direction: Direction) -> Class {
     if frame.len() < ETHERNET {
         return Class::Runt;
@@ -64,6 +65,7 @@ pub fn classify(frame: &[u8], direction: Direction) -> Class {
     }
 }
 
+#[inline]
 fn ipv4(p: &[u8], direction: Direction) -> Class {
     let Some(&[first, ..]) = p.first_chunk::<20>() else {
         return Class::Malformed;
@@ -108,6 +110,7 @@ fn ipv6(p: &[u8], direction: Direction) -> Class {
     Class::Client(if one_host { ClientKey::Ip(IpAddr::V6(a)) } else { ClientKey::Default })
 }
 
+#[inline]
 fn be16(b: &[u8], at: usize) -> Option<u16> {
     b.get(at..)?.first_chunk::<2>().map(|w| u16::from_be_bytes(*w))
 }

@@ -122,6 +122,12 @@ impl Excursion {
         let held = self.caught_up.since(t).min(self.plan.max);
         if self.episodes.covers(t) { held.max(self.extra) } else { held }
     }
+
+    /// Until when it adds nothing, as seen at `t`, for which [`Excursion::extra`] was
+    /// asked; `t` or earlier if it adds something.
+    fn quiet_until(&self, t: Instant) -> Instant {
+        if self.caught_up > t { t } else { self.episodes.start() }
+    }
 }
 
 /// The delay stage of one pipe.
@@ -129,11 +135,24 @@ impl Excursion {
 pub struct Delay {
     base: Nanos,
     slot: Nanos,
-    /// The slots' boundaries lie at `phase` + k × `slot`.
-    phase: Instant,
-    body: Option<Box<Body>>,
-    excursions: Vec<Excursion>,
+    /// A boundary between slots; the others lie at multiples of `slot` from it.
+    boundary: Instant,
+    calm: Calm,
     last_due: Instant,
+    processes: Box<Processes>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Processes {
+    body: Option<Body>,
+    excursions: Vec<Excursion>,
+}
+
+/// What the processes add, and until when none of them changes that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calm {
+    until: Instant,
+    extra: Nanos,
 }
 
 impl Delay {
@@ -143,10 +162,10 @@ impl Delay {
         let mut d = Self {
             base: Nanos::ZERO,
             slot: Nanos::ZERO,
-            phase: at,
-            body: None,
-            excursions: Vec::new(),
+            boundary: at,
+            calm: Calm::default(),
             last_due: Instant::ZERO,
+            processes: Box::default(),
         };
         d.replan(plan, key, at);
         d
@@ -156,21 +175,23 @@ impl Delay {
     /// place, whose parameters stay go on.
     pub fn replan(&mut self, plan: &DelayPlan, key: StreamKey, at: Instant) {
         self.base = plan.base;
+        self.calm = Calm::default();
         if self.slot != plan.slot {
             self.slot = plan.slot;
-            self.phase = at + Stream::new(key, Stage::Slot, 0).below(plan.slot);
+            self.boundary = at + Stream::new(key, Stage::Slot, 0).below(plan.slot);
         }
-        if self.body.as_deref().map(Body::plan) != plan.body.as_ref() {
-            self.body = plan.body.as_ref().map(|b| Box::new(Body::new(b.clone(), key, at)));
+        let Processes { body, excursions } = &mut *self.processes;
+        if body.as_ref().map(Body::plan) != plan.body.as_ref() {
+            *body = plan.body.as_ref().map(|b| Body::new(b.clone(), key, at));
         }
-        self.excursions.truncate(plan.excursions.len());
+        excursions.truncate(plan.excursions.len());
         for (i, p) in plan.excursions.iter().enumerate() {
-            match self.excursions.get_mut(i) {
+            match excursions.get_mut(i) {
                 Some(e) if e.plan == *p => {}
                 Some(e) => e.replan(*p, at),
                 None => {
                     let class = u8::try_from(i).unwrap_or(u8::MAX);
-                    self.excursions.push(Excursion::new(*p, key, class, at));
+                    excursions.push(Excursion::new(*p, key, class, at));
                 }
             }
         }
@@ -186,38 +207,53 @@ impl Delay {
     /// When a frame that leaves the channel at `t` is due. `t` never goes back.
     #[inline]
     pub fn due(&mut self, t: Instant) -> Instant {
-        let mut out = t + self.slot_wait(t);
-        if let Some(b) = &mut self.body {
-            out = out + b.extra(out);
-        }
-        let mut extra = Nanos::ZERO;
-        for e in &mut self.excursions {
-            extra = extra.max(e.extra(out));
-        }
-        let due = out + self.base + extra;
+        let out = t + self.slot_wait(t);
+        let extra = if out < self.calm.until { self.calm.extra } else { self.extra(out) };
+        let due = out + extra + self.base;
         self.last_due = self.last_due.max(due);
         self.last_due
     }
 
+    /// What body and excursions add for a frame whose slot comes at `t`.
+    fn extra(&mut self, t: Instant) -> Nanos {
+        let Processes { body, excursions } = &mut *self.processes;
+        let mut calm = Calm { until: Instant::MAX, extra: Nanos::ZERO };
+        if let Some(b) = body {
+            calm.extra = b.extra(t);
+            calm.until = b.steady_until(t);
+        }
+        let out = t + calm.extra;
+        let mut extra = Nanos::ZERO;
+        for e in excursions {
+            extra = extra.max(e.extra(out));
+            calm.until = calm.until.min(e.quiet_until(out) - calm.extra);
+        }
+        self.calm = calm;
+        calm.extra + extra
+    }
+
     /// Brings the body and the excursions up to `at`.
     pub fn keep_up(&mut self, at: Instant) {
-        if let Some(b) = &mut self.body {
+        let Processes { body, excursions } = &mut *self.processes;
+        if let Some(b) = body {
             b.extra(at);
         }
-        for e in &mut self.excursions {
+        for e in excursions {
             e.extra(at);
         }
     }
 
-    fn slot_wait(&self, t: Instant) -> Nanos {
+    #[inline]
+    fn slot_wait(&mut self, t: Instant) -> Nanos {
         if self.slot == Nanos::ZERO {
             return Nanos::ZERO;
         }
-        if t <= self.phase {
-            return Nanos((self.phase.0 - t.0) % self.slot.0);
+        if t > self.boundary {
+            let into = t.since(self.boundary).0 % self.slot.0;
+            self.boundary = t + Nanos(if into == 0 { 0 } else { self.slot.0 - into });
         }
-        let into = (t.0 - self.phase.0) % self.slot.0;
-        Nanos(if into == 0 { 0 } else { self.slot.0 - into })
+        let wait = self.boundary.since(t);
+        if wait < self.slot { wait } else { Nanos(wait.0 % self.slot.0) }
     }
 }
 

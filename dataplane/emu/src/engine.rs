@@ -5,22 +5,37 @@
 //! due, then the arrivals, then the release. Times never go back; one that does is
 //! taken as the latest seen. Runs on one worker's thread, which owns it.
 
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
+use thiserror::Error;
 
 use crate::classify::{Class, classify};
 use crate::client::ClientKey;
-use crate::pipe::Pipe;
+use crate::frame::{Buffer, Frame, NoBuffer};
+use crate::memory::{advise_large_pages, prefetch_lines};
+use crate::pipe::{Arriving, Pipe};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::stats::{ClientStats, DropReason, Lateness, Snapshot};
-use crate::store::{MAX_FRAME, Store};
+use crate::store::{Head, MAX_FRAME, Store};
 use crate::units::{ByDirection, Direction, Instant, Nanos};
-use crate::wheel::Wheel;
+use crate::wheel::{MAX_ID, Wheel};
 
-/// Frames that a pipe releases before the next pipe has its turn.
+/// Frames that a pipe releases before the next pipe has its turn, and before the clock is
+/// read again.
 const QUANTUM: usize = 32;
+/// Pipes that a release looks at in vain, because their port refuses.
+const LOOKS: usize = 512;
+/// Pipes that a release takes a change to.
+const SETTLED: usize = 64;
+/// Lines of the cache that a release touches of a pipe.
+const RELEASE_LINES: usize = 2;
+/// Frames of a burst that are looked up before the first of them is taken in.
+const BURST: usize = 64;
 /// Lateness above this is counted as this.
 const MAX_LATENESS: Nanos = Nanos::from_secs(3600);
 
@@ -28,10 +43,12 @@ const BYPASS: u32 = 0;
 const DEFAULT: u32 = 1;
 /// Clients that are always there.
 const FIXED: u32 = 2;
+/// No pipe.
+const UNKNOWN: u32 = u32::MAX;
 
 /// A frame that leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure<'a> {
+#[derive(Debug)]
+pub struct Departure<'a, B = NoBuffer> {
     /// Whose it is.
     pub client: ClientKey,
     /// Which way it goes.
@@ -39,24 +56,39 @@ pub struct Departure<'a> {
     /// When it was due.
     pub due: Instant,
     /// The frame.
-    pub frame: &'a [u8],
+    pub frame: Frame<'a, B>,
+}
+
+impl<B: Buffer> Departure<'_, B> {
+    /// The frame's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.frame.bytes()
+    }
 }
 
 /// Where frames leave to.
-pub trait Egress {
+pub trait Egress<B = NoBuffer> {
     /// Takes a frame, or refuses it with `false`: then it stays at the head of its
-    /// pipe and is offered again.
-    fn offer(&mut self, departure: Departure<'_>) -> bool;
+    /// pipe and is offered again. A buffer that is kept is taken out of the frame by who
+    /// accepts it.
+    fn offer(&mut self, departure: Departure<'_, B>) -> bool;
+
+    /// The time at which the next frames are offered, from which their lateness is
+    /// counted. The turn's, `turn`, unless there is a clock.
+    fn now(&mut self, turn: Instant) -> Instant {
+        turn
+    }
 }
 
-impl<F: FnMut(Departure<'_>) -> bool> Egress for F {
-    fn offer(&mut self, departure: Departure<'_>) -> bool {
+impl<B, F: FnMut(Departure<'_, B>) -> bool> Egress<B> for F {
+    fn offer(&mut self, departure: Departure<'_, B>) -> bool {
         self(departure)
     }
 }
 
 /// The limits of an engine, fixed for its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Size of the packet store in bytes.
     pub memory: usize,
@@ -64,70 +96,161 @@ pub struct Limits {
     pub clients: u32,
     /// Longest frame that the ports can send, FCS excluded.
     pub frame: u32,
+    /// Frames longer than this stay in the buffer that they came in.
+    pub copy_break: u32,
+    /// Most buffers that are kept at a time; further frames are copied, however long.
+    pub buffers: u32,
 }
 
-#[derive(Debug)]
-struct Client {
-    key: ClientKey,
-    pipes: ByDirection<Pipe>,
+impl Limits {
+    /// The limits of an engine that copies every frame.
+    #[must_use]
+    pub const fn copying(memory: usize, clients: u32, frame: u32) -> Self {
+        Self { memory, clients, frame, copy_break: frame, buffers: 0 }
+    }
 }
 
-/// The clients of one worker, and what they hold.
+/// Why there is no engine.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The histogram's bounds, which are fixed and valid.
+    #[error("{0}")]
+    Histogram(#[from] hdrhistogram::CreationError),
+    /// The system has no room for the packet store.
+    #[error("no room for a packet store of {0} bytes: {1}; give less memory")]
+    Memory(usize, std::io::Error),
+}
+
+/// One client's path in one direction, and what the engine keeps with it.
 #[derive(Debug)]
-pub struct Engine {
-    limits: Limits,
-    store: Store,
-    clients: Vec<Client>,
-    index: HashMap<ClientKey, u32, FixedState>,
-    wheel: Wheel,
-    /// Pipes with a frame due, in turn. Each pipe is here, in the wheel or in neither.
-    ready: std::collections::VecDeque<u32>,
-    is_ready: Vec<bool>,
+#[repr(C, align(64))]
+struct Slot {
+    /// When the wheel brings it up next, and after that, as far as is known: an event
+    /// that comes at another time is not for it any more.
+    scheduled: Instant,
+    later: Instant,
+    /// The last change that it has taken.
+    version: u32,
+    client: ClientKey,
+    pipe: Pipe,
+}
+
+/// A change of plan, from its instant on.
+#[derive(Debug)]
+struct Change {
+    at: Instant,
     plan: Plan,
-    /// Since when each direction's rate trace runs.
-    since: ByDirection<Instant>,
-    bypass: PipePlan,
-    generation: u64,
+    restart: bool,
     /// Changes since the random processes began.
     epoch: u32,
+    /// Since when each direction's rate trace runs.
+    since: ByDirection<Instant>,
+}
+
+/// The clients by their keys. Addresses of either family have a table of their own, so
+/// that an entry is small: with many clients each look is one into cold memory.
+#[derive(Debug)]
+struct Index {
+    v4: HashMap<u32, u32, FixedState>,
+    v6: HashMap<u128, u32, FixedState>,
+}
+
+impl Index {
+    /// A table of `seed`, with room for so many clients that it does not allocate.
+    fn new(seed: u64, room: usize) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            v4: HashMap::with_capacity_and_hasher(room, hasher.clone()),
+            v6: HashMap::with_capacity_and_hasher(room, hasher),
+        }
+    }
+
+    #[inline]
+    fn get(&self, key: ClientKey) -> Option<u32> {
+        match key {
+            ClientKey::Bypass => Some(BYPASS),
+            ClientKey::Default => Some(DEFAULT),
+            ClientKey::Ip(IpAddr::V4(a)) => self.v4.get(&a.to_bits()).copied(),
+            ClientKey::Ip(IpAddr::V6(a)) => self.v6.get(&a.to_bits()).copied(),
+        }
+    }
+
+    fn insert(&mut self, key: ClientKey, id: u32) {
+        match key {
+            ClientKey::Ip(IpAddr::V4(a)) => _ = self.v4.insert(a.to_bits(), id),
+            ClientKey::Ip(IpAddr::V6(a)) => _ = self.v6.insert(a.to_bits(), id),
+            ClientKey::Bypass | ClientKey::Default => {}
+        }
+    }
+}
+
+/// The clients of one worker, and what they hold. `B` is the buffer that frames come in.
+#[derive(Debug)]
+pub struct Engine<B = NoBuffer> {
+    limits: Limits,
+    store: Store<B>,
+    keys: Vec<ClientKey>,
+    /// Two for each client, in the order of [`Direction`].
+    slots: Vec<Slot>,
+    index: Index,
+    wheel: Wheel,
+    /// Pipes to look at, in turn; each once.
+    ready: VecDeque<u32>,
+    is_ready: Vec<bool>,
+    /// The change in force, at the back, and those before it that some pipe has yet to
+    /// take.
+    changes: VecDeque<Change>,
+    /// The version of the change at the front, and of that at the back.
+    oldest: u32,
+    version: u32,
+    /// How far the changes up to which version have come.
+    settling: Option<(u32, u32)>,
+    replaced: VecDeque<Plan>,
+    bypass: PipePlan,
+    generation: u64,
     now: Instant,
     lateness: Histogram<u64>,
     malformed: ByDirection<u64>,
     kept_up: usize,
 }
 
-impl Engine {
+impl<B: Buffer> Engine<B> {
     /// An engine with the `bypass` and `default` clients and a plan whose processes
     /// start at `at`, as generation 0.
     ///
     /// # Errors
-    /// If the histogram's bounds are refused; they are fixed and valid.
-    pub fn new(
-        limits: Limits,
-        plan: Plan,
-        at: Instant,
-    ) -> Result<Self, hdrhistogram::CreationError> {
-        let limits = Limits { frame: limits.frame.min(MAX_FRAME), ..limits };
+    /// If there is no room for its packet store.
+    pub fn new(limits: Limits, plan: Plan, at: Instant) -> Result<Self, EngineError> {
+        let frame = limits.frame.min(MAX_FRAME);
+        let limits = Limits { frame, clients: limits.clients.min(MAX_ID / 2 - FIXED), ..limits };
         let room = (limits.clients + FIXED) as usize;
+        let store = Store::new(limits.memory, limits.buffers)
+            .map_err(|e| EngineError::Memory(limits.memory, e))?;
+        let index = Index::new(plan.seed, room);
+        let since = ByDirection([at; 2]);
         let mut engine = Self {
             limits,
-            store: Store::new(limits.memory),
-            clients: Vec::with_capacity(room),
-            index: HashMap::with_capacity_and_hasher(room, FixedState::with_seed(plan.seed)),
+            store,
+            keys: Vec::with_capacity(room),
+            slots: Vec::with_capacity(2 * room),
+            index,
             wheel: Wheel::default(),
-            ready: std::collections::VecDeque::with_capacity(2 * room),
+            ready: VecDeque::with_capacity(2 * room),
             is_ready: vec![false; 2 * room],
-            plan,
-            since: ByDirection([at; 2]),
+            changes: VecDeque::from([Change { at, plan, restart: false, epoch: 0, since }]),
+            oldest: 0,
+            version: 0,
+            settling: None,
+            replaced: VecDeque::with_capacity(64),
             bypass: PipePlan::transparent(),
             generation: 0,
-            epoch: 0,
             now: at,
             lateness: Histogram::new_with_max(MAX_LATENESS.0, 2)?,
             malformed: ByDirection::default(),
             kept_up: 0,
         };
         engine.wheel.grow(2 * room);
+        advise_large_pages(&mut engine.slots);
         for key in [ClientKey::Bypass, ClientKey::Default] {
             engine.admit(key);
         }
@@ -140,93 +263,196 @@ impl Engine {
         self.generation
     }
 
+    /// How many clients there are.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.keys.len()
+    }
+
     fn admit(&mut self, key: ClientKey) -> u32 {
-        let id = self.clients.len() as u32;
-        let pipes = Direction::BOTH.map(|direction| {
+        let id = self.keys.len() as u32;
+        // There is always one.
+        let Some(in_force) = self.changes.back() else { return DEFAULT };
+        for direction in Direction::BOTH {
             let bypass = key == ClientKey::Bypass;
-            let plan = if bypass { &self.bypass } else { &self.plan.pipes[direction] };
-            let stream = StreamKey { seed: self.plan.seed, client: key, direction, epoch: 0 };
-            Pipe::new(plan, stream, self.now, self.since[direction])
-        });
-        self.clients.push(Client { key, pipes: ByDirection(pipes) });
+            let plan = if bypass { &self.bypass } else { &in_force.plan.pipes[direction] };
+            let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch: 0 };
+            self.slots.push(Slot {
+                pipe: Pipe::new(plan, stream, self.now, in_force.since[direction]),
+                scheduled: Instant::MAX,
+                later: Instant::MAX,
+                version: self.version,
+                client: key,
+            });
+        }
+        self.keys.push(key);
         self.index.insert(key, id);
         id
     }
 
-    fn client(&mut self, key: ClientKey) -> u32 {
-        match key {
-            ClientKey::Bypass => BYPASS,
-            ClientKey::Default => DEFAULT,
-            ClientKey::Ip(_) => match self.index.get(&key) {
-                Some(id) => *id,
-                None if self.clients.len() < (self.limits.clients + FIXED) as usize => {
-                    self.admit(key)
-                }
-                None => DEFAULT,
-            },
+    /// The pipe of a frame of a known client; [`UNKNOWN`] if it takes more.
+    #[inline]
+    fn route(&self, direction: Direction, frame: &[u8]) -> u32 {
+        match classify(frame, direction) {
+            Class::Client(key) if frame.len() <= self.limits.frame as usize => {
+                self.index.get(key).map_or(UNKNOWN, |client| pipe_id(client, direction))
+            }
+            _ => UNKNOWN,
         }
     }
 
-    /// A frame arrived at `at` on the ingress port of `direction`.
+    /// The pipe of any frame; a client that is not there yet is made, if there is room.
+    #[cold]
+    fn pipe_of(&mut self, direction: Direction, frame: &[u8]) -> Result<u32, DropReason> {
+        let client = match classify(frame, direction) {
+            Class::Runt => return Err(DropReason::Runt),
+            _ if frame.len() > self.limits.frame as usize => return Err(DropReason::Oversize),
+            Class::Malformed => {
+                self.malformed[direction] += 1;
+                DEFAULT
+            }
+            Class::Client(key) => match self.index.get(key) {
+                Some(id) => id,
+                None if self.keys.len() < (self.limits.clients + FIXED) as usize => self.admit(key),
+                None => DEFAULT,
+            },
+        };
+        Ok(pipe_id(client, direction))
+    }
+
+    /// A frame arrived at `at` on the ingress port of `direction`, and is copied.
     #[inline]
     pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
         self.now = self.now.max(at);
-        // Longer ones are rejected below.
-        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let (id, reject) = match classify(frame, direction) {
-            Class::Runt => (BYPASS, Some(DropReason::Runt)),
-            _ if len > self.limits.frame => (BYPASS, Some(DropReason::Oversize)),
-            Class::Client(key) => (self.client(key), None),
-            Class::Malformed => {
-                self.malformed[direction] += 1;
-                (DEFAULT, None)
+        let id = self.route(direction, frame);
+        self.take_in(id, direction, Arriving::Bytes(frame));
+    }
+
+    /// A burst of frames arrived at `at` on the ingress port of `direction`. Of the buffers
+    /// those that the link keeps are taken out.
+    pub fn arrive_burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        self.now = self.now.max(at);
+        for part in burst.chunks_mut(BURST) {
+            // Whose they are, then where those keep their frames: each step hints at what
+            // the next one reads. Of a train only the first frame needs that.
+            let mut ids = [UNKNOWN; BURST];
+            let mut last = UNKNOWN;
+            for (id, buffer) in ids.iter_mut().zip(&*part) {
+                let Some(b) = buffer else { continue };
+                *id = self.route(direction, b.bytes());
+                if *id != last {
+                    last = *id;
+                    prefetch_lines(&self.slots, last as usize, usize::MAX);
+                }
             }
-        };
-        let pipe = &mut self.clients[id as usize].pipes[direction];
-        if let Some(reason) = reject {
-            pipe.reject(reason, len);
-            return;
-        }
-        let before = pipe.deadline(&self.store);
-        pipe.arrive(&mut self.store, self.now, frame, len);
-        // Later frames never make a pipe due earlier, so the wheel is told only
-        // when the first one came.
-        if before.is_none() {
-            self.reschedule(pipe_id(id, direction));
+            last = UNKNOWN;
+            for id in &ids[..part.len()] {
+                if *id != last {
+                    last = *id;
+                    if let Some(slot) = self.slots.get(last as usize) {
+                        slot.pipe.prefetch_tail(&self.store);
+                    }
+                }
+            }
+            for (id, buffer) in ids.into_iter().zip(part) {
+                match buffer.as_ref().map(B::bytes) {
+                    Some(frame) if frame.len() > self.limits.copy_break as usize => {
+                        self.take_in(id, direction, Arriving::Buffer(buffer));
+                    }
+                    Some(frame) => self.take_in(id, direction, Arriving::Bytes(frame)),
+                    None => {}
+                }
+            }
         }
     }
 
+    #[inline]
+    fn take_in(&mut self, mut id: u32, direction: Direction, frame: Arriving<'_, B>) {
+        let bytes = frame.bytes();
+        // Longer ones are rejected.
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if id == UNKNOWN {
+            match self.pipe_of(direction, bytes) {
+                Ok(known) => id = known,
+                Err(reason) => {
+                    let bypass = pipe_id(BYPASS, direction) as usize;
+                    self.slots[bypass].pipe.reject(reason, len);
+                    return;
+                }
+            }
+        }
+        self.catch_up(id);
+        self.slots[id as usize].pipe.arrive(&mut self.store, self.now, frame, len);
+        self.reschedule(id);
+    }
+
+    /// Lets a pipe take the changes that it has not taken yet.
+    #[inline]
+    fn catch_up(&mut self, id: u32) {
+        if self.slots[id as usize].version != self.version {
+            self.take_changes(id);
+        }
+    }
+
+    #[cold]
+    fn take_changes(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        let missed = self.version - slot.version;
+        slot.version = self.version;
+        // The bypass keeps its own plan.
+        if id / 2 == BYPASS {
+            return;
+        }
+        let direction = Direction::BOTH[id as usize % 2];
+        let first = self.changes.len() - missed as usize;
+        for change in self.changes.range(first..) {
+            let Change { at, plan, restart, epoch, since } = change;
+            let client = slot.client;
+            let key = StreamKey { seed: plan.seed, client, direction, epoch: *epoch };
+            let (plan, since) = (&plan.pipes[direction], since[direction]);
+            slot.pipe.replan(&mut self.store, plan, key, *at, since, *restart);
+        }
+        self.reschedule(id);
+    }
+
+    /// Sees to it that the wheel brings a pipe up in time. It may come up earlier, and too
+    /// often: nothing is lost by a look.
+    #[inline]
     fn reschedule(&mut self, id: u32) {
         if self.is_ready[id as usize] {
             return;
         }
-        let deadline = self.pipe(id).deadline(&self.store);
-        match deadline {
-            Some(t) => self.wheel.schedule(id, t),
-            None => self.wheel.cancel(id),
+        let slot = &mut self.slots[id as usize];
+        if let Some(t) = slot.pipe.deadline()
+            && t < slot.scheduled
+        {
+            slot.later = slot.scheduled;
+            slot.scheduled = t;
+            self.wheel.insert(id, t);
         }
-    }
-
-    fn pipe(&self, id: u32) -> &Pipe {
-        &self.clients[id as usize / 2].pipes.0[id as usize % 2]
     }
 
     /// Offers up to `budget` frames that are due at `now` to `egress`, pipe by pipe
     /// in turns of a few frames. Returns how many it took.
-    pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress) -> usize {
+    pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
         self.now = self.now.max(now);
         let now = self.now;
+        self.settle();
         let (ready, is_ready) = (&mut self.ready, &mut self.is_ready);
         self.wheel.expire(now, |id| {
-            ready.push_back(id);
-            is_ready[id as usize] = true;
+            if !std::mem::replace(&mut is_ready[id as usize], true) {
+                ready.push_back(id);
+            }
         });
         let mut sent = 0;
         let mut refused = ByDirection([false; 2]);
+        // Frames are offered at `offered`, read again after so many.
+        let (mut offered, mut unread) = (now, 0);
         // Each ready pipe is looked at; one that has more is asked again while the
         // budget lasts.
         let mut looked = 0;
-        while sent < budget && looked < self.ready.len() {
+        while sent < budget && looked < self.ready.len().min(LOOKS) {
+            self.look_ahead();
             let Some(id) = self.ready.pop_front() else { break };
             let direction = Direction::BOTH[id as usize % 2];
             if refused[direction] {
@@ -234,121 +460,190 @@ impl Engine {
                 looked += 1;
                 continue;
             }
-            let client = &mut self.clients[id as usize / 2];
-            let pipe = &mut client.pipes[direction];
-            pipe.serve_until(&mut self.store, now);
+            self.catch_up(id);
+            let Slot { client, pipe, .. } = &mut self.slots[id as usize];
             let turn = QUANTUM.min(budget - sent);
+            pipe.prefetch_kept(&self.store, now, turn);
             let mut n = 0;
             while n < turn
-                && let Some(ready) = pipe.due(&self.store, now)
+                && let Some(head) = pipe.due(&mut self.store, now)
             {
-                let (due, len) = (ready.due, ready.frame.len() as u32);
-                let departure =
-                    Departure { client: client.key, direction, due, frame: ready.frame };
-                if !egress.offer(departure) {
+                if unread == 0 {
+                    offered = egress.now(now).max(now);
+                    unread = QUANTUM;
+                }
+                n += 1;
+                unread -= 1;
+                let Head::Due(due) = head else {
+                    pipe.clear(&mut self.store);
+                    continue;
+                };
+                let Some((frame, len)) = pipe.frame(&mut self.store) else { break };
+                if !egress.offer(Departure { client: *client, direction, due, frame }) {
                     refused[direction] = true;
+                    n -= 1;
                     break;
                 }
-                self.lateness.saturating_record(now.since(due).0);
+                self.lateness.saturating_record(offered.since(due).0);
                 pipe.sent(&mut self.store, len);
-                n += 1;
             }
             sent += n;
             if n > 0 {
                 looked = 0;
             }
-            if pipe.due(&self.store, now).is_some() {
+            if pipe.deadline().is_some_and(|d| d <= now) {
                 self.ready.push_back(id);
-                looked += usize::from(refused[direction]);
+                looked += usize::from(n == 0);
             } else {
                 self.is_ready[id as usize] = false;
+                let slot = &mut self.slots[id as usize];
+                if slot.scheduled <= now {
+                    slot.scheduled = if slot.later > now { slot.later } else { Instant::MAX };
+                    slot.later = Instant::MAX;
+                }
                 self.reschedule(id);
             }
         }
         sent
     }
 
-    /// When there is next something to release; frames that the egress refused
-    /// count as due now.
+    /// Hints to the processor which pipes come next.
+    #[inline]
+    fn look_ahead(&self) {
+        if let Some(id) = self.ready.get(6) {
+            prefetch_lines(&self.slots, *id as usize, RELEASE_LINES);
+        }
+        if let Some(id) = self.ready.get(3) {
+            self.slots[*id as usize].pipe.prefetch_head(&self.store);
+        }
+    }
+
+    /// When there is next something to release; frames that the egress refused, and a
+    /// change that some pipe has yet to take, count as due now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.ready.is_empty() { self.wheel.next_deadline() } else { Some(self.now) }
+        let now = !self.ready.is_empty() || self.oldest != self.version;
+        if now { Some(self.now) } else { self.wheel.next_deadline() }
     }
 
     /// Puts a plan in force at `at`, for every pipe of both directions, as
     /// `generation`. With `restart`, all random processes begin anew. A rate trace that
-    /// stays goes on, unless there is a restart. Returns the plan that it replaces, and when it did: `at`, or the latest time seen if that is later.
-    pub fn apply(
-        &mut self,
-        at: Instant,
-        plan: Plan,
-        generation: u64,
-        restart: bool,
-    ) -> (Plan, Instant) {
+    /// stays goes on, unless there is a restart. Returns when: `at`, or the latest time
+    /// seen if that is later.
+    ///
+    /// Each pipe takes the change when it is next looked at, as of that instant;
+    /// [`Engine::release`] goes through those that nothing else looks at, some at a time.
+    pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Instant {
         self.now = self.now.max(at);
+        let at = self.now;
+        let Some(before) = self.changes.back() else { return at };
+        let mut since = before.since;
         for direction in Direction::BOTH {
-            if restart || plan.pipes[direction].rate != self.plan.pipes[direction].rate {
-                self.since[direction] = self.now;
+            if restart || plan.pipes[direction].rate != before.plan.pipes[direction].rate {
+                since[direction] = at;
             }
         }
-        let replaced = std::mem::replace(&mut self.plan, plan);
+        let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
+        self.changes.push_back(Change { at, plan, restart, epoch, since });
+        self.version += 1;
         self.generation = generation;
-        self.epoch = if restart { 0 } else { self.epoch.wrapping_add(1) };
-        // The bypass keeps its own plan.
-        for id in BYPASS + 1..self.clients.len() as u32 {
-            for direction in Direction::BOTH {
-                let c = &mut self.clients[id as usize];
-                let (seed, epoch) = (self.plan.seed, self.epoch);
-                let key = StreamKey { seed, client: c.key, direction, epoch };
-                let (plan, since) = (&self.plan.pipes[direction], self.since[direction]);
-                c.pipes[direction].replan(&mut self.store, plan, key, self.now, since, restart);
-                self.reschedule(pipe_id(id, direction));
-            }
+        at
+    }
+
+    /// Lets some more pipes take the changes that they have not taken yet.
+    fn settle(&mut self) {
+        let (next, target) = match self.settling {
+            Some(s) => s,
+            None if self.oldest == self.version => return,
+            None => (0, self.version),
+        };
+        let end = self.slots.len().min(next as usize + SETTLED) as u32;
+        for id in next..end {
+            self.catch_up(id);
         }
-        (replaced, self.now)
+        self.settling = Some((end, target));
+        if (end as usize) < self.slots.len() {
+            return;
+        }
+        self.settling = None;
+        while self.oldest != target {
+            self.oldest += 1;
+            self.replaced.extend(self.changes.pop_front().map(|c| c.plan));
+        }
+    }
+
+    /// The plan that was replaced by a change that all pipes have taken; each one once, in
+    /// order.
+    pub fn replaced(&mut self) -> Option<Plan> {
+        self.replaced.pop_front()
     }
 
     /// Brings one client up to `now`, another one on each call.
     pub fn keep_up(&mut self, now: Instant) {
         self.now = self.now.max(now);
-        self.kept_up = (self.kept_up + 1) % self.clients.len();
+        self.kept_up = (self.kept_up + 1) % self.keys.len();
         for d in Direction::BOTH {
-            self.clients[self.kept_up].pipes[d].keep_up(&mut self.store, self.now);
-            self.reschedule(pipe_id(self.kept_up as u32, d));
+            let id = pipe_id(self.kept_up as u32, d);
+            self.catch_up(id);
+            self.slots[id as usize].pipe.keep_up(&mut self.store, self.now);
+            self.reschedule(id);
         }
     }
 
     /// Writes the accounts at `now` into `out`; with `mark`, starts the high-water
     /// marks and the lateness anew.
     pub fn snapshot(&mut self, now: Instant, mark: bool, out: &mut Snapshot) {
+        out.clients.clear();
+        self.snapshot_some(now, usize::MAX, mark, out);
+    }
+
+    /// As [`Engine::snapshot`], but a part at a time: each call adds up to `most` clients to
+    /// those that `out` has, each with its accounts at that call's `now`. Returns whether
+    /// that was all.
+    pub fn snapshot_some(
+        &mut self,
+        now: Instant,
+        most: usize,
+        mark: bool,
+        out: &mut Snapshot,
+    ) -> bool {
         self.now = self.now.max(now);
+        let first = out.clients.len();
+        for client in first..self.keys.len().min(first.saturating_add(most)) {
+            let pipes = Direction::BOTH.map(|d| {
+                let id = pipe_id(client as u32, d);
+                self.catch_up(id);
+                let pipe = &mut self.slots[id as usize].pipe;
+                pipe.serve_until(&mut self.store, self.now);
+                let stats = pipe.stats();
+                if mark {
+                    pipe.mark();
+                }
+                self.reschedule(id);
+                stats
+            });
+            out.clients.push(ClientStats { key: self.keys[client], pipes: ByDirection(pipes) });
+        }
+        if out.clients.len() < self.keys.len() {
+            return false;
+        }
         out.at = self.now;
         out.generation = self.generation;
-        out.clients.clear();
-        for i in 0..self.clients.len() {
-            for d in Direction::BOTH {
-                self.clients[i].pipes[d].serve_until(&mut self.store, self.now);
-                self.reschedule(pipe_id(i as u32, d));
-            }
-            let c = &mut self.clients[i];
-            let pipes = ByDirection(c.pipes.0.each_ref().map(|p| *p.stats()));
-            out.clients.push(ClientStats { key: c.key, pipes });
-            if mark {
-                c.pipes.0.iter_mut().for_each(Pipe::mark);
-            }
-        }
         out.lateness = Lateness::of(&self.lateness);
         out.malformed = self.malformed;
         out.store_capacity = self.store.capacity();
         out.store_used = self.store.used();
         out.store_used_max = self.store.used_max();
+        out.buffers = self.store.buffers();
         if mark {
             self.lateness.reset();
             self.store.mark();
         }
+        true
     }
 }
 
+#[inline]
 fn pipe_id(client: u32, direction: Direction) -> u32 {
     client * 2 + direction as u32
 }

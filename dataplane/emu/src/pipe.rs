@@ -9,70 +9,158 @@
 //!
 //! Calls come with times that never go back.
 
+use crate::aqm::QueuePlan;
 use crate::channel::Channel;
 use crate::delay::Delay;
+use crate::frame::{Buffer, Frame};
 use crate::plan::PipePlan;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::shaper::Shaper;
-use crate::stats::{DropReason, PipeStats};
-use crate::store::{Fifo, Ready, Store};
-use crate::units::Instant;
+use crate::stats::{Count, DropReason, PipeStats};
+use crate::store::{Fifo, Head, Store};
+use crate::units::{Instant, Nanos};
 
-/// A pipe.
+/// Frames that the shaper serves while nothing is looked at, about.
+const LOOK_AFTER: u32 = 64;
+/// Frames that leave at once where a plan without a limit finds a queue.
+const AT_ONCE: u32 = 256;
+
+/// A frame that arrives.
 #[derive(Debug)]
-pub struct Pipe {
-    queue: crate::aqm::QueuePlan,
+pub enum Arriving<'a, B> {
+    /// Bytes, to be copied.
+    Bytes(&'a [u8]),
+    /// A buffer, which is taken out if the link keeps it.
+    Buffer(&'a mut Option<B>),
+}
+
+impl<B: Buffer> Arriving<'_, B> {
+    /// The frame's bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Buffer(buffer) => buffer.as_ref().map_or(&[], B::bytes),
+        }
+    }
+}
+
+/// What is seldom touched, apart from what every frame touches.
+#[derive(Debug)]
+struct Cold {
+    queue: QueuePlan,
     aqm: Stream,
+    dropped: [Count; DropReason::ALL.len()],
+}
+
+/// A pipe. What a release touches comes first, then what an arrival does: with thousands
+/// of pipes each line of the cache is a wait for memory.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Pipe {
+    fifo: Fifo,
+    sent: Count,
+    /// When the queue is to be looked at although nothing is due.
+    look: Instant,
     shaper: Shaper,
+    received: Count,
+    /// Bytes in the queue, the frame in service included.
+    queued: u64,
+    queued_max: u64,
+    /// Up to so many bytes in the queue every frame is admitted.
+    admitted: u64,
     channel: Channel,
     delay: Delay,
-    fifo: Fifo,
-    stats: PipeStats,
+    cold: Box<Cold>,
 }
 
 impl Pipe {
     /// An empty pipe whose processes start at `at`. A rate trace runs since `since`.
     #[must_use]
     pub fn new(plan: &PipePlan, key: StreamKey, at: Instant, since: Instant) -> Self {
-        Self {
+        let cold = Cold {
             queue: plan.queue,
             aqm: Stream::new(key, Stage::Aqm, 0),
+            dropped: [Count::default(); DropReason::ALL.len()],
+        };
+        Self {
+            admitted: plan.queue.admits_up_to(),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
             channel: Channel::new(plan, key, at),
             delay: Delay::new(&plan.delay, key, at),
             fifo: Fifo::default(),
-            stats: PipeStats::default(),
+            received: Count::default(),
+            sent: Count::default(),
+            queued: 0,
+            queued_max: 0,
+            look: Instant::MAX,
+            cold: Box::new(cold),
         }
     }
 
     /// The accounts as of the last instant that the pipe was brought up to.
     #[must_use]
-    pub fn stats(&self) -> &PipeStats {
-        &self.stats
+    pub fn stats(&self) -> PipeStats {
+        let mut stats = PipeStats {
+            received: self.received,
+            sent: self.sent,
+            dropped: self.cold.dropped,
+            queue_max_bytes: self.queued_max,
+            ..PipeStats::default()
+        };
+        stats.held = self.received.minus(self.sent).minus(stats.dropped_total());
+        if !self.shaper.is_unlimited() {
+            stats.queue = Count { packets: u64::from(self.fifo.queue_len()), bytes: self.queued };
+        }
+        stats
     }
 
     /// Starts the high-water mark of the queue anew.
     pub fn mark(&mut self) {
-        self.stats.queue_max_bytes = self.stats.queue.bytes;
+        self.queued_max = self.queue_bytes();
     }
 
-    /// A frame arrives at `at`.
+    /// Bytes that an arriving frame finds in the queue. At no rate limit there are none,
+    /// also where what an earlier plan had queued is still on its way out.
     #[inline]
-    pub fn arrive(&mut self, store: &mut Store, at: Instant, frame: &[u8], len: u32) {
-        self.serve_until(store, at);
-        self.stats.received.add(len);
-        let queued = self.stats.queue.bytes;
-        if let Err(reason) = self.queue.admit(queued, u64::from(len), &mut self.aqm) {
-            self.stats.dropped[reason as usize].add(len);
+    fn queue_bytes(&self) -> u64 {
+        if self.shaper.is_unlimited() { 0 } else { self.queued }
+    }
+
+    /// A frame of `len` bytes arrives at `at`.
+    #[inline]
+    pub fn arrive<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        frame: Arriving<'_, B>,
+        len: u32,
+    ) {
+        // Without a limit nothing is queued, or what is on its way out does not matter.
+        if !self.shaper.is_unlimited() {
+            self.serve_until(store, at);
+        }
+        self.received.add(len);
+        let queued = self.queue_bytes();
+        let fills = queued.saturating_add(u64::from(len));
+        if fills > self.admitted {
+            let Cold { queue, aqm, dropped } = &mut *self.cold;
+            if let Err(reason) = queue.admit(queued, u64::from(len), aqm) {
+                dropped[reason as usize].add(len);
+                return;
+            }
+        }
+        let pushed = match frame {
+            Arriving::Bytes(bytes) => self.fifo.push(store, at, bytes),
+            Arriving::Buffer(buffer) => self.fifo.keep(store, at, buffer),
+        };
+        if pushed.is_err() {
+            self.cold.dropped[DropReason::Overload as usize].add(len);
             return;
         }
-        if self.fifo.push(store, frame).is_err() {
-            self.stats.dropped[DropReason::Overload as usize].add(len);
-            return;
-        }
-        self.stats.held.add(len);
-        self.stats.queue.add(len);
-        self.stats.queue_max_bytes = self.stats.queue_max_bytes.max(self.stats.queue.bytes);
+        self.queued += u64::from(len);
+        self.queued_max = self.queued_max.max(fills);
         if self.shaper.is_idle() {
             self.shaper.start(at, len);
             // At no rate limit it has left already.
@@ -82,54 +170,105 @@ impl Pipe {
 
     /// Counts a frame that was dropped before it reached the pipe's queue.
     pub fn reject(&mut self, reason: DropReason, len: u32) {
-        self.stats.received.add(len);
-        self.stats.dropped[reason as usize].add(len);
+        self.received.add(len);
+        self.cold.dropped[reason as usize].add(len);
     }
 
-    /// Lets the shaper work up to and including `t`.
-    pub fn serve_until(&mut self, store: &mut Store, t: Instant) {
-        while let Some(finish) = self.shaper.finish()
-            && finish <= t
-        {
-            let Some(len) = self.fifo.queued_len(store) else {
+    /// Lets the shaper work up to and including `t`. What an earlier plan had queued and a
+    /// later one lets out at once comes out a part at a time: nobody else's frames wait
+    /// for it, and no fate depends on it.
+    #[inline]
+    pub fn serve_until<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
+        if self.shaper.finish().is_some_and(|finish| finish <= t) {
+            let most = if self.shaper.is_unlimited() { AT_ONCE } else { u32::MAX };
+            self.serve(store, t, most);
+        }
+    }
+
+    fn serve<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant, most: u32) {
+        let mut last = t;
+        for _ in 0..most {
+            let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
+            let Some((len, _)) = self.fifo.queued(store) else {
                 self.shaper.rest();
-                return;
+                break;
             };
-            self.stats.queue.remove(len);
+            last = finish;
+            self.queued -= u64::from(len);
             if let Some(reason) = self.channel.lose(finish) {
-                self.stats.held.remove(len);
-                self.stats.dropped[reason as usize].add(len);
+                self.cold.dropped[reason as usize].add(len);
                 self.fifo.depart(store, None);
             } else {
                 self.fifo.depart(store, Some(self.delay.due(finish)));
             }
-            match self.fifo.queued_len(store) {
-                Some(next) => self.shaper.follow(next),
+            match self.fifo.queued(store) {
+                Some((next, arrived)) => self.shaper.follow(next, arrived),
                 None => self.shaper.rest(),
             }
         }
+        self.look_later(last);
+    }
+
+    /// Service of the present frame began at `since`; a long queue is looked at again after
+    /// some like it, so that there is never much to catch up with at once.
+    #[inline]
+    fn look_later(&mut self, since: Instant) {
+        self.look = match self.shaper.finish() {
+            Some(finish) if self.fifo.queue_len() > LOOK_AFTER => {
+                finish + Nanos(finish.since(since).0.saturating_mul(u64::from(LOOK_AFTER)))
+            }
+            _ => Instant::MAX,
+        };
     }
 
     /// When there is next something to do: the first frame is due, or the shaper
-    /// will know when it is.
+    /// will know when it is, or the queue wants to be looked at.
     #[inline]
     #[must_use]
-    pub fn deadline(&self, store: &Store) -> Option<Instant> {
-        self.fifo.ready_due(store).or_else(|| self.shaper.finish())
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.fifo.head() {
+            Some(Head::Due(due)) => Some(due.min(self.look)),
+            Some(Head::Lost) => Some(Instant::ZERO),
+            None => self.shaper.finish(),
+        }
     }
 
-    /// The frame that is due at `now` or earlier, if there is one.
+    /// What is at the head of the delay line, if it can go at `now`. The shaper works only
+    /// if that could show a frame that is due or the queue wants to be looked at: its next
+    /// frame is far away in memory.
     #[inline]
-    #[must_use]
-    pub fn due<'a>(&self, store: &'a Store, now: Instant) -> Option<Ready<'a>> {
-        self.fifo.ready(store).filter(|r| r.due <= now)
+    pub fn due<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) -> Option<Head> {
+        if self.look <= now || self.fifo.head().is_none() {
+            self.serve_until(store, now);
+        }
+        self.fifo.head().filter(|h| match h {
+            Head::Due(due) => *due <= now,
+            Head::Lost => true,
+        })
     }
 
-    /// The frame that [`Pipe::due`] showed has been sent.
+    /// Hints the processor that of the first `most` frames those due at `now` will be looked
+    /// at.
     #[inline]
-    pub fn sent(&mut self, store: &mut Store, len: u32) {
-        self.stats.held.remove(len);
-        self.stats.sent.add(len);
+    pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
+        self.fifo.prefetch_kept(store, now, most);
+    }
+
+    /// The frame at the head of the delay line, and its length; none if it was lost.
+    #[inline]
+    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
+        self.fifo.frame(store)
+    }
+
+    /// The frame at the head of the delay line, of `len` bytes, has been sent.
+    #[inline]
+    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32) {
+        self.sent.add(len);
+        self.fifo.pop(store);
+    }
+
+    /// Clears a lost frame away from the head of the delay line.
+    pub fn clear<B: Buffer>(&mut self, store: &mut Store<B>) {
         self.fifo.pop(store);
     }
 
@@ -137,35 +276,50 @@ impl Pipe {
     /// anew with the key's seed. A rate trace runs since `since`. Frames in the pipe
     /// keep their place: the one in service goes on at the new rate, a smaller limit
     /// purges nothing, a smaller delay overtakes nothing.
-    pub fn replan(
+    pub fn replan<B: Buffer>(
         &mut self,
-        store: &mut Store,
+        store: &mut Store<B>,
         plan: &PipePlan,
         key: StreamKey,
         at: Instant,
         since: Instant,
         restart: bool,
     ) {
-        self.serve_until(store, at);
-        self.queue = plan.queue;
+        // All of it: what a plan without a limit let out must leave under that plan.
+        self.serve(store, at, u32::MAX);
+        self.cold.queue = plan.queue;
+        self.admitted = plan.queue.admits_up_to();
         self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
-            self.aqm = Stream::new(key, Stage::Aqm, 0);
+            self.cold.aqm = Stream::new(key, Stage::Aqm, 0);
             self.channel = Channel::new(plan, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
             self.channel.replan(plan, key, at);
             self.delay.replan(&plan.delay, key, at);
         }
-        // At a rate that is not limited any more, the queue empties now.
+        self.look_later(at);
+        // At a rate that is not limited any more, the queue empties from now on.
         self.serve_until(store, at);
     }
 
     /// Brings the random processes up to `at`, so that a pipe that was idle for
     /// long has little to catch up with.
-    pub fn keep_up(&mut self, store: &mut Store, at: Instant) {
+    pub fn keep_up<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
         self.serve_until(store, at);
         self.channel.keep_up(at);
         self.delay.keep_up(at);
+    }
+
+    /// Hints the processor that a frame will arrive.
+    #[inline]
+    pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
+        self.fifo.prefetch_tail(store);
+    }
+
+    /// Hints the processor that the first frame will be looked at.
+    #[inline]
+    pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
+        self.fifo.prefetch_head(store);
     }
 }

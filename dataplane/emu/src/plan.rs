@@ -9,11 +9,11 @@ use thiserror::Error;
 
 use crate::aqm::QueuePlan;
 use crate::delay::{BodyPlan, DelayPlan};
+use crate::envelope::{self, Shortage, TooBusy};
 use crate::episode::EpisodePlan;
 use crate::fade::{FadePlan, MAX_FACTOR};
 use crate::shaper::{RatePlan, RateTrace};
-use crate::store::{MAX_FRAME, SEGMENT, record_size};
-use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos, Probability};
+use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
 /// with a pipe that was idle for long.
@@ -28,9 +28,6 @@ pub const MAX_STEPS: usize = 65_536;
 pub const MIN_CORRELATION: Nanos = Nanos::from_millis(1);
 /// The most quantiles of a delay's body.
 pub const MAX_QUANTILES: usize = 1_025;
-/// The shortest frame of a client, Ethernet and IPv4 headers alone: it has the most
-/// bookkeeping per byte. Real wires pad to 60 bytes, virtual ones do not.
-const MIN_FRAME: u32 = 34;
 
 /// What a dataplane has to hold a plan with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +38,11 @@ pub struct Room {
     pub port_bps: u64,
     /// The longest frame.
     pub frame: u32,
-    /// Size of the packet store in bytes.
+    /// Size of a worker's packet store in bytes.
     pub capacity: u64,
+    /// Workers, each with a store of this size; all that comes may be for one of them.
+    /// Zero counts as one.
+    pub workers: u32,
 }
 
 /// The parameters of one pipe.
@@ -132,25 +132,20 @@ pub enum PlanError {
     )]
     Correlation(Nanos),
     /// What the plan can hold does not fit into memory.
-    #[error(
-        "too little memory: {clients} clients with this plan can hold {}, bookkeeping included, and \
-         the packet store has {}: start the dataplane with --memory {} or fewer --max-clients, or \
-         choose a smaller queue, rate or delay",
-        megabytes(*needed), megabytes(*capacity), megabytes(*needed)
-    )]
-    Memory {
-        /// The limit on clients.
-        clients: u32,
-        /// Bytes that they can come to hold.
-        needed: u64,
-        /// Bytes there are.
-        capacity: u64,
-    },
+    #[error("{0}")]
+    Memory(Box<Shortage>),
+    /// Catching up with the random processes takes too much of a core.
+    #[error("{0}")]
+    Work(Box<TooBusy>),
 }
 
-/// Rounded up, in a form that a command line takes back.
-fn megabytes(bytes: u64) -> String {
-    format!("\"{} MB\"", bytes.div_ceil(1_000_000))
+impl PlanError {
+    /// Whether the plan can be run all the same, and then loses packets or sends them late:
+    /// it is outside of the envelope and otherwise sound.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::Work(_))
+    }
 }
 
 impl Plan {
@@ -161,79 +156,54 @@ impl Plan {
     }
 
     /// Checks what the core relies on, and that the plan fits into `room` whatever the
-    /// frames.
+    /// frames. What the core relies on comes first: where an error
+    /// [`PlanError::is_lossy`], there is none that is not.
     ///
     /// # Errors
     /// The first limit that the plan breaks.
     pub fn check(&self, room: Room) -> Result<(), PlanError> {
         for p in &self.pipes.0 {
-            for n in [p.outages.len(), p.delay.excursions.len()] {
-                if n > MAX_CLASSES {
-                    return Err(PlanError::Classes(n));
-                }
-            }
-            let outages = p.outages.iter().map(|o| o.interval);
-            let excursions = p.delay.excursions.iter().map(|e| e.interval);
-            for i in outages.chain(excursions).chain(p.fade.map(|f| f.interval)) {
-                if i < MIN_INTERVAL {
-                    return Err(PlanError::Interval(i));
-                }
-            }
-            if let Some(f) = p.fade {
-                check_fade(f, &p.outages)?;
-            }
-            if let RatePlan::Trace(t) = &p.rate {
-                check_trace(t)?;
-            }
-            if let Some(b) = &p.delay.body {
-                check_body(b)?;
-            }
+            check_pipe(p)?;
         }
-        let needed = self.memory(room);
-        if needed > room.capacity {
-            let Room { clients, capacity, .. } = room;
-            return Err(PlanError::Memory { clients, needed, capacity });
+        if let Some(busy) = TooBusy::of(self, room) {
+            return Err(PlanError::Work(Box::new(busy)));
+        }
+        if let Some(short) = Shortage::of(self, room) {
+            return Err(PlanError::Memory(Box::new(short)));
         }
         Ok(())
     }
 
-    /// The most memory that this plan can come to use by itself, with the worst lengths
-    /// of frames. Queues fill whatever the port's rate, delay lines do not. What an
-    /// earlier plan let in and is still held comes on top for as long.
+    /// The most memory that this plan can come to use by itself ([`envelope::memory`]).
     #[must_use]
     pub fn memory(&self, room: Room) -> u64 {
-        // The default client is one more.
-        let clients = u128::from(room.clients) + 1;
-        let min = i64::from(MIN_FRAME);
-        let mut bytes = 0;
-        for p in &self.pipes.0 {
-            let max = p.rate.max();
-            let rate = match max {
-                BitRate::PerSec(r) => {
-                    // A negative overhead lets more bytes of frame through than the rate.
-                    let charged = (min + i64::from(p.overhead.min(0))).max(1).unsigned_abs();
-                    u128::from(r.get()) * clients * u128::from(MIN_FRAME) / u128::from(charged)
-                }
-                BitRate::Unlimited => u128::MAX,
-                BitRate::Down => 0,
-            };
-            let rate = rate.min(u128::from(room.port_bps));
-            let line = rate * u128::from(p.delay.max().0) / u128::from(8 * NANOS_PER_SEC);
-            let queue = match max {
-                BitRate::Unlimited => 0,
-                _ => u128::from(p.queue.limit) * clients,
-            };
-            bytes += line + queue;
-        }
-        let packed = bytes * u128::from(record_size(MIN_FRAME)) / u128::from(MIN_FRAME);
-        // What is left of each segment is less than the longest record; and each pipe has
-        // begun one at its tail and not yet given back one at its head. The bypass has
-        // pipes too.
-        let left = record_size(room.frame.min(MAX_FRAME));
-        let segments = packed * u128::from(SEGMENT) / u128::from(SEGMENT - left);
-        let begun = (clients + 1) * 4 * u128::from(SEGMENT);
-        u64::try_from(segments + begun).unwrap_or(u64::MAX)
+        envelope::memory(self, room)
     }
+}
+
+fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
+    for n in [p.outages.len(), p.delay.excursions.len()] {
+        if n > MAX_CLASSES {
+            return Err(PlanError::Classes(n));
+        }
+    }
+    let outages = p.outages.iter().map(|o| o.interval);
+    let excursions = p.delay.excursions.iter().map(|e| e.interval);
+    for i in outages.chain(excursions).chain(p.fade.map(|f| f.interval)) {
+        if i < MIN_INTERVAL {
+            return Err(PlanError::Interval(i));
+        }
+    }
+    if let Some(f) = p.fade {
+        check_fade(f, &p.outages)?;
+    }
+    if let RatePlan::Trace(t) = &p.rate {
+        check_trace(t)?;
+    }
+    if let Some(b) = &p.delay.body {
+        check_body(b)?;
+    }
+    Ok(())
 }
 
 fn check_fade(f: FadePlan, outages: &[EpisodePlan]) -> Result<(), PlanError> {
@@ -273,14 +243,14 @@ fn check_body(b: &BodyPlan) -> Result<(), PlanError> {
     Ok(())
 }
 
-const _: () = assert!(record_size(MAX_FRAME) * 3 <= SEGMENT);
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::episode::DurationLaw;
+    use crate::store::SEGMENT;
 
-    const ROOM: Room = Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0 };
+    const ROOM: Room =
+        Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0, workers: 1 };
 
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {

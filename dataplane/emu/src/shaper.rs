@@ -69,7 +69,7 @@ enum Service {
 pub struct Shaper {
     /// In which the frame in service ends, or the last one did.
     step: Step,
-    trace: Option<Running>,
+    trace: Option<Box<Running>>,
     overhead: i32,
     service: Service,
 }
@@ -85,8 +85,16 @@ impl Shaper {
 
     /// Whether no frame is in service.
     #[must_use]
+    #[inline]
     pub fn is_idle(&self) -> bool {
         self.service == Service::Idle
+    }
+
+    /// Whether everything leaves at once.
+    #[inline]
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        self.step.rate == BitRate::Unlimited
     }
 
     /// When the frame in service has left, as things stand; `None` when idle or down.
@@ -102,6 +110,7 @@ impl Shaper {
     }
 
     /// Takes a frame of `len` bytes into an idle shaper at `at`.
+    #[inline]
     pub fn start(&mut self, at: Instant, len: u32) {
         debug_assert!(self.is_idle());
         if at >= self.step.until
@@ -112,15 +121,22 @@ impl Shaper {
         self.serve(at, 0, len);
     }
 
-    /// Takes the next frame at the exact instant at which the one in service
-    /// leaves; to be called once that has come.
-    pub fn follow(&mut self, len: u32) {
+    /// Takes the next frame, which arrived at `arrived`, at the exact instant at which the
+    /// one in service leaves; to be called once that has come. One that arrived later, while
+    /// a queue without a limit was on its way out, begins when it arrived.
+    #[inline]
+    pub fn follow(&mut self, len: u32, arrived: Instant) {
         if let Service::Busy { at, fraction } = self.service {
-            self.serve(at, fraction, len);
+            if arrived > at {
+                self.serve(arrived, 0, len);
+            } else {
+                self.serve(at, fraction, len);
+            }
         }
     }
 
     /// Ends service: the frame has left and none follows.
+    #[inline]
     pub fn rest(&mut self) {
         self.service = Service::Idle;
     }
@@ -154,6 +170,7 @@ impl Shaper {
         Some(work.saturating_add(fraction))
     }
 
+    #[inline]
     fn serve(&mut self, at: Instant, fraction: u64, len: u32) {
         let bytes = i64::from(len).saturating_add(i64::from(self.overhead)).max(1);
         let bits = bytes.unsigned_abs().saturating_mul(8);
@@ -190,6 +207,7 @@ impl Shaper {
         };
     }
 
+    #[inline]
     fn ends_in_step(&self) -> bool {
         match self.service {
             Service::Busy { at, fraction } => (at, fraction) <= (self.step.until, 0),
@@ -199,12 +217,12 @@ impl Shaper {
 }
 
 /// The step that is on at `at`, and the trace that it belongs to.
-fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Running>) {
+fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Box<Running>>) {
     match plan {
         RatePlan::Constant(rate) => (Step { rate: *rate, until: Instant::MAX }, None),
         RatePlan::Trace(trace) => {
             let running = Running { trace: trace.clone(), since };
-            (running.step_at(at), Some(running))
+            (running.step_at(at), Some(Box::new(running)))
         }
     }
 }
@@ -222,7 +240,7 @@ mod tests {
         s.start(Instant::ZERO, 1514);
         let n = 9 * 5_000_000_u64;
         for _ in 1..n {
-            s.follow(1514);
+            s.follow(1514, Instant::ZERO);
         }
         assert_eq!(s.finish(), Some(Instant(n / 9 * 757_000)));
     }
@@ -287,7 +305,7 @@ mod tests {
                 left.push(finish.0);
                 queue.pop_front();
                 match queue.front() {
-                    Some(len) => s.follow(*len),
+                    Some(len) => s.follow(*len, Instant::ZERO),
                     None => s.rest(),
                 }
             }

@@ -59,11 +59,10 @@ impl Count {
         self.bytes += u64::from(len);
     }
 
-    /// Takes one frame out.
-    #[inline]
-    pub fn remove(&mut self, len: u32) {
-        self.packets -= 1;
-        self.bytes -= u64::from(len);
+    /// What is left of a count without a part of it.
+    #[must_use]
+    pub fn minus(self, part: Self) -> Self {
+        Self { packets: self.packets - part.packets, bytes: self.bytes - part.bytes }
     }
 
     /// The sum of two counts.
@@ -161,6 +160,8 @@ pub struct Snapshot {
     pub store_used: u64,
     /// Most in use since the last mark.
     pub store_used_max: u64,
+    /// Drivers' buffers that are kept.
+    pub buffers: u32,
 }
 
 impl Snapshot {

@@ -11,75 +11,103 @@
 //!   delay line              the queue
 //! ```
 //!
-//! Frames are copied in and out, so that the memory a link needs depends on the
-//! bytes it holds and not on the size of a driver's buffers, and no driver buffer
-//! is held for longer than a turn of the run loop (docs/adr/0002). A record never
-//! straddles segments; what is left of one is less than a frame. After L. Rizzo's
-//! TLEM, which packs into one ring per path.
+//! Small frames are copied in and out, so that the memory a link needs depends on the
+//! bytes it holds and not on the size of a driver's buffers. Of larger ones that came in
+//! a driver's buffer the buffer itself is kept, as long as there are places for it, and
+//! the record only says which (docs/adr/0002). A frame's bytes go on in the next segment
+//! where they must, a header does not: what is left of a segment is less than a header.
+//! After L. Rizzo's TLEM, which packs into one ring per path.
 //!
 //! Memory is touched when it is first used and then reused last in, first out. A
-//! fifo that runs empty holds no segment.
+//! fifo that runs empty holds no segment. The arena asks the system for large pages.
 
+use memmap2::{Advice, MmapMut};
+
+use crate::frame::{Buffer, Frame, NoBuffer};
+use crate::memory::{LINE, prefetch};
 use crate::units::Instant;
 
-/// Bytes in a segment.
-pub const SEGMENT: u32 = 32 * 1024;
+/// Bytes in a segment. Small, because each pipe has begun one at either end.
+pub const SEGMENT: u32 = 4096;
 /// Bytes of a record's header.
 pub const HEADER: u32 = 12;
 /// Records begin at multiples of this.
 const ALIGN: u32 = 4;
-/// The longest frame that the store takes: three in a segment.
+/// The longest frame that the store takes.
 pub const MAX_FRAME: u32 = 10_224;
+/// Bytes that a kept buffer takes in a segment.
+pub const KEPT_RECORD: u32 = HEADER + 4;
 
-const NONE: u32 = u32::MAX;
+/// No segment; the first one of the arena is not used.
+const NONE: u32 = 0;
 const LOST: u32 = 1 << 31;
+const KEPT: u32 = 1 << 30;
+const LENGTH: u32 = KEPT - 1;
 
-/// Bytes that a frame of `len` takes in a segment.
+/// Bytes that a frame of `len` takes when it is packed.
 #[must_use]
 pub const fn record_size(len: u32) -> u32 {
     HEADER + len.next_multiple_of(ALIGN)
 }
 
-/// An arena of segments, shared by the fifos of one engine.
+/// An arena of segments and the buffers that are kept, shared by the fifos of one engine.
 #[derive(Debug)]
-pub struct Store {
-    bytes: Vec<u8>,
+pub struct Store<B = NoBuffer> {
+    bytes: MmapMut,
     /// The segment after this one, in a fifo or in the free list.
     next: Vec<u32>,
-    /// How far a segment is written.
-    fill: Vec<u32>,
     free: u32,
     /// Segments from here on have never been used.
     fresh: u32,
     used: u32,
     used_max: u32,
+    kept: Vec<Option<B>>,
+    /// Places of `kept` that are empty.
+    places: Vec<u32>,
+    /// For frames that go over the end of a segment.
+    scratch: Box<[u8]>,
 }
 
 /// The store has no free segment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl Store {
-    /// A store of `capacity` bytes, rounded down to segments, at least one.
-    #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        let n = (capacity / SEGMENT as usize).clamp(1, NONE as usize - 1);
-        Self {
-            // Zeroed memory comes untouched from the system.
-            bytes: vec![0; n * SEGMENT as usize],
-            next: vec![NONE; n],
-            fill: vec![0; n],
+impl<B: Buffer> Store<B> {
+    /// A store of `capacity` bytes, rounded down to segments, at least one, that keeps up to
+    /// `buffers` buffers.
+    ///
+    /// # Errors
+    /// If the system has no such span of addresses.
+    pub fn new(capacity: usize, buffers: u32) -> std::io::Result<Self> {
+        let n = (capacity / SEGMENT as usize).clamp(1, u32::MAX as usize - 1);
+        // Comes zeroed and untouched from the system.
+        let bytes = MmapMut::map_anon((n + 1) * SEGMENT as usize)?;
+        // A hint: a system without large pages works as well.
+        #[cfg(target_os = "linux")]
+        let _ = bytes.advise(Advice::HugePage);
+        let mut kept = Vec::new();
+        kept.resize_with(buffers as usize, || None);
+        Ok(Self {
+            bytes,
+            next: vec![NONE; n + 1],
             free: NONE,
-            fresh: 0,
+            fresh: 1,
             used: 0,
             used_max: 0,
-        }
+            kept,
+            places: (0..buffers).rev().collect(),
+            scratch: vec![0; MAX_FRAME as usize].into_boxed_slice(),
+        })
     }
 
     /// Size in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.bytes.len() as u64
+        self.segments() * u64::from(SEGMENT)
+    }
+
+    fn segments(&self) -> u64 {
+        self.next.len() as u64 - 1
     }
 
     /// Bytes in use, in whole segments.
@@ -94,9 +122,19 @@ impl Store {
         u64::from(self.used_max) * u64::from(SEGMENT)
     }
 
+    /// Buffers that are kept.
+    #[must_use]
+    pub fn buffers(&self) -> u32 {
+        (self.kept.len() - self.places.len()) as u32
+    }
+
     /// Starts the high-water mark anew.
     pub fn mark(&mut self) {
         self.used_max = self.used;
+    }
+
+    fn has_free(&self, segments: u32) -> bool {
+        u64::from(self.used) + u64::from(segments) <= self.segments()
     }
 
     fn take(&mut self) -> Result<u32, Full> {
@@ -111,7 +149,6 @@ impl Store {
             return Err(Full);
         };
         self.next[segment as usize] = NONE;
-        self.fill[segment as usize] = 0;
         self.used += 1;
         self.used_max = self.used_max.max(self.used);
         Ok(segment)
@@ -123,28 +160,84 @@ impl Store {
         self.used -= 1;
     }
 
-    fn at(c: Cursor) -> usize {
-        c.segment as usize * SEGMENT as usize + c.offset as usize
-    }
-
+    #[inline]
     fn header(&self, c: Cursor) -> (u64, u32) {
-        let i = Self::at(c);
-        let mut time = [0; 8];
-        let mut word = [0; 4];
-        time.copy_from_slice(&self.bytes[i..i + 8]);
-        word.copy_from_slice(&self.bytes[i + 8..i + 12]);
-        (u64::from_ne_bytes(time), u32::from_ne_bytes(word))
+        let h = &self.bytes[c.at()..][..HEADER as usize];
+        let time = h.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        let word = h.last_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
+        (time, word)
     }
 
+    #[inline]
     fn write_header(&mut self, c: Cursor, time: u64, word: u32) {
-        let i = Self::at(c);
-        self.bytes[i..i + 8].copy_from_slice(&time.to_ne_bytes());
-        self.bytes[i + 8..i + 12].copy_from_slice(&word.to_ne_bytes());
+        let h = &mut self.bytes[c.at()..][..HEADER as usize];
+        h[..8].copy_from_slice(&time.to_ne_bytes());
+        h[8..].copy_from_slice(&word.to_ne_bytes());
     }
 
-    fn frame(&self, c: Cursor, len: u32) -> &[u8] {
-        let i = Self::at(c) + HEADER as usize;
-        &self.bytes[i..i + len as usize]
+    /// Hints the processor that the record at `c` and the header after it will be used, if
+    /// its frame is small; longer ones are read in order, which it sees by itself.
+    #[inline]
+    fn prefetch(&self, c: Cursor) {
+        const LAST: usize = (record_size(60) + HEADER) as usize - 1;
+        for ahead in [0, LINE, LAST] {
+            prefetch(&self.bytes, c.at() + ahead);
+        }
+    }
+
+    /// Which buffer the record at `c` keeps. It does not go over the end of a segment
+    /// either, because headers and what follows are multiples of four.
+    #[inline]
+    fn place(&self, c: Cursor) -> usize {
+        let c = self.advance(c, HEADER);
+        let bytes = self.bytes[c.at()..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
+        bytes as usize
+    }
+
+    /// Drops what the record at `c` keeps.
+    #[inline]
+    fn forget(&mut self, c: Cursor) {
+        let place = self.place(c);
+        self.kept[place] = None;
+        self.places.push(place as u32);
+    }
+
+    /// `c` and `n` bytes further, over the ends of segments.
+    #[inline]
+    fn advance(&self, c: Cursor, n: u32) -> Cursor {
+        let mut to = Cursor { offset: c.offset + n, ..c };
+        while to.offset >= SEGMENT && self.next[to.segment as usize] != NONE {
+            to = Cursor { segment: self.next[to.segment as usize], offset: to.offset - SEGMENT };
+        }
+        to
+    }
+
+    /// Writes bytes from `c` on, over the ends of segments, which are there.
+    fn write(&mut self, c: Cursor, mut bytes: &[u8]) {
+        let mut c = self.advance(c, 0);
+        while !bytes.is_empty() {
+            let n = bytes.len().min((SEGMENT - c.offset) as usize);
+            self.bytes[c.at()..][..n].copy_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            c = self.advance(c, n as u32);
+        }
+    }
+
+    /// The frame of the packed record at `c`, in one piece.
+    #[inline]
+    fn packed(&mut self, c: Cursor, len: u32) -> &[u8] {
+        if c.offset + HEADER + len <= SEGMENT {
+            return &self.bytes[c.at() + HEADER as usize..][..len as usize];
+        }
+        let mut c = self.advance(c, HEADER);
+        let mut to = 0;
+        while to < len as usize {
+            let n = (len as usize - to).min((SEGMENT - c.offset) as usize);
+            self.scratch[to..to + n].copy_from_slice(&self.bytes[c.at()..][..n]);
+            to += n;
+            c = self.advance(c, n as u32);
+        }
+        &self.scratch[..len as usize]
     }
 }
 
@@ -156,162 +249,299 @@ struct Cursor {
 
 impl Cursor {
     const NOWHERE: Self = Self { segment: NONE, offset: 0 };
+
+    fn at(self) -> usize {
+        self.segment as usize * SEGMENT as usize + self.offset as usize
+    }
 }
 
-/// A frame at the head of the delay line.
+/// What is at the head of the delay line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready<'a> {
-    /// When it is due.
-    pub due: Instant,
-    /// The frame.
-    pub frame: &'a [u8],
+pub enum Head {
+    /// A frame that is due then.
+    Due(Instant),
+    /// A frame that was lost and only has to be cleared away.
+    Lost,
 }
 
 /// The frames of one pipe, in order.
 #[derive(Debug)]
 pub struct Fifo {
+    /// The first record, if there is one.
     head: Cursor,
+    /// The first record of the queue, if there is one.
     middle: Cursor,
+    /// Behind the last record.
     tail: Cursor,
     /// Records between middle and tail.
     queued: u32,
     /// Records between head and middle, the lost ones included.
     delayed: u32,
+    /// Of the record at the head, if it is in the delay line: asked often, and the
+    /// record itself is far away.
+    due: Instant,
+    lost: bool,
 }
 
 impl Default for Fifo {
     fn default() -> Self {
         let c = Cursor::NOWHERE;
-        Self { head: c, middle: c, tail: c, queued: 0, delayed: 0 }
+        let due = Instant::ZERO;
+        Self { head: c, middle: c, tail: c, queued: 0, delayed: 0, due, lost: false }
     }
 }
 
 impl Fifo {
-    /// Appends a frame to the queue.
+    /// Appends a frame that arrived at `at` to the queue, by copying it.
     ///
     /// # Errors
-    /// [`Full`] if it needs a segment and the store has none, or if the frame is
+    /// [`Full`] if it needs segments that the store does not have, or if the frame is
     /// longer than [`MAX_FRAME`]; nothing has changed then.
-    pub fn push(&mut self, store: &mut Store, frame: &[u8]) -> Result<(), Full> {
+    #[inline]
+    pub fn push<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        frame: &[u8],
+    ) -> Result<(), Full> {
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
         if len > MAX_FRAME {
             return Err(Full);
         }
-        let size = record_size(len);
-        if self.tail.segment == NONE {
-            self.tail = Cursor { segment: store.take()?, offset: 0 };
-            (self.head, self.middle) = (self.tail, self.tail);
-        } else if self.tail.offset + size > SEGMENT {
-            let segment = store.take()?;
-            store.next[self.tail.segment as usize] = segment;
-            self.tail = Cursor { segment, offset: 0 };
+        let c = self.append(store, record_size(len))?;
+        store.write_header(c, at.0, len);
+        if c.offset + HEADER + len <= SEGMENT {
+            store.bytes[c.at() + HEADER as usize..][..len as usize].copy_from_slice(frame);
+        } else {
+            store.write(Cursor { offset: c.offset + HEADER, ..c }, frame);
         }
-        store.write_header(self.tail, 0, len);
-        let i = Store::at(self.tail) + HEADER as usize;
-        store.bytes[i..i + frame.len()].copy_from_slice(frame);
-        self.tail.offset += size;
-        store.fill[self.tail.segment as usize] = self.tail.offset;
-        self.queued += 1;
         Ok(())
     }
 
-    /// The length of the frame at the head of the queue.
+    /// Appends a frame that arrived at `at` to the queue by keeping its buffer, which is
+    /// taken out, or by copying it if there is no place for the buffer.
+    ///
+    /// # Errors
+    /// As [`Fifo::push`]; the buffer is still there then.
+    pub fn keep<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        buffer: &mut Option<B>,
+    ) -> Result<(), Full> {
+        let Some(frame) = buffer.as_ref().map(B::bytes) else { return Ok(()) };
+        let Some(place) = store.places.last().copied() else { return self.push(store, at, frame) };
+        let len = u32::try_from(frame.len()).map_err(|_| Full)?;
+        if len > MAX_FRAME {
+            return Err(Full);
+        }
+        let c = self.append(store, KEPT_RECORD)?;
+        store.write_header(c, at.0, len | KEPT);
+        let c = store.advance(c, HEADER);
+        store.bytes[c.at()..][..4].copy_from_slice(&place.to_ne_bytes());
+        store.places.pop();
+        store.kept[place as usize] = buffer.take();
+        Ok(())
+    }
+
+    /// Makes room for a record of `size` bytes at the tail; says where it begins.
+    #[inline]
+    fn append<B: Buffer>(&mut self, store: &mut Store<B>, size: u32) -> Result<Cursor, Full> {
+        let c = self.tail;
+        let c = if c.segment != NONE && c.offset + size <= SEGMENT {
+            self.tail.offset += size;
+            c
+        } else {
+            self.extend(store, size)?
+        };
+        if self.queued == 0 {
+            self.middle = c;
+            if self.delayed == 0 {
+                self.head = c;
+            }
+        }
+        self.queued += 1;
+        Ok(c)
+    }
+
+    /// As [`Fifo::append`], where more segments are needed.
+    fn extend<B: Buffer>(&mut self, store: &mut Store<B>, size: u32) -> Result<Cursor, Full> {
+        let mut c = self.tail;
+        let begin = c.segment == NONE || SEGMENT - c.offset < HEADER;
+        let first = if begin { 0 } else { c.offset };
+        // As many as lie beyond the first one, and that if it is a new one.
+        let more = (first + size - 1) / SEGMENT + u32::from(begin);
+        if !store.has_free(more) {
+            return Err(Full);
+        }
+        let mut last = c.segment;
+        for _ in 0..more {
+            let segment = store.take()?;
+            if last != NONE {
+                store.next[last as usize] = segment;
+            }
+            if begin && c.segment == self.tail.segment {
+                c = Cursor { segment, offset: 0 };
+            }
+            last = segment;
+        }
+        self.tail = Cursor { segment: last, offset: (first + size - 1) % SEGMENT + 1 };
+        Ok(c)
+    }
+
+    /// The length of the frame at the head of the queue, and when it arrived.
+    #[inline]
     #[must_use]
-    pub fn queued_len(&self, store: &Store) -> Option<u32> {
-        (self.queued > 0).then(|| store.header(resolve(store, self.middle)).1)
+    pub fn queued<B: Buffer>(&self, store: &Store<B>) -> Option<(u32, Instant)> {
+        if self.queued == 0 {
+            return None;
+        }
+        let (at, word) = store.header(self.middle);
+        Some((word & LENGTH, Instant(at)))
     }
 
     /// Moves the frame at the head of the queue into the delay line, due at `due`,
     /// or marks it as lost on the channel.
-    pub fn depart(&mut self, store: &mut Store, fate: Option<Instant>) {
+    #[inline]
+    pub fn depart<B: Buffer>(&mut self, store: &mut Store<B>, fate: Option<Instant>) {
         if self.queued == 0 {
             return;
         }
-        let c = resolve(store, self.middle);
-        let (_, len) = store.header(c);
-        match fate {
-            Some(due) => store.write_header(c, due.0, len),
-            None => store.write_header(c, 0, len | LOST),
+        let c = self.middle;
+        let (_, word) = store.header(c);
+        if self.delayed == 0 {
+            (self.due, self.lost) = (fate.unwrap_or_default(), fate.is_none());
         }
-        self.middle = Cursor { segment: c.segment, offset: c.offset + record_size(len) };
+        match fate {
+            Some(due) => store.write_header(c, due.0, word),
+            None => {
+                if word & KEPT != 0 {
+                    store.forget(c);
+                }
+                store.write_header(c, 0, word | LOST);
+            }
+        }
         self.queued -= 1;
         self.delayed += 1;
-        if fate.is_none() {
-            self.skip_lost(store);
+        if self.queued > 0 {
+            self.middle = after(store, c, word);
         }
     }
 
-    /// The frame at the head of the delay line.
+    /// What is at the head of the delay line.
     #[inline]
     #[must_use]
-    pub fn ready<'a>(&self, store: &'a Store) -> Option<Ready<'a>> {
+    pub fn head(&self) -> Option<Head> {
         if self.delayed == 0 {
             return None;
         }
-        let c = resolve(store, self.head);
-        let (due, len) = store.header(c);
-        Some(Ready { due: Instant(due), frame: store.frame(c, len) })
+        Some(if self.lost { Head::Lost } else { Head::Due(self.due) })
     }
 
-    /// When the frame at the head of the delay line is due.
+    /// Frames in the queue.
+    #[must_use]
+    pub fn queue_len(&self) -> u32 {
+        self.queued
+    }
+
+    /// Hints the processor that a frame will be appended.
+    #[inline]
+    pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
+        store.prefetch(self.tail);
+        store.prefetch(self.middle);
+    }
+
+    /// Hints the processor that the record at the head will be read.
+    #[inline]
+    pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
+        store.prefetch(self.head);
+    }
+
+    /// Hints the processor that of the first `most` frames of the delay line those that are
+    /// due at `now` will be looked at: where their buffers are kept, those are far away.
+    #[inline]
+    pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
+        let mut c = self.head;
+        for _ in 0..most.min(self.delayed as usize) {
+            let (due, word) = store.header(c);
+            if word & (KEPT | LOST) != KEPT || due > now.0 {
+                return;
+            }
+            if let Some(buffer) = &store.kept[store.place(c)] {
+                buffer.prefetch();
+            }
+            c = after(store, c, word);
+        }
+    }
+
+    /// The frame at the head of the delay line, and its length; none if it was lost.
     #[inline]
     #[must_use]
-    pub fn ready_due(&self, store: &Store) -> Option<Instant> {
-        (self.delayed > 0).then(|| Instant(store.header(resolve(store, self.head)).0))
+    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
+        if self.delayed == 0 {
+            return None;
+        }
+        let (_, word) = store.header(self.head);
+        let len = word & LENGTH;
+        match (word & LOST, word & KEPT) {
+            (0, 0) => Some((Frame::Packed(store.packed(self.head, len)), len)),
+            (0, _) => {
+                let place = store.place(self.head);
+                Some((Frame::Kept(&mut store.kept[place]), len))
+            }
+            _ => None,
+        }
     }
 
     /// Takes the frame at the head of the delay line out.
-    pub fn pop(&mut self, store: &mut Store) {
-        if self.delayed > 0 {
-            self.drop_head(store);
-            self.skip_lost(store);
+    #[inline]
+    pub fn pop<B: Buffer>(&mut self, store: &mut Store<B>) {
+        if self.delayed == 0 {
+            return;
         }
-    }
-
-    /// Keeps the head on a frame that was not lost.
-    fn skip_lost(&mut self, store: &mut Store) {
-        while self.delayed > 0 && store.header(resolve(store, self.head)).1 & LOST != 0 {
-            self.drop_head(store);
+        let from = self.head;
+        let (_, word) = store.header(from);
+        if word & (KEPT | LOST) == KEPT {
+            store.forget(from);
         }
-    }
-
-    fn drop_head(&mut self, store: &mut Store) {
-        let c = self.enter(store, self.head);
-        let len = store.header(c).1 & !LOST;
-        self.head = Cursor { segment: c.segment, offset: c.offset + record_size(len) };
         self.delayed -= 1;
-        if self.delayed == 0 && self.queued == 0 {
-            // Head and tail are in one segment now: the last.
-            store.give(self.head.segment);
-            *self = Self::default();
-        } else if self.head.offset == store.fill[self.head.segment as usize] {
-            self.enter(store, self.head);
+        let to = if self.delayed > 0 {
+            let to = after(store, from, word);
+            let (due, word) = store.header(to);
+            (self.due, self.lost) = (Instant(due), word & LOST != 0);
+            to
+        } else if self.queued > 0 {
+            self.middle
+        } else {
+            // Gives the last segment back as well.
+            Cursor::NOWHERE
+        };
+        let mut segment = from.segment;
+        while segment != to.segment {
+            let next = store.next[segment as usize];
+            store.give(segment);
+            segment = next;
         }
-    }
-
-    /// Where the record at `c` begins; gives segments back that the head has left.
-    fn enter(&mut self, store: &mut Store, c: Cursor) -> Cursor {
-        let to = resolve(store, c);
-        if to.segment != c.segment {
-            if self.middle.segment == c.segment {
-                // The delay line is empty and the queue begins where the head does.
-                self.middle = to;
-            }
-            self.head = to;
-            store.give(c.segment);
+        self.head = to;
+        if to == Cursor::NOWHERE {
+            (self.middle, self.tail) = (to, to);
         }
-        to
     }
 }
 
-/// A cursor at the end of a segment with a successor stands for the successor's start.
+/// Where the record after the one at `c` begins; if there is none, that may be nowhere.
 #[inline]
-fn resolve(store: &Store, c: Cursor) -> Cursor {
-    let s = c.segment as usize;
-    if c.offset == store.fill[s] && store.next[s] != NONE {
-        Cursor { segment: store.next[s], offset: 0 }
+fn after<B: Buffer>(store: &Store<B>, c: Cursor, word: u32) -> Cursor {
+    let size = if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD };
+    let to = Cursor { offset: c.offset + size, ..c };
+    if to.offset + HEADER <= SEGMENT {
+        return to;
+    }
+    let to = store.advance(c, size);
+    if SEGMENT.saturating_sub(to.offset) < HEADER {
+        Cursor { segment: store.next[to.segment as usize], offset: 0 }
     } else {
-        c
+        to
     }
 }
 
@@ -320,10 +550,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use std::rc::Rc;
+
+    /// A driver's buffer; those that are not given back are counted.
+    #[derive(Debug)]
+    struct Owned(Vec<u8>, #[allow(dead_code, reason = "counts")] Rc<()>);
+
+    impl Buffer for Owned {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+    }
 
     #[derive(Clone, Debug)]
     enum Step {
         Push(u16),
+        Keep(u16),
         Depart(bool),
         Pop,
     }
@@ -331,6 +573,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Push),
+            2 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Keep),
             2 => any::<bool>().prop_map(Step::Depart),
             2 => Just(Step::Pop),
         ]
@@ -341,7 +584,8 @@ mod tests {
         /// all memory back.
         #[test]
         fn a_fifo_keeps_every_byte_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
-            let mut store = Store::new(12 * SEGMENT as usize);
+            let mut store = Store::new(96 * SEGMENT as usize, 6).unwrap();
+            let out = Rc::new(());
             let mut fifos = [Fifo::default(), Fifo::default()];
             let mut queued = [VecDeque::new(), VecDeque::new()];
             let mut delayed: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
@@ -351,8 +595,17 @@ mod tests {
                 match step {
                     Step::Push(len) => {
                         let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
-                        if f.push(&mut store, &frame).is_ok() {
+                        if f.push(&mut store, Instant(7), &frame).is_ok() {
                             queued[i].push_back(frame);
+                        }
+                    }
+                    Step::Keep(len) => {
+                        let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
+                        let mut buffer = Some(Owned(frame.clone(), out.clone()));
+                        if f.keep(&mut store, Instant(7), &mut buffer).is_ok() {
+                            queued[i].push_back(frame);
+                        } else {
+                            prop_assert!(buffer.is_some());
                         }
                     }
                     Step::Depart(survives) => {
@@ -368,37 +621,48 @@ mod tests {
                     }
                 }
                 for i in 0..2 {
-                    let ready = fifos[i].ready(&store).map(|r| (r.due.0, r.frame.to_vec()));
+                    while fifos[i].head() == Some(Head::Lost) {
+                        prop_assert!(fifos[i].frame(&mut store).is_none());
+                        fifos[i].pop(&mut store);
+                    }
+                    let ready = fifos[i].head().map(|h| match h {
+                        Head::Due(due) => (due.0, fifos[i].frame(&mut store).unwrap().0.bytes().to_vec()),
+                        Head::Lost => unreachable!(),
+                    });
                     prop_assert_eq!(ready, delayed[i].front().cloned());
-                    prop_assert_eq!(fifos[i].queued_len(&store), queued[i].front().map(|f: &Vec<u8>| f.len() as u32));
+                    let first = fifos[i].queued(&store).map(|(len, _)| len);
+                    prop_assert_eq!(first, queued[i].front().map(|f: &Vec<u8>| f.len() as u32));
                 }
             }
             for (i, f) in fifos.iter_mut().enumerate() {
                 for _ in 0..queued[i].len() {
                     f.depart(&mut store, Some(Instant(0)));
                 }
-                while f.ready(&store).is_some() {
+                while f.head().is_some() {
                     f.pop(&mut store);
                 }
             }
             prop_assert_eq!(store.used(), 0);
+            prop_assert_eq!(store.buffers(), 0);
+            prop_assert_eq!(Rc::strong_count(&out), 1);
         }
     }
 
     #[test]
     fn a_full_store_refuses_and_stays_whole() {
-        let mut store = Store::new(2 * SEGMENT as usize);
+        let mut store = Store::<NoBuffer>::new(8 * SEGMENT as usize, 0).unwrap();
         let mut f = Fifo::default();
         let mut n = 0;
-        while f.push(&mut store, &[7; 1514]).is_ok() {
+        while f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok() {
             n += 1;
         }
-        assert_eq!(n, 2 * (SEGMENT / record_size(1514)));
+        // Less than a header is left at the end of a segment.
+        assert_eq!(n, 8 * SEGMENT / record_size(1514));
         for _ in 0..n {
             f.depart(&mut store, Some(Instant(1)));
             f.pop(&mut store);
         }
         assert_eq!(store.used(), 0);
-        assert!(f.push(&mut store, &[7; 1514]).is_ok());
+        assert!(f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok());
     }
 }

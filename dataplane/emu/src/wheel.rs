@@ -1,165 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hierarchical timing wheel over pipes (G. Varghese, T. Lauck, "Hashed and
+//! A hierarchical timing wheel of events (G. Varghese, T. Lauck, "Hashed and
 //! Hierarchical Timing Wheels", 1987).
 //!
-//! One entry per pipe, its next deadline, so that the cost per frame does not
-//! depend on the number of pipes. A tick is 1024 ns; nine levels of 64 slots reach
-//! to the end of 64-bit time. Entries keep their exact deadline: one that is due later within the tick stays
+//! A tick is 1024 ns. The lowest level has a slot for each tick of half a second, so that
+//! the events of a link come out of the slot that they went into; higher levels of 64
+//! slots reach to the end of 64-bit time and are cascaded. An event is a word in an array,
+//! not a node of a list: with thousands of pipes every step along a list would wait for
+//! memory. Events keep their exact deadline: one that is due later within the tick stays
 //! until then, so that nothing comes out early.
 //!
-//! Differs from the kernel's `kernel/time/timer.c` in that coarse entries are
+//! An event cannot be taken back. Who has no more use for one lets it come out and looks
+//! for himself; the engine has at most a few for each pipe.
+//!
+//! Differs from the kernel's `kernel/time/timer.c` in that coarse events are
 //! cascaded and never fire late.
 
+use crate::memory::advise_large_pages;
 use crate::units::Instant;
 
 const TICK_SHIFT: u32 = 10;
+/// Ticks of the lowest level, as a power of two: 537 ms.
+const LOW_BITS: u32 = 19;
+const LOW: usize = 1 << LOW_BITS;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// 54 bits of ticks, all that a 64-bit nanosecond has.
-const LEVELS: usize = 9;
-const NONE: u32 = u32::MAX;
+/// The other 35 bits of the 54 bits of ticks that a 64-bit nanosecond has.
+const LEVELS: usize = 6;
+/// Events in a chunk, which fills a line of the cache.
+const CHUNK: usize = 14;
+/// Numbers of pipes, beside the part of a deadline within its tick, in a word.
+const ID_BITS: u32 = 32 - TICK_SHIFT;
+const NONE: u32 = 0;
 
+/// The most events' numbers: events are for `0..MAX_ID`.
+pub const MAX_ID: u32 = 1 << ID_BITS;
+
+/// Events of one tick.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    deadline: Instant,
-    previous: u32,
+#[repr(align(64))]
+struct Chunk {
     next: u32,
-    /// level × 64 + slot, or `NONE` when not scheduled.
-    place: u32,
+    len: u32,
+    /// Each a number, and nanoseconds into the tick.
+    events: [u32; CHUNK],
 }
 
-/// The deadlines of pipes `0..n`, one each.
+impl Chunk {
+    const EMPTY: Self = Self { next: NONE, len: 0, events: [0; CHUNK] };
+}
+
+/// Events that are due at an instant, each with a number.
 #[derive(Debug)]
 pub struct Wheel {
+    /// In ticks.
     now: u64,
-    heads: [[u32; SLOTS]; LEVELS],
-    occupied: [u64; LEVELS],
-    entries: Vec<Entry>,
+    /// The chunk that was begun last, for each tick.
+    low: Vec<u32>,
+    occupied: Bitmap,
+    /// The first is not used.
+    chunks: Vec<Chunk>,
+    free: u32,
+    high: [[Vec<(Instant, u32)>; SLOTS]; LEVELS],
+    high_occupied: [u64; LEVELS],
 }
 
 impl Default for Wheel {
     fn default() -> Self {
-        Self { now: 0, heads: [[NONE; SLOTS]; LEVELS], occupied: [0; LEVELS], entries: Vec::new() }
+        Self {
+            now: 0,
+            low: vec![NONE; LOW],
+            occupied: Bitmap::default(),
+            chunks: vec![Chunk::EMPTY],
+            free: NONE,
+            high: std::array::from_fn(|_| std::array::from_fn(|_| Vec::new())),
+            high_occupied: [0; LEVELS],
+        }
     }
 }
 
 impl Wheel {
-    /// Makes room for entries up to `n`. Allocates; not for the datapath.
+    /// Makes room for `n` events. Allocates; not for the datapath.
     pub fn grow(&mut self, n: usize) {
-        let blank = Entry { deadline: Instant::MAX, previous: NONE, next: NONE, place: NONE };
-        self.entries.resize(self.entries.len().max(n), blank);
+        // Each may begin a chunk.
+        self.chunks.reserve(n);
+        advise_large_pages(&mut self.chunks);
     }
 
-    /// Sets the deadline of entry `id`, in place of the one that it had.
-    pub fn schedule(&mut self, id: u32, deadline: Instant) {
-        self.cancel(id);
-        self.insert(id, deadline);
-    }
-
-    /// Takes entry `id` out.
-    pub fn cancel(&mut self, id: u32) {
-        let Entry { previous, next, place, .. } = self.entries[id as usize];
-        if place == NONE {
-            return;
-        }
-        let (level, slot) = (place as usize / SLOTS, place as usize % SLOTS);
-        if previous == NONE {
-            self.heads[level][slot] = next;
-            if next == NONE {
-                self.occupied[level] &= !(1 << slot);
-            }
-        } else {
-            self.entries[previous as usize].next = next;
-        }
-        if next != NONE {
-            self.entries[next as usize].previous = previous;
-        }
-        self.entries[id as usize].place = NONE;
-    }
-
-    fn insert(&mut self, id: u32, deadline: Instant) {
+    /// Adds an event of number `id`, below [`MAX_ID`].
+    #[inline]
+    pub fn insert(&mut self, id: u32, deadline: Instant) {
+        debug_assert!(id < MAX_ID);
         let tick = (deadline.0 >> TICK_SHIFT).max(self.now);
-        let differing = tick ^ self.now;
-        let level = ((63 - (differing | 1).leading_zeros()) / SLOT_BITS) as usize;
-        let slot = (tick >> (level as u32 * SLOT_BITS)) as usize % SLOTS;
-        let next = self.heads[level][slot];
-        if next != NONE {
-            self.entries[next as usize].previous = id;
+        if tick >> LOW_BITS == self.now >> LOW_BITS {
+            // One that has passed is due at the start of this tick.
+            let into = if deadline.0 >> TICK_SHIFT < tick { 0 } else { deadline.0 as u32 };
+            self.insert_low(tick, (id << TICK_SHIFT) | (into % (1 << TICK_SHIFT)));
+        } else {
+            let differing = (tick ^ self.now) >> LOW_BITS;
+            let level = (63 - differing.leading_zeros()) / SLOT_BITS;
+            let slot = (tick >> (LOW_BITS + level * SLOT_BITS)) as usize % SLOTS;
+            self.high[level as usize][slot].push((deadline, id));
+            self.high_occupied[level as usize] |= 1 << slot;
         }
-        self.heads[level][slot] = id;
-        self.occupied[level] |= 1 << slot;
-        self.entries[id as usize] =
-            Entry { deadline, previous: NONE, next, place: (level * SLOTS + slot) as u32 };
     }
 
-    /// The first occupied slot: its level, index and first tick.
-    fn first(&self) -> Option<(usize, usize, u64)> {
-        for level in 0..LEVELS {
-            if self.occupied[level] == 0 {
-                continue;
+    #[inline]
+    fn insert_low(&mut self, tick: u64, event: u32) {
+        let slot = tick as usize % LOW;
+        let mut at = self.low[slot];
+        if at == NONE || self.chunks[at as usize].len as usize == CHUNK {
+            let begun = self.begin(at);
+            if at == NONE {
+                self.occupied.set(slot);
             }
-            let shift = level as u32 * SLOT_BITS;
-            let here = (self.now >> shift) as usize % SLOTS;
-            // Slots of a level lie in the level's present turn, from here on.
-            let slot = (self.occupied[level].rotate_right(here as u32).trailing_zeros() as usize
-                + here)
-                % SLOTS;
-            let turn = self.now >> shift >> SLOT_BITS << SLOT_BITS;
-            let tick = (turn + slot as u64) << shift;
-            return Some((level, slot, tick.max(self.now)));
+            self.low[slot] = begun;
+            at = begun;
         }
-        None
+        let chunk = &mut self.chunks[at as usize];
+        chunk.events[chunk.len as usize % CHUNK] = event;
+        chunk.len += 1;
+    }
+
+    /// An empty chunk before `next`.
+    fn begin(&mut self, next: u32) -> u32 {
+        let empty = Chunk { next, ..Chunk::EMPTY };
+        if self.free == NONE {
+            self.chunks.push(empty);
+            return self.chunks.len() as u32 - 1;
+        }
+        let at = self.free;
+        self.free = self.chunks[at as usize].next;
+        self.chunks[at as usize] = empty;
+        at
+    }
+
+    /// The first occupied tick of the present turn of the lowest level.
+    fn first_low(&self) -> Option<u64> {
+        let here = self.now as usize % LOW;
+        let slot = self.occupied.first_from(here)?;
+        Some(self.now + (slot - here) as u64)
+    }
+
+    /// The first occupied slot of the higher levels: its level, index and first tick.
+    fn first_high(&self) -> Option<(usize, usize, u64)> {
+        let level = self.high_occupied.iter().position(|o| *o != 0)?;
+        let shift = LOW_BITS + level as u32 * SLOT_BITS;
+        let here = (self.now >> shift) as usize % SLOTS;
+        // Slots of a level lie in the level's present turn, from here on.
+        let ahead = self.high_occupied[level].rotate_right(here as u32).trailing_zeros();
+        let tick = ((self.now >> shift) + u64::from(ahead)) << shift;
+        Some((level, (here + ahead as usize) % SLOTS, tick.max(self.now)))
     }
 
     /// The earliest deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let (level, slot, _) = self.first()?;
-        let mut id = self.heads[level][slot];
-        let mut earliest = Instant::MAX;
-        while id != NONE {
-            let e = &self.entries[id as usize];
-            earliest = earliest.min(e.deadline);
-            id = e.next;
+        if let Some(tick) = self.first_low() {
+            let mut at = self.low[tick as usize % LOW];
+            let mut earliest = u32::MAX;
+            while at != NONE {
+                let chunk = &self.chunks[at as usize];
+                for event in &chunk.events[..chunk.len as usize] {
+                    earliest = earliest.min(event % (1 << TICK_SHIFT));
+                }
+                at = chunk.next;
+            }
+            return Some(Instant(tick << TICK_SHIFT | u64::from(earliest)));
         }
-        Some(earliest)
+        let (level, slot, _) = self.first_high()?;
+        self.high[level][slot].iter().map(|(deadline, _)| *deadline).min()
     }
 
-    /// Takes out every entry whose deadline is `now` or earlier.
+    /// Takes out every event whose deadline is `now` or earlier, in the order of ticks.
     pub fn expire(&mut self, now: Instant, mut due: impl FnMut(u32)) {
         let target = now.0 >> TICK_SHIFT;
-        while let Some((level, slot, tick)) = self.first() {
-            if tick > target {
-                break;
-            }
-            self.now = tick;
-            let mut id = std::mem::replace(&mut self.heads[level][slot], NONE);
-            self.occupied[level] &= !(1 << slot);
-            let mut later = NONE;
-            while id != NONE {
-                let Entry { deadline, next, .. } = self.entries[id as usize];
-                self.entries[id as usize].place = NONE;
-                if deadline <= now {
-                    due(id);
-                } else if level == 0 {
-                    // Later within the tick of `now`, which is the last one.
-                    self.entries[id as usize].next = later;
-                    later = id;
-                } else {
-                    self.insert(id, deadline);
+        loop {
+            while let Some(tick) = self.first_low().filter(|t| *t <= target) {
+                self.now = tick;
+                let slot = tick as usize % LOW;
+                let mut at = std::mem::replace(&mut self.low[slot], NONE);
+                self.occupied.clear(slot);
+                while at != NONE {
+                    let Chunk { next, len, events } = self.chunks[at as usize];
+                    self.chunks[at as usize].next = self.free;
+                    self.free = at;
+                    for event in events.into_iter().take(len as usize) {
+                        let deadline = tick << TICK_SHIFT | u64::from(event % (1 << TICK_SHIFT));
+                        if deadline <= now.0 {
+                            due(event >> TICK_SHIFT);
+                        } else {
+                            // Later within the tick of `now`, which is the last one.
+                            self.insert_low(tick, event);
+                        }
+                    }
+                    at = next;
                 }
-                id = next;
-            }
-            if later != NONE {
-                while later != NONE {
-                    let Entry { deadline, next, .. } = self.entries[later as usize];
-                    self.insert(later, deadline);
-                    later = next;
+                if tick == target {
+                    break;
                 }
-                break;
+            }
+            // Not before the present turn of the lowest level is through.
+            match self.first_high() {
+                Some((level, slot, tick)) if tick <= target => {
+                    self.now = tick;
+                    self.high_occupied[level] &= !(1 << slot);
+                    let mut events = std::mem::take(&mut self.high[level][slot]);
+                    for (deadline, id) in events.drain(..) {
+                        self.insert(id, deadline);
+                    }
+                    // Its memory is used again.
+                    self.high[level][slot] = events;
+                }
+                _ => break,
             }
         }
         self.now = self.now.max(target);
+    }
+}
+
+/// The occupied slots of the lowest level, with two summaries above.
+#[derive(Debug)]
+struct Bitmap([Vec<u64>; 4]);
+
+impl Default for Bitmap {
+    fn default() -> Self {
+        let words = |level: u32| LOW.div_ceil(64_usize.pow(level + 1));
+        Self([0, 1, 2, 3].map(|level| vec![0; words(level)]))
+    }
+}
+
+impl Bitmap {
+    fn set(&mut self, mut bit: usize) {
+        for words in &mut self.0 {
+            words[bit / 64] |= 1 << (bit % 64);
+            bit /= 64;
+        }
+    }
+
+    fn clear(&mut self, mut bit: usize) {
+        for words in &mut self.0 {
+            words[bit / 64] &= !(1 << (bit % 64));
+            if words[bit / 64] != 0 {
+                return;
+            }
+            bit /= 64;
+        }
+    }
+
+    /// The first bit that is set, from `bit` on.
+    #[inline]
+    fn first_from(&self, mut bit: usize) -> Option<usize> {
+        for (level, words) in self.0.iter().enumerate() {
+            let rest = words.get(bit / 64)? & (u64::MAX << (bit % 64));
+            if rest != 0 {
+                // Down again, to the first of each level.
+                let mut found = bit / 64 * 64 + rest.trailing_zeros() as usize;
+                for words in self.0[..level].iter().rev() {
+                    found = found * 64 + words[found].trailing_zeros() as usize;
+                }
+                return Some(found);
+            }
+            bit = bit / 64 + 1;
+        }
+        None
     }
 }
 
@@ -167,47 +270,55 @@ impl Wheel {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+
+    fn spans() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0_u64..3_000,
+            0_u64..10_000_000,
+            500_000_000_u64..600_000_000,
+            0_u64..100_000_000_000,
+            0_u64..400_000_000_000_000
+        ]
+    }
 
     proptest! {
-        /// Against a sorted map: the same entries come out, never early, none late.
+        /// Against a list: the same events come out, never early, none late.
         #[test]
-        fn a_wheel_does_what_a_sorted_map_does(
-            steps in prop::collection::vec(
-                (0_u32..40, prop_oneof![0_u64..3_000, 0_u64..10_000_000, 0_u64..100_000_000_000, 0_u64..400_000_000_000_000], 0_u32..4, prop_oneof![0_u64..2_000, 0_u64..50_000_000, 0_u64..90_000_000_000_000]),
-                1..300,
-            )
+        fn a_wheel_does_what_a_sorted_list_does(
+            steps in prop::collection::vec((0_u32..40, spans(), any::<bool>(), spans()), 1..300)
         ) {
             let mut wheel = Wheel::default();
-            wheel.grow(40);
-            let mut model = BTreeMap::new();
+            let mut model = Vec::new();
             let mut now = 0;
-            for (id, ahead, action, step) in steps {
-                match action {
-                    0 => {
-                        wheel.cancel(id);
-                        model.remove(&id);
-                    }
-                    1 => {
-                        now += step;
-                        let mut out = Vec::new();
-                        wheel.expire(Instant(now), |id| out.push(id));
-                        out.sort_unstable();
-                        let expected: Vec<u32> =
-                            model.iter().filter(|(_, d)| **d <= now).map(|(id, _)| *id).collect();
-                        model.retain(|_, d| *d > now);
-                        prop_assert_eq!(out, expected);
-                    }
-                    _ => {
-                        // Also deadlines that have passed.
-                        let deadline = (now + ahead).saturating_sub(500);
-                        wheel.schedule(id, Instant(deadline));
-                        model.insert(id, deadline);
+            for (id, ahead, expire, step) in steps {
+                if expire {
+                    now += step;
+                    let mut out = Vec::new();
+                    wheel.expire(Instant(now), |id| out.push(id));
+                    out.sort_unstable();
+                    let due = |(_, d): &(u32, u64)| *d <= now;
+                    let mut expected: Vec<u32> =
+                        model.iter().copied().filter(due).map(|(id, _)| id).collect();
+                    expected.sort_unstable();
+                    model.retain(|e| !due(e));
+                    prop_assert_eq!(out, expected);
+                } else {
+                    // Also deadlines that have passed.
+                    let deadline = (now + ahead).saturating_sub(500);
+                    for _ in 0..id % 20 {
+                        wheel.insert(id, Instant(deadline));
+                        model.push((id, deadline));
                     }
                 }
-                let earliest = model.values().min().map(|d| Instant(*d));
-                prop_assert_eq!(wheel.next_deadline(), earliest);
+                let earliest = model.iter().map(|(_, d)| *d).min();
+                let told = wheel.next_deadline().map(|d| d.0);
+                // One that has passed may be told as the start of its tick.
+                prop_assert!(told == earliest || told.max(Some(now)) == earliest.max(Some(now)),
+                    "{told:?} {earliest:?} {now}");
             }
+            // All memory is used again.
+            wheel.expire(Instant::MAX, |_| ());
+            prop_assert!(wheel.next_deadline().is_none());
         }
     }
 }

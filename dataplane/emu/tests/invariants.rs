@@ -17,7 +17,7 @@ use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { memory: 8 << 20, clients: 4, frame: 9_500 };
+const LIMITS: Limits = Limits::copying(8 << 20, 4, 9_500);
 
 fn rate() -> impl Strategy<Value = RatePlan> {
     let step = prop_oneof![Just(0), 100_000_u64..2_000_000_000];
@@ -186,9 +186,9 @@ proptest! {
                             wrong = Some("early");
                         }
                         // Frames too short to carry a number are not followed.
-                        if let Some(n) = number(d.frame).filter(|_| d.frame.len() >= 42) {
+                        if let Some(n) = number(d.bytes()).filter(|_| d.bytes().len() >= 42) {
                             match arrived.remove(&(d.direction, n)) {
-                                Some((at, f)) if f == d.frame && d.due >= at => {}
+                                Some((at, f)) if f == d.bytes() && d.due >= at => {}
                                 _ => wrong = Some("not what arrived, or twice"),
                             }
                             let last = sent.insert((d.direction, d.client), (n, d.due));
@@ -245,7 +245,7 @@ proptest! {
         let mut out = Vec::new();
         while let Some(t) = engine.next_deadline() {
             engine.release(t, usize::MAX, &mut |d: Departure<'_>| {
-                out.push((d.due.0, d.frame.len() as u128));
+                out.push((d.due.0, d.bytes().len() as u128));
                 true
             });
         }
@@ -271,7 +271,7 @@ proptest! {
             let mut fates = Vec::new();
             let mut note = |d: Departure<'_>| {
                 if d.client == ClientKey::Ip([10, 0, 0, 1].into()) {
-                    fates.push((d.direction, number(d.frame), d.due));
+                    fates.push((d.direction, number(d.bytes()), d.due));
                 }
                 true
             };
@@ -321,9 +321,9 @@ proptest! {
         }
         let clients = 2;
         let frame_max = 9_216;
-        let room = Room { clients, port_bps: 10_000_000_000, frame: frame_max, capacity: 0 };
+        let room = Room { clients, port_bps: 10_000_000_000, frame: frame_max, capacity: 0, workers: 1 };
         let memory = plan.memory(room) as usize;
-        let limits = Limits { memory, clients, frame: frame_max };
+        let limits = Limits::copying(memory, clients, frame_max);
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
         let mut snapshot = Snapshot::default();
         // Three senders, the last of which is one too many and gets the default client,

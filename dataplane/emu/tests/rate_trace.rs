@@ -9,7 +9,7 @@ use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, Direction, Instant, NANOS_PER_SEC, Nanos};
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { memory: 64 << 20, clients: 4, frame: 1514 };
+const LIMITS: Limits = Limits::copying(64 << 20, 4, 1514);
 const FORWARD: Direction = Direction::Forward;
 
 fn plan(rate: impl Into<RatePlan>) -> Plan {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults: ports that refuse, starve and stall, and a clock that jumps.
+//! Faults: ports that refuse, starve and stall, a port that has not been polled in time, and
+//! a clock that jumps.
 //!
-//! The faults come from a seed, so that a failure repeats.
+//! The faults come from a seed or from a time, so that a failure repeats.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use emu::client::ClientKey;
@@ -11,10 +13,10 @@ use emu::rng::{Stage, Stream, StreamKey};
 use emu::units::{Direction, Instant, Nanos, Probability};
 
 use crate::clock::Clock;
-use crate::io::{EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo};
 
 /// How often what goes wrong.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Faults {
     /// A frame is refused by its egress port.
     pub refuse: Probability,
@@ -24,6 +26,28 @@ pub struct Faults {
     pub clock: Probability,
     /// How far the clock jumps.
     pub jump: Nanos,
+    /// When the egress ports take nothing.
+    pub blocked: Range<Instant>,
+    /// When the ingress ports bring nothing.
+    pub dry: Range<Instant>,
+    /// From when on the clock is ahead, and by how much.
+    pub ahead: Option<(Instant, Nanos)>,
+    /// From when on the clock is behind, and by how much.
+    pub behind: Option<(Instant, Nanos)>,
+}
+
+impl Faults {
+    /// No fault.
+    pub const NONE: Self = Self {
+        refuse: Probability::ZERO,
+        starve: Probability::ZERO,
+        clock: Probability::ZERO,
+        jump: Nanos::ZERO,
+        blocked: Instant::ZERO..Instant::ZERO,
+        dry: Instant::ZERO..Instant::ZERO,
+        ahead: None,
+        behind: None,
+    };
 }
 
 /// A seeded source of faults; class 255 is not a stream that an engine uses.
@@ -40,29 +64,35 @@ pub struct ChaosIo<I> {
     pub inner: I,
     faults: Faults,
     stream: Stream,
+    now: Instant,
 }
 
 impl<I> ChaosIo<I> {
     /// Puts faults around `inner`.
     pub fn new(inner: I, faults: Faults, seed: u64) -> Self {
-        Self { inner, faults, stream: stream(seed) }
+        Self { inner, faults, stream: stream(seed), now: Instant::ZERO }
     }
 }
 
 impl<I: PacketIo> PacketIo for ChaosIo<I> {
+    type Buffer = I::Buffer;
+
     fn receive(
         &mut self,
         clock: &mut impl Clock,
-        arrive: impl FnMut(Direction, Instant, &[u8]),
+        arrivals: &mut impl Arrivals<Self::Buffer>,
     ) -> usize {
-        if self.stream.chance(self.faults.starve) {
+        self.now = clock.now();
+        if self.faults.dry.contains(&self.now) || self.stream.chance(self.faults.starve) {
             return 0;
         }
-        self.inner.receive(clock, arrive)
+        self.inner.receive(clock, arrivals)
     }
 
-    fn transmit(&mut self, departure: Departure<'_>) -> bool {
-        !self.stream.chance(self.faults.refuse) && self.inner.transmit(departure)
+    fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool {
+        !self.faults.blocked.contains(&self.now)
+            && !self.stream.chance(self.faults.refuse)
+            && self.inner.transmit(departure)
     }
 
     fn flush(&mut self, now: Instant) {
@@ -95,7 +125,15 @@ impl<C> ChaosClock<C> {
 
 impl<C: Clock> Clock for ChaosClock<C> {
     fn now(&mut self) -> Instant {
-        let now = self.inner.now();
+        let mut now = self.inner.now();
+        let real = now;
+        let by = |jump: Option<(Instant, Nanos)>| jump.filter(|(at, _)| real >= *at);
+        if let Some((_, by)) = by(self.faults.ahead) {
+            now = now + by;
+        }
+        if let Some((_, by)) = by(self.faults.behind) {
+            now = now - by;
+        }
         if !self.stream.chance(self.faults.clock) {
             return now;
         }

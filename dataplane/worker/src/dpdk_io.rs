@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use dpdk::{Mbuf, MbufBurst, Mempool, RxQueue, TxQueue, Waiter};
 use emu::engine::Departure;
+use emu::frame::Frame;
 use emu::store::MAX_FRAME;
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 
 use crate::clock::Clock;
-use crate::io::{EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo};
 
 /// A driver that refuses for this long loses a frame.
 pub const GIVE_UP_AFTER: Nanos = Nanos::from_millis(100);
@@ -55,23 +56,47 @@ impl Stage {
     }
 }
 
+/// Where frames come from.
+pub trait Source {
+    /// Appends up to a burst of frames to `into`; returns how many.
+    fn burst(&mut self, into: &mut MbufBurst) -> usize;
+}
+
+impl Source for RxQueue {
+    #[inline]
+    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+        Self::burst(self, into)
+    }
+}
+
+/// A port that another worker polls brings nothing.
+impl<S: Source> Source for Option<S> {
+    #[inline]
+    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+        self.as_mut().map_or(0, |source| source.burst(into))
+    }
+}
+
 /// One port's queues.
 #[derive(Debug)]
-pub struct PortQueues {
+pub struct PortQueues<S = RxQueue> {
     /// Where its frames come in.
-    pub rx: RxQueue,
+    pub rx: S,
     /// Where frames leave.
     pub tx: TxQueue,
 }
 
 /// A worker's queues of both ports.
-pub struct DpdkIo {
+pub struct DpdkIo<S = RxQueue> {
     /// By the direction that comes in there.
-    ingress: ByDirection<RxQueue>,
+    ingress: ByDirection<S>,
     /// By the direction that leaves there.
     egress: ByDirection<Stage>,
     pool: Mempool,
     received: MbufBurst,
+    /// Buffers whose frames were copied out of them; frames that leave are copied into
+    /// them, which saves the way through the pool.
+    spare: MbufBurst,
     /// For frames that came in pieces; one byte more than any frame that passes, so
     /// that a longer one is still seen as too long.
     scratch: Vec<u8>,
@@ -80,23 +105,24 @@ pub struct DpdkIo {
     now: Instant,
 }
 
-impl std::fmt::Debug for DpdkIo {
+impl<S> std::fmt::Debug for DpdkIo<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DpdkIo").finish_non_exhaustive()
     }
 }
 
-impl DpdkIo {
+impl<S: Source> DpdkIo<S> {
     /// A worker's ports; `pool` is what it sends from, `waiter` wakes on what both
     /// ports receive.
     #[must_use]
-    pub fn new(wan: PortQueues, client: PortQueues, pool: Mempool, waiter: Waiter) -> Self {
+    pub fn new(wan: PortQueues<S>, client: PortQueues<S>, pool: Mempool, waiter: Waiter) -> Self {
         let stage = |queue| Stage { queue, frames: MbufBurst::new(), dropped: 0, refused: None };
         Self {
             ingress: ByDirection([wan.rx, client.rx]),
             egress: ByDirection([stage(client.tx), stage(wan.tx)]),
             pool,
             received: MbufBurst::new(),
+            spare: MbufBurst::new(),
             scratch: vec![0; MAX_FRAME as usize + 1],
             waiter,
             now: Instant::ZERO,
@@ -104,13 +130,18 @@ impl DpdkIo {
     }
 }
 
-/// Hands one received frame on, in one piece and with its VLAN tag.
-fn hand_on(mbuf: &mut Mbuf, scratch: &mut [u8], arrive: impl FnOnce(&[u8])) {
+/// Whether a frame is in one piece and has its VLAN tag in it.
+fn is_whole(mbuf: &Mbuf) -> bool {
+    mbuf.segments() == 1 && mbuf.stripped_vlan().is_none()
+}
+
+/// Brings a frame into one piece, with its VLAN tag: in place if that goes, else in
+/// `scratch`.
+fn make_whole<'a>(mbuf: &mut Mbuf, scratch: &'a mut [u8]) -> Option<&'a [u8]> {
     let tag = mbuf.stripped_vlan();
     let whole = mbuf.restore_vlan();
-    if let Some(frame) = mbuf.contiguous().filter(|_| whole) {
-        arrive(frame);
-        return;
+    if whole && mbuf.segments() == 1 {
+        return None;
     }
     let mut n = mbuf.copy_into(scratch);
     if let Some(tci) = tag.filter(|_| !whole && n >= ADDRESSES) {
@@ -120,15 +151,13 @@ fn hand_on(mbuf: &mut Mbuf, scratch: &mut [u8], arrive: impl FnOnce(&[u8])) {
         scratch[ADDRESSES..ADDRESSES + 2].copy_from_slice(&[0x81, 0x00]);
         scratch[ADDRESSES + 2..ADDRESSES + 4].copy_from_slice(&tci.to_be_bytes());
     }
-    arrive(&scratch[..n]);
+    Some(&scratch[..n])
 }
 
-impl PacketIo for DpdkIo {
-    fn receive(
-        &mut self,
-        clock: &mut impl Clock,
-        mut arrive: impl FnMut(Direction, Instant, &[u8]),
-    ) -> usize {
+impl<S: Source> PacketIo for DpdkIo<S> {
+    type Buffer = Mbuf;
+
+    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
         let mut n = 0;
         for direction in Direction::BOTH {
             let came = self.ingress[direction].burst(&mut self.received);
@@ -137,15 +166,33 @@ impl PacketIo for DpdkIo {
             }
             n += came;
             let now = clock.now();
-            for mbuf in self.received.as_mut_slice() {
-                hand_on(mbuf, &mut self.scratch, |f| arrive(direction, now, f));
-            }
-            self.received.clear();
+            let (scratch, pool) = (&mut self.scratch, &self.pool);
+            self.received.lend(&mut self.spare, |mut burst| {
+                // Runs of whole frames, and between them those that are not.
+                while !burst.is_empty() {
+                    let whole = |b: &Option<Mbuf>| b.as_ref().is_none_or(is_whole);
+                    let run = burst.iter().position(|b| !whole(b)).unwrap_or(burst.len());
+                    let (run, rest) = burst.split_at_mut(run);
+                    if !run.is_empty() {
+                        arrivals.burst(now, direction, run);
+                    }
+                    let Some((odd, rest)) = rest.split_first_mut() else { break };
+                    match odd.as_mut().map(|mbuf| make_whole(mbuf, scratch)) {
+                        // In one buffer, so that it can be passed on or kept.
+                        Some(Some(frame)) => match pool.alloc(frame).filter(is_whole) {
+                            Some(whole) => arrivals.burst(now, direction, &mut [Some(whole)]),
+                            None => arrivals.frame(now, direction, frame),
+                        },
+                        _ => arrivals.burst(now, direction, std::slice::from_mut(odd)),
+                    }
+                    burst = rest;
+                }
+            });
         }
         n
     }
 
-    fn transmit(&mut self, departure: Departure<'_>) -> bool {
+    fn transmit(&mut self, departure: Departure<'_, Mbuf>) -> bool {
         let stage = &mut self.egress[departure.direction];
         if stage.frames.is_full() {
             stage.flush(self.now);
@@ -153,10 +200,14 @@ impl PacketIo for DpdkIo {
                 return false;
             }
         }
-        let Some(mbuf) = self.pool.alloc(departure.frame) else {
-            return false;
+        let mbuf = match departure.frame {
+            Frame::Packed(bytes) => {
+                let spare = self.spare.pop().and_then(|mut m| m.refill(bytes).then_some(m));
+                spare.or_else(|| self.pool.alloc(bytes))
+            }
+            Frame::Kept(buffer) => buffer.take(),
         };
-        stage.frames.push(mbuf).is_ok()
+        mbuf.is_some_and(|mbuf| stage.frames.push(mbuf).is_ok())
     }
 
     fn flush(&mut self, now: Instant) {

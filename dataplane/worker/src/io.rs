@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use emu::engine::Departure;
+use emu::engine::{Departure, Engine};
+use emu::frame::Buffer;
 use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
@@ -20,22 +21,45 @@ pub struct EgressCounters {
     pub dropped: u64,
 }
 
+/// Takes in the frames that a port received.
+pub trait Arrivals<B> {
+    /// A frame that arrived at `at`, to be copied.
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]);
+
+    /// A burst of frames that arrived at `at`, each in one piece. The buffers that are
+    /// kept are taken out.
+    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]);
+}
+
+impl<B: Buffer> Arrivals<B> for Engine<B> {
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
+        self.arrive(at, direction, frame);
+    }
+
+    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        self.arrive_burst(at, direction, burst);
+    }
+}
+
 /// Receives and transmits frames. One worker polls it; nothing here may block, but
 /// [`PacketIo::wait`].
 pub trait PacketIo {
-    /// Hands a burst of frames from each ingress port to `arrive`, each with its
+    /// What frames come in, and may be kept in.
+    type Buffer: Buffer;
+
+    /// Hands a burst of frames from each ingress port to `arrivals`, each with its
     /// direction and its time of arrival. Where the port does not know better that is read
     /// from `clock` once the burst is here: a time from before would make frames early if
     /// the thread was held up in between. Returns how many.
     fn receive(
         &mut self,
         clock: &mut impl Clock,
-        arrive: impl FnMut(Direction, Instant, &[u8]),
+        arrivals: &mut impl Arrivals<Self::Buffer>,
     ) -> usize;
 
     /// Takes a frame to send, or refuses it with `false`; a refused one is offered
     /// again.
-    fn transmit(&mut self, departure: Departure<'_>) -> bool;
+    fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool;
 
     /// Passes what was taken on to the ports.
     fn flush(&mut self, now: Instant);

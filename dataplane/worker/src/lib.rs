@@ -3,17 +3,20 @@
 //!
 //! A [`run::Worker`] owns an engine, its share of the ports behind the
 //! [`io::PacketIo`] trait, and a [`clock::Clock`]; it runs on one thread and shares
-//! nothing with others but the queue of [`command::Command`]s.
+//! nothing with others but the queue of [`command::Command`]s and, where there are several
+//! workers, the rings between them.
 //!
 //! | `PacketIo` | for |
 //! |---|---|
 //! | [`dpdk_io::DpdkIo`] | real ports |
 //! | [`sim::SimIo`] | recorded arrivals in virtual time |
+//! | [`distribute::Distributed`] | several workers, around any other |
 //! | [`chaos::ChaosIo`] | faults around any other |
 
 pub mod chaos;
 pub mod clock;
 pub mod command;
+pub mod distribute;
 pub mod dpdk_io;
 pub mod io;
 pub mod run;

@@ -5,15 +5,16 @@
 //! directions, release, flush. A change carries the instant at which it takes
 //! effect, a little ahead, so that several workers take it at the same one; a turn
 //! that comes late still applies it as of that instant, before it looks at the
-//! ports. A turn receives one burst a port and releases [`BUDGET`] frames; a change, a
-//! report and the end of a rate limit take time with the clients and frames they touch.
+//! ports. A turn receives one burst a port and releases [`BUDGET`] frames. What goes through
+//! all clients, a change and a report, goes through some in a turn: a frame of a client
+//! that has not had its turn yet meets the change all the same, as of its instant.
 //! The longest time between two turns is in the report: that an emulator was away shows
 //! nowhere else.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use emu::engine::{Departure, Engine};
+use emu::engine::{Departure, Egress, Engine};
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 use tokio::sync::oneshot;
 
@@ -23,8 +24,13 @@ use crate::io::PacketIo;
 
 /// Most frames that are released in a turn.
 pub const BUDGET: usize = 256;
-/// Time between looks at one client after another that nothing else looks at.
+/// Clients that a turn adds to a report.
+const CLIENTS: usize = 32;
+/// Time between looks at one client after another that nothing else looks at, if there are
+/// few,
 const KEEP_UP_EVERY: Nanos = Nanos::from_millis(1);
+/// and within which each one is looked at.
+const KEEP_UP_WITHIN: Nanos = Nanos::from_millis(500);
 /// An adaptive worker polls for this long after the last frame before it sleeps,
 const SPIN: Nanos = Nanos::from_micros(50);
 /// wakes this long before the next departure,
@@ -57,13 +63,18 @@ pub struct Turn {
 
 /// A worker: an engine with its ports and its clock.
 #[derive(Debug)]
-pub struct Worker<I, C> {
-    engine: Engine,
+pub struct Worker<I: PacketIo, C> {
+    engine: Engine<I::Buffer>,
     io: I,
     clock: C,
     inbox: Inbox,
     idle: Idle,
+    /// Changes that are to come.
     changes: VecDeque<(Box<Change>, oneshot::Sender<Changed>)>,
+    /// Changes in force that some clients have yet to take, and since when.
+    settling: VecDeque<(Instant, oneshot::Sender<Changed>)>,
+    /// Reports that are being written.
+    reports: VecDeque<(bool, Box<Report>, oneshot::Sender<Box<Report>>)>,
     kept_up: Instant,
     /// When the next turn was to be.
     expected: Option<Instant>,
@@ -71,9 +82,22 @@ pub struct Worker<I, C> {
     stopped: bool,
 }
 
+/// The egress ports, and when a frame is handed to them.
+struct Out<'a, I, C>(&'a mut I, &'a mut C);
+
+impl<I: PacketIo, C: Clock> Egress<I::Buffer> for Out<'_, I, C> {
+    fn offer(&mut self, departure: Departure<'_, I::Buffer>) -> bool {
+        self.0.transmit(departure)
+    }
+
+    fn now(&mut self, _turn: Instant) -> Instant {
+        self.1.now()
+    }
+}
+
 impl<I: PacketIo, C: Clock> Worker<I, C> {
     /// A worker that is about to run.
-    pub fn new(engine: Engine, io: I, clock: C, inbox: Inbox, idle: Idle) -> Self {
+    pub fn new(engine: Engine<I::Buffer>, io: I, clock: C, inbox: Inbox, idle: Idle) -> Self {
         Self {
             engine,
             io,
@@ -81,6 +105,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             inbox,
             idle,
             changes: VecDeque::with_capacity(64),
+            settling: VecDeque::with_capacity(64),
+            reports: VecDeque::with_capacity(64),
             kept_up: Instant::ZERO,
             expected: None,
             stall_max: Nanos::ZERO,
@@ -90,7 +116,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
 
     /// The engine.
     #[must_use]
-    pub fn engine(&self) -> &Engine {
+    pub fn engine(&self) -> &Engine<I::Buffer> {
         &self.engine
     }
 
@@ -158,26 +184,39 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             // The accounts have been given: nothing moves any more.
             return Turn { now, received: 0, released: 0 };
         }
-        let (engine, io) = (&mut self.engine, &mut self.io);
-        let received = io.receive(&mut self.clock, |direction, at, frame| {
-            engine.arrive(at, direction, frame);
-        });
-        let released = engine.release(now, BUDGET, &mut |d: Departure<'_>| io.transmit(d));
+        self.write_reports(now);
+        let Self { engine, io, clock, .. } = self;
+        let received = io.receive(clock, engine);
+        let released = engine.release(now, BUDGET, &mut Out(io, clock));
         io.flush(now);
-        if now.since(self.kept_up) >= KEEP_UP_EVERY {
+        let each = KEEP_UP_WITHIN.0 / engine.clients() as u64;
+        if now.since(self.kept_up) >= KEEP_UP_EVERY.min(Nanos(each)) {
             self.kept_up = now;
             engine.keep_up(now);
+        }
+        if !self.settling.is_empty() {
+            self.answer();
         }
         Turn { now, received, released }
     }
 
+    /// Puts the changes in force whose time has come.
     fn make_changes(&mut self, now: Instant) {
         while self.changes.front().is_some_and(|(c, _)| c.at <= now) {
             if let Some((c, answer)) = self.changes.pop_front() {
                 let Change { at, plan, generation, restart } = *c;
-                let (replaced, at) = self.engine.apply(at, plan, generation, restart);
-                let _ = answer.send(Changed { at, replaced });
+                let at = self.engine.apply(at, plan, generation, restart);
+                self.settling.push_back((at, answer));
             }
+        }
+    }
+
+    /// Answers for the changes that all clients have taken.
+    fn answer(&mut self) {
+        while let Some(replaced) = self.engine.replaced()
+            && let Some((at, answer)) = self.settling.pop_front()
+        {
+            let _ = answer.send(Changed { at, replaced });
         }
     }
 
@@ -189,12 +228,11 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 self.changes.insert(at, (change, answer));
             }
             Command::Report { mark, mut report, answer } => {
-                // Accounts at `now` are those after all changes up to then.
-                self.make_changes(now);
-                self.report(now, mark, &mut report);
-                let _ = answer.send(report);
+                report.snapshot.clients.clear();
+                self.reports.push_back((mark, report, answer));
             }
             Command::Stop { mut report, answer } => {
+                // Accounts at `now` are those after all changes up to then.
                 self.make_changes(now);
                 self.stopped = true;
                 self.report(now, false, &mut report);
@@ -203,9 +241,24 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         }
     }
 
-    /// Writes the accounts into `report`.
+    /// Adds some more clients to the reports that are being written.
+    fn write_reports(&mut self, now: Instant) {
+        if let Some((mark, report, _)) = self.reports.front_mut()
+            && self.engine.snapshot_some(now, CLIENTS, *mark, &mut report.snapshot)
+            && let Some((mark, mut report, answer)) = self.reports.pop_front()
+        {
+            self.account_ports(mark, &mut report);
+            let _ = answer.send(report);
+        }
+    }
+
+    /// Writes the accounts into `report`, all at once.
     pub fn report(&mut self, now: Instant, mark: bool, report: &mut Report) {
         self.engine.snapshot(now, mark, &mut report.snapshot);
+        self.account_ports(mark, report);
+    }
+
+    fn account_ports(&mut self, mark: bool, report: &mut Report) {
         report.egress = ByDirection(Direction::BOTH.map(|d| self.io.egress(d)));
         report.stall_max = self.stall_max;
         if mark {

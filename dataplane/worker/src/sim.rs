@@ -7,13 +7,14 @@
 
 use std::time::Duration;
 
-use emu::classify::{Class, classify};
 use emu::client::ClientKey;
 use emu::engine::Departure;
+use emu::frame::Frame;
 use emu::units::{Direction, Instant};
 
 use crate::clock::{Clock, VirtualClock};
-use crate::io::{EgressCounters, PacketIo};
+use crate::distribute::Distributed;
+use crate::io::{Arrivals, EgressCounters, PacketIo};
 use crate::run::Worker;
 
 /// A frame that arrives.
@@ -59,42 +60,37 @@ impl SimIo {
     pub fn new(arrivals: Vec<Arrival>, burst: usize) -> Self {
         Self { arrivals, next: 0, burst: burst.max(1), now: Instant::ZERO, sent: Vec::new() }
     }
-
-    /// When the next burst is complete.
-    fn burst_at(&self) -> Option<Instant> {
-        let last = self.arrivals.len().checked_sub(1)?;
-        (self.next <= last).then(|| self.arrivals[(self.next + self.burst - 1).min(last)].at)
-    }
 }
 
 impl PacketIo for SimIo {
-    fn receive(
-        &mut self,
-        clock: &mut impl Clock,
-        mut arrive: impl FnMut(Direction, Instant, &[u8]),
-    ) -> usize {
+    type Buffer = Vec<u8>;
+
+    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
         let now = clock.now();
         self.now = now;
         let mut n = 0;
         while n < self.burst
-            && let Some(a) = self.arrivals.get(self.next)
+            && let Some(a) = self.arrivals.get_mut(self.next)
             && a.at <= now
         {
-            arrive(a.direction, a.at, &a.frame);
+            arrivals.burst(a.at, a.direction, &mut [Some(std::mem::take(&mut a.frame))]);
             self.next += 1;
             n += 1;
         }
         n
     }
 
-    fn transmit(&mut self, d: Departure<'_>) -> bool {
+    fn transmit(&mut self, d: Departure<'_, Vec<u8>>) -> bool {
         self.sent.push(Sent {
             client: d.client,
             direction: d.direction,
             due: d.due,
             at: self.now,
-            frame: d.frame.to_vec(),
+            frame: d.bytes().to_vec(),
         });
+        if let Frame::Kept(buffer) = d.frame {
+            buffer.take();
+        }
         true
     }
 
@@ -107,28 +103,44 @@ impl PacketIo for SimIo {
     fn wait(&mut self, _timeout: Duration) {}
 }
 
-/// Lets a worker run in virtual time until everything has arrived and left.
-pub fn run(worker: &mut Worker<SimIo, VirtualClock>, clock: &VirtualClock) {
-    loop {
-        let turn = worker.turn();
-        if turn.received + turn.released > 0 {
-            continue;
-        }
-        let next = [worker.io().burst_at(), worker.engine().next_deadline()];
-        let Some(next) = next.into_iter().flatten().min() else { return };
-        clock.set(next.max(turn.now));
+/// Ports in virtual time, of which it is known when they bring something.
+pub trait Recorded: PacketIo {
+    /// When the next burst is complete.
+    fn next_burst(&self) -> Option<Instant>;
+}
+
+impl Recorded for SimIo {
+    fn next_burst(&self) -> Option<Instant> {
+        let last = self.arrivals.len().checked_sub(1)?;
+        (self.next <= last).then(|| self.arrivals[(self.next + self.burst - 1).min(last)].at)
     }
 }
 
-/// The worker, of `workers`, that a frame belongs to: all frames of a client go to
-/// one. Those of the fixed clients go to the first.
-#[must_use]
-pub fn worker_of(frame: &[u8], direction: Direction, workers: usize) -> usize {
-    match classify(frame, direction) {
-        Class::Client(key @ ClientKey::Ip(_)) => {
-            let sum: usize = key.to_bytes().iter().map(|b| usize::from(*b)).sum();
-            sum % workers.max(1)
+impl<I: Recorded> Recorded for Distributed<I> {
+    fn next_burst(&self) -> Option<Instant> {
+        self.inner().next_burst()
+    }
+}
+
+/// Lets a worker run in virtual time until everything has arrived and left.
+pub fn run<I: Recorded>(worker: &mut Worker<I, VirtualClock>, clock: &VirtualClock) {
+    run_all(std::slice::from_mut(worker), clock);
+}
+
+/// Lets workers with one clock run, turn by turn, until everything has arrived and left.
+pub fn run_all<I: Recorded>(workers: &mut [Worker<I, VirtualClock>], clock: &VirtualClock) {
+    loop {
+        let (mut moved, mut now) = (0, Instant::ZERO);
+        for worker in &mut *workers {
+            let turn = worker.turn();
+            moved += turn.received + turn.released;
+            now = turn.now;
         }
-        _ => 0,
+        if moved > 0 {
+            continue;
+        }
+        let next = workers.iter().flat_map(|w| [w.io().next_burst(), w.engine().next_deadline()]);
+        let Some(next) = next.flatten().min() else { return };
+        clock.set(next.max(now));
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant as Wall};
 use dpdk::{Eal, EalOptions, Memory, Mempool, Port, PortConfig, StartedPort, TscClock, Waiter};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
+use emu::frame::Frame;
 use emu::plan::Plan;
 use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::clock::Clock;
@@ -48,13 +49,13 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
     // What leaves through `wan` comes back in there.
     for n in 0..FRAMES {
         let frame = frame(n);
-        let departure = Departure {
+        let departure = || Departure {
             client: ClientKey::Default,
             direction: Direction::Return,
             due: Instant::ZERO,
-            frame: &frame,
+            frame: Frame::Packed(&frame),
         };
-        while !io.transmit(departure) {
+        while !io.transmit(departure()) {
             io.flush(Instant::ZERO);
         }
     }
@@ -65,7 +66,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
     plan.pipes[Direction::Forward].rate = BitRate::bps(100_000_000).into();
     plan.pipes[Direction::Forward].delay.base = Nanos::from_millis(5);
     let mut clock = TscClock::calibrate(Duration::from_millis(20));
-    let limits = Limits { memory: 4 << 20, clients: 4, frame: 1514 };
+    let limits = Limits::copying(4 << 20, 4, 1514);
     let engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
     let (_handle, inbox) = channel(4);
     let mut worker = Worker::new(engine, io, clock, inbox, Idle::Busy);

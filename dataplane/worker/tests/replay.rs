@@ -19,11 +19,12 @@ use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
+use worker::distribute::{Distributed, Lending, Ownership, connect, owner};
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 use worker::sim::{self, Arrival, Sent, SimIo};
 
-const LIMITS: Limits = Limits { memory: 64 << 20, clients: 16, frame: 9_500 };
+const LIMITS: Limits = Limits::copying(64 << 20, 16, 9_500);
 const CLIENTS: u64 = 6;
 
 /// Every stage at work: a queue that fills, random drop, a rate that changes, outages,
@@ -120,28 +121,68 @@ fn play(burst: usize, workers: usize) -> (Fates, Drops) {
     let mut all = Fates::new();
     let mut drops = BTreeMap::new();
     for w in 0..workers {
-        let mine = |a: &Arrival| sim::worker_of(&a.frame, a.direction, workers) == w;
+        let mine = |a: &Arrival| owner(&a.frame, a.direction, workers) == w;
         let io = SimIo::new(arrivals().into_iter().filter(mine).collect(), burst);
         let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
         let clock = VirtualClock::default();
         let (_handle, inbox) = channel(16);
         let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
         sim::run(&mut worker, &clock);
-        let mut report = Report::default();
-        worker.report(Instant::MAX, false, &mut report);
-        assert!(report.snapshot.is_conserved());
-        assert_eq!(report.snapshot.total().held.packets, 0);
-        for c in &report.snapshot.clients {
-            let seen: u64 = c.pipes.0.iter().map(|p| p.received.packets).sum();
-            if seen > 0 {
-                drops.insert(c.key, c.pipes.0.map(|p| (p.dropped, p.queue_max_bytes)));
-            }
-        }
+        account(&mut worker, &mut drops);
         let sent = worker.into_io().sent;
         assert!(sent.iter().all(|s| s.at >= s.due), "early");
         all.extend(fates(&sent));
     }
     (all, drops)
+}
+
+fn account<I: PacketIo>(worker: &mut Worker<I, VirtualClock>, drops: &mut Drops) {
+    let mut report = Report::default();
+    worker.report(Instant::MAX, false, &mut report);
+    assert!(report.snapshot.is_conserved());
+    assert_eq!(report.snapshot.total().held.packets, 0);
+    for c in &report.snapshot.clients {
+        let seen: u64 = c.pipes.0.iter().map(|p| p.received.packets).sum();
+        if seen > 0 {
+            let known = drops.insert(c.key, c.pipes.0.map(|p| (p.dropped, p.queue_max_bytes)));
+            assert_eq!(known, None, "{} has two owners", c.key);
+        }
+    }
+}
+
+/// Plays the arrivals to several workers that pass on what is not theirs. A frame comes in
+/// at the worker that `receiver` says, of its client and direction.
+fn play_distributed(
+    burst: usize,
+    workers: usize,
+    lends: bool,
+    receiver: impl Fn(&Arrival) -> usize,
+) -> (Fates, Drops) {
+    let io = |w| {
+        let mine = arrivals().into_iter().filter(|a| receiver(a) == w).collect();
+        SimIo::new(mine, burst)
+    };
+    let lending = Lending { lends, longest: LIMITS.frame };
+    let ports = connect((0..workers).map(io).collect(), Ownership::Hash, lending);
+    let overflow: Vec<_> = ports.iter().map(Distributed::overflow).collect();
+    let clock = VirtualClock::default();
+    let mut all: Vec<_> = ports
+        .into_iter()
+        .map(|io| {
+            let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
+            Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy)
+        })
+        .collect();
+    sim::run_all(&mut all, &clock);
+    let (mut met, mut drops) = (Fates::new(), Drops::new());
+    for mut worker in all {
+        account(&mut worker, &mut drops);
+        met.extend(fates(&worker.into_io().into_inner().sent));
+    }
+    for direction in Direction::BOTH {
+        assert_eq!(overflow.iter().map(|o| o.missed(direction)).sum::<u64>(), 0);
+    }
+    (met, drops)
 }
 
 #[test]
@@ -156,6 +197,20 @@ fn fates_depend_on_neither_bursts_nor_workers() {
         let other = play(burst, workers);
         assert_eq!(other.0.len(), reference.0.len(), "bursts of {burst}, {workers} workers");
         assert!(other == reference, "bursts of {burst}, {workers} workers");
+    }
+}
+
+/// Also where one worker receives for all, or each one what the device gives it.
+#[test]
+fn fates_do_not_depend_on_who_receives_a_frame() {
+    let reference = play(1, 1);
+    for (burst, workers, lends) in [(1, 1, false), (1, 2, true), (16, 4, true), (64, 4, false)] {
+        let other = play_distributed(burst, workers, lends, |_| 0);
+        assert!(other == reference, "bursts of {burst}, the first of {workers} receives");
+    }
+    for workers in [2, 4] {
+        let other = play_distributed(1, workers, false, |a| usize::from(a.frame[29]) % workers);
+        assert!(other == reference, "each of {workers} receives");
     }
 }
 
@@ -184,6 +239,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
             starve: Probability::new(0.3),
             clock: Probability::new(0.1),
             jump: Nanos::from_millis(50),
+            ..Faults::NONE
         };
         let mut plan = plan();
         for p in &mut plan.pipes.0 {
@@ -193,7 +249,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
         }
         let offered = arrivals();
         let n = offered.len();
-        let io = ChaosIo::new(SimIo::new(offered, 32), faults, seed);
+        let io = ChaosIo::new(SimIo::new(offered, 32), faults.clone(), seed);
         let clock = VirtualClock::default();
         let chaos = ChaosClock::new(clock.clone(), faults, seed);
         let engine = Engine::new(LIMITS, plan, Instant::ZERO).unwrap();

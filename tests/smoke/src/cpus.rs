@@ -29,6 +29,12 @@ impl Cpus {
         self.all.last().copied().unwrap_or(0)
     }
 
+    /// Those for so many workers, as `linkd-dataplane --core` takes them: the last ones.
+    #[must_use]
+    pub fn workers(&self, count: usize) -> String {
+        list(&self.all[self.all.len().saturating_sub(count)..])
+    }
+
     /// Those for the hosts.
     #[must_use]
     pub fn hosts(&self) -> &[usize] {
@@ -41,7 +47,7 @@ impl Cpus {
     /// All, as `taskset -c` takes them.
     #[must_use]
     pub fn list(&self) -> String {
-        self.all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        list(&self.all)
     }
 
     /// The hosts', as `rps_cpus` takes them: hexadecimal words, highest first.
@@ -65,6 +71,10 @@ impl Cpus {
     }
 }
 
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::Cpus;
@@ -73,6 +83,7 @@ mod tests {
     fn the_worker_has_the_last_processor_and_the_hosts_the_others() {
         let cpus = Cpus { all: vec![0, 1, 33] };
         assert_eq!((cpus.worker(), cpus.hosts()), (33, &[0, 1][..]));
+        assert_eq!((cpus.workers(1), cpus.workers(2)), ("33".to_owned(), "1,33".to_owned()));
         assert_eq!(cpus.rps_mask(), "00000003");
         assert_eq!(Cpus { all: vec![0, 33, 34] }.rps_mask(), "00000002,00000001");
     }

@@ -67,11 +67,15 @@ pub struct Options {
     pub seed: u64,
     /// The dataplane's memory.
     pub memory: String,
+    /// The dataplane's workers. Several share processors with the hosts, and sleep when
+    /// they are idle.
+    pub workers: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { middle: Middle::Emulator, clients: 1, seed: 1, memory: "2 GiB".to_owned() }
+        let memory = "2 GiB".to_owned();
+        Self { middle: Middle::Emulator, clients: 1, seed: 1, memory, workers: 1 }
     }
 }
 
@@ -222,9 +226,11 @@ impl Testbed {
                 "--memory",
                 &self.options.memory,
                 "--idle",
-                "busy",
+                if self.options.workers > 1 { "adaptive" } else { "busy" },
+                "--workers",
+                &self.options.workers.to_string(),
                 "--core",
-                &self.cpus.worker().to_string(),
+                &self.cpus.workers(self.options.workers),
                 "-o",
                 "json",
             ],

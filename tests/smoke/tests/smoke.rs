@@ -37,6 +37,7 @@ const TESTS: &[Test] = &[
     ("download::bbr_fills_the_link_in_order", Needs::Programs, suite::download::bbr_fills_the_link_in_order),
     ("change::two_hundred_rates_in_a_minute_lose_nothing", Needs::Programs, suite::change::two_hundred_rates_in_a_minute_lose_nothing),
     ("clients::four_overloads_leave_a_fifth_client_alone", Needs::Programs, suite::clients::four_overloads_leave_a_fifth_client_alone),
+    ("workers::two_workers_are_one_link", Needs::Programs, suite::workers::two_workers_are_one_link),
     ("model::outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not", Needs::Programs, suite::model::outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not),
     ("stages::a_rate_trace_is_what_the_receiver_sees", Needs::Programs, suite::stages::a_rate_trace_is_what_the_receiver_sees),
     ("stages::pings_see_the_quantiles_of_a_delay_that_varies", Needs::Programs, suite::stages::pings_see_the_quantiles_of_a_delay_that_varies),

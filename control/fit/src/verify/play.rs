@@ -15,7 +15,7 @@ use crate::baseline::{Probe, Series};
 use profile::{Profile, Violations};
 
 /// One client with few packets at a time needs little.
-const LIMITS: Limits = Limits { memory: 16 << 20, clients: 1, frame: 1514 };
+const LIMITS: Limits = Limits::copying(16 << 20, 1, 1514);
 /// The processes of idle pipes are brought up to date every so many probes.
 const KEEP_UP: u64 = 1000;
 /// An IPv4 header and a UDP datagram of 20 bytes in an Ethernet frame.
@@ -71,7 +71,7 @@ pub fn play(
             }
         }
         engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
-            let number = payload(d.frame);
+            let number = payload(d.bytes());
             match d.direction {
                 Direction::Return => echoes.push(number),
                 Direction::Forward => {

@@ -76,7 +76,7 @@ impl Lab {
             direction: direction as i32,
             pipe: Some(pipe),
             mask: Some(mask(paths)),
-            expected_generation: None,
+            ..Default::default()
         };
         self.client.patch_link(request).await.map(tonic::Response::into_inner)
     }

@@ -10,7 +10,7 @@ use emu::units::{Direction, Instant};
 /// Takes `data` as frames, each after its direction and its length in two bytes. None
 /// may panic; all must be accounted for; what leaves is what came.
 pub fn frames(mut data: &[u8]) {
-    let limits = Limits { memory: 1 << 20, clients: 2, frame: 1514 };
+    let limits = Limits::copying(1 << 20, 2, 1514);
     let Ok(mut engine) = Engine::new(limits, Plan::transparent(), Instant::ZERO) else {
         return;
     };
@@ -26,7 +26,7 @@ pub fn frames(mut data: &[u8]) {
         let _ = classify(frame, direction);
         engine.arrive(now, direction, frame);
         engine.release(now, 64, &mut |d: Departure<'_>| {
-            assert_eq!((d.direction, d.frame), (direction, frame));
+            assert_eq!((d.direction, d.bytes()), (direction, frame));
             true
         });
     }

@@ -82,6 +82,12 @@ impl Body {
         self.value.max(self.caught_up.since(t).min(self.max))
     }
 
+    /// Until when the extra delay stays as it is, as seen at `t`, for which
+    /// [`Body::extra`] was asked; `t` or earlier if it changes.
+    pub(super) fn steady_until(&self, t: Instant) -> Instant {
+        if self.caught_up > t { t } else { self.end }
+    }
+
     fn next(&mut self) {
         // A nanosecond at least, so that the process always gets on.
         let hold = self.stream.exponential(self.plan.correlation).max(Nanos(1));

@@ -15,6 +15,7 @@ pub mod overload;
 pub mod refusal;
 pub mod restart;
 pub mod stages;
+pub mod workers;
 
 use std::net::SocketAddrV4;
 use std::time::Duration;

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl envelope`: what can be held without loss, by the same figures with which the
+//! dataplane takes and refuses plans ([`emu::envelope`]).
+//!
+//! Memory, ports and clients are those of the dataplane that runs, or those that are
+//! given. If all three are given nothing is asked of linkd, and profiles are the built-in
+//! ones.
+
+mod show;
+
+use crate::cli::{Cli, Output};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use clap::Args;
+use emu::envelope::{MAX_CLIENTS, excesses};
+use emu::plan::{Plan, Room};
+use profile::{Catalog, FileError, Profile, parse_rate, parse_size};
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use std::path::Path;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl envelope                          of the dataplane that runs
+  linkctl envelope --profile viasat2        does it fit? what would?
+  linkctl envelope --profile viasat2 --clients 1000
+  linkctl envelope --memory 4GiB --port-rate 10Gbit/s --clients 100
+                                            of a box that is not there: needs no linkd
+  linkctl envelope --profile ./mine.toml -o json | jq .profile.largest
+
+How to read it: a link holds rate × delay, and its queues. The table has the longest
+delay, forward and return added up, that the memory holds if both directions carry that
+rate. What `set` refuses with \"at most ...\" is computed by the same rules, for frames of
+any length.
+
+Exit code 4 if the profile does not fit.";
+
+/// The longest frame of ports that are not told about: of an MTU of 1500 bytes.
+const FRAME: u32 = 1_514;
+const SEED: u64 = 1;
+
+/// Of what to show the envelope.
+#[derive(Debug, Args)]
+pub struct EnvelopeArgs {
+    /// Say whether this profile fits, and how far each of its parameters can go: a name,
+    /// or a file with a '/' in it or ending in .toml
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Clients, instead of the dataplane's --max-clients
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CLIENTS)))]
+    clients: Option<u32>,
+    /// Memory for packets, instead of the dataplane's --memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Workers that divide the memory, instead of the dataplane's (1 if it is not asked)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: Option<u32>,
+    /// Rate of a port, instead of that of the dataplane's ports
+    #[arg(long, value_name = "RATE", value_parser = port_rate)]
+    port_rate: Option<u64>,
+    /// The longest frame without FCS, instead of what the dataplane's ports carry (1514 B
+    /// if it is not asked)
+    #[arg(long, value_name = "SIZE", value_parser = frame)]
+    max_frame: Option<u32>,
+}
+
+fn port_rate(text: &str) -> Result<u64, String> {
+    match parse_rate(text).map_err(|error| error.to_string())?.bps() {
+        Some(bps) if bps > 0 => Ok(bps),
+        _ => Err(format!("{text:?} is no rate of a port: write one such as \"10 Gbit/s\"")),
+    }
+}
+
+fn frame(text: &str) -> Result<u32, String> {
+    let most = emu::store::MAX_FRAME;
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes).ok().filter(|bytes| (14..=most).contains(bytes)).ok_or_else(|| {
+        format!("{text:?} is not within 14 B, an Ethernet header, and {most} B, what is held")
+    })
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, args: &EnvelopeArgs) -> Result<(), Failure> {
+    // What is wrong with a file is told before linkd is asked.
+    let file = args.profile.as_deref().filter(|p| p.contains('/') || p.ends_with(".toml"));
+    let file = file.map(from_file).transpose()?;
+    let (room, profile) = match offline(args) {
+        Some(room) => {
+            let named = args.profile.as_deref().filter(|_| file.is_none());
+            (room, named.map(built_in).transpose()?.or(file))
+        }
+        None => online(cli, args, file).await?,
+    };
+    let plan = profile.map(|profile| compile(&profile).map(|plan| (profile, plan))).transpose()?;
+    let profile = plan.as_ref().map(|(profile, plan)| (profile.name(), plan));
+    match cli.output {
+        Output::Text => output::text(&show::text(room, profile))?,
+        Output::Json => output::json(&show::View::new(room, profile))?,
+    }
+    match profile.map(|(name, plan)| (name, excesses(plan, room))) {
+        Some((name, found)) if !found.is_empty() => {
+            Err(Failure::check(format!("{name} does not fit: {}", found.join("; "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn offline(args: &EnvelopeArgs) -> Option<Room> {
+    let workers = args.workers.unwrap_or(1);
+    Some(Room {
+        clients: args.clients?,
+        port_bps: args.port_rate?,
+        frame: args.max_frame.unwrap_or(FRAME),
+        capacity: args.memory? / u64::from(workers),
+        workers,
+    })
+}
+
+async fn online(
+    cli: &Cli,
+    args: &EnvelopeArgs,
+    file: Option<Profile>,
+) -> Result<(Room, Option<Profile>), Failure> {
+    let without = "without linkd: give --memory, --port-rate and --clients";
+    let asking = async {
+        let connection = Connection::open(&cli.socket).await?;
+        let room =
+            connection.call(|mut c| async move { c.get_room(pb::GetRoomRequest {}).await }).await?;
+        Ok((connection, room))
+    };
+    let (connection, room) = asking.await.map_err(|failure: Failure| failure.hint(without))?;
+    let workers = args.workers.unwrap_or(room.workers).max(1);
+    let memory = room.memory_bytes.saturating_mul(room.workers.max(1).into());
+    let room = Room {
+        clients: args.clients.unwrap_or(room.clients),
+        port_bps: args.port_rate.unwrap_or(room.port_bps),
+        frame: args.max_frame.unwrap_or(room.frame_bytes),
+        capacity: args.memory.unwrap_or(memory) / u64::from(workers),
+        workers,
+    };
+    let Some(name) = args.profile.clone().filter(|_| file.is_none()) else {
+        return Ok((room, file));
+    };
+    let request = pb::GetProfileRequest { name };
+    let profile = connection.call(|mut c| async move { c.get_profile(request).await }).await?;
+    let profile = Profile::try_from(profile).map_err(|violations| {
+        Failure::invalid("linkd sent a profile that this linkctl does not understand", violations)
+    })?;
+    Ok((room, Some(profile)))
+}
+
+fn from_file(path: &str) -> Result<Profile, Failure> {
+    Profile::from_file(Path::new(path)).map_err(|error| match error {
+        FileError::Io { .. } => Failure::failed("io", error.to_string()),
+        FileError::Invalid { path, violations } => {
+            Failure::invalid(format!("{path} is not a valid profile"), violations)
+        }
+    })
+}
+
+fn built_in(name: &str) -> Result<Profile, Failure> {
+    let catalog = Catalog::built_in();
+    catalog.get(name).cloned().ok_or_else(|| {
+        let near = catalog.nearest(name).unwrap_or("viasat2");
+        let message = format!("no built-in profile is named {name:?}: the nearest is {near:?}");
+        Failure::failed("not_found", message).hint("of a profile of your own, give the file")
+    })
+}
+
+fn compile(profile: &Profile) -> Result<Plan, Failure> {
+    let plan = dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED };
+    compile::compile(&plan)
+        .map_err(|violations| Failure::invalid("the profile is not valid", violations))
+}

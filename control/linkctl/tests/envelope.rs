@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl envelope`, and links outside of it, against linkd in-process and a fake
+//! dataplane.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+#[path = "linkd/mod.rs"]
+mod lab;
+
+use lab::{Lab, text};
+use proto::linkemu::v1 as pb;
+use serde_json::Value;
+
+const OFFLINE: &str = "--socket /nonexistent/linkd.sock envelope --memory 4GB --port-rate 10Gbit/s";
+
+fn with_room() -> Lab {
+    let lab = Lab::new();
+    lab.fake.state().room = Some(pb::Room {
+        clients: 16,
+        port_bps: 10_000_000_000,
+        frame_bytes: 1_514,
+        memory_bytes: 3 << 30,
+        workers: 1,
+    });
+    lab
+}
+
+/// A profile that needs gigabytes.
+const HUGE: &str = r#"name = "huge"
+[forward]
+rate = "unlimited"
+queue.limit = "1 MB"
+delay.base = "5 s"
+[return]
+rate = "25 Gbit/s"
+queue.limit = "1518 B"
+delay.base = "1 ms"
+"#;
+
+#[test]
+fn the_table_is_of_the_dataplane_that_runs_or_of_what_is_given() {
+    let lab = with_room();
+    let shown = lab.done("envelope");
+    assert!(
+        shown.starts_with("What 3.22 GB hold for 16 clients, on ports of 10 Gbit/s"),
+        "{shown}"
+    );
+    for part in ["10 Gbit/s (port)", "100 Gbit/s", "64 B", "1518 B", "IMIX", "ANY", "FCS"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = lab.done("envelope --memory 1GB --port-rate 40Gbit/s --max-frame 9018B");
+    assert!(shown.starts_with("What 1 GB hold for 16 clients, on ports of 40 Gbit/s"), "{shown}");
+    assert!(shown.contains("40 Gbit/s (port)") && shown.contains("carry 9018 B"), "{shown}");
+    assert!(lab.done(&format!("{OFFLINE} --clients 16")).starts_with("What 4 GB hold for 16"));
+    // The memory is divided among the workers, and one of them may have to hold all.
+    let shown = lab.done("envelope --memory 4GB --workers 2");
+    assert!(shown.starts_with("What 2 GB hold, the part of each of 2 workers, for 16"), "{shown}");
+}
+
+#[test]
+fn the_table_in_json_is_what_memory_and_rate_give() {
+    let lab = Lab::new();
+    let json = lab.json(&format!("-o json {OFFLINE} --clients 100"));
+    let room = serde_json::json!({
+        "clients": 100, "port_bps": 10_000_000_000_u64, "frame_bytes": 1_514,
+        "memory_bytes": 4_000_000_000_u64, "workers": 1,
+    });
+    assert_eq!((&json["room"], &json["profile"]), (&room, &Value::Null));
+    let rows = json["table"].as_array().unwrap();
+    assert_eq!(rows.len(), 5);
+    let delay = |row: usize, of: &str| rows[row]["delay_ns"][of].as_f64().unwrap();
+    assert_eq!((&rows[2]["rate_bps"], &rows[2]["port"]), (&room["port_bps"], &Value::Bool(true)));
+    // At 14.88 million frames of 60 bytes a second: 4 GB is 4.48 s without bookkeeping.
+    assert!((2.8e9..4.48e9).contains(&delay(2, "64")), "{json}");
+    for of in ["64", "128", "512", "1518", "imix"] {
+        assert!(delay(2, "any") < delay(2, of), "{of}: {json}");
+        assert!((delay(0, of) / delay(4, of) / 100.0 - 1.0).abs() < 1e-6, "{of}: {json}");
+    }
+    // A port of another rate is a row of its own.
+    let json = lab.json("-o json envelope --memory 4GB --port-rate 40Gbit/s --clients 1");
+    assert_eq!(json["table"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn a_profile_that_fits_says_how_far_it_can_go_and_one_that_does_not_is_4() {
+    let lab = with_room();
+    let shown = lab.done("envelope --profile viasat2");
+    assert!(
+        shown.contains("viasat2 fits: it needs 1.") && shown.contains("MB each way"),
+        "{shown}"
+    );
+    let output = lab.run("-o json envelope --profile viasat2 --clients 1000");
+    assert_eq!(output.status.code(), Some(4));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let profile = &json["profile"];
+    assert_eq!((&profile["name"], &profile["fits"]), (&"viasat2".into(), &false.into()));
+    let clients = profile["largest"]["clients"]["value"].as_u64().unwrap();
+    assert!(profile["excesses"][0].as_str().unwrap().contains("of 1000 clients"), "{json}");
+    let error: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
+    assert_eq!(error["error"]["code"], "check_failed");
+    // What is offered holds, and one more does not.
+    lab.done(&format!("envelope --profile viasat2 --clients {clients}"));
+    lab.fails(4, &format!("envelope --profile viasat2 --clients {}", clients + 1));
+    let queue = profile["largest"]["queue_bytes"]["value"]["forward"].as_u64().unwrap();
+    let toml = lab.done("profile show viasat2");
+    let with = |name: &str, limit: u64| {
+        let toml = toml.replace("\"36 MB\"", &format!("\"{limit} B\""));
+        let toml = toml.replace("threshold = \"18 MB\"", "threshold = \"10 kB\"");
+        std::fs::write(lab.at(name), toml.replace("\"viasat2\"", "\"mine\"")).unwrap();
+    };
+    with("fits.toml", queue);
+    with("over.toml", queue + 10_000);
+    lab.done("envelope --profile fits.toml --clients 1000");
+    lab.fails(4, "envelope --profile ./over.toml --clients 1000");
+}
+
+#[test]
+fn it_works_without_linkd_and_says_how_if_it_is_missing() {
+    let mut lab = with_room();
+    std::fs::write(lab.at("huge.toml"), HUGE).unwrap();
+    let line = format!("{OFFLINE} --clients 1 --profile huge.toml");
+    let output = lab.run(&line);
+    assert_eq!(output.status.code(), Some(4));
+    let shown = text(&output.stdout);
+    for part in [
+        "huge DOES NOT FIT: it needs ",
+        "note: return: 25 Gbit/s is more than the port's 10 Gbit/s",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(text(&output.stderr).contains("too little memory: needs "), "{output:?}");
+    assert!(lab.done(&format!("{OFFLINE} --clients 1 --profile geo-600")).contains("geo-600 fits"));
+    let error = lab.fails(1, &format!("{OFFLINE} --clients 1 --profile geo-60"));
+    assert!(error.contains("the nearest is \"geo-600\""), "{error}");
+    lab.fails(1, &format!("{OFFLINE} --clients 1 --profile gone.toml"));
+    std::fs::write(lab.at("bad.toml"), "name = 1").unwrap();
+    lab.fails(1, &format!("{OFFLINE} --clients 1 --profile bad.toml"));
+    let error = lab.fails(3, OFFLINE);
+    assert!(error.contains("hint: without linkd: give --memory, --port-rate and"), "{error}");
+    // A dataplane that does not say, and none.
+    lab.fake.state().room = None;
+    assert!(lab.fails(1, "envelope").contains("older one"));
+    lab.running = None;
+    lab.fails(3, "envelope");
+    for line in ["envelope --clients 0", "envelope --clients 100001", "envelope --memory 4Gb"] {
+        lab.fails(2, line);
+    }
+    // The edges of what can be given.
+    for (memory, clients) in [("0B", 1), ("0B", 100_000), ("18000000TB", 100_000)] {
+        let rest = format!("--memory {memory} --port-rate 1bit/s --clients {clients}");
+        lab.done(&format!("envelope {rest} --max-frame 14B"));
+    }
+}
+
+#[test]
+fn a_link_that_does_not_fit_is_refused_with_the_numbers_or_taken_as_lossy_and_said_to_be() {
+    let lab = with_room();
+    lab.fake.state().excess = Some("needs 9.6 GB, 4 GB reserved: at most 112 ms".into());
+    let error = lab.fails(1, "set profile viasat2");
+    assert!(error.contains("needs 9.6 GB, 4 GB reserved: at most 112 ms"), "{error}");
+    assert!(error.contains("hint: what can be held: linkctl envelope"), "{error}");
+    let error: Value = serde_json::from_str(&lab.fails(1, "-o json set profile viasat2")).unwrap();
+    assert_eq!(error["error"]["code"], "failed_precondition");
+    assert_eq!(error["error"]["details"]["needed_bytes"], 9_600);
+
+    let line = lab.done("set profile viasat2 --lossy");
+    assert!(line.contains("\nlossy: packets may be lost"), "{line}");
+    assert!(line.contains("\nnote: needs 9.6 GB, 4 GB reserved"), "{line}");
+    let shown = lab.done("show");
+    assert!(shown.contains("\n# lossy: ") && shown.contains("\n# note: needs 9.6 GB"), "{shown}");
+    std::fs::write(lab.at("saved.toml"), shown).unwrap();
+    let json = lab.json("-o json show");
+    assert_eq!(
+        (&json["lossy"], &json["remarks"][0]),
+        (&true.into(), &"needs 9.6 GB, 4 GB reserved: at most 112 ms".into())
+    );
+    assert_eq!(lab.json("-o json stats")["lossy"], true);
+    assert!(lab.done("stats").contains("\nlossy: the link was set although"));
+
+    lab.fails(1, "set rate 1Mbit/s");
+    let json = lab.json("-o json set rate 1Mbit/s --lossy");
+    assert_eq!((&json["lossy"], &json["profile"]), (&true.into(), &"viasat2*".into()));
+    lab.fails(1, "set profile saved.toml");
+    lab.fake.state().excess = None;
+    assert!(!lab.done("set profile saved.toml --lossy").contains("lossy"));
+    assert_eq!(lab.json("-o json show")["lossy"], false);
+    assert!(!lab.done("stats").contains("lossy"));
+}

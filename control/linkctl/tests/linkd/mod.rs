@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! linkd in-process with a fake dataplane, and the binary that talks to it.
+#![allow(clippy::unwrap_used, dead_code, missing_docs)]
+
+use linkd::fake::{FakeDataplane, Running};
+use linkd::{Server, Settings};
+use profile::Catalog;
+use proto::linkemu::v1 as pb;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// linkd in a runtime of its own, so that the test may block on linkctl.
+pub struct Lab {
+    pub directory: TempDir,
+    pub fake: FakeDataplane,
+    pub running: Option<Running>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let fake = FakeDataplane::default();
+        let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
+        let settings = Settings {
+            socket: at("linkd.sock"),
+            dataplane: at("dataplane.sock"),
+            catalog: Catalog::built_in(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(async { Server::bind(settings) }).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            runtime.block_on(server.serve(stopped)).unwrap();
+        });
+        Self { directory, fake, running, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linkctl"));
+        command.env("LINKEMU_SOCKET", self.at("linkd.sock")).current_dir(self.directory.path());
+        command.args(line.split_whitespace());
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Standard output of a command that is done.
+    pub fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{line}");
+        text(&output.stdout)
+    }
+
+    pub fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.done(line)).unwrap()
+    }
+
+    /// Standard error of a command that ends with `code`.
+    pub fn fails(&self, code: i32, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {}", text(&output.stderr));
+        text(&output.stderr)
+    }
+
+    pub fn link(&self) -> pb::Profile {
+        self.fake.state().plan.clone().unwrap().profile.unwrap()
+    }
+
+    pub fn forward(&self) -> pb::Pipe {
+        self.link().forward_pipe.unwrap()
+    }
+
+    pub fn back(&self) -> pb::Pipe {
+        self.link().return_pipe.unwrap()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

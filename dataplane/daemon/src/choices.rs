@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the dataplane runs with: what the command line says, else the box's file, else
+//! the defaults.
+
+use dpdk::NamedPort;
+use emu::store::MAX_FRAME;
+use thiserror::Error;
+
+use crate::arguments::{Arguments, Huge, Idle, MIN_MAX_FRAME};
+use crate::box_file::{BoxFile, BoxFileError};
+
+/// Names of the two ports.
+pub const PORT_NAMES: [&str; 2] = ["wan", "client"];
+/// `--memory`.
+const MEMORY: u64 = 3 << 30;
+/// `--copy-break`: about where copying costs as much as holding the buffer.
+const COPY_BREAK: u32 = 256;
+/// `--max-clients`, and the most that may be asked for.
+const CLIENTS: u32 = 16;
+const MOST_CLIENTS: u32 = 100_000;
+/// The most workers.
+const MOST_WORKERS: usize = 64;
+
+/// What the dataplane runs with.
+#[derive(Clone, Debug)]
+pub struct Choices {
+    /// `wan` and `client`.
+    pub ports: [NamedPort; 2],
+    /// Each worker's core.
+    pub cores: Vec<usize>,
+    /// What they do when idle.
+    pub idle: Idle,
+    /// Bytes of the packet store.
+    pub memory: u64,
+    /// Bytes of buffers for frames that are not copied.
+    pub buffers: u64,
+    /// Frames of up to this length are copied.
+    pub copy_break: u32,
+    /// The longest frame, if it is not what the ports carry.
+    pub max_frame: Option<u32>,
+    /// Clients that a worker makes at most.
+    pub max_clients: u32,
+    /// Hugepages.
+    pub huge: Huge,
+}
+
+/// Why options and file do not make a dataplane.
+#[derive(Debug, Error)]
+pub enum ChoiceError {
+    /// The file.
+    #[error("{0}")]
+    File(#[from] BoxFileError),
+    /// A port's specification in the file.
+    #[error("{0}")]
+    Port(#[from] dpdk::Error),
+    /// A port is missing.
+    #[error("no port `{0}`: give --port {0}=SPEC, or `{0}` under [ports] of the box's file")]
+    NoPort(&'static str),
+    /// A port is given twice.
+    #[error("port `{0}` is given twice: name the other one `{1}`")]
+    Twice(&'static str, &'static str),
+    /// A port of another name.
+    #[error("there is no port `{0}`: the ports are `wan`, which faces the servers, and `client`")]
+    Stranger(String),
+    /// A value of the file is out of its range.
+    #[error("{key} in the box's file is {value}: it has to be {low} to {high}")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// What is there.
+        value: u64,
+        /// At least.
+        low: u64,
+        /// At most.
+        high: u64,
+    },
+    /// Workers and cores differ in number.
+    #[error("{workers} workers on {} cores {cores:?}: give each worker a core of its own, \
+             with --core or under [workers] of the box's file", cores.len())]
+    Count {
+        /// How many workers.
+        workers: usize,
+        /// The cores given.
+        cores: Vec<usize>,
+    },
+    /// A core is given twice.
+    #[error("core {0} is given to two workers: give each one its own")]
+    Shared(usize),
+    /// A core that is not there.
+    #[error("there is no core {core} for this process: it may run on {may:?}")]
+    Core {
+        /// Asked for.
+        core: usize,
+        /// What there is.
+        may: Vec<usize>,
+    },
+    /// Too few cores.
+    #[error(
+        "{workers} workers need as many cores, and this process may run on {may:?}: give \
+             fewer --workers"
+    )]
+    Cores {
+        /// Asked for.
+        workers: usize,
+        /// What there is.
+        may: Vec<usize>,
+    },
+}
+
+impl Choices {
+    /// Brings the command line and the file that it names together, for a process that may
+    /// run on the cores `may`.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn new(arguments: &Arguments, may: &[usize]) -> Result<Self, ChoiceError> {
+        let file = match &arguments.box_file {
+            Some(path) => BoxFile::read(path)?,
+            None => BoxFile::default(),
+        };
+        Self::merge(arguments, &file, may)
+    }
+
+    fn merge(arguments: &Arguments, file: &BoxFile, may: &[usize]) -> Result<Self, ChoiceError> {
+        let (workers, memory) = (&file.workers, &file.memory);
+        let within = |key, value: Option<u64>, low: u32, high: u32| match value {
+            Some(value) if !(u64::from(low)..=u64::from(high)).contains(&value) => {
+                let (low, high) = (low.into(), high.into());
+                Err(ChoiceError::Range { key, value, low, high })
+            }
+            value => Ok(value.and_then(|v| u32::try_from(v).ok())),
+        };
+        let max_frame = within("memory.max_frame", memory.max_frame, MIN_MAX_FRAME, MAX_FRAME)?;
+        let copy_break = within("memory.copy_break", memory.copy_break, 0, u32::MAX)?;
+        let clients = memory.max_clients.map(u64::from);
+        let clients = within("memory.max_clients", clients, 1, MOST_CLIENTS)?;
+        let count = workers.count.map(u64::from);
+        within("workers.count", count, 1, MOST_WORKERS as u32)?;
+        let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_deref())?;
+        let client = port(arguments, PORT_NAMES[1], file.ports.client.as_deref())?;
+        if let Some(p) = arguments.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
+            return Err(ChoiceError::Stranger(p.name.clone()));
+        }
+        Ok(Self {
+            ports: [wan, client],
+            cores: cores(arguments, file, may)?,
+            idle: arguments.idle.or(workers.idle).unwrap_or_default(),
+            memory: arguments.memory.or(memory.packets).unwrap_or(MEMORY),
+            buffers: arguments.buffers.or(memory.buffers).unwrap_or(0),
+            copy_break: arguments.copy_break.or(copy_break).unwrap_or(COPY_BREAK),
+            max_frame: arguments.max_frame.or(max_frame),
+            max_clients: arguments.max_clients.or(clients).unwrap_or(CLIENTS),
+            huge: arguments.huge.or(memory.huge).unwrap_or_default(),
+        })
+    }
+}
+
+fn port(
+    arguments: &Arguments,
+    name: &'static str,
+    in_file: Option<&str>,
+) -> Result<NamedPort, ChoiceError> {
+    let mut given = arguments.ports.iter().filter(|p| p.name == name);
+    match (given.next(), given.next(), in_file) {
+        (Some(_), Some(_), _) => {
+            Err(ChoiceError::Twice(name, PORT_NAMES[usize::from(name == PORT_NAMES[0])]))
+        }
+        (Some(port), None, _) => Ok(port.clone()),
+        (None, _, Some(spec)) => Ok(NamedPort { name: name.to_owned(), spec: spec.parse()? }),
+        (None, _, None) => Err(ChoiceError::NoPort(name)),
+    }
+}
+
+/// The workers' cores. A worker must not move about: what it sends on a kernel interface
+/// would be reordered.
+fn cores(arguments: &Arguments, file: &BoxFile, may: &[usize]) -> Result<Vec<usize>, ChoiceError> {
+    let given = !arguments.core.is_empty();
+    let cores = if given { Some(&arguments.core) } else { file.workers.cores.as_ref() };
+    // Cores of the command line say how many workers there are, whatever the file says.
+    let count = match arguments.workers {
+        None if given => None,
+        workers => workers.or(file.workers.count),
+    };
+    let Some(cores) = cores else {
+        let workers = usize::from(count.unwrap_or(1));
+        let first = may.len().checked_sub(workers);
+        return match first {
+            Some(first) => Ok(may[first..].to_vec()),
+            None => Err(ChoiceError::Cores { workers, may: may.to_vec() }),
+        };
+    };
+    let workers = count.map_or(cores.len(), usize::from);
+    if workers != cores.len() || !(1..=MOST_WORKERS).contains(&workers) {
+        return Err(ChoiceError::Count { workers, cores: cores.clone() });
+    }
+    for (n, core) in cores.iter().enumerate() {
+        if cores[..n].contains(core) {
+            return Err(ChoiceError::Shared(*core));
+        }
+        if !may.contains(core) {
+            return Err(ChoiceError::Core { core: *core, may: may.to_vec() });
+        }
+    }
+    Ok(cores.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    const PORTS: [&str; 4] = ["--port", "wan=net_null", "--port", "client=net_null"];
+
+    fn choose(words: &[&str], file: &str) -> Result<Choices, String> {
+        let line = ["linkd-dataplane"].iter().chain(words);
+        let arguments = Arguments::try_parse_from(line).map_err(|e| e.to_string())?;
+        let file = toml::from_str(file).unwrap();
+        Choices::merge(&arguments, &file, &[0, 1, 2, 3]).map_err(|e| e.to_string())
+    }
+
+    fn with_ports(words: &[&str], file: &str) -> Result<Choices, String> {
+        choose(&[&PORTS[..], words].concat(), file)
+    }
+
+    #[test]
+    fn without_a_file_there_is_one_worker_on_the_last_core() {
+        let choices = with_ports(&[], "").unwrap();
+        assert_eq!(choices.cores, [3]);
+        assert_eq!((choices.memory, choices.buffers, choices.copy_break), (MEMORY, 0, COPY_BREAK));
+        assert_eq!((choices.max_clients, choices.max_frame), (CLIENTS, None));
+        assert_eq!(with_ports(&["--core", "1"], "").unwrap().cores, [1]);
+        assert_eq!(with_ports(&["--core", "1,0"], "").unwrap().cores, [1, 0]);
+        assert_eq!(with_ports(&["--workers", "2"], "").unwrap().cores, [2, 3]);
+    }
+
+    #[test]
+    fn an_option_goes_before_the_file() {
+        let file = "[ports]\nwan = \"net_ring\"\nclient = \"net_null1\"\n[workers]\ncores = [2, 3]\n\
+                    idle = \"adaptive\"\n[memory]\npackets = \"1 MiB\"\nmax_clients = 7";
+        let choices = choose(&["--box", "x"], file).unwrap();
+        assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_ring", "net_null1"]);
+        assert_eq!((choices.cores, choices.idle), (vec![2, 3], Idle::Adaptive));
+        assert_eq!((choices.memory, choices.max_clients), (1 << 20, 7));
+        let line = ["--box", "x", "--core", "0", "--idle", "busy", "--memory", "2 MiB"];
+        let choices = choose(&[&line[..], &PORTS[..2]].concat(), file).unwrap();
+        assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_null", "net_null1"]);
+        assert_eq!((choices.cores, choices.idle, choices.memory), (vec![0], Idle::Busy, 2 << 20));
+    }
+
+    #[test]
+    fn workers_and_cores_that_do_not_agree_are_refused_with_the_numbers() {
+        for (words, file, message) in [
+            (&["--workers", "2", "--core", "1"][..], "", "2 workers on 1 cores [1]"),
+            (&["--workers", "1"], "[workers]\ncores = [1, 2]", "1 workers on 2 cores"),
+            (&[], "[workers]\ncores = []", "0 workers on 0 cores"),
+            (&[], "[workers]\ncores = [1]\ncount = 3", "3 workers on 1 cores"),
+            (&[], "[workers]\ncount = 0", "workers.count in the box's file is 0"),
+            (&["--core", "1,1"], "", "core 1 is given to two workers"),
+            (&["--core", "4"], "", "no core 4 for this process: it may run on [0, 1, 2, 3]"),
+            (&["--workers", "5"], "", "5 workers need as many cores"),
+            (&["--workers", "0"], "", "0 is not in 1..=64"),
+            (&[], "[memory]\nmax_frame = \"60 B\"", "memory.max_frame in the box's file is 60"),
+            (&["--max-frame", "60"], "", "60 is not in 590..=10224"),
+            (&[], "[memory]\nmax_clients = 0", "it has to be 1 to 100000"),
+        ] {
+            let error = with_ports(words, file).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn both_ports_have_to_be_there_once() {
+        for (words, file, message) in [
+            (&PORTS[..2], "", "no port `client`"),
+            (&["--box", "x"], "[ports]\nclient = \"net_null\"", "no port `wan`"),
+            (&["--port", "wan=net_null0", "--port", "wan=net_null1"], "", "`wan` is given twice"),
+            (
+                &["--box", "x"],
+                "[ports]\nwan = \"eth0\"\nclient = \"net_null\"",
+                "port `eth0` is not",
+            ),
+            (&[], "", "--port <NAME=SPEC>"),
+        ] {
+            let error = choose(words, file).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+        let stranger = [&PORTS[..], &["--port", "lan=net_null"]].concat();
+        assert!(choose(&stranger, "").unwrap_err().contains("no port `lan`"));
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Several workers through the daemon's own code, over DPDK's virtual ports and without
+//! hugepages.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant as Wall};
+
+use compile::compile;
+use dataplane::arguments::Huge;
+use dataplane::dataplane::{Dataplane, Fixed, Terms};
+use dataplane::ports::{self, Counted, Needs, Opened};
+use dataplane::workers::{self, Settings};
+use dpdk::{Eal, Error, NamedPort, TscClock, Waiter};
+use emu::engine::Limits;
+use emu::plan::Room;
+use proto::dataplane::v1 as pb;
+use worker::distribute::{Distributed, Lending, Ownership, connect};
+use worker::dpdk_io::DpdkIo;
+use worker::run::Idle;
+
+fn specs(wan: &str, client: &str) -> [NamedPort; 2] {
+    [format!("wan={wan}"), format!("client={client}")].map(|s| s.parse().unwrap())
+}
+
+/// Two cores, or one twice.
+fn cores() -> Vec<usize> {
+    let all = ports::cores();
+    vec![all[0], *all.last().unwrap()]
+}
+
+const BUFFERS: u64 = 16 << 20;
+
+fn needs(cores: &[usize]) -> Needs<'_> {
+    Needs { cores, max_frame: Some(1518), buffers: BUFFERS }
+}
+
+fn eal() -> &'static Mutex<Eal> {
+    static EAL: OnceLock<Mutex<Eal>> = OnceLock::new();
+    EAL.get_or_init(|| {
+        let specs = specs("net_null", "net_null");
+        Mutex::new(ports::start_eal(Huge::Off, &specs, needs(&cores())).unwrap())
+    })
+}
+
+fn plan(profile: &str) -> pb::Plan {
+    let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
+    pb::Plan { profile: Some(profile), seed: 1 }
+}
+
+#[test]
+fn two_workers_are_one_dataplane() {
+    let eal = eal().lock().unwrap();
+    let cores = cores();
+    // The null driver brings frames without end, of no client: all the first worker's.
+    let specs = specs("net_null", "net_null");
+    let opened = ports::open(&eal, &specs, needs(&cores)).unwrap();
+    assert_eq!((opened.shares.len(), opened.ownership), (2, Ownership::Hash));
+    assert_eq!((opened.max_frame, opened.lends), (1518, false));
+    // Half of the buffers each: data, headroom and what a buffer takes beside.
+    assert_eq!(u64::from(opened.kept), BUFFERS / 2 / (1518 + 128 + 512));
+    let Opened { ports, shares, ownership, lends, max_frame, kept } = opened;
+    let limits =
+        Limits { memory: 64 << 20, clients: 4, frame: max_frame, copy_break: 256, buffers: kept };
+    let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
+    let io = shares
+        .into_iter()
+        .map(|s| {
+            let [wan, client] = s.queues;
+            DpdkIo::new(wan, client, s.pool, Waiter::new())
+        })
+        .collect();
+    let io = connect(io, ownership, Lending { lends, longest: max_frame });
+    let overflow = io.iter().map(Distributed::overflow).collect();
+    let clock = TscClock::calibrate(Duration::from_millis(20));
+    let running = plan("transparent");
+    let compiled = compile(&running).unwrap();
+    let settings = Settings { idle: Idle::Busy, cores, limits };
+    let workers = workers::spawn(&eal, io, clock, &compiled, &settings).unwrap();
+    let room = Room { clients: 4, frame: max_frame, capacity: 1 << 40, ..Room::default() };
+    let fixed = Fixed { room, ..Fixed::default() };
+    let counted = Box::new(Counted { ports, overflow });
+    let dataplane = Dataplane::new(workers.handles, clock, counted, fixed, running);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stats = runtime.block_on(async {
+        // Overloaded as it is, it answers.
+        let deadline = Wall::now() + Duration::from_secs(60);
+        loop {
+            let stats = dataplane.stats(false).await.unwrap();
+            let bypass = stats.clients[0].forward_pipe.clone().unwrap();
+            if bypass.received.unwrap().packets > 10_000 {
+                break;
+            }
+            assert!(Wall::now() < deadline, "{stats:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let applied = dataplane.apply(plan("geo-600"), Terms::default()).await.unwrap();
+        assert_eq!(applied.applied.generation, 1);
+        clock.correct();
+        dataplane.stop().await.unwrap()
+    });
+    for thread in workers.threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(stats.generation, 1);
+    // The fixed clients are one each.
+    let names: Vec<&str> = stats.clients.iter().map(|c| c.client.as_str()).collect();
+    assert_eq!(names, ["bypass", "default"]);
+    let mut taken = 0;
+    for pipe in stats.clients.iter().flat_map(|c| [&c.forward_pipe, &c.return_pipe]) {
+        let pipe = pipe.as_ref().unwrap();
+        let packets = |c: Option<proto::linkemu::v1::Count>| c.unwrap().packets;
+        let dropped: u64 = pipe.dropped.iter().map(|d| packets(d.count)).sum();
+        let received = packets(pipe.received);
+        assert_eq!(received, packets(pipe.sent) + dropped + packets(pipe.held));
+        taken += received;
+    }
+    // What the ports brought was taken or is counted as missed, but for what was in the
+    // rings and on its way when the workers stopped one after the other.
+    let brought: u64 = stats.ports.iter().map(|p| p.received.unwrap().packets).sum();
+    let missed: u64 = stats.ports.iter().map(|p| p.missed).sum();
+    assert!(taken + missed <= brought, "{taken} taken, {missed} missed of {brought}");
+    drop(dataplane);
+    assert_eq!(pools.iter().map(|p| p.in_use()).sum::<u32>(), 0);
+}
+
+#[test]
+fn a_port_with_too_few_transmit_queues_is_refused_with_the_numbers() {
+    let eal = eal().lock().unwrap();
+    // A ring device has 16.
+    let cores = [cores()[0]; 17];
+    let refused = ports::open(&eal, &specs("net_ring", "net_null"), needs(&cores)).map(drop);
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, Error::Queues { asked: 17, .. }), "{refused}");
+    let text = refused.to_string();
+    let numbers = "port `wan`: 17 transmit queue(s) asked for, the device has 16";
+    assert!(text.contains(numbers), "{text}");
+    assert!(text.contains("fewer --workers"), "{text}");
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What else limits a link: no reason to refuse it, but not what its owner may expect.
+
+use std::fmt;
+
+use crate::plan::{Plan, Room};
+use crate::si::{self, Round};
+use crate::units::Direction;
+
+use super::largest_rate;
+
+/// Something that a plan says and the link will not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// A rate above the ports'.
+    Rate {
+        /// Which way.
+        direction: Direction,
+        /// Of the plan, in bit/s.
+        rate: u64,
+        /// Of the ports, in bit/s.
+        port: u64,
+    },
+    /// A queue that is shorter than the longest frame.
+    Queue {
+        /// Which way.
+        direction: Direction,
+        /// The queue's limit in bytes.
+        limit: u64,
+        /// The longest frame in bytes.
+        frame: u32,
+    },
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Rate { direction, rate, port } => write!(
+                f,
+                "{}: {} is more than the port's {}: the port limits the link",
+                name(direction),
+                si::rate(rate, Round::Down),
+                si::rate(port, Round::Down)
+            ),
+            Self::Queue { direction, limit, frame } => write!(
+                f,
+                "{}: a queue of {limit} B never takes a frame of more than that, and the \
+                 ports carry {frame} B: choose a larger queue if there are such frames",
+                name(direction)
+            ),
+        }
+    }
+}
+
+fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "forward",
+        Direction::Return => "return",
+    }
+}
+
+/// All that is worth a remark.
+#[must_use]
+pub fn remarks(plan: &Plan, room: Room) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for direction in Direction::BOTH {
+        let pipe = &plan.pipes[direction];
+        if let Some(rate) = largest_rate(&pipe.rate).filter(|r| *r > room.port_bps) {
+            remarks.push(Remark::Rate { direction, rate, port: room.port_bps });
+        }
+        let (limit, frame) = (pipe.queue.limit, room.frame);
+        if limit < u64::from(frame) {
+            remarks.push(Remark::Queue { direction, limit, frame });
+        }
+    }
+    remarks
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames on their way in and out: bytes that are copied, or a driver's buffer that the
+//! link keeps as it is.
+//!
+//! The core knows nothing of a driver's buffers but that they have bytes and can be given
+//! back by dropping them. A link without such ports uses [`NoBuffer`], of which there is
+//! none.
+
+use std::fmt::Debug;
+
+/// A driver's buffer with a whole frame in one piece. The link owns it from arrival to
+/// release; dropping it gives it back to the driver.
+pub trait Buffer: Debug {
+    /// The frame.
+    fn bytes(&self) -> &[u8];
+
+    /// Hints the processor that the buffer will be handed to a driver soon.
+    fn prefetch(&self) {}
+}
+
+/// The buffer of a link that copies every frame: there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBuffer {}
+
+impl Buffer for NoBuffer {
+    fn bytes(&self) -> &[u8] {
+        match *self {}
+    }
+}
+
+/// A buffer of no driver, for links in virtual time.
+impl Buffer for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A frame that leaves.
+#[derive(Debug)]
+pub enum Frame<'a, B> {
+    /// To be copied out.
+    Packed(&'a [u8]),
+    /// Who accepts the frame takes it out; it is there until then.
+    Kept(&'a mut Option<B>),
+}
+
+impl<B: Buffer> Frame<'_, B> {
+    /// The frame's bytes; none once the buffer was taken.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Packed(bytes) => bytes,
+            Self::Kept(buffer) => buffer.as_ref().map_or(&[], B::bytes),
+        }
+    }
+}

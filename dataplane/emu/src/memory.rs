@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hints about memory. With many clients each frame is in another place, and the wait for
+//! memory is what it costs, unless several waits run at once and the way there is short.
+//!
+//! The only unsafe code of the core; none of it can change what a program does.
+#![allow(unsafe_code, reason = "hints without effect on memory")]
+
+/// Bytes in a line of the cache.
+pub const LINE: usize = 64;
+
+/// Hints that `data[at]` will be used soon; does nothing if there is no such element.
+#[inline]
+pub fn prefetch<T>(data: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(place) = data.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, without effect on memory, of a place that is there.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, at);
+}
+
+/// Hints that the first `lines` lines of `data[at]` will be used soon, or all that it has.
+#[inline]
+pub fn prefetch_lines<T>(data: &[T], at: usize, lines: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(place) = data.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start: *const i8 = std::ptr::from_ref(place).cast();
+        for line in 0..size_of::<T>().div_ceil(LINE).min(lines) {
+            // SAFETY: a hint, without effect on memory; the address is within the element.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(start.add(line * LINE));
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, at, lines);
+}
+
+/// Asks the system for large pages under what `data` has room for, so that far fewer
+/// addresses have to be looked up. Before it is first touched.
+pub fn advise_large_pages<T>(data: &mut Vec<T>) {
+    #[cfg(target_os = "linux")]
+    {
+        const PAGE: usize = 4096;
+        let room = data.spare_capacity_mut();
+        let start = room.as_mut_ptr() as usize;
+        let end = start + size_of_val(room);
+        let (first, last) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if first < last {
+            // SAFETY: whole pages within one allocation, whose content the advice keeps.
+            // Where the system does not take it, it does nothing.
+            unsafe { libc::madvise(first as *mut _, last - first, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = data;
+}

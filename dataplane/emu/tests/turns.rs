@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A turn of the run loop does a bounded piece of work, and what is done in which turn is
+//! nobody's fate: buffers that are kept, changes that arrive with clients one after the
+//! other, queues that are let out a part at a time.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use emu::aqm::QueuePlan;
+use emu::client::ClientKey;
+use emu::engine::{Departure, Engine, Limits};
+use emu::episode::{DurationLaw, EpisodePlan};
+use emu::frame::{Frame, NoBuffer};
+use emu::plan::Plan;
+use emu::stats::{DropReason, Snapshot};
+use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
+use proptest::prelude::*;
+
+const FORWARD: Direction = Direction::Forward;
+
+/// A frame for `client` that carries its number.
+fn frame(client: u16, len: u16, number: u32) -> Vec<u8> {
+    let mut f = vec![number as u8; usize::from(len)];
+    f[12..14].copy_from_slice(&[8, 0]);
+    f[14] = 0x45;
+    f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
+    let [high, low] = client.to_be_bytes();
+    f[30..34].copy_from_slice(&[10, 0, high, low]);
+    f[34..38].copy_from_slice(&number.to_be_bytes());
+    f
+}
+
+/// A link that loses, queues and delays.
+fn plan() -> Plan {
+    let mut plan = Plan::transparent();
+    let p = &mut plan.pipes[FORWARD];
+    p.rate = BitRate::bps(50_000_000).into();
+    p.queue = QueuePlan { limit: 200_000, random_drop: None };
+    p.outages = vec![EpisodePlan {
+        interval: Nanos::from_millis(40),
+        duration: Nanos::from_millis(10),
+        law: DurationLaw::Exponential,
+    }];
+    p.packet_loss = Probability::new(0.02);
+    p.delay.base = Nanos::from_millis(20);
+    plan
+}
+
+/// What left: whose, when it was due, and its bytes; in the order of each client.
+type Left = Vec<(ClientKey, Instant, Vec<u8>)>;
+
+fn release<B: emu::frame::Buffer>(engine: &mut Engine<B>, now: Instant, left: &mut Left) -> usize {
+    engine.release(now, 256, &mut |d: Departure<'_, B>| {
+        left.push((d.client, d.due, d.bytes().to_vec()));
+        if let Frame::Kept(buffer) = d.frame {
+            assert!(buffer.take().is_some());
+        }
+        true
+    })
+}
+
+/// Releases until nothing is held.
+fn drain<B: emu::frame::Buffer>(engine: &mut Engine<B>, mut now: Instant, left: &mut Left) {
+    while let Some(next) = engine.next_deadline() {
+        now = now.max(next);
+        release(engine, now, left);
+    }
+    left.sort_by_key(|(client, due, _)| (*client, *due));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_frame_meets_the_same_fate_kept_or_copied_alone_or_in_a_burst(
+        lens in prop::collection::vec((0_u16..5, prop_oneof![Just(60_u16), 60_u16..1515, 5_000_u16..9_500]), 1..600),
+        copy_break in prop_oneof![Just(0_u32), Just(64), Just(600), Just(10_000)],
+        buffers in prop_oneof![Just(0_u32), Just(3), Just(1000)],
+        burst in 1_usize..100,
+    ) {
+        let limits = Limits { memory: 16 << 20, clients: 3, frame: 9_400, copy_break, buffers };
+        let mut copied = Engine::<NoBuffer>::new(Limits::copying(16 << 20, 3, 9_400), plan(), Instant::ZERO).unwrap();
+        let mut kept = Engine::<Vec<u8>>::new(limits, plan(), Instant::ZERO).unwrap();
+        let (mut a, mut b) = (Left::new(), Left::new());
+        let mut now = Instant::ZERO;
+        for (i, chunk) in lens.chunks(burst).enumerate() {
+            now = now + Nanos(1_000_000);
+            let frames = chunk.iter().enumerate().map(|(j, (client, len))| frame(*client, *len, (i * 100 + j) as u32));
+            let mut frames: Vec<Option<Vec<u8>>> = frames.map(Some).collect();
+            for f in frames.iter().flatten() {
+                copied.arrive(now, FORWARD, f);
+            }
+            kept.arrive_burst(now, FORWARD, &mut frames);
+            release(&mut copied, now, &mut a);
+            release(&mut kept, now, &mut b);
+        }
+        let (mut s, mut t) = (Snapshot::default(), Snapshot::default());
+        copied.snapshot(now, false, &mut s);
+        kept.snapshot(now, false, &mut t);
+        prop_assert!(t.buffers <= buffers);
+        prop_assert_eq!(&s.clients, &t.clients);
+        drain(&mut copied, now, &mut a);
+        drain(&mut kept, now, &mut b);
+        prop_assert!(a == b);
+        kept.snapshot(now, false, &mut t);
+        prop_assert_eq!((t.store_used, t.buffers), (0, 0));
+    }
+
+    /// Hundreds of clients take a change over several turns; each of them as of its instant.
+    #[test]
+    fn a_change_means_the_same_to_a_client_whenever_it_takes_it(
+        steps in prop::collection::vec((0_u16..300, 60_u16..1515, 0_u64..40_000, any::<bool>()), 50..600),
+        changes in prop::collection::vec((0_usize..600, 0_usize..3, any::<bool>()), 1..8),
+    ) {
+        let mut plans = [plan(), plan(), Plan::transparent()];
+        plans[1].pipes[FORWARD].rate = BitRate::bps(5_000_000).into();
+        plans[1].pipes[FORWARD].delay.base = Nanos::from_millis(3);
+        let limits = Limits::copying(32 << 20, 300, 1514);
+        let mut lazy = Engine::<NoBuffer>::new(limits, plan(), Instant::ZERO).unwrap();
+        let mut eager = Engine::<NoBuffer>::new(limits, plan(), Instant::ZERO).unwrap();
+        let (mut a, mut b) = (Left::new(), Left::new());
+        let mut all = Snapshot::default();
+        let mut now = Instant::ZERO;
+        let mut expected = vec![plan()];
+        for (i, (client, len, gap, look)) in steps.into_iter().enumerate() {
+            now = now + Nanos(gap);
+            for (at, which, restart) in &changes {
+                if *at == i {
+                    for e in [&mut lazy, &mut eager] {
+                        prop_assert_eq!(e.apply(now, plans[*which].clone(), i as u64, *restart), now);
+                    }
+                    expected.push(plans[*which].clone());
+                    // Looks at every client, so that they take it at once.
+                    eager.snapshot(now, false, &mut all);
+                }
+            }
+            for e in [&mut lazy, &mut eager] {
+                e.arrive(now, FORWARD, &frame(client, len, i as u32));
+            }
+            if look {
+                release(&mut lazy, now, &mut a);
+            }
+            release(&mut eager, now, &mut b);
+        }
+        drain(&mut lazy, now, &mut a);
+        drain(&mut eager, now, &mut b);
+        prop_assert!(a == b);
+        // Each plan that was replaced comes back once, in order; the last is in force.
+        expected.pop();
+        let replaced: Vec<Plan> = std::iter::from_fn(|| lazy.replaced()).collect();
+        prop_assert!(replaced == expected);
+    }
+}
+
+#[test]
+fn a_queue_without_a_limit_any_more_comes_out_in_parts_and_nobody_waits_for_it() {
+    let mut plan = plan();
+    let p = &mut plan.pipes[FORWARD];
+    (p.packet_loss, p.outages) = (Probability::ZERO, Vec::new());
+    p.rate = BitRate::bps(1_000_000).into();
+    p.queue.limit = 4_000_000;
+    let mut engine =
+        Engine::<NoBuffer>::new(Limits::copying(64 << 20, 4, 1514), plan.clone(), Instant::ZERO)
+            .unwrap();
+    let n = 50_000_u32;
+    for i in 0..n {
+        engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
+    }
+    let at = Instant(1_000_000);
+    plan.pipes[FORWARD].rate = BitRate::Unlimited.into();
+    engine.apply(at, plan.clone(), 1, false);
+    // Another client's frame, and one of the same while its queue comes out.
+    let later = at + Nanos(10_000);
+    engine.arrive(later, FORWARD, &frame(2, 60, n));
+    engine.arrive(later, FORWARD, &frame(1, 60, n + 1));
+    let mut accounts = Snapshot::default();
+    engine.snapshot(later, false, &mut accounts);
+    assert!(accounts.is_conserved());
+    assert_eq!(accounts.total().dropped_total().packets, 0);
+    // At no limit nothing is queued, also while it is on its way out.
+    assert_eq!(accounts.total().queue.packets, 0);
+    let due = later + Nanos::from_millis(20);
+    let mut left = Left::new();
+    let (mut turns, mut other) = (0, None);
+    while let Some(next) = engine.next_deadline() {
+        let before = left.len();
+        release(&mut engine, next.max(due), &mut left);
+        assert!(left.len() - before <= 256);
+        turns += 1;
+        if other.is_none() && left.iter().any(|(c, ..)| *c == ClientKey::Ip([10, 0, 0, 2].into())) {
+            other = Some(turns);
+        }
+    }
+    // The other client's frame comes in the first turn in which it is due.
+    assert_eq!(other, Some(1));
+    assert_eq!(left.len(), n as usize + 2);
+    let mine = |(c, ..): &&(ClientKey, Instant, Vec<u8>)| *c == ClientKey::Ip([10, 0, 0, 1].into());
+    let numbers: Vec<u32> = left
+        .iter()
+        .filter(mine)
+        .map(|(_, _, f)| u32::from_be_bytes(f[34..38].try_into().unwrap()))
+        .collect();
+    assert!(numbers.is_sorted());
+    // Two have left by then; the one in service, and what waited for it, is let out by the
+    // change.
+    assert!(
+        left.iter().filter(mine).filter(|(_, due, _)| *due == at + Nanos::from_millis(20)).count()
+            >= n as usize - 2
+    );
+    assert_eq!(left.iter().rfind(mine).map(|(_, due, _)| *due), Some(due));
+}
+
+#[test]
+fn a_long_outage_is_cleared_away_in_parts() {
+    let mut plan = Plan::transparent();
+    plan.pipes[FORWARD].packet_loss = Probability::new(1.0);
+    plan.pipes[FORWARD].delay.base = Nanos::from_millis(20);
+    let mut engine =
+        Engine::<NoBuffer>::new(Limits::copying(64 << 20, 4, 1514), plan, Instant::ZERO).unwrap();
+    for i in 0..10_000_u32 {
+        engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
+    }
+    let mut accounts = Snapshot::default();
+    engine.snapshot(Instant(10_000), false, &mut accounts);
+    assert_eq!(accounts.total().dropped[DropReason::Loss as usize].packets, 10_000);
+    assert!(accounts.store_used > 0);
+    let mut turns = 0;
+    while engine.next_deadline().is_some() {
+        // A frame that is cleared away counts as one that leaves.
+        let cleared = engine.release(Instant(10_000), 256, &mut |_: Departure<'_>| panic!("lost"));
+        assert!(cleared <= 256);
+        turns += 1;
+    }
+    assert!(turns >= 10_000 / 256);
+    engine.snapshot(Instant(10_000), false, &mut accounts);
+    assert_eq!(accounts.store_used, 0);
+}
+
+#[test]
+fn accounts_that_are_taken_in_parts_are_those_taken_at_once() {
+    let mut engine =
+        Engine::<NoBuffer>::new(Limits::copying(64 << 20, 300, 1514), plan(), Instant::ZERO)
+            .unwrap();
+    for i in 0..5_000_u32 {
+        engine.arrive(Instant(u64::from(i) * 1_000), FORWARD, &frame((i % 290) as u16, 600, i));
+    }
+    let now = Instant(6_000_000);
+    let (mut whole, mut parts) = (Snapshot::default(), Snapshot::default());
+    engine.snapshot(now, false, &mut whole);
+    let mut calls = 1;
+    while !engine.snapshot_some(now, 32, false, &mut parts) {
+        calls += 1;
+    }
+    assert_eq!(calls, (whole.clients.len()).div_ceil(32));
+    assert_eq!(whole, parts);
+}

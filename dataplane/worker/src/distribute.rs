@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Brings every frame to the worker that owns its client.
+//!
+//! A frame that a worker receives and does not own goes through a bounded ring, one for
+//! each pair of workers, with its time of arrival. The frames of the fixed clients
+//! (bypass, default, damaged headers) are the first worker's, so that each of them is one.
+//!
+//! Invariants: all frames of a client and direction are one worker's, and those that
+//! came in by one receive queue reach it in their order. A frame that finds the ring to
+//! its owner full is dropped and counted in [`Overflow`] at the port that it came in by. A
+//! burst is one update of each ring that it goes into; else a worker writes nothing that
+//! another one reads. A time of arrival that is before the owner's last turn counts as
+//! that turn: a frame is late by as much, never early.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use emu::classify::{Class, classify};
+use emu::client::ClientKey;
+use emu::engine::Departure;
+use emu::frame::Buffer;
+use emu::units::{ByDirection, Direction, Instant};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::clock::Clock;
+use crate::io::{Arrivals, EgressCounters, PacketIo};
+
+/// Frames that wait between one worker and another at most.
+pub const DEPTH: usize = 1024;
+/// Frames that a turn takes from each ring.
+const BURST: usize = 64;
+/// A ring cannot wake its owner: it sleeps no longer than this.
+const BLIND_SLEEP: Duration = Duration::from_micros(50);
+
+/// Whose a client's frames are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// That of a fixed hash of the client's address.
+    Hash,
+    /// The worker's that receives them: the device itself chooses the queue by the
+    /// client's address.
+    Receiver,
+}
+
+/// Frames that a worker could not pass on, by the direction that they came in for.
+/// Written by that worker alone.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Overflow(ByDirection<AtomicU64>);
+
+impl Overflow {
+    /// How many.
+    #[must_use]
+    pub fn missed(&self, direction: Direction) -> u64 {
+        self.0[direction].load(Ordering::Relaxed)
+    }
+
+    fn add(&self, direction: Direction, frames: usize) {
+        if frames > 0 {
+            let sum = self.missed(direction) + frames as u64;
+            self.0[direction].store(sum, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A frame on its way to its owner.
+#[derive(Debug)]
+struct Passed<B> {
+    at: Instant,
+    direction: Direction,
+    buffer: B,
+}
+
+/// The way to another worker.
+#[derive(Debug)]
+struct Lane<B> {
+    ring: Producer<Passed<B>>,
+    staged: Vec<Passed<B>>,
+}
+
+impl<B> Lane<B> {
+    /// Puts what is staged into the ring; returns how many found no room.
+    #[inline]
+    fn flush(&mut self) -> usize {
+        let staged = self.staged.len();
+        if staged == 0 {
+            return 0;
+        }
+        let n = staged.min(self.ring.slots());
+        if let Ok(chunk) = self.ring.write_chunk_uninit(n) {
+            chunk.fill_from_iter(self.staged.drain(..n));
+        }
+        let left = self.staged.len();
+        self.staged.clear();
+        left
+    }
+}
+
+/// A worker's ports, with the rings from and to the other workers.
+#[derive(Debug)]
+pub struct Distributed<I: PacketIo> {
+    inner: I,
+    ways: Ways<I::Buffer>,
+    from: Vec<Consumer<Passed<I::Buffer>>>,
+    lends: bool,
+    /// Frames of one ring that arrived at one time for one direction.
+    run: Vec<Option<I::Buffer>>,
+}
+
+#[derive(Debug)]
+struct Ways<B> {
+    me: usize,
+    ownership: Ownership,
+    longest: usize,
+    /// By worker; none to itself.
+    to: Vec<Option<Lane<B>>>,
+    overflow: Arc<Overflow>,
+}
+
+/// What becomes of the buffers of frames that are passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lending {
+    /// The owner may keep them. Else it copies each frame, so that no worker's buffers are
+    /// all with others: a pool need then not be as large as all that is kept.
+    pub lends: bool,
+    /// Longer frames stay where they come in: the link rejects them, whosever they are.
+    pub longest: u32,
+}
+
+/// Connects the ports of several workers.
+#[must_use]
+pub fn connect<I: PacketIo>(
+    ports: Vec<I>,
+    ownership: Ownership,
+    lending: Lending,
+) -> Vec<Distributed<I>> {
+    let workers = ports.len();
+    let mut all: Vec<Distributed<I>> = ports
+        .into_iter()
+        .enumerate()
+        .map(|(me, inner)| Distributed {
+            inner,
+            ways: Ways {
+                me,
+                ownership,
+                longest: lending.longest as usize,
+                to: Vec::with_capacity(workers),
+                overflow: Arc::default(),
+            },
+            from: Vec::with_capacity(workers),
+            lends: lending.lends,
+            run: Vec::with_capacity(BURST),
+        })
+        .collect();
+    for from in 0..workers {
+        for to in 0..workers {
+            if from == to {
+                all[from].ways.to.push(None);
+                continue;
+            }
+            let (ring, end) = RingBuffer::new(DEPTH);
+            let lane = Lane { ring, staged: Vec::with_capacity(BURST) };
+            all[from].ways.to.push(Some(lane));
+            all[to].from.push(end);
+        }
+    }
+    all
+}
+
+/// The worker, of `workers`, that owns a frame: all frames of a client have one owner.
+/// Those of the fixed clients are the first one's.
+#[inline]
+#[must_use]
+pub fn owner(frame: &[u8], direction: Direction, workers: usize) -> usize {
+    match classify(frame, direction) {
+        Class::Client(ClientKey::Ip(address)) => {
+            let bits = match address {
+                std::net::IpAddr::V4(a) => u64::from(a.to_bits()),
+                std::net::IpAddr::V6(a) => {
+                    let bits = a.to_bits();
+                    (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
+                }
+            };
+            // A multiplication spreads neighbours, one with its upper half folded in also
+            // addresses that differ in their upper bits alone.
+            let product = u128::from(bits ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+            let hash = (product >> 64) as u64 ^ product as u64;
+            ((u128::from(hash) * workers as u128) >> 64) as usize
+        }
+        _ => 0,
+    }
+}
+
+impl<B: Buffer> Ways<B> {
+    #[inline]
+    fn owner(&self, frame: &[u8], direction: Direction) -> usize {
+        if frame.len() > self.longest {
+            return self.me;
+        }
+        match self.ownership {
+            Ownership::Hash => owner(frame, direction, self.to.len()),
+            Ownership::Receiver => match classify(frame, direction) {
+                Class::Client(ClientKey::Ip(_)) => self.me,
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// Takes the frames of others out of what the ports bring.
+struct Sorted<'a, A, B> {
+    mine: &'a mut A,
+    ways: &'a mut Ways<B>,
+}
+
+impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
+        if self.ways.owner(frame, direction) == self.ways.me {
+            self.mine.frame(at, direction, frame);
+        } else {
+            // The port had no buffer left to bring it in.
+            self.ways.overflow.add(direction, 1);
+        }
+    }
+
+    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        let Self { mine, ways } = self;
+        for slot in &mut *burst {
+            let Some(frame) = slot.as_ref().map(B::bytes) else { continue };
+            let owner = ways.owner(frame, direction);
+            if let Some(Some(lane)) = ways.to.get_mut(owner)
+                && let Some(buffer) = slot.take()
+            {
+                if lane.staged.len() == BURST {
+                    let lost = lane.flush();
+                    ways.overflow.add(direction, lost);
+                }
+                lane.staged.push(Passed { at, direction, buffer });
+            }
+        }
+        mine.burst(at, direction, burst);
+        let lost = ways.to.iter_mut().flatten().map(Lane::flush).sum();
+        ways.overflow.add(direction, lost);
+    }
+}
+
+impl<I: PacketIo> Distributed<I> {
+    /// The ports.
+    pub fn inner(&self) -> &I {
+        &self.inner
+    }
+
+    /// Takes it apart.
+    pub fn into_inner(self) -> I {
+        self.inner
+    }
+
+    /// What it could not pass on.
+    #[must_use]
+    pub fn overflow(&self) -> Arc<Overflow> {
+        self.ways.overflow.clone()
+    }
+
+    /// Hands on what other workers have received for this one.
+    fn take_passed(&mut self, arrivals: &mut impl Arrivals<I::Buffer>) -> usize {
+        let mut taken = 0;
+        let run = &mut self.run;
+        for ring in &mut self.from {
+            let n = ring.slots().min(BURST);
+            let Ok(chunk) = ring.read_chunk(n) else { continue };
+            taken += n;
+            if !self.lends {
+                for Passed { at, direction, buffer } in chunk {
+                    arrivals.frame(at, direction, buffer.bytes());
+                }
+                continue;
+            }
+            let mut of = None;
+            for passed in chunk {
+                let next = (passed.at, passed.direction);
+                if let Some((at, direction)) = of.filter(|o| *o != next) {
+                    arrivals.burst(at, direction, run);
+                    run.clear();
+                }
+                of = Some(next);
+                run.push(Some(passed.buffer));
+            }
+            if let Some((at, direction)) = of {
+                arrivals.burst(at, direction, run);
+                run.clear();
+            }
+        }
+        taken
+    }
+}
+
+impl<I: PacketIo> PacketIo for Distributed<I> {
+    type Buffer = I::Buffer;
+
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<I::Buffer>,
+    ) -> usize {
+        // What was passed on is older than what the ports bring.
+        let passed = self.take_passed(arrivals);
+        let mut sorted = Sorted { mine: arrivals, ways: &mut self.ways };
+        passed + self.inner.receive(clock, &mut sorted)
+    }
+
+    fn transmit(&mut self, departure: Departure<'_, I::Buffer>) -> bool {
+        self.inner.transmit(departure)
+    }
+
+    fn flush(&mut self, now: Instant) {
+        self.inner.flush(now);
+    }
+
+    fn egress(&self, direction: Direction) -> EgressCounters {
+        self.inner.egress(direction)
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        if self.from.iter().all(Consumer::is_empty) {
+            let blind = !self.from.is_empty();
+            self.inner.wait(if blind { timeout.min(BLIND_SLEEP) } else { timeout });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(address: std::net::IpAddr) -> Vec<u8> {
+        let mut f = vec![0; 60];
+        match address {
+            std::net::IpAddr::V4(a) => {
+                f[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 46]);
+                f[30..34].copy_from_slice(&a.octets());
+            }
+            std::net::IpAddr::V6(a) => {
+                f[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+                f[38..54].copy_from_slice(&a.octets());
+            }
+        }
+        f
+    }
+
+    #[test]
+    fn neighbouring_addresses_are_spread_evenly() {
+        for workers in 1..=8 {
+            for v6 in [false, true] {
+                let mut clients = vec![0_u32; workers];
+                for n in 0..10_000_u32 {
+                    let address = if v6 {
+                        std::net::Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n) << 64 | 1)
+                            .into()
+                    } else {
+                        std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into()
+                    };
+                    clients[owner(&to(address), Direction::Forward, workers)] += 1;
+                }
+                // Six deviations of a binomial count.
+                let mean = 10_000.0 / workers as f64;
+                let bound = 6.0 * (mean * (1.0 - 1.0 / workers as f64)).sqrt();
+                for n in &clients {
+                    assert!((f64::from(*n) - mean).abs() <= bound, "{workers}: {clients:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_clients_is_the_first_workers() {
+        for frame in [&[][..], &[0; 13], &[0; 60], &to([224, 0, 0, 1].into())] {
+            assert_eq!(owner(frame, Direction::Forward, 4), 0);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is measured: frame sizes, delay, clients and profile.
+
+use std::fmt;
+
+use compile::compile;
+use emu::plan::{PipePlan, Plan};
+use emu::units::{BitRate, Direction, NANOS_PER_SEC, Nanos};
+use profile::Catalog;
+use proto::dataplane::v1 as pb;
+
+use crate::error::Error;
+use crate::pace::WIRE_OVERHEAD;
+use crate::sizes::Sizes;
+
+/// The load of every case, in bit/s on the wire.
+pub const LINE_RATE: u64 = 10_000_000_000;
+/// The seed of every plan.
+const SEED: u64 = 20;
+/// The direction that is always loaded.
+pub const LOADED: Direction = Direction::Forward;
+
+/// Which stages work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    /// No stage does anything; no delay.
+    Transparent,
+    /// A delay, without a limit of the rate.
+    DelayOnly,
+    /// `viasat2` at the rate of the load, which the clients share, so that queue, random drop,
+    /// shaper, channel and delay line all work and the queue drops nothing.
+    Full,
+    /// `viasat2` as it is, each client loaded to 90 % of its rate.
+    Viasat2,
+}
+
+/// One case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Case {
+    /// The frames.
+    pub sizes: Sizes,
+    /// Which stages work.
+    pub profile: Profile,
+    /// The delay.
+    pub delay: Nanos,
+    /// How many clients share the load.
+    pub clients: u32,
+    /// Whether both directions are loaded, each to the full rate, by one core.
+    pub both: bool,
+}
+
+impl Case {
+    /// A case; a profile that states its own delay or number of clients keeps it.
+    #[must_use]
+    pub fn new(sizes: Sizes, profile: Profile, delay_ms: u64, clients: u32) -> Self {
+        let case =
+            Self { sizes, profile, delay: Nanos::from_millis(delay_ms), clients, both: false };
+        match profile {
+            Profile::Transparent => Self { delay: Nanos::ZERO, ..case },
+            Profile::DelayOnly | Profile::Full => case,
+            Profile::Viasat2 => {
+                let plan = viasat2().ok();
+                let pipe = plan.as_ref().map(|p| &p.pipes[LOADED]);
+                let rate = pipe.map_or(1, |p| match p.rate.max() {
+                    BitRate::PerSec(rate) => rate.get(),
+                    _ => 1,
+                });
+                let clients = (case.frame_bps() / (0.9 * rate as f64)).ceil() as u32;
+                Self { delay: pipe.map_or(case.delay, |p| p.delay.base), clients, ..case }
+            }
+        }
+    }
+
+    /// Frames that arrive in a second, in a direction.
+    #[must_use]
+    pub fn pps(&self) -> f64 {
+        LINE_RATE as f64 / (8.0 * self.sizes.mean(|n| f64::from(n + WIRE_OVERHEAD)))
+    }
+
+    /// Bits of frames without FCS that arrive in a second, in a direction.
+    #[must_use]
+    pub fn frame_bps(&self) -> f64 {
+        self.pps() * 8.0 * self.sizes.mean(f64::from)
+    }
+
+    /// Frames that the delay holds.
+    #[must_use]
+    pub fn held(&self) -> f64 {
+        let one = self.pps() * self.delay.0 as f64 / NANOS_PER_SEC as f64;
+        if self.both { 2.0 * one } else { one }
+    }
+
+    /// The rate by which a frame moves the time: with both directions, two pass at a time.
+    #[must_use]
+    pub fn paced_bps(&self) -> u64 {
+        if self.both { 2 * LINE_RATE } else { LINE_RATE }
+    }
+
+    /// The rate of each client's link in [`Profile::Full`]: that of the wire for one client.
+    /// Several have it among them, and at least a quarter more than the load: whose frame
+    /// comes next is random, so that a queue without room would grow and grow.
+    #[must_use]
+    pub fn share(&self) -> u64 {
+        if self.clients <= 1 {
+            return LINE_RATE;
+        }
+        let all = (1.25 * self.frame_bps()).max(LINE_RATE as f64);
+        (all / f64::from(self.clients)) as u64
+    }
+
+    /// The plan.
+    ///
+    /// # Errors
+    /// If the built-in profile is not what it was.
+    pub fn plan(&self) -> Result<Plan, Error> {
+        let mut plan = Plan { seed: SEED, ..Plan::transparent() };
+        match self.profile {
+            Profile::Transparent => {}
+            Profile::DelayOnly => {
+                let delay = PipePlan::transparent().delay;
+                plan.pipes[LOADED].delay = emu::delay::DelayPlan { base: self.delay, ..delay };
+            }
+            Profile::Full => {
+                plan = viasat2()?;
+                let pipe = &mut plan.pipes[LOADED];
+                pipe.rate = BitRate::bps(self.share()).into();
+                pipe.delay.base = self.delay;
+            }
+            Profile::Viasat2 => plan = viasat2()?,
+        }
+        if self.both {
+            plan.pipes[Direction::Return] = plan.pipes[LOADED].clone();
+        }
+        Ok(plan)
+    }
+}
+
+fn viasat2() -> Result<Plan, Error> {
+    let catalog = Catalog::built_in();
+    let profile = catalog.get("viasat2").ok_or(Error::Profile { name: "viasat2" })?;
+    let plan = pb::Plan { profile: Some(profile.as_proto().clone()), seed: SEED };
+    Ok(compile(&plan)?)
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Transparent => "transparent",
+            Self::DelayOnly => "delay-only",
+            Self::Full => "full",
+            Self::Viasat2 => "viasat2",
+        })
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let delay = self.delay.0 / 1_000_000;
+        write!(f, "{}-{}-{delay}ms-{}", self.sizes, self.profile, self.clients)?;
+        if self.both { f.write_str("-both") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_rate_of_the_smallest_frames_for_300_ms_is_4_46_million() {
+        let case = Case::new(Sizes::Fixed(64), Profile::Full, 300, 1);
+        assert_eq!(case.held().round(), 4_464_286.0);
+        assert_eq!(case.to_string(), "64B-full-300ms-1");
+        let both = Case { both: true, ..case };
+        assert_eq!(both.held().round(), 8_928_571.0);
+        assert_eq!(both.to_string(), "64B-full-300ms-1-both");
+    }
+
+    #[test]
+    fn viasat2_has_the_clients_that_the_load_needs() {
+        let case = Case::new(Sizes::Fixed(1518), Profile::Viasat2, 300, 1);
+        // 9.844 Gbit/s of frames over 0.9 × 144 Mbit/s.
+        assert_eq!((case.clients, case.delay), (76, Nanos::from_millis(275)));
+    }
+
+    #[test]
+    fn every_profile_compiles_and_full_carries_the_load() {
+        for profile in [Profile::Transparent, Profile::DelayOnly, Profile::Full, Profile::Viasat2] {
+            let case = Case::new(Sizes::Imix, profile, 100, 100);
+            let plan = case.plan().unwrap();
+            if let BitRate::PerSec(rate) = plan.pipes[LOADED].rate.max() {
+                let share = case.frame_bps() / f64::from(case.clients);
+                assert!(rate.get() as f64 > 1.1 * share, "{case}: {rate} < {share}");
+            }
+        }
+    }
+}

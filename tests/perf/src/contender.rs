@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The two that are compared, each a loop over bursts on the calling thread.
+//!
+//! Ours is the dataplane's own worker on its own ports; all that is not its own is where frames
+//! come from and the clock that they move.
+
+use dpdk::{MbufBurst, StartedPort, TxQueue, Waiter};
+use emu::engine::{Engine, Limits};
+use emu::units::Instant;
+use worker::clock::{Clock, VirtualClock};
+use worker::command::{Handle, Report, channel};
+use worker::dpdk_io::{DpdkIo, PortQueues, Source};
+use worker::run::{Idle, Worker};
+
+use crate::case::Case;
+use crate::error::Error;
+use crate::generator::Feed;
+use crate::stand::{Bench, Stand};
+
+/// The bare loop: receive, generate, send.
+#[derive(Debug)]
+pub struct Ceiling {
+    /// Where frames come from and where they leave, by direction.
+    ways: Vec<(Feed, TxQueue)>,
+    burst: MbufBurst,
+    _ports: Vec<StartedPort>,
+}
+
+impl Ceiling {
+    /// On ports of its own.
+    #[must_use]
+    pub fn new(stand: Stand) -> Self {
+        let Stand { generator, from_clients, client, wan, ports, .. } = stand;
+        let mut ways = vec![(Feed::Wire(Box::new(generator)), client)];
+        if matches!(from_clients, Feed::Wire(_)) {
+            ways.push((from_clients, wan));
+        }
+        Self { ways, burst: MbufBurst::new(), _ports: ports }
+    }
+
+    /// Forwards at least `frames` frames; returns how many.
+    pub fn run(&mut self, frames: u64) -> u64 {
+        let mut n = 0;
+        while n < frames {
+            for (feed, tx) in &mut self.ways {
+                n += feed.burst(&mut self.burst) as u64;
+                tx.burst(&mut self.burst);
+            }
+        }
+        n
+    }
+}
+
+/// The emulator's worker.
+#[derive(Debug)]
+pub struct Ours {
+    worker: Worker<DpdkIo<Feed>, VirtualClock>,
+    /// To command it.
+    pub handle: Handle,
+    clock: VirtualClock,
+    report: Report,
+    _ports: Vec<StartedPort>,
+}
+
+impl Ours {
+    /// On ports that it opens, with an empty delay line.
+    ///
+    /// # Errors
+    /// If ports, plan or engine cannot be made.
+    pub fn open(bench: &Bench, name: &str, case: &Case) -> Result<Self, Error> {
+        let limits = bench.limits(case);
+        Self::new(bench.open(name, case, limits.buffers)?, case, limits)
+    }
+
+    /// On ports that are open.
+    ///
+    /// # Errors
+    /// If plan or engine cannot be made.
+    pub fn new(stand: Stand, case: &Case, limits: Limits) -> Result<Self, Error> {
+        let Stand { generator, from_clients, client, wan, pool, ports, clock } = stand;
+        let io = DpdkIo::new(
+            PortQueues { rx: Feed::Wire(Box::new(generator)), tx: wan },
+            PortQueues { rx: from_clients, tx: client },
+            pool,
+            Waiter::new(),
+        );
+        let engine = Engine::new(limits, case.plan()?, Instant::ZERO)?;
+        let (handle, inbox) = channel(case.clients as usize);
+        let worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
+        Ok(Self { worker, handle, clock, report: Report::default(), _ports: ports })
+    }
+
+    /// Receives at least `frames` frames; returns how many.
+    pub fn run(&mut self, frames: u64) -> u64 {
+        let mut n = 0;
+        while n < frames {
+            n += self.worker.turn().received as u64;
+        }
+        n
+    }
+
+    /// Runs until the virtual time is `until`.
+    pub fn run_until(&mut self, until: Instant) {
+        while self.clock.now() < until {
+            self.worker.turn();
+        }
+    }
+
+    /// One turn.
+    pub fn turn(&mut self) {
+        self.worker.turn();
+    }
+
+    /// The time.
+    pub fn now(&mut self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The accounts.
+    pub fn report(&mut self) -> &Report {
+        let now = self.clock.now();
+        self.worker.report(now, false, &mut self.report);
+        &self.report
+    }
+}
+
+/// One of the two, for callgrind: `run` alone is counted.
+#[inline(never)]
+pub fn counted_run(run: &mut dyn FnMut(u64) -> u64, frames: u64) -> u64 {
+    run(frames)
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Several workers are one link: every client has its rate, in order and without loss.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use smoke::cpus::Cpus;
+use smoke::iperf::Plan;
+use smoke::ping::Survey;
+use smoke::testbed::{Options, SERVER};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+
+use super::download::{in_order, observed};
+use super::{SEED, drained, dropped_only_for, emulator, on_bed, udp_at, within};
+
+/// Their addresses are owned by both workers.
+const CLIENTS: u8 = 4;
+const RATE_BPS: u64 = 20_000_000;
+const SECONDS: u64 = 5;
+const PINGS: u32 = 20;
+const DOWNLOAD: Duration = Duration::from_secs(10);
+
+pub fn two_workers_are_one_link(cpus: &Cpus) -> anyhow::Result<()> {
+    // Each worker holds all that the profile can come to hold.
+    let memory = "4 GiB".to_owned();
+    let options = Options { workers: 2, memory, ..emulator(CLIENTS) };
+    on_bed(cpus, options, |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        for client in 0..usize::from(CLIENTS) {
+            let source = bed.client_address(client);
+            let pings = Survey::start(bed.client(), source, SERVER, PINGS)?.finish()?;
+            ensure!(pings.lost() == 0, "client {client}: {} pings lost", pings.lost());
+            ensure!(pings.duplicates() == 0, "client {client}: {} twice", pings.duplicates());
+            ensure!(pings.out_of_order() == 0, "client {client}: pings out of order");
+            within("median RTT, ms", pings.rtts().at(0.5), 585.0, 609.0)?;
+        }
+        let flows: Vec<Flow> = (0..usize::from(CLIENTS))
+            .map(|client| Flow {
+                to: udp_at(bed, client),
+                rate_bps: RATE_BPS,
+                frame_bytes: FULL_FRAME_BYTES,
+                duration: Duration::from_secs(SECONDS),
+            })
+            .collect();
+        let receivers = flows
+            .iter()
+            .map(|flow| Receiver::start(bed.client(), flow.to))
+            .collect::<Result<Vec<_>, _>>()?;
+        let sent = Sender::start(bed.server(), SERVER, flows).finish()?;
+        drained(&linkctl)?;
+        for (client, (receiver, sent)) in receivers.into_iter().zip(sent).enumerate() {
+            let received = receiver.finish()?;
+            ensure!(sent.refused == 0, "client {client}: {sent:?}");
+            ensure!(
+                received.arrivals.len() as u64 == sent.packets,
+                "client {client}: {} of {} packets arrived",
+                received.arrivals.len(),
+                sent.packets
+            );
+            ensure!(received.out_of_order() == 0, "client {client} is out of order");
+        }
+        let (transfer, order) =
+            observed(bed, Plan::new("cubic", DOWNLOAD), |download| Ok(download.finish()?))?;
+        let stats = drained(&linkctl)?;
+        ensure!(transfer.mbps_second_half() > 1.0, "{:.1} Mbit/s", transfer.mbps_second_half());
+        in_order(&order)?;
+        dropped_only_for(&stats, &["aqm", "limit"])
+    })
+}
