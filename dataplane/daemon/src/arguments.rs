@@ -76,7 +76,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub buffers: Option<u64>,
 
-    /// Frames of up to so many bytes are copied in any case. [default: 256]
+    /// Frames of up to so many bytes are copied in any case. [default: 1024]
     #[arg(long, value_name = "BYTES")]
     pub copy_break: Option<u32>,
 

@@ -13,8 +13,9 @@ use crate::box_file::{BoxFile, BoxFileError};
 pub const PORT_NAMES: [&str; 2] = ["wan", "client"];
 /// `--memory`.
 const MEMORY: u64 = 3 << 30;
-/// `--copy-break`: about where copying costs as much as holding the buffer.
-const COPY_BREAK: u32 = 256;
+/// `--copy-break`: above it the time that a kept buffer saves is worth its memory
+/// (docs/adr/0002).
+const COPY_BREAK: u32 = 1024;
 /// `--max-clients`, and the most that may be asked for.
 const CLIENTS: u32 = 16;
 const MOST_CLIENTS: u32 = 100_000;

@@ -60,7 +60,12 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
     check_memory(choices.memory)?;
     let needs = Needs { cores, max_frame: choices.max_frame, buffers: choices.buffers };
-    let eal = ports::start_eal(choices.huge, specs, needs)?;
+    let memory = ports::memory(choices.huge, needs);
+    if let dpdk::Memory::NoHuge { megabytes } = memory {
+        check_memory(choices.memory.saturating_add(u64::from(megabytes) << 20))
+            .context("--memory and the buffers together")?;
+    }
+    let eal = ports::start_eal(memory, specs)?;
     let opened = ports::open(&eal, specs, needs)?;
     steer(specs, cores);
     let clock = TscClock::calibrate(CALIBRATE);

@@ -5,8 +5,8 @@ use std::iter;
 use std::sync::Arc;
 
 use dpdk::{
-    Eal, EalOptions, Error, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue, Spread,
-    StartedPort, TxQueue,
+    Eal, EalOptions, Error, Memory, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue,
+    Spread, StartedPort, TxQueue,
 };
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
@@ -219,17 +219,22 @@ fn turn_offloads_off(iface: &str) {
     }
 }
 
-/// EAL, with hugepages as asked and memory as needed.
+/// Where EAL's memory comes from, as asked and as needed.
+#[must_use]
+pub fn memory(huge: Huge, needs: Needs<'_>) -> Memory {
+    let megabytes = needs.megabytes();
+    match huge {
+        Huge::Auto => Memory::available(megabytes),
+        Huge::On => Memory::InMemory { megabytes: Some(megabytes) },
+        Huge::Off => Memory::NoHuge { megabytes },
+    }
+}
+
+/// EAL.
 ///
 /// # Errors
 /// As [`Eal::init`].
-pub fn start_eal(huge: Huge, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Eal, Error> {
-    let megabytes = needs.megabytes();
-    let memory = match huge {
-        Huge::Auto => dpdk::Memory::available(megabytes),
-        Huge::On => dpdk::Memory::InMemory { megabytes: Some(megabytes) },
-        Huge::Off => dpdk::Memory::NoHuge { megabytes },
-    };
+pub fn start_eal(memory: Memory, specs: &[NamedPort; 2]) -> Result<Eal, Error> {
     tracing::info!(?memory, "starting EAL");
     Eal::init(&EalOptions::new(memory).with_ports(specs.iter().map(|p| &p.spec)))
 }

@@ -39,7 +39,8 @@ fn eal() -> &'static Mutex<Eal> {
     static EAL: OnceLock<Mutex<Eal>> = OnceLock::new();
     EAL.get_or_init(|| {
         let specs = specs("net_null", "net_null");
-        Mutex::new(ports::start_eal(Huge::Off, &specs, needs(&cores())).unwrap())
+        let memory = ports::memory(Huge::Off, needs(&cores()));
+        Mutex::new(ports::start_eal(memory, &specs).unwrap())
     })
 }
 

@@ -240,3 +240,11 @@ fn pools_that_cannot_be_are_refused_with_the_numbers() {
     let _one = Mempool::new(eal(), "twice", 63, 2048).unwrap();
     assert!(Mempool::new(eal(), "twice", 63, 2048).is_err());
 }
+
+#[test]
+fn a_pool_is_in_the_memory_of_its_node_or_refused() {
+    let pool = Mempool::on_node(eal(), "node", 63, 2048, Some(0)).unwrap();
+    assert!(pool.alloc(&[0; 60]).is_some());
+    let error = Mempool::on_node(eal(), "nowhere", 63, 2048, Some(31)).unwrap_err();
+    assert!(error.to_string().contains("mempool `nowhere`"), "{error}");
+}
