@@ -71,6 +71,7 @@ impl Channel {
         }
         let fades = fades.as_ref();
         classes.truncate(plan.outages.len());
+        classes.reserve_exact(plan.outages.len() - classes.len());
         for (i, p) in plan.outages.iter().enumerate() {
             match classes.get_mut(i) {
                 Some(c) if c.plan() == *p && stays => {}

@@ -185,6 +185,7 @@ impl Delay {
             *body = plan.body.as_ref().map(|b| Body::new(b.clone(), key, at));
         }
         excursions.truncate(plan.excursions.len());
+        excursions.reserve_exact(plan.excursions.len() - excursions.len());
         for (i, p) in plan.excursions.iter().enumerate() {
             match excursions.get_mut(i) {
                 Some(e) if e.plan == *p => {}

@@ -5,11 +5,10 @@
 //! due, then the arrivals, then the release. Times never go back; one that does is
 //! taken as the latest seen. Runs on one worker's thread, which owns it.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
+mod index;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use std::collections::VecDeque;
+
 use hdrhistogram::Histogram;
 use thiserror::Error;
 
@@ -24,14 +23,17 @@ use crate::stats::{ClientStats, DropReason, Lateness, Snapshot};
 use crate::store::{Head, MAX_FRAME, Store};
 use crate::units::{ByDirection, Direction, Instant, Nanos};
 use crate::wheel::{MAX_ID, Wheel};
+use index::Index;
 
 /// Frames that a pipe releases before the next pipe has its turn, and before the clock is
 /// read again.
 const QUANTUM: usize = 32;
-/// Pipes that a release looks at in vain, because their port refuses.
+/// Pipes that a release looks at in vain: their port refuses, or they have nothing due.
 const LOOKS: usize = 512;
-/// Pipes that a release takes a change to.
-const SETTLED: usize = 64;
+/// Frames that the shapers serve in a release, about.
+const SERVED: u32 = 1024;
+/// Changes that pipes take in a turn, beside those whose frames arrive in it.
+const SETTLED: u32 = 16;
 /// Lines of the cache that a release touches of a pipe.
 const RELEASE_LINES: usize = 2;
 /// Frames of a burst that are looked up before the first of them is taken in.
@@ -125,8 +127,8 @@ pub enum EngineError {
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot {
-    /// When the wheel brings it up next, and after that, as far as is known: an event
-    /// that comes at another time is not for it any more.
+    /// When the wheel brings it up next, and after that, as far as is known. Other events
+    /// may bring it up as well; then there is nothing to do.
     scheduled: Instant,
     later: Instant,
     /// The last change that it has taken.
@@ -145,43 +147,6 @@ struct Change {
     epoch: u32,
     /// Since when each direction's rate trace runs.
     since: ByDirection<Instant>,
-}
-
-/// The clients by their keys. Addresses of either family have a table of their own, so
-/// that an entry is small: with many clients each look is one into cold memory.
-#[derive(Debug)]
-struct Index {
-    v4: HashMap<u32, u32, FixedState>,
-    v6: HashMap<u128, u32, FixedState>,
-}
-
-impl Index {
-    /// A table of `seed`, with room for so many clients that it does not allocate.
-    fn new(seed: u64, room: usize) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Self {
-            v4: HashMap::with_capacity_and_hasher(room, hasher.clone()),
-            v6: HashMap::with_capacity_and_hasher(room, hasher),
-        }
-    }
-
-    #[inline]
-    fn get(&self, key: ClientKey) -> Option<u32> {
-        match key {
-            ClientKey::Bypass => Some(BYPASS),
-            ClientKey::Default => Some(DEFAULT),
-            ClientKey::Ip(IpAddr::V4(a)) => self.v4.get(&a.to_bits()).copied(),
-            ClientKey::Ip(IpAddr::V6(a)) => self.v6.get(&a.to_bits()).copied(),
-        }
-    }
-
-    fn insert(&mut self, key: ClientKey, id: u32) {
-        match key {
-            ClientKey::Ip(IpAddr::V4(a)) => _ = self.v4.insert(a.to_bits(), id),
-            ClientKey::Ip(IpAddr::V6(a)) => _ = self.v6.insert(a.to_bits(), id),
-            ClientKey::Bypass | ClientKey::Default => {}
-        }
-    }
 }
 
 /// The clients of one worker, and what they hold. `B` is the buffer that frames come in.
@@ -206,6 +171,8 @@ pub struct Engine<B = NoBuffer> {
     /// How far the changes up to which version have come.
     settling: Option<(u32, u32)>,
     replaced: VecDeque<Plan>,
+    /// Changes that pipes have taken since the last release.
+    settled: u32,
     bypass: PipePlan,
     generation: u64,
     now: Instant,
@@ -237,11 +204,12 @@ impl<B: Buffer> Engine<B> {
             wheel: Wheel::default(),
             ready: VecDeque::with_capacity(2 * room),
             is_ready: vec![false; 2 * room],
-            changes: VecDeque::from([Change { at, plan, restart: false, epoch: 0, since }]),
+            changes: VecDeque::with_capacity(64),
             oldest: 0,
             version: 0,
             settling: None,
             replaced: VecDeque::with_capacity(64),
+            settled: 0,
             bypass: PipePlan::transparent(),
             generation: 0,
             now: at,
@@ -249,6 +217,7 @@ impl<B: Buffer> Engine<B> {
             malformed: ByDirection::default(),
             kept_up: 0,
         };
+        engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since });
         engine.wheel.grow(2 * room);
         advise_large_pages(&mut engine.slots);
         for key in [ClientKey::Bypass, ClientKey::Default] {
@@ -399,6 +368,7 @@ impl<B: Buffer> Engine<B> {
         let slot = &mut self.slots[id as usize];
         let missed = self.version - slot.version;
         slot.version = self.version;
+        self.settled += missed;
         // The bypass keeps its own plan.
         if id / 2 == BYPASS {
             return;
@@ -437,7 +407,6 @@ impl<B: Buffer> Engine<B> {
     pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
         self.now = self.now.max(now);
         let now = self.now;
-        self.settle();
         let (ready, is_ready) = (&mut self.ready, &mut self.is_ready);
         self.wheel.expire(now, |id| {
             if !std::mem::replace(&mut is_ready[id as usize], true) {
@@ -449,24 +418,28 @@ impl<B: Buffer> Engine<B> {
         // Frames are offered at `offered`, read again after so many.
         let (mut offered, mut unread) = (now, 0);
         // Each ready pipe is looked at; one that has more is asked again while the
-        // budget lasts.
-        let mut looked = 0;
-        while sent < budget && looked < self.ready.len().min(LOOKS) {
+        // budgets last.
+        let (mut looked, mut vain, mut served) = (0, 0, 0);
+        while sent < budget && looked < self.ready.len() && vain < LOOKS && served < SERVED {
             self.look_ahead();
             let Some(id) = self.ready.pop_front() else { break };
             let direction = Direction::BOTH[id as usize % 2];
-            if refused[direction] {
+            // A pipe that has yet to take a change may have to wait for a later turn.
+            let behind = self.slots[id as usize].version != self.version;
+            if refused[direction] || behind && self.settled >= SETTLED {
                 self.ready.push_back(id);
                 looked += 1;
+                vain += 1;
                 continue;
             }
             self.catch_up(id);
             let Slot { client, pipe, .. } = &mut self.slots[id as usize];
             let turn = QUANTUM.min(budget - sent);
+            served += pipe.look(&mut self.store, now, SERVED - served);
             pipe.prefetch_kept(&self.store, now, turn);
             let mut n = 0;
             while n < turn
-                && let Some(head) = pipe.due(&mut self.store, now)
+                && let Some(head) = pipe.due(now)
             {
                 if unread == 0 {
                     offered = egress.now(now).max(now);
@@ -490,6 +463,8 @@ impl<B: Buffer> Engine<B> {
             sent += n;
             if n > 0 {
                 looked = 0;
+            } else {
+                vain += 1;
             }
             if pipe.deadline().is_some_and(|d| d <= now) {
                 self.ready.push_back(id);
@@ -504,6 +479,8 @@ impl<B: Buffer> Engine<B> {
                 self.reschedule(id);
             }
         }
+        self.settle();
+        self.settled = 0;
         sent
     }
 
@@ -550,6 +527,14 @@ impl<B: Buffer> Engine<B> {
         at
     }
 
+    /// Lets all pipes take the changes that they have not taken yet.
+    pub fn settle_all(&mut self) {
+        while self.oldest != self.version {
+            self.settled = 0;
+            self.settle();
+        }
+    }
+
     /// Lets some more pipes take the changes that they have not taken yet.
     fn settle(&mut self) {
         let (next, target) = match self.settling {
@@ -557,12 +542,14 @@ impl<B: Buffer> Engine<B> {
             None if self.oldest == self.version => return,
             None => (0, self.version),
         };
-        let end = self.slots.len().min(next as usize + SETTLED) as u32;
-        for id in next..end {
-            self.catch_up(id);
+        let end = self.slots.len() as u32;
+        let mut next = next;
+        while next < end && self.settled < SETTLED {
+            self.catch_up(next);
+            next += 1;
         }
-        self.settling = Some((end, target));
-        if (end as usize) < self.slots.len() {
+        self.settling = Some((next, target));
+        if next < end {
             return;
         }
         self.settling = None;

@@ -18,11 +18,12 @@ use crate::rng::{Stage, Stream, StreamKey};
 use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Head, Store};
-use crate::units::{Instant, Nanos};
+use crate::units::Instant;
 
-/// Frames that the shaper serves while nothing is looked at, about.
-const LOOK_AFTER: u32 = 64;
-/// Frames that leave at once where a plan without a limit finds a queue.
+/// Bytes that the shaper may serve between two looks at a queue, about.
+const LOOK_AFTER: u32 = 16_384;
+
+/// Frames that leave at once where a look finds many.
 const AT_ONCE: u32 = 256;
 
 /// A frame that arrives.
@@ -68,6 +69,8 @@ pub struct Pipe {
     /// Bytes in the queue, the frame in service included.
     queued: u64,
     queued_max: u64,
+    /// Bytes in the queue and in the delay line, the lost ones not included.
+    held: u64,
     /// Up to so many bytes in the queue every frame is admitted.
     admitted: u64,
     channel: Channel,
@@ -94,6 +97,7 @@ impl Pipe {
             sent: Count::default(),
             queued: 0,
             queued_max: 0,
+            held: 0,
             look: Instant::MAX,
             cold: Box::new(cold),
         }
@@ -109,7 +113,7 @@ impl Pipe {
             queue_max_bytes: self.queued_max,
             ..PipeStats::default()
         };
-        stats.held = self.received.minus(self.sent).minus(stats.dropped_total());
+        stats.held = Count { packets: u64::from(self.fifo.held()), bytes: self.held };
         if !self.shaper.is_unlimited() {
             stats.queue = Count { packets: u64::from(self.fifo.queue_len()), bytes: self.queued };
         }
@@ -159,12 +163,15 @@ impl Pipe {
             self.cold.dropped[DropReason::Overload as usize].add(len);
             return;
         }
+        self.held += u64::from(len);
         self.queued += u64::from(len);
         self.queued_max = self.queued_max.max(fills);
         if self.shaper.is_idle() {
             self.shaper.start(at, len);
             // At no rate limit it has left already.
             self.serve_until(store, at);
+        } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
+            self.look_later();
         }
     }
 
@@ -185,17 +192,19 @@ impl Pipe {
         }
     }
 
-    fn serve<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant, most: u32) {
-        let mut last = t;
-        for _ in 0..most {
+    /// Lets the shaper serve up to `most` frames up to and including `t`; returns how many.
+    fn serve<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant, most: u32) -> u32 {
+        let mut served = 0;
+        while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
             let Some((len, _)) = self.fifo.queued(store) else {
                 self.shaper.rest();
                 break;
             };
-            last = finish;
+            served += 1;
             self.queued -= u64::from(len);
             if let Some(reason) = self.channel.lose(finish) {
+                self.held -= u64::from(len);
                 self.cold.dropped[reason as usize].add(len);
                 self.fifo.depart(store, None);
             } else {
@@ -206,18 +215,18 @@ impl Pipe {
                 None => self.shaper.rest(),
             }
         }
-        self.look_later(last);
+        self.look_later();
+        served
     }
 
-    /// Service of the present frame began at `since`; a long queue is looked at again after
-    /// some like it, so that there is never much to catch up with at once.
+    /// A long queue is looked at again after some more bytes, so that there is never much
+    /// to catch up with at once.
     #[inline]
-    fn look_later(&mut self, since: Instant) {
-        self.look = match self.shaper.finish() {
-            Some(finish) if self.fifo.queue_len() > LOOK_AFTER => {
-                finish + Nanos(finish.since(since).0.saturating_mul(u64::from(LOOK_AFTER)))
-            }
-            _ => Instant::MAX,
+    fn look_later(&mut self) {
+        self.look = if self.queued > u64::from(LOOK_AFTER) {
+            self.shaper.ahead(LOOK_AFTER).unwrap_or(Instant::MAX)
+        } else {
+            Instant::MAX
         };
     }
 
@@ -233,14 +242,19 @@ impl Pipe {
         }
     }
 
-    /// What is at the head of the delay line, if it can go at `now`. The shaper works only
-    /// if that could show a frame that is due or the queue wants to be looked at: its next
-    /// frame is far away in memory.
+    /// Lets the shaper serve up to `most` frames, if that could show a frame that is due at
+    /// `now` or the queue wants to be looked at; not otherwise: the next frame of the queue
+    /// is far away in memory. Returns how many.
     #[inline]
-    pub fn due<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) -> Option<Head> {
-        if self.look <= now || self.fifo.head().is_none() {
-            self.serve_until(store, now);
-        }
+    pub fn look<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, most: u32) -> u32 {
+        let wanted = self.look <= now || self.fifo.head().is_none();
+        if wanted { self.serve(store, now, most.min(AT_ONCE)) } else { 0 }
+    }
+
+    /// What is at the head of the delay line, if it can go at `now`.
+    #[inline]
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Option<Head> {
         self.fifo.head().filter(|h| match h {
             Head::Due(due) => *due <= now,
             Head::Lost => true,
@@ -264,6 +278,7 @@ impl Pipe {
     #[inline]
     pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32) {
         self.sent.add(len);
+        self.held -= u64::from(len);
         self.fifo.pop(store);
     }
 
@@ -298,7 +313,7 @@ impl Pipe {
             self.channel.replan(plan, key, at);
             self.delay.replan(&plan.delay, key, at);
         }
-        self.look_later(at);
+        self.look_later();
         // At a rate that is not limited any more, the queue empties from now on.
         self.serve_until(store, at);
     }
@@ -307,6 +322,10 @@ impl Pipe {
     /// long has little to catch up with.
     pub fn keep_up<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
         self.serve_until(store, at);
+        // What is still on its way out asks for the past.
+        if self.shaper.finish().is_some_and(|finish| finish <= at) {
+            return;
+        }
         self.channel.keep_up(at);
         self.delay.keep_up(at);
     }

@@ -19,7 +19,7 @@
 
 mod trace;
 
-use crate::units::{BitRate, Instant, NANOS_PER_SEC};
+use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 
 pub use trace::RateTrace;
 use trace::{Running, Step};
@@ -95,6 +95,16 @@ impl Shaper {
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.step.rate == BitRate::Unlimited
+    }
+
+    /// When `bytes` more have left after the frame in service, at the rate at which that
+    /// one ends; at the next step of a trace if that is earlier. `None` when idle or down.
+    #[must_use]
+    pub fn ahead(&self, bytes: u32) -> Option<Instant> {
+        let finish = self.finish()?;
+        let BitRate::PerSec(rate) = self.step.rate else { return Some(finish) };
+        let span = u64::from(bytes) * 8 * NANOS_PER_SEC / rate.get();
+        Some((finish + Nanos(span)).min(self.step.until.max(finish)))
     }
 
     /// When the frame in service has left, as things stand; `None` when idle or down.
@@ -230,7 +240,6 @@ fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Box<Runnin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Nanos;
     use proptest::prelude::*;
 
     #[test]

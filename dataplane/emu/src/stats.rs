@@ -59,12 +59,6 @@ impl Count {
         self.bytes += u64::from(len);
     }
 
-    /// What is left of a count without a part of it.
-    #[must_use]
-    pub fn minus(self, part: Self) -> Self {
-        Self { packets: self.packets - part.packets, bytes: self.bytes - part.bytes }
-    }
-
     /// The sum of two counts.
     #[must_use]
     pub fn plus(self, o: Self) -> Self {

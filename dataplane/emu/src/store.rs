@@ -277,17 +277,19 @@ pub struct Fifo {
     queued: u32,
     /// Records between head and middle, the lost ones included.
     delayed: u32,
+    /// Records of frames that were lost.
+    lost: u32,
     /// Of the record at the head, if it is in the delay line: asked often, and the
     /// record itself is far away.
+    head_lost: bool,
     due: Instant,
-    lost: bool,
 }
 
 impl Default for Fifo {
     fn default() -> Self {
         let c = Cursor::NOWHERE;
         let due = Instant::ZERO;
-        Self { head: c, middle: c, tail: c, queued: 0, delayed: 0, due, lost: false }
+        Self { head: c, middle: c, tail: c, queued: 0, delayed: 0, lost: 0, head_lost: false, due }
     }
 }
 
@@ -410,7 +412,7 @@ impl Fifo {
         let c = self.middle;
         let (_, word) = store.header(c);
         if self.delayed == 0 {
-            (self.due, self.lost) = (fate.unwrap_or_default(), fate.is_none());
+            (self.due, self.head_lost) = (fate.unwrap_or_default(), fate.is_none());
         }
         match fate {
             Some(due) => store.write_header(c, due.0, word),
@@ -419,6 +421,7 @@ impl Fifo {
                     store.forget(c);
                 }
                 store.write_header(c, 0, word | LOST);
+                self.lost += 1;
             }
         }
         self.queued -= 1;
@@ -435,7 +438,13 @@ impl Fifo {
         if self.delayed == 0 {
             return None;
         }
-        Some(if self.lost { Head::Lost } else { Head::Due(self.due) })
+        Some(if self.head_lost { Head::Lost } else { Head::Due(self.due) })
+    }
+
+    /// Frames in the queue and in the delay line.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.queued + self.delayed - self.lost
     }
 
     /// Frames in the queue.
@@ -505,10 +514,11 @@ impl Fifo {
             store.forget(from);
         }
         self.delayed -= 1;
+        self.lost -= u32::from(word & LOST != 0);
         let to = if self.delayed > 0 {
             let to = after(store, from, word);
             let (due, word) = store.header(to);
-            (self.due, self.lost) = (Instant(due), word & LOST != 0);
+            (self.due, self.head_lost) = (Instant(due), word & LOST != 0);
             to
         } else if self.queued > 0 {
             self.middle
@@ -546,123 +556,4 @@ fn after<B: Buffer>(store: &Store<B>, c: Cursor, word: u32) -> Cursor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-    use std::rc::Rc;
-
-    /// A driver's buffer; those that are not given back are counted.
-    #[derive(Debug)]
-    struct Owned(Vec<u8>, #[allow(dead_code, reason = "counts")] Rc<()>);
-
-    impl Buffer for Owned {
-        fn bytes(&self) -> &[u8] {
-            &self.0
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Push(u16),
-        Keep(u16),
-        Depart(bool),
-        Pop,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            3 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Push),
-            2 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Keep),
-            2 => any::<bool>().prop_map(Step::Depart),
-            2 => Just(Step::Pop),
-        ]
-    }
-
-    proptest! {
-        /// Two fifos in one store behave as two double-ended queues do, and give
-        /// all memory back.
-        #[test]
-        fn a_fifo_keeps_every_byte_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
-            let mut store = Store::new(96 * SEGMENT as usize, 6).unwrap();
-            let out = Rc::new(());
-            let mut fifos = [Fifo::default(), Fifo::default()];
-            let mut queued = [VecDeque::new(), VecDeque::new()];
-            let mut delayed: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
-            for (n, (which, step)) in steps.into_iter().enumerate() {
-                let i = usize::from(which);
-                let f = &mut fifos[i];
-                match step {
-                    Step::Push(len) => {
-                        let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
-                        if f.push(&mut store, Instant(7), &frame).is_ok() {
-                            queued[i].push_back(frame);
-                        }
-                    }
-                    Step::Keep(len) => {
-                        let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
-                        let mut buffer = Some(Owned(frame.clone(), out.clone()));
-                        if f.keep(&mut store, Instant(7), &mut buffer).is_ok() {
-                            queued[i].push_back(frame);
-                        } else {
-                            prop_assert!(buffer.is_some());
-                        }
-                    }
-                    Step::Depart(survives) => {
-                        let due = survives.then_some(Instant(n as u64));
-                        f.depart(&mut store, due);
-                        if let Some(frame) = queued[i].pop_front() && survives {
-                            delayed[i].push_back((n as u64, frame));
-                        }
-                    }
-                    Step::Pop => {
-                        f.pop(&mut store);
-                        delayed[i].pop_front();
-                    }
-                }
-                for i in 0..2 {
-                    while fifos[i].head() == Some(Head::Lost) {
-                        prop_assert!(fifos[i].frame(&mut store).is_none());
-                        fifos[i].pop(&mut store);
-                    }
-                    let ready = fifos[i].head().map(|h| match h {
-                        Head::Due(due) => (due.0, fifos[i].frame(&mut store).unwrap().0.bytes().to_vec()),
-                        Head::Lost => unreachable!(),
-                    });
-                    prop_assert_eq!(ready, delayed[i].front().cloned());
-                    let first = fifos[i].queued(&store).map(|(len, _)| len);
-                    prop_assert_eq!(first, queued[i].front().map(|f: &Vec<u8>| f.len() as u32));
-                }
-            }
-            for (i, f) in fifos.iter_mut().enumerate() {
-                for _ in 0..queued[i].len() {
-                    f.depart(&mut store, Some(Instant(0)));
-                }
-                while f.head().is_some() {
-                    f.pop(&mut store);
-                }
-            }
-            prop_assert_eq!(store.used(), 0);
-            prop_assert_eq!(store.buffers(), 0);
-            prop_assert_eq!(Rc::strong_count(&out), 1);
-        }
-    }
-
-    #[test]
-    fn a_full_store_refuses_and_stays_whole() {
-        let mut store = Store::<NoBuffer>::new(8 * SEGMENT as usize, 0).unwrap();
-        let mut f = Fifo::default();
-        let mut n = 0;
-        while f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok() {
-            n += 1;
-        }
-        // Less than a header is left at the end of a segment.
-        assert_eq!(n, 8 * SEGMENT / record_size(1514));
-        for _ in 0..n {
-            f.depart(&mut store, Some(Instant(1)));
-            f.pop(&mut store);
-        }
-        assert_eq!(store.used(), 0);
-        assert!(f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok());
-    }
-}
+mod tests;

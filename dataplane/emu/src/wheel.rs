@@ -2,15 +2,16 @@
 //! A hierarchical timing wheel of events (G. Varghese, T. Lauck, "Hashed and
 //! Hierarchical Timing Wheels", 1987).
 //!
-//! A tick is 1024 ns. The lowest level has a slot for each tick of half a second, so that
-//! the events of a link come out of the slot that they went into; higher levels of 64
-//! slots reach to the end of 64-bit time and are cascaded. An event is a word in an array,
-//! not a node of a list: with thousands of pipes every step along a list would wait for
-//! memory. Events keep their exact deadline: one that is due later within the tick stays
-//! until then, so that nothing comes out early.
+//! A tick is 1024 ns. The lowest level has a slot for each tick of the second to come, so
+//! that the events of most links come out of the slot that they went into; higher levels of
+//! 64 slots reach to the end of 64-bit time, and what they hold comes down a slot at a time.
+//! An event is a word in an array, not a node of a list: with thousands of pipes every step
+//! along a list would wait for memory. Events keep their exact deadline: one that is due
+//! later within the tick stays until then, so that nothing comes out early.
 //!
 //! An event cannot be taken back. Who has no more use for one lets it come out and looks
-//! for himself; the engine has at most a few for each pipe.
+//! for himself: the engine has about two for each pipe, and more where changes follow each
+//! other within a delay.
 //!
 //! Differs from the kernel's `kernel/time/timer.c` in that coarse events are
 //! cascaded and never fire late.
@@ -19,12 +20,12 @@ use crate::memory::advise_large_pages;
 use crate::units::Instant;
 
 const TICK_SHIFT: u32 = 10;
-/// Ticks of the lowest level, as a power of two: 537 ms.
-const LOW_BITS: u32 = 19;
+/// Ticks of the lowest level, as a power of two: 1.07 s.
+const LOW_BITS: u32 = 20;
 const LOW: usize = 1 << LOW_BITS;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// The other 35 bits of the 54 bits of ticks that a 64-bit nanosecond has.
+/// The other 34 bits of the 54 bits of ticks that a 64-bit nanosecond has.
 const LEVELS: usize = 6;
 /// Events in a chunk, which fills a line of the cache.
 const CHUNK: usize = 14;
@@ -91,7 +92,7 @@ impl Wheel {
     pub fn insert(&mut self, id: u32, deadline: Instant) {
         debug_assert!(id < MAX_ID);
         let tick = (deadline.0 >> TICK_SHIFT).max(self.now);
-        if tick >> LOW_BITS == self.now >> LOW_BITS {
+        if tick - self.now < LOW as u64 {
             // One that has passed is due at the start of this tick.
             let into = if deadline.0 >> TICK_SHIFT < tick { 0 } else { deadline.0 as u32 };
             self.insert_low(tick, (id << TICK_SHIFT) | (into % (1 << TICK_SHIFT)));
@@ -134,11 +135,12 @@ impl Wheel {
         at
     }
 
-    /// The first occupied tick of the present turn of the lowest level.
+    /// The first occupied tick of the lowest level.
+    #[inline]
     fn first_low(&self) -> Option<u64> {
         let here = self.now as usize % LOW;
-        let slot = self.occupied.first_from(here)?;
-        Some(self.now + (slot - here) as u64)
+        let slot = self.occupied.first_from(here).or_else(|| self.occupied.first_from(0))?;
+        Some(self.now + (slot.wrapping_sub(here) % LOW) as u64)
     }
 
     /// The first occupied slot of the higher levels: its level, index and first tick.
@@ -155,7 +157,7 @@ impl Wheel {
     /// The earliest deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        if let Some(tick) = self.first_low() {
+        let low = self.first_low().map(|tick| {
             let mut at = self.low[tick as usize % LOW];
             let mut earliest = u32::MAX;
             while at != NONE {
@@ -165,56 +167,69 @@ impl Wheel {
                 }
                 at = chunk.next;
             }
-            return Some(Instant(tick << TICK_SHIFT | u64::from(earliest)));
-        }
-        let (level, slot, _) = self.first_high()?;
-        self.high[level][slot].iter().map(|(deadline, _)| *deadline).min()
+            Instant((tick << TICK_SHIFT) | u64::from(earliest))
+        });
+        let high = self.first_high().and_then(|(level, slot, _)| {
+            self.high[level][slot].iter().map(|(deadline, _)| *deadline).min()
+        });
+        low.into_iter().chain(high).min()
     }
 
     /// Takes out every event whose deadline is `now` or earlier, in the order of ticks.
     pub fn expire(&mut self, now: Instant, mut due: impl FnMut(u32)) {
         let target = now.0 >> TICK_SHIFT;
         loop {
-            while let Some(tick) = self.first_low().filter(|t| *t <= target) {
-                self.now = tick;
-                let slot = tick as usize % LOW;
-                let mut at = std::mem::replace(&mut self.low[slot], NONE);
-                self.occupied.clear(slot);
-                while at != NONE {
-                    let Chunk { next, len, events } = self.chunks[at as usize];
-                    self.chunks[at as usize].next = self.free;
-                    self.free = at;
-                    for event in events.into_iter().take(len as usize) {
-                        let deadline = tick << TICK_SHIFT | u64::from(event % (1 << TICK_SHIFT));
-                        if deadline <= now.0 {
-                            due(event >> TICK_SHIFT);
-                        } else {
-                            // Later within the tick of `now`, which is the last one.
-                            self.insert_low(tick, event);
-                        }
-                    }
-                    at = next;
-                }
-                if tick == target {
-                    break;
-                }
-            }
-            // Not before the present turn of the lowest level is through.
+            let low = self.first_low().filter(|tick| *tick <= target);
             match self.first_high() {
-                Some((level, slot, tick)) if tick <= target => {
+                Some((level, slot, tick)) if tick <= low.unwrap_or(target) => {
                     self.now = tick;
-                    self.high_occupied[level] &= !(1 << slot);
-                    let mut events = std::mem::take(&mut self.high[level][slot]);
-                    for (deadline, id) in events.drain(..) {
-                        self.insert(id, deadline);
-                    }
-                    // Its memory is used again.
-                    self.high[level][slot] = events;
+                    self.come_down(level, slot);
+                    continue;
                 }
-                _ => break,
+                _ => {}
+            }
+            let Some(tick) = low else { break };
+            self.now = tick;
+            self.empty(tick, now, &mut due);
+            if tick == target {
+                break;
             }
         }
         self.now = self.now.max(target);
+    }
+
+    /// Takes out the events of a tick that are due at `now`.
+    #[inline]
+    fn empty(&mut self, tick: u64, now: Instant, due: &mut impl FnMut(u32)) {
+        let slot = tick as usize % LOW;
+        let mut at = std::mem::replace(&mut self.low[slot], NONE);
+        self.occupied.clear(slot);
+        while at != NONE {
+            let Chunk { next, len, events } = self.chunks[at as usize];
+            self.chunks[at as usize].next = self.free;
+            self.free = at;
+            for event in events.into_iter().take(len as usize) {
+                let deadline = (tick << TICK_SHIFT) | u64::from(event % (1 << TICK_SHIFT));
+                if deadline <= now.0 {
+                    due(event >> TICK_SHIFT);
+                } else {
+                    // Later within the tick of `now`, which is the last one.
+                    self.insert_low(tick, event);
+                }
+            }
+            at = next;
+        }
+    }
+
+    /// Moves the events of a slot of a higher level to where they belong by now.
+    fn come_down(&mut self, level: usize, slot: usize) {
+        self.high_occupied[level] &= !(1 << slot);
+        let mut events = std::mem::take(&mut self.high[level][slot]);
+        for (deadline, id) in events.drain(..) {
+            self.insert(id, deadline);
+        }
+        // Its memory is used again.
+        self.high[level][slot] = events;
     }
 }
 
@@ -276,6 +291,7 @@ mod tests {
             0_u64..3_000,
             0_u64..10_000_000,
             500_000_000_u64..600_000_000,
+            1_000_000_000_u64..3_000_000_000,
             0_u64..100_000_000_000,
             0_u64..400_000_000_000_000
         ]

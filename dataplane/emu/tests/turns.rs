@@ -209,6 +209,37 @@ fn a_queue_without_a_limit_any_more_comes_out_in_parts_and_nobody_waits_for_it()
 }
 
 #[test]
+fn a_look_at_the_present_does_not_change_the_fate_of_what_is_still_on_its_way_out() {
+    let fates = |looks: bool| {
+        let mut plan = plan();
+        plan.pipes[FORWARD].rate = BitRate::bps(1_000_000).into();
+        plan.pipes[FORWARD].queue.limit = 4_000_000;
+        let limits = Limits::copying(64 << 20, 4, 1514);
+        let mut engine = Engine::<NoBuffer>::new(limits, plan.clone(), Instant::ZERO).unwrap();
+        for i in 0..5_000_u32 {
+            engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
+        }
+        plan.pipes[FORWARD].rate = BitRate::Unlimited.into();
+        engine.apply(Instant(1_000_000), plan, 1, false);
+        let (mut left, mut now) = (Left::new(), Instant(1_000_000));
+        for _ in 0..100 {
+            release(&mut engine, now, &mut left);
+            // A frame now and then, while most of the queue has yet to come out.
+            now = now + Nanos(3_000_000);
+            engine.arrive(now, FORWARD, &frame(1, 60, 9_999));
+            if looks {
+                (0..3).for_each(|_| engine.keep_up(now));
+            }
+        }
+        drain(&mut engine, now, &mut left);
+        let mut accounts = Snapshot::default();
+        engine.snapshot(now, false, &mut accounts);
+        (left, accounts.total().dropped)
+    };
+    assert!(fates(true) == fates(false));
+}
+
+#[test]
 fn a_long_outage_is_cleared_away_in_parts() {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].packet_loss = Probability::new(1.0);

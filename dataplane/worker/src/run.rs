@@ -235,6 +235,13 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 // Accounts at `now` are those after all changes up to then.
                 self.make_changes(now);
                 self.stopped = true;
+                // Who still waits is not left without an answer.
+                self.engine.settle_all();
+                self.answer();
+                while let Some((mark, mut waiting, answer)) = self.reports.pop_front() {
+                    self.report(now, mark, &mut waiting);
+                    let _ = answer.send(waiting);
+                }
                 self.report(now, false, &mut report);
                 let _ = answer.send(report);
             }

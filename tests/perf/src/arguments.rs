@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub frames: Option<u64>,
     /// Frames longer than this many bytes, FCS excluded, stay in the buffer they came in
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 1024)]
     pub copy_break: u32,
     /// Give frames to one client after the other, instead of to a client drawn for each
     #[arg(long)]

@@ -4,7 +4,7 @@
 //! A worker with a full delay line is given another plan through its queue of commands, and the
 //! processor time of each turn is taken for longer than the delay. Timer interrupts and the
 //! hypervisor count as the thread's own time, so a single worst turn says little: the change is
-//! repeated, to and fro, and of each stretch of [`STRETCH`] turns after it the least of the
+//! repeated, to and fro, and of each stretch of `STRETCH` turns after it the least of the
 //! repetitions' worst turns counts, to and fro apart. A pause that the change makes comes each
 //! time at the same place and remains; noise does not. The same measure without a change, and
 //! plain worst turns, are given beside it.
@@ -39,6 +39,8 @@ pub struct Pause {
     pub changes: usize,
     /// The worst turn that comes with each change, µs of processor time.
     pub worst_us: f64,
+    /// How many turns after the change was asked for that is, to within `STRETCH`.
+    pub worst_after: usize,
     /// The same measure of as many turns without a change, µs.
     pub quiet_us: f64,
     /// The worst turn after each change, noise included, µs.
@@ -85,6 +87,11 @@ pub fn measure(bench: &Bench, case: &Case, changes: usize) -> Result<Pause, Erro
         clients: case.clients,
         changes,
         worst_us: least.iter().map(|l| most(l)).fold(0.0, f64::max),
+        worst_after: least
+            .iter()
+            .map(|l| place(l))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map_or(0, |p| p.1),
         quiet_us: least_quiet.iter().map(|l| most(l)).fold(0.0, f64::max),
         with_noise_us: Spread::of(&worst),
         quiet_with_noise_us: Spread::of(&quiet),
@@ -123,6 +130,12 @@ fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
+/// The largest value, and at which turn its stretch begins.
+fn place(values: &[f64]) -> (f64, usize) {
+    let all = values.iter().copied().zip((0..).step_by(STRETCH));
+    all.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default()
+}
+
 /// Keeps the lesser of each two; the first time all of them.
 fn fold(least: &mut Vec<f64>, seen: &[f64]) {
     if least.is_empty() {
@@ -152,5 +165,6 @@ mod tests {
         fold(&mut least, &second);
         assert_eq!(least, [3.0, 60.0, 3.0, 3.0]);
         assert_eq!(most(&least), 60.0);
+        assert_eq!(place(&least), (60.0, STRETCH));
     }
 }

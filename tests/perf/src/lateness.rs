@@ -4,7 +4,7 @@
 //! Frames come every 5 µs by the time stamp counter and leave after a delay; how late each one
 //! is handed to the driver is recorded there, by a reading of the counter of its own. The bare
 //! loop waits for a schedule of the same spacing. Both run on the same core, in turns of
-//! [`WINDOW`].
+//! `WINDOW`.
 //!
 //! The goal is about a core of its own, and machines are shared: a window in which the core was
 //! taken away, by the kernel for another thread or for an interrupt, is not counted. Nor is a

@@ -114,8 +114,8 @@ fn rest(results: &Results, style: Style) -> String {
     }
     for p in &results.changes {
         let value = format!(
-            "{:.1} µs, without a change {:.1}; noise included {}, {}; {} frames lost",
-            p.worst_us, p.quiet_us, p.with_noise_us, p.quiet_with_noise_us, p.lost
+            "{:.1} µs ({} turns after it), without a change {:.1}; noise included {}, {}; {} frames lost",
+            p.worst_us, p.worst_after, p.quiet_us, p.with_noise_us, p.quiet_with_noise_us, p.lost
         );
         row(&mut table, &format!("{}: worst turn of {} changes", p.case, p.changes), [value]);
     }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds a client by its key.
+
+use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::{BYPASS, DEFAULT};
+use crate::client::ClientKey;
+
+/// The clients by their keys. Addresses of either family have a table of their own, so
+/// that an entry is small: with many clients each look is one into cold memory.
+#[derive(Debug)]
+pub(super) struct Index {
+    v4: HashMap<u32, u32, FixedState>,
+    v6: HashMap<u128, u32, FixedState>,
+}
+
+impl Index {
+    /// A table of `seed`, with room for so many clients that it does not allocate.
+    pub(super) fn new(seed: u64, room: usize) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            v4: HashMap::with_capacity_and_hasher(room, hasher.clone()),
+            v6: HashMap::with_capacity_and_hasher(room, hasher),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: ClientKey) -> Option<u32> {
+        match key {
+            ClientKey::Bypass => Some(BYPASS),
+            ClientKey::Default => Some(DEFAULT),
+            ClientKey::Ip(IpAddr::V4(a)) => self.v4.get(&a.to_bits()).copied(),
+            ClientKey::Ip(IpAddr::V6(a)) => self.v6.get(&a.to_bits()).copied(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, key: ClientKey, id: u32) {
+        match key {
+            ClientKey::Ip(IpAddr::V4(a)) => _ = self.v4.insert(a.to_bits(), id),
+            ClientKey::Ip(IpAddr::V6(a)) => _ = self.v6.insert(a.to_bits(), id),
+            ClientKey::Bypass | ClientKey::Default => {}
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store against double-ended queues.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A driver's buffer; those that are not given back are counted.
+#[derive(Debug)]
+struct Owned(Vec<u8>, #[allow(dead_code, reason = "counts")] Rc<()>);
+
+impl Buffer for Owned {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(u16),
+    Keep(u16),
+    Depart(bool),
+    Pop,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Push),
+        2 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Keep),
+        2 => any::<bool>().prop_map(Step::Depart),
+        2 => Just(Step::Pop),
+    ]
+}
+
+proptest! {
+    /// Two fifos in one store behave as two double-ended queues do, and give
+    /// all memory back.
+    #[test]
+    fn a_fifo_keeps_every_byte_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
+        let mut store = Store::new(96 * SEGMENT as usize, 6).unwrap();
+        let out = Rc::new(());
+        let mut fifos = [Fifo::default(), Fifo::default()];
+        let mut queued = [VecDeque::new(), VecDeque::new()];
+        let mut delayed: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
+        for (n, (which, step)) in steps.into_iter().enumerate() {
+            let i = usize::from(which);
+            let f = &mut fifos[i];
+            match step {
+                Step::Push(len) => {
+                    let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
+                    if f.push(&mut store, Instant(7), &frame).is_ok() {
+                        queued[i].push_back(frame);
+                    }
+                }
+                Step::Keep(len) => {
+                    let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
+                    let mut buffer = Some(Owned(frame.clone(), out.clone()));
+                    if f.keep(&mut store, Instant(7), &mut buffer).is_ok() {
+                        queued[i].push_back(frame);
+                    } else {
+                        prop_assert!(buffer.is_some());
+                    }
+                }
+                Step::Depart(survives) => {
+                    let due = survives.then_some(Instant(n as u64));
+                    f.depart(&mut store, due);
+                    if let Some(frame) = queued[i].pop_front() && survives {
+                        delayed[i].push_back((n as u64, frame));
+                    }
+                }
+                Step::Pop => {
+                    f.pop(&mut store);
+                    delayed[i].pop_front();
+                }
+            }
+            for i in 0..2 {
+                while fifos[i].head() == Some(Head::Lost) {
+                    prop_assert!(fifos[i].frame(&mut store).is_none());
+                    fifos[i].pop(&mut store);
+                }
+                let ready = fifos[i].head().map(|h| match h {
+                    Head::Due(due) => (due.0, fifos[i].frame(&mut store).unwrap().0.bytes().to_vec()),
+                    Head::Lost => unreachable!(),
+                });
+                prop_assert_eq!(ready, delayed[i].front().cloned());
+                let first = fifos[i].queued(&store).map(|(len, _)| len);
+                prop_assert_eq!(first, queued[i].front().map(|f: &Vec<u8>| f.len() as u32));
+            }
+        }
+        for (i, f) in fifos.iter_mut().enumerate() {
+            for _ in 0..queued[i].len() {
+                f.depart(&mut store, Some(Instant(0)));
+            }
+            while f.head().is_some() {
+                f.pop(&mut store);
+            }
+        }
+        prop_assert_eq!(store.used(), 0);
+        prop_assert_eq!(store.buffers(), 0);
+        prop_assert_eq!(Rc::strong_count(&out), 1);
+    }
+}
+
+#[test]
+fn a_full_store_refuses_and_stays_whole() {
+    let mut store = Store::<NoBuffer>::new(8 * SEGMENT as usize, 0).unwrap();
+    let mut f = Fifo::default();
+    let mut n = 0;
+    while f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok() {
+        n += 1;
+    }
+    // Less than a header is left at the end of a segment.
+    assert_eq!(n, 8 * SEGMENT / record_size(1514));
+    for _ in 0..n {
+        f.depart(&mut store, Some(Instant(1)));
+        f.pop(&mut store);
+    }
+    assert_eq!(store.used(), 0);
+    assert!(f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok());
+}
