@@ -6,10 +6,10 @@
 //! taken as the latest seen. Runs on one worker's thread, which owns it.
 
 mod index;
+mod lateness;
 
 use std::collections::VecDeque;
 
-use hdrhistogram::Histogram;
 use thiserror::Error;
 
 use crate::classify::{Class, classify};
@@ -19,11 +19,12 @@ use crate::memory::{advise_large_pages, prefetch_lines};
 use crate::pipe::{Arriving, Pipe};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
-use crate::stats::{ClientStats, DropReason, Lateness, Snapshot};
+use crate::stats::{ClientStats, DropReason, Snapshot};
 use crate::store::{Head, MAX_FRAME, Store};
-use crate::units::{ByDirection, Direction, Instant, Nanos};
+use crate::units::{ByDirection, Direction, Instant};
 use crate::wheel::{MAX_ID, Wheel};
 use index::Index;
+use lateness::Counted;
 
 /// Frames that a pipe releases before the next pipe has its turn, and before the clock is
 /// read again.
@@ -38,8 +39,6 @@ const SETTLED: u32 = 16;
 const RELEASE_LINES: usize = 2;
 /// Frames of a burst that are looked up before the first of them is taken in.
 const BURST: usize = 64;
-/// Lateness above this is counted as this.
-const MAX_LATENESS: Nanos = Nanos::from_secs(3600);
 
 const BYPASS: u32 = 0;
 const DEFAULT: u32 = 1;
@@ -176,7 +175,7 @@ pub struct Engine<B = NoBuffer> {
     bypass: PipePlan,
     generation: u64,
     now: Instant,
-    lateness: Histogram<u64>,
+    lateness: Counted,
     malformed: ByDirection<u64>,
     kept_up: usize,
 }
@@ -213,7 +212,7 @@ impl<B: Buffer> Engine<B> {
             bypass: PipePlan::transparent(),
             generation: 0,
             now: at,
-            lateness: Histogram::new_with_max(MAX_LATENESS.0, 2)?,
+            lateness: Counted::new()?,
             malformed: ByDirection::default(),
             kept_up: 0,
         };
@@ -457,7 +456,7 @@ impl<B: Buffer> Engine<B> {
                     n -= 1;
                     break;
                 }
-                self.lateness.saturating_record(offered.since(due).0);
+                self.lateness.count(offered.since(due));
                 pipe.sent(&mut self.store, len);
             }
             sent += n;
@@ -616,7 +615,7 @@ impl<B: Buffer> Engine<B> {
         }
         out.at = self.now;
         out.generation = self.generation;
-        out.lateness = Lateness::of(&self.lateness);
+        out.lateness = self.lateness.quantiles();
         out.malformed = self.malformed;
         out.store_capacity = self.store.capacity();
         out.store_used = self.store.used();

@@ -162,17 +162,17 @@ impl<B: Buffer> Store<B> {
 
     #[inline]
     fn header(&self, c: Cursor) -> (u64, u32) {
-        let h = &self.bytes[c.at()..][..HEADER as usize];
-        let time = h.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
-        let word = h.last_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
-        (time, word)
+        let Some((time, rest)) = self.bytes[c.at()..].split_first_chunk() else { return (0, 0) };
+        let word = rest.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
+        (u64::from_ne_bytes(*time), word)
     }
 
     #[inline]
     fn write_header(&mut self, c: Cursor, time: u64, word: u32) {
-        let h = &mut self.bytes[c.at()..][..HEADER as usize];
-        h[..8].copy_from_slice(&time.to_ne_bytes());
-        h[8..].copy_from_slice(&word.to_ne_bytes());
+        if let Some(h) = self.bytes[c.at()..].first_chunk_mut::<{ HEADER as usize }>() {
+            h[..8].copy_from_slice(&time.to_ne_bytes());
+            h[8..].copy_from_slice(&word.to_ne_bytes());
+        }
     }
 
     /// Hints the processor that the record at `c` and the header after it will be used, if

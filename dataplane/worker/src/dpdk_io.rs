@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real ports, polled through DPDK.
 //!
-//! Received frames are copied into the packet store and their buffers freed within
-//! the turn; frames to send are copied into fresh buffers and staged until the
-//! driver takes them. So the pool needs to hold what is in the drivers' rings and
-//! in the two stages, and nothing of what the link holds.
+//! Small frames are copied into the packet store, and their buffers carry the next ones
+//! that leave; large ones may stay in theirs (docs/adr/0002). What leaves is staged until
+//! the driver takes it. So the pool needs to hold what is in the drivers' rings and in the
+//! two stages, and the buffers that the link may keep at most.
 //!
 //! A driver that takes nothing for [`GIVE_UP_AFTER`] loses the frame at the head of
 //! its stage, counted as dropped: some drivers refuse a frame that they cannot send
