@@ -160,6 +160,15 @@ impl<B: Buffer> Store<B> {
         self.used -= 1;
     }
 
+    /// Gives back the segments from `segment` up to, and without, `end`.
+    fn give_back(&mut self, mut segment: u32, end: u32) {
+        while segment != end {
+            let next = self.next[segment as usize];
+            self.give(segment);
+            segment = next;
+        }
+    }
+
     #[inline]
     fn header(&self, c: Cursor) -> (u64, u32) {
         let Some((time, rest)) = self.bytes[c.at()..].split_first_chunk() else { return (0, 0) };
@@ -510,31 +519,29 @@ impl Fifo {
         }
         let from = self.head;
         let (_, word) = store.header(from);
-        if word & (KEPT | LOST) == KEPT {
-            store.forget(from);
+        if word & (KEPT | LOST) != 0 {
+            if word & LOST == 0 {
+                store.forget(from);
+            } else {
+                self.lost -= 1;
+            }
         }
         self.delayed -= 1;
-        self.lost -= u32::from(word & LOST != 0);
-        let to = if self.delayed > 0 {
+        if self.delayed > 0 {
             let to = after(store, from, word);
             let (due, word) = store.header(to);
             (self.due, self.head_lost) = (Instant(due), word & LOST != 0);
-            to
+            self.head = to;
+            if to.segment != from.segment {
+                store.give_back(from.segment, to.segment);
+            }
         } else if self.queued > 0 {
-            self.middle
+            self.head = self.middle;
+            store.give_back(from.segment, self.head.segment);
         } else {
             // Gives the last segment back as well.
-            Cursor::NOWHERE
-        };
-        let mut segment = from.segment;
-        while segment != to.segment {
-            let next = store.next[segment as usize];
-            store.give(segment);
-            segment = next;
-        }
-        self.head = to;
-        if to == Cursor::NOWHERE {
-            (self.middle, self.tail) = (to, to);
+            store.give_back(from.segment, NONE);
+            *self = Self::default();
         }
     }
 }
