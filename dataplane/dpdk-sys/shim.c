@@ -66,10 +66,6 @@ lke_pause(void)
 	rte_pause();
 }
 
-#define ONE_SIDED (RTE_ETH_RSS_L3_SRC_ONLY | RTE_ETH_RSS_L3_DST_ONLY)
-/* Every kind of IP packet: without the layers above some devices hash no UDP and no TCP. */
-#define ALL_IP (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_SCTP)
-
 int
 lke_port_info(uint16_t port, struct lke_port_info *info)
 {
@@ -95,13 +91,12 @@ lke_port_info(uint16_t port, struct lke_port_info *info)
 	info->min_rx_bufsize = dev.min_rx_bufsize;
 	info->if_index = dev.if_index;
 	info->numa_node = rte_eth_dev_socket_id(port);
-	info->one_sided = (dev.flow_type_rss_offloads & ONE_SIDED) == ONE_SIDED;
 	return 0;
 }
 
 int
 lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t mtu,
-		   int scatter, int spread)
+		   int scatter)
 {
 	struct rte_eth_dev_info dev;
 	struct rte_eth_conf conf;
@@ -118,15 +113,10 @@ lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16
 		conf.rxmode.offloads |= dev.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 		conf.txmode.offloads |= dev.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	}
-	/* Addresses only: all flows between two hosts belong to one client, hence to one queue. */
+	/* Addresses only: what two hosts send to each other keeps its order in one queue. */
 	if (rx_queues > 1 && (dev.flow_type_rss_offloads & RTE_ETH_RSS_IP) != 0) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = dev.flow_type_rss_offloads & RTE_ETH_RSS_IP;
-		if (spread != LKE_SPREAD_ADDRESSES) {
-			conf.rx_adv_conf.rss_conf.rss_hf = dev.flow_type_rss_offloads & ALL_IP;
-			conf.rx_adv_conf.rss_conf.rss_hf |= spread == LKE_SPREAD_SOURCE ?
-				RTE_ETH_RSS_L3_SRC_ONLY : RTE_ETH_RSS_L3_DST_ONLY;
-		}
 	}
 	return rte_eth_dev_configure(port, rx_queues, tx_queues, &conf);
 }

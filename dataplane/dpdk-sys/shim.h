@@ -44,10 +44,6 @@ enum lke_const {
 	LKE_DEVICE_NAME_MAX = RTE_DEV_NAME_MAX_LEN,
 	/* RTE_MBUF_F_RX_VLAN_STRIPPED, checked in shim.c. */
 	LKE_RX_VLAN_STRIPPED = 1 << 6,
-	/* What the receive queue is chosen by. */
-	LKE_SPREAD_ADDRESSES = 0,
-	LKE_SPREAD_SOURCE = 1,
-	LKE_SPREAD_DESTINATION = 2,
 };
 
 struct lke_port_info {
@@ -61,8 +57,6 @@ struct lke_port_info {
 	uint32_t min_rx_bufsize;
 	uint32_t if_index;
 	int32_t numa_node;
-	/* It can choose the receive queue by one of the two IP addresses. */
-	uint8_t one_sided;
 };
 
 struct lke_link {
@@ -94,12 +88,9 @@ int lke_device_check(const char *devargs);
 void lke_pause(void);
 
 int lke_port_info(uint16_t port, struct lke_port_info *info);
-/*
- * mtu 0: leave it alone. scatter: frames may take more than one mbuf. spread: LKE_SPREAD_*; other
- * than by both addresses only where the device is one-sided.
- */
+/* mtu 0: leave it alone. scatter: frames may take more than one mbuf. */
 int lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t mtu,
-		       int scatter, int spread);
+		       int scatter);
 int lke_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors,
 		      struct rte_mempool *pool);
 int lke_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors);

@@ -5,6 +5,7 @@
 //! one that is not there is as if the option of the command line was not given.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, de};
@@ -90,14 +91,12 @@ pub enum BoxFileError {
     },
     /// It is too long.
     #[error(
-        "the box's file {} has {bytes} bytes: at most {MAX_BYTES} are read; is it another file?",
+        "the box's file {} is longer than {MAX_BYTES} bytes: is it another file?",
         path.display()
     )]
     Long {
         /// Which.
         path: PathBuf,
-        /// Its length.
-        bytes: u64,
     },
     /// It has a key that is not known.
     #[error("the box's file {}: there is no key `{key}`: {hint}", path.display())]
@@ -126,11 +125,14 @@ impl BoxFile {
     /// What is wrong with it, and where.
     pub fn read(path: &Path) -> Result<Self, BoxFileError> {
         let failed = |source| BoxFileError::Read { path: path.to_owned(), source };
-        let bytes = fs::metadata(path).map_err(failed)?.len();
-        if bytes > MAX_BYTES {
-            return Err(BoxFileError::Long { path: path.to_owned(), bytes });
+        let mut text = String::new();
+        // A device has no length and no end.
+        let file = fs::File::open(path).map_err(failed)?;
+        file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(BoxFileError::Long { path: path.to_owned() });
         }
-        Self::parse(&fs::read_to_string(path).map_err(failed)?, path)
+        Self::parse(&text, path)
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, BoxFileError> {

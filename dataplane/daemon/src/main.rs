@@ -59,7 +59,9 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     // First, so that a second dataplane is refused before it touches a port.
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
     check_memory(choices.memory)?;
-    let needs = Needs { cores, max_frame: choices.max_frame, buffers: choices.buffers };
+    let min_data_room = specs.iter().map(|p| p.spec.min_data_room()).max().unwrap_or(0);
+    let needs =
+        Needs { cores, max_frame: choices.max_frame, buffers: choices.buffers, min_data_room };
     let memory = ports::memory(choices.huge, needs);
     if let dpdk::Memory::NoHuge { megabytes } = memory {
         check_memory(choices.memory.saturating_add(u64::from(megabytes) << 20))
@@ -90,7 +92,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         arguments::Idle::Busy => Idle::Busy,
         arguments::Idle::Adaptive => Idle::Adaptive,
     };
-    let Opened { ports, shares, ownership, lends, max_frame, .. } = opened;
+    let Opened { ports, shares, lends, max_frame, .. } = opened;
     // Kept until all threads have ended: one worker's buffers may be with another.
     let pools: Vec<_> = shares.iter().map(|share| share.pool.clone()).collect();
     let io = shares.into_iter().map(|share| {
@@ -108,7 +110,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         (Some(only), true) => workers::spawn(&eal, vec![only], clock, &compiled, &settings)?,
         (last, _) => {
             io.extend(last);
-            let io = connect(io, ownership, Lending { lends, longest: max_frame });
+            let io = connect(io, Lending { lends, longest: max_frame });
             overflow.extend(io.iter().map(Distributed::overflow));
             workers::spawn(&eal, io, clock, &compiled, &settings)?
         }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use dpdk::{
     Eal, EalOptions, Error, Memory, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue,
-    Spread, StartedPort, TxQueue,
+    StartedPort, TxQueue,
 };
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
 use emu::units::Direction;
 use nix::sched::{CpuSet, sched_getaffinity};
-use worker::distribute::{DEPTH, Overflow, Ownership};
+use worker::distribute::{DEPTH, Overflow};
 use worker::dpdk_io::PortQueues;
 
 use crate::accounts::PortAccount;
@@ -34,6 +34,8 @@ pub struct Needs<'a> {
     pub max_frame: Option<u32>,
     /// Bytes of buffers for frames that are not copied, of all workers.
     pub buffers: u64,
+    /// Data that the ports want a buffer to hold at least.
+    pub min_data_room: u32,
 }
 
 impl Needs<'_> {
@@ -44,7 +46,7 @@ impl Needs<'_> {
     /// The data that a buffer holds: headroom and the longest frame with a tag; drivers that
     /// need larger buffers say so.
     fn data_room(&self) -> u32 {
-        self.max_frame.unwrap_or(MAX_FRAME) + 128
+        (self.max_frame.unwrap_or(MAX_FRAME) + 128).max(self.min_data_room)
     }
 
     /// Buffers that a worker may keep, if each has so much data.
@@ -61,8 +63,10 @@ impl Needs<'_> {
         // What it receives for others waits in the rings to them, and in their caches of
         // this pool.
         let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
+        // A buffer that was kept leaves by the rings of the worker that kept it.
+        let leaving = 2 * u32::from(RING) + SPARE;
         let kept = if polls { kept } else { 0 };
-        (rings + SPARE + if polls { others * passed } else { 0 }).saturating_add(kept)
+        (rings + SPARE + if polls { others * (passed + leaving) } else { 0 }).saturating_add(kept)
     }
 
     /// Memory in megabytes for the buffers, the rings and EAL's own needs.
@@ -90,8 +94,6 @@ pub struct Opened {
     pub ports: [StartedPort; 2],
     /// One for each worker.
     pub shares: Vec<Share>,
-    /// Whose frames are whose.
-    pub ownership: Ownership,
     /// Frames may be kept in the buffers of the worker that received them by another one.
     pub lends: bool,
     /// The longest frame that both ports can carry.
@@ -103,8 +105,6 @@ pub struct Opened {
 /// How the workers receive from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receiving {
-    /// Each from a queue of its own, which the device fills by the client's address.
-    ByClient,
     /// Each from a queue of its own, whosever the frames are.
     Each,
     /// The first one for all.
@@ -113,11 +113,9 @@ enum Receiving {
 
 /// How to receive from ports of these abilities, `wan` first.
 fn receiving(info: [&PortInfo; 2], queues: u16) -> [Receiving; 2] {
-    let enough = info.map(|i| i.max_rx_queues >= queues);
-    if queues > 1 && enough == [true; 2] && info.iter().all(|i| i.one_sided) {
-        return [Receiving::ByClient; 2];
-    }
-    enough.map(|enough| if enough { Receiving::Each } else { Receiving::First })
+    let of =
+        |i: &PortInfo| if i.max_rx_queues >= queues { Receiving::Each } else { Receiving::First };
+    info.map(of)
 }
 
 /// Opens both ports, with a transmit queue each for every worker.
@@ -157,18 +155,17 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
         let count = needs.pool(!first || worker == 0, kept);
         pools.push(pool(eal, &format!("frames-{worker}"), count, data_room, *core)?);
     }
-    let config = |receiving, spread| PortConfig {
+    let config = |receiving| PortConfig {
         rx_queues: if receiving == Receiving::First { 1 } else { queues },
         tx_queues: queues,
         rx_descriptors: RING,
         tx_descriptors: RING,
-        spread: if receiving == Receiving::ByClient { spread } else { Spread::Addresses },
         pools: &pools,
         ..PortConfig::new(&pools[0])
     };
     let [wan, client] = attached;
-    let (wan, wan_rx, wan_tx) = wan.start(&config(receiving[0], Spread::Destination))?;
-    let (client, client_rx, client_tx) = client.start(&config(receiving[1], Spread::Source))?;
+    let (wan, wan_rx, wan_tx) = wan.start(&config(receiving[0]))?;
+    let (client, client_rx, client_tx) = client.start(&config(receiving[1]))?;
     // A worker without a queue of its own has none.
     let may_lack = |rx: Vec<RxQueue>| rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
     let pairs = |rx, tx: Vec<TxQueue>| may_lack(rx).zip(tx).map(|(rx, tx)| PortQueues { rx, tx });
@@ -177,9 +174,7 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
         .zip(pools.iter().cloned())
         .map(|((wan, client), pool)| Share { queues: [wan, client], pool })
         .collect();
-    let by_client = receiving == [Receiving::ByClient; 2];
-    let ownership = if by_client { Ownership::Receiver } else { Ownership::Hash };
-    Ok(Opened { ports: [wan, client], shares, ownership, lends: first, max_frame, kept })
+    Ok(Opened { ports: [wan, client], shares, lends: first, max_frame, kept })
 }
 
 /// A pool in the memory of the core's own node, or else anywhere.
@@ -285,7 +280,7 @@ impl Ports for Counted {
 mod tests {
     use super::*;
 
-    fn port(max_rx_queues: u16, one_sided: bool) -> PortInfo {
+    fn port(max_rx_queues: u16) -> PortInfo {
         PortInfo {
             name: String::new(),
             id: 0,
@@ -301,34 +296,36 @@ mod tests {
             link_mbps: None,
             numa_node: None,
             packet_sockets: 0,
-            one_sided,
         }
     }
 
     #[test]
-    fn the_device_brings_frames_to_their_owners_only_if_both_ports_can() {
-        use Receiving::{ByClient, Each, First};
-        let of = |a, b, queues| receiving([&a, &b], queues);
-        assert_eq!(of(port(8, true), port(8, true), 4), [ByClient; 2]);
-        assert_eq!(of(port(8, true), port(8, false), 4), [Each; 2]);
-        assert_eq!(of(port(8, true), port(2, true), 4), [Each, First]);
-        assert_eq!(of(port(1, false), port(1, false), 2), [First; 2]);
-        assert_eq!(of(port(1, true), port(1, true), 1), [Each; 2]);
+    fn the_first_worker_receives_for_all_where_there_are_too_few_queues() {
+        use Receiving::{Each, First};
+        let of = |a, b, queues| receiving([&port(a), &port(b)], queues);
+        assert_eq!(of(8, 8, 4), [Each; 2]);
+        assert_eq!(of(8, 2, 4), [Each, First]);
+        assert_eq!(of(1, 1, 2), [First; 2]);
+        assert_eq!(of(1, 1, 1), [Each; 2]);
     }
 
     #[test]
     fn a_pool_has_what_is_kept_on_top_of_what_the_rings_hold() {
-        let one = Needs { cores: &[0], max_frame: Some(1518), buffers: 0 };
+        let one = Needs { cores: &[0], max_frame: Some(1518), buffers: 0, min_data_room: 0 };
         assert_eq!(one.pool(true, 0), 4 * 1024 + SPARE);
         assert_eq!(one.kept(1646), 0);
         let two = Needs { cores: &[0, 1], buffers: 1 << 30, ..one };
         let kept = two.kept(1646);
         assert_eq!(u64::from(kept), (1 << 30) / (1646 + 512) / 2);
         let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
-        assert_eq!(two.pool(true, kept), 4 * 1024 + SPARE + passed + kept);
+        let leaving = 2 * 1024 + SPARE;
+        assert_eq!(two.pool(true, kept), 4 * 1024 + SPARE + passed + leaving + kept);
         // One that only sends needs nothing for what comes in.
         assert_eq!(two.pool(false, kept), 2 * 1024 + SPARE);
         assert!(two.megabytes() > 1024 && two.megabytes() < 1200, "{}", two.megabytes());
+        // Jumbo slots of a packet socket, whatever the longest frame.
+        let jumbo = Needs { min_data_room: 16_352, ..one };
+        assert!(jumbo.megabytes() > (4 * 1024 + SPARE) * 16_352 / (1 << 20) + 64);
         let hostile = Needs { buffers: u64::MAX, ..two };
         assert_eq!(hostile.kept(0), u32::MAX);
         assert_eq!(hostile.megabytes(), u32::MAX);

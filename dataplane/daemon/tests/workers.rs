@@ -15,7 +15,7 @@ use dpdk::{Eal, Error, NamedPort, TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
 use proto::dataplane::v1 as pb;
-use worker::distribute::{Distributed, Lending, Ownership, connect};
+use worker::distribute::{DEPTH, Distributed, Lending, connect};
 use worker::dpdk_io::DpdkIo;
 use worker::run::Idle;
 
@@ -32,7 +32,7 @@ fn cores() -> Vec<usize> {
 const BUFFERS: u64 = 16 << 20;
 
 fn needs(cores: &[usize]) -> Needs<'_> {
-    Needs { cores, max_frame: Some(1518), buffers: BUFFERS }
+    Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0 }
 }
 
 fn eal() -> &'static Mutex<Eal> {
@@ -56,11 +56,11 @@ fn two_workers_are_one_dataplane() {
     // The null driver brings frames without end, of no client: all the first worker's.
     let specs = specs("net_null", "net_null");
     let opened = ports::open(&eal, &specs, needs(&cores)).unwrap();
-    assert_eq!((opened.shares.len(), opened.ownership), (2, Ownership::Hash));
+    assert_eq!(opened.shares.len(), 2);
     assert_eq!((opened.max_frame, opened.lends), (1518, false));
     // Half of the buffers each: data, headroom and what a buffer takes beside.
     assert_eq!(u64::from(opened.kept), BUFFERS / 2 / (1518 + 128 + 512));
-    let Opened { ports, shares, ownership, lends, max_frame, kept } = opened;
+    let Opened { ports, shares, lends, max_frame, kept } = opened;
     let limits =
         Limits { memory: 64 << 20, clients: 4, frame: max_frame, copy_break: 256, buffers: kept };
     let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
@@ -71,7 +71,7 @@ fn two_workers_are_one_dataplane() {
             DpdkIo::new(wan, client, s.pool, Waiter::new())
         })
         .collect();
-    let io = connect(io, ownership, Lending { lends, longest: max_frame });
+    let io = connect(io, Lending { lends, longest: max_frame });
     let overflow = io.iter().map(Distributed::overflow).collect();
     let clock = TscClock::calibrate(Duration::from_millis(20));
     let running = plan("transparent");
@@ -120,7 +120,8 @@ fn two_workers_are_one_dataplane() {
     // rings and on its way when the workers stopped one after the other.
     let brought: u64 = stats.ports.iter().map(|p| p.received.unwrap().packets).sum();
     let missed: u64 = stats.ports.iter().map(|p| p.missed).sum();
-    assert!(taken + missed <= brought, "{taken} taken, {missed} missed of {brought}");
+    let unaccounted = brought.checked_sub(taken + missed).unwrap();
+    assert!(unaccounted <= 2 * (DEPTH as u64 + 64), "{taken} taken, {missed} missed of {brought}");
     drop(dataplane);
     assert_eq!(pools.iter().map(|p| p.in_use()).sum::<u32>(), 0);
 }

@@ -10,7 +10,9 @@
 //!
 //! `CLOCK_MONOTONIC_RAW` is not steered by NTP, so this clock and `CLOCK_MONOTONIC` drift apart
 //! by what NTP corrects (up to tens of ppm). Invariants: never goes backwards as seen by one
-//! thread; across threads it is as consistent as the processor's counters (constant and
+//! thread, but by up to the time since the last measurement where the counter began anew (a
+//! machine that was restored), and by less than a microsecond in one that was held up in mid
+//! reading while the clock was slewed; across threads it is as consistent as the processor's counters (constant and
 //! synchronous on what we run on). Without an invariant counter each reading is a call of
 //! `clock_gettime`. `correct`: control thread; the rest: any thread.
 

@@ -47,7 +47,7 @@ pub use iface::Interface;
 pub use mbuf::Mbuf;
 pub use mempool::Mempool;
 pub use offload::{Offload, disable_offloads, offloads};
-pub use port::{Port, PortConfig, PortInfo, Spread};
+pub use port::{Port, PortConfig, PortInfo};
 pub use queue::{RX_BURST, RxQueue, TxQueue, pause};
 pub use spec::{NamedPort, PortSpec, ensure_distinct};
 pub use started::{Counters, Link, StartedPort};

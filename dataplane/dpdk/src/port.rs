@@ -54,14 +54,23 @@ pub struct PortInfo {
     pub numa_node: Option<u32>,
     /// Packet sockets found, for wake-ups and kernel drops.
     pub packet_sockets: usize,
-    /// The device can choose the receive queue by the source or the destination address alone.
-    pub one_sided: bool,
+}
+
+impl PortSpec {
+    /// Bytes of data that a buffer for this port has to hold, as far as that is known before it
+    /// is attached: those of a `net_af_packet` slot for the interface's MTU.
+    #[must_use]
+    pub fn min_data_room(&self) -> u32 {
+        let iface = self.iface().and_then(|name| find_iface("", name).ok());
+        let mtu = iface.and_then(|iface| iface.mtu().ok());
+        self.packet_ring(mtu).map_or(0, |ring| ring.data_room())
+    }
 }
 
 /// How to start a port.
 #[derive(Clone, Debug)]
 pub struct PortConfig<'a> {
-    /// Receive queues.
+    /// Receive queues. The device spreads packets over them by both IP addresses, if it can.
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
@@ -73,23 +82,9 @@ pub struct PortConfig<'a> {
     pub promiscuous: bool,
     /// MTU to set on a PCI device; virtual devices keep theirs.
     pub mtu: Option<u16>,
-    /// By what the device spreads packets over its receive queues, where it can.
-    pub spread: Spread,
     /// Where received packets go: one pool for each receive queue, in their order; the last one
     /// serves those that are left.
     pub pools: &'a [Mempool],
-}
-
-/// By what a device chooses the receive queue of a packet, if it has several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
-    /// Both IP addresses: the packets between two hosts come by one queue.
-    #[default]
-    Addresses,
-    /// The source address alone, where [`PortInfo::one_sided`] says that the device can.
-    Source,
-    /// The destination address alone, likewise.
-    Destination,
 }
 
 impl<'a> PortConfig<'a> {
@@ -103,7 +98,6 @@ impl<'a> PortConfig<'a> {
             tx_descriptors: 1024,
             promiscuous: true,
             mtu: None,
-            spread: Spread::Addresses,
             pools: std::slice::from_ref(pool),
         }
     }
@@ -237,16 +231,9 @@ impl Port {
         let scatter = i32::from(device.bus == Bus::Pci && frame > data_room);
         let eal = Arc::clone(&device.eal);
         let control = eal.control();
-        let spread = match config.spread {
-            Spread::Source if self.info.one_sided => dpdk_sys::LKE_SPREAD_SOURCE,
-            Spread::Destination if self.info.one_sided => dpdk_sys::LKE_SPREAD_DESTINATION,
-            _ => dpdk_sys::LKE_SPREAD_ADDRESSES,
-        };
         let (rx_queues, tx_queues) = (config.rx_queues, config.tx_queues);
         // SAFETY: the port exists and is not started; calls are serialised by the control lock.
-        let ret = unsafe {
-            dpdk_sys::lke_port_configure(id, rx_queues, tx_queues, mtu, scatter, spread as i32)
-        };
+        let ret = unsafe { dpdk_sys::lke_port_configure(id, rx_queues, tx_queues, mtu, scatter) };
         device.check("configuring", ret)?;
         let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
         // SAFETY: as above; both numbers are writable.
@@ -437,7 +424,6 @@ fn describe(
         link_mbps: link.mbps,
         numa_node: u32::try_from(raw.numa_node).ok(),
         packet_sockets: device.sockets.len(),
-        one_sided: raw.one_sided != 0,
     })
 }
 

@@ -4,6 +4,7 @@
 //! A frame that a worker receives and does not own goes through a bounded ring, one for
 //! each pair of workers, with its time of arrival. The frames of the fixed clients
 //! (bypass, default, damaged headers) are the first worker's, so that each of them is one.
+//! Only a client that its owner has no more room for shares that worker's own default.
 //!
 //! Invariants: all frames of a client and direction are one worker's, and those that
 //! came in by one receive queue reach it in their order. A frame that finds the ring to
@@ -32,16 +33,6 @@ pub const DEPTH: usize = 1024;
 const BURST: usize = 64;
 /// A ring cannot wake its owner: it sleeps no longer than this.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
-
-/// Whose a client's frames are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ownership {
-    /// That of a fixed hash of the client's address.
-    Hash,
-    /// The worker's that receives them: the device itself chooses the queue by the
-    /// client's address.
-    Receiver,
-}
 
 /// Frames that a worker could not pass on, by the direction that they came in for.
 /// Written by that worker alone.
@@ -87,7 +78,9 @@ impl<B> Lane<B> {
         if staged == 0 {
             return 0;
         }
-        let n = staged.min(self.ring.slots());
+        // Whoever has ended takes nothing any more.
+        let room = if self.ring.is_abandoned() { 0 } else { self.ring.slots() };
+        let n = staged.min(room);
         if let Ok(chunk) = self.ring.write_chunk_uninit(n) {
             chunk.fill_from_iter(self.staged.drain(..n));
         }
@@ -111,7 +104,6 @@ pub struct Distributed<I: PacketIo> {
 #[derive(Debug)]
 struct Ways<B> {
     me: usize,
-    ownership: Ownership,
     longest: usize,
     /// By worker; none to itself.
     to: Vec<Option<Lane<B>>>,
@@ -130,11 +122,7 @@ pub struct Lending {
 
 /// Connects the ports of several workers.
 #[must_use]
-pub fn connect<I: PacketIo>(
-    ports: Vec<I>,
-    ownership: Ownership,
-    lending: Lending,
-) -> Vec<Distributed<I>> {
+pub fn connect<I: PacketIo>(ports: Vec<I>, lending: Lending) -> Vec<Distributed<I>> {
     let workers = ports.len();
     let mut all: Vec<Distributed<I>> = ports
         .into_iter()
@@ -143,7 +131,6 @@ pub fn connect<I: PacketIo>(
             inner,
             ways: Ways {
                 me,
-                ownership,
                 longest: lending.longest as usize,
                 to: Vec::with_capacity(workers),
                 overflow: Arc::default(),
@@ -198,13 +185,7 @@ impl<B: Buffer> Ways<B> {
         if frame.len() > self.longest {
             return self.me;
         }
-        match self.ownership {
-            Ownership::Hash => owner(frame, direction, self.to.len()),
-            Ownership::Receiver => match classify(frame, direction) {
-                Class::Client(ClientKey::Ip(_)) => self.me,
-                _ => 0,
-            },
-        }
+        owner(frame, direction, self.to.len())
     }
 }
 

@@ -150,7 +150,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     }
 
     fn rest(&mut self, now: Instant, active: Instant) {
-        if now.since(active) < SPIN {
+        // A report is written over many turns.
+        if now.since(active) < SPIN || !self.reports.is_empty() {
             dpdk::pause();
             return;
         }

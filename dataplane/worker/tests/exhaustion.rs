@@ -18,7 +18,7 @@ use emu::plan::Plan;
 use emu::units::{Direction, Instant, Nanos};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
-use worker::distribute::{Distributed, Lending, Ownership, connect, owner};
+use worker::distribute::{Distributed, Lending, connect, owner};
 use worker::dpdk_io::{DpdkIo, GIVE_UP_AFTER, PortQueues, Source};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
@@ -310,7 +310,7 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
         })
         .collect();
     let lending = Lending { lends: false, longest: 1514 };
-    let ports = connect(ports, Ownership::Hash, lending);
+    let ports = connect(ports, lending);
     let overflow: Vec<_> = ports.iter().map(Distributed::overflow).collect();
     let clock = TscClock::calibrate(Duration::from_millis(20));
     let (begin, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));

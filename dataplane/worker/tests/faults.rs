@@ -15,7 +15,7 @@ use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::{Clock, VirtualClock};
 use worker::command::{Handle, Report, channel};
-use worker::distribute::{DEPTH, Distributed, Lending, Ownership, connect, owner};
+use worker::distribute::{DEPTH, Distributed, Lending, connect, owner};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
 use worker::sim::{Arrival, Sent, SimIo};
@@ -254,7 +254,7 @@ fn a_ring_between_workers_that_is_full_is_counted_and_the_others_go_on() {
     both.extend(stream(theirs, FRAMES, Nanos::from_micros(100)));
     both.sort_by_key(|a| a.at);
     let ports = vec![SimIo::new(both, 32), SimIo::new(Vec::new(), 32)];
-    let ports = connect(ports, Ownership::Hash, Lending { lends: true, longest: 1514 });
+    let ports = connect(ports, Lending { lends: true, longest: 1514 });
     let overflow: Vec<_> = ports.iter().map(Distributed::overflow).collect();
     let clock = VirtualClock::default();
     let mut workers: Vec<_> = ports.into_iter().map(|io| worker(io, clock.clone()).0).collect();

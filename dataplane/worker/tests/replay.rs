@@ -19,7 +19,7 @@ use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
-use worker::distribute::{Distributed, Lending, Ownership, connect, owner};
+use worker::distribute::{Distributed, Lending, connect, owner};
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 use worker::sim::{self, Arrival, Sent, SimIo};
@@ -163,7 +163,7 @@ fn play_distributed(
         SimIo::new(mine, burst)
     };
     let lending = Lending { lends, longest: LIMITS.frame };
-    let ports = connect((0..workers).map(io).collect(), Ownership::Hash, lending);
+    let ports = connect((0..workers).map(io).collect(), lending);
     let overflow: Vec<_> = ports.iter().map(Distributed::overflow).collect();
     let clock = VirtualClock::default();
     let mut all: Vec<_> = ports
