@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an engine is made with.
+
+use thiserror::Error;
+
+/// The limits of an engine, fixed for its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Size of the packet store in bytes.
+    pub memory: usize,
+    /// Most clients that are made for addresses.
+    pub clients: u32,
+    /// Longest frame that the ports can send, FCS excluded.
+    pub frame: u32,
+    /// Frames longer than this stay in the buffer that they came in.
+    pub copy_break: u32,
+    /// Most buffers that are kept at a time; further frames are copied, however long.
+    pub buffers: u32,
+}
+
+impl Limits {
+    /// The limits of an engine that copies every frame.
+    #[must_use]
+    pub const fn copying(memory: usize, clients: u32, frame: u32) -> Self {
+        Self { memory, clients, frame, copy_break: frame, buffers: 0 }
+    }
+}
+
+/// Why there is no engine.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The histogram's bounds, which are fixed and valid.
+    #[error("{0}")]
+    Histogram(#[from] hdrhistogram::CreationError),
+    /// The system has no room for the packet store.
+    #[error("no room for a packet store of {0} bytes: {1}; give less memory")]
+    Memory(usize, std::io::Error),
+}
