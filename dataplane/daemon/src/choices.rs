@@ -137,11 +137,12 @@ impl Choices {
         let clients = within("memory.max_clients", clients, 1, MOST_CLIENTS)?;
         let count = workers.count.map(u64::from);
         within("workers.count", count, 1, MOST_WORKERS as u32)?;
-        let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_deref())?;
-        let client = port(arguments, PORT_NAMES[1], file.ports.client.as_deref())?;
+        // First: who gives another name has not forgotten one of these.
         if let Some(p) = arguments.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
             return Err(ChoiceError::Stranger(p.name.clone()));
         }
+        let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_deref())?;
+        let client = port(arguments, PORT_NAMES[1], file.ports.client.as_deref())?;
         Ok(Self {
             ports: [wan, client],
             cores: cores(arguments, file, may)?,
@@ -285,7 +286,9 @@ mod tests {
             let error = choose(words, file).unwrap_err();
             assert!(error.contains(message), "{error}");
         }
-        let stranger = [&PORTS[..], &["--port", "lan=net_null"]].concat();
-        assert!(choose(&stranger, "").unwrap_err().contains("no port `lan`"));
+        for others in [&PORTS[..], &PORTS[..2]] {
+            let stranger = [others, &["--port", "lan=net_null"]].concat();
+            assert!(choose(&stranger, "").unwrap_err().contains("no port `lan`"));
+        }
     }
 }
