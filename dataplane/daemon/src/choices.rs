@@ -108,6 +108,14 @@ pub enum ChoiceError {
     },
 }
 
+impl ChoiceError {
+    /// Whether it is this machine that cannot do what was asked for rightly.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Core { .. } | Self::Cores { .. })
+    }
+}
+
 impl Choices {
     /// Brings the command line and the file that it names together, for a process that may
     /// run on the cores `may`.

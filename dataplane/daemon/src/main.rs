@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Ok(choices) => choices,
         Err(error) => {
             eprintln!("error: {error}");
-            return ExitCode::from(2);
+            return ExitCode::from(if error.is_refusal() { 1 } else { 2 });
         }
     };
     let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
