@@ -15,7 +15,7 @@ use crate::classify::{Class, classify};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, NoBuffer};
 use crate::memory::{advise_large_pages, prefetch_lines};
-use crate::pipe::{Arriving, Pipe};
+use crate::pipe::Pipe;
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::stats::{ClientStats, DropReason, Snapshot};
@@ -119,7 +119,6 @@ struct Change {
 pub struct Engine<B = NoBuffer> {
     limits: Limits,
     store: Store<B>,
-    keys: Vec<ClientKey>,
     /// Two for each client, in the order of [`Direction`].
     slots: Vec<Slot>,
     index: Index,
@@ -163,7 +162,6 @@ impl<B: Buffer> Engine<B> {
         let mut engine = Self {
             limits,
             store,
-            keys: Vec::with_capacity(room),
             slots: Vec::with_capacity(2 * room),
             index,
             wheel: Wheel::default(),
@@ -200,11 +198,11 @@ impl<B: Buffer> Engine<B> {
     /// How many clients there are.
     #[must_use]
     pub fn clients(&self) -> usize {
-        self.keys.len()
+        self.slots.len() / Direction::BOTH.len()
     }
 
     fn admit(&mut self, key: ClientKey) -> u32 {
-        let id = self.keys.len() as u32;
+        let id = self.clients() as u32;
         // There is always one.
         let Some(in_force) = self.changes.back() else { return DEFAULT };
         for direction in Direction::BOTH {
@@ -219,7 +217,6 @@ impl<B: Buffer> Engine<B> {
                 client: key,
             });
         }
-        self.keys.push(key);
         self.index.insert(key, id);
         id
     }
@@ -247,7 +244,7 @@ impl<B: Buffer> Engine<B> {
             }
             Class::Client(key) => match self.index.get(key) {
                 Some(id) => id,
-                None if self.keys.len() < (self.limits.clients + FIXED) as usize => self.admit(key),
+                None if self.clients() < (self.limits.clients + FIXED) as usize => self.admit(key),
                 None => DEFAULT,
             },
         };
@@ -259,7 +256,7 @@ impl<B: Buffer> Engine<B> {
     pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
         self.now = self.now.max(at);
         let id = self.route(direction, frame);
-        self.take_in(id, direction, Arriving::Bytes(frame));
+        self.take_in(id, direction, Frame::Bytes(frame));
     }
 
     /// A burst of frames arrived at `at` on the ingress port of `direction`. Of the buffers
@@ -291,9 +288,9 @@ impl<B: Buffer> Engine<B> {
             for (id, buffer) in ids.into_iter().zip(part) {
                 match buffer.as_ref().map(B::bytes) {
                     Some(frame) if frame.len() > self.limits.copy_break as usize => {
-                        self.take_in(id, direction, Arriving::Buffer(buffer));
+                        self.take_in(id, direction, Frame::Buffer(buffer));
                     }
-                    Some(frame) => self.take_in(id, direction, Arriving::Bytes(frame)),
+                    Some(frame) => self.take_in(id, direction, Frame::Bytes(frame)),
                     None => {}
                 }
             }
@@ -301,7 +298,7 @@ impl<B: Buffer> Engine<B> {
     }
 
     #[inline]
-    fn take_in(&mut self, mut id: u32, direction: Direction, frame: Arriving<'_, B>) {
+    fn take_in(&mut self, mut id: u32, direction: Direction, frame: Frame<'_, B>) {
         let bytes = frame.bytes();
         // Longer ones are rejected.
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -533,7 +530,7 @@ impl<B: Buffer> Engine<B> {
     /// Brings one client up to `now`, another one on each call.
     pub fn keep_up(&mut self, now: Instant) {
         self.now = self.now.max(now);
-        self.kept_up = (self.kept_up + 1) % self.keys.len();
+        self.kept_up = (self.kept_up + 1) % self.clients();
         for d in Direction::BOTH {
             let id = pipe_id(self.kept_up as u32, d);
             self.catch_up(id);
@@ -561,7 +558,7 @@ impl<B: Buffer> Engine<B> {
     ) -> bool {
         self.now = self.now.max(now);
         let first = out.clients.len();
-        for client in first..self.keys.len().min(first.saturating_add(most)) {
+        for client in first..self.clients().min(first.saturating_add(most)) {
             let pipes = Direction::BOTH.map(|d| {
                 let id = pipe_id(client as u32, d);
                 self.catch_up(id);
@@ -574,9 +571,10 @@ impl<B: Buffer> Engine<B> {
                 self.reschedule(id);
                 stats
             });
-            out.clients.push(ClientStats { key: self.keys[client], pipes: ByDirection(pipes) });
+            let key = self.slots[2 * client].client;
+            out.clients.push(ClientStats { key, pipes: ByDirection(pipes) });
         }
-        if out.clients.len() < self.keys.len() {
+        if out.clients.len() < self.clients() {
             return false;
         }
         out.at = self.now;

@@ -35,22 +35,23 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// A frame that leaves.
+/// A frame that is handed over.
 #[derive(Debug)]
 pub enum Frame<'a, B> {
-    /// To be copied out.
-    Packed(&'a [u8]),
-    /// Who accepts the frame takes it out; it is there until then.
-    Kept(&'a mut Option<B>),
+    /// To be copied.
+    Bytes(&'a [u8]),
+    /// Who keeps or accepts the frame takes its buffer out; it is there until then.
+    Buffer(&'a mut Option<B>),
 }
 
 impl<B: Buffer> Frame<'_, B> {
     /// The frame's bytes; none once the buffer was taken.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Packed(bytes) => bytes,
-            Self::Kept(buffer) => buffer.as_ref().map_or(&[], B::bytes),
+            Self::Bytes(bytes) => bytes,
+            Self::Buffer(buffer) => buffer.as_ref().map_or(&[], B::bytes),
         }
     }
 }

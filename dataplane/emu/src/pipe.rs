@@ -26,27 +26,6 @@ const LOOK_AFTER: u32 = 16_384;
 /// Frames that leave at once where a look finds many.
 const AT_ONCE: u32 = 256;
 
-/// A frame that arrives.
-#[derive(Debug)]
-pub enum Arriving<'a, B> {
-    /// Bytes, to be copied.
-    Bytes(&'a [u8]),
-    /// A buffer, which is taken out if the link keeps it.
-    Buffer(&'a mut Option<B>),
-}
-
-impl<B: Buffer> Arriving<'_, B> {
-    /// The frame's bytes.
-    #[inline]
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Buffer(buffer) => buffer.as_ref().map_or(&[], B::bytes),
-        }
-    }
-}
-
 /// What is seldom touched, apart from what every frame touches.
 #[derive(Debug)]
 struct Cold {
@@ -138,7 +117,7 @@ impl Pipe {
         &mut self,
         store: &mut Store<B>,
         at: Instant,
-        frame: Arriving<'_, B>,
+        frame: Frame<'_, B>,
         len: u32,
     ) {
         // Without a limit nothing is queued, or what is on its way out does not matter.
@@ -156,8 +135,8 @@ impl Pipe {
             }
         }
         let pushed = match frame {
-            Arriving::Bytes(bytes) => self.fifo.push(store, at, bytes),
-            Arriving::Buffer(buffer) => self.fifo.keep(store, at, buffer),
+            Frame::Bytes(bytes) => self.fifo.push(store, at, bytes),
+            Frame::Buffer(buffer) => self.fifo.keep(store, at, buffer),
         };
         if pushed.is_err() {
             self.cold.dropped[DropReason::Overload as usize].add(len);

@@ -502,10 +502,10 @@ impl Fifo {
         let (_, word) = store.header(self.head);
         let len = word & LENGTH;
         match (word & LOST, word & KEPT) {
-            (0, 0) => Some((Frame::Packed(store.packed(self.head, len)), len)),
+            (0, 0) => Some((Frame::Bytes(store.packed(self.head, len)), len)),
             (0, _) => {
                 let place = store.place(self.head);
-                Some((Frame::Kept(&mut store.kept[place]), len))
+                Some((Frame::Buffer(&mut store.kept[place]), len))
             }
             _ => None,
         }

@@ -201,11 +201,11 @@ impl<S: Source> PacketIo for DpdkIo<S> {
             }
         }
         let mbuf = match departure.frame {
-            Frame::Packed(bytes) => {
+            Frame::Bytes(bytes) => {
                 let spare = self.spare.pop().and_then(|mut m| m.refill(bytes).then_some(m));
                 spare.or_else(|| self.pool.alloc(bytes))
             }
-            Frame::Kept(buffer) => buffer.take(),
+            Frame::Buffer(buffer) => buffer.take(),
         };
         mbuf.is_some_and(|mbuf| stage.frames.push(mbuf).is_ok())
     }

@@ -88,7 +88,7 @@ impl PacketIo for SimIo {
             at: self.now,
             frame: d.bytes().to_vec(),
         });
-        if let Frame::Kept(buffer) = d.frame {
+        if let Frame::Buffer(buffer) = d.frame {
             buffer.take();
         }
         true

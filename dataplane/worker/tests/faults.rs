@@ -177,7 +177,7 @@ impl PacketIo for Port {
 
     fn transmit(&mut self, d: Departure<'_, Vec<u8>>) -> bool {
         self.sent.push((d.client, self.now));
-        if let Frame::Kept(buffer) = d.frame {
+        if let Frame::Buffer(buffer) = d.frame {
             buffer.take();
         }
         true

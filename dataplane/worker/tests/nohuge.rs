@@ -53,7 +53,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
             client: ClientKey::Default,
             direction: Direction::Return,
             due: Instant::ZERO,
-            frame: Frame::Packed(&frame),
+            frame: Frame::Bytes(&frame),
         };
         while !io.transmit(departure()) {
             io.flush(Instant::ZERO);
