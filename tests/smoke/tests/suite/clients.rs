@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several clients, each with a queue of its own.
 
-use std::time::Duration;
-
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
 use smoke::ping::{Survey, Surveyed};
 use smoke::testbed::{SERVER, Testbed};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+use smoke::udp::Sender;
 
-use super::{SEED, drained, dropped_only_for, emulator, on_bed, udp_at, within};
+use super::{SEED, drained, dropped_only_for, emulator, flows_to, on_bed, within};
 
 const OVERLOADED: usize = 4;
 const RATE_BPS: f64 = 144e6;
@@ -32,18 +30,7 @@ pub fn four_overloads_leave_a_fifth_client_alone(cpus: &Cpus) -> anyhow::Result<
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
         let idle = ping(bed)?.finish()?;
-        let flows: Vec<Flow> = (0..OVERLOADED)
-            .map(|client| Flow {
-                to: udp_at(bed, client),
-                rate_bps: OFFERED_BPS,
-                frame_bytes: FULL_FRAME_BYTES,
-                duration: Duration::from_secs(SECONDS),
-            })
-            .collect();
-        let receivers = flows
-            .iter()
-            .map(|flow| Receiver::start(bed.client(), flow.to))
-            .collect::<Result<Vec<_>, _>>()?;
+        let (flows, receivers) = flows_to(bed, OVERLOADED, OFFERED_BPS, SECONDS)?;
         let sender = Sender::start(bed.server(), SERVER, flows);
         let loaded = ping(bed)?.finish()?;
         let sent = sender.finish()?;

@@ -25,6 +25,7 @@ use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::stats::{Sample, Stats};
 use smoke::testbed::{Middle, Options, Testbed};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver};
 use smoke::wait;
 
 /// The seed of every test. Its first outage towards the client comes after all of
@@ -96,6 +97,28 @@ pub fn emulator(clients: u8) -> Options {
 /// Where a client receives UDP.
 pub fn udp_at(bed: &Testbed, client: usize) -> SocketAddrV4 {
     SocketAddrV4::new(bed.client_address(client), UDP_PORT)
+}
+
+/// Full frames to each of the first `clients`, at a rate each, and who receives them.
+pub fn flows_to(
+    bed: &Testbed,
+    clients: usize,
+    rate_bps: u64,
+    seconds: u64,
+) -> anyhow::Result<(Vec<Flow>, Vec<Receiver>)> {
+    let flows: Vec<Flow> = (0..clients)
+        .map(|client| Flow {
+            to: udp_at(bed, client),
+            rate_bps,
+            frame_bytes: FULL_FRAME_BYTES,
+            duration: Duration::from_secs(seconds),
+        })
+        .collect();
+    let receivers = flows
+        .iter()
+        .map(|flow| Receiver::start(bed.client(), flow.to))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((flows, receivers))
 }
 
 /// received = sent + dropped + held in every pipe.

@@ -8,10 +8,10 @@ use smoke::cpus::Cpus;
 use smoke::iperf::Plan;
 use smoke::ping::Survey;
 use smoke::testbed::{Options, SERVER};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+use smoke::udp::Sender;
 
 use super::download::{in_order, observed};
-use super::{SEED, drained, dropped_only_for, emulator, on_bed, udp_at, within};
+use super::{SEED, drained, dropped_only_for, emulator, flows_to, on_bed, within};
 
 /// Their addresses are owned by both workers.
 const CLIENTS: u8 = 4;
@@ -35,18 +35,7 @@ pub fn two_workers_are_one_link(cpus: &Cpus) -> anyhow::Result<()> {
             ensure!(pings.out_of_order() == 0, "client {client}: pings out of order");
             within("median RTT, ms", pings.rtts().at(0.5), 585.0, 609.0)?;
         }
-        let flows: Vec<Flow> = (0..usize::from(CLIENTS))
-            .map(|client| Flow {
-                to: udp_at(bed, client),
-                rate_bps: RATE_BPS,
-                frame_bytes: FULL_FRAME_BYTES,
-                duration: Duration::from_secs(SECONDS),
-            })
-            .collect();
-        let receivers = flows
-            .iter()
-            .map(|flow| Receiver::start(bed.client(), flow.to))
-            .collect::<Result<Vec<_>, _>>()?;
+        let (flows, receivers) = flows_to(bed, usize::from(CLIENTS), RATE_BPS, SECONDS)?;
         let sent = Sender::start(bed.server(), SERVER, flows).finish()?;
         drained(&linkctl)?;
         for (client, (receiver, sent)) in receivers.into_iter().zip(sent).enumerate() {
