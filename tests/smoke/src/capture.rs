@@ -4,8 +4,10 @@
 //! Each segment on the wire is known by its IP identification and its TCP sequence
 //! number: a sending socket numbers its packets one after another, so that a
 //! retransmission has the sequence number of the original but another
-//! identification. A segment is reordered if it arrives after one that was sent
-//! later. Segments that are lost reorder nothing.
+//! identification. A segment is reordered if it arrives after one of its connection that
+//! was sent later, and crossed if such a one was of another connection: a port with several
+//! receive queues keeps only the order of each flow (Linux:
+//! Documentation/networking/scaling.rst). Segments that are lost reorder nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -51,8 +53,10 @@ pub struct Order {
     pub sent: usize,
     /// Segments seen at the receiver.
     pub received: usize,
-    /// Segments that arrived after one that was sent later.
+    /// Segments that arrived after one of the same connection that was sent later.
     pub reordered: usize,
+    /// Segments that arrived after those of other connections alone that were sent later.
+    pub crossed: usize,
     /// Segments that arrived and were not seen at the sender.
     pub unknown: usize,
 }
@@ -137,13 +141,20 @@ pub fn compare(sent: &[Segment], received: &[Segment]) -> Order {
         places.entry(*segment).or_default().push_back(place);
     }
     let mut order = Order { sent: sent.len(), received: received.len(), ..Order::default() };
-    let mut furthest = 0;
+    let (mut furthest, mut of_connection) = (0, HashMap::new());
     for segment in received {
-        match places.get_mut(segment).and_then(VecDeque::pop_front) {
-            None => order.unknown += 1,
-            Some(place) if place < furthest => order.reordered += 1,
-            Some(place) => furthest = place,
+        let Some(place) = places.get_mut(segment).and_then(VecDeque::pop_front) else {
+            order.unknown += 1;
+            continue;
+        };
+        let own = of_connection.entry(segment.ports).or_insert(0);
+        if place < *own {
+            order.reordered += 1;
+        } else if place < furthest {
+            order.crossed += 1;
         }
+        *own = place.max(*own);
+        furthest = place.max(furthest);
     }
     order
 }
@@ -160,9 +171,20 @@ mod tests {
     fn a_loss_reorders_nothing_and_a_segment_overtaken_is_found() {
         let sent = segments(&[1, 2, 3, 4, 5]);
         let order = compare(&sent, &segments(&[1, 3, 4, 5]));
-        assert_eq!(order, Order { sent: 5, received: 4, reordered: 0, unknown: 0 });
+        assert_eq!(order, Order { sent: 5, received: 4, ..Order::default() });
         assert_eq!(compare(&sent, &segments(&[1, 3, 2, 5, 4])).reordered, 2);
         assert_eq!(compare(&sent, &segments(&[1, 9])).unknown, 1);
+    }
+
+    #[test]
+    fn a_segment_that_another_connection_overtook_has_only_crossed_it() {
+        let mut sent = segments(&[1, 2, 3]);
+        sent[2].ports.1 += 1;
+        let received = [sent[2], sent[0], sent[1]];
+        let order = compare(&sent, &received);
+        assert_eq!((order.reordered, order.crossed), (0, 2));
+        let order = compare(&sent, &[sent[2], sent[1], sent[0]]);
+        assert_eq!((order.reordered, order.crossed), (1, 1));
     }
 
     #[test]

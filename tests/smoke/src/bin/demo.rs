@@ -210,18 +210,18 @@ fn download(
     let samples = watch.finish()?;
     let received = at_client.finish()?;
     let order = compare(&at_server.finish()?, &received);
+    let reordered = order.reordered + order.crossed;
     step.end(&format!(
         "{:.1} Mbit/s, {:.1} in the second half; RTT of the second half {:.0} ms; {} segments, \
-         {} reordered",
+         {reordered} reordered",
         transfer.mbps_from(0.0),
         transfer.mbps_second_half(),
         transfer.rtt_ms_second_half(),
         order.received,
-        order.reordered
     ));
     let since = |at: f64| at - start_utc.as_secs_f64();
     let pings = pings.replies.iter().map(|r| (since(r.at), r.rtt_ms)).collect();
-    Ok(Observed { transfer, pings, samples, start_ns, reordered: order.reordered })
+    Ok(Observed { transfer, pings, samples, start_ns, reordered })
 }
 
 /// A download during which the rate is halved and restored.

@@ -68,6 +68,12 @@ pub fn observed(
 
 /// No segment overtook another one.
 pub fn in_order(order: &Order) -> anyhow::Result<()> {
+    ensure!(order.crossed == 0, "segments of one connection overtook another's: {order:?}");
+    each_flow_in_order(order)
+}
+
+/// No segment overtook another one of its connection: all that several receive queues keep.
+pub fn each_flow_in_order(order: &Order) -> anyhow::Result<()> {
     ensure!(order.received > 0, "nothing was captured: {order:?}");
     ensure!(order.unknown == 0, "segments that nobody sent: {order:?}");
     ensure!(order.reordered == 0, "the emulator reordered segments: {order:?}");

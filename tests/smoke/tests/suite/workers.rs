@@ -1,30 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several workers are one link: every client has its rate, in order and without loss.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::ensure;
+use emu::units::Direction;
+use etherparse::PacketBuilder;
 use smoke::cpus::Cpus;
 use smoke::iperf::Plan;
 use smoke::ping::Survey;
 use smoke::testbed::{Options, SERVER};
 use smoke::udp::Sender;
+use worker::distribute::owner;
 
-use super::download::{in_order, observed};
+use super::download::{each_flow_in_order, observed};
 use super::{SEED, drained, dropped_only_for, emulator, flows_to, on_bed, within};
 
-/// Their addresses are owned by both workers.
-const CLIENTS: u8 = 4;
+const WORKERS: usize = 2;
+const CLIENTS: u8 = 5;
 const RATE_BPS: u64 = 20_000_000;
 const SECONDS: u64 = 5;
 const PINGS: u32 = 20;
 const DOWNLOAD: Duration = Duration::from_secs(10);
 
+/// The worker that owns a client.
+fn owner_of(client: Ipv4Addr) -> anyhow::Result<usize> {
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ipv4(SERVER.octets(), client.octets(), 64)
+        .udp(1, 1)
+        .write(&mut frame, &[])?;
+    Ok(owner(&frame, Direction::Forward, WORKERS))
+}
+
 pub fn two_workers_are_one_link(cpus: &Cpus) -> anyhow::Result<()> {
     // Each worker holds all that the profile can come to hold.
     let memory = "4 GiB".to_owned();
-    let options = Options { workers: 2, memory, ..emulator(CLIENTS) };
+    let options = Options { workers: WORKERS, memory, ..emulator(CLIENTS) };
     on_bed(cpus, options, |bed| {
+        let owners = (0..usize::from(CLIENTS)).map(|c| owner_of(bed.client_address(c)));
+        let owners = owners.collect::<anyhow::Result<BTreeSet<_>>>()?;
+        ensure!(owners.len() == WORKERS, "only workers {owners:?} own a client");
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
         for client in 0..usize::from(CLIENTS) {
@@ -53,7 +71,7 @@ pub fn two_workers_are_one_link(cpus: &Cpus) -> anyhow::Result<()> {
             observed(bed, Plan::new("cubic", DOWNLOAD), |download| Ok(download.finish()?))?;
         let stats = drained(&linkctl)?;
         ensure!(transfer.mbps_second_half() > 1.0, "{:.1} Mbit/s", transfer.mbps_second_half());
-        in_order(&order)?;
+        each_flow_in_order(&order)?;
         dropped_only_for(&stats, &["aqm", "limit"])
     })
 }
