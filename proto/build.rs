@@ -3,7 +3,8 @@
 //! so that a build needs no protoc.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["linkemu/v1/linkemu.proto", "dataplane/v1/dataplane.proto"];
+    let files =
+        ["linkemu/v1/linkemu.proto", "linkemu/v1/event.proto", "dataplane/v1/dataplane.proto"];
     println!("cargo:rerun-if-changed=linkemu");
     println!("cargo:rerun-if-changed=dataplane");
     tonic_prost_build::configure().compile_fds(protox::compile(files, ["."])?)?;

@@ -7,13 +7,18 @@
 //! force from the dataplane, so that either process may end and return at any
 //! time.
 
+mod caller;
+mod control;
 mod dataplane;
+mod events;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod patch;
 mod refusal;
 mod server;
 mod service;
+mod watching;
 
+pub use caller::{Caller, Role};
 pub use endpoint::SocketError;
 pub use server::{Server, ServerError, Settings};

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server: the socket, its limits, and how it ends.
 
+use crate::control::Control;
 use crate::dataplane::Dataplane;
+use crate::events::{self, Events};
 use crate::service::Service;
+use crate::watching::Watching;
 use endpoint::{Claim, SocketError};
 use profile::Catalog;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,7 +84,14 @@ impl Server {
         let Self { settings: Settings { dataplane, catalog, .. }, listener, claim } = self;
         let (stop, stopping) = watch::channel(false);
         let mut stopped = stopping.clone();
-        let service = Service::new(catalog, Dataplane::new(dataplane), stopping);
+        let (watching, events) = (Watching::new(stopping), Events::new());
+        let control = Control::new(catalog, Dataplane::new(dataplane), events.clone());
+        let service = Service { control, watching: watching.clone() };
+        events.publish(pb::Event {
+            kind: pb::EventKind::Started as i32,
+            message: format!("linkd {} serves", env!("CARGO_PKG_VERSION")),
+            ..Default::default()
+        });
         let incoming = UnixListenerStream::new(listener)
             .then(|connection| async {
                 if let Err(error) = &connection {
@@ -94,6 +106,7 @@ impl Server {
             .max_concurrent_streams(CONCURRENT as u32)
             .timeout(DEADLINE)
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
+            .add_service(EventsServer::new(events::Service { events, watching }))
             .serve_with_incoming_shutdown(incoming, async {
                 shutdown.await;
                 let _ = stop.send(true);

@@ -56,6 +56,10 @@ impl Lab {
         Self { directory, fake, running, client, stop: Some(stop), server }
     }
 
+    pub fn linkd(&self) -> Channel {
+        channel(&self.directory.path().join("linkd.sock"))
+    }
+
     pub fn dataplane(&self) -> PathBuf {
         self.directory.path().join("dataplane.sock")
     }
