@@ -2,11 +2,24 @@
 //! Generates the messages and services. protox compiles the protos in-process,
 //! so that a build needs no protoc.
 
+use prost::Message;
+use std::path::PathBuf;
+use std::{env, fs};
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files =
-        ["linkemu/v1/linkemu.proto", "linkemu/v1/event.proto", "dataplane/v1/dataplane.proto"];
+    let files = [
+        "linkemu/v1/linkemu.proto",
+        "linkemu/v1/event.proto",
+        "linkemu/v1/lease.proto",
+        "dataplane/v1/dataplane.proto",
+        "linkd/v1/state.proto",
+    ];
     println!("cargo:rerun-if-changed=linkemu");
     println!("cargo:rerun-if-changed=dataplane");
-    tonic_prost_build::configure().compile_fds(protox::compile(files, ["."])?)?;
+    println!("cargo:rerun-if-changed=linkd");
+    let descriptors = protox::compile(files, ["."])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

@@ -17,3 +17,13 @@ pub mod dataplane {
         tonic::include_proto!("dataplane.v1");
     }
 }
+
+/// What linkd keeps on disk.
+pub mod linkd {
+    pub mod v1 {
+        tonic::include_proto!("linkd.v1");
+    }
+}
+
+/// All protos as a `google.protobuf.FileDescriptorSet`, as gRPC reflection serves them.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

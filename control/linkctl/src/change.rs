@@ -5,7 +5,7 @@ use crate::cli::{Cli, Direction, Law, Output, Patch, Set, Target};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
-use profile::{FileError, Profile};
+use profile::Profile;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::Path;
@@ -19,6 +19,7 @@ struct View<'a> {
     profile: &'a str,
     seed: u64,
     lossy: bool,
+    repeated: bool,
     remarks: &'a [String],
 }
 
@@ -31,13 +32,14 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
                 seed: *seed,
                 expected_generation: condition.expect_generation,
                 lossy: condition.lossy,
+                request_id: condition.request_id.clone(),
             };
-            let connection = Connection::open(&cli.socket).await?;
+            let connection = Connection::open(cli).await?;
             connection.call(|mut c| async move { c.set_profile(request).await }).await?
         }
         Set::Patch(what) => {
             let request = request(what);
-            let connection = Connection::open(&cli.socket).await?;
+            let connection = Connection::open(cli).await?;
             connection.call(|mut c| async move { c.patch_link(request).await }).await?
         }
     };
@@ -45,7 +47,11 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
     match cli.output {
         Output::Text => {
-            let mut lines = format!("{profile} in force: {}", instant::applied(&applied, "at"));
+            let since = instant::applied(&applied, "at");
+            let mut lines = match change.repeated {
+                true => format!("carried out before: {since}"),
+                false => format!("{profile} in force: {since}"),
+            };
             for line in remarks(applied.lossy, &change.remarks) {
                 lines.push('\n');
                 lines.push_str(&line);
@@ -59,6 +65,7 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
             profile,
             seed: change.seed,
             lossy: applied.lossy,
+            repeated: change.repeated,
             remarks: &change.remarks,
         }),
     }
@@ -80,12 +87,7 @@ fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure>
     if !profile.contains('/') && !profile.ends_with(".toml") {
         return Ok(Name(profile.to_owned()));
     }
-    Profile::from_file(Path::new(profile)).map(|p| Inline(p.into_proto())).map_err(|e| match e {
-        FileError::Io { .. } => Failure::failed("io", e.to_string()),
-        FileError::Invalid { path, violations } => {
-            Failure::invalid(format!("{path} is not a valid profile"), violations)
-        }
-    })
+    Ok(Inline(Profile::from_file(Path::new(profile))?.into_proto()))
 }
 
 /// The patch that a command stands for.
@@ -141,5 +143,6 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
         mask: Some(prost_types::FieldMask { paths }),
         expected_generation: target.condition.expect_generation,
         lossy: target.condition.lossy,
+        request_id: target.condition.request_id.clone(),
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{envelope, fit, probe, verify};
+use crate::{envelope, events, fit, lease, probe, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -34,6 +34,16 @@ pub struct Cli {
         default_value = "/run/linkemu/linkd.sock"
     )]
     pub socket: PathBuf,
+
+    /// The token of the lease under which to change the link
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "LINKEMU_LEASE",
+        hide_env_values = true
+    )]
+    pub lease: Option<String>,
 
     /// What to do.
     #[command(subcommand)]
@@ -127,6 +137,16 @@ pub enum Command {
     /// Compare a link with a baseline: does it behave alike?
     #[command(after_help = verify::EXAMPLES)]
     Verify(Box<verify::VerifyArgs>),
+    /// Have the link for oneself for a while, on a box that many share
+    #[command(after_help = lease::EXAMPLES, arg_required_else_help = true)]
+    Lease {
+        /// What to do.
+        #[command(subcommand)]
+        what: lease::Lease,
+    },
+    /// Show what happens: changes, leases, a dataplane that comes and goes
+    #[command(after_help = events::EXAMPLES)]
+    Events(events::EventsArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  linkctl completion bash > /etc/bash_completion.d/linkctl")]
     Completion {
@@ -164,6 +184,7 @@ const PROFILE_EXAMPLES: &str = "\
 Examples:
   linkctl profile list
   linkctl profile show viasat2 > mine.toml
+  linkctl profile put mine.toml             then `linkctl set profile` knows it by name
   linkctl profile check mine.toml           exit code 4 if it is wrong; needs no linkd";
 
 /// Which pipes, and on what condition.
@@ -182,6 +203,9 @@ pub struct Condition {
     /// Refuse if another generation is in force: someone else changed the link
     #[arg(long, value_name = "N")]
     pub expect_generation: Option<u64>,
+    /// Name this request, so that it is not carried out twice if it is sent again
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub request_id: String,
     /// Take it even if there is too little memory or time: then packets may be lost by the
     /// emulator itself, and `show` and `stats` say so
     #[arg(long)]
@@ -310,6 +334,21 @@ pub enum Profile {
         /// Its name.
         name: String,
     },
+    /// Store profiles in linkd under their names; the link does not change
+    Put {
+        /// Profiles in TOML.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Take the place of stored ones.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Delete stored profiles; the link does not change
+    Delete {
+        /// Their names.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
     /// Check files; needs no linkd
     Check {
         /// Profiles in TOML.
@@ -319,6 +358,11 @@ pub enum Profile {
 }
 
 impl Cli {
+    /// The token of a lease; an empty variable is none.
+    pub fn token(&self) -> Option<&str> {
+        self.lease.as_deref().filter(|token| !token.is_empty())
+    }
+
     /// Sorts out what `-o` says.
     ///
     /// # Errors
@@ -374,8 +418,9 @@ mod tests {
     fn every_example_parses() {
         let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
+        let lab = [lease::EXAMPLES, events::EXAMPLES];
         let rest = [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES];
-        let texts = linkd.into_iter().chain(probe).chain(rest);
+        let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
         for line in texts.flat_map(str::lines) {
             let Some(command) = line.strip_prefix("  linkctl ") else { continue };

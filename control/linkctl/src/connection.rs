@@ -1,32 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The way to linkd: one call at a time, each with a deadline.
 
+use crate::cli::Cli;
 use crate::failure::Failure;
 use hyper_util::rt::TokioIo;
+use proto::linkemu::v1::events_client::EventsClient;
+use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::UnixStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 /// Longer than linkd's own deadlines towards the dataplane.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Of an answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
+/// The metadata that carries the token of a lease.
+const LEASE: &str = "linkemu-lease";
+
+/// Sends the token of a lease with each request.
+#[derive(Clone)]
+pub struct Leased(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Leased {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert(LEASE, token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// The way that requests take.
+pub type Way = InterceptedService<Channel, Leased>;
+
 /// A client of linkd.
 pub struct Connection {
     socket: PathBuf,
-    client: LinkemuClient<Channel>,
+    way: Way,
 }
 
 impl Connection {
     /// Connects.
-    pub async fn open(socket: &Path) -> Result<Self, Failure> {
-        let path = socket.to_owned();
+    pub async fn open(cli: &Cli) -> Result<Self, Failure> {
+        let socket = &cli.socket;
+        let token = cli.token().map(str::parse).transpose();
+        let token = token.map_err(|_| Failure::usage("--lease: that is no token of a lease"))?;
+        let path = socket.clone();
         let connect = tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
@@ -36,19 +64,35 @@ impl Connection {
             .connect_with_connector(connect)
             .await
             .map_err(|error| Failure::unreachable(socket, &cause(&error)))?;
-        let client = LinkemuClient::new(channel).max_decoding_message_size(ANSWER_BYTES);
-        Ok(Self { socket: socket.into(), client })
+        let way = InterceptedService::new(channel, Leased(token));
+        Ok(Self { socket: socket.clone(), way })
     }
 
-    /// Calls.
-    pub async fn call<T, F>(
-        &self,
-        call: impl FnOnce(LinkemuClient<Channel>) -> F,
-    ) -> Result<T, Failure>
+    /// Calls `linkemu.v1.Linkemu`.
+    pub async fn call<T, F>(&self, call: impl FnOnce(LinkemuClient<Way>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        match tokio::time::timeout(DEADLINE, call(self.client.clone())).await {
+        let client = LinkemuClient::new(self.way.clone()).max_decoding_message_size(ANSWER_BYTES);
+        self.answer(call(client)).await
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> LeasesClient<Way> {
+        LeasesClient::new(self.way.clone())
+    }
+
+    /// The events.
+    pub fn events(&self) -> EventsClient<Way> {
+        EventsClient::new(self.way.clone())
+    }
+
+    /// Waits for the answer to a call.
+    pub async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(DEADLINE, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.failure(&status)),
             Err(_) => {

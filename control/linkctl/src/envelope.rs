@@ -124,7 +124,7 @@ async fn online(
 ) -> Result<(Room, Option<Profile>), Failure> {
     let without = "without linkd: give --memory, --port-rate and --clients";
     let asking = async {
-        let connection = Connection::open(&cli.socket).await?;
+        let connection = Connection::open(cli).await?;
         let room =
             connection.call(|mut c| async move { c.get_room(pb::GetRoomRequest {}).await }).await?;
         Ok((connection, room))

@@ -2,7 +2,7 @@
 //! What went wrong: in words, in JSON, and as exit code.
 
 use crate::cli::Output;
-use profile::{Place, Violation, Violations};
+use profile::{FileError, Place, Violation, Violations};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ const OUTSIDE_ENVELOPE: &str = "OUTSIDE_ENVELOPE";
 pub enum Failure {
     /// Tell the user.
     Told(Box<Report>),
+    /// The command that was run for the user ended so, and has said what there is to say.
+    Command(u8),
     /// Nobody reads our output any more, which is no error.
     Closed,
 }
@@ -79,6 +81,17 @@ struct View<'a> {
 #[derive(Serialize)]
 struct Envelope<'a> {
     error: View<'a>,
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Io { .. } => Self::failed("io", error.to_string()),
+            FileError::Invalid { path, violations } => {
+                Self::invalid(format!("{path} is not a valid profile"), violations)
+            }
+        }
+    }
 }
 
 impl Failure {
@@ -132,6 +145,8 @@ impl Failure {
             Code::DeadlineExceeded => (UNREACHABLE, "deadline_exceeded"),
             Code::InvalidArgument => (FAILED, "invalid_argument"),
             Code::NotFound => (FAILED, "not_found"),
+            Code::AlreadyExists => (FAILED, "already_exists"),
+            Code::DataLoss => (FAILED, "data_loss"),
             Code::Aborted => (FAILED, "aborted"),
             Code::FailedPrecondition => (FAILED, "failed_precondition"),
             Code::ResourceExhausted => (FAILED, "resource_exhausted"),
@@ -175,7 +190,11 @@ impl Failure {
 
     /// Tells it and gives the exit code.
     pub fn report(&self, output: Output) -> ExitCode {
-        let Self::Told(report) = self else { return ExitCode::from(OK) };
+        let report = match self {
+            Self::Told(report) => report,
+            Self::Command(code) => return ExitCode::from(*code),
+            Self::Closed => return ExitCode::from(OK),
+        };
         let text = match output {
             Output::Text => report.text(),
             Output::Json => report.json(),

@@ -141,7 +141,7 @@ pub struct GoodnessView<'a> {
 
 /// `linkctl show`.
 pub async fn show(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(&cli.socket).await?;
+    let connection = Connection::open(cli).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
     let pb::Link { profile, seed, applied, remarks } = link;

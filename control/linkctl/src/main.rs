@@ -9,8 +9,10 @@ mod change;
 mod cli;
 mod connection;
 mod envelope;
+mod events;
 mod failure;
 mod fit;
+mod lease;
 mod link;
 mod output;
 mod probe;
@@ -53,6 +55,8 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Probe { what } => probe::run(cli, what).await,
         Command::Fit(args) => fit::run(cli, args),
         Command::Verify(args) => verify::run(cli, args).await,
+        Command::Lease { what } => lease::run(cli, what).await,
+        Command::Events(args) => events::run(cli, args).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);

@@ -15,6 +15,18 @@ use std::path::PathBuf;
 #[derive(Serialize)]
 struct ListView<'a> {
     profiles: Vec<ProfileView<'a>>,
+    stored: &'a [String],
+}
+
+#[derive(Serialize)]
+struct PutView {
+    name: String,
+    replaced: bool,
+}
+
+#[derive(Serialize)]
+struct DeleteView<'a> {
+    deleted: &'a str,
 }
 
 #[derive(Serialize)]
@@ -35,17 +47,19 @@ pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
     match what {
         Command::List => list(cli).await,
         Command::Show { name } => show(cli, name).await,
+        Command::Put { files, replace } => put(cli, files, *replace).await,
+        Command::Delete { names } => delete(cli, names).await,
         Command::Check { files } => check(cli.output, files),
     }
 }
 
 async fn list(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(&cli.socket).await?;
+    let connection = Connection::open(cli).await?;
     let request = pb::ListProfilesRequest {};
     let answer = connection.call(|mut c| async move { c.list_profiles(request).await }).await?;
     if cli.output == Output::Json {
         let profiles = answer.profiles.iter().map(ProfileView::from).collect();
-        return output::json(&ListView { profiles });
+        return output::json(&ListView { profiles, stored: &answer.stored });
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -57,13 +71,45 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
 }
 
 async fn show(cli: &Cli, name: &str) -> Result<(), Failure> {
-    let connection = Connection::open(&cli.socket).await?;
+    let connection = Connection::open(cli).await?;
     let request = pb::GetProfileRequest { name: name.to_owned() };
     let profile = connection.call(|mut c| async move { c.get_profile(request).await }).await?;
     match cli.output {
         Output::Text => output::text(&toml(profile)?),
         Output::Json => output::json(&ProfileView::from(&profile)),
     }
+}
+
+/// Reads every file before it stores any.
+async fn put(cli: &Cli, files: &[PathBuf], replace: bool) -> Result<(), Failure> {
+    let read = |path: &PathBuf| Profile::from_file(path).map_err(Failure::from);
+    let profiles = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let connection = Connection::open(cli).await?;
+    for profile in profiles {
+        let name = profile.name().to_owned();
+        let request = pb::PutProfileRequest { profile: Some(profile.into_proto()), replace };
+        let answer = connection.call(|mut c| async move { c.put_profile(request).await }).await?;
+        let replaced = answer.replaced;
+        let how = if replaced { " in place of another one" } else { "" };
+        match cli.output {
+            Output::Text => output::text(&format!("{name} is stored{how}"))?,
+            Output::Json => output::json(&PutView { name, replaced })?,
+        }
+    }
+    Ok(())
+}
+
+async fn delete(cli: &Cli, names: &[String]) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    for name in names {
+        let request = pb::DeleteProfileRequest { name: name.clone() };
+        connection.call(|mut c| async move { c.delete_profile(request).await }).await?;
+        match cli.output {
+            Output::Text => output::text(&format!("{name} is deleted"))?,
+            Output::Json => output::json(&DeleteView { deleted: name })?,
+        }
+    }
+    Ok(())
 }
 
 /// Reads every file before it judges any, so that one look gives all.

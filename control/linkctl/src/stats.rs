@@ -16,7 +16,7 @@ const CLEAR: &str = "\x1b[2J";
 
 /// Does it.
 pub async fn run(cli: &Cli, args: &StatsArgs) -> Result<(), Failure> {
-    let connection = Connection::open(&cli.socket).await?;
+    let connection = Connection::open(cli).await?;
     let Some(interval_ns) = args.watch else {
         let request = pb::GetStatsRequest { mark: args.mark };
         let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All profiles that have a name: the built-in ones and those of the user's
-//! directories. It is read once; a changed file counts from the next start.
+//! All profiles that have a name: the built-in ones, those of the user's directories and
+//! the stored ones. Files are read once; a changed one counts from the next start.
 
 use crate::{FileError, PATCHED, Profile, nearest};
 use prost::Message;
@@ -25,6 +25,8 @@ pub enum Origin {
     BuiltIn,
     /// Read from this file.
     File(PathBuf),
+    /// Stored in the course of time.
+    Stored,
 }
 
 /// A profile and its origin.
@@ -40,6 +42,31 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     entries: BTreeMap<String, Entry>,
+}
+
+/// Why a profile cannot be stored or removed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum StoreError {
+    /// Not one that is stored.
+    #[error("{name:?} is {whose}, which does not change: use another name")]
+    Fixed {
+        /// The name.
+        name: String,
+        /// Where that profile comes from.
+        whose: String,
+    },
+    /// Another profile has the name.
+    #[error("another profile named {0:?} is stored: replace it, or use another name")]
+    Exists(String),
+    /// A name that marks a patched link.
+    #[error("the name {0:?} ends in '*', which marks a patched link: leave it out")]
+    Marked(String),
+    /// There is no such profile.
+    #[error("no profile is named {0:?}")]
+    Missing(String),
+    /// Too many, or too large.
+    #[error("{MOST} profiles or {} MB are stored: delete some first", MOST_BYTES >> 20)]
+    Full,
 }
 
 /// Why directories give no catalog.
@@ -135,12 +162,68 @@ impl Catalog {
             let taken = match &entry.origin {
                 Origin::BuiltIn => "that of a built-in profile".to_owned(),
                 Origin::File(other) => format!("that of {}", other.display()),
+                Origin::Stored => "that of a stored profile".to_owned(),
             };
             return Err(CatalogError::Taken { path, name, taken });
         }
         let bytes = profile.as_proto().encoded_len();
         self.entries.insert(name, Entry { profile, origin: Origin::File(path) });
         Ok(bytes)
+    }
+
+    /// Stores a profile under its name; true if another one had it.
+    ///
+    /// # Errors
+    /// If the name is not free, or there is no room.
+    pub fn put(&mut self, profile: Profile, replace: bool) -> Result<bool, StoreError> {
+        let name = profile.name().to_owned();
+        if name.ends_with(PATCHED) {
+            return Err(StoreError::Marked(name));
+        }
+        let known = self.entries.get(&name);
+        if let Some(entry) = known {
+            Self::may_change(entry)?;
+            if entry.profile == profile {
+                return Ok(false);
+            }
+            if !replace {
+                return Err(StoreError::Exists(name));
+            }
+        }
+        let replaced = known.is_some();
+        let size = |entry: &Entry| entry.profile.as_proto().encoded_len();
+        let others = self.stored().filter(|entry| entry.profile.name() != name);
+        let (count, bytes) = others.fold((0, 0), |(n, sum), entry| (n + 1, sum + size(entry)));
+        let entry = Entry { profile, origin: Origin::Stored };
+        if count >= MOST || bytes + size(&entry) > MOST_BYTES {
+            return Err(StoreError::Full);
+        }
+        self.entries.insert(name, entry);
+        Ok(replaced)
+    }
+
+    /// Removes a stored profile.
+    ///
+    /// # Errors
+    /// If there is none of this name, or it is not a stored one.
+    pub fn remove(&mut self, name: &str) -> Result<Profile, StoreError> {
+        let missing = || StoreError::Missing(name.to_owned());
+        Self::may_change(self.entries.get(name).ok_or_else(missing)?)?;
+        self.entries.remove(name).map(|entry| entry.profile).ok_or_else(missing)
+    }
+
+    fn may_change(entry: &Entry) -> Result<(), StoreError> {
+        let whose = match &entry.origin {
+            Origin::Stored => return Ok(()),
+            Origin::BuiltIn => "a built-in profile".to_owned(),
+            Origin::File(path) => format!("the profile of {}", path.display()),
+        };
+        Err(StoreError::Fixed { name: entry.profile.name().to_owned(), whose })
+    }
+
+    /// The stored ones.
+    pub fn stored(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(|entry| entry.origin == Origin::Stored)
     }
 
     /// All, in the order of their names.
@@ -194,6 +277,38 @@ mod tests {
         }
         let names: Vec<_> = Catalog::built_in().entries.into_keys().collect();
         assert_eq!(names, ["geo-600", "transparent", "viasat2"]);
+    }
+
+    #[test]
+    fn only_what_is_stored_can_be_replaced_and_removed() {
+        let mut catalog = Catalog::built_in();
+        let own = |name: &str, seconds: u32| {
+            let rtt =
+                format!("name = {name:?}\ndescription = \"{seconds}\"\nsource = \"a test\"\n");
+            let transparent = BUILT_IN[2].replace("name = \"transparent\"", "");
+            let text = transparent
+                .lines()
+                .filter(|l| !l.starts_with("description") && !l.starts_with("source"));
+            Profile::from_toml(&(rtt + &text.collect::<Vec<_>>().join("\n"))).unwrap()
+        };
+        assert_eq!(catalog.put(own("mine", 1), false), Ok(false));
+        // The same one again is no other.
+        assert_eq!(catalog.put(own("mine", 1), false), Ok(false));
+        assert_eq!(catalog.put(own("mine", 2), false), Err(StoreError::Exists("mine".into())));
+        assert_eq!(catalog.put(own("mine", 2), true), Ok(true));
+        assert_eq!(catalog.get("mine").unwrap().as_proto().description, "2");
+        for replace in [false, true] {
+            let fixed = catalog.put(own("viasat2", 1), replace).unwrap_err();
+            assert!(fixed.to_string().contains("built-in"), "{fixed}");
+        }
+        assert!(matches!(catalog.remove("viasat2"), Err(StoreError::Fixed { .. })));
+        assert_eq!(catalog.remove("mine").unwrap().name(), "mine");
+        assert_eq!(catalog.remove("mine"), Err(StoreError::Missing("mine".into())));
+        for n in 0..MOST {
+            catalog.put(own(&format!("n{n}"), 1), false).unwrap();
+        }
+        assert_eq!(catalog.put(own("more", 1), false), Err(StoreError::Full));
+        assert_eq!(catalog.put(own("n1", 2), true), Ok(true));
     }
 
     #[test]

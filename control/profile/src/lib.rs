@@ -36,7 +36,7 @@ mod validate;
 mod violation;
 mod write;
 
-pub use catalog::{Catalog, CatalogError, Entry, Origin};
+pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
 pub use limits::*;
 pub use nearest::nearest;
 pub use units::{

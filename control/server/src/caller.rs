@@ -25,24 +25,38 @@ pub struct Caller {
     pub role: Role,
     /// From where: "unix", or an address with its port.
     pub from: String,
+    /// The token of a lease that came with the request, as metadata [`LEASE`].
+    pub lease: Option<String>,
 }
+
+/// The metadata that carries the token of a lease.
+pub const LEASE: &str = "linkemu-lease";
 
 impl Caller {
     /// Who sent a request. On the unix socket whoever may open it may do all.
     pub fn of<T>(request: &Request<T>) -> Self {
+        let lease = request.metadata().get(LEASE).and_then(|token| token.to_str().ok());
+        // An empty variable is no lease.
+        let lease = lease.filter(|token| !token.is_empty()).map(str::to_owned);
         let extensions = request.extensions();
         if let Some(known) = extensions.get::<Self>() {
-            return known.clone();
+            return Self { lease, ..known.clone() };
         }
         let credentials = extensions.get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-        match credentials {
+        let (name, role, from) = match credentials {
             Some(peer) => {
                 let uid = Uid::from_raw(peer.uid());
                 let user = User::from_uid(uid).ok().flatten();
                 let name = user.map_or_else(|| format!("uid {uid}"), |user| user.name);
-                Self { name, role: Role::Admin, from: "unix".into() }
+                (name, Role::Admin, "unix")
             }
-            None => Self { name: "unknown".into(), role: Role::Viewer, from: "unknown".into() },
-        }
+            None => ("unknown".to_owned(), Role::Viewer, "unknown"),
+        };
+        Self { name, role, from: from.into(), lease }
+    }
+
+    /// linkd itself.
+    pub(crate) fn linkd() -> Self {
+        Self { name: String::new(), role: Role::Admin, from: "linkd".into(), lease: None }
     }
 }

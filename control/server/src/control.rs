@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Puts changes in force, one at a time, whoever asks for them.
 
+use crate::answers::{Answers, Named};
 use crate::caller::Caller;
 use crate::dataplane::{Dataplane, Taken};
 use crate::events::Events;
+use crate::leases::Leases;
 use crate::patch::Patch;
 use crate::refusal;
+use crate::state::Saver;
 use profile::{Catalog, Profile, Violations};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use std::sync::Arc;
-use tokio::sync::Mutex;
-use tonic::{Code, Status};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use tokio::sync::{Mutex, MutexGuard, Notify};
+use tonic::{Code, Response, Status};
 
 /// The seed before anyone gave one.
 const FIRST_SEED: u64 = 1;
@@ -23,22 +26,45 @@ const TRIES: u32 = 8;
 pub(crate) struct Control(Arc<Shared>);
 
 struct Shared {
-    catalog: Catalog,
+    catalog: RwLock<Catalog>,
     dataplane: Dataplane,
     events: Events,
+    saver: Saver,
     /// One change at a time: without it, concurrent patches would abort each other.
-    change: Mutex<()>,
+    changing: Mutex<Changing>,
+    /// The lease is another one, or has another end.
+    lease_changed: Notify,
 }
 
+/// What only who changes the link looks at.
+#[derive(Debug, Default)]
+pub(crate) struct Changing {
+    pub leases: Leases,
+    answers: Answers,
+    /// The dataplane that cannot be brought back to the last link: that is said once.
+    hopeless: Option<u64>,
+}
+
+/// A change of the link: from what is in force to what is to be.
+type Compile<'a> = dyn Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send + Sync + 'a;
+
 impl Control {
-    /// Drives a dataplane with the profiles of a catalog.
-    pub fn new(catalog: Catalog, dataplane: Dataplane, events: Events) -> Self {
-        Self(Arc::new(Shared { catalog, dataplane, events, change: Mutex::new(()) }))
+    /// Drives a dataplane with the profiles of a catalog, and goes on from a saved state.
+    pub fn new(catalog: Catalog, dataplane: Dataplane, events: Events, saver: Saver) -> Self {
+        let leases = Leases::from_state(&saver.state());
+        Self(Arc::new(Shared {
+            catalog: RwLock::new(catalog),
+            dataplane,
+            events,
+            saver,
+            changing: Mutex::new(Changing { leases, ..Changing::default() }),
+            lease_changed: Notify::new(),
+        }))
     }
 
     /// The profiles that can be set by name.
-    pub fn catalog(&self) -> &Catalog {
-        &self.0.catalog
+    pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.0.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The dataplane.
@@ -46,10 +72,23 @@ impl Control {
         &self.0.dataplane
     }
 
+    /// Waits for whoever is changing something.
+    pub async fn changing(&self) -> MutexGuard<'_, Changing> {
+        self.0.changing.lock().await
+    }
+
+    /// Says that something has happened.
+    pub fn tell(&self, kind: pb::EventKind, who: &str, subject: &str, message: impl Into<String>) {
+        let (who, subject, message) = (who.to_owned(), subject.to_owned(), message.into());
+        let kind = kind as i32;
+        self.0.events.publish(pb::Event { kind, who, subject, message, ..Default::default() });
+    }
+
     /// A profile by its name.
-    pub fn named(&self, name: &str) -> Result<&Profile, Status> {
-        let catalog = &self.0.catalog;
-        catalog.get(name).ok_or_else(|| refusal::no_profile(name, catalog.nearest(name)))
+    pub fn named(&self, name: &str) -> Result<Profile, Status> {
+        let catalog = self.catalog();
+        let found = catalog.get(name).cloned();
+        found.ok_or_else(|| refusal::no_profile(name, catalog.nearest(name)))
     }
 
     fn requested(
@@ -59,7 +98,7 @@ impl Control {
         use pb::set_profile_request::Profile as Requested;
         match profile {
             None => Err(refusal::field("profile", "missing: give a name or a whole profile")),
-            Some(Requested::Name(name)) => Ok(self.named(&name)?.as_proto().clone()),
+            Some(Requested::Name(name)) => Ok(self.named(&name)?.into_proto()),
             Some(Requested::Inline(message)) => {
                 let profile = Profile::try_from(message)
                     .map_err(|found| refusal::invalid("the profile", &found))?;
@@ -71,7 +110,7 @@ impl Control {
 
     /// Another profile under a known name would be taken for the known one.
     fn check_name(&self, profile: &Profile) -> Result<(), Status> {
-        match self.0.catalog.get(profile.name()) {
+        match self.catalog().get(profile.name()) {
             Some(known) if known != profile => {
                 let mut found = Violations::default();
                 let name = profile.name();
@@ -82,21 +121,69 @@ impl Control {
         }
     }
 
+    /// Stores a profile; true if another one had its name.
+    pub async fn put_profile(
+        &self,
+        caller: &Caller,
+        profile: Profile,
+        replace: bool,
+    ) -> Result<bool, Status> {
+        let _one_at_a_time = self.changing().await;
+        let mut catalog = self.catalog().clone();
+        let replaced = catalog.put(profile.clone(), replace).map_err(refusal::not_stored)?;
+        let stored = profile.clone();
+        self.on_disk(move |directory| directory.put_profile(&stored)).await?;
+        *self.0.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+        let message = if replaced { "in place of another one" } else { "stored" };
+        self.tell(pb::EventKind::ProfileStored, &caller.name, profile.name(), message);
+        Ok(replaced)
+    }
+
+    /// Removes a stored profile.
+    pub async fn delete_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+        let _one_at_a_time = self.changing().await;
+        let mut catalog = self.catalog().clone();
+        if catalog.get(name).is_none() {
+            return Err(refusal::no_profile(name, catalog.nearest(name)));
+        }
+        catalog.remove(name).map_err(refusal::not_stored)?;
+        let deleted = name.to_owned();
+        self.on_disk(move |directory| directory.delete_profile(&deleted)).await?;
+        *self.0.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+        self.tell(pb::EventKind::ProfileDeleted, &caller.name, name, "deleted");
+        Ok(())
+    }
+
+    /// Does something in the directory of the state, if there is one.
+    async fn on_disk(
+        &self,
+        work: impl FnOnce(&crate::state::Directory) -> std::io::Result<()> + Send + 'static,
+    ) -> Result<(), Status> {
+        let saver = self.0.saver.clone();
+        let done = tokio::task::spawn_blocking(move || saver.directory().map_or(Ok(()), work));
+        let done = done.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        done.map_err(unwritten)
+    }
+
     /// Replaces the whole link.
     pub async fn set_profile(
         &self,
         caller: &Caller,
         request: pb::SetProfileRequest,
     ) -> Result<pb::ChangeResponse, Status> {
-        let pb::SetProfileRequest { profile, seed, expected_generation, lossy } = request;
+        let named = Named::new("SetProfile", &caller.name, &request.request_id, &request);
+        let pb::SetProfileRequest { profile, seed, expected_generation, lossy, request_id } =
+            request;
         let changing = async {
+            refusal::check_request_id(&request_id)?;
             let profile = self.requested(profile)?;
-            let compile = |in_force: Option<dp::Plan>| {
-                let seed = seed.or(in_force.map(|plan| plan.seed)).unwrap_or(FIRST_SEED);
-                Ok(dp::Plan { profile: Some(profile.clone()), seed })
+            let terms = dp::ApplyRequest {
+                restart: true,
+                expected_generation,
+                lossy,
+                ..Default::default()
             };
-            let terms = dp::ApplyRequest { restart: true, expected_generation, lossy, plan: None };
-            self.change(terms, compile).await
+            self.change(caller, named, terms, &whole(&profile, seed)).await
         };
         let answer = changing.await;
         self.note("set profile", caller, &answer);
@@ -109,7 +196,9 @@ impl Control {
         caller: &Caller,
         request: pb::PatchLinkRequest,
     ) -> Result<pb::ChangeResponse, Status> {
+        let named = Named::new("PatchLink", &caller.name, &request.request_id, &request);
         let changing = async {
+            refusal::check_request_id(&request.request_id)?;
             let patch =
                 Patch::try_from(&request).map_err(|found| refusal::invalid("the patch", &found))?;
             let compile = |in_force: Option<dp::Plan>| {
@@ -120,29 +209,67 @@ impl Control {
                 Ok(dp::Plan { profile: Some(link), seed: plan.seed })
             };
             let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
-            let terms = dp::ApplyRequest { restart: false, expected_generation, lossy, plan: None };
-            self.change(terms, compile).await
+            let terms = dp::ApplyRequest { expected_generation, lossy, ..Default::default() };
+            self.change(caller, named, terms, &compile).await
         };
         let answer = changing.await;
         self.note("patch link", caller, &answer);
         answer
     }
 
-    /// Reads what is in force, changes it, and puts it in force on the terms of a request
-    /// without a plan, unless another change came between; then again, if the caller did
-    /// not say what to expect.
+    /// Puts a change in force on the terms of a request without a plan, if the caller may
+    /// change the link. One that has a name and was made is not made again.
     async fn change(
         &self,
-        terms: dp::ApplyRequest,
-        compile: impl Fn(Option<dp::Plan>) -> Result<dp::Plan, Status>,
+        caller: &Caller,
+        named: Option<Named>,
+        mut terms: dp::ApplyRequest,
+        compile: &Compile<'_>,
     ) -> Result<pb::ChangeResponse, Status> {
-        let Shared { dataplane, change, .. } = &*self.0;
+        let mut changing = self.changing().await;
+        if let Some(named) = &named {
+            if let Some(answer) = changing.answers.to(named)? {
+                return Ok(answer);
+            }
+            terms.key = named.key();
+        }
+        changing.leases.check(caller)?;
+        let answer = self.apply(&mut changing, terms, compile).await?;
+        if let Some(named) = named {
+            changing.answers.keep(named, answer.clone());
+        }
+        Ok(answer)
+    }
+
+    /// Reads what is in force, changes it, and puts it in force, unless another change came
+    /// between; then again, if the caller did not say what to expect. Whoever calls it keeps
+    /// others from changing.
+    async fn apply(
+        &self,
+        changing: &mut Changing,
+        terms: dp::ApplyRequest,
+        compile: &Compile<'_>,
+    ) -> Result<pb::ChangeResponse, Status> {
+        let Shared { dataplane, saver, .. } = &*self.0;
         let expected = terms.expected_generation;
-        let _one_at_a_time = change.lock().await;
         let mut tries = 1;
         loop {
-            let current = dataplane.plan().await?;
+            let current = dataplane.plan(&terms.key).await?;
+            if self.bring_back(changing, &current).await? {
+                continue;
+            }
             let generation = current.applied.map(|applied| applied.generation);
+            if let Some(applied) = current.made {
+                let last = generation == Some(applied.generation);
+                let plan = current.plan.filter(|_| last).unwrap_or_default();
+                return Ok(pb::ChangeResponse {
+                    applied: Some(applied),
+                    profile: plan.profile,
+                    seed: plan.seed,
+                    remarks: if last { current.remarks } else { Vec::new() },
+                    repeated: true,
+                });
+            }
             if let (Some(expected), Some(in_force)) = (expected, generation)
                 && expected != in_force
             {
@@ -151,7 +278,8 @@ impl Control {
             let plan = compile(current.plan)?;
             let expected_generation = expected.or(generation);
             let plan_sent = Some(plan.clone());
-            let request = dp::ApplyRequest { plan: plan_sent, expected_generation, ..terms };
+            let request =
+                dp::ApplyRequest { plan: plan_sent, expected_generation, ..terms.clone() };
             match dataplane.apply(request).await {
                 Err(status)
                     if status.code() == Code::Aborted && expected.is_none() && tries < TRIES =>
@@ -160,39 +288,208 @@ impl Control {
                 }
                 Err(status) => return Err(status),
                 Ok(Taken { applied, remarks }) => {
-                    let (dp::Plan { profile, seed }, applied) = (plan, Some(applied));
-                    return Ok(pb::ChangeResponse { applied, profile, seed, remarks });
+                    saver.update(|state| {
+                        state.plan = Some(plan.clone());
+                        state.lossy = applied.lossy;
+                        state.generation = applied.generation;
+                    });
+                    let dp::Plan { profile, seed } = plan;
+                    return Ok(pb::ChangeResponse {
+                        applied: Some(applied),
+                        profile,
+                        seed,
+                        remarks,
+                        repeated: false,
+                    });
                 }
             }
         }
     }
 
-    /// Notes a change and who asked for it.
-    fn note(&self, what: &str, caller: &Caller, answer: &Result<pb::ChangeResponse, Status>) {
-        let Caller { name: who, from, .. } = caller;
-        match answer {
-            Ok(change) => {
-                let pb::Applied { generation, effective_ns, effective_utc, lossy } =
-                    change.applied.unwrap_or_default();
-                let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
-                let lossy = if lossy { ", lossy" } else { "" };
-                self.0.events.publish(pb::Event {
-                    utc: effective_utc,
-                    time_ns: Some(effective_ns),
-                    kind: pb::EventKind::LinkChanged as i32,
-                    who: who.clone(),
-                    subject: profile.to_owned(),
-                    message: format!(
-                        "{what}: generation {generation}, seed {}{lossy}",
-                        change.seed
-                    ),
-                    generation: Some(generation),
-                    ..Default::default()
+    /// Sees what is in force, and keeps that. A dataplane that was started anew, and knows
+    /// nothing, is brought back to the last link; then true.
+    ///
+    /// # Errors
+    /// If the dataplane went away meanwhile.
+    pub async fn bring_back(
+        &self,
+        changing: &mut Changing,
+        in_force: &dp::GetPlanResponse,
+    ) -> Result<bool, Status> {
+        let Shared { dataplane, saver, .. } = &*self.0;
+        let dp::GetPlanResponse { plan, applied, instance, .. } = in_force;
+        let (instance, applied) = (*instance, applied.unwrap_or_default());
+        let kept = saver.state();
+        let is_new = instance != kept.instance && applied.generation == 0;
+        let Some(last) = kept.plan.filter(|_| is_new) else {
+            if (instance, applied.generation) != (kept.instance, kept.generation) {
+                saver.update(|state| {
+                    state.instance = instance;
+                    state.generation = applied.generation;
+                    state.lossy = applied.lossy;
+                    // What it begins with is nobody's choice.
+                    if applied.generation > 0 {
+                        state.plan = plan.clone();
+                    }
                 });
             }
+            return Ok(false);
+        };
+        if changing.hopeless == Some(instance) {
+            return Ok(false);
+        }
+        let message = "it has lost what was in force";
+        self.tell(pb::EventKind::DataplaneRestarted, "", "", message);
+        let request = dp::ApplyRequest {
+            plan: Some(last.clone()),
+            restart: true,
+            expected_generation: Some(0),
+            lossy: kept.lossy,
+            ..Default::default()
+        };
+        match dataplane.apply(request).await {
+            Ok(Taken { applied, remarks }) => {
+                saver.update(|state| {
+                    state.instance = instance;
+                    state.generation = applied.generation;
+                });
+                let dp::Plan { profile, seed } = last;
+                let applied = Some(applied);
+                let change =
+                    pb::ChangeResponse { applied, profile, seed, remarks, repeated: false };
+                self.note_as(pb::EventKind::LinkRestored, "the last link is back", "", &change);
+                Ok(true)
+            }
+            // Somebody was quicker; what they have set counts.
+            Err(status) if status.code() == Code::Aborted => Ok(true),
+            Err(status) if is_away(&status) => Err(status),
             Err(status) => {
+                changing.hopeless = Some(instance);
+                let name = last.profile.unwrap_or_default().name;
+                self.tell(pb::EventKind::LinkNotRestored, "", &name, status.message());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Ends the lease that runs, and returns the link as it says; gives the generation of
+    /// that. Where the dataplane does not answer, the lease stays.
+    pub async fn end_lease(
+        &self,
+        changing: &mut Changing,
+        kind: pb::EventKind,
+        who: &str,
+    ) -> Result<Option<u64>, Status> {
+        let Some(held) = &changing.leases.0 else { return Ok(None) };
+        let holder = held.lease.holder.clone();
+        let name = held.lease.return_profile.clone();
+        let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
+        if !name.is_empty() {
+            let returned = match self.named(&name) {
+                Ok(profile) => {
+                    let terms = dp::ApplyRequest { restart: true, ..Default::default() };
+                    self.apply(changing, terms, &whole(profile.as_proto(), None)).await
+                }
+                Err(status) => Err(status),
+            };
+            match &returned {
+                Err(status) if is_away(status) => {
+                    return Err(status.clone());
+                }
+                Err(status) => {
+                    message = format!("the link cannot return to {name}: {}", status.message());
+                }
+                Ok(change) => {
+                    generation = change.applied.map(|applied| applied.generation);
+                    message = format!("the link returns to {name}");
+                    self.note("the end of a lease", &Caller::linkd(), &returned);
+                }
+            }
+        }
+        changing.leases.0 = None;
+        if let Err(status) = self.save_lease(&changing.leases).await {
+            tracing::error!(why = status.message(), "the end of a lease is not on the disk");
+        }
+        self.tell(kind, who, &holder, message);
+        Ok(generation)
+    }
+
+    /// Saves the lease, and waits until it is on the disk.
+    pub async fn save_lease(&self, leases: &Leases) -> Result<(), Status> {
+        self.keep_lease(leases);
+        self.0.saver.save().await.map_err(unwritten)
+    }
+
+    /// Saves the lease soon, and wakes who waits for its end.
+    pub fn keep_lease(&self, leases: &Leases) {
+        self.0.saver.update(|state| leases.to_state(state));
+        self.0.lease_changed.notify_one();
+    }
+
+    /// Waits until the lease is another one, or has another end.
+    pub async fn lease_changed(&self) {
+        self.0.lease_changed.notified().await;
+    }
+
+    /// Notes a change and who asked for it.
+    fn note(&self, what: &str, caller: &Caller, answer: &Result<pb::ChangeResponse, Status>) {
+        match answer {
+            Ok(change) if change.repeated => {
+                tracing::info!(what, who = caller.name, from = caller.from, "sent again");
+            }
+            Ok(change) => self.note_as(pb::EventKind::LinkChanged, what, &caller.name, change),
+            Err(status) => {
+                let Caller { name: who, from, .. } = caller;
                 tracing::info!(what, who, from, code = ?status.code(), why = status.message(), "refused");
             }
         }
+    }
+
+    fn note_as(&self, kind: pb::EventKind, what: &str, who: &str, change: &pb::ChangeResponse) {
+        let pb::Applied { generation, effective_ns, effective_utc, lossy } =
+            change.applied.unwrap_or_default();
+        let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
+        let lossy = if lossy { ", lossy" } else { "" };
+        self.0.events.publish(pb::Event {
+            utc: effective_utc,
+            time_ns: Some(effective_ns),
+            kind: kind as i32,
+            who: who.to_owned(),
+            subject: profile.to_owned(),
+            message: format!("{what}: generation {generation}, seed {}{lossy}", change.seed),
+            generation: Some(generation),
+            ..Default::default()
+        });
+    }
+}
+
+/// Does something to its end, also when the caller goes away: what is in force, on the disk
+/// and said to have happened must not part.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<Response<T>, Status> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|_| Err(Status::internal("linkd failed: please report this")))
+        .map(Response::new)
+}
+
+/// Whether the dataplane did not answer.
+fn is_away(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
+}
+
+fn unwritten(error: std::io::Error) -> Status {
+    Status::unavailable(format!("cannot write to the directory of the state: {error}"))
+}
+
+/// A whole profile in place of what is in force, with the seed in force unless another is
+/// given.
+fn whole(
+    profile: &pb::Profile,
+    seed: Option<u64>,
+) -> impl Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send + Sync {
+    move |in_force| {
+        let seed = seed.or(in_force.map(|plan| plan.seed)).unwrap_or(FIRST_SEED);
+        Ok(dp::Plan { profile: Some(profile.clone()), seed })
     }
 }

@@ -55,9 +55,14 @@ impl Dataplane {
         Self { path, client }
     }
 
-    /// What is in force.
-    pub async fn plan(&self) -> Result<dp::GetPlanResponse, Status> {
-        self.read(|mut client| async move { client.get_plan(dp::GetPlanRequest {}).await }).await
+    /// What is in force, and whether the change with a key was made.
+    pub async fn plan(&self, key: &str) -> Result<dp::GetPlanResponse, Status> {
+        let request = dp::GetPlanRequest { key: key.to_owned() };
+        self.read(|mut client| {
+            let request = request.clone();
+            async move { client.get_plan(request).await }
+        })
+        .await
     }
 
     /// A snapshot.
@@ -66,12 +71,17 @@ impl Dataplane {
             .await
     }
 
-    /// What there is to hold a link with.
-    pub async fn room(&self) -> Result<pb::Room, Status> {
+    /// What it is.
+    pub async fn describe(&self) -> Result<dp::DescribeResponse, Status> {
         let describe = |mut c: DataplaneClient<Channel>| async move {
             c.describe(dp::DescribeRequest {}).await
         };
-        self.read(describe).await?.room.ok_or_else(|| {
+        self.read(describe).await
+    }
+
+    /// What there is to hold a link with.
+    pub async fn room(&self) -> Result<pb::Room, Status> {
+        self.describe().await?.room.ok_or_else(|| {
             Status::unimplemented("the dataplane does not say what it can hold: it is an older one")
         })
     }
@@ -92,7 +102,7 @@ impl Dataplane {
             ))),
             Ok(Err(status)) => Err(self.translate(status)),
             Ok(Ok(response)) => {
-                let dp::ApplyResponse { applied, remarks } = response.into_inner();
+                let dp::ApplyResponse { applied, remarks, .. } = response.into_inner();
                 let applied = applied.ok_or_else(|| {
                     Status::internal("the dataplane did not say since when the change is in force")
                 })?;

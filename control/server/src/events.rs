@@ -92,7 +92,8 @@ impl events_server::Events for Service {
         let events = self.events.clone();
         let mut last = events.last.subscribe();
         let newest = *last.borrow_and_update();
-        let mut after = match request.into_inner().after {
+        let pb::WatchEventsRequest { after, once } = request.into_inner();
+        let mut after = match after {
             None => newest,
             Some(0) => events.before_all(),
             Some(after) if after > newest => {
@@ -118,6 +119,7 @@ impl events_server::Events for Service {
                          there, and read faster",
                         after + 1
                     ))),
+                    Next::Nothing if once => return,
                     Next::Nothing => {
                         tokio::select! {
                             _ = last.changed() => {}

@@ -5,6 +5,7 @@
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::{Dataplane, DataplaneServer};
 use proto::linkemu::v1 as pb;
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,10 @@ pub struct State {
     pub excess: Option<String>,
     /// Whether the plan in force is.
     pub lossy: bool,
+    /// Another number is a dataplane that was started anew.
+    pub instance: u64,
+    /// The changes that had a key.
+    pub made: HashMap<String, pb::Applied>,
 }
 
 /// A fake dataplane; clones share their state.
@@ -116,8 +121,9 @@ impl Dataplane for FakeDataplane {
         &self,
         _: Request<dp::DescribeRequest>,
     ) -> Result<Response<dp::DescribeResponse>, Status> {
-        let (version, room) = ("fake".into(), self.state().room);
-        Ok(Response::new(dp::DescribeResponse { version, room, ..Default::default() }))
+        let State { room, instance, .. } = *self.state();
+        let version = "fake".into();
+        Ok(Response::new(dp::DescribeResponse { version, room, instance, ..Default::default() }))
     }
 
     async fn apply(
@@ -129,6 +135,14 @@ impl Dataplane for FakeDataplane {
         state.applies.push(request.clone());
         if let Some(status) = &state.refuse {
             return Err(status.clone());
+        }
+        if let Some(applied) = state.made.get(&request.key) {
+            let applied = Some(*applied);
+            return Ok(Response::new(dp::ApplyResponse {
+                applied,
+                repeated: true,
+                ..Default::default()
+            }));
         }
         if state.interlopers > 0 {
             state.interlopers -= 1;
@@ -147,17 +161,23 @@ impl Dataplane for FakeDataplane {
         state.lossy = state.excess.is_some();
         state.plan = request.plan;
         state.generation += 1;
-        let (applied, remarks) = (Some(state.applied()), state.remarks());
-        Ok(Response::new(dp::ApplyResponse { applied, remarks }))
+        let (applied, remarks) = (state.applied(), state.remarks());
+        if !request.key.is_empty() {
+            state.made.insert(request.key, applied);
+        }
+        let applied = Some(applied);
+        Ok(Response::new(dp::ApplyResponse { applied, remarks, repeated: false }))
     }
 
     async fn get_plan(
         &self,
-        _: Request<dp::GetPlanRequest>,
+        request: Request<dp::GetPlanRequest>,
     ) -> Result<Response<dp::GetPlanResponse>, Status> {
         let state = self.state();
         let (applied, remarks) = (Some(state.applied()), state.remarks());
-        Ok(Response::new(dp::GetPlanResponse { plan: state.plan.clone(), applied, remarks }))
+        let made = state.made.get(&request.get_ref().key).copied();
+        let (plan, instance) = (state.plan.clone(), state.instance);
+        Ok(Response::new(dp::GetPlanResponse { plan, applied, remarks, made, instance }))
     }
 
     async fn get_stats(

@@ -11,9 +11,9 @@ use tracing_subscriber::EnvFilter;
 
 /// Controls a link emulator: serves linkctl and other clients, drives the dataplane.
 ///
-/// linkd needs no privileges and keeps no state of the link. It may be stopped,
-/// replaced and started at any time without touching a packet; so may the
-/// dataplane, which it finds again by itself.
+/// linkd needs no privileges. It may be stopped, replaced and started at any time
+/// without touching a packet. A dataplane that was started anew it finds by itself and
+/// brings back to the last link.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 struct Args {
@@ -39,6 +39,11 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     profiles: Vec<PathBuf>,
 
+    /// Keep the last link, the lease and stored profiles in this directory; without it,
+    /// they end with linkd
+    #[arg(long, value_name = "DIR", env = "LINKEMU_STATE")]
+    state: Option<PathBuf>,
+
     /// What to log to stderr: error, warn, info, debug, trace, or filters such as linkd=debug
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     log: String,
@@ -56,6 +61,9 @@ Examples:
 
   Offer your own profiles beside the built-in ones:
     linkctl profile check profiles/*.toml && linkd --profiles profiles
+
+  Survive power cuts:
+    linkd --state /var/lib/linkemu
 
 SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
@@ -79,10 +87,11 @@ async fn run(args: Args) -> anyhow::Result<()> {
     // Before the socket stands, so that no signal after it goes astray.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let Args { socket, dataplane, .. } = args;
+    let Args { socket, dataplane, state, .. } = args;
     let profiles = catalog.iter().count();
-    let server =
-        Server::bind(Settings { socket: socket.clone(), dataplane: dataplane.clone(), catalog })?;
+    let settings =
+        Settings { socket: socket.clone(), dataplane: dataplane.clone(), catalog, state };
+    let server = Server::bind(settings)?;
     tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), profiles, "serving");
     server
         .serve(async {

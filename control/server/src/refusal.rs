@@ -4,12 +4,13 @@
 //! A status travels in HTTP/2 headers, whose size is limited: messages are
 //! clipped and long lists cut.
 
-use profile::Violations;
+use profile::{StoreError, Violations};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 const MESSAGE_CHARS: usize = 400;
 const VIOLATIONS: usize = 16;
+const REQUEST_ID_BYTES: usize = 128;
 
 /// At most `MESSAGE_CHARS` of a text.
 pub(crate) fn clip(text: &str) -> String {
@@ -55,6 +56,29 @@ pub(crate) fn no_profile(name: &str, nearest: Option<&str>) -> Status {
     let message = format!("no profile is named {:?}: {remedy}", clip(name));
     let details = ErrorDetails::with_resource_info("profile", clip(name), "", message.clone());
     Status::with_error_details(Code::NotFound, message, details)
+}
+
+/// A name of a request that is too long.
+pub(crate) fn check_request_id(id: &str) -> Result<(), Status> {
+    match id.len() {
+        n if n > REQUEST_ID_BYTES => {
+            let message = format!("{n} bytes are longer than {REQUEST_ID_BYTES}: shorten it");
+            Err(field("request_id", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A profile that cannot be stored or removed.
+pub(crate) fn not_stored(error: StoreError) -> Status {
+    let code = match error {
+        StoreError::Fixed { .. } => Code::FailedPrecondition,
+        StoreError::Exists(_) => Code::AlreadyExists,
+        StoreError::Marked(_) => Code::InvalidArgument,
+        StoreError::Missing(_) => Code::NotFound,
+        StoreError::Full => Code::ResourceExhausted,
+    };
+    Status::new(code, clip(&error.to_string()))
 }
 
 /// A change that was made for another generation.

@@ -2,9 +2,10 @@
 //! The calls of `linkemu.v1.Linkemu`.
 
 use crate::caller::Caller;
-use crate::control::Control;
+use crate::control::{Control, to_its_end};
 use crate::refusal;
 use crate::watching::Watching;
+use profile::Profile;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::Linkemu;
@@ -24,6 +25,12 @@ pub(crate) struct Service {
     pub watching: Watching,
 }
 
+fn valid(profile: Option<pb::Profile>) -> Result<Profile, Status> {
+    let missing = || refusal::field("profile", "missing: give a whole profile");
+    Profile::try_from(profile.ok_or_else(missing)?)
+        .map_err(|found| refusal::invalid("the profile", &found))
+}
+
 #[tonic::async_trait]
 impl Linkemu for Service {
     async fn list_profiles(
@@ -32,7 +39,8 @@ impl Linkemu for Service {
     ) -> Result<Response<pb::ListProfilesResponse>, Status> {
         let catalog = self.control.catalog();
         let profiles = catalog.iter().map(|entry| entry.profile.as_proto().clone()).collect();
-        Ok(Response::new(pb::ListProfilesResponse { profiles }))
+        let stored = catalog.stored().map(|entry| entry.profile.name().to_owned()).collect();
+        Ok(Response::new(pb::ListProfilesResponse { profiles, stored }))
     }
 
     async fn get_profile(
@@ -40,28 +48,72 @@ impl Linkemu for Service {
         request: Request<pb::GetProfileRequest>,
     ) -> Result<Response<pb::Profile>, Status> {
         let profile = self.control.named(&request.get_ref().name)?;
-        Ok(Response::new(profile.as_proto().clone()))
+        Ok(Response::new(profile.into_proto()))
+    }
+
+    async fn put_profile(
+        &self,
+        request: Request<pb::PutProfileRequest>,
+    ) -> Result<Response<pb::PutProfileResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let pb::PutProfileRequest { profile, replace } = request.into_inner();
+        let profile = valid(profile)?;
+        to_its_end(async move {
+            let replaced = control.put_profile(&caller, profile.clone(), replace).await?;
+            Ok(pb::PutProfileResponse { profile: Some(profile.into_proto()), replaced })
+        })
+        .await
+    }
+
+    async fn delete_profile(
+        &self,
+        request: Request<pb::DeleteProfileRequest>,
+    ) -> Result<Response<pb::DeleteProfileResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let name = request.into_inner().name;
+        to_its_end(async move {
+            control.delete_profile(&caller, &name).await?;
+            Ok(pb::DeleteProfileResponse {})
+        })
+        .await
+    }
+
+    async fn validate_profile(
+        &self,
+        request: Request<pb::ValidateProfileRequest>,
+    ) -> Result<Response<pb::ValidateProfileResponse>, Status> {
+        let missing = || refusal::field("profile", "missing: give the profile to look at");
+        let found = Profile::try_from(request.into_inner().profile.ok_or_else(missing)?);
+        let found = found.err().unwrap_or_default();
+        let violation = |v: &profile::Violation| {
+            let (path, message) = (refusal::clip(&v.path), refusal::clip(&v.message));
+            pb::Violation { path, message }
+        };
+        let violations = found.iter().map(violation).collect();
+        Ok(Response::new(pb::ValidateProfileResponse { violations }))
     }
 
     async fn set_profile(
         &self,
         request: Request<pb::SetProfileRequest>,
     ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let caller = Caller::of(&request);
-        self.control.set_profile(&caller, request.into_inner()).await.map(Response::new)
+        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let request = request.into_inner();
+        to_its_end(async move { control.set_profile(&caller, request).await }).await
     }
 
     async fn patch_link(
         &self,
         request: Request<pb::PatchLinkRequest>,
     ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let caller = Caller::of(&request);
-        self.control.patch_link(&caller, request.into_inner()).await.map(Response::new)
+        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let request = request.into_inner();
+        to_its_end(async move { control.patch_link(&caller, request).await }).await
     }
 
     async fn get_link(&self, _: Request<pb::GetLinkRequest>) -> Result<Response<pb::Link>, Status> {
-        let dp::GetPlanResponse { plan, applied, remarks } =
-            self.control.dataplane().plan().await?;
+        let in_force = self.control.dataplane().plan("").await?;
+        let dp::GetPlanResponse { plan, applied, remarks, .. } = in_force;
         let dp::Plan { profile, seed } = plan.unwrap_or_default();
         Ok(Response::new(pb::Link { profile, seed, applied, remarks }))
     }

@@ -11,7 +11,7 @@ use tonic::Code;
 
 async fn watch(lab: &Lab, after: Option<u64>) -> tonic::Streaming<pb::Event> {
     let mut client = EventsClient::new(lab.linkd());
-    client.watch_events(pb::WatchEventsRequest { after }).await.unwrap().into_inner()
+    client.watch_events(pb::WatchEventsRequest { after, once: false }).await.unwrap().into_inner()
 }
 
 #[tokio::test]
@@ -19,7 +19,10 @@ async fn a_change_is_an_event_with_its_instant_and_who_made_it() {
     let mut lab = Lab::new();
     let mut events = watch(&lab, None).await;
     let change = lab.set("viasat2").await.unwrap();
-    let event = events.message().await.unwrap().unwrap();
+    let mut event = events.message().await.unwrap().unwrap();
+    if event.kind() == pb::EventKind::DataplaneFound {
+        event = events.message().await.unwrap().unwrap();
+    }
     let applied = change.applied.unwrap();
     assert_eq!(event.kind(), pb::EventKind::LinkChanged);
     assert_eq!(event.generation, Some(applied.generation));
@@ -35,22 +38,33 @@ async fn who_comes_late_gets_what_is_kept_and_goes_on_where_they_were() {
     lab.set("geo-600").await.unwrap();
     let mut all = watch(&lab, Some(0)).await;
     let mut kinds = Vec::new();
-    for sequence in 1..=3 {
+    let last = loop {
         let event = all.message().await.unwrap().unwrap();
-        assert_eq!(event.sequence, sequence);
+        assert_eq!(event.sequence, kinds.len() as u64 + 1);
         kinds.push(event.kind());
-    }
-    use pb::EventKind::{LinkChanged, Started};
+        if event.subject == "geo-600" {
+            break event.sequence;
+        }
+    };
+    use pb::EventKind::{DataplaneFound, LinkChanged, Started};
+    kinds.retain(|kind| *kind != DataplaneFound);
     assert_eq!(kinds, [Started, LinkChanged, LinkChanged]);
-    let mut rest = watch(&lab, Some(2)).await;
+    let mut rest = watch(&lab, Some(last - 1)).await;
     assert_eq!(rest.message().await.unwrap().unwrap().subject, "geo-600");
+    // Who does not want to wait gets an end.
+    let mut client = EventsClient::new(lab.linkd());
+    let request = pb::WatchEventsRequest { after: Some(last - 1), once: true };
+    let mut kept = client.watch_events(request).await.unwrap().into_inner();
+    assert_eq!(kept.message().await.unwrap().unwrap().subject, "geo-600");
+    while kept.message().await.unwrap().is_some() {}
 }
 
 #[tokio::test]
 async fn an_event_that_has_not_happened_is_another_linkds() {
     let lab = Lab::new();
     let mut client = EventsClient::new(lab.linkd());
-    let status = client.watch_events(pb::WatchEventsRequest { after: Some(9) }).await.unwrap_err();
+    let request = pb::WatchEventsRequest { after: Some(9), once: true };
+    let status = client.watch_events(request).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
     assert!(status.message().contains("watch from 0"), "{}", status.message());
 }

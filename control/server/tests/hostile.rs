@@ -108,7 +108,7 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
     ];
     let mask = vec(path, 0..3).prop_map(|paths| prost_types::FieldMask { paths });
     (0..4_i32, option::of(pipe()), option::of(mask)).prop_map(|(direction, pipe, mask)| {
-        pb::PatchLinkRequest { direction, pipe, mask, expected_generation: None, lossy: true }
+        pb::PatchLinkRequest { direction, pipe, mask, lossy: true, ..Default::default() }
     })
 }
 
@@ -126,7 +126,7 @@ fn set() -> impl Strategy<Value = pb::SetProfileRequest> {
     use pb::set_profile_request::Profile::{Inline, Name};
     let profile = prop_oneof![profile.prop_map(Inline), any::<String>().prop_map(Name)];
     (option::of(profile), option::of(any::<u64>())).prop_map(|(profile, seed)| {
-        pb::SetProfileRequest { profile, seed, expected_generation: None, lossy: true }
+        pb::SetProfileRequest { profile, seed, lossy: true, ..Default::default() }
     })
 }
 

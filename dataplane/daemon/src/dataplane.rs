@@ -4,6 +4,7 @@
 //! Runs on the control thread. One request at a time reaches the workers, so that
 //! their queues never fill and a change is whole before the next one is looked at.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -28,6 +29,10 @@ use crate::accounts::{PortAccount, merge};
 const LEAD: Nanos = Nanos::from_millis(1);
 /// A worker that takes longer to answer is taken for dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Changes whose keys are remembered.
+const KEYS: usize = 1024;
+/// Of a key.
+const KEY_BYTES: usize = 128;
 
 /// Why a request was not carried out.
 #[derive(Debug, Error)]
@@ -49,6 +54,9 @@ pub enum DataplaneError {
         /// What the caller thought.
         expected: u64,
     },
+    /// The key of a change is too long to be kept.
+    #[error("a key of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
+    Key(usize),
     /// A worker did not answer.
     #[error("{0}")]
     Worker(#[from] CommandError),
@@ -73,7 +81,7 @@ pub struct Fixed {
 }
 
 /// On what terms a plan is put in force.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// The random processes start anew.
     pub restart: bool,
@@ -81,6 +89,8 @@ pub struct Terms {
     pub expected: Option<u64>,
     /// A plan outside of the envelope is taken.
     pub lossy: bool,
+    /// Names the change, so that it is not made twice; empty: it has none.
+    pub key: String,
 }
 
 /// What is in force.
@@ -94,12 +104,47 @@ pub struct InForce {
     pub remarks: Vec<String>,
 }
 
+/// A change that was made, now or before under the same key.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// When it took effect.
+    pub applied: model::Applied,
+    /// As of [`InForce`].
+    pub remarks: Vec<String>,
+    /// It had been made before.
+    pub repeated: bool,
+}
+
+/// What is in force, and the changes that led there.
+struct History {
+    in_force: InForce,
+    /// By their keys, the last one last.
+    made: VecDeque<(String, Made)>,
+}
+
+impl History {
+    fn made(&self, key: &str) -> Option<&Made> {
+        let mut made = self.made.iter().rev().filter(|(k, _)| !k.is_empty());
+        made.find(|(k, _)| k == key).map(|(_, made)| made)
+    }
+
+    fn remember(&mut self, key: String, made: Made) {
+        if key.is_empty() {
+            return;
+        }
+        if self.made.len() == KEYS {
+            self.made.pop_front();
+        }
+        self.made.push_back((key, made));
+    }
+}
+
 struct Shared {
     workers: Vec<Handle>,
     clock: TscClock,
     ports: Box<dyn Ports>,
     fixed: Fixed,
-    in_force: Mutex<InForce>,
+    history: Mutex<History>,
     /// A worker has failed to answer: nobody knows what it runs.
     broken: AtomicBool,
 }
@@ -120,9 +165,10 @@ impl Dataplane {
     ) -> Self {
         let effective_utc = Some(utc(&clock, Instant::ZERO));
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
-        let in_force = Mutex::new(InForce { plan, applied, remarks: Vec::new() });
+        let in_force = InForce { plan, applied, remarks: Vec::new() };
+        let history = Mutex::new(History { in_force, made: VecDeque::new() });
         let broken = AtomicBool::new(false);
-        Self(Arc::new(Shared { workers, clock, ports, fixed, in_force, broken }))
+        Self(Arc::new(Shared { workers, clock, ports, fixed, history, broken }))
     }
 
     /// What is fixed.
@@ -133,7 +179,12 @@ impl Dataplane {
 
     /// What is in force.
     pub async fn in_force(&self) -> InForce {
-        self.0.in_force.lock().await.clone()
+        self.0.history.lock().await.in_force.clone()
+    }
+
+    /// When the change with a key took effect, if it did and is still known.
+    pub async fn made(&self, key: &str) -> Option<model::Applied> {
+        self.0.history.lock().await.made(key).map(|made| made.applied)
     }
 
     /// Puts a plan in force on all workers at one instant. Once begun it is carried to
@@ -142,9 +193,13 @@ impl Dataplane {
     ///
     /// # Errors
     /// If nothing was changed: the plan is not valid, or does not fit and may not be lossy,
-    /// or another generation is in force. If a worker does not answer, the dataplane is broken, and
+    /// or another generation is in force, or its key is too long. A change that was made
+    /// under the same key is not made again. If a worker does not answer, the dataplane is broken, and
     /// refuses all that follows.
-    pub async fn apply(&self, plan: pb::Plan, terms: Terms) -> Result<InForce, DataplaneError> {
+    pub async fn apply(&self, plan: pb::Plan, terms: Terms) -> Result<Made, DataplaneError> {
+        if terms.key.len() > KEY_BYTES {
+            return Err(DataplaneError::Key(terms.key.len()));
+        }
         let compiled = compile(&plan)?;
         let room = self.0.fixed.room;
         let lossy = match compiled.check(room) {
@@ -166,9 +221,13 @@ impl Dataplane {
         mut next: InForce,
         compiled: Plan,
         terms: Terms,
-    ) -> Result<InForce, DataplaneError> {
-        let Terms { restart, expected, .. } = terms;
-        let mut in_force = self.0.in_force.lock().await;
+    ) -> Result<Made, DataplaneError> {
+        let Terms { restart, expected, key, .. } = terms;
+        let mut history = self.0.history.lock().await;
+        if let Some(made) = history.made(&key) {
+            return Ok(Made { repeated: true, ..made.clone() });
+        }
+        let in_force = &mut history.in_force;
         let current = in_force.applied.generation;
         if let Some(expected) = expected.filter(|e| *e != current) {
             return Err(DataplaneError::Generation { current, expected });
@@ -186,8 +245,10 @@ impl Dataplane {
         next.applied.generation = generation;
         next.applied.effective_ns = at.0;
         next.applied.effective_utc = Some(utc(&self.0.clock, at));
-        *in_force = next.clone();
-        Ok(next)
+        let made = Made { applied: next.applied, remarks: next.remarks.clone(), repeated: false };
+        *in_force = next;
+        history.remember(key, made.clone());
+        Ok(made)
     }
 
     /// The accounts now; with `mark`, the high-water marks start anew afterwards.
@@ -195,9 +256,9 @@ impl Dataplane {
     /// # Errors
     /// If a worker does not answer.
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
-        let in_force = self.0.in_force.lock().await;
+        let History { in_force, .. } = &*self.0.history.lock().await;
         let reports = self.answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
-        Ok(self.merge(&reports, &in_force, mark))
+        Ok(self.merge(&reports, in_force, mark))
     }
 
     /// Ends the workers; the final accounts.
@@ -205,14 +266,14 @@ impl Dataplane {
     /// # Errors
     /// If a worker does not answer.
     pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
-        let in_force = self.0.in_force.lock().await;
+        let History { in_force, .. } = &*self.0.history.lock().await;
         let reports = self.answers(self.0.workers.iter().map(Handle::stop)).await?;
         for (worker, report) in reports.iter().enumerate() {
             let received = report.snapshot.total().received.packets;
             let (clients, used) = (report.snapshot.clients.len(), report.snapshot.store_used_max);
             tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
         }
-        Ok(self.merge(&reports, &in_force, false))
+        Ok(self.merge(&reports, in_force, false))
     }
 
     /// Asks every worker, then waits for all of their answers.

@@ -86,7 +86,8 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
-    let fixed = fixed(choices, memory, &eal, &opened);
+    let instance = getrandom::u64().context("cannot draw a random number")?.max(1);
+    let fixed = fixed(choices, memory, &eal, &opened, instance);
     compiled.check(fixed.room)?;
     let idle = match choices.idle {
         arguments::Idle::Busy => Idle::Busy,
@@ -180,7 +181,7 @@ async fn serve(
 }
 
 /// `memory` is what each worker has: all that comes may be for one of them.
-fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened) -> Fixed {
+fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, instance: u64) -> Fixed {
     let speed = |p: &dpdk::StartedPort| {
         let mbps = p.link().ok().and_then(|l| l.mbps).or(p.info().link_mbps);
         mbps.map_or(UNKNOWN_SPEED_BPS, |m| u64::from(m) * 1_000_000)
@@ -212,6 +213,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened) -> Fi
             memory_bytes: choices.memory,
             max_frame_bytes: opened.max_frame,
             room: None,
+            instance,
         },
     }
 }

@@ -6,7 +6,7 @@ use proto::linkemu::v1 as model;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Terms};
+use crate::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Terms};
 use crate::refusal;
 
 /// The service.
@@ -24,6 +24,7 @@ fn status(e: DataplaneError) -> Status {
             Status::with_error_details(tonic::Code::InvalidArgument, message, details)
         }
         DataplaneError::Refused(e) => refusal::status(&e),
+        DataplaneError::Key(_) => Status::invalid_argument(e.to_string()),
         DataplaneError::Generation { .. } => Status::aborted(e.to_string()),
         DataplaneError::Worker(_) | DataplaneError::Broken => Status::internal(e.to_string()),
     }
@@ -50,24 +51,33 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
-        let pb::ApplyRequest { plan, restart, expected_generation, lossy } = request.into_inner();
+        let pb::ApplyRequest { plan, restart, expected_generation, lossy, key } =
+            request.into_inner();
         let plan = plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
-        let terms = Terms { restart, expected: expected_generation, lossy };
-        let InForce { applied, remarks, .. } = self.0.apply(plan, terms).await.map_err(status)?;
-        tracing::info!(generation = applied.generation, at_ns = applied.effective_ns, "applied");
+        let terms = Terms { restart, expected: expected_generation, lossy, key };
+        let Made { applied, remarks, repeated } =
+            self.0.apply(plan, terms).await.map_err(status)?;
+        tracing::info!(
+            generation = applied.generation,
+            at_ns = applied.effective_ns,
+            repeated,
+            "applied"
+        );
         for remark in &remarks {
             tracing::warn!(lossy = applied.lossy, "{remark}");
         }
-        Ok(Response::new(pb::ApplyResponse { applied: Some(applied), remarks }))
+        Ok(Response::new(pb::ApplyResponse { applied: Some(applied), remarks, repeated }))
     }
 
     async fn get_plan(
         &self,
-        _: Request<pb::GetPlanRequest>,
+        request: Request<pb::GetPlanRequest>,
     ) -> Result<Response<pb::GetPlanResponse>, Status> {
+        let made = self.0.made(&request.get_ref().key).await;
         let InForce { plan, applied, remarks } = self.0.in_force().await;
         let (plan, applied) = (Some(plan), Some(applied));
-        Ok(Response::new(pb::GetPlanResponse { plan, applied, remarks }))
+        let instance = self.0.fixed().description.instance;
+        Ok(Response::new(pb::GetPlanResponse { plan, applied, remarks, made, instance }))
     }
 
     async fn get_stats(

@@ -33,7 +33,7 @@ fn plan(profile: &str) -> pb::Plan {
     pb::Plan { profile: Some(profile), seed: 1 }
 }
 
-const RESTART: Terms = Terms { restart: true, expected: None, lossy: false };
+const RESTART: Terms = Terms { restart: true, expected: None, lossy: false, key: String::new() };
 
 /// A dataplane with one worker over ports on which nothing arrives.
 fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
@@ -82,6 +82,33 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
 }
 
 #[test]
+fn a_change_is_made_once_under_its_key() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let keyed = |key: &str| Terms { key: key.into(), ..RESTART };
+        let first = dataplane.apply(plan("geo-600"), keyed("a")).await.unwrap();
+        dataplane.apply(plan("transparent"), keyed("b")).await.unwrap();
+        // Sent again, whatever is in force and was expected.
+        let terms = Terms { expected: Some(0), ..keyed("a") };
+        let again = dataplane.apply(plan("geo-600"), terms).await.unwrap();
+        assert!(again.repeated && !first.repeated);
+        assert_eq!(again.applied, first.applied);
+        assert_eq!(dataplane.made("a").await, Some(first.applied));
+        assert_eq!(dataplane.in_force().await.applied.generation, 2);
+        // Without a key each is a change of its own.
+        for generation in 3..5 {
+            let made = dataplane.apply(plan("transparent"), RESTART).await.unwrap();
+            assert_eq!((made.applied.generation, made.repeated), (generation, false));
+        }
+        assert_eq!(dataplane.made("").await, None);
+        let long = dataplane.apply(plan("transparent"), keyed(&"k".repeat(129))).await;
+        assert!(matches!(long, Err(DataplaneError::Key(129))));
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
 fn what_is_refused_changes_nothing() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {
@@ -115,7 +142,7 @@ fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {
         let lossy = Terms { lossy: true, ..RESTART };
-        let taken = dataplane.apply(plan("viasat2"), lossy).await.unwrap();
+        let taken = dataplane.apply(plan("viasat2"), lossy.clone()).await.unwrap();
         assert!(taken.applied.lossy);
         assert!(taken.remarks[0].starts_with("too little memory: needs "), "{:?}", taken.remarks);
         assert!(!taken.remarks[0].contains("--lossy"), "{:?}", taken.remarks);

@@ -256,6 +256,7 @@ impl Testbed {
         let mut command = Command::new(&self.binaries()?.linkd);
         command.arg("--socket").arg(self.linkd_socket());
         command.arg("--dataplane").arg(self.dataplane_socket());
+        command.arg("--state").arg(self.directory.path("state"));
         Ok(command)
     }
 

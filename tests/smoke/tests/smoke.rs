@@ -48,6 +48,8 @@ const TESTS: &[Test] = &[
     ("refusal::a_part_that_is_not_there_is_named", Needs::Programs, suite::refusal::a_part_that_is_not_there_is_named),
     ("hostile::frames_of_every_form_are_counted", Needs::Programs, suite::hostile::frames_of_every_form_are_counted),
     ("restart::killing_linkd_touches_no_packet", Needs::Programs, suite::restart::killing_linkd_touches_no_packet),
+    ("restart::ten_kills_of_linkd_leave_a_download_alone", Needs::Programs, suite::restart::ten_kills_of_linkd_leave_a_download_alone),
+    ("restart::a_dataplane_that_was_killed_comes_back_to_the_link", Needs::Programs, suite::restart::a_dataplane_that_was_killed_comes_back_to_the_link),
 ];
 
 fn main() -> ExitCode {

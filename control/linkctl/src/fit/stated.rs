@@ -29,7 +29,7 @@ impl FitArgs {
                 // What it drops at random below that stays as it is.
                 c.queue.limit_bytes = limit_bytes;
             }
-            Ok(c)
+            Ok::<_, Failure>(c)
         };
         let forward =
             capacity(|p| p.forward_pipe.as_ref(), self.forward_rate, self.forward_trace.as_ref())?;

@@ -31,6 +31,7 @@ impl Lab {
             socket: at("linkd.sock"),
             dataplane: at("dataplane.sock"),
             catalog: Catalog::built_in(),
+            state: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let server = runtime.block_on(async { Server::bind(settings) }).unwrap();

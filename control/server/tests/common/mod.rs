@@ -5,12 +5,14 @@
 use hyper_util::rt::TokioIo;
 use linkd::fake::{FakeDataplane, Running};
 use linkd::{Server, Settings};
+use nix::fcntl::{Flock, FlockArg};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -22,6 +24,7 @@ pub struct Lab {
     pub client: LinkemuClient<Channel>,
     pub stop: Option<oneshot::Sender<()>>,
     pub server: JoinHandle<()>,
+    threads: Threads,
 }
 
 pub fn channel(path: &Path) -> Channel {
@@ -33,27 +36,81 @@ pub fn channel(path: &Path) -> Channel {
     Endpoint::from_static("http://linkd").connect_with_connector_lazy(connect)
 }
 
+/// A linkd with threads of its own, so that it can be ended as a whole.
+fn linkd(directory: &Path) -> (oneshot::Sender<()>, JoinHandle<()>, Runtime) {
+    let at = |name: &str| directory.join(name);
+    let settings = Settings {
+        socket: at("linkd.sock"),
+        dataplane: at("dataplane.sock"),
+        catalog: Catalog::built_in(),
+        state: Some(at("state")),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let inside = runtime.enter();
+    let server = Server::bind(settings).unwrap();
+    drop(inside);
+    let (stop, stopped) = oneshot::channel();
+    let server = runtime.spawn(async {
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        server.serve(stopped).await.unwrap();
+    });
+    (stop, server, runtime)
+}
+
+/// The threads of a linkd, which end with it.
+pub struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 impl Lab {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let fake = FakeDataplane::default();
+        fake.state().instance = 1;
         let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
-        let settings = Settings {
-            socket: at("linkd.sock"),
-            dataplane: at("dataplane.sock"),
-            catalog: Catalog::built_in(),
-        };
-        let server = Server::bind(settings).unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(async {
-            let stopped = async {
-                let _ = stopped.await;
-            };
-            server.serve(stopped).await.unwrap();
-        });
+        let (stop, server, runtime) = linkd(directory.path());
+        let threads = Threads(Some(runtime));
         let client = LinkemuClient::new(channel(&at("linkd.sock")));
-        Self { directory, fake, running, client, stop: Some(stop), server }
+        Self { directory, fake, running, client, stop: Some(stop), server, threads }
+    }
+
+    /// Ends linkd as a signal that it cannot catch would.
+    pub async fn kill_linkd(&mut self) {
+        self.threads = Threads(None);
+        // The kernel would have let go of the directory by then.
+        let lock = self.directory.path().join("state/lock");
+        self.until("the directory is free", |_| {
+            let file = std::fs::File::open(&lock).unwrap();
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+        })
+        .await;
+    }
+
+    /// Starts it anew where it was.
+    pub fn start_linkd(&mut self) {
+        let (stop, server, runtime) = linkd(self.directory.path());
+        (self.stop, self.server, self.threads) = (Some(stop), server, Threads(Some(runtime)));
+    }
+
+    /// Lets linkd look after the dataplane until `done`.
+    pub async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..1500 {
+            if done(self) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        panic!("{what}: not within 30 s");
     }
 
     pub fn linkd(&self) -> Channel {

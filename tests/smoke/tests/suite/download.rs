@@ -38,23 +38,42 @@ fn fills_the_link_in_order(cpus: &Cpus, cc: &str) -> anyhow::Result<()> {
     })
 }
 
+/// Captures of a download at both hosts.
+pub struct Captures {
+    at_server: Capture,
+    at_client: Capture,
+}
+
+impl Captures {
+    /// Starts them.
+    pub fn start(bed: &Testbed, plan: &Plan) -> anyhow::Result<Self> {
+        let filter = format!("tcp src port {}", plan.port);
+        let file = |name| bed.directory().path(name);
+        let at_server =
+            Capture::start(bed.server(), SERVER_INTERFACE, &filter, file("server.pcap"))?;
+        let at_client =
+            Capture::start(bed.client(), CLIENT_INTERFACE, &filter, file("client.pcap"))?;
+        Ok(Self { at_server, at_client })
+    }
+
+    /// Ends them and compares.
+    pub fn finish(self) -> anyhow::Result<Order> {
+        // The receiver's capture first, so that what it has the sender's has too.
+        let received = self.at_client.finish()?;
+        Ok(compare(&self.at_server.finish()?, &received))
+    }
+}
+
 /// Runs a download with captures at both hosts.
 pub fn observed(
     bed: &Testbed,
     plan: Plan,
     meanwhile: impl FnOnce(Download) -> anyhow::Result<Transfer>,
 ) -> anyhow::Result<(Transfer, Order)> {
-    let filter = format!("tcp src port {}", plan.port);
-    let directory = bed.directory();
-    let at_server =
-        Capture::start(bed.server(), SERVER_INTERFACE, &filter, directory.path("server.pcap"))?;
-    let at_client =
-        Capture::start(bed.client(), CLIENT_INTERFACE, &filter, directory.path("client.pcap"))?;
+    let captures = Captures::start(bed, &plan)?;
     let before = TcpCounters::of(bed.server())?;
     let transfer = meanwhile(Download::start(bed, plan)?)?;
-    // The receiver's capture first, so that what it has the sender's has too.
-    let received = at_client.finish()?;
-    let order = compare(&at_server.finish()?, &received);
+    let order = captures.finish()?;
     let believed = TcpCounters::of(bed.server())?.reorderings_since(&before);
     println!(
         "    {}: {:.1} Mbit/s in the second half, {} segments sent again; {order:?}; the sender \

@@ -3,14 +3,75 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
+use smoke::iperf::{Download, Plan};
 use smoke::linkctl::UNREACHABLE;
 use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use smoke::{ping::Ping, wait};
 
-use super::{SEED, drained, dropped_only_for, emulator, on_bed, udp_at};
+use super::download::{Captures, in_order};
+use super::{SEED, conserved, drained, dropped_only_for, emulator, on_bed, udp_at};
+
+const KILLS: usize = 10;
+
+pub fn ten_kills_of_linkd_leave_a_download_alone(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        let plan = Plan::new("cubic", Duration::from_secs(20));
+        let captures = Captures::start(bed, &plan)?;
+        let download = Download::start(bed, plan)?;
+        let mut last = 0;
+        for kill in 1..=KILLS {
+            // Between one and the next statistics go on, and add up.
+            wait::until("packets since the last kill", Duration::from_secs(10), || {
+                let stats = linkctl.stats()?;
+                let received = stats.pipes().map(|(_, _, pipe)| pipe.received.packets).sum();
+                Ok((received > last).then(|| last = received))
+            })?;
+            conserved(&linkctl.stats()?)?;
+            bed.kill_linkd().with_context(|| format!("kill {kill}"))?;
+            bed.start_linkd().with_context(|| format!("start {kill}"))?;
+        }
+        let transfer = download.finish()?;
+        let order = captures.finish()?;
+        println!("    {:.1} Mbit/s; {order:?}", transfer.mbps_from(0.0));
+        let stats = drained(&linkctl)?;
+        in_order(&order)?;
+        dropped_only_for(&stats, &["aqm", "limit"])
+    })
+}
+
+pub fn a_dataplane_that_was_killed_comes_back_to_the_link(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        linkctl.set_forward_rate("100 Mbit/s")?;
+        let before = linkctl.show()?;
+        // linkd has to be gone as well: what comes back is from its disk.
+        std::thread::sleep(Duration::from_millis(500));
+        bed.kill_linkd()?;
+        bed.kill_dataplane()?;
+        bed.start_dataplane()?;
+        bed.start_linkd()?;
+        wait::until("the link is back", Duration::from_secs(10), || {
+            let after = linkctl.show()?;
+            Ok((after["name"] == before["name"]).then_some(()))
+        })?;
+        let after = linkctl.show()?;
+        for key in ["name", "seed", "forward", "return"] {
+            ensure!(after[key] == before[key], "{key}: {after:#}, which was {before:#}");
+        }
+        let events = linkctl.run(&["events"])?;
+        let told = format!("{events:?}");
+        for kind in ["DATAPLANE_RESTARTED", "LINK_RESTORED"] {
+            ensure!(told.contains(kind), "no {kind} in {told}");
+        }
+        Ok(())
+    })
+}
 
 pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl events`: what has happened, and what happens.
+
+use crate::cli::{Cli, Output};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use clap::Args;
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use view::instant;
+
+/// Shown by `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl events                            what linkd remembers
+  linkctl events --follow                   and what happens from then on
+  linkctl events --after 17                 what came after number 17
+  linkctl -o json events --follow | jq -c 'select(.kind == \"LINK_CHANGED\")'
+
+Each has its instant in UTC and, if it is a change, on the dataplane's clock: so it can be
+joined with captures. Numbers begin anew with each start of linkd.";
+
+/// Which events.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Only those after this number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    after: u64,
+    /// Go on with what happens, until interrupted
+    #[arg(short, long)]
+    follow: bool,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    sequence: u64,
+    utc: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_ns: Option<u64>,
+    kind: &'a str,
+    who: &'a str,
+    subject: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
+}
+
+impl<'a> From<&'a pb::Event> for View<'a> {
+    fn from(event: &'a pb::Event) -> Self {
+        let kind = event.kind().as_str_name();
+        Self {
+            sequence: event.sequence,
+            utc: instant::utc(event.utc.as_ref()),
+            time_ns: event.time_ns,
+            kind: kind.strip_prefix("EVENT_KIND_").unwrap_or(kind),
+            who: &event.who,
+            subject: &event.subject,
+            message: &event.message,
+            generation: event.generation,
+        }
+    }
+}
+
+/// Shows them.
+pub async fn run(cli: &Cli, args: &EventsArgs) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let request = pb::WatchEventsRequest { after: Some(args.after), once: !args.follow };
+    let mut events = connection.answer(connection.events().watch_events(request)).await?;
+    while let Some(event) = events.message().await.map_err(|status| connection.failure(&status))? {
+        let view = View::from(&event);
+        match cli.output {
+            Output::Json => output::json(&view)?,
+            Output::Text => output::text(&line(&view))?,
+        }
+    }
+    Ok(())
+}
+
+fn line(event: &View<'_>) -> String {
+    let View { sequence, kind, who, subject, message, .. } = event;
+    let utc = event.utc.as_deref().unwrap_or("-");
+    let who = if who.is_empty() { "linkd" } else { who };
+    let of = if subject.is_empty() { String::new() } else { format!(" {subject}") };
+    format!("{sequence:>5}  {utc}  {kind}{of} by {who}: {message}")
+}

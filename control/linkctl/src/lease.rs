@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl lease`: the link for oneself, for a while.
+
+use crate::cli::{Cli, Output};
+use crate::connection::Connection;
+use crate::failure::{FAILED, Failure};
+use crate::output;
+use clap::{Args, Subcommand};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use profile::parse_duration;
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+use view::instant;
+
+/// Shown by `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl lease run --ttl 1min --return-to transparent -- pytest tests/link
+                                            acquire, renew while it runs, release
+  linkctl lease acquire --holder ci-7 --ttl 10min --return-to transparent
+  linkctl lease show                        whose the link is
+  linkctl --lease TOKEN lease renew         by its time to live, from now on
+  linkctl --lease TOKEN lease release
+  linkctl lease acquire --holder root --ttl 1h --steal
+
+The token goes to each command by --lease or LINKEMU_LEASE. A lease that is not renewed in
+time ends by itself, and returns the link to the profile that it names.";
+
+/// The environment variable that carries a token.
+const TOKEN: &str = "LINKEMU_LEASE";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Lease {
+    /// Acquire one; prints its token
+    Acquire {
+        /// Take it from its holder; admins only
+        #[arg(long)]
+        steal: bool,
+        #[command(flatten)]
+        terms: Terms,
+    },
+    /// Let it run for its time to live from now on
+    Renew,
+    /// End it, and return the link as it says
+    Release,
+    /// Show the one that runs; exit code 1 if none does
+    Show,
+    /// Run a command with one, renewed while it runs; its exit code is ours
+    Run {
+        #[command(flatten)]
+        terms: Terms,
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+        command: Vec<String>,
+    },
+}
+
+/// What a lease is like.
+#[derive(Clone, Debug, Args)]
+pub struct Terms {
+    /// Who has it, such as a CI job; without it, user and host
+    #[arg(long, value_name = "NAME")]
+    holder: Option<String>,
+    /// What for
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    purpose: String,
+    /// Ends it unless renewed: 1 s to 24 h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    ttl: u64,
+    /// Set this profile when it ends, however it does; without it, the link stays
+    #[arg(long, value_name = "PROFILE", default_value = "", hide_default_value = true)]
+    return_to: String,
+    /// Name this request: sent again, it gives the same lease
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    request_id: String,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    holder: &'a str,
+    purpose: &'a str,
+    who: &'a str,
+    acquired: Option<String>,
+    expires: Option<String>,
+    ttl_ns: u64,
+    return_profile: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+}
+
+impl<'a> View<'a> {
+    fn new(lease: &'a pb::Lease, token: Option<&'a str>) -> Self {
+        Self {
+            holder: &lease.holder,
+            purpose: &lease.purpose,
+            who: &lease.who,
+            acquired: instant::utc(lease.acquired.as_ref()),
+            expires: instant::utc(lease.expires.as_ref()),
+            ttl_ns: lease.ttl_ns,
+            return_profile: &lease.return_profile,
+            token,
+        }
+    }
+
+    fn text(&self) -> String {
+        let until = self.expires.as_deref().unwrap_or("-");
+        let purpose = match self.purpose {
+            "" => String::new(),
+            purpose => format!(" for {purpose}"),
+        };
+        let then = match self.return_profile {
+            "" => "the link stays as it is".to_owned(),
+            name => format!("the link returns to {name}"),
+        };
+        format!("leased to {}{purpose} until {until}, unless renewed; then {then}", self.holder)
+    }
+}
+
+#[derive(Serialize)]
+struct Released {
+    released: bool,
+    generation: Option<u64>,
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, what: &Lease) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    match what {
+        Lease::Acquire { steal, terms } => {
+            let answer = acquire(&connection, terms, *steal).await?;
+            let lease = answer.lease.unwrap_or_default();
+            let view = View::new(&lease, Some(&answer.token));
+            match cli.output {
+                Output::Json => output::json(&view),
+                Output::Text => {
+                    output::text(&format!("{}\nexport {TOKEN}={}", view.text(), answer.token))
+                }
+            }
+        }
+        Lease::Renew => {
+            let request = pb::RenewLeaseRequest { token: token(cli)? };
+            let lease = connection.answer(connection.leases().renew_lease(request)).await?;
+            show(cli, &lease)
+        }
+        Lease::Release => {
+            let request = pb::ReleaseLeaseRequest { token: token(cli)? };
+            let answer = connection.answer(connection.leases().release_lease(request)).await?;
+            let generation = answer.generation;
+            match cli.output {
+                Output::Json => output::json(&Released { released: true, generation }),
+                Output::Text => output::text(&match generation {
+                    Some(generation) => {
+                        format!("released; the link returned: generation {generation}")
+                    }
+                    None => "released; the link stays as it is".to_owned(),
+                }),
+            }
+        }
+        Lease::Show => {
+            let request = pb::GetLeaseRequest {};
+            let lease = connection.answer(connection.leases().get_lease(request)).await?;
+            show(cli, &lease)
+        }
+        Lease::Run { terms, command } => run_with(&connection, terms, command).await,
+    }
+}
+
+fn show(cli: &Cli, lease: &pb::Lease) -> Result<(), Failure> {
+    let view = View::new(lease, None);
+    match cli.output {
+        Output::Json => output::json(&view),
+        Output::Text => output::text(&view.text()),
+    }
+}
+
+fn token(cli: &Cli) -> Result<String, Failure> {
+    cli.token().map(str::to_owned).ok_or_else(|| {
+        Failure::usage(format!("which lease? give its token by --lease, or set {TOKEN}"))
+    })
+}
+
+async fn acquire(
+    connection: &Connection,
+    terms: &Terms,
+    steal: bool,
+) -> Result<pb::AcquireLeaseResponse, Failure> {
+    let Terms { holder, purpose, ttl, return_to, request_id } = terms.clone();
+    let request = pb::AcquireLeaseRequest {
+        holder: holder.unwrap_or_else(user_at_host),
+        purpose,
+        ttl_ns: ttl,
+        return_profile: return_to,
+        steal,
+        request_id,
+    };
+    connection.answer(connection.leases().acquire_lease(request)).await
+}
+
+fn user_at_host() -> String {
+    let user = std::env::var("USER").unwrap_or_else(|_| format!("uid {}", nix::unistd::getuid()));
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!("{user}@{}", host.to_string_lossy())
+}
+
+/// Runs a command while the lease is renewed, three times within its time to live.
+async fn run_with(
+    connection: &Connection,
+    terms: &Terms,
+    command: &[String],
+) -> Result<(), Failure> {
+    let [program, arguments @ ..] = command else {
+        return Err(Failure::usage("which command? give one after --"));
+    };
+    let token = acquire(connection, terms, false).await?.token;
+    let renewing = async {
+        let mut every = tokio::time::interval(Duration::from_nanos(terms.ttl / 3));
+        every.tick().await;
+        loop {
+            every.tick().await;
+            let request = pb::RenewLeaseRequest { token: token.clone() };
+            if let Err(error) = connection.answer(connection.leases().renew_lease(request)).await {
+                // The command goes on: it is told when it changes the link.
+                let _ = error.report(Output::Text);
+            }
+        }
+    };
+    let mut running = Command::new(program);
+    running.args(arguments).env(TOKEN, &token);
+    let ended = to_its_end(&mut running);
+    let ended = tokio::select! {
+        ended = ended => ended,
+        () = renewing => Err(std::io::Error::other("it is not waited for")),
+    };
+    let request = pb::ReleaseLeaseRequest { token };
+    let released = connection.answer(connection.leases().release_lease(request)).await;
+    let ended = ended.map_err(|error| format!("cannot run {program}: {error}"));
+    let code = match ended.map(|status| (status.code(), status.signal())) {
+        Ok((Some(0), _)) => return released.map(drop),
+        Ok((Some(code), _)) => Ok(u8::try_from(code).unwrap_or(FAILED)),
+        Ok((None, signal)) => {
+            Err(format!("{program} was ended by signal {}", signal.unwrap_or_default()))
+        }
+        Err(message) => Err(message),
+    };
+    if let Err(failure) = released {
+        // What the command said goes before.
+        let _ = failure.report(Output::Text);
+    }
+    Err(code.map_or_else(|message| Failure::failed("command", message), Failure::Command))
+}
+
+/// Runs a command. A signal to end goes to it, and the lease is released when it has ended.
+async fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
+    let [mut interrupt, mut terminate, mut hangup] = [
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::hangup())?,
+    ];
+    let mut child = command.spawn()?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+    loop {
+        let passed = tokio::select! {
+            status = child.wait() => return status,
+            // A terminal sends it to the command as well.
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => Some(Signal::SIGTERM),
+            _ = hangup.recv() => Some(Signal::SIGHUP),
+        };
+        if let (Some(pid), Some(signal)) = (pid, passed) {
+            // One that has ended is waited for next.
+            let _ = nix::sys::signal::kill(pid, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_said_in_words() {
+        let lease = pb::Lease {
+            holder: "ci-7".into(),
+            expires: Some(prost_types::Timestamp { seconds: 1_790_000_000, nanos: 0 }),
+            ttl_ns: 60_000_000_000,
+            return_profile: "transparent".into(),
+            ..Default::default()
+        };
+        assert_eq!(
+            View::new(&lease, None).text(),
+            "leased to ci-7 until 2026-09-21T14:13:20.000000000Z, unless renewed; then the link \
+             returns to transparent"
+        );
+    }
+}

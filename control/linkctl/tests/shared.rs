@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a box needs that many share: leases, events, stored profiles, named requests.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test")]
+
+#[path = "linkd/mod.rs"]
+mod lab;
+
+use lab::{Lab, text};
+
+#[test]
+fn a_lease_is_acquired_used_renewed_and_released() {
+    let lab = Lab::new();
+    assert!(lab.fails(1, "lease show").contains("no lease runs"));
+    let acquire = "lease acquire --holder ci-7 --ttl 1min --return-to transparent --purpose tests";
+    let lease = lab.json(&format!("-o json {acquire}"));
+    let token = lease["token"].as_str().unwrap();
+    assert_eq!((&lease["holder"], &lease["ttl_ns"]), (&"ci-7".into(), &60_000_000_000_u64.into()));
+    let refused = lab.fails(1, "set profile viasat2");
+    assert!(refused.contains("leased to ci-7 for tests until"), "{refused}");
+    lab.done(&format!("--lease {token} set profile viasat2"));
+    let shown = lab.json("-o json lease show");
+    assert_eq!((&shown["holder"], shown.get("token")), (&"ci-7".into(), None));
+    assert!(lab.fails(1, "lease acquire --holder ci-8 --ttl 1min").contains("leased to ci-7"));
+    assert!(lab.done(&format!("--lease {token} lease renew")).contains("leased to ci-7"));
+    let missing = lab.fails(2, "lease release");
+    assert!(missing.contains("LINKEMU_LEASE"), "{missing}");
+    let released = lab.done(&format!("--lease {token} lease release"));
+    assert!(released.contains("the link returned: generation 2"), "{released}");
+    assert_eq!(lab.link().name, "transparent");
+    assert!(lab.fails(1, &format!("--lease {token} set profile viasat2")).contains("has ended"));
+}
+
+#[test]
+fn a_command_runs_with_a_lease_and_its_exit_code_is_ours() {
+    let lab = Lab::new();
+    let linkctl = env!("CARGO_BIN_EXE_linkctl");
+    let with = |script: &str| {
+        let mut command =
+            lab.command("lease run --holder ci --ttl 3s --return-to geo-600 -- sh -c");
+        command.arg(script.replace("linkctl", linkctl)).output().unwrap()
+    };
+    // Longer than the time to live: it is renewed.
+    let script = "sleep 4; linkctl set profile viasat2 && linkctl lease show; exit 7";
+    let output = with(script);
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("leased to ci"), "{}", text(&output.stdout));
+    assert_eq!(lab.link().name, "geo-600");
+    assert!(lab.fails(1, "lease show").contains("no lease runs"));
+    let output = with("kill -9 $$");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("signal 9"), "{}", text(&output.stderr));
+    lab.fails(1, "lease run --ttl 3s -- /nowhere/to/be/found");
+    assert!(lab.fails(1, "lease show").contains("no lease runs"));
+}
+
+#[test]
+fn events_are_told_with_their_instants() {
+    let lab = Lab::new();
+    lab.done("set profile viasat2");
+    lab.done("set rate 72Mbit/s --direction forward");
+    let told = lab.done("events");
+    assert!(told.contains("LINK_CHANGED viasat2 by "), "{told}");
+    let kinds: Vec<String> = lab
+        .done("-o json events")
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|event| event["kind"] == "LINK_CHANGED")
+        .map(|event| format!("{} {}", event["generation"], event["time_ns"]))
+        .collect();
+    assert_eq!(kinds, ["1 1345678901", "2 2345678901"]);
+    assert!(lab.fails(1, "events --after 99").contains("watch from 0"));
+}
+
+#[test]
+fn profiles_are_stored_set_by_name_and_deleted() {
+    let lab = Lab::new();
+    let mine = lab.done("profile show geo-600").replace("\"geo-600\"", "\"mine\"");
+    std::fs::write(lab.at("mine.toml"), &mine).unwrap();
+    assert_eq!(lab.done("profile put mine.toml"), "mine is stored\n");
+    assert_eq!(lab.json("-o json profile list")["stored"][0], "mine");
+    lab.done("set profile mine");
+    std::fs::write(lab.at("mine.toml"), mine.replace("300 ms", "310 ms")).unwrap();
+    assert!(lab.fails(1, "profile put mine.toml").contains("replace it"));
+    lab.done("profile put --replace mine.toml");
+    std::fs::write(lab.at("bad.toml"), "name = 1").unwrap();
+    lab.fails(1, "profile put mine.toml bad.toml");
+    assert!(lab.fails(1, "profile delete viasat2").contains("built-in"));
+    assert_eq!(lab.done("profile delete mine"), "mine is deleted\n");
+    assert_eq!(lab.link().name, "mine");
+}
+
+#[test]
+fn a_named_request_is_carried_out_once() {
+    let lab = Lab::new();
+    let set = "set profile viasat2 --request-id job-7";
+    assert_eq!(lab.json(&format!("-o json {set}"))["repeated"], false);
+    lab.done("set profile geo-600");
+    let again = lab.json(&format!("-o json {set}"));
+    assert_eq!((&again["repeated"], &again["generation"]), (&true.into(), &1.into()));
+    assert!(lab.done(set).starts_with("carried out before: generation 1"));
+    assert_eq!(lab.link().name, "geo-600");
+}

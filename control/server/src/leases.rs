@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Leases: while one runs, only who has its token changes the link.
+//!
+//! A lease ends when it is released, stolen, or not renewed within its time to live; a
+//! holder that died leaves nothing behind. It then returns the link to the profile that it
+//! names. It survives linkd: what is left of its time is counted by the wall clock then.
+
+use crate::caller::{Caller, Role};
+use crate::control::{Control, to_its_end};
+use crate::refusal;
+use prost_types::Timestamp;
+use proto::linkd::v1::State;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::leases_server;
+use std::fmt::Write;
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+/// Of a time to live: 1 s to 24 h.
+const TTL_NS: RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
+/// Of a holder's name and of a purpose.
+const TEXT_CHARS: usize = 200;
+
+/// A lease that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub lease: pb::Lease,
+    token: String,
+    /// The caller and the name of the request that it was acquired by, if that had one.
+    request: Option<(String, String)>,
+    pub ends: Instant,
+}
+
+/// The lease that runs, if one does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases(pub Option<Held>);
+
+impl Leases {
+    /// As it was when linkd ended.
+    pub fn from_state(state: &State) -> Self {
+        let Some(lease) = state.lease.clone() else { return Self(None) };
+        let left = lease.expires.and_then(|expires| SystemTime::try_from(expires).ok());
+        let left = left.and_then(|at| at.duration_since(SystemTime::now()).ok());
+        // A clock that was set back does not make it longer.
+        let left = left.unwrap_or_default().min(Duration::from_nanos(lease.ttl_ns));
+        let ends = Instant::now() + left;
+        let request = Some(&state.lease_request).filter(|name| !name.is_empty());
+        let request = request.map(|name| (lease.who.clone(), name.clone()));
+        Self(Some(Held { lease, token: state.token.clone(), request, ends }))
+    }
+
+    /// Writes it into the state.
+    pub fn to_state(&self, state: &mut State) {
+        state.lease = self.0.as_ref().map(|held| held.lease.clone());
+        state.token = self.0.as_ref().map(|held| held.token.clone()).unwrap_or_default();
+        let request = self.0.as_ref().and_then(|held| held.request.clone());
+        state.lease_request = request.map(|(_, name)| name).unwrap_or_default();
+    }
+
+    /// Whether a caller may change the link.
+    pub fn check(&self, caller: &Caller) -> Result<(), Status> {
+        match (&self.0, &caller.lease) {
+            (None, None) => Ok(()),
+            (Some(held), Some(token)) if *token == held.token => Ok(()),
+            (None, Some(_)) => Err(Status::failed_precondition(
+                "your lease has ended: acquire another one (`linkctl lease acquire`), and look at \
+                 the link before you change it",
+            )),
+            (Some(held), given) => {
+                let ended = if given.is_some() { "your lease has ended, and " } else { "" };
+                Err(Status::failed_precondition(format!("{ended}{}", taken(&held.lease))))
+            }
+        }
+    }
+
+    fn with(&mut self, token: &str) -> Result<&mut Held, Status> {
+        match &mut self.0 {
+            Some(held) if held.token == token => Ok(held),
+            _ => Err(Status::not_found(
+                "no lease with this token runs: it was released, has expired or was stolen",
+            )),
+        }
+    }
+}
+
+/// Whose the link is.
+fn taken(lease: &pb::Lease) -> String {
+    let until = lease.expires.map_or(String::new(), |at| format!(" until {at}"));
+    let purpose = match lease.purpose.as_str() {
+        "" => String::new(),
+        purpose => format!(" for {}", refusal::clip(purpose)),
+    };
+    format!(
+        "the link is leased to {}{purpose}{until}: wait, or ask them; with their token, give \
+         --lease",
+        refusal::clip(&lease.holder)
+    )
+}
+
+fn from_now(ttl_ns: u64) -> (Instant, Timestamp) {
+    let ttl = Duration::from_nanos(ttl_ns);
+    (Instant::now() + ttl, Timestamp::from(SystemTime::now() + ttl))
+}
+
+/// 128 random bits.
+fn new_token() -> Result<String, Status> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Status::internal(format!("cannot draw a token: {error}")))?;
+    Ok(bytes.iter().fold(String::new(), |mut token, byte| {
+        let _ = write!(token, "{byte:02x}");
+        token
+    }))
+}
+
+fn checked(request: &pb::AcquireLeaseRequest) -> Result<(), Status> {
+    let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, request_id, .. } = request;
+    for (path, text) in [("holder", holder), ("purpose", purpose)] {
+        if text.chars().count() > TEXT_CHARS {
+            let message = format!("longer than {TEXT_CHARS} characters: shorten it");
+            return Err(refusal::field(path, message));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(refusal::field(path, "has control characters: leave them out"));
+        }
+    }
+    if holder.is_empty() {
+        return Err(refusal::field("holder", "missing: say who you are, such as a job's name"));
+    }
+    if !TTL_NS.contains(ttl_ns) {
+        let message = format!(
+            "{} is outside of 1 s to 24 h: give one within, and renew it",
+            profile::format_duration(*ttl_ns)
+        );
+        return Err(refusal::field("ttl_ns", message));
+    }
+    refusal::check_request_id(request_id)
+}
+
+impl Control {
+    async fn acquire_lease(
+        &self,
+        caller: &Caller,
+        request: pb::AcquireLeaseRequest,
+    ) -> Result<pb::AcquireLeaseResponse, Status> {
+        checked(&request)?;
+        let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, return_profile, steal, request_id } =
+            request;
+        if !return_profile.is_empty() {
+            self.named(&return_profile)?;
+        }
+        if steal && caller.role < Role::Admin {
+            return Err(Status::permission_denied(format!(
+                "only an admin takes a lease from its holder, and {} is none: wait, or ask one",
+                caller.name
+            )));
+        }
+        let name = (!request_id.is_empty()).then(|| (caller.name.clone(), request_id));
+        let mut changing = self.changing().await;
+        let stolen = match &changing.leases.0 {
+            Some(held) if name.is_some() && held.request == name => {
+                let (lease, token) = (Some(held.lease.clone()), held.token.clone());
+                return Ok(pb::AcquireLeaseResponse { lease, token });
+            }
+            Some(held) if !steal => return Err(Status::failed_precondition(taken(&held.lease))),
+            held => held.as_ref().map(|held| held.lease.holder.clone()),
+        };
+        let token = new_token()?;
+        let (ends, expires) = from_now(ttl_ns);
+        let lease = pb::Lease {
+            holder,
+            purpose,
+            who: caller.name.clone(),
+            acquired: Some(SystemTime::now().into()),
+            expires: Some(expires),
+            ttl_ns,
+            return_profile,
+        };
+        let held = Held { lease: lease.clone(), token: token.clone(), request: name, ends };
+        let before = changing.leases.0.replace(held);
+        if let Err(status) = self.save_lease(&changing.leases).await {
+            // Nobody has it who does not know of it.
+            changing.leases.0 = before;
+            self.keep_lease(&changing.leases);
+            return Err(status);
+        }
+        let message = format!("for {}", profile::format_duration(ttl_ns));
+        let (kind, message) = match stolen {
+            None => (pb::EventKind::LeaseAcquired, message),
+            Some(from) => (pb::EventKind::LeaseStolen, format!("{message}, from {from}")),
+        };
+        self.tell(kind, &caller.name, &lease.holder, message);
+        Ok(pb::AcquireLeaseResponse { lease: Some(lease), token })
+    }
+
+    async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
+        let mut changing = self.changing().await;
+        let held = changing.leases.with(token)?;
+        let (ends, expires) = from_now(held.lease.ttl_ns);
+        held.ends = ends;
+        held.lease.expires = Some(expires);
+        let lease = held.lease.clone();
+        self.keep_lease(&changing.leases);
+        Ok(lease)
+    }
+
+    async fn release_lease(
+        &self,
+        caller: &Caller,
+        token: &str,
+    ) -> Result<pb::ReleaseLeaseResponse, Status> {
+        let mut changing = self.changing().await;
+        changing.leases.with(token)?;
+        let generation =
+            self.end_lease(&mut changing, pb::EventKind::LeaseReleased, &caller.name).await?;
+        Ok(pb::ReleaseLeaseResponse { generation })
+    }
+}
+
+/// The service.
+pub(crate) struct Service(pub Control);
+
+#[tonic::async_trait]
+impl leases_server::Leases for Service {
+    async fn acquire_lease(
+        &self,
+        request: Request<pb::AcquireLeaseRequest>,
+    ) -> Result<Response<pb::AcquireLeaseResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.0.clone());
+        let request = request.into_inner();
+        to_its_end(async move { control.acquire_lease(&caller, request).await }).await
+    }
+
+    async fn renew_lease(
+        &self,
+        request: Request<pb::RenewLeaseRequest>,
+    ) -> Result<Response<pb::Lease>, Status> {
+        let (control, token) = (self.0.clone(), request.into_inner().token);
+        to_its_end(async move { control.renew_lease(&token).await }).await
+    }
+
+    async fn release_lease(
+        &self,
+        request: Request<pb::ReleaseLeaseRequest>,
+    ) -> Result<Response<pb::ReleaseLeaseResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.0.clone());
+        let token = request.into_inner().token;
+        to_its_end(async move { control.release_lease(&caller, &token).await }).await
+    }
+
+    async fn get_lease(
+        &self,
+        _: Request<pb::GetLeaseRequest>,
+    ) -> Result<Response<pb::Lease>, Status> {
+        match &self.0.changing().await.leases.0 {
+            Some(held) => Ok(Response::new(held.lease.clone())),
+            None => Err(Status::not_found("no lease runs: whoever may change the link can")),
+        }
+    }
+}

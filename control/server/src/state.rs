@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What survives linkd: the link that was last in force, the lease, the stored profiles.
+//!
+//! The dataplane holds the truth (docs/adr/0001): what is kept here brings back a dataplane
+//! that was started anew. It is written a moment after a change, by [`Saver::run`]; a power
+//! cut can take the last [`PAUSE`] with it. A lease is written before it is answered. A directory belongs to one linkd at a time.
+//!
+//! ```text
+//! DIR/lock
+//! DIR/state               SHA-256 of the rest, then linkd.v1.State
+//! DIR/profiles/NAME.toml
+//! ```
+
+use crate::disk::{self, FileSystem, NEW};
+use nix::fcntl::{Flock, FlockArg};
+use profile::Profile;
+use prost::Message;
+use proto::linkd::v1::State;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Changes within this time are written at once.
+const PAUSE: Duration = Duration::from_millis(50);
+/// After the state could not be written.
+const RETRY: Duration = Duration::from_secs(1);
+const FILE: &str = "state";
+const HASH_BYTES: usize = 32;
+
+/// Why a directory cannot hold the state.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The system.
+    #[error("cannot keep the state in {}: {source}; give another --state, or none", path.display())]
+    Io {
+        /// The directory or the file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("another linkd keeps its state in {}: stop it, or give another --state", .0.display())]
+    Taken(PathBuf),
+}
+
+/// A directory that holds the state.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// What a directory held.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// The state.
+    pub state: State,
+    /// The stored profiles.
+    pub profiles: Vec<Profile>,
+    /// What could not be read, and what became of it.
+    pub damage: Vec<String>,
+}
+
+impl Directory {
+    /// Takes a directory, made if there is none, and reads it. What is damaged is put aside.
+    pub fn open(path: &Path) -> Result<(Self, Kept), StateError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StateError::Io { path, source }
+        };
+        let profiles = path.join("profiles");
+        fs::create_dir_all(&profiles).map_err(failed(&profiles))?;
+        let lock = path.join("lock");
+        let file =
+            OpenOptions::new().create(true).append(true).open(&lock).map_err(failed(&lock))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| StateError::Taken(path.to_owned()))?;
+        let mut kept = Kept::default();
+        let file = path.join(FILE);
+        match fs::read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&file)(error)),
+            Ok(bytes) => match decode(&bytes) {
+                Some(state) => kept.state = state,
+                None => kept.damage.push(put_aside(&file).map_err(failed(&file))?),
+            },
+        }
+        read_profiles(&profiles, &mut kept).map_err(failed(&profiles))?;
+        Ok((Self { path: path.to_owned(), _lock: lock }, kept))
+    }
+
+    /// Writes the state.
+    fn write(&self, state: &State) -> io::Result<()> {
+        disk::replace(&mut FileSystem, &self.path, FILE, &encode(state))
+    }
+
+    fn profiles(&self) -> PathBuf {
+        self.path.join("profiles")
+    }
+
+    /// Stores a profile under its name.
+    pub fn put_profile(&self, profile: &Profile) -> io::Result<()> {
+        let name = file_name(profile.name());
+        let text = profile.to_toml();
+        disk::replace(&mut FileSystem, &self.profiles(), &name, text.as_bytes())
+    }
+
+    /// Removes a stored profile.
+    pub fn delete_profile(&self, name: &str) -> io::Result<()> {
+        disk::remove(&mut FileSystem, &self.profiles(), &file_name(name))
+    }
+}
+
+/// A profile's name is made of letters, digits and `._-` and begins with one of the first
+/// two (`profile::validate`).
+fn file_name(name: &str) -> String {
+    format!("{name}.toml")
+}
+
+fn encode(state: &State) -> Vec<u8> {
+    let body = state.encode_to_vec();
+    [Sha256::digest(&body).as_slice(), &body].concat()
+}
+
+/// Nothing if a byte has changed.
+fn decode(bytes: &[u8]) -> Option<State> {
+    let (hash, body) = bytes.split_at_checked(HASH_BYTES)?;
+    (Sha256::digest(body).as_slice() == hash).then(|| State::decode(body).ok()).flatten()
+}
+
+/// Keeps a damaged file for who wants to look at it.
+fn put_aside(path: &Path) -> io::Result<String> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    fs::rename(path, &aside)?;
+    Ok(format!("{} is damaged: it is now {}", path.display(), Path::new(&aside).display()))
+}
+
+fn read_profiles(directory: &Path, kept: &mut Kept) -> io::Result<()> {
+    let mut paths: Vec<_> =
+        fs::read_dir(directory)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(NEW) {
+            fs::remove_file(&path)?;
+        } else if name.ends_with(".toml") {
+            match Profile::from_file(&path) {
+                Ok(profile) if file_name(profile.name()) == name => kept.profiles.push(profile),
+                Ok(_) => kept.damage.push(put_aside(&path)?),
+                Err(error) => {
+                    tracing::warn!(%error, "a stored profile");
+                    kept.damage.push(put_aside(&path)?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The state, and how it is written; clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Saver(Arc<Saved>);
+
+#[derive(Debug)]
+struct Saved {
+    directory: Option<Directory>,
+    state: watch::Sender<State>,
+    /// One at a time writes the file, and what it writes is the state of that time.
+    writing: Mutex<()>,
+}
+
+impl Saver {
+    /// Begins with `state`; without a directory nothing is written.
+    pub fn new(directory: Option<Directory>, state: State) -> Self {
+        let state = watch::Sender::new(state);
+        Self(Arc::new(Saved { directory, state, writing: Mutex::new(()) }))
+    }
+
+    /// Where profiles are stored.
+    pub fn directory(&self) -> Option<&Directory> {
+        self.0.directory.as_ref()
+    }
+
+    /// As it is.
+    pub fn state(&self) -> State {
+        self.0.state.borrow().clone()
+    }
+
+    /// Changes it; it is written soon.
+    pub fn update(&self, change: impl FnOnce(&mut State)) {
+        self.0.state.send_modify(change);
+    }
+
+    /// Writes it as it is, and waits for the disk.
+    pub async fn save(&self) -> io::Result<()> {
+        let this = self.clone();
+        let written = tokio::task::spawn_blocking(move || this.write()).await;
+        written.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
+    /// The same, from a thread that may wait.
+    pub fn write(&self) -> io::Result<()> {
+        let Some(directory) = &self.0.directory else { return Ok(()) };
+        let _one_at_a_time = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        directory.write(&self.state())
+    }
+
+    /// Writes what has changed, until dropped.
+    pub async fn run(&self) {
+        let mut changes = self.0.state.subscribe();
+        let mut said = false;
+        while changes.changed().await.is_ok() {
+            tokio::time::sleep(PAUSE).await;
+            changes.mark_unchanged();
+            match self.save().await {
+                Ok(()) => said = false,
+                Err(error) => {
+                    if !said {
+                        tracing::error!(%error, "cannot write the state: a restart would not find the last change");
+                    }
+                    said = true;
+                    tokio::time::sleep(RETRY).await;
+                    changes.mark_changed();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::power::{Files, Noted};
+    use proto::dataplane::v1::Plan;
+
+    fn state(generation: u64) -> State {
+        let plan = Some(Plan { seed: generation, ..Plan::default() });
+        State { plan, generation, instance: 7, ..State::default() }
+    }
+
+    #[test]
+    fn a_power_cut_at_any_write_leaves_the_old_or_the_new_state() {
+        let file = Path::new("d").join(FILE);
+        for old in [None, Some(state(1))] {
+            let mut power = Noted::default();
+            disk::replace(&mut power, Path::new("d"), FILE, &encode(&state(2))).unwrap();
+            let before: Files = old.iter().map(|old| (file.clone(), encode(old))).collect();
+            let left = power.left_behind(&before);
+            let mut found = [false; 2];
+            for files in &left {
+                let kept = files.get(&file).map(|bytes| decode(bytes).unwrap());
+                assert!(kept == old || kept == Some(state(2)), "{kept:?}");
+                found[usize::from(kept != old)] = true;
+            }
+            // A prefix of the file beside it for each byte, and both ends.
+            assert!(left.len() > encode(&state(2)).len(), "{}", left.len());
+            assert_eq!(found, [true; 2]);
+        }
+    }
+
+    #[test]
+    fn no_changed_byte_is_taken_for_a_state() {
+        let good = encode(&state(3));
+        assert_eq!(decode(&good), Some(state(3)));
+        for n in 0..good.len() {
+            assert_eq!(decode(&good[..n]), None, "cut at {n}");
+            let mut bad = good.clone();
+            bad[n] ^= 0x10;
+            assert_eq!(decode(&bad), None, "byte {n}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_what_is_damaged_is_put_aside() {
+        let at = tempfile::tempdir().unwrap();
+        let profile = profile::Catalog::built_in().get("geo-600").unwrap().clone();
+        {
+            let (directory, kept) = Directory::open(at.path()).unwrap();
+            assert_eq!((kept.state, kept.profiles.len()), (State::default(), 0));
+            directory.write(&state(4)).unwrap();
+            directory.put_profile(&profile).unwrap();
+            assert!(matches!(Directory::open(at.path()), Err(StateError::Taken(_))));
+        }
+        fs::write(at.path().join("profiles/half.toml.new"), "name").unwrap();
+        fs::write(at.path().join("profiles/bad.toml"), "name = 1").unwrap();
+        let (directory, kept) = Directory::open(at.path()).unwrap();
+        assert_eq!((kept.state, kept.profiles.as_slice()), (state(4), &[profile][..]));
+        assert_eq!(kept.damage.len(), 1);
+        assert!(at.path().join("profiles/bad.toml.damaged").exists());
+        assert!(!at.path().join("profiles/half.toml.new").exists());
+        directory.delete_profile("geo-600").unwrap();
+        drop(directory);
+        fs::write(at.path().join(FILE), "not a state").unwrap();
+        let (_, kept) = Directory::open(at.path()).unwrap();
+        assert_eq!((kept.state, kept.profiles.len(), kept.damage.len()), (State::default(), 0, 1));
+        assert!(at.path().join("state.damaged").exists());
+    }
+}

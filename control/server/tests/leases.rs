@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Leases: one user at a time, and nothing left behind by a dead one.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::Lab;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::leases_client::LeasesClient;
+use std::time::Duration;
+use tonic::transport::Channel;
+use tonic::{Code, Request};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn request(holder: &str, seconds: u64) -> pb::AcquireLeaseRequest {
+    let (holder, ttl_ns) = (holder.to_owned(), seconds * SECOND);
+    pb::AcquireLeaseRequest { holder, ttl_ns, ..Default::default() }
+}
+
+async fn acquire(
+    lab: &Lab,
+    request: pb::AcquireLeaseRequest,
+) -> Result<pb::AcquireLeaseResponse, tonic::Status> {
+    leases(lab).acquire_lease(request).await.map(tonic::Response::into_inner)
+}
+
+fn leases(lab: &Lab) -> LeasesClient<Channel> {
+    LeasesClient::new(lab.linkd())
+}
+
+async fn set(lab: &mut Lab, name: &str, token: &str) -> Result<pb::ChangeResponse, tonic::Status> {
+    let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
+    let mut request = Request::new(pb::SetProfileRequest { profile, ..Default::default() });
+    request.metadata_mut().insert(linkd::LEASE, token.parse().unwrap());
+    lab.client.set_profile(request).await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test]
+async fn only_the_holder_changes_the_link() {
+    let mut lab = Lab::new();
+    let mine = acquire(&lab, request("ci 7", 60)).await.unwrap();
+    set(&mut lab, "viasat2", &mine.token).await.unwrap();
+    for status in [lab.set("geo-600").await, set(&mut lab, "geo-600", "guessed").await] {
+        let status = status.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("leased to ci 7"), "{}", status.message());
+    }
+    let second = acquire(&lab, request("ci 8", 60)).await.unwrap_err();
+    assert_eq!(second.code(), Code::FailedPrecondition);
+    let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
+    assert_eq!(Some(shown), mine.lease);
+    let release = |token: &str| pb::ReleaseLeaseRequest { token: token.into() };
+    let wrong = leases(&lab).release_lease(release("guessed")).await.unwrap_err();
+    assert_eq!(wrong.code(), Code::NotFound);
+    leases(&lab).release_lease(release(&mine.token)).await.unwrap();
+    // Its token is worth nothing any more.
+    let late = set(&mut lab, "geo-600", &mine.token).await.unwrap_err();
+    assert!(late.message().contains("your lease has ended"), "{}", late.message());
+    lab.set("geo-600").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dead_jobs_lease_runs_out_and_the_link_returns() {
+    let mut lab = Lab::new();
+    let returning =
+        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 1) };
+    let mine = acquire(&lab, returning).await.unwrap();
+    set(&mut lab, "viasat2", &mine.token).await.unwrap();
+    lab.until("the link returns", |lab| lab.in_force().name == "transparent").await;
+    assert!(set(&mut lab, "viasat2", &mine.token).await.is_err());
+    acquire(&lab, request("the next", 1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewed_lease_runs_on() {
+    let lab = Lab::new();
+    let mine = acquire(&lab, request("ci", 4)).await.unwrap();
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        let renew = pb::RenewLeaseRequest { token: mine.token.clone() };
+        let lease = leases(&lab).renew_lease(renew).await.unwrap().into_inner();
+        assert!(
+            lease.expires.unwrap().seconds >= mine.lease.as_ref().unwrap().expires.unwrap().seconds
+        );
+    }
+    let renew = pb::RenewLeaseRequest { token: "guessed".into() };
+    assert_eq!(leases(&lab).renew_lease(renew).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn an_admin_takes_it_and_the_link_stays() {
+    let mut lab = Lab::new();
+    let returning =
+        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 60) };
+    let first = acquire(&lab, returning).await.unwrap();
+    set(&mut lab, "viasat2", &first.token).await.unwrap();
+    let steal = pb::AcquireLeaseRequest { steal: true, ..request("root", 60) };
+    let second = acquire(&lab, steal).await.unwrap();
+    assert_eq!(lab.in_force().name, "viasat2");
+    assert!(set(&mut lab, "geo-600", &first.token).await.is_err());
+    set(&mut lab, "geo-600", &second.token).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquisition_that_is_sent_again_gives_the_same_lease() {
+    let mut lab = Lab::new();
+    let named = pb::AcquireLeaseRequest { request_id: "job 7".into(), ..request("ci", 60) };
+    let first = acquire(&lab, named.clone()).await.unwrap();
+    assert_eq!(acquire(&lab, named.clone()).await.unwrap(), first);
+    // What was answered is on the disk: also by a linkd that was killed at once.
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    assert_eq!(acquire(&lab, named).await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn a_lease_survives_linkd_and_ends_in_its_time() {
+    let mut lab = Lab::new();
+    let returning =
+        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 8) };
+    let mine = acquire(&lab, returning).await.unwrap();
+    set(&mut lab, "viasat2", &mine.token).await.unwrap();
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    assert!(lab.set("geo-600").await.is_err());
+    set(&mut lab, "geo-600", &mine.token).await.unwrap();
+    lab.until("the link returns", |lab| lab.in_force().name == "transparent").await;
+    lab.set("geo-600").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_return_the_link_stays_until_it_can() {
+    let mut lab = Lab::new();
+    let returning =
+        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 60) };
+    let mine = acquire(&lab, returning).await.unwrap();
+    set(&mut lab, "viasat2", &mine.token).await.unwrap();
+    lab.running = None;
+    let release = pb::ReleaseLeaseRequest { token: mine.token.clone() };
+    let status = leases(&lab).release_lease(release.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
+    let released = leases(&lab).release_lease(release).await.unwrap().into_inner();
+    assert_eq!(released.generation, Some(2));
+    assert_eq!(lab.in_force().name, "transparent");
+}
+
+#[tokio::test]
+async fn what_is_no_lease_is_refused_in_words() {
+    let lab = Lab::new();
+    let long = "x".repeat(201);
+    for (wrong, field) in [
+        (request("", 60), "holder"),
+        (request(&long, 60), "holder"),
+        (request("a\u{7}b", 60), "holder"),
+        (pb::AcquireLeaseRequest { purpose: long.clone(), ..request("a", 60) }, "purpose"),
+        (request("a", 0), "ttl_ns"),
+        (request("a", 90_000), "ttl_ns"),
+        (pb::AcquireLeaseRequest { request_id: long.clone(), ..request("a", 60) }, "request_id"),
+    ] {
+        let status = acquire(&lab, wrong).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains(field), "{}", status.message());
+    }
+    let nowhere = pb::AcquireLeaseRequest { return_profile: "nowhere".into(), ..request("a", 60) };
+    assert_eq!(acquire(&lab, nowhere).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(
+        leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap_err().code(),
+        Code::NotFound
+    );
+}

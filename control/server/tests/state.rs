@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What survives linkd, the dataplane, and a request that is sent again.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{Lab, rate};
+use profile::Catalog;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::events_client::EventsClient;
+use tonic::Code;
+
+fn named(request_id: &str) -> pb::SetProfileRequest {
+    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
+    pb::SetProfileRequest { profile, request_id: request_id.into(), ..Default::default() }
+}
+
+/// Another dataplane in the place of the one that was.
+fn start_dataplane_anew(lab: &mut Lab, instance: u64) {
+    lab.running = None;
+    {
+        let mut state = lab.fake.state();
+        state.instance = instance;
+        state.generation = 0;
+        state.plan = None;
+        state.made.clear();
+    }
+    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
+}
+
+async fn kinds(lab: &Lab, until: pb::EventKind) -> Vec<pb::EventKind> {
+    let mut client = EventsClient::new(lab.linkd());
+    let request = pb::WatchEventsRequest { after: Some(0), once: false };
+    let mut events = client.watch_events(request).await.unwrap().into_inner();
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&until) {
+        kinds.push(events.message().await.unwrap().unwrap().kind());
+    }
+    kinds
+}
+
+#[tokio::test]
+async fn a_dataplane_that_was_started_anew_gets_the_last_link_back() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    let link = lab.in_force();
+    start_dataplane_anew(&mut lab, 2);
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    assert_eq!(lab.in_force(), link);
+    assert!(lab.fake.state().applies.last().unwrap().restart);
+    let kinds = kinds(&lab, pb::EventKind::LinkRestored).await;
+    assert!(kinds.contains(&pb::EventKind::DataplaneRestarted), "{kinds:?}");
+    // Once.
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    assert_eq!(lab.fake.state().generation, 1);
+}
+
+#[tokio::test]
+async fn a_change_that_comes_before_it_is_back_changes_the_last_link() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    start_dataplane_anew(&mut lab, 2);
+    // At once: linkd has not looked yet.
+    let change = lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    assert_eq!(change.profile.unwrap().name, "viasat2*");
+    assert_eq!(lab.in_force().forward_pipe.unwrap().rate_bps, Some(7_000_000));
+    kinds(&lab, pb::EventKind::LinkRestored).await;
+}
+
+#[tokio::test]
+async fn a_stored_profile_whose_name_is_taken_is_left_out_and_said() {
+    let mut lab = Lab::new();
+    lab.kill_linkd().await;
+    let own = Catalog::built_in().get("geo-600").unwrap().to_toml();
+    let profiles = lab.directory.path().join("state/profiles");
+    std::fs::write(profiles.join("geo-600.toml"), own).unwrap();
+    lab.start_linkd();
+    let list = lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner();
+    assert_eq!(list.stored, Vec::<String>::new());
+    let mut client = EventsClient::new(lab.linkd());
+    let request = pb::WatchEventsRequest { after: Some(0), once: true };
+    let mut events = client.watch_events(request).await.unwrap().into_inner();
+    let started = events.message().await.unwrap().unwrap();
+    assert!(started.message.contains("a stored profile is left out"), "{}", started.message);
+}
+
+#[tokio::test]
+async fn it_comes_back_also_when_both_were_gone() {
+    let mut lab = Lab::new();
+    lab.set("geo-600").await.unwrap();
+    let link = lab.in_force();
+    let file = lab.directory.path().join("state/state");
+    lab.until("the state is written", |_| file.exists()).await;
+    lab.kill_linkd().await;
+    start_dataplane_anew(&mut lab, 2);
+    lab.start_linkd();
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    assert_eq!(lab.in_force(), link);
+}
+
+#[tokio::test]
+async fn a_linkd_that_was_killed_changes_nothing_and_reads_the_truth() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    lab.kill_linkd().await;
+    // Somebody else has been there meanwhile.
+    let other = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
+    {
+        let mut state = lab.fake.state();
+        state.plan.as_mut().unwrap().profile = Some(other.clone());
+        state.generation += 1;
+    }
+    let applies = lab.fake.state().applies.len();
+    lab.start_linkd();
+    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    assert_eq!((link.profile, link.applied.unwrap().generation), (Some(other.clone()), 2));
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    assert_eq!(lab.fake.state().applies.len(), applies);
+    // And brings that back.
+    start_dataplane_anew(&mut lab, 2);
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    assert_eq!(lab.in_force(), other);
+}
+
+#[tokio::test]
+async fn a_link_that_cannot_be_restored_is_said_once_and_left() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    lab.fake.state().refuse = Some(tonic::Status::failed_precondition("needs 9 GB"));
+    start_dataplane_anew(&mut lab, 2);
+    kinds(&lab, pb::EventKind::LinkNotRestored).await;
+    let applies = lab.fake.state().applies.len();
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    assert_eq!(lab.fake.state().applies.len(), applies);
+    lab.fake.state().refuse = None;
+    lab.set("geo-600").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_is_carried_out_once() {
+    let mut lab = Lab::new();
+    let first = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
+    lab.set("geo-600").await.unwrap();
+    let again = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
+    assert_eq!(again, pb::ChangeResponse { repeated: true, ..first.clone() });
+    assert_eq!(lab.in_force().name, "geo-600");
+    // Another request under its name is a mistake.
+    let other = pb::SetProfileRequest { seed: Some(3), ..named("job 7") };
+    let status = lab.client.set_profile(other).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("a name of its own"), "{}", status.message());
+    let long = lab.client.set_profile(named(&"x".repeat(129))).await.unwrap_err();
+    assert_eq!(long.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn so_it_is_by_a_linkd_that_was_killed_in_between() {
+    let mut lab = Lab::new();
+    let first = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    let again = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
+    assert_eq!(again, pb::ChangeResponse { repeated: true, ..first.clone() });
+    lab.set("geo-600").await.unwrap();
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    let again = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
+    // When it was is known; another link is in force.
+    assert_eq!((again.applied, again.profile, again.repeated), (first.applied, None, true));
+    assert_eq!(lab.in_force().name, "geo-600");
+}
+
+#[tokio::test]
+async fn stored_profiles_are_set_listed_replaced_and_survive() {
+    let mut lab = Lab::new();
+    let mut mine = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
+    mine.name = "mine".into();
+    let put = |profile: &pb::Profile, replace| pb::PutProfileRequest {
+        profile: Some(profile.clone()),
+        replace,
+    };
+    let stored = lab.client.put_profile(put(&mine, false)).await.unwrap().into_inner();
+    assert!(!stored.replaced);
+    let seed_before = mine.clone();
+    mine.description = "another".into();
+    let taken = lab.client.put_profile(put(&mine, false)).await.unwrap_err();
+    assert_eq!(taken.code(), Code::AlreadyExists);
+    assert!(lab.client.put_profile(put(&mine, true)).await.unwrap().into_inner().replaced);
+    assert_ne!(seed_before, mine);
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    let list = lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner();
+    assert_eq!(list.stored, ["mine"]);
+    assert!(list.profiles.contains(&mine));
+    assert_eq!(lab.set("mine").await.unwrap().profile, Some(mine.clone()));
+    let delete = |name: &str| pb::DeleteProfileRequest { name: name.into() };
+    let fixed = lab.client.delete_profile(delete("viasat2")).await.unwrap_err();
+    assert_eq!(fixed.code(), Code::FailedPrecondition);
+    lab.client.delete_profile(delete("mine")).await.unwrap();
+    let gone = lab.client.delete_profile(delete("mine")).await.unwrap_err();
+    assert_eq!(gone.code(), Code::NotFound);
+    // What is in force stays.
+    assert_eq!(lab.in_force(), mine);
+    for name in ["../x", "a/b", "", ".hidden"] {
+        let profile = pb::Profile { name: name.into(), ..mine.clone() };
+        let status = lab.client.put_profile(put(&profile, true)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{name}");
+    }
+    let files = std::fs::read_dir(lab.directory.path().join("state/profiles")).unwrap();
+    assert_eq!(files.count(), 0);
+}
+
+#[tokio::test]
+async fn a_profile_is_looked_at_without_being_stored() {
+    let mut lab = Lab::new();
+    let good = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
+    let validate = |p: &pb::Profile| pb::ValidateProfileRequest { profile: Some(p.clone()) };
+    let found = lab.client.validate_profile(validate(&good)).await.unwrap().into_inner();
+    assert_eq!(found.violations, []);
+    let bad = pb::Profile { name: "no name".into(), forward_pipe: None, ..good };
+    let found = lab.client.validate_profile(validate(&bad)).await.unwrap().into_inner();
+    let paths: Vec<_> = found.violations.iter().map(|v| v.path.as_str()).collect();
+    assert_eq!(paths, ["name", "forward"]);
+}
+
+#[tokio::test]
+async fn the_health_service_tells_whether_the_dataplane_answers() {
+    use tonic_health::pb::health_check_response::ServingStatus;
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    let mut lab = Lab::new();
+    let mut health = HealthClient::new(lab.linkd());
+    let mut until = async |wanted: ServingStatus| {
+        let service = "linkemu.v1.Linkemu".to_owned();
+        let watch = health.watch(HealthCheckRequest { service }).await.unwrap();
+        let mut watch = watch.into_inner();
+        while watch.message().await.unwrap().unwrap().status() != wanted {}
+    };
+    until(ServingStatus::Serving).await;
+    lab.running = None;
+    until(ServingStatus::NotServing).await;
+    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
+    until(ServingStatus::Serving).await;
+}
