@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{envelope, events, fit, lease, probe, verify};
+use crate::{envelope, events, fit, lease, probe, top, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -57,6 +57,7 @@ Examples:
   linkctl set rate 72Mbit/s --direction forward
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
+  linkctl top                               the same, live
   linkctl -o json stats | jq .conservation
   linkctl envelope                          what can be held without loss
   linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
@@ -114,6 +115,9 @@ pub enum Command {
     /// Show what happened to the packets
     #[command(after_help = STATS_EXAMPLES)]
     Stats(StatsArgs),
+    /// Watch all clients live, in the terminal
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
     /// Show what can be held without loss, and whether a profile can
     #[command(after_help = envelope::EXAMPLES)]
     Envelope(envelope::EnvelopeArgs),
@@ -419,7 +423,7 @@ mod tests {
         let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES];
-        let rest = [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES];
+        let rest = [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES, top::EXAMPLES];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
         for line in texts.flat_map(str::lines) {
@@ -453,6 +457,8 @@ mod tests {
             ("set loss some", "none"),
             ("set profle viasat2", "profile"),
             ("stats --watch --mark", "cannot be used with"),
+            ("top --interval 5", "write a unit"),
+            ("top --interval 1ms", "outside of 10 ms to 1 h"),
             ("envelope --memory 4", "write a unit"),
             ("envelope --port-rate down", "no rate of a port"),
             ("envelope --clients 0", "1.."),

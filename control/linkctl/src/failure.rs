@@ -188,6 +188,14 @@ impl Failure {
         self
     }
 
+    /// What it says, without hints.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Told(report) => &report.message,
+            Self::Closed => "",
+        }
+    }
+
     /// Tells it and gives the exit code.
     pub fn report(&self, output: Output) -> ExitCode {
         let report = match self {

@@ -18,6 +18,7 @@ mod output;
 mod probe;
 mod profiles;
 mod stats;
+mod top;
 mod verify;
 
 use clap::{CommandFactory, Parser};
@@ -50,6 +51,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Set { what } => change::run(cli, what).await,
         Command::Show => link::show(cli).await,
         Command::Stats(args) => stats::run(cli, args).await,
+        Command::Top(args) => top::run(cli, args).await,
         Command::Envelope(args) => envelope::run(cli, args).await,
         Command::Profile { what } => profiles::run(cli, what).await,
         Command::Probe { what } => probe::run(cli, what).await,

@@ -27,9 +27,16 @@ impl Lab {
         let at = |name: &str| directory.path().join(name);
         let fake = FakeDataplane::default();
         let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
+        let mut lab = Self { directory, fake, running, stop: None, thread: None };
+        lab.start();
+        lab
+    }
+
+    /// Starts linkd.
+    pub fn start(&mut self) {
         let settings = Settings {
-            socket: at("linkd.sock"),
-            dataplane: at("dataplane.sock"),
+            socket: self.at("linkd.sock"),
+            dataplane: self.at("dataplane.sock"),
             catalog: Catalog::built_in(),
             state: None,
         };
@@ -42,7 +49,15 @@ impl Lab {
             };
             runtime.block_on(server.serve(stopped)).unwrap();
         });
-        Self { directory, fake, running, stop: Some(stop), thread: Some(thread) }
+        (self.stop, self.thread) = (Some(stop), Some(thread));
+    }
+
+    /// Ends linkd; the dataplane stays.
+    pub fn stop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
@@ -94,10 +109,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.stop.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 

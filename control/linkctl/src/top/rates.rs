@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a client's link does per second, from two snapshots and the link in force.
+//!
+//! Rates are of bytes that left, in bit/s of frames without FCS, over the dataplane's own
+//! clock between the snapshots. Without two snapshots of one dataplane there are none:
+//! `None`, never zero. The queueing delay is an estimate, queue bytes × 8 / the rate in
+//! force: what a frame would wait that came now, if the rate stays. Of a rate that changes
+//! with time it takes the mean.
+
+use proto::linkemu::v1 as pb;
+use view::{Client, Pipe, Snapshot};
+
+/// Kinds of drops, as columns.
+pub const KINDS: [&str; 5] = ["AQM", "LIMIT", "OUTAGE", "LOSS", "OWN"];
+/// How many.
+pub const KIND_COUNT: usize = KINDS.len();
+
+/// The rate that a queue is served with.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Serving {
+    /// Not known: no link was read, or the client has none.
+    #[default]
+    Unknown,
+    /// Not limited.
+    Unlimited,
+    /// The link is down: packets wait.
+    Down,
+    /// In bit/s.
+    At(f64),
+    /// The mean of a rate that changes, in bit/s.
+    Mean(f64),
+}
+
+impl Serving {
+    /// Of a pipe in force.
+    pub fn of(pipe: &pb::Pipe) -> Self {
+        if let Some(trace) = &pipe.rate_trace {
+            let steps = trace.rates_bps.len() as f64;
+            let sum: f64 = trace.rates_bps.iter().map(|bps| *bps as f64).sum();
+            return if sum > 0.0 { Self::Mean(sum / steps) } else { Self::Down };
+        }
+        match pipe.rate_bps {
+            None => Self::Unlimited,
+            Some(0) => Self::Down,
+            Some(bps) => Self::At(bps as f64),
+        }
+    }
+
+    /// What `queue` bytes wait.
+    pub fn wait(self, queue: u64) -> Wait {
+        match self {
+            Self::Unknown => Wait::Unknown,
+            _ if queue == 0 => Wait::Seconds(0.0),
+            Self::Unlimited => Wait::Seconds(0.0),
+            Self::Down => Wait::Forever,
+            Self::At(bps) | Self::Mean(bps) => Wait::Seconds(queue as f64 * 8.0 / bps),
+        }
+    }
+}
+
+/// An estimate of the queueing delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub enum Wait {
+    /// Cannot be told.
+    #[default]
+    Unknown,
+    /// In seconds.
+    Seconds(f64),
+    /// The link is down.
+    Forever,
+}
+
+/// The link in force, as far as it is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Link {
+    /// The profile's name.
+    pub profile: String,
+    /// Which generation this is.
+    pub generation: u64,
+    /// Towards the client.
+    pub forward: Serving,
+    /// From it.
+    pub back: Serving,
+}
+
+impl From<pb::Link> for Link {
+    fn from(link: pb::Link) -> Self {
+        let profile = link.profile.unwrap_or_default();
+        let serving = |pipe: &Option<pb::Pipe>| pipe.as_ref().map_or(Serving::Unknown, Serving::of);
+        Self {
+            generation: link.applied.map_or(0, |applied| applied.generation),
+            forward: serving(&profile.forward_pipe),
+            back: serving(&profile.return_pipe),
+            profile: profile.name,
+        }
+    }
+}
+
+/// One client and direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Flow {
+    /// What left, in bit/s.
+    pub rate_bps: Option<f64>,
+    /// What waits for the shaper, in bytes.
+    pub queue_bytes: u64,
+    /// For how long, about.
+    pub wait: Wait,
+    /// Packets per second, by [`KINDS`].
+    pub drops: Option<[f64; KIND_COUNT]>,
+}
+
+impl Flow {
+    /// Drops of all kinds per second.
+    pub fn dropping(&self) -> Option<f64> {
+        self.drops.map(|drops| drops.iter().sum())
+    }
+}
+
+/// One client.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Its address, or what else it is called.
+    pub client: String,
+    /// Towards it.
+    pub forward: Flow,
+    /// From it.
+    pub back: Flow,
+}
+
+impl Row {
+    /// Both directions in one: rates, queues and drops are added; of the delays, the longer.
+    pub fn both(&self) -> Flow {
+        let (f, b) = (&self.forward, &self.back);
+        let drops = f.drops.zip(b.drops).map(|(f, b)| std::array::from_fn(|i| f[i] + b[i]));
+        Flow {
+            rate_bps: f.rate_bps.zip(b.rate_bps).map(|(f, b)| f + b),
+            queue_bytes: f.queue_bytes.saturating_add(b.queue_bytes),
+            wait: if b.wait > f.wait { b.wait } else { f.wait },
+            drops,
+        }
+    }
+}
+
+/// The seconds between two snapshots of one dataplane; `None` if it started anew between.
+pub fn between(last: &Snapshot, this: &Snapshot) -> Option<f64> {
+    let ns = this.time_ns.checked_sub(last.time_ns).filter(|ns| *ns > 0)?;
+    Some(ns as f64 / 1e9)
+}
+
+/// The rows of a snapshot, in its order.
+pub fn rows(last: Option<&Snapshot>, this: &Snapshot, link: &Link) -> Vec<Row> {
+    let before = last.and_then(|last| Some((last, between(last, this)?)));
+    let known: std::collections::HashMap<&str, &Client> = before
+        .iter()
+        .flat_map(|(last, _)| last.clients.iter().map(|c| (c.client.as_str(), c)))
+        .collect();
+    let row = |(at, client): (usize, &Client)| {
+        let old = before.and_then(|(last, seconds)| {
+            // Most often clients keep their places.
+            let same = last.clients.get(at).filter(|old| old.client == client.client);
+            Some((same.or_else(|| known.get(client.client.as_str()).copied())?, seconds))
+        });
+        // What is not impaired has no queue.
+        let bypass = client.client == "bypass";
+        let serving = |serving| if bypass { Serving::Unknown } else { serving };
+        Row {
+            client: client.client.clone(),
+            forward: flow(
+                old.map(|(old, s)| (&old.forward, s)),
+                &client.forward,
+                serving(link.forward),
+            ),
+            back: flow(
+                old.map(|(old, s)| (&old.r#return, s)),
+                &client.r#return,
+                serving(link.back),
+            ),
+        }
+    };
+    this.clients.iter().enumerate().map(row).collect()
+}
+
+fn flow(old: Option<(&Pipe, f64)>, new: &Pipe, serving: Serving) -> Flow {
+    // A counter that went back is another dataplane's.
+    let rate_bps = old.and_then(|(old, seconds)| {
+        Some(new.sent.bytes.checked_sub(old.sent.bytes)? as f64 * 8.0 / seconds)
+    });
+    let drops = old.and_then(|(old, seconds)| {
+        let (old, new) = (kinds(old), kinds(new));
+        let mut rates = [0.0; KIND_COUNT];
+        for ((rate, old), new) in rates.iter_mut().zip(old).zip(new) {
+            *rate = new.checked_sub(old)? as f64 / seconds;
+        }
+        Some(rates)
+    });
+    Flow { rate_bps, queue_bytes: new.queue.bytes, wait: serving.wait(new.queue.bytes), drops }
+}
+
+/// Packets dropped, by [`KINDS`]: the last is all that no link does.
+fn kinds(pipe: &Pipe) -> [u64; KIND_COUNT] {
+    let d = &pipe.dropped;
+    let own = [d.overload, d.runt, d.oversize, d.other];
+    let own = own.iter().map(|count| count.packets).fold(0, u64::saturating_add);
+    [d.aqm.packets, d.limit.packets, d.outage.packets, d.loss.packets, own]
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A client that has sent so many bytes each way, with a queue and outage drops forward.
+    pub fn client(name: &str, sent: u64, queue: u64, outages: u64) -> pb::ClientStats {
+        let count = |packets, bytes| Some(pb::Count { packets, bytes });
+        let reason = pb::DropReason::Outage as i32;
+        let pipe = |sent, queue, outages| pb::PipeStats {
+            sent: count(1, sent),
+            queue: count(1, queue),
+            dropped: vec![pb::Drop { reason, count: count(outages, 0) }],
+            ..Default::default()
+        };
+        pb::ClientStats {
+            client: name.into(),
+            forward_pipe: Some(pipe(sent, queue, outages)),
+            return_pipe: Some(pipe(sent / 10, 0, 0)),
+        }
+    }
+
+    pub fn snapshot(time_ns: u64, clients: Vec<pb::ClientStats>) -> Snapshot {
+        pb::Stats { time_ns, clients, ..Default::default() }.into()
+    }
+
+    pub fn link() -> Link {
+        let (forward, back) = (Serving::At(144e6), Serving::At(12e6));
+        Link { profile: "viasat2".into(), generation: 7, forward, back }
+    }
+
+    #[test]
+    fn a_rate_is_what_left_between_two_snapshots() {
+        let last = snapshot(1_000_000_000, vec![client("10.0.0.2", 1_000, 0, 5)]);
+        let this = snapshot(1_500_000_000, vec![client("10.0.0.2", 126_000, 18_000_000, 9)]);
+        let rows = rows(Some(&last), &this, &link());
+        let row = &rows[0];
+        assert_eq!(row.forward.rate_bps, Some(2_000_000.0));
+        assert_eq!(row.back.rate_bps, Some(200_000.0));
+        assert_eq!(row.forward.wait, Wait::Seconds(1.0));
+        assert_eq!(row.forward.drops, Some([0.0, 0.0, 8.0, 0.0, 0.0]));
+        let both = row.both();
+        assert_eq!((both.rate_bps, both.dropping()), (Some(2_200_000.0), Some(8.0)));
+        assert_eq!((both.queue_bytes, both.wait), (18_000_000, Wait::Seconds(1.0)));
+    }
+
+    #[test]
+    fn without_two_snapshots_of_one_dataplane_there_is_no_rate() {
+        let this = snapshot(5, vec![client("a", 1_000, 0, 0), client("b", 1_000, 0, 0)]);
+        for last in [
+            None,
+            // Another dataplane, by its clock, by its counters; a client that is new; no time.
+            Some(snapshot(6, vec![client("a", 0, 0, 0)])),
+            Some(snapshot(1, vec![client("a", 100_000, 0, 7)])),
+            Some(snapshot(1, vec![client("c", 0, 0, 0)])),
+            Some(snapshot(5, vec![client("a", 0, 0, 0)])),
+        ] {
+            for row in rows(last.as_ref(), &this, &link()) {
+                assert_eq!(row.forward.rate_bps, None);
+                assert_eq!(row.forward.drops, None);
+                assert_eq!(row.both().rate_bps, None);
+            }
+        }
+    }
+
+    #[test]
+    fn clients_are_known_by_name_wherever_they_stand() {
+        let last = snapshot(0, vec![client("a", 0, 0, 0), client("b", 1_000, 0, 0)]);
+        let this = snapshot(
+            1_000_000_000,
+            vec![client("c", 7, 0, 0), client("b", 2_000, 0, 0), client("a", 500, 0, 0)],
+        );
+        let rates: Vec<_> =
+            rows(Some(&last), &this, &link()).iter().map(|row| row.forward.rate_bps).collect();
+        assert_eq!(rates, [None, Some(8_000.0), Some(4_000.0)]);
+    }
+
+    #[test]
+    fn a_wait_is_the_queue_over_the_rate_in_force() {
+        let trace = |rates: &[u64]| pb::Pipe {
+            rate_trace: Some(pb::RateTrace { step_ns: 1, rates_bps: rates.to_vec() }),
+            ..Default::default()
+        };
+        let rate = |rate_bps| pb::Pipe { rate_bps, ..Default::default() };
+        for (pipe, serving, wait) in [
+            (rate(None), Serving::Unlimited, Wait::Seconds(0.0)),
+            (rate(Some(0)), Serving::Down, Wait::Forever),
+            (rate(Some(8_000)), Serving::At(8_000.0), Wait::Seconds(2.0)),
+            (trace(&[12_000, 4_000]), Serving::Mean(8_000.0), Wait::Seconds(2.0)),
+            (trace(&[0, 0]), Serving::Down, Wait::Forever),
+            (trace(&[]), Serving::Down, Wait::Forever),
+        ] {
+            assert_eq!(Serving::of(&pipe), serving);
+            assert_eq!(serving.wait(2_000), wait);
+            assert_eq!(serving.wait(0), Wait::Seconds(0.0));
+        }
+        assert_eq!(Serving::Unknown.wait(0), Wait::Unknown);
+        assert!(Wait::Forever > Wait::Seconds(1e9) && Wait::Seconds(0.0) > Wait::Unknown);
+    }
+
+    #[test]
+    fn what_is_not_impaired_has_no_queueing_delay() {
+        let this = snapshot(1, vec![client("bypass", 0, 0, 0), client("default", 0, 0, 0)]);
+        let waits: Vec<_> = rows(None, &this, &link()).iter().map(|r| r.forward.wait).collect();
+        assert_eq!(waits, [Wait::Unknown, Wait::Seconds(0.0)]);
+    }
+
+    #[test]
+    fn a_link_is_read_with_its_rates() {
+        let rate = |bps| Some(pb::Pipe { rate_bps: Some(bps), ..Default::default() });
+        let profile = pb::Profile {
+            name: "mine*".into(),
+            forward_pipe: rate(144_000_000),
+            return_pipe: rate(0),
+            ..Default::default()
+        };
+        let applied = Some(pb::Applied { generation: 7, ..Default::default() });
+        let link = Link::from(pb::Link { profile: Some(profile), applied, ..Default::default() });
+        assert_eq!((link.profile.as_str(), link.generation), ("mine*", 7));
+        assert_eq!((link.forward, link.back), (Serving::At(144e6), Serving::Down));
+        assert_eq!(Link::from(pb::Link::default()), Link::default());
+    }
+}
