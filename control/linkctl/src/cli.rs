@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{envelope, events, fit, lease, probe, top, verify};
+use crate::{doctor, envelope, events, fit, lease, probe, top, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -58,6 +58,7 @@ Examples:
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
   linkctl top                               the same, live
+  linkctl doctor                            is this machine fit for it?
   linkctl -o json stats | jq .conservation
   linkctl envelope                          what can be held without loss
   linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
@@ -151,6 +152,9 @@ pub enum Command {
     /// Show what happens: changes, leases, a dataplane that comes and goes
     #[command(after_help = events::EXAMPLES)]
     Events(events::EventsArgs),
+    /// Check whether this machine is fit to run linkemu, and say what to do
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  linkctl completion bash > /etc/bash_completion.d/linkctl")]
     Completion {
@@ -423,7 +427,8 @@ mod tests {
         let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES];
-        let rest = [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES, top::EXAMPLES];
+        let rest =
+            [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES, top::EXAMPLES, doctor::EXAMPLES];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
         for line in texts.flat_map(str::lines) {

@@ -9,7 +9,7 @@ use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -51,21 +51,26 @@ pub struct Connection {
 impl Connection {
     /// Connects.
     pub async fn open(cli: &Cli) -> Result<Self, Failure> {
-        let socket = &cli.socket;
         let token = cli.token().map(str::parse).transpose();
         let token = token.map_err(|_| Failure::usage("--lease: that is no token of a lease"))?;
-        let path = socket.clone();
-        let connect = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // The name is sent as authority and otherwise unused.
-        let channel = Endpoint::from_static("http://linkd")
-            .connect_with_connector(connect)
-            .await
-            .map_err(|error| Failure::unreachable(socket, &cause(&error)))?;
+        Self::at(&cli.socket, token).await
+    }
+
+    /// Connects, to look only.
+    pub async fn viewing(socket: &Path) -> Result<Self, Failure> {
+        Self::at(socket, None).await
+    }
+
+    async fn at(socket: &Path, token: Option<MetadataValue<Ascii>>) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::unreachable(socket, &why);
+        let channel = channel(socket).await.map_err(failed)?;
         let way = InterceptedService::new(channel, Leased(token));
-        Ok(Self { socket: socket.clone(), way })
+        Ok(Self { socket: socket.into(), way })
+    }
+
+    /// For calls with a deadline of one's own.
+    pub fn client(&self) -> LinkemuClient<Way> {
+        LinkemuClient::new(self.way.clone()).max_decoding_message_size(ANSWER_BYTES)
     }
 
     /// Calls `linkemu.v1.Linkemu`.
@@ -73,8 +78,7 @@ impl Connection {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let client = LinkemuClient::new(self.way.clone()).max_decoding_message_size(ANSWER_BYTES);
-        self.answer(call(client)).await
+        self.answer(call(self.client())).await
     }
 
     /// The leases.
@@ -109,6 +113,18 @@ impl Connection {
             None => Failure::status(status),
         }
     }
+}
+
+/// Connects to a unix socket; the error in words.
+pub async fn channel(socket: &Path) -> Result<Channel, String> {
+    let path = socket.to_owned();
+    let connect = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    // The name is sent as authority and otherwise unused.
+    let channel = Endpoint::from_static("http://linkemu").connect_with_connector(connect).await;
+    channel.map_err(|error| cause(&error))
 }
 
 /// The root of an error, in words.

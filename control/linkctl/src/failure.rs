@@ -192,7 +192,7 @@ impl Failure {
     pub fn message(&self) -> &str {
         match self {
             Self::Told(report) => &report.message,
-            Self::Closed => "",
+            Self::Command(_) | Self::Closed => "",
         }
     }
 

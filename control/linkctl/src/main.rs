@@ -8,6 +8,7 @@
 mod change;
 mod cli;
 mod connection;
+mod doctor;
 mod envelope;
 mod events;
 mod failure;
@@ -59,6 +60,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Verify(args) => verify::run(cli, args).await,
         Command::Lease { what } => lease::run(cli, what).await,
         Command::Events(args) => events::run(cli, args).await,
+        Command::Doctor(args) => doctor::run(cli, args).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);

@@ -129,6 +129,14 @@ impl Linkemu for Service {
         self.control.dataplane().room().await.map(Response::new)
     }
 
+    async fn get_version(
+        &self,
+        _: Request<pb::GetVersionRequest>,
+    ) -> Result<Response<pb::GetVersionResponse>, Status> {
+        let version = env!("CARGO_PKG_VERSION").into();
+        Ok(Response::new(pb::GetVersionResponse { version }))
+    }
+
     type WatchStatsStream = ReceiverStream<Result<pb::Stats, Status>>;
 
     async fn watch_stats(

@@ -35,7 +35,7 @@ async fn stream(
     interval_ns: u64,
     events: &Sender<Event>,
 ) -> Result<(), Failure> {
-    let connection = Connection::open(socket).await?;
+    let connection = Connection::viewing(socket).await?;
     let request = pb::WatchStatsRequest { interval_ns };
     let mut stream = connection.call(|mut c| async move { c.watch_stats(request).await }).await?;
     let patience = SILENT + Duration::from_nanos(interval_ns).saturating_mul(4);

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a check found.
+
+use serde::Serialize;
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// It works, and less well than it could.
+    Warning,
+    /// Something will not work, or its results cannot be believed.
+    Bad,
+}
+
+impl Level {
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// One finding. Its keys in JSON are a contract: they stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which check.
+    pub check: &'static str,
+    /// How it stands.
+    pub level: Level,
+    /// What was found.
+    pub found: String,
+    /// Why it matters; empty if all is well.
+    pub why: String,
+    /// A command to type; empty if all is well.
+    pub remedy: String,
+}
+
+impl Finding {
+    /// All is well.
+    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        let found = found.into();
+        Self { check, level: Level::Ok, found, why: String::new(), remedy: String::new() }
+    }
+
+    /// It works, and less well than it could.
+    pub fn warning(
+        check: &'static str,
+        found: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let (found, why, remedy) = (found.into(), why.into(), remedy.into());
+        Self { check, level: Level::Warning, found, why, remedy }
+    }
+
+    /// This worse than a warning, if `bad`.
+    pub fn bad_if(mut self, bad: bool) -> Self {
+        if bad && self.level == Level::Warning {
+            self.level = Level::Bad;
+        }
+        self
+    }
+}

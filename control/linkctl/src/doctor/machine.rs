@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the kernel tells about the machine: the roots of its two trees, which tests put
+//! elsewhere, and how their small files are read.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A longer file than this is none of those.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Machine {
+    /// This one.
+    pub fn this() -> Self {
+        Self { proc: "/proc".into(), sys: "/sys".into() }
+    }
+
+    /// The text of a file of `/sys`, trimmed; `None` if it is not there.
+    pub fn sys(&self, path: impl AsRef<Path>) -> Option<String> {
+        read(&self.sys.join(path))
+    }
+
+    /// Whether something is there.
+    pub fn has(&self, path: impl AsRef<Path>) -> bool {
+        self.sys.join(path).exists()
+    }
+
+    /// The names in a folder of `/sys`, sorted; none if it is not there.
+    pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = fs::read_dir(self.sys.join(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The cores of a list of `/sys/devices/system/cpu`, such as `0-3,8`.
+    pub fn cores(&self, list: &str) -> Vec<usize> {
+        cores(&self.sys(Path::new("devices/system/cpu").join(list)).unwrap_or_default())
+    }
+}
+
+/// A small text, trimmed.
+pub fn read(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// The kernel's list of cores; what is none is left out.
+fn cores(text: &str) -> Vec<usize> {
+    // No machine has more: a bound on what an odd file could make us do.
+    const MOST: usize = 8192;
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.trim().parse::<usize>(), last.trim().parse()) {
+            all.extend(first..=usize::min(last, MOST));
+        }
+    }
+    all
+}
+
+/// Cores as a list for the kernel's command line.
+pub fn list(cores: &[usize]) -> String {
+    cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The command that adds words to the kernel's command line, on Debian.
+pub fn at_boot(words: &str) -> String {
+    format!(
+        "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{words} /' /etc/default/grub && update-grub   \
+         # in force after a restart"
+    )
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    /// A machine of files.
+    pub struct Tree(TempDir);
+
+    impl Tree {
+        pub fn new(files: &[(&str, &str)]) -> Self {
+            let tree = Self(tempfile::tempdir().unwrap());
+            for (path, text) in files {
+                tree.write(path, text);
+            }
+            tree
+        }
+
+        pub fn write(&self, path: &str, text: &str) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        pub fn link(&self, path: &str, target: &str) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(target, path).unwrap();
+        }
+
+        pub fn at(&self, path: &str) -> PathBuf {
+            self.0.path().join(path)
+        }
+
+        pub fn machine(&self) -> Machine {
+            Machine { proc: self.at("proc"), sys: self.at("sys") }
+        }
+    }
+
+    #[test]
+    fn lists_of_cores_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cores("0-3,8"), [0, 1, 2, 3, 8]);
+        assert_eq!(cores("2"), [2]);
+        for odd in ["", "(null)", "x-y", "3-1", "-"] {
+            assert!(cores(odd).is_empty(), "{odd}");
+        }
+        assert!(cores("0-99999999999").len() < 10_000);
+        assert_eq!(list(&[2, 3]), "2,3");
+    }
+
+    #[test]
+    fn what_is_not_there_is_nothing() {
+        let machine = Tree::new(&[]).machine();
+        assert_eq!(machine.sys("nothing"), None);
+        assert!(machine.names("nothing").is_empty() && !machine.has("nothing"));
+    }
+}
