@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{doctor, envelope, events, fit, lease, probe, top, verify};
+use crate::{doctor, envelope, events, fit, lease, man, probe, top, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -161,6 +161,9 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write the man pages
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::ManArgs),
 }
 
 const SET_EXAMPLES: &str = "\
@@ -427,8 +430,14 @@ mod tests {
         let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES];
-        let rest =
-            [fit::EXAMPLES, verify::EXAMPLES, envelope::EXAMPLES, top::EXAMPLES, doctor::EXAMPLES];
+        let rest = [
+            fit::EXAMPLES,
+            verify::EXAMPLES,
+            envelope::EXAMPLES,
+            top::EXAMPLES,
+            doctor::EXAMPLES,
+            man::EXAMPLES,
+        ];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
         for line in texts.flat_map(str::lines) {

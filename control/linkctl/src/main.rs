@@ -15,6 +15,7 @@ mod failure;
 mod fit;
 mod lease;
 mod link;
+mod man;
 mod output;
 mod probe;
 mod profiles;
@@ -61,6 +62,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Lease { what } => lease::run(cli, what).await,
         Command::Events(args) => events::run(cli, args).await,
         Command::Doctor(args) => doctor::run(cli, args).await,
+        Command::Man(args) => man::run(cli, args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);

@@ -2,9 +2,9 @@
 //! linkd: the control plane of linkemu.
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use linkd::{Server, Settings};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -47,6 +47,10 @@ struct Args {
     /// What to log to stderr: error, warn, info, debug, trace, or filters such as linkd=debug
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     log: String,
+
+    /// Write the man page and the completion scripts into this directory, and end.
+    #[arg(long, value_name = "DIR", hide = true, exclusive = true)]
+    manual: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -69,13 +73,24 @@ SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(args) {
+    let result = match &args.manual {
+        Some(folder) => write_manual(folder),
+        None => run(args),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn write_manual(folder: &Path) -> anyhow::Result<()> {
+    let tree = Args::command();
+    manual::write_pages(&tree, "8", folder)
+        .and_then(|_| manual::write_completions(&tree, folder))
+        .with_context(|| format!("cannot write to {}", folder.display()))
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -102,4 +117,26 @@ async fn run(args: Args) -> anyhow::Result<()> {
         })
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::unwrap_used, reason = "a test")]
+    fn the_page_names_every_option_and_needs_none_to_be_written() {
+        let tree = Args::command();
+        tree.clone().debug_assert();
+        let pages = manual::pages(&tree, "8").unwrap();
+        assert_eq!(manual::unnamed(&tree, &pages), [""; 0]);
+        assert_eq!(pages[0].name, "linkd.8");
+        let folder = tempfile::tempdir().unwrap();
+        let args = Args::try_parse_from(["linkd", "--manual", "x"]).unwrap();
+        assert_eq!(args.manual.as_deref(), Some(Path::new("x")));
+        assert!(Args::try_parse_from(["linkd", "--manual", "x", "--log", "info"]).is_err());
+        write_manual(folder.path()).unwrap();
+        assert!(folder.path().join("linkd.8").is_file());
+        assert!(folder.path().join("linkd.bash").is_file());
+    }
 }

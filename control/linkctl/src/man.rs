@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl man`: the man pages, from the command tree.
+
+use crate::cli::{Cli, Output};
+use crate::failure::Failure;
+use crate::output;
+use clap::{Args, CommandFactory};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Examples of the help.
+pub const EXAMPLES: &str = "\
+Example:
+  linkctl man ./pages                       then: man ./pages/linkctl-set-rate.1";
+
+/// Where to.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Write here; made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+
+    /// Write the completion scripts for bash, zsh and fish here too
+    #[arg(long, value_name = "DIR")]
+    pub completions: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct View {
+    pages: usize,
+}
+
+/// Writes them.
+pub fn run(cli: &Cli, args: &ManArgs) -> Result<(), Failure> {
+    let failed = |folder: &PathBuf| {
+        let folder = folder.display().to_string();
+        move |error| Failure::failed("io", format!("cannot write to {folder}: {error}"))
+    };
+    let tree = Cli::command();
+    let pages = manual::write_pages(&tree, "1", &args.folder).map_err(failed(&args.folder))?;
+    if let Some(folder) = &args.completions {
+        manual::write_completions(&tree, folder).map_err(failed(folder))?;
+    }
+    match cli.output {
+        Output::Json => output::json(&View { pages }),
+        Output::Text => output::text(&format!("{pages} pages in {}", args.folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_and_option_has_its_place_in_the_pages() {
+        let pages = manual::pages(&Cli::command(), "1").unwrap();
+        assert_eq!(manual::unnamed(&Cli::command(), &pages), [""; 0]);
+        let find = |name: &str| pages.iter().find(|page| page.name == name).unwrap();
+        let rate = String::from_utf8_lossy(&find("linkctl-set-rate.1").text).into_owned();
+        assert!(rate.contains("Change the rate") && rate.contains("unlimited"), "{rate}");
+        let first = String::from_utf8_lossy(&find("linkctl.1").text).into_owned();
+        // The exit codes of the help.
+        assert!(first.contains("a check did not hold"), "{first}");
+    }
+}
