@@ -30,6 +30,10 @@ pub struct State {
     pub stats: pb::Stats,
     /// Marks that were asked for.
     pub marks: u64,
+    /// GetStats that were asked for.
+    pub reads: u64,
+    /// How long GetStats takes.
+    pub pause: std::time::Duration,
     /// What Apply answers instead of taking a plan.
     pub refuse: Option<Status>,
     /// What Describe says that there is.
@@ -184,6 +188,12 @@ impl Dataplane for FakeDataplane {
         &self,
         request: Request<dp::GetStatsRequest>,
     ) -> Result<Response<pb::Stats>, Status> {
+        let pause = {
+            let mut state = self.state();
+            state.reads += 1;
+            state.pause
+        };
+        tokio::time::sleep(pause).await;
         let mut state = self.state();
         state.marks += u64::from(request.get_ref().mark);
         let (generation, lossy) = (state.generation, state.lossy);

@@ -17,6 +17,7 @@ mod events;
 pub mod fake;
 mod keeper;
 mod leases;
+mod metrics;
 mod patch;
 mod refusal;
 mod server;
@@ -26,5 +27,6 @@ mod watching;
 
 pub use caller::{Caller, LEASE, Role};
 pub use endpoint::SocketError;
+pub use metrics::{Metrics, MetricsError};
 pub use server::{Server, ServerError, Settings};
 pub use state::StateError;

@@ -3,7 +3,8 @@
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use linkd::{Server, Settings};
+use linkd::{Metrics, Server, Settings};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,6 +45,22 @@ struct Args {
     #[arg(long, value_name = "DIR", env = "LINKEMU_STATE")]
     state: Option<PathBuf>,
 
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics; without encryption, so
+    /// better on loopback
+    #[arg(long, value_name = "ADDR:PORT", env = "LINKEMU_METRICS")]
+    metrics: Option<SocketAddr>,
+
+    /// Show so many clients each for itself in the metrics, those with the most traffic; the
+    /// rest is summed up as "other"
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "metrics",
+        default_value_t = Metrics::CLIENTS as u64,
+        value_parser = clap::value_parser!(u64).range(..=Metrics::CLIENTS_MAX as u64)
+    )]
+    metrics_clients: u64,
+
     /// What to log to stderr: error, warn, info, debug, trace, or filters such as linkd=debug
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     log: String,
@@ -68,6 +85,9 @@ Examples:
 
   Survive power cuts:
     linkd --state /var/lib/linkemu
+
+  Let a Prometheus on this machine see what happens to the packets:
+    linkd --metrics 127.0.0.1:9742
 
 SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
@@ -102,11 +122,16 @@ async fn run(args: Args) -> anyhow::Result<()> {
     // Before the socket stands, so that no signal after it goes astray.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let Args { socket, dataplane, state, .. } = args;
+    let Args { socket, dataplane, state, metrics, metrics_clients, .. } = args;
     let profiles = catalog.iter().count();
     let settings =
         Settings { socket: socket.clone(), dataplane: dataplane.clone(), catalog, state };
-    let server = Server::bind(settings)?;
+    let mut server = Server::bind(settings)?;
+    if let Some(address) = metrics {
+        let metrics = Metrics::bind(address, metrics_clients as usize).await?;
+        tracing::info!(address = %metrics.address(), "serving metrics");
+        server = server.with_metrics(metrics);
+    }
     tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), profiles, "serving");
     server
         .serve(async {

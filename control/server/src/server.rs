@@ -4,6 +4,7 @@
 use crate::control::Control;
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
+use crate::metrics::Metrics;
 use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::watching::Watching;
@@ -76,6 +77,7 @@ pub struct Server {
     // Dropped first, then the claim.
     listener: UnixListener,
     claim: Claim,
+    metrics: Option<Metrics>,
 }
 
 impl Server {
@@ -101,7 +103,13 @@ impl Server {
         let saver = Saver::new(directory, state);
         let (claim, listener) = Claim::new(&socket, "linkd")?;
         let listener = UnixListener::from_std(listener)?;
-        Ok(Self { dataplane, catalog, saver, damage, listener, claim })
+        Ok(Self { dataplane, catalog, saver, damage, listener, claim, metrics: None })
+    }
+
+    /// Serves metrics too.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Serves until `shutdown` is done, then finishes what is in work and removes
@@ -110,11 +118,14 @@ impl Server {
     /// # Errors
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { dataplane, catalog, saver, damage, listener, claim } = self;
+        let Self { dataplane, catalog, saver, damage, listener, claim, metrics } = self;
         let (stop, stopping) = watch::channel(false);
         let mut stopped = stopping.clone();
-        let (watching, events) = (Watching::new(stopping), Events::new());
         let dataplane = Dataplane::new(dataplane);
+        if let Some(metrics) = metrics {
+            tokio::spawn(metrics.serve(dataplane.clone(), stopping.clone()));
+        }
+        let (watching, events) = (Watching::new(stopping), Events::new());
         let control = Control::new(catalog, dataplane, events.clone(), saver.clone());
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));

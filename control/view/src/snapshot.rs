@@ -150,6 +150,14 @@ impl Dropped {
     }
 }
 
+impl AddAssign<&Self> for Dropped {
+    fn add_assign(&mut self, o: &Self) {
+        let Self { aqm, limit, outage, loss, overload, runt, oversize, other } = self;
+        let sums = [aqm, limit, outage, loss, overload, runt, oversize, other];
+        sums.into_iter().zip(o.reasons()).for_each(|(sum, (_, count))| *sum += count);
+    }
+}
+
 impl Pipe {
     /// received = sent + dropped + held.
     pub fn balances(&self) -> bool {
@@ -159,6 +167,18 @@ impl Pipe {
                 == u128::from(part(&self.received))
         };
         sum(|c| c.packets) && sum(|c| c.bytes)
+    }
+}
+
+impl AddAssign<&Self> for Pipe {
+    /// The high-water mark of a sum is the highest of its parts' own.
+    fn add_assign(&mut self, other: &Self) {
+        self.received += other.received;
+        self.sent += other.sent;
+        self.dropped += &other.dropped;
+        self.held += other.held;
+        self.queue += other.queue;
+        self.queue_max_bytes = self.queue_max_bytes.max(other.queue_max_bytes);
     }
 }
 

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which clients are exported each for itself.
+//!
+//! Those with the most traffic at the scrape that first sees more than there are places;
+//! from then on the same ones, so that no series ends or falls while its client lives. A
+//! place becomes free when its client is gone. `default` and `bypass` are always exported;
+//! all the rest is one client named `other`, whose high-water mark is the highest of its
+//! clients' own.
+
+use std::collections::HashSet;
+use view::{Client, Pipe, Snapshot};
+
+/// The sum of the clients that are not exported each for itself.
+pub(super) const OTHER: &str = "other";
+const ALWAYS: [&str; 2] = ["bypass", "default"];
+
+/// The choice, from one scrape to the next.
+#[derive(Debug)]
+pub(super) struct Choice {
+    places: usize,
+    chosen: HashSet<String>,
+}
+
+impl Choice {
+    /// Up to `places` clients.
+    pub fn new(places: usize) -> Self {
+        Self { places, chosen: HashSet::new() }
+    }
+
+    /// Leaves the chosen clients in a snapshot and sums up the others.
+    pub fn reduce(&mut self, mut snapshot: Snapshot) -> Snapshot {
+        self.choose(&snapshot.clients);
+        let keep = |client: &Client| {
+            ALWAYS.contains(&client.client.as_str()) || self.chosen.contains(&client.client)
+        };
+        let (mut kept, rest): (Vec<_>, Vec<_>) = snapshot.clients.into_iter().partition(keep);
+        if !rest.is_empty() {
+            let (mut forward, mut back) = (Pipe::default(), Pipe::default());
+            for client in &rest {
+                forward += &client.forward;
+                back += &client.r#return;
+            }
+            kept.push(Client { client: OTHER.into(), forward, r#return: back });
+        }
+        snapshot.clients = kept;
+        snapshot
+    }
+
+    fn choose(&mut self, clients: &[Client]) {
+        if !self.chosen.is_empty() {
+            let there: HashSet<_> = clients.iter().map(|client| client.client.as_str()).collect();
+            self.chosen.retain(|name| there.contains(name.as_str()));
+        }
+        let free = self.places.saturating_sub(self.chosen.len());
+        if free == 0 {
+            return;
+        }
+        let mut candidates: Vec<_> = clients
+            .iter()
+            .filter(|client| !ALWAYS.contains(&client.client.as_str()))
+            .filter(|client| !self.chosen.contains(&client.client))
+            .collect();
+        candidates.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then(a.client.cmp(&b.client)));
+        self.chosen.extend(candidates.into_iter().take(free).map(|client| client.client.clone()));
+    }
+}
+
+fn traffic(client: &Client) -> u64 {
+    client.forward.received.bytes.saturating_add(client.r#return.received.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::linkemu::v1 as pb;
+
+    fn snapshot(traffic: &[(&str, u64)]) -> Snapshot {
+        let pipe = |bytes| pb::PipeStats {
+            received: Some(pb::Count { packets: 1, bytes }),
+            sent: Some(pb::Count { packets: 1, bytes }),
+            queue_max_bytes: bytes,
+            ..Default::default()
+        };
+        let client = |(name, bytes): &(&str, u64)| pb::ClientStats {
+            client: (*name).into(),
+            forward_pipe: Some(pipe(*bytes)),
+            return_pipe: None,
+        };
+        pb::Stats { clients: traffic.iter().map(client).collect(), ..Default::default() }.into()
+    }
+
+    fn names(snapshot: &Snapshot) -> Vec<&str> {
+        snapshot.clients.iter().map(|client| client.client.as_str()).collect()
+    }
+
+    #[test]
+    fn those_with_the_most_traffic_stay_and_the_rest_is_summed() {
+        let mut choice = Choice::new(2);
+        let first = [("bypass", 1), ("default", 1), ("a", 10), ("b", 30), ("c", 20), ("d", 5)];
+        let reduced = choice.reduce(snapshot(&first));
+        assert_eq!(names(&reduced), ["bypass", "default", "b", "c", OTHER]);
+        let other = &reduced.clients[4].forward;
+        assert_eq!((other.received.packets, other.received.bytes), (2, 15));
+        assert_eq!(other.queue_max_bytes, 10);
+        assert!(reduced.conservation.exact && other.balances());
+        // Another order of traffic changes nothing.
+        let second = [("bypass", 1), ("default", 1), ("a", 99), ("b", 30), ("c", 20), ("d", 98)];
+        assert_eq!(names(&choice.reduce(snapshot(&second))), names(&reduced));
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_its_client_is_gone() {
+        let mut choice = Choice::new(1);
+        assert_eq!(names(&choice.reduce(snapshot(&[("a", 2), ("b", 1)]))), ["a", OTHER]);
+        assert_eq!(names(&choice.reduce(snapshot(&[("b", 1), ("c", 0)]))), ["b", OTHER]);
+        assert_eq!(names(&choice.reduce(snapshot(&[("c", 0)]))), ["c"]);
+    }
+
+    #[test]
+    fn without_places_there_are_the_fixed_clients_and_the_rest() {
+        let mut choice = Choice::new(0);
+        assert_eq!(names(&choice.reduce(snapshot(&[("bypass", 0), ("a", 1)]))), ["bypass", OTHER]);
+        assert!(names(&choice.reduce(snapshot(&[]))).is_empty());
+    }
+}

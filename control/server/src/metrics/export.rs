@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a snapshot to Prometheus' text.
+//!
+//! Families are written as in the classic format, in which a counter's name, `_total`
+//! included, is that of its family: see ADR 18.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use proto::dataplane::v1 as dp;
+use std::fmt;
+use view::{Pipe, Port, Snapshot};
+
+const PREFIX: &str = "linkemu";
+const NS: f64 = 1e-9;
+
+/// What a scrape found.
+#[derive(Debug, Default)]
+pub(super) struct Scrape {
+    /// None if the dataplane did not answer.
+    pub stats: Option<Snapshot>,
+    /// In force, if there is one.
+    pub plan: Option<dp::Plan>,
+    /// The dataplane's.
+    pub version: String,
+    /// On which it runs.
+    pub dpdk: String,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// The text of a scrape.
+///
+/// # Errors
+/// If it cannot be encoded.
+pub(super) fn text(scrape: Scrape) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix(PREFIX);
+    registry.register_collector(Box::new(scrape));
+    let mut out = String::new();
+    text::encode_registry(&mut out, &registry)?;
+    Ok(out)
+}
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// A family of counters or gauges: name, help, type.
+struct Family(&'static str, &'static str, MetricType);
+
+impl Family {
+    /// Writes its series. The encoder's own counters would be those of `OpenMetrics`, whose
+    /// family is named without `_total`.
+    fn write<'a, L: AsRef<[(&'a str, &'a str)]>>(
+        self,
+        encoder: &mut DescriptorEncoder<'_>,
+        series: impl IntoIterator<Item = (L, f64)>,
+    ) -> fmt::Result {
+        let Self(name, help, kind) = self;
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in series {
+            let labels: Labels<'_> = labels.as_ref();
+            if labels.is_empty() {
+                family.encode_gauge(&value)?;
+            } else {
+                family.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let e = &mut encoder;
+        let up = f64::from(u8::from(self.stats.is_some()));
+        one(e, "dataplane_up", "Whether the dataplane answered this scrape", Gauge, up)?;
+        let help = "Seconds that it took to ask the dataplane";
+        one(e, "scrape_duration_seconds", help, Gauge, self.seconds)?;
+        let build = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("dataplane_version", &self.version),
+            ("dpdk_version", &self.dpdk),
+        ];
+        Family("build_info", "Versions of linkd, the dataplane and its DPDK; always 1", Gauge)
+            .write(e, [(build, 1.0)])?;
+        if let Some(plan) = &self.plan {
+            let profile = plan.profile.as_ref().map_or("", |profile| &profile.name);
+            let config = [("profile", profile), ("seed", &plan.seed.to_string())];
+            Family("config_info", "Profile and seed in force; always 1", Gauge)
+                .write(e, [(config, 1.0)])?;
+        }
+        match &self.stats {
+            None => Ok(()),
+            Some(stats) => {
+                health(e, stats)?;
+                ports(e, &stats.ports)?;
+                pipes(e, stats)
+            }
+        }
+    }
+}
+
+use MetricType::{Counter, Gauge};
+
+fn one(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    value: f64,
+) -> fmt::Result {
+    Family(name, help, kind).write(encoder, [([], value)])
+}
+
+/// Of the emulator as a whole.
+fn health(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
+    let gauges = [
+        ("dataplane_time_seconds", "Time since the dataplane started", stats.time_ns as f64 * NS),
+        ("generation", "Generation of the configuration in force", stats.generation as f64),
+        (
+            "lossy",
+            "Whether the link in force was accepted although it can lose packets for want of memory or time",
+            f64::from(u8::from(stats.lossy)),
+        ),
+        (
+            "conservation_exact",
+            "Whether received is sent and dropped and held in every pipe",
+            f64::from(u8::from(stats.conservation.exact)),
+        ),
+        ("memory_capacity_bytes", "Size of the packet store", stats.memory.capacity_bytes as f64),
+        ("memory_used_bytes", "Of the packet store in use", stats.memory.used_bytes as f64),
+        (
+            "memory_high_water_bytes",
+            "Most of the packet store in use since the last mark",
+            stats.memory.used_max_bytes as f64,
+        ),
+        (
+            "stall_max_seconds",
+            "Longest time between two turns of a worker since the last mark, less what it meant to sleep",
+            stats.stall_max_ns as f64 * NS,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        one(e, name, help, Gauge, value)?;
+    }
+    one(
+        e,
+        "emulator_drops_total",
+        "Packets lost through the emulator's own fault: overload, missed, transmit dropped",
+        Counter,
+        stats.emulator_drops as f64,
+    )?;
+    let late = &stats.lateness_ns;
+    let shares = [("0.5", late.p50), ("0.99", late.p99), ("0.999", late.p999), ("1", late.max)];
+    let help = "Lateness that this share of packets did not exceed since the last mark";
+    Family("lateness_since_mark_seconds", help, Gauge)
+        .write(e, shares.map(|(share, ns)| ([("share", share)], ns as f64 * NS)))
+}
+
+/// A counter of a port: name, help, and which it is.
+type OfPort = (&'static str, &'static str, MetricType, fn(&Port) -> u64);
+
+const OF_PORT: [OfPort; 8] = [
+    ("port_received_packets_total", "Frames that a port received", Counter, |p| p.received.packets),
+    ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received.bytes),
+    ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent.packets),
+    ("port_sent_bytes_total", "Bytes that a port sent", Counter, |p| p.sent.bytes),
+    (
+        "port_missed_packets_total",
+        "Frames that a port or its driver lost before the emulator saw them",
+        Counter,
+        |p| p.missed,
+    ),
+    (
+        "port_transmit_dropped_packets_total",
+        "Frames that a port took and lost, or refused for too long",
+        Counter,
+        |p| p.transmit_dropped,
+    ),
+    (
+        "port_malformed_packets_total",
+        "Frames with a damaged or cut IP header; they passed",
+        Counter,
+        |p| p.malformed,
+    ),
+    ("port_staged_packets", "Frames on their way to a port's driver", Gauge, |p| p.staged),
+];
+
+fn ports(e: &mut DescriptorEncoder<'_>, ports: &[Port]) -> fmt::Result {
+    for (name, help, kind, value) in OF_PORT {
+        let series = ports.iter().map(|port| ([("port", port.name.as_str())], value(port) as f64));
+        Family(name, help, kind).write(e, series)?;
+    }
+    Ok(())
+}
+
+/// A figure of a client and direction.
+type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
+
+const OF_PIPE: [OfPipe; 9] = [
+    ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
+    ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
+    ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
+    ("sent_bytes_total", "Bytes handed to the egress port", Counter, |p| p.sent.bytes),
+    ("held_packets", "Packets in the queue and in the delay line", Gauge, |p| p.held.packets),
+    ("held_bytes", "Bytes in the queue and in the delay line", Gauge, |p| p.held.bytes),
+    ("queue_packets", "Packets in the queue", Gauge, |p| p.queue.packets),
+    ("queue_bytes", "Bytes in the queue", Gauge, |p| p.queue.bytes),
+    ("queue_high_water_bytes", "Most bytes in the queue since the last mark", Gauge, |p| {
+        p.queue_max_bytes
+    }),
+];
+
+fn pipes(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
+    let pipes = || {
+        stats.clients.iter().flat_map(|client| {
+            let name = client.client.as_str();
+            [(name, "forward", &client.forward), (name, "return", &client.r#return)]
+        })
+    };
+    for (name, help, kind, value) in OF_PIPE {
+        let series = pipes().map(|(client, direction, pipe)| {
+            ([("client", client), ("direction", direction)], value(pipe) as f64)
+        });
+        Family(name, help, kind).write(e, series)?;
+    }
+    // Every reason of every pipe, from zero on: a series that begins at its first drop hides it.
+    let drops = || {
+        pipes().flat_map(|(client, direction, pipe)| {
+            pipe.dropped.reasons().map(|(reason, count)| {
+                ([("client", client), ("direction", direction), ("reason", reason)], count)
+            })
+        })
+    };
+    Family("dropped_packets_total", "Packets dropped, by reason", Counter)
+        .write(e, drops().map(|(labels, count)| (labels, count.packets as f64)))?;
+    Family("dropped_bytes_total", "Bytes dropped, by reason", Counter)
+        .write(e, drops().map(|(labels, count)| (labels, count.bytes as f64)))
+}
