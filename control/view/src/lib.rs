@@ -6,5 +6,7 @@ pub mod instant;
 mod snapshot;
 mod table;
 
-pub use snapshot::{Client, Conservation, Count, Dropped, Lateness, Memory, Pipe, Port, Snapshot};
-pub use table::{line, table};
+pub use snapshot::{
+    Client, Conservation, Count, Dropped, Lateness, Memory, Pipe, Port, Snapshot, Span, Worker,
+};
+pub use table::{line, size, table, time};

@@ -22,6 +22,33 @@ pub struct Snapshot {
     pub stall_max_ns: u64,
     pub lossy: bool,
     pub conservation: Conservation,
+    /// None from a dataplane that does not say.
+    pub span: Option<Span>,
+    pub workers: Vec<Worker>,
+}
+
+/// Since the last mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    pub since_ns: u64,
+    pub since_utc: Option<String>,
+    pub marked: bool,
+    pub generation: u64,
+    pub lossy: bool,
+    pub received: Count,
+    pub sent: Count,
+    pub overload: u64,
+    pub missed: u64,
+    pub transmit_dropped: u64,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Serialize)]
+pub struct Worker {
+    pub lateness_ns: Lateness,
+    pub memory: Memory,
+    pub stall_max_ns: u64,
+    pub received: Count,
 }
 
 /// One client.
@@ -78,7 +105,7 @@ pub struct Port {
 }
 
 /// How late packets left.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Lateness {
     pub count: u64,
     pub p50: u64,
@@ -88,7 +115,7 @@ pub struct Lateness {
 }
 
 /// Of the packet store.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
     pub capacity_bytes: u64,
     pub used_bytes: u64,
@@ -97,7 +124,7 @@ pub struct Memory {
 
 /// Packets of all clients and directions; exact if every pipe balances, in
 /// packets and in bytes.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Conservation {
     pub received: u64,
     pub sent: u64,
@@ -227,8 +254,6 @@ impl From<pb::Stats> for Snapshot {
             malformed: stats.malformed,
         };
         let clients: Vec<_> = stats.clients.into_iter().map(client).collect();
-        let lateness = stats.lateness.unwrap_or_default();
-        let memory = stats.memory.unwrap_or_default();
         Self {
             time_ns: stats.time_ns,
             utc: instant::utc(stats.utc.as_ref()),
@@ -236,21 +261,55 @@ impl From<pb::Stats> for Snapshot {
             conservation: conservation(&clients),
             clients,
             ports: stats.ports.into_iter().map(port).collect(),
-            lateness_ns: Lateness {
-                count: lateness.count,
-                p50: lateness.p50_ns,
-                p99: lateness.p99_ns,
-                p999: lateness.p999_ns,
-                max: lateness.max_ns,
-            },
-            memory: Memory {
-                capacity_bytes: memory.capacity_bytes,
-                used_bytes: memory.used_bytes,
-                used_max_bytes: memory.used_max_bytes,
-            },
+            lateness_ns: stats.lateness.into(),
+            memory: stats.memory.into(),
             emulator_drops: stats.emulator_drops,
             stall_max_ns: stats.stall_max_ns,
             lossy: stats.lossy,
+            span: stats.span.map(Span::from),
+            workers: stats.workers.into_iter().map(Worker::from).collect(),
+        }
+    }
+}
+
+impl From<Option<pb::Lateness>> for Lateness {
+    fn from(lateness: Option<pb::Lateness>) -> Self {
+        let pb::Lateness { count, p50_ns, p99_ns, p999_ns, max_ns } = lateness.unwrap_or_default();
+        Self { count, p50: p50_ns, p99: p99_ns, p999: p999_ns, max: max_ns }
+    }
+}
+
+impl From<Option<pb::Memory>> for Memory {
+    fn from(memory: Option<pb::Memory>) -> Self {
+        let pb::Memory { capacity_bytes, used_bytes, used_max_bytes } = memory.unwrap_or_default();
+        Self { capacity_bytes, used_bytes, used_max_bytes }
+    }
+}
+
+impl From<pb::Span> for Span {
+    fn from(span: pb::Span) -> Self {
+        Self {
+            since_ns: span.since_ns,
+            since_utc: instant::utc(span.since_utc.as_ref()),
+            marked: span.marked,
+            generation: span.generation,
+            lossy: span.lossy,
+            received: span.received.into(),
+            sent: span.sent.into(),
+            overload: span.overload,
+            missed: span.missed,
+            transmit_dropped: span.transmit_dropped,
+        }
+    }
+}
+
+impl From<pb::WorkerStats> for Worker {
+    fn from(worker: pb::WorkerStats) -> Self {
+        Self {
+            lateness_ns: worker.lateness.into(),
+            memory: worker.memory.into(),
+            stall_max_ns: worker.stall_max_ns,
+            received: worker.received.into(),
         }
     }
 }

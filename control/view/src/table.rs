@@ -148,13 +148,15 @@ fn conservation(snapshot: &Snapshot) -> String {
     format!("NOT EXACT ({sum}; {off} pipes do not balance): please report this")
 }
 
-/// Rounded, for people.
-fn size(bytes: u64) -> String {
+/// Bytes, rounded, for people.
+#[must_use]
+pub fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().si().to_string()
 }
 
-/// Rounded, for people.
-fn time(ns: u64) -> String {
+/// Nanoseconds, rounded, for people.
+#[must_use]
+pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),

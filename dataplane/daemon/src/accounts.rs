@@ -37,6 +37,7 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
             add_client(&mut stats.clients, &mut known, c);
         }
         stats.stall_max_ns = stats.stall_max_ns.max(r.stall_max.0);
+        stats.workers.push(worker(r));
     }
     let sum = |f: fn(&Report) -> u64| reports.iter().map(|r| f(r)).sum::<u64>();
     stats.memory = Some(model::Memory {
@@ -68,6 +69,26 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     stats.emulator_drops =
         overload + stats.ports.iter().map(|p| p.missed + p.transmit_dropped).sum::<u64>();
     stats
+}
+
+fn worker(r: &Report) -> model::WorkerStats {
+    let s = &r.snapshot;
+    model::WorkerStats {
+        lateness: Some(model::Lateness {
+            count: s.lateness.count,
+            p50_ns: s.lateness.p50.0,
+            p99_ns: s.lateness.p99.0,
+            p999_ns: s.lateness.p999.0,
+            max_ns: s.lateness.max.0,
+        }),
+        memory: Some(model::Memory {
+            capacity_bytes: s.store_capacity,
+            used_bytes: s.store_used,
+            used_max_bytes: s.store_used_max,
+        }),
+        stall_max_ns: r.stall_max.0,
+        received: Some(count(s.total().received)),
+    }
 }
 
 /// Several workers' quantiles do not add up; the worst of each is what is certain.

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use worker::command::{Answer, Change, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge};
+use crate::span::Span;
 
 /// A change takes effect this much after it was accepted, so that every worker
 /// hears of it in time.
@@ -145,6 +146,8 @@ struct Shared {
     ports: Box<dyn Ports>,
     fixed: Fixed,
     history: Mutex<History>,
+    /// Since the last mark; taken only with `history`.
+    span: Mutex<Span>,
     /// A worker has failed to answer: nobody knows what it runs.
     broken: AtomicBool,
 }
@@ -163,12 +166,14 @@ impl Dataplane {
         fixed: Fixed,
         plan: pb::Plan,
     ) -> Self {
-        let effective_utc = Some(utc(&clock, Instant::ZERO));
+        let start = utc(&clock, Instant::ZERO);
+        let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
         let in_force = InForce { plan, applied, remarks: Vec::new() };
         let history = Mutex::new(History { in_force, made: VecDeque::new() });
+        let span = Mutex::new(Span::starting(start));
         let broken = AtomicBool::new(false);
-        Self(Arc::new(Shared { workers, clock, ports, fixed, history, broken }))
+        Self(Arc::new(Shared { workers, clock, ports, fixed, history, span, broken }))
     }
 
     /// What is fixed.
@@ -245,6 +250,7 @@ impl Dataplane {
         next.applied.generation = generation;
         next.applied.effective_ns = at.0;
         next.applied.effective_utc = Some(utc(&self.0.clock, at));
+        self.0.span.lock().await.changed(next.applied.lossy);
         let made = Made { applied: next.applied, remarks: next.remarks.clone(), repeated: false };
         *in_force = next;
         history.remember(key, made.clone());
@@ -258,7 +264,7 @@ impl Dataplane {
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
         let History { in_force, .. } = &*self.0.history.lock().await;
         let reports = self.answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
-        Ok(self.merge(&reports, in_force, mark))
+        Ok(self.merge(&reports, in_force, mark).await)
     }
 
     /// Ends the workers; the final accounts.
@@ -273,7 +279,7 @@ impl Dataplane {
             let (clients, used) = (report.snapshot.clients.len(), report.snapshot.store_used_max);
             tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
         }
-        Ok(self.merge(&reports, in_force, false))
+        Ok(self.merge(&reports, in_force, false).await)
     }
 
     /// Asks every worker, then waits for all of their answers.
@@ -309,13 +315,14 @@ impl Dataplane {
         }
     }
 
-    fn merge(&self, reports: &[Box<Report>], in_force: &InForce, mark: bool) -> model::Stats {
+    async fn merge(&self, reports: &[Box<Report>], in_force: &InForce, mark: bool) -> model::Stats {
         let mut stats = merge(reports, self.0.ports.accounts());
         // A clock that stood still hides from the workers that they did.
         let jump = self.0.clock.longest_jump(mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
         stats.lossy = in_force.applied.lossy;
         stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
+        stats.span = Some(self.0.span.lock().await.of(&stats, mark));
         stats
     }
 }

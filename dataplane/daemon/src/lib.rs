@@ -15,6 +15,7 @@ pub mod memory;
 pub mod ports;
 mod refusal;
 pub mod service;
+pub mod span;
 pub mod steering;
 pub mod timekeeping;
 pub mod workers;
