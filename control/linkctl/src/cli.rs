@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{doctor, envelope, events, fit, lease, man, probe, top, verify};
+use crate::{certificate, doctor, envelope, events, fit, lease, man, probe, top, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -61,6 +61,7 @@ Examples:
   linkctl doctor                            is this machine fit for it?
   linkctl -o json stats | jq .conservation
   linkctl envelope                          what can be held without loss
+  linkctl certificate                       was the emulator itself the bottleneck?
   linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
   linkctl verify mine.toml --baseline ping.log
 
@@ -119,6 +120,9 @@ pub enum Command {
     /// Watch all clients live, in the terminal
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArgs),
+    /// Judge a run: was the emulator itself the bottleneck since the last mark?
+    #[command(after_help = certificate::EXAMPLES)]
+    Certificate(certificate::CertificateArgs),
     /// Show what can be held without loss, and whether a profile can
     #[command(after_help = envelope::EXAMPLES)]
     Envelope(envelope::EnvelopeArgs),
@@ -330,7 +334,7 @@ pub struct StatsArgs {
     /// Again every INTERVAL (10 ms to 1 h) until interrupted
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = parse_duration)]
     pub watch: Option<u64>,
-    /// Start the high-water marks and the lateness anew after this snapshot
+    /// Begin a run: start high-water marks, lateness and stalls anew after this snapshot
     #[arg(long, conflicts_with = "watch")]
     pub mark: bool,
 }
@@ -437,6 +441,7 @@ mod tests {
             top::EXAMPLES,
             doctor::EXAMPLES,
             man::EXAMPLES,
+            certificate::EXAMPLES,
         ];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
@@ -474,6 +479,8 @@ mod tests {
             ("top --interval 5", "write a unit"),
             ("top --interval 1ms", "outside of 10 ms to 1 h"),
             ("envelope --memory 4", "write a unit"),
+            ("certificate --max-stall 10", "write a unit"),
+            ("certificate --max-memory 101", "0..=100"),
             ("envelope --port-rate down", "no rate of a port"),
             ("envelope --clients 0", "1.."),
             ("envelope --max-frame 13B", "14 B"),

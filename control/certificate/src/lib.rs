@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The certificate of a run: was the emulator itself ever the bottleneck?
+//!
+//! A run is what happened since the last mark. Each criterion compares a figure of it with a
+//! limit; the verdict is that all of them hold. Pure: from a snapshot of the statistics and
+//! limits, nothing else. Times are in nanoseconds, sizes in bytes.
+
+use serde::Serialize;
+use view::{Conservation, Lateness, Memory, Snapshot, Span, Worker};
+
+/// What a run is held to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Packets that were sent, at least: nothing can be said of a run without any.
+    pub packets: u64,
+    /// Packets lost through the emulator's own fault, at most.
+    pub emulator_drops: u64,
+    /// The 99th percentile of lateness, at most; of several workers the worst.
+    pub lateness_p99_ns: u64,
+    /// The longest stall of a worker, at most.
+    pub stall_ns: u64,
+    /// Percent of a worker's packet store that were in use, at most.
+    pub memory_percent: u8,
+    /// Changes of the configuration, at most; none: any number.
+    pub changes: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            packets: 1,
+            emulator_drops: 0,
+            lateness_p99_ns: 1_000_000,
+            stall_ns: 10_000_000,
+            // Memory is taken a segment at a time: what is fuller was full but for some.
+            memory_percent: 99,
+            changes: None,
+        }
+    }
+}
+
+/// There is no run to be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the dataplane does not say since when its figures are: it is an older one")]
+pub struct NoSpan;
+
+/// Whether all criteria hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The emulator was not the bottleneck.
+    Pass,
+    /// It was, or may have been.
+    Fail,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Packets.
+    Packets,
+    /// Nanoseconds.
+    Ns,
+    /// Bytes.
+    Bytes,
+    /// One client and direction each.
+    Pipes,
+    /// Changes of the configuration.
+    Changes,
+}
+
+/// On which side of the limit a figure has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The limit or more.
+    AtLeast,
+    /// The limit or less.
+    AtMost,
+}
+
+/// A figure and its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Criterion {
+    /// What it is; stable.
+    pub name: &'static str,
+    /// What was found.
+    pub value: u64,
+    /// On which side of the limit it has to be.
+    pub bound: Bound,
+    /// The limit.
+    pub limit: u64,
+    /// Of both.
+    pub unit: Unit,
+    /// Whether it is there.
+    pub holds: bool,
+}
+
+/// A run, judged. Its JSON is a contract: keys stay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Certificate {
+    /// Whether all criteria hold.
+    pub verdict: Verdict,
+    /// Since when, and what was counted since.
+    pub span: Span,
+    /// The end of the run, on the dataplane's clock.
+    pub until_ns: u64,
+    /// The same by the wall clock.
+    pub until_utc: Option<String>,
+    /// Of the configuration at the end.
+    pub generation: u64,
+    /// Of the configuration, in the run.
+    pub changes: u64,
+    /// What was compared.
+    pub criteria: Vec<Criterion>,
+    /// Of several workers the worst of each.
+    pub lateness_ns: Lateness,
+    /// The longest of all workers, and of the clock.
+    pub stall_max_ns: u64,
+    /// Of all workers.
+    pub memory: Memory,
+    /// One by one.
+    pub workers: Vec<Worker>,
+    /// Since the dataplane started.
+    pub conservation: Conservation,
+    /// What the reader should know beside.
+    pub remarks: Vec<&'static str>,
+}
+
+impl Certificate {
+    /// Judges the run of a snapshot.
+    ///
+    /// # Errors
+    /// If the snapshot does not say since when it is.
+    pub fn new(snapshot: &Snapshot, limits: &Limits) -> Result<Self, NoSpan> {
+        let span = snapshot.span.clone().ok_or(NoSpan)?;
+        let changes = snapshot.generation.saturating_sub(span.generation);
+        let criteria = criteria(snapshot, &span, changes, limits);
+        let verdict = if criteria.iter().all(|c| c.holds) { Verdict::Pass } else { Verdict::Fail };
+        Ok(Self {
+            verdict,
+            until_ns: snapshot.time_ns,
+            until_utc: snapshot.utc.clone(),
+            generation: snapshot.generation,
+            changes,
+            criteria,
+            lateness_ns: snapshot.lateness_ns,
+            stall_max_ns: snapshot.stall_max_ns,
+            memory: snapshot.memory,
+            workers: snapshot.workers.clone(),
+            conservation: snapshot.conservation,
+            remarks: remarks(&span),
+            span,
+        })
+    }
+
+    /// Criteria that do not hold.
+    pub fn failed(&self) -> impl Iterator<Item = &Criterion> {
+        self.criteria.iter().filter(|c| !c.holds)
+    }
+}
+
+fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> Vec<Criterion> {
+    let drops = span.overload.saturating_add(span.missed).saturating_add(span.transmit_dropped);
+    let pipes = snapshot.clients.iter().flat_map(|client| [&client.forward, &client.r#return]);
+    let off = pipes.filter(|pipe| !pipe.balances()).count() as u64;
+    let memory = fullest(snapshot);
+    let percent = u128::from(limits.memory_percent);
+    let room = u64::try_from(u128::from(memory.capacity_bytes) * percent / 100).unwrap_or(u64::MAX);
+    let mut criteria = vec![
+        at_least("packets", span.sent.packets, limits.packets, Unit::Packets),
+        at_most("emulator_drops", drops, limits.emulator_drops, Unit::Packets),
+        at_most("lateness_p99", snapshot.lateness_ns.p99, limits.lateness_p99_ns, Unit::Ns),
+        at_most("stall", snapshot.stall_max_ns, limits.stall_ns, Unit::Ns),
+        at_most("memory", memory.used_max_bytes, room, Unit::Bytes),
+        at_most("conservation", off, 0, Unit::Pipes),
+    ];
+    criteria.extend(limits.changes.map(|most| at_most("changes", changes, most, Unit::Changes)));
+    criteria
+}
+
+/// The memory of the worker that had the least left, in proportion.
+fn fullest(snapshot: &Snapshot) -> Memory {
+    let share = |m: &Memory| m.used_max_bytes as f64 / m.capacity_bytes.max(1) as f64;
+    let workers = snapshot.workers.iter().map(|worker| worker.memory);
+    workers.max_by(|a, b| share(a).total_cmp(&share(b))).unwrap_or(snapshot.memory)
+}
+
+fn remarks(span: &Span) -> Vec<&'static str> {
+    let mut remarks = Vec::new();
+    if !span.marked {
+        remarks.push(
+            "no mark was set: this is all since the dataplane started; if there was one, the \
+             dataplane has been started anew",
+        );
+    }
+    if span.lossy {
+        remarks.push("a lossy link was in force: one that there is too little memory or time for");
+    }
+    remarks
+}
+
+fn at_most(name: &'static str, value: u64, limit: u64, unit: Unit) -> Criterion {
+    Criterion { name, value, bound: Bound::AtMost, limit, unit, holds: value <= limit }
+}
+
+fn at_least(name: &'static str, value: u64, limit: u64, unit: Unit) -> Criterion {
+    Criterion { name, value, bound: Bound::AtLeast, limit, unit, holds: value >= limit }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl certificate`: was the emulator itself the bottleneck since the last mark?
+//!
+//! linkd is asked for the statistics, once; [`certificate`] judges them.
+
+use crate::cli::{Cli, Output};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use certificate::{Bound, Certificate, Criterion, Limits, Unit, Verdict};
+use clap::Args;
+use comfy_table::{Table, presets};
+use profile::parse_duration;
+use proto::linkemu::v1 as pb;
+use view::{Snapshot, instant, size, time};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl stats --mark                      begin a run
+  linkctl certificate                       and judge it
+  linkctl certificate --mark                and begin the next one
+  linkctl certificate --max-lateness 100us --max-stall 1ms
+  linkctl -o json certificate | jq .verdict
+
+A run that passes was limited by the link that was set, and not by the emulator. One that
+fails has to be repeated, with what docs/operations.md says of each criterion.
+
+Exit code 4 if a criterion does not hold.";
+
+/// What a run is held to.
+#[derive(Debug, Args)]
+pub struct CertificateArgs {
+    /// Begin the next run after this one: start high-water marks, lateness and stalls anew
+    #[arg(long)]
+    mark: bool,
+    /// Packets lost through the emulator's own fault, at most
+    #[arg(long, value_name = "N", default_value_t = Limits::default().emulator_drops)]
+    max_drops: u64,
+    /// Lateness of 99 % of the packets, at most
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
+    max_lateness: u64,
+    /// Time for which a worker stood still, at most
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10ms")]
+    max_stall: u64,
+    /// Percent of a worker's memory for packets in use, at most
+    #[arg(long, value_name = "PERCENT", default_value_t = Limits::default().memory_percent, value_parser = clap::value_parser!(u8).range(..=100))]
+    max_memory: u8,
+    /// Changes of the link, at most; without it, any number
+    #[arg(long, value_name = "N")]
+    max_changes: Option<u64>,
+    /// Packets that were sent, at least
+    #[arg(long, value_name = "N", default_value_t = Limits::default().packets)]
+    min_packets: u64,
+}
+
+impl CertificateArgs {
+    fn limits(&self) -> Limits {
+        Limits {
+            packets: self.min_packets,
+            emulator_drops: self.max_drops,
+            lateness_p99_ns: self.max_lateness,
+            stall_ns: self.max_stall,
+            memory_percent: self.max_memory,
+            changes: self.max_changes,
+        }
+    }
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, args: &CertificateArgs) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let request = pb::GetStatsRequest { mark: args.mark };
+    let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
+    let certificate = Certificate::new(&Snapshot::from(stats), &args.limits())
+        .map_err(|error| Failure::failed("unimplemented", error.to_string()))?;
+    match cli.output {
+        Output::Text => output::text(&text(&certificate))?,
+        Output::Json => output::json(&certificate)?,
+    }
+    match certificate.verdict {
+        Verdict::Pass => Ok(()),
+        Verdict::Fail => {
+            let failed: Vec<_> = certificate.failed().map(broken).collect();
+            let failed = failed.join("; ");
+            Err(Failure::check(format!("the emulator may have been the bottleneck: {failed}")))
+        }
+    }
+}
+
+fn text(certificate: &Certificate) -> String {
+    let Certificate { span, until_ns, until_utc, generation, changes, .. } = certificate;
+    let utc = |utc: &Option<String>| utc.clone().unwrap_or_else(|| "an unknown time".into());
+    let length = instant::seconds(until_ns.saturating_sub(span.since_ns));
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["CRITERION", "FOUND", "LIMIT", "HOLDS"]);
+    for c in &certificate.criteria {
+        let holds = if c.holds { "yes" } else { "NO" };
+        table.add_row([c.name.into(), figure(c.value, c.unit), limit(c), holds.into()]);
+    }
+    let late = &certificate.lateness_ns;
+    let verdict = match certificate.verdict {
+        Verdict::Pass => "PASS: the emulator was not the bottleneck",
+        Verdict::Fail => "FAIL: the emulator may have been the bottleneck",
+    };
+    let remarks: String =
+        certificate.remarks.iter().map(|remark| format!("remark: {remark}\n")).collect();
+    format!(
+        "{verdict}\n\
+         from {} to {}, {length}\n\
+         generation {} to {generation}: {changes} changes\n\n{}\n\n\
+         packets: {} received, {} sent\n\
+         lost by the emulator: overload {}, missed {}, transmit dropped {}\n\
+         lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
+         memory: {} at most, of {}; {} workers\n{remarks}",
+        utc(&span.since_utc),
+        utc(until_utc),
+        span.generation,
+        table.trim_fmt(),
+        span.received.packets,
+        span.sent.packets,
+        span.overload,
+        span.missed,
+        span.transmit_dropped,
+        time(late.p50),
+        time(late.p99),
+        time(late.p999),
+        time(late.max),
+        late.count,
+        size(certificate.memory.used_max_bytes),
+        size(certificate.memory.capacity_bytes),
+        certificate.workers.len(),
+    )
+}
+
+/// "emulator_drops 3 packets, at most 0 packets".
+fn broken(c: &Criterion) -> String {
+    format!("{} {}, {}", c.name, figure(c.value, c.unit), limit(c))
+}
+
+fn limit(c: &Criterion) -> String {
+    let bound = match c.bound {
+        Bound::AtLeast => "at least",
+        Bound::AtMost => "at most",
+    };
+    format!("{bound} {}", figure(c.limit, c.unit))
+}
+
+fn figure(value: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Packets => format!("{value} packets"),
+        Unit::Ns => time(value),
+        Unit::Bytes => size(value),
+        Unit::Pipes => format!("{value} pipes off"),
+        Unit::Changes => format!("{value} changes"),
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl certificate` against linkd in-process and a fake dataplane.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+#[path = "linkd/mod.rs"]
+mod lab;
+
+use lab::{Lab, text};
+use proto::linkemu::v1 as pb;
+
+/// What a sound dataplane says 5 s after a mark.
+fn sound() -> pb::Stats {
+    let utc = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
+    let memory =
+        Some(pb::Memory { capacity_bytes: 2_000_000, used_bytes: 0, used_max_bytes: 500_000 });
+    pb::Stats {
+        time_ns: 9_000_000_000,
+        utc: utc(1_790_000_005),
+        memory,
+        lateness: Some(pb::Lateness { count: 6, p99_ns: 20_000, ..Default::default() }),
+        span: Some(pb::Span {
+            since_ns: 4_000_000_000,
+            since_utc: utc(1_790_000_000),
+            marked: true,
+            sent: count(6),
+            received: count(7),
+            ..Default::default()
+        }),
+        workers: vec![pb::WorkerStats { memory, ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_sound_run_passes_and_marks_only_if_told() {
+    let lab = Lab::new();
+    lab.fake.state().stats = sound();
+    lab.fake.state().generation = 2;
+    let said = lab.done("certificate");
+    for expected in [
+        "PASS: the emulator was not the bottleneck",
+        "from 2026-09-21T14:13:20.000000000Z to 2026-09-21T14:13:25.000000000Z, 5.000000000 s",
+        "generation 0 to 2: 2 changes",
+        "packets: 7 received, 6 sent",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+    let json = lab.json("-o json certificate");
+    assert_eq!(json["verdict"], "pass");
+    assert_eq!(json["span"]["since_ns"], 4_000_000_000_u64);
+    assert_eq!(json["until_ns"], 9_000_000_000_u64);
+    assert_eq!(json["changes"], 2);
+    assert!(json["criteria"].as_array().unwrap().iter().all(|c| c["holds"] == true));
+    assert_eq!(lab.fake.state().marks, 0);
+    lab.done("certificate --mark");
+    assert_eq!(lab.fake.state().marks, 1);
+}
+
+#[test]
+fn a_run_in_which_the_emulator_lost_packets_fails_with_4() {
+    let lab = Lab::new();
+    lab.fake.state().stats = sound();
+    lab.fake.state().stats.span.as_mut().unwrap().missed = 3;
+    lab.fake.state().stats.stall_max_ns = 25_000_000;
+    let output = lab.run("certificate");
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stdout).starts_with("FAIL: "), "{}", text(&output.stdout));
+    let expected = "error: the emulator may have been the bottleneck: emulator_drops 3 packets, \
+                    at most 0 packets; stall 25.0 ms, at most 10.0 ms\n";
+    assert_eq!(text(&output.stderr), expected);
+    let output = lab.run("-o json certificate --max-drops 3");
+    assert_eq!(output.status.code(), Some(4));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["verdict"], "fail");
+    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["code"], "check_failed");
+    lab.done("certificate --max-drops 3 --max-stall 25ms");
+    let changes = lab.fails(4, "certificate --max-drops 3 --max-stall 25ms --min-packets 7");
+    assert!(changes.contains("packets 6 packets, at least 7 packets"), "{changes}");
+}
+
+#[test]
+fn without_a_span_or_linkd_there_is_none() {
+    let lab = Lab::new();
+    let refused = lab.fails(1, "certificate");
+    assert!(refused.contains("older"), "{refused}");
+    lab.fails(3, "--socket ./nowhere.sock certificate");
+    lab.fails(2, "certificate --max-stall soon");
+}
