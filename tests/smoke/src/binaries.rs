@@ -7,6 +7,8 @@ use std::process::Command;
 
 use nix::unistd::Uid;
 
+use crate::error::{self, Error};
+
 /// The environment variable that names the directory of the programs.
 pub const DIRECTORY_VARIABLE: &str = "LINKEMU_BIN";
 
@@ -100,10 +102,31 @@ pub fn check_machine() -> Result<(), Lack> {
 }
 
 fn on_path(tool: &str) -> bool {
+    search_path().any(|d| d.join(tool).is_file())
+}
+
+fn search_path() -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|d| d.join(tool).is_file())
+    let directories: Vec<_> = env::split_paths(&path).collect();
+    directories.into_iter().chain(["/usr/sbin".into(), "/sbin".into()])
+}
+
+/// A program of Debian's `prometheus`, on PATH or where scripts/setup.sh unpacks it. None,
+/// and a word about it, is a reason to leave a check out.
+///
+/// # Errors
+/// If it is missing in CI.
+pub fn monitoring_tool(name: &str) -> error::Result<Option<PathBuf>> {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/tools/prometheus");
+    let found = search_path().chain([unpacked]).map(|d| d.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        let lack = format!("there is no `{name}`: run scripts/setup.sh");
+        if env::var("CI").is_ok_and(|v| v == "true" || v == "1") {
+            return Err(Error::parse("the tools for metrics", lack));
+        }
+        eprintln!("SKIPPED: {lack}");
+    }
+    Ok(found)
 }
 
 /// Tries it: nothing else tells, in a container least of all.

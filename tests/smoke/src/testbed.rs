@@ -305,6 +305,12 @@ impl Testbed {
         Ok((status, accounts))
     }
 
+    /// The dataplane's process id.
+    #[must_use]
+    pub fn dataplane_pid(&self) -> Option<u32> {
+        self.dataplane.as_ref().map(Process::pid)
+    }
+
     /// Whether the dataplane still runs.
     pub fn dataplane_runs(&mut self) -> bool {
         self.dataplane.as_mut().is_some_and(|p| p.ended().is_none())

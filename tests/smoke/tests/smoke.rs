@@ -50,6 +50,10 @@ const TESTS: &[Test] = &[
     ("restart::killing_linkd_touches_no_packet", Needs::Programs, suite::restart::killing_linkd_touches_no_packet),
     ("restart::ten_kills_of_linkd_leave_a_download_alone", Needs::Programs, suite::restart::ten_kills_of_linkd_leave_a_download_alone),
     ("restart::a_dataplane_that_was_killed_comes_back_to_the_link", Needs::Programs, suite::restart::a_dataplane_that_was_killed_comes_back_to_the_link),
+    ("certificate::a_run_that_the_emulator_carried_passes", Needs::Programs, suite::certificate::a_run_that_the_emulator_carried_passes),
+    ("certificate::a_run_without_the_memory_that_it_needed_fails", Needs::Programs, suite::certificate::a_run_without_the_memory_that_it_needed_fails),
+    ("certificate::a_run_in_which_a_worker_stood_still_fails", Needs::Programs, suite::certificate::a_run_in_which_a_worker_stood_still_fails),
+    ("metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing", Needs::Programs, suite::metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing),
 ];
 
 fn main() -> ExitCode {

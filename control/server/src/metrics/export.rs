@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proto::dataplane::v1 as dp;
 use std::fmt;
-use view::{Pipe, Port, Snapshot};
+use view::{Pipe, Port, Snapshot, Worker};
 
 const PREFIX: &str = "linkemu";
 const NS: f64 = 1e-9;
@@ -150,11 +150,45 @@ fn health(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
         Counter,
         stats.emulator_drops as f64,
     )?;
+    if let Some(span) = &stats.span {
+        let help = "Time of the last mark, since the dataplane started";
+        one(e, "mark_time_seconds", help, Gauge, span.since_ns as f64 * NS)?;
+    }
+    workers(e, &stats.workers)?;
     let late = &stats.lateness_ns;
     let shares = [("0.5", late.p50), ("0.99", late.p99), ("0.999", late.p999), ("1", late.max)];
     let help = "Lateness that this share of packets did not exceed since the last mark";
     Family("lateness_since_mark_seconds", help, Gauge)
         .write(e, shares.map(|(share, ns)| ([("share", share)], ns as f64 * NS)))
+}
+
+/// A figure of a worker: name, help, type, and which it is.
+type OfWorker = (&'static str, &'static str, MetricType, fn(&Worker) -> f64);
+
+const OF_WORKER: [OfWorker; 4] = [
+    ("worker_received_packets_total", "Packets of a worker's clients that arrived", Counter, |w| {
+        w.received.packets as f64
+    }),
+    ("worker_memory_used_bytes", "Of a worker's packet store in use", Gauge, |w| {
+        w.memory.used_bytes as f64
+    }),
+    ("worker_memory_capacity_bytes", "Size of a worker's packet store", Gauge, |w| {
+        w.memory.capacity_bytes as f64
+    }),
+    ("worker_stall_max_seconds", "Longest stall of a worker since the last mark", Gauge, |w| {
+        w.stall_max_ns as f64 * NS
+    }),
+];
+
+fn workers(e: &mut DescriptorEncoder<'_>, workers: &[Worker]) -> fmt::Result {
+    for (name, help, kind, value) in OF_WORKER {
+        let series =
+            workers.iter().enumerate().map(|(number, worker)| (number.to_string(), worker));
+        let series: Vec<_> = series.collect();
+        let series = series.iter().map(|(number, w)| ([("worker", number.as_str())], value(w)));
+        Family(name, help, kind).write(e, series)?;
+    }
+    Ok(())
 }
 
 /// A counter of a port: name, help, and which it is.

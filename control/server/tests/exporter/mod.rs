@@ -177,6 +177,11 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
             used_bytes: 1 << 20,
             used_max_bytes: 1 << 21,
         }),
+        span: Some(pb::Span { since_ns: 2_500_000_000, marked: true, ..Default::default() }),
+        workers: vec![
+            pb::WorkerStats { received: count(500), ..Default::default() },
+            pb::WorkerStats { received: count(300), stall_max_ns: 7_000_000, ..Default::default() },
+        ],
         emulator_drops: 12,
         stall_max_ns: 7_000_000,
         ..Default::default()

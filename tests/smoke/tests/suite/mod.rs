@@ -2,6 +2,7 @@
 //! The tests, one file per subject, and what they share.
 
 pub mod baseline;
+pub mod certificate;
 pub mod change;
 pub mod clients;
 pub mod cubic;
@@ -10,6 +11,7 @@ pub mod fate;
 pub mod hostile;
 pub mod hosts;
 pub mod idle;
+pub mod metrics;
 pub mod model;
 pub mod overload;
 pub mod refusal;

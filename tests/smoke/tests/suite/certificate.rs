@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The certificate of a run: one that the emulator carried, one that it did not get the
+//! memory for, one in which it stood still.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use smoke::cpus::Cpus;
+use smoke::linkctl::{DONE, Linkctl};
+use smoke::testbed::{Options, SERVER, Testbed};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+
+use super::{SEED, Void, drained, emulator, on_bed, udp_at};
+
+/// A check did not hold.
+const CHECK: i32 = 4;
+/// Far below what is asked of a machine, far above what a busy one does: the figures of
+/// these runs are not about time.
+const PATIENT: [&str; 4] = ["--max-lateness", "5s", "--max-stall", "5s"];
+
+/// The certificate, and the exit code that it came with.
+fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, Value)> {
+    let outcome = linkctl.run(&[&["certificate"], limits].concat())?;
+    let certificate = serde_json::from_str(&outcome.stdout)
+        .with_context(|| format!("{}{}", outcome.stdout, outcome.stderr))?;
+    Ok((outcome.code(), certificate))
+}
+
+/// The criteria that do not hold.
+fn failed(certificate: &Value) -> Vec<&str> {
+    let criteria = certificate["criteria"].as_array().into_iter().flatten();
+    criteria.filter(|c| c["holds"] == false).filter_map(|c| c["name"].as_str()).collect()
+}
+
+/// So much UDP for so long towards the only client.
+fn load(bed: &Testbed, rate_bps: u64, seconds: u64) -> anyhow::Result<()> {
+    let flow = Flow {
+        to: udp_at(bed, 0),
+        rate_bps,
+        frame_bytes: FULL_FRAME_BYTES,
+        duration: Duration::from_secs(seconds),
+    };
+    let receiver = Receiver::start(bed.client(), flow.to)?;
+    Sender::start(bed.server(), SERVER, vec![flow]).finish()?;
+    receiver.finish()?;
+    Ok(())
+}
+
+pub fn a_run_that_the_emulator_carried_passes(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("viasat2", SEED)?;
+        let begun = linkctl.mark()?;
+        // Above the rate: what the queue drops is the link's doing.
+        load(bed, 200_000_000, 8)?;
+        drained(&linkctl)?;
+        linkctl.set_forward_rate("72 Mbit/s")?;
+        let (code, certificate) = certificate(&linkctl, &PATIENT)?;
+        if failed(&certificate).contains(&"emulator_drops") {
+            return Err(Void(certificate.to_string()).into());
+        }
+        ensure!(code == DONE && certificate["verdict"] == "pass", "{code}: {certificate:#}");
+        ensure!(certificate["span"]["since_ns"] == begun.time_ns, "{certificate:#}");
+        ensure!(certificate["span"]["marked"] == true, "{certificate:#}");
+        ensure!(certificate["changes"] == 1, "{certificate:#}");
+        ensure!(certificate["workers"].as_array().is_some_and(|w| w.len() == 1));
+        // The same run under a limit that no machine keeps.
+        let (code, late) = self::certificate(&linkctl, &["--max-stall", "0ms"])?;
+        ensure!(code == CHECK && failed(&late).contains(&"stall"), "{code}: {late:#}");
+        Ok(())
+    })
+}
+
+pub fn a_run_without_the_memory_that_it_needed_fails(cpus: &Cpus) -> anyhow::Result<()> {
+    let options = Options { memory: "16 MiB".to_owned(), ..emulator(1) };
+    on_bed(cpus, options, |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.change(&["set", "profile", "viasat2", "--lossy"])?;
+        linkctl.mark()?;
+        // 56 Mbit/s more than the link carries fill 16 MiB within 3 s.
+        load(bed, 200_000_000, 6)?;
+        let (code, certificate) = certificate(&linkctl, &PATIENT)?;
+        ensure!(code == CHECK && certificate["verdict"] == "fail", "{code}: {certificate:#}");
+        let failed = failed(&certificate);
+        ensure!(failed.contains(&"emulator_drops"), "{certificate:#}");
+        ensure!(failed.contains(&"memory"), "{certificate:#}");
+        ensure!(certificate["span"]["overload"].as_u64() > Some(0), "{certificate:#}");
+        ensure!(certificate["span"]["lossy"] == true, "{certificate:#}");
+        // Nothing of it is left after the next mark but what is held.
+        linkctl.run(&["certificate", "--mark"])?;
+        let (_, next) = self::certificate(&linkctl, &PATIENT)?;
+        ensure!(!self::failed(&next).contains(&"emulator_drops"), "{next:#}");
+        Ok(())
+    })
+}
+
+pub fn a_run_in_which_a_worker_stood_still_fails(cpus: &Cpus) -> anyhow::Result<()> {
+    const STILL: Duration = Duration::from_millis(500);
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("geo-600", SEED)?;
+        linkctl.mark()?;
+        let dataplane = bed.dataplane_pid().context("the dataplane does not run")?;
+        let dataplane = Pid::from_raw(dataplane.cast_signed());
+        kill(dataplane, Signal::SIGSTOP)?;
+        std::thread::sleep(STILL);
+        kill(dataplane, Signal::SIGCONT)?;
+        load(bed, 10_000_000, 1)?;
+        drained(&linkctl)?;
+        let (code, certificate) = certificate(&linkctl, &["--max-lateness", "5s"])?;
+        ensure!(code == CHECK, "{code}: {certificate:#}");
+        ensure!(failed(&certificate) == ["stall"], "{certificate:#}");
+        let stall = certificate["stall_max_ns"].as_u64().unwrap_or_default();
+        ensure!(u128::from(stall) >= STILL.as_nanos(), "it stood still for {stall} ns only");
+        Ok(())
+    })
+}
