@@ -9,7 +9,6 @@ use prost::Message;
 use proto::linkemu::v1 as pb;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
-use std::fmt::Write;
 use tonic::Status;
 
 /// Answers that are kept,
@@ -44,11 +43,8 @@ impl Named {
 
     /// What the dataplane knows the change by.
     pub fn key(&self) -> String {
-        let halves = self.name[..16].iter().chain(&self.what[..16]);
-        halves.fold(String::with_capacity(64), |mut key, byte| {
-            let _ = write!(key, "{byte:02x}");
-            key
-        })
+        let half = |hash: &[u8; 32]| hash.first_chunk().map_or(0, |h| u128::from_be_bytes(*h));
+        format!("{:032x}{:032x}", half(&self.name), half(&self.what))
     }
 }
 

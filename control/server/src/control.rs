@@ -132,7 +132,8 @@ impl Control {
         let mut catalog = self.catalog().clone();
         let replaced = catalog.put(profile.clone(), replace).map_err(refusal::not_stored)?;
         let stored = profile.clone();
-        self.on_disk(move |directory| directory.put_profile(&stored)).await?;
+        let put = self.0.saver.on_disk(move |directory| directory.put_profile(&stored));
+        put.await.map_err(unwritten)?;
         *self.0.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
         let message = if replaced { "in place of another one" } else { "stored" };
         self.tell(pb::EventKind::ProfileStored, &caller.name, profile.name(), message);
@@ -142,27 +143,15 @@ impl Control {
     /// Removes a stored profile.
     pub async fn delete_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         let _one_at_a_time = self.changing().await;
+        self.named(name)?;
         let mut catalog = self.catalog().clone();
-        if catalog.get(name).is_none() {
-            return Err(refusal::no_profile(name, catalog.nearest(name)));
-        }
         catalog.remove(name).map_err(refusal::not_stored)?;
         let deleted = name.to_owned();
-        self.on_disk(move |directory| directory.delete_profile(&deleted)).await?;
+        let delete = self.0.saver.on_disk(move |directory| directory.delete_profile(&deleted));
+        delete.await.map_err(unwritten)?;
         *self.0.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
         self.tell(pb::EventKind::ProfileDeleted, &caller.name, name, "deleted");
         Ok(())
-    }
-
-    /// Does something in the directory of the state, if there is one.
-    async fn on_disk(
-        &self,
-        work: impl FnOnce(&crate::state::Directory) -> std::io::Result<()> + Send + 'static,
-    ) -> Result<(), Status> {
-        let saver = self.0.saver.clone();
-        let done = tokio::task::spawn_blocking(move || saver.directory().map_or(Ok(()), work));
-        let done = done.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        done.map_err(unwritten)
     }
 
     /// Replaces the whole link.

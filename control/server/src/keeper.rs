@@ -3,7 +3,6 @@
 //! to the last link, and ends a lease whose time is over.
 
 use crate::control::Control;
-use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::SERVICE_NAME;
 use std::time::Duration;
@@ -17,47 +16,36 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Before a link that cannot return is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is known of the dataplane.
-#[derive(Debug, Default)]
-struct Known {
-    /// It answered the last time.
-    up: bool,
-    /// It has answered ever, or it has been said that it did not.
-    said: bool,
-}
-
 /// Looks at the dataplane; `health` is told whether it answers.
 pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) {
-    let mut known = Known::default();
+    let mut up = None;
     loop {
-        let found = look(control).await;
-        if known.said && found.is_ok() == known.up {
-            // As before.
-        } else {
-            let status =
-                if found.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
-            health.set_service_status(SERVICE_NAME, status).await;
-            match &found {
-                Ok(dataplane) => {
+        match (look(control).await, up) {
+            (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
+            (Ok(()), _) => {
+                // One that has gone meanwhile is not found.
+                if let Ok(dataplane) = control.dataplane().describe().await {
+                    up = Some(true);
+                    health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
                     let message = format!("linkd-dataplane {}", dataplane.version);
                     control.tell(pb::EventKind::DataplaneFound, "", "", message);
                 }
-                Err(status) => {
-                    control.tell(pb::EventKind::DataplaneLost, "", "", status.message());
-                }
+            }
+            (Err(status), _) => {
+                up = Some(false);
+                health.set_service_status(SERVICE_NAME, ServingStatus::NotServing).await;
+                control.tell(pb::EventKind::DataplaneLost, "", "", status.message());
             }
         }
-        (known.up, known.said) = (found.is_ok(), true);
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Sees what is in force, and brings back the last link if need be.
-async fn look(control: &Control) -> Result<dp::DescribeResponse, Status> {
+async fn look(control: &Control) -> Result<(), Status> {
     let mut changing = control.changing().await;
     let in_force = control.dataplane().plan("").await?;
-    control.bring_back(&mut changing, &in_force).await?;
-    control.dataplane().describe().await
+    control.bring_back(&mut changing, &in_force).await.map(drop)
 }
 
 /// Ends the lease when its time is over.

@@ -12,7 +12,6 @@ use prost_types::Timestamp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::leases_server;
-use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -109,10 +108,7 @@ fn new_token() -> Result<String, Status> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| Status::internal(format!("cannot draw a token: {error}")))?;
-    Ok(bytes.iter().fold(String::new(), |mut token, byte| {
-        let _ = write!(token, "{byte:02x}");
-        token
-    }))
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
 fn checked(request: &pb::AcquireLeaseRequest) -> Result<(), Status> {

@@ -181,9 +181,15 @@ impl Saver {
         Self(Arc::new(Saved { directory, state, writing: Mutex::new(()) }))
     }
 
-    /// Where profiles are stored.
-    pub fn directory(&self) -> Option<&Directory> {
-        self.0.directory.as_ref()
+    /// Does something in the directory, if there is one, and waits for the disk.
+    pub async fn on_disk(
+        &self,
+        work: impl FnOnce(&Directory) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let this = self.clone();
+        let work = move || this.0.directory.as_ref().map_or(Ok(()), work);
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     /// As it is.
@@ -199,15 +205,11 @@ impl Saver {
     /// Writes it as it is, and waits for the disk.
     pub async fn save(&self) -> io::Result<()> {
         let this = self.clone();
-        let written = tokio::task::spawn_blocking(move || this.write()).await;
-        written.unwrap_or_else(|error| Err(io::Error::other(error)))
-    }
-
-    /// The same, from a thread that may wait.
-    pub fn write(&self) -> io::Result<()> {
-        let Some(directory) = &self.0.directory else { return Ok(()) };
-        let _one_at_a_time = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        directory.write(&self.state())
+        let write = move |directory: &Directory| {
+            let _one_at_a_time = this.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            directory.write(&this.state())
+        };
+        self.on_disk(write).await
     }
 
     /// Writes what has changed, until dropped.
