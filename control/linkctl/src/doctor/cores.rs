@@ -184,15 +184,9 @@ fn stolen(machine: &Machine) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{self, Bad, Ok as Good, Warning};
+    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
+    use crate::doctor::finding::tests::is;
     use crate::doctor::machine::tests::Tree;
-
-    fn is(finding: &Finding, level: Level, words: &str) {
-        assert_eq!(finding.level, level, "{finding:?}");
-        let all = format!("{} {} {}", finding.found, finding.why, finding.remedy);
-        assert!(all.contains(words), "{words}: {finding:?}");
-        assert_eq!(finding.remedy.is_empty(), level == Good, "{finding:?}");
-    }
 
     fn on(cores: &[usize]) -> Wanted {
         Wanted { named: true, cores: cores.to_vec(), ..Wanted::default() }

@@ -115,15 +115,9 @@ fn interface(machine: &Machine, iface: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{self, Bad, Ok as Good, Warning};
+    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
+    use crate::doctor::finding::tests::is;
     use crate::doctor::machine::tests::Tree;
-
-    fn is(finding: &Finding, level: Level, words: &str) {
-        assert_eq!(finding.level, level, "{finding:?}");
-        let all = format!("{} {} {}", finding.found, finding.why, finding.remedy);
-        assert!(all.contains(words), "{words}: {finding:?}");
-        assert_eq!(finding.remedy.is_empty(), level == Good, "{finding:?}");
-    }
 
     #[test]
     fn some_driver_must_hand_devices_over_if_the_box_has_any() {

@@ -67,3 +67,16 @@ impl Finding {
         self
     }
 }
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A finding says these words, and a remedy unless all is well.
+    pub fn is(finding: &Finding, level: Level, words: &str) {
+        assert_eq!(finding.level, level, "{finding:?}");
+        let all = format!("{} {} {}", finding.found, finding.why, finding.remedy);
+        assert!(all.contains(words), "{words}: {finding:?}");
+        assert_eq!(finding.remedy.is_empty(), level == Level::Ok, "{finding:?}");
+    }
+}

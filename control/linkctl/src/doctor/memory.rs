@@ -167,7 +167,8 @@ fn locked(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{self, Bad, Ok as Good, Warning};
+    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
+    use crate::doctor::finding::tests::is;
     use crate::doctor::machine::tests::Tree;
 
     const MEMINFO: &str = "MemTotal: 16000000 kB\nMemFree: 100 kB\nMemAvailable: 8000000 kB\n\
@@ -178,13 +179,6 @@ mod tests {
 
     fn named(packets: u64, buffers: u64, huge: bool) -> Wanted {
         Wanted { named: true, packets, buffers, huge, ..Wanted::default() }
-    }
-
-    fn is(finding: &Finding, level: Level, words: &str) {
-        assert_eq!(finding.level, level, "{finding:?}");
-        let all = format!("{} {} {}", finding.found, finding.why, finding.remedy);
-        assert!(all.contains(words), "{words}: {finding:?}");
-        assert_eq!(finding.remedy.is_empty(), level == Good, "{finding:?}");
     }
 
     #[test]
