@@ -25,5 +25,8 @@ pub mod linkd {
     }
 }
 
+/// The metadata that carries the token of a lease (`linkemu/v1/lease.proto`).
+pub const LEASE_METADATA: &str = "linkemu-lease";
+
 /// All protos as a `google.protobuf.FileDescriptorSet`, as gRPC reflection serves them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

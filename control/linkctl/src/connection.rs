@@ -4,6 +4,7 @@
 use crate::cli::Cli;
 use crate::failure::Failure;
 use hyper_util::rt::TokioIo;
+use proto::LEASE_METADATA;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
@@ -23,9 +24,6 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Of an answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// The metadata that carries the token of a lease.
-const LEASE: &str = "linkemu-lease";
-
 /// Sends the token of a lease with each request.
 #[derive(Clone)]
 pub struct Leased(Option<MetadataValue<Ascii>>);
@@ -33,7 +31,7 @@ pub struct Leased(Option<MetadataValue<Ascii>>);
 impl Interceptor for Leased {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(token) = &self.0 {
-            request.metadata_mut().insert(LEASE, token.clone());
+            request.metadata_mut().insert(LEASE_METADATA, token.clone());
         }
         Ok(request)
     }

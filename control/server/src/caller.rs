@@ -2,6 +2,7 @@
 //! Who asks, and what they may.
 
 use nix::unistd::{Uid, User};
+use proto::LEASE_METADATA;
 use tonic::Request;
 use tonic::transport::server::UdsConnectInfo;
 
@@ -25,17 +26,15 @@ pub struct Caller {
     pub role: Role,
     /// From where: "unix", or an address with its port.
     pub from: String,
-    /// The token of a lease that came with the request, as metadata [`LEASE`].
+    /// The token of a lease that came with the request, as metadata
+    /// [`proto::LEASE_METADATA`].
     pub lease: Option<String>,
 }
-
-/// The metadata that carries the token of a lease.
-pub const LEASE: &str = "linkemu-lease";
 
 impl Caller {
     /// Who sent a request. On the unix socket whoever may open it may do all.
     pub fn of<T>(request: &Request<T>) -> Self {
-        let lease = request.metadata().get(LEASE).and_then(|token| token.to_str().ok());
+        let lease = request.metadata().get(LEASE_METADATA).and_then(|token| token.to_str().ok());
         // An empty variable is no lease.
         let lease = lease.filter(|token| !token.is_empty()).map(str::to_owned);
         let extensions = request.extensions();

@@ -25,7 +25,7 @@ mod service;
 mod state;
 mod watching;
 
-pub use caller::{Caller, LEASE, Role};
+pub use caller::{Caller, Role};
 pub use endpoint::SocketError;
 pub use metrics::{Metrics, MetricsError};
 pub use server::{Server, ServerError, Settings};

@@ -32,7 +32,7 @@ fn leases(lab: &Lab) -> LeasesClient<Channel> {
 async fn set(lab: &mut Lab, name: &str, token: &str) -> Result<pb::ChangeResponse, tonic::Status> {
     let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
     let mut request = Request::new(pb::SetProfileRequest { profile, ..Default::default() });
-    request.metadata_mut().insert(linkd::LEASE, token.parse().unwrap());
+    request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
     lab.client.set_profile(request).await.map(tonic::Response::into_inner)
 }
 
