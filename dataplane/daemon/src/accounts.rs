@@ -2,6 +2,7 @@
 //! From the workers' reports and the ports' counters to the protos' statistics.
 
 use std::collections::HashMap;
+use std::slice;
 
 use emu::client::ClientKey;
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
@@ -37,14 +38,15 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
             add_client(&mut stats.clients, &mut known, c);
         }
         stats.stall_max_ns = stats.stall_max_ns.max(r.stall_max.0);
-        stats.workers.push(worker(r));
+        let one = slice::from_ref(r);
+        stats.workers.push(model::WorkerStats {
+            lateness: Some(lateness(one)),
+            memory: Some(memory(one)),
+            stall_max_ns: r.stall_max.0,
+            received: Some(count(s.total().received)),
+        });
     }
-    let sum = |f: fn(&Report) -> u64| reports.iter().map(|r| f(r)).sum::<u64>();
-    stats.memory = Some(model::Memory {
-        capacity_bytes: sum(|r| r.snapshot.store_capacity),
-        used_bytes: sum(|r| r.snapshot.store_used),
-        used_max_bytes: sum(|r| r.snapshot.store_used_max),
-    });
+    stats.memory = Some(memory(reports));
     stats.lateness = Some(lateness(reports));
     // Forward comes in on wan and leaves on client.
     let ways = [(Direction::Forward, Direction::Return), (Direction::Return, Direction::Forward)];
@@ -71,23 +73,12 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     stats
 }
 
-fn worker(r: &Report) -> model::WorkerStats {
-    let s = &r.snapshot;
-    model::WorkerStats {
-        lateness: Some(model::Lateness {
-            count: s.lateness.count,
-            p50_ns: s.lateness.p50.0,
-            p99_ns: s.lateness.p99.0,
-            p999_ns: s.lateness.p999.0,
-            max_ns: s.lateness.max.0,
-        }),
-        memory: Some(model::Memory {
-            capacity_bytes: s.store_capacity,
-            used_bytes: s.store_used,
-            used_max_bytes: s.store_used_max,
-        }),
-        stall_max_ns: r.stall_max.0,
-        received: Some(count(s.total().received)),
+fn memory(reports: &[Box<Report>]) -> model::Memory {
+    let sum = |f: fn(&Report) -> u64| reports.iter().map(|r| f(r)).sum();
+    model::Memory {
+        capacity_bytes: sum(|r| r.snapshot.store_capacity),
+        used_bytes: sum(|r| r.snapshot.store_used),
+        used_max_bytes: sum(|r| r.snapshot.store_used_max),
     }
 }
 
