@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::process::{Outcome, Process};
 use crate::quantile::Quantiles;
+use crate::wait;
 
 /// What iputils writes with `-D` for each reply.
 #[expect(clippy::expect_used, reason = "a constant, covered by the tests")]
@@ -176,11 +177,14 @@ impl Pings {
     }
 }
 
-/// Several pings at once whose intervals have no common beat with the slots of a link.
+/// Several series of pings at once that start at different places of a link's slot.
 ///
 /// A link with slots of 43 ms adds a wait that depends on where in its slot a ping
-/// falls. Pings 100 1/3 ms apart would only ever see three such places, and the kernel
-/// rounds intervals to its ticks. So no single interval is trusted.
+/// falls. A single series may beat with the slot and see three places of it over and
+/// over, and neither ping nor the kernel keeps an interval to the millisecond, so none
+/// can be chosen that does not. Series with the same interval keep their distances to
+/// each other, whatever the interval comes out as: spread over the slot when they start,
+/// they stay spread.
 #[derive(Debug)]
 pub struct Survey(Vec<Ping>);
 
@@ -189,21 +193,31 @@ pub struct Survey(Vec<Ping>);
 pub struct Surveyed(Vec<Pings>);
 
 impl Survey {
-    const INTERVALS_MS: [u64; 3] = [200, 220, 236];
+    /// How many series there are.
+    pub const SERIES: u32 = 20;
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// From one series' start to the next one's: one slot of 41.4 ms (the profile
+    /// `viasat2`) and the golden section of another, which spreads any number of starts
+    /// evenly.
+    const STEP: Duration = Duration::from_micros(67_030);
 
-    /// Starts three series of `count` pings each.
+    /// Starts the series, of `count` pings each. Returns when the last one has begun.
     ///
     /// # Errors
     /// If ping cannot be started.
     pub fn start(from: &Namespace, source: Ipv4Addr, to: Ipv4Addr, count: u32) -> Result<Self> {
-        let start = |ms| Ping::start(from, source, to, count, Duration::from_millis(ms));
-        Ok(Self(Self::INTERVALS_MS.into_iter().map(start).collect::<Result<_>>()?))
+        let begin = Instant::now();
+        let start = |series| {
+            wait::until_instant(begin + Self::STEP * series);
+            Ping::start(from, source, to, count, Self::INTERVAL)
+        };
+        Ok(Self((0..Self::SERIES).map(start).collect::<Result<_>>()?))
     }
 
-    /// How long it takes to send them.
+    /// How long it takes to send them, from when [`start`](Self::start) is called.
     #[must_use]
     pub fn duration(count: u32) -> Duration {
-        Duration::from_millis(Self::INTERVALS_MS[2]) * count
+        Self::STEP * Self::SERIES + Self::INTERVAL * count
     }
 
     /// Replies so far.

@@ -37,7 +37,7 @@ const RATE_MBPS: f64 = 144.0;
 const CHANGED_MBPS: f64 = 72.0;
 const QUEUE_LIMIT_MB: f64 = 36.0;
 /// In each series of the survey.
-const IDLE_PINGS: u32 = 70;
+const IDLE_PINGS: u32 = 15;
 const PING_INTERVAL: Duration = Duration::from_millis(200);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Of the third download: when the rate is halved, when restored, when it ends.
@@ -153,8 +153,8 @@ fn demonstrate(arguments: &Arguments, bed: &mut Testbed) -> anyhow::Result<Vec<S
 fn idle_pings(bed: &Testbed) -> anyhow::Result<Surveyed> {
     let length = Survey::duration(IDLE_PINGS);
     let mut step = Step::begin("idle pings", length);
-    let ping = Survey::start(bed.client(), bed.client_address(0), SERVER, IDLE_PINGS)?;
     let end = Instant::now() + length;
+    let ping = Survey::start(bed.client(), bed.client_address(0), SERVER, IDLE_PINGS)?;
     while Instant::now() < end {
         step.tick(&format!("{} came back", ping.replies()));
         wait::until_instant(Instant::now() + SAMPLE_INTERVAL);

@@ -22,7 +22,7 @@ const WORKERS: usize = 2;
 const CLIENTS: u8 = 5;
 const RATE_BPS: u64 = 20_000_000;
 const SECONDS: u64 = 5;
-const PINGS: u32 = 20;
+const PINGS: u32 = 5;
 const DOWNLOAD: Duration = Duration::from_secs(10);
 
 /// The worker that owns a client.
