@@ -136,6 +136,29 @@ unpack_prometheus() {
 }
 unpack_prometheus
 
+# A Python with gRPC and reflection, apart from the system's own: the client that a test
+# uses linkd with.
+install_python_client() {
+    wanted=tests/smoke/python/requirements.txt
+    cmp -s "$wanted" build/tools/python/requirements.txt && return
+    echo "setup: a Python with gRPC in build/tools/python"
+    rm -rf build/tools/python
+    if ! python3 -c 'import ensurepip' 2>/dev/null && [ "$(id -u)" = 0 ]; then
+        apt_install python3-venv
+    fi
+    mkdir -p build/tools
+    if python3 -m venv build/tools/python >>"$LOG" 2>&1 &&
+        build/tools/python/bin/pip install --disable-pip-version-check --only-binary :all: \
+            -r "$wanted" >>"$LOG" 2>&1; then
+        cp "$wanted" build/tools/python/
+        return
+    fi
+    rm -rf build/tools/python
+    echo "setup: pip cannot install $wanted (see $LOG). Tests that need it are left out, or fail" \
+        "where CI=true."
+}
+install_python_client
+
 pkg-config --exists 'libdpdk >= 22.11' ||
     fail "libdpdk here is $(pkg-config --modversion libdpdk 2>/dev/null || echo missing), \
 older than 22.11: use Debian 12 or newer"

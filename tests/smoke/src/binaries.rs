@@ -117,12 +117,30 @@ fn search_path() -> impl Iterator<Item = PathBuf> {
 /// # Errors
 /// If it is missing in CI.
 pub fn monitoring_tool(name: &str) -> error::Result<Option<PathBuf>> {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/tools/prometheus");
-    let found = search_path().chain([unpacked]).map(|d| d.join(name)).find(|file| file.is_file());
+    let places = search_path().chain([set_up("prometheus")]);
+    let found = places.map(|d| d.join(name)).find(|file| file.is_file());
+    or_leave_out(name, found)
+}
+
+/// The Python with gRPC that scripts/setup.sh installs; none as in [`monitoring_tool`].
+///
+/// # Errors
+/// If it is missing in CI.
+pub fn python() -> error::Result<Option<PathBuf>> {
+    let python = set_up("python").join("bin/python");
+    or_leave_out("python with grpcio-reflection", python.is_file().then_some(python))
+}
+
+/// Where scripts/setup.sh puts a tool.
+fn set_up(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/tools").join(name)
+}
+
+fn or_leave_out(name: &str, found: Option<PathBuf>) -> error::Result<Option<PathBuf>> {
     if found.is_none() {
         let lack = format!("there is no `{name}`: run scripts/setup.sh");
         if env::var("CI").is_ok_and(|v| v == "true" || v == "1") {
-            return Err(Error::parse("the tools for metrics", lack));
+            return Err(Error::parse("the tools of the tests", lack));
         }
         eprintln!("SKIPPED: {lack}");
     }

@@ -305,6 +305,12 @@ impl Testbed {
         Ok((status, accounts))
     }
 
+    /// linkd's process id.
+    #[must_use]
+    pub fn linkd_pid(&self) -> Option<u32> {
+        self.linkd.as_ref().map(Process::pid)
+    }
+
     /// The dataplane's process id.
     #[must_use]
     pub fn dataplane_pid(&self) -> Option<u32> {

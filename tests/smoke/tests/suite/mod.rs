@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tests, one file per subject, and what they share.
 
+pub mod api;
 pub mod baseline;
 pub mod certificate;
 pub mod change;

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of linkd that was generated from nothing: it knows the names of four calls and
+learns all types from the server's reflection.
+
+    reflection_client.py SOCKET
+
+Sets a profile, sends the same request again, asks for one that does not exist, halves the
+forward rate, and takes three snapshots from the stream of statistics. Writes as JSON what
+it was told.
+"""
+
+import json
+import sys
+
+import grpc
+from google.protobuf import descriptor_pool, message_factory
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+FORWARD = 1
+SNAPSHOTS = 3
+
+
+class Client:
+    """Calls the methods of a service by name, with keywords for the request's fields."""
+
+    def __init__(self, channel, service):
+        pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        self._channel = channel
+        self._service = pool.FindServiceByName(service)
+
+    def call(self, method, **fields):
+        """The answer, or the iterator over a stream's answers."""
+        described = self._service.methods_by_name[method]
+        request = message_factory.GetMessageClass(described.input_type)
+        answer = message_factory.GetMessageClass(described.output_type)
+        kind = (
+            self._channel.unary_stream
+            if described.server_streaming
+            else self._channel.unary_unary
+        )
+        call = kind(
+            f"/{self._service.full_name}/{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        return call(request(**fields), timeout=20)
+
+
+def main(socket):
+    # Python's gRPC names the socket's path as the authority, which HTTP/2 does not allow.
+    options = [("grpc.default_authority", "localhost")]
+    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
+        client = Client(channel, "linkemu.v1.Linkemu")
+        profile = {"name": "viasat2", "request_id": "reflection"}
+        first = client.call("SetProfile", **profile)
+        again = client.call("SetProfile", **profile)
+        try:
+            client.call("SetProfile", name="../viasat2")
+            refused = None
+        except grpc.RpcError as error:
+            refused = error.code().name
+        patched = client.call(
+            "PatchLink",
+            direction=FORWARD,
+            pipe={"rate_bps": 72_000_000},
+            mask={"paths": ["rate_bps"]},
+        )
+        link = client.call("GetLink")
+        seen = []
+        for stats in client.call("WatchStats", interval_ns=100_000_000):
+            seen.append(stats.generation)
+            if len(seen) == SNAPSHOTS:
+                break
+    json.dump(
+        {
+            "set": first.applied.generation,
+            "repeated": again.repeated and again.applied == first.applied,
+            "refused": refused,
+            "patched": patched.applied.generation,
+            "rate_bps": link.profile.forward_pipe.rate_bps,
+            "seen": seen,
+        },
+        sys.stdout,
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkemu.v1` as programs of others use it: by reflection alone, and without a rest.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use serde_json::Value;
+use smoke::binaries::python;
+use smoke::cpus::Cpus;
+use smoke::process::run;
+use smoke::quantile::Quantiles;
+use smoke::stats::Watch;
+use smoke::testbed::{SERVER, Testbed};
+use smoke::udp::Sender;
+use tokio::task::JoinSet;
+use tokio::time::interval;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{SEED, always_conserved, drained, dropped_only_for, emulator, flows_to, on_bed};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/reflection_client.py");
+
+pub fn a_python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
+    let Some(python) = python()? else { return Ok(()) };
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        let before = linkctl.show()?["generation"].as_u64().context("no generation")?;
+        let mut client = Command::new(&python);
+        client.arg(CLIENT).arg(bed.linkd_socket());
+        let said: Value = serde_json::from_str(&run(client, LIMIT)?.success()?)?;
+        println!("    {said}");
+        ensure!(said["set"] == before + 1 && said["patched"] == before + 2, "{said}");
+        ensure!(said["repeated"] == true, "a request that was sent again was made again: {said}");
+        ensure!(said["refused"] == "NOT_FOUND", "a profile that is none: {said}");
+        let seen = said["seen"].as_array().context("no statistics")?;
+        ensure!(seen.len() == 3 && seen.iter().all(|g| *g == before + 2), "{said}");
+        ensure!(said["rate_bps"] == 72_000_000, "{said}");
+        ensure!(linkctl.show()?["generation"] == before + 2, "not this link: {said}");
+        Ok(())
+    })
+}
+
+const PATCHES: u64 = 60_000;
+const EVERY: Duration = Duration::from_millis(1);
+/// Bit/s; each patch chooses one of these, between a full and an overfull link.
+const RATES: std::ops::Range<u64> = 140_000_000..144_000_000;
+const OFFERED_BPS: u64 = 160_000_000;
+const SECONDS: u64 = 61;
+/// Memory is looked at after each of so many parts; after the first two both programs have
+/// all that they keep for later.
+const LOOKS: u64 = 8;
+const PART: usize = (PATCHES / LOOKS) as usize;
+const WARM: usize = 2;
+/// What a process may have grown by since then: allocators round.
+const GROWTH_KB: u64 = 4096;
+
+pub fn a_thousand_patches_a_second_for_a_minute(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        let first = linkctl.set_profile("viasat2", SEED)?;
+        let watch = Watch::start(&linkctl, Duration::from_millis(50))?;
+        let (flows, receivers) = flows_to(bed, 1, OFFERED_BPS, SECONDS)?;
+        let sender = Sender::start(bed.server(), SERVER, flows);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let patched = runtime.block_on(patch(bed))?;
+        let sent = sender.finish()?;
+        for receiver in receivers {
+            let received = receiver.finish()?;
+            ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
+            ensure!(received.overflowed == 0, "the receiver lost {}", received.overflowed);
+        }
+        ensure!(sent.iter().all(|s| s.refused == 0), "{sent:?}");
+        patched.check(first.generation)?;
+        let samples = watch.finish()?;
+        println!("    {} samples", samples.len());
+        always_conserved(&samples)?;
+        let stats = drained(&linkctl)?;
+        dropped_only_for(&stats, &["aqm", "limit"])
+    })
+}
+
+/// What came of the patches.
+struct Patched {
+    took: Duration,
+    /// In the order of the answers.
+    generations: Vec<u64>,
+    answers_ms: Quantiles,
+    /// Of linkd and of the dataplane, in kB, at each look.
+    memory: Vec<[u64; 2]>,
+}
+
+async fn patch(bed: &Testbed) -> anyhow::Result<Patched> {
+    let socket = format!("unix://{}", bed.linkd_socket().display());
+    let channel = Endpoint::from_shared(socket)?.connect().await?;
+    let start = Instant::now();
+    let mut ticks = interval(EVERY);
+    let mut asked = JoinSet::new();
+    let (mut next, mut answers, mut memory) = (0, Vec::new(), Vec::new());
+    while next < PATCHES || !asked.is_empty() {
+        tokio::select! {
+            _ = ticks.tick(), if next < PATCHES => {
+                asked.spawn(one(LinkemuClient::new(channel.clone()), next));
+                next += 1;
+            }
+            Some(answer) = asked.join_next() => {
+                answers.push(answer??);
+                if answers.len().is_multiple_of(PART) {
+                    memory.push(resident(bed)?);
+                }
+            }
+        }
+    }
+    let took = start.elapsed();
+    let answers_ms = answers.iter().map(|(_, d)| d.as_secs_f64() * 1e3).collect();
+    let generations = answers.into_iter().map(|(generation, _)| generation).collect();
+    Ok(Patched { took, generations, answers_ms, memory })
+}
+
+/// The generation that a patch made, and the time that it took.
+async fn one(mut client: LinkemuClient<Channel>, n: u64) -> anyhow::Result<(u64, Duration)> {
+    let rate_bps = RATES.start + n * 7_919 % (RATES.end - RATES.start);
+    let asked = Instant::now();
+    let request = pb::PatchLinkRequest {
+        direction: pb::Direction::Forward.into(),
+        pipe: Some(pb::Pipe { rate_bps: Some(rate_bps), ..pb::Pipe::default() }),
+        mask: Some(prost_types::FieldMask { paths: vec!["rate_bps".to_owned()] }),
+        request_id: format!("patch-{n}"),
+        ..pb::PatchLinkRequest::default()
+    };
+    let answer = client.patch_link(request).await.with_context(|| format!("patch {n}"))?;
+    let applied = answer.into_inner().applied.context("an answer without a generation")?;
+    Ok((applied.generation, asked.elapsed()))
+}
+
+/// Resident memory of linkd and of the dataplane, in kB.
+fn resident(bed: &Testbed) -> anyhow::Result<[u64; 2]> {
+    let of = |pid: Option<u32>| {
+        let pid = pid.context("it does not run")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kb = resident.and_then(|r| r.split_whitespace().next()).context("no VmRSS")?;
+        Ok::<u64, anyhow::Error>(kb.parse()?)
+    };
+    Ok([of(bed.linkd_pid())?, of(bed.dataplane_pid())?])
+}
+
+impl Patched {
+    fn check(mut self, first: u64) -> anyhow::Result<()> {
+        println!(
+            "    {PATCHES} patches in {:.1} s; answered after p50 {:.2} ms, p99 {:.2} ms, max {:.1} ms",
+            self.took.as_secs_f64(),
+            self.answers_ms.at(0.5),
+            self.answers_ms.at(0.99),
+            self.answers_ms.at(1.0),
+        );
+        println!("    memory of linkd and dataplane, kB: {:?}", self.memory);
+        // Each made one change: no two the same, none left out.
+        self.generations.sort_unstable();
+        ensure!(self.generations.into_iter().eq(first + 1..=first + PATCHES), "lost generations");
+        let warm = self.memory.get(WARM - 1).context("too few looks at the memory")?;
+        let end = self.memory.last().context("no look at the memory")?;
+        for (warm, end) in warm.iter().zip(end) {
+            ensure!(*end <= warm + GROWTH_KB, "memory grew from {warm} to {end} kB");
+        }
+        Ok(())
+    }
+}
