@@ -6,14 +6,17 @@
 //! socket without a held lock is a dead one and may be removed.
 
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File, OpenOptions, Permissions};
+use nix::unistd::Group;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// Owner and group may connect.
 const MODE: u32 = 0o660;
+/// What a socket's mode may have: leave to connect is leave to write.
+const MODES: u32 = 0o777;
 /// `sun_path` less its terminating zero and the suffix while the socket is made.
 const PATH_BYTES: usize = 107 - NEW.len();
 const NEW: &str = ".new";
@@ -40,6 +43,9 @@ pub enum SocketError {
     /// The path does not fit.
     #[error("the path {} has {} bytes, more than the {PATH_BYTES} that a socket's may have: give a shorter --socket", .0.display(), .0.as_os_str().len())]
     TooLong(PathBuf),
+    /// There is no such group.
+    #[error("there is no group {0:?}: make it (groupadd), or give another --socket-group")]
+    NoGroup(String),
     /// The system refuses.
     #[error("cannot {what} {}: {source}; give a --socket in a directory of yours, such as ./link.sock", path.display())]
     Io {
@@ -54,6 +60,21 @@ pub enum SocketError {
 
 fn failed<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SocketError + 'a {
     move |source| SocketError::Io { what, path: path.into(), source }
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    /// The socket's mode.
+    pub mode: u32,
+    /// The group that it is given to, by name; without one, it stays as it is made.
+    pub group: Option<String>,
+}
+
+impl Default for Permissions {
+    fn default() -> Self {
+        Self { mode: MODE, group: None }
+    }
 }
 
 /// A socket that is ours; dropping it removes socket and lock.
@@ -72,6 +93,19 @@ impl Claim {
     /// # Errors
     /// [`SocketError`]; nothing has changed then but that the directory may be there.
     pub fn new(path: &Path, program: &'static str) -> Result<(Self, UnixListener), SocketError> {
+        Self::with(path, program, &Permissions::default())
+    }
+
+    /// As [`Claim::new`], with other permissions.
+    ///
+    /// # Errors
+    /// [`SocketError`]; nothing has changed then but that the directory may be there.
+    pub fn with(
+        path: &Path,
+        program: &'static str,
+        permissions: &Permissions,
+    ) -> Result<(Self, UnixListener), SocketError> {
+        let group = permissions.group.as_deref().map(gid).transpose()?;
         if path.as_os_str().len() > PATH_BYTES {
             return Err(SocketError::TooLong(path.into()));
         }
@@ -80,7 +114,7 @@ impl Claim {
         }
         let lock_path = with_suffix(path, ".lock");
         let lock = lock(path, &lock_path, program)?;
-        let (listener, identity) = listen(path)?;
+        let (listener, identity) = listen(path, permissions.mode & MODES, group)?;
         Ok((Self { path: path.into(), lock_path, identity, _lock: lock }, listener))
     }
 }
@@ -139,7 +173,18 @@ fn lock(path: &Path, lock_path: &Path, program: &'static str) -> Result<Flock<Fi
     }
 }
 
-fn listen(path: &Path) -> Result<(UnixListener, (u64, u64)), SocketError> {
+fn gid(name: &str) -> Result<u32, SocketError> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        _ => Err(SocketError::NoGroup(name.to_owned())),
+    }
+}
+
+fn listen(
+    path: &Path,
+    mode: u32,
+    group: Option<u32>,
+) -> Result<(UnixListener, (u64, u64)), SocketError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("look at", path)(error)),
@@ -158,7 +203,10 @@ fn listen(path: &Path) -> Result<(UnixListener, (u64, u64)), SocketError> {
         _ => {}
     }
     let listener = UnixListener::bind(&new).map_err(io())?;
-    fs::set_permissions(&new, Permissions::from_mode(MODE)).map_err(io())?;
+    if group.is_some() {
+        chown(&new, None, group).map_err(failed("change the group of", path))?;
+    }
+    fs::set_permissions(&new, fs::Permissions::from_mode(mode)).map_err(io())?;
     listener.set_nonblocking(true).map_err(io())?;
     fs::rename(&new, path).map_err(io())?;
     let there = fs::symlink_metadata(path).map_err(io())?;
@@ -183,6 +231,21 @@ mod tests {
         drop(claim);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
         Claim::new(&path, "linkd").unwrap();
+    }
+
+    #[test]
+    fn a_socket_has_the_mode_and_the_group_that_it_is_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("linkd.sock");
+        let own = Group::from_gid(nix::unistd::getegid()).unwrap().unwrap();
+        let permissions = Permissions { mode: 0o600, group: Some(own.name) };
+        let (_claim, _listener) = Claim::with(&path, "linkd", &permissions).unwrap();
+        let there = fs::metadata(&path).unwrap();
+        assert_eq!(there.permissions().mode() & 0o777, 0o600);
+        assert_eq!(there.gid(), own.gid.as_raw());
+        let nobody = Permissions { group: Some("no such group".into()), ..Permissions::default() };
+        let error = Claim::with(&path, "linkd", &nobody).unwrap_err();
+        assert!(error.to_string().contains("--socket-group"), "{error}");
     }
 
     #[test]
