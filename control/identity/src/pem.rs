@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files with certificates and keys, in PEM.
+
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Of a file; a bundle of a hundred authorities has 200 KB.
+const FILE_BYTES: u64 = 1 << 20;
+/// What a key's file may not allow: its group to write, others anything.
+const FORBIDDEN: u32 = 0o027;
+
+/// Why a file gives no certificate or key.
+#[derive(Debug, thiserror::Error)]
+pub enum PemError {
+    /// The system refuses.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No file to read a key from.
+    #[error("{} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    /// Too large.
+    #[error("{} has more than {FILE_BYTES} bytes: that is no file of certificates or a key", .0.display())]
+    TooLarge(PathBuf),
+    /// Others can read the key.
+    #[error("{} has mode {mode:04o}, so others than its owner can use the key: chmod 600 {0}, and make a new key if someone may have read it", path.display())]
+    Readable {
+        /// Which file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It holds something else.
+    #[error("{} holds no {what} in PEM: {why}", path.display())]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+        /// What is there.
+        why: String,
+    },
+}
+
+/// All certificates of a file, in their order; at least one.
+///
+/// # Errors
+/// [`PemError`].
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let (text, _) = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(missing(path, "certificate"))?;
+    if found.is_empty() {
+        return Err(missing(path, "certificate")(pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+/// The first private key of a file that only its owner can write and only its owner and
+/// group can read.
+///
+/// # Errors
+/// [`PemError`].
+pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
+    let (text, mode) = read(path)?;
+    if mode & FORBIDDEN != 0 {
+        return Err(PemError::Readable { path: path.into(), mode });
+    }
+    PrivateKeyDer::from_pem_slice(&text).map_err(missing(path, "private key"))
+}
+
+fn missing<'a>(path: &'a Path, what: &'static str) -> impl Fn(pem::Error) -> PemError + 'a {
+    move |error| {
+        let why = match error {
+            pem::Error::NoItemsFound => "nothing of the kind is in it".to_owned(),
+            error => error.to_string(),
+        };
+        PemError::Missing { path: path.into(), what, why }
+    }
+}
+
+/// What a file holds, and its permissions while it is open.
+fn read(path: &Path) -> Result<(Vec<u8>, u32), PemError> {
+    let io = |source| PemError::Io { path: path.into(), source };
+    // A pipe would be waited for.
+    let there = std::fs::metadata(path).map_err(io)?;
+    if !there.is_file() {
+        return Err(PemError::NotAFile(path.into()));
+    }
+    let file = File::open(path).map_err(io)?;
+    let mode = file.metadata().map_err(io)?.permissions().mode() & 0o7777;
+    let mut text = Vec::new();
+    file.take(FILE_BYTES + 1).read_to_end(&mut text).map_err(io)?;
+    if text.len() as u64 > FILE_BYTES {
+        return Err(PemError::TooLarge(path.into()));
+    }
+    Ok((text, mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+
+    #[test]
+    fn a_key_that_others_can_read_or_write_is_refused_with_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.key");
+        fs::write(&path, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        for (mode, good) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, true),
+            (0o644, false),
+            (0o660, false),
+            (0o601, false),
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            match read_key(&path) {
+                Ok(_) => assert!(good, "{mode:o}"),
+                Err(error) => {
+                    assert!(!good, "{mode:o}: {error}");
+                    assert!(error.to_string().contains(&format!("mode {mode:04o}")), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_pem_is_refused_and_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("empty"), "").unwrap();
+        fs::write(at("bad"), "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n")
+            .unwrap();
+        fs::write(at("large"), vec![b'x'; 2 << 20]).unwrap();
+        for (name, expected) in [
+            ("empty", "holds no certificate in PEM: nothing of the kind"),
+            ("bad", "holds no certificate in PEM"),
+            ("large", "more than"),
+            ("none", "No such file"),
+            ("", "not a regular file"),
+        ] {
+            let error = read_certificates(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+}
