@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who asks, and what they may.
 
-use nix::unistd::{Uid, User};
 use proto::LEASE_METADATA;
+use std::fmt;
 use tonic::Request;
-use tonic::transport::server::UdsConnectInfo;
 
-/// What a caller may do; each may do what the ones before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Look.
-    Viewer,
-    /// Change the link and run scenarios.
-    Operator,
-    /// Take a lease from its holder; see who did what.
-    Admin,
-}
+pub use identity::Role;
 
 /// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Caller {
     /// A user's name, or that of a certificate.
     pub name: String,
@@ -31,27 +21,27 @@ pub struct Caller {
     pub lease: Option<String>,
 }
 
+impl fmt::Debug for Caller {
+    /// Without the token, which is for its holder alone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, role, from, lease: _ } = self;
+        let mut caller = f.debug_struct("Caller");
+        caller.field("name", name).field("role", role).field("from", from).finish_non_exhaustive()
+    }
+}
+
 impl Caller {
-    /// Who sent a request. On the unix socket whoever may open it may do all.
+    /// Who sent a request, as the gate in front of the services found out.
     pub fn of<T>(request: &Request<T>) -> Self {
         let lease = request.metadata().get(LEASE_METADATA).and_then(|token| token.to_str().ok());
         // An empty variable is no lease.
         let lease = lease.filter(|token| !token.is_empty()).map(str::to_owned);
-        let extensions = request.extensions();
-        if let Some(known) = extensions.get::<Self>() {
-            return Self { lease, ..known.clone() };
-        }
-        let credentials = extensions.get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
-        let (name, role, from) = match credentials {
-            Some(peer) => {
-                let uid = Uid::from_raw(peer.uid());
-                let user = User::from_uid(uid).ok().flatten();
-                let name = user.map_or_else(|| format!("uid {uid}"), |user| user.name);
-                (name, Role::Admin, "unix")
+        match request.extensions().get::<Self>() {
+            Some(known) => Self { lease, ..known.clone() },
+            None => {
+                Self { name: "unknown".into(), role: Role::Viewer, from: "unknown".into(), lease }
             }
-            None => ("unknown".to_owned(), Role::Viewer, "unknown"),
-        };
-        Self { name, role, from: from.into(), lease }
+        }
     }
 
     /// linkd itself.

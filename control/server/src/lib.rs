@@ -2,31 +2,42 @@
 //! The control plane of linkemu as a library: the binary `linkd` and the tests
 //! run the same [`Server`].
 //!
-//! It serves `linkemu.v1` on a unix socket and drives the dataplane over another
-//! (`dataplane.v1`). Every request reads what is in force from the dataplane, so that
-//! either process may end and return at any time; what linkd keeps on disk serves to bring
-//! back a dataplane that was started anew.
+//! It serves `linkemu.v1` on a unix socket, and over TCP with mutual TLS, and drives the
+//! dataplane over another socket (`dataplane.v1`). Every request reads what is in force from
+//! the dataplane, so that either process may end and return at any time; what linkd keeps on
+//! disk serves to bring back a dataplane that was started anew.
 
+mod accept;
 mod answers;
+mod audit;
 mod caller;
+mod connection;
 mod control;
 mod dataplane;
 mod disk;
 mod events;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod gate;
 mod keeper;
 mod leases;
+mod limits;
 mod metrics;
 mod patch;
 mod refusal;
+mod roles;
 mod server;
 mod service;
 mod state;
+mod summary;
+mod tls;
 mod watching;
 
+pub use audit::AuditError;
 pub use caller::{Caller, Role};
-pub use endpoint::SocketError;
+pub use endpoint::{Permissions, SocketError};
+pub use limits::Limits;
 pub use metrics::{Metrics, MetricsError};
-pub use server::{Server, ServerError, Settings};
+pub use server::{Listen, Reload, Security, Server, ServerError, Settings};
 pub use state::StateError;
+pub use tls::{TlsError, TlsFiles};

@@ -3,11 +3,11 @@
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use linkd::{Metrics, Server, Settings};
+use linkd::{Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// Controls a link emulator: serves linkctl and other clients, drives the dataplane.
@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 struct Args {
-    /// Serve linkemu.v1 here; owner and group may connect
+    /// Serve linkemu.v1 here; whoever may open the socket may do all
     #[arg(
         long,
         value_name = "PATH",
@@ -26,6 +26,34 @@ struct Args {
         default_value = "/run/linkemu/linkd.sock"
     )]
     socket: PathBuf,
+
+    /// Mode of the socket: who may connect
+    #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = parse_mode)]
+    socket_mode: u32,
+
+    /// Give the socket to this group
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
+
+    /// Serve over TCP too, such as 0.0.0.0:8443: with TLS, to who has a certificate
+    #[arg(long, value_name = "ADDR:PORT", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
+    listen: Option<SocketAddr>,
+
+    /// linkd's certificate, and what leads from it to its authority, in PEM
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of it; only its owner and group may be able to read it
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_key: Option<PathBuf>,
+
+    /// The authorities that sign the certificates of callers, in PEM
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Append who changed what, and who was refused, to this file as JSON lines
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
 
     /// Find the dataplane here
     #[arg(
@@ -89,7 +117,18 @@ Examples:
   Let a Prometheus on this machine see what happens to the packets:
     linkd --metrics 127.0.0.1:9742
 
-SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
+  Serve a lab, with certificates made by linkctl cert:
+    linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
+      --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
+
+With --listen or --audit-log, SIGHUP reads the certificates and opens the audit log anew; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("write an octal mode from 0000 to 0777, such as 0660".into()),
+    }
+}
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -122,17 +161,37 @@ async fn run(args: Args) -> anyhow::Result<()> {
     // Before the socket stands, so that no signal after it goes astray.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // With nothing to read anew it ends linkd, as when its terminal closes.
+    let reloads = args.listen.is_some() || args.audit_log.is_some();
+    let hangup = reloads.then(|| signal(SignalKind::hangup())).transpose()?;
     let Args { socket, dataplane, state, metrics, metrics_clients, .. } = args;
+    let Args { socket_mode, socket_group, audit_log, .. } = args;
+    let listen = match (args.listen, args.tls_cert, args.tls_key, args.tls_client_ca) {
+        (Some(address), Some(cert), Some(key), Some(client_ca)) => {
+            Some(Listen { address, tls: TlsFiles { cert, key, client_ca } })
+        }
+        _ => None,
+    };
+    let security = Security {
+        socket: Permissions { mode: socket_mode, group: socket_group },
+        listen,
+        audit: audit_log,
+        ..Security::default()
+    };
     let profiles = catalog.iter().count();
-    let settings =
-        Settings { socket: socket.clone(), dataplane: dataplane.clone(), catalog, state };
+    let (at, of) = (socket.clone(), dataplane.clone());
+    let settings = Settings { socket: at, dataplane: of, catalog, state, security };
     let mut server = Server::bind(settings)?;
     if let Some(address) = metrics {
         let metrics = Metrics::bind(address, metrics_clients as usize).await?;
         tracing::info!(address = %metrics.address(), "serving metrics");
         server = server.with_metrics(metrics);
     }
-    tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), profiles, "serving");
+    let tcp = server.address();
+    tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), ?tcp, profiles, "serving");
+    if let Some(hangup) = hangup {
+        tokio::spawn(reload(hangup, server.reloader()));
+    }
     server
         .serve(async {
             tokio::select! {
@@ -142,6 +201,16 @@ async fn run(args: Args) -> anyhow::Result<()> {
         })
         .await?;
     Ok(())
+}
+
+/// Reads certificates and opens the audit log anew whenever it is told to.
+async fn reload(mut hangup: Signal, reload: Reload) {
+    while hangup.recv().await.is_some() {
+        match reload.reload() {
+            Ok(()) => tracing::info!("SIGHUP: certificates read, audit log opened anew"),
+            Err(error) => tracing::error!("SIGHUP: what was in force stays: {error}"),
+        }
+    }
 }
 
 #[cfg(test)]

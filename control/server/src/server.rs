@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server: the socket, its limits, and how it ends.
+//! The server: its sockets, their limits, and how it ends.
 
+use crate::accept::{Door, accept};
+use crate::audit::{Audit, AuditError};
 use crate::control::Control;
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
+use crate::gate::Gate;
+use crate::limits::{Limits, Slots};
 use crate::metrics::Metrics;
 use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
+use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
 use crate::{keeper, leases};
-use endpoint::{Claim, SocketError};
+use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnixListenerStream;
 
 /// Of a request: a profile.
 const REQUEST_BYTES: usize = profile::MESSAGE_BYTES;
@@ -30,9 +35,8 @@ const CONCURRENT: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// For requests in work when the server is told to stop.
 const GRACE: Duration = Duration::from_secs(3);
-/// After a connection could not be accepted, which happens without free file
-/// descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Of the headers of a request.
+const HEADER_BYTES: u32 = 16 << 10;
 
 /// Where to serve, and what.
 #[derive(Clone, Debug)]
@@ -45,6 +49,51 @@ pub struct Settings {
     pub catalog: Catalog,
     /// Where the state is kept; without it, it ends with linkd.
     pub state: Option<PathBuf>,
+    /// Who may call, from where, and what is written down of it.
+    pub security: Security,
+}
+
+/// Who may call, from where, and what is written down of it; by default whoever may open
+/// the unix socket, and nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    /// Who may open the unix socket.
+    pub socket: Permissions,
+    /// Where to serve TCP.
+    pub listen: Option<Listen>,
+    /// The file for the audit log.
+    pub audit: Option<PathBuf>,
+    /// On connections.
+    pub limits: Limits,
+}
+
+/// Where to serve TCP, which needs certificates.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The address; with port 0, any free one.
+    pub address: SocketAddr,
+    /// The certificates.
+    pub tls: TlsFiles,
+}
+
+/// Reads the certificates anew and opens the audit log anew.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    keys: Option<Arc<Keys>>,
+    audit: Audit,
+}
+
+impl Reload {
+    /// Does both. Connections stay; what cannot be read or opened stays as it was.
+    ///
+    /// # Errors
+    /// Of the audit log first, then of the certificates; both are tried.
+    pub fn reload(&self) -> Result<(), ServerError> {
+        let audit = self.audit.reopen();
+        let keys = self.keys.as_ref().map_or(Ok(()), |keys| keys.reload());
+        audit?;
+        Ok(keys?)
+    }
 }
 
 /// Why the server cannot serve.
@@ -59,6 +108,22 @@ pub enum ServerError {
     /// The descriptors of the API.
     #[error("cannot describe the API: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The audit log.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// The address.
+    #[error(
+        "cannot listen on {address}: {source}; give --listen an address of this machine and a port that is free"
+    )]
+    Address {
+        /// Which one.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The runtime does not take the socket.
     #[error("cannot serve the socket: {0}")]
     Listen(#[from] std::io::Error),
@@ -67,26 +132,33 @@ pub enum ServerError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// A server whose socket stands and is its own.
+/// A server whose sockets stand and are its own.
 #[derive(Debug)]
 pub struct Server {
     dataplane: PathBuf,
     catalog: Catalog,
     saver: Saver,
     damage: Vec<String>,
+    limits: Limits,
     // Dropped first, then the claim.
     listener: UnixListener,
+    tcp: Option<(TcpListener, Arc<Keys>)>,
+    audit: Audit,
     claim: Claim,
     metrics: Option<Metrics>,
 }
 
 impl Server {
-    /// Reads the state, claims the socket and listens on it; call within a tokio runtime.
+    /// Reads the state, claims the socket and listens on it, and on TCP if the settings say
+    /// so; call within a tokio runtime.
     ///
     /// # Errors
-    /// If the socket or the state is taken or cannot be made.
+    /// If a socket or the state is taken or cannot be made, the certificates are no good, or
+    /// the audit log cannot be written.
     pub fn bind(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { socket, dataplane, mut catalog, state } = settings;
+        let Settings { socket, dataplane, mut catalog, state, security } = settings;
+        let Security { socket: permissions, listen, audit, limits } = security;
+        let keys = listen.as_ref().map(|listen| Keys::read(listen.tls.clone())).transpose()?;
         let (directory, kept) = match state {
             None => (None, Kept::default()),
             Some(path) => {
@@ -101,9 +173,20 @@ impl Server {
             }
         }
         let saver = Saver::new(directory, state);
-        let (claim, listener) = Claim::new(&socket, "linkd")?;
+        let (claim, listener) = Claim::with(&socket, "linkd", &permissions)?;
         let listener = UnixListener::from_std(listener)?;
-        Ok(Self { dataplane, catalog, saver, damage, listener, claim, metrics: None })
+        let audit = audit.as_ref().map_or(Ok(Audit::default()), |path| Audit::open(path))?;
+        let tcp = match (listen, keys) {
+            (Some(Listen { address, .. }), Some(keys)) => {
+                let failed = |source| ServerError::Address { address, source };
+                let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+                listener.set_nonblocking(true)?;
+                Some((TcpListener::from_std(listener)?, Arc::new(keys)))
+            }
+            _ => None,
+        };
+        let metrics = None;
+        Ok(Self { dataplane, catalog, saver, damage, limits, listener, tcp, audit, claim, metrics })
     }
 
     /// Serves metrics too.
@@ -112,13 +195,25 @@ impl Server {
         Self { metrics: Some(metrics), ..self }
     }
 
+    /// Where TCP is served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    }
+
+    /// To read certificates and open the audit log anew while it serves.
+    pub fn reloader(&self) -> Reload {
+        let keys = self.tcp.as_ref().map(|(_, keys)| keys.clone());
+        Reload { keys, audit: self.audit.clone() }
+    }
+
     /// Serves until `shutdown` is done, then finishes what is in work and removes
     /// the socket.
     ///
     /// # Errors
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { dataplane, catalog, saver, damage, listener, claim, metrics } = self;
+        let Self { dataplane, catalog, saver, damage, limits, .. } = self;
+        let Self { listener, tcp, audit, claim, metrics, .. } = self;
         let (stop, stopping) = watch::channel(false);
         let mut stopped = stopping.clone();
         let dataplane = Dataplane::new(dataplane);
@@ -141,19 +236,21 @@ impl Server {
                 saver.run(),
             )
         };
-        let incoming = UnixListenerStream::new(listener)
-            .then(|connection| async {
-                if let Err(error) = &connection {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-                connection
-            })
-            .filter(Result::is_ok);
+        let tcp = tcp.map(|(listener, keys)| {
+            let slots = Slots::new(limits.connections, limits.per_address);
+            (listener, Door { keys, limits, slots, audit: audit.clone() })
+        });
+        // The kernel says when a local peer is gone, and a stopped one may come back.
+        let quiet = tcp.is_some().then_some(limits.quiet);
+        let incoming = accept(listener, &limits, tcp);
         let serving = tonic::transport::Server::builder()
             .concurrency_limit_per_connection(CONCURRENT)
             .max_concurrent_streams(CONCURRENT as u32)
+            .http2_max_header_list_size(HEADER_BYTES)
+            .http2_keepalive_interval(quiet)
+            .http2_keepalive_timeout(Some(limits.dead))
             .timeout(DEADLINE)
+            .layer(Gate::new(audit, REQUEST_BYTES))
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(LeasesServer::new(leases))

@@ -5,12 +5,19 @@
 mod common;
 
 use common::Lab;
+use common::pki::{Ask, Authority, channel, tls};
+use linkd::{Limits, Listen, Security};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tonic::Code;
 
 /// Anything, likelier to be near a limit than by chance.
@@ -179,4 +186,90 @@ async fn a_request_that_is_too_large_is_refused() {
     let status = lab.set(&"x".repeat(2 << 20)).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
     lab.set("viasat2").await.unwrap();
+}
+
+/// Says so much and waits for the end, which may come in the middle of it.
+async fn say(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) {
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+}
+
+/// Over TCP: random calls of all roles, random bytes before and after the handshake.
+#[tokio::test]
+async fn nothing_over_the_network_makes_linkd_panic_or_pass_the_gate() {
+    const ROLES: [&str; 3] = ["linkemu:role:viewer", "linkemu:role:operator", "linkemu:role:none"];
+    let authority = Authority::new();
+    let server = authority.sign(&Ask::server());
+    let second = Duration::from_secs(1);
+    let (lab, address, _) = Lab::with(|directory| Security {
+        listen: Some(Listen {
+            address: "127.0.0.1:0".parse().unwrap(),
+            tls: authority.files(directory, &server),
+        }),
+        audit: Some(directory.join("audit.jsonl")),
+        // A peer that only stopped to send is let go when it answers no PING. All come at once.
+        limits: Limits { quiet: second, dead: second, per_address: 100, ..Limits::default() },
+        ..Security::default()
+    });
+    let address = address.unwrap();
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]),
+    );
+    let pairs = ROLES.map(|role| authority.sign(&Ask::client("x", &[role])));
+    let mut clients = pairs.each_ref().map(|pair| {
+        let connector = authority.client(Some(pair));
+        LinkemuClient::new(channel(connector, address, "linkemu.lab"))
+    });
+    let mut changes = 0;
+    for n in 0..300 {
+        let who = n % ROLES.len();
+        let patch = patch().new_tree(&mut runner).unwrap().current();
+        let set = set().new_tree(&mut runner).unwrap().current();
+        for answer in [clients[who].patch_link(patch).await, clients[who].set_profile(set).await] {
+            match (who, answer) {
+                (1, Ok(_)) => changes += 1,
+                (1, Err(status)) => assert!(
+                    matches!(
+                        status.code(),
+                        Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition
+                    ),
+                    "{status:?}"
+                ),
+                (_, answer) => {
+                    assert_eq!(answer.unwrap_err().code(), Code::PermissionDenied, "{who}");
+                }
+            }
+            assert_eq!(lab.fake.state().generation, changes);
+        }
+    }
+    let bytes = vec(any::<u8>(), 0..600);
+    let mut noises = JoinSet::new();
+    for n in 0..60 {
+        let noise = bytes.new_tree(&mut runner).unwrap().current();
+        let connector = authority.client(Some(&pairs[1]));
+        noises.spawn(async move {
+            if n % 2 == 0 {
+                say(TcpStream::connect(address).await.unwrap(), &noise).await;
+                return;
+            }
+            // Half of them after the preface of HTTP/2.
+            let preface: &[u8] = if n % 4 == 1 { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" } else { &[] };
+            let stream = tls(&connector, address, "linkemu.lab").await.unwrap();
+            say(stream, &[preface, &noise].concat()).await;
+        });
+    }
+    noises.join_all().await;
+    let list = pb::ListProfilesRequest {};
+    clients[0].list_profiles(list).await.unwrap();
+    assert_eq!(lab.fake.state().generation, changes);
+    let text = std::fs::read_to_string(lab.directory.path().join("audit.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
+    // Two calls in each of 100 rounds.
+    assert_eq!((count("asked"), count("answered")), (200, 200));
+    assert!(count("refused") >= 200, "{}", count("refused"));
+    assert!(count("handshake_refused") > 0);
 }

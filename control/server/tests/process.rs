@@ -16,7 +16,11 @@ fn linkd(socket: &Path) -> Command {
 }
 
 fn start(socket: &Path) -> Child {
-    let child = linkd(socket).spawn().unwrap();
+    serving(linkd(socket).spawn().unwrap(), socket)
+}
+
+/// Waits until it serves.
+fn serving(child: Child, socket: &Path) -> Child {
     let deadline = Instant::now() + Duration::from_secs(60);
     while std::os::unix::net::UnixStream::connect(socket).is_err() {
         assert!(Instant::now() < deadline, "linkd does not serve");
@@ -84,4 +88,93 @@ fn what_cannot_be_served_is_said() {
     let output = linkd(&socket).arg("--nonsense").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(!socket.exists());
+}
+
+#[test]
+fn tcp_without_certificates_is_a_usage_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("linkd.sock");
+    for args in [
+        &["--listen", "127.0.0.1:0"][..],
+        &["--listen", "127.0.0.1:0", "--tls-cert", "a", "--tls-key", "b"],
+        &["--tls-cert", "a"],
+        &["--socket-mode", "999"],
+    ] {
+        let output = linkd(&socket).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(!socket.exists());
+    }
+    let files = ["--tls-cert", "/none.pem", "--tls-key", "/none.key", "--tls-client-ca", "/ca.pem"];
+    let output = linkd(&socket).args(["--listen", "127.0.0.1:0"]).args(files).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("error: cannot read /ca.pem"), "{}", stderr(&output));
+}
+
+#[test]
+fn sighup_opens_the_audit_log_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let mut command = linkd(&at("linkd.sock"));
+    let child = command.arg("--audit-log").arg(at("audit.jsonl")).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let wait = |name: &str| {
+        while !std::fs::read_to_string(at(name)).is_ok_and(|text| text.ends_with('\n')) {
+            assert!(Instant::now() < deadline, "{name} is not written");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::read_to_string(at(name)).unwrap()
+    };
+    assert!(wait("audit.jsonl").contains("\"started\""));
+    std::fs::rename(at("audit.jsonl"), at("audit.jsonl.1")).unwrap();
+    // Its signals are waited for before the log is opened.
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
+    assert!(wait("audit.jsonl").contains("\"reopened\""));
+    let output = end(child, Signal::SIGTERM);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = linkd(&at("linkd.sock")).args(["--audit-log", "/dev/full"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cannot write the audit log"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_hangup_ends_it_when_it_has_nothing_to_read_anew() {
+    use std::os::unix::process::ExitStatusExt;
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("linkd.sock");
+    // Whoever runs the tests may ignore it (nohup), and so would linkd.
+    let linkd = linkd(&socket);
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(linkd.get_program()).args(linkd.get_args());
+    let child = serving(command.stderr(Stdio::piped()).spawn().unwrap(), &socket);
+    let output = end(child, Signal::SIGHUP);
+    assert_eq!(output.status.signal(), Some(Signal::SIGHUP as i32), "{}", stderr(&output));
+}
+
+#[test]
+fn it_listens_on_a_socket_for_owner_and_group_alone_unless_told_otherwise() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("linkd.sock");
+    for (args, mode) in [(&[][..], 0o660), (&["--socket-mode", "0600"], 0o600)] {
+        let child = serving(linkd(&socket).args(args).spawn().unwrap(), &socket);
+        let found = std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{found:o}");
+        let opened = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+        let opened: Vec<_> = opened
+            .filter_map(|file| std::fs::read_link(file.unwrap().path()).ok())
+            .filter_map(|link| {
+                link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned)
+            })
+            .collect();
+        assert!(!opened.is_empty());
+        for table in ["tcp", "tcp6", "udp", "udp6"] {
+            let table = std::fs::read_to_string(format!("/proc/{}/net/{table}", child.id()));
+            // Without IPv6 there is no table of it.
+            for line in table.unwrap_or_default().lines() {
+                let inode = line.split_whitespace().nth(9).unwrap_or_default();
+                assert!(!opened.iter().any(|own| own == inode), "{line}");
+            }
+        }
+        end(child, Signal::SIGTERM);
+    }
 }

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
 use linkd::fake::{FakeDataplane, Running};
-use linkd::{Server, Settings};
+use linkd::{Security, Server, Settings};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -23,25 +24,36 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Self {
+        Self::with(|_| Security::default()).0
+    }
+
+    /// With other settings, which may need the lab's directory.
+    pub fn with(security: impl FnOnce(&Path) -> Security) -> (Self, Option<SocketAddr>) {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let fake = FakeDataplane::default();
         let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
         let mut lab = Self { directory, fake, running, stop: None, thread: None };
-        lab.start();
-        lab
+        let address = lab.start_with(security);
+        (lab, address)
     }
 
     /// Starts linkd.
     pub fn start(&mut self) {
+        self.start_with(|_| Security::default());
+    }
+
+    fn start_with(&mut self, security: impl FnOnce(&Path) -> Security) -> Option<SocketAddr> {
         let settings = Settings {
             socket: self.at("linkd.sock"),
             dataplane: self.at("dataplane.sock"),
             catalog: Catalog::built_in(),
             state: None,
+            security: security(self.directory.path()),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let server = runtime.block_on(async { Server::bind(settings) }).unwrap();
+        let address = server.address();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let stopped = async {
@@ -50,6 +62,7 @@ impl Lab {
             runtime.block_on(server.serve(stopped)).unwrap();
         });
         (self.stop, self.thread) = (Some(stop), Some(thread));
+        address
     }
 
     /// Ends linkd; the dataplane stays.
@@ -66,6 +79,9 @@ impl Lab {
 
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_linkctl"));
+        for name in ["LINKEMU_SERVER", "LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY"] {
+            command.env_remove(name);
+        }
         command.env("LINKEMU_SOCKET", self.at("linkd.sock")).current_dir(self.directory.path());
         command.args(line.split_whitespace());
         command

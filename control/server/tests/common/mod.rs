@@ -4,11 +4,12 @@
 
 use hyper_util::rt::TokioIo;
 use linkd::fake::{FakeDataplane, Running};
-use linkd::{Server, Settings};
+use linkd::{Reload, Security, Server, Settings};
 use nix::fcntl::{Flock, FlockArg};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -16,6 +17,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
+
+pub mod pki;
 
 pub struct Lab {
     pub directory: TempDir,
@@ -37,19 +40,29 @@ pub fn channel(path: &Path) -> Channel {
 }
 
 /// A linkd with threads of its own, so that it can be ended as a whole.
-fn linkd(directory: &Path) -> (oneshot::Sender<()>, JoinHandle<()>, Runtime) {
+struct Linkd {
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+    threads: Threads,
+    address: Option<SocketAddr>,
+    reload: Reload,
+}
+
+fn linkd(directory: &Path, security: Security) -> Linkd {
     let at = |name: &str| directory.join(name);
     let settings = Settings {
         socket: at("linkd.sock"),
         dataplane: at("dataplane.sock"),
         catalog: Catalog::built_in(),
         state: Some(at("state")),
+        security,
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let inside = runtime.enter();
     let server = Server::bind(settings).unwrap();
     drop(inside);
+    let (address, reload) = (server.address(), server.reloader());
     let (stop, stopped) = oneshot::channel();
     let server = runtime.spawn(async {
         let stopped = async {
@@ -57,7 +70,7 @@ fn linkd(directory: &Path) -> (oneshot::Sender<()>, JoinHandle<()>, Runtime) {
         };
         server.serve(stopped).await.unwrap();
     });
-    (stop, server, runtime)
+    Linkd { stop, server, threads: Threads(Some(runtime)), address, reload }
 }
 
 /// The threads of a linkd, which end with it.
@@ -73,15 +86,22 @@ impl Drop for Threads {
 
 impl Lab {
     pub fn new() -> Self {
+        Self::with(|_| Security::default()).0
+    }
+
+    /// With other settings, which may need the lab's directory.
+    pub fn with(security: impl FnOnce(&Path) -> Security) -> (Self, Option<SocketAddr>, Reload) {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let fake = FakeDataplane::default();
         fake.state().instance = 1;
         let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
-        let (stop, server, runtime) = linkd(directory.path());
-        let threads = Threads(Some(runtime));
+        let linkd = linkd(directory.path(), security(directory.path()));
+        let (address, reload) = (linkd.address, linkd.reload.clone());
         let client = LinkemuClient::new(channel(&at("linkd.sock")));
-        Self { directory, fake, running, client, stop: Some(stop), server, threads }
+        let Linkd { stop, server, threads, .. } = linkd;
+        let lab = Self { directory, fake, running, client, stop: Some(stop), server, threads };
+        (lab, address, reload)
     }
 
     /// Ends linkd as a signal that it cannot catch would.
@@ -98,8 +118,8 @@ impl Lab {
 
     /// Starts it anew where it was.
     pub fn start_linkd(&mut self) {
-        let (stop, server, runtime) = linkd(self.directory.path());
-        (self.stop, self.server, self.threads) = (Some(stop), server, Threads(Some(runtime)));
+        let Linkd { stop, server, threads, .. } = linkd(self.directory.path(), Security::default());
+        (self.stop, self.server, self.threads) = (Some(stop), server, threads);
     }
 
     /// Lets linkd look after the dataplane until `done`.

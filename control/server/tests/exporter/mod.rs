@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, missing_docs)]
 
 use linkd::fake::{FakeDataplane, Running};
-use linkd::{Metrics, Server, Settings};
+use linkd::{Metrics, Security, Server, Settings};
 use profile::Catalog;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -40,6 +40,7 @@ impl Exporter {
             dataplane: at("dataplane.sock"),
             catalog: Catalog::built_in(),
             state: None,
+            security: Security::default(),
         };
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let metrics = Metrics::bind(loopback, clients).await.unwrap();

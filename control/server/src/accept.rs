@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a listener to connections.
+//!
+//! Each handshake is a task of its own, with a slot and a deadline: one that hangs holds
+//! up nobody else. Refused ones go into the audit log.
+
+use crate::audit::Audit;
+use crate::connection::Connection;
+use crate::limits::{Limits, Slot, Slots};
+use crate::tls::Keys;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// After a connection could not be accepted, which happens without free file
+/// descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long, and for how much, a refused peer is listened to, so that the reason reaches
+/// it: a socket that is closed with unread bytes takes back what it has sent.
+const LINGER: (Duration, u64) = (Duration::from_secs(1), 64 << 10);
+
+/// Listens with TLS.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    pub keys: Arc<Keys>,
+    pub limits: Limits,
+    pub slots: Slots,
+    pub audit: Audit,
+}
+
+/// What comes in, until it is dropped.
+pub(crate) type Incoming = ReceiverStream<Result<Connection, Infallible>>;
+type Sender = mpsc::Sender<Result<Connection, Infallible>>;
+
+/// Accepts on the unix socket, and on TCP behind a door.
+pub(crate) fn accept(
+    unix: UnixListener,
+    limits: &Limits,
+    tcp: Option<(TcpListener, Door)>,
+) -> Incoming {
+    let (sender, receiver) = mpsc::channel(1);
+    let slots = Slots::new(limits.connections, limits.connections);
+    tokio::spawn(accept_unix(unix, slots, sender.clone()));
+    if let Some((listener, door)) = tcp {
+        tokio::spawn(door.accept(listener, sender));
+    }
+    ReceiverStream::new(receiver)
+}
+
+/// What was accepted; after a failure nothing, and not at once.
+async fn settled<T>(accepted: io::Result<T>) -> Option<T> {
+    match accepted {
+        Ok(accepted) => Some(accepted),
+        Err(error) => {
+            tracing::warn!(%error, "cannot accept a connection");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn accept_unix(listener: UnixListener, slots: Slots, sender: Sender) {
+    loop {
+        let accepted = tokio::select! {
+            () = sender.closed() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Some((io, _)) = settled(accepted).await else { continue };
+        match slots.take(None) {
+            Ok(slot) => {
+                let _ = sender.send(Ok(Connection::unix(io, slot))).await;
+            }
+            Err(why) => tracing::warn!(why, "a connection to the unix socket is refused"),
+        }
+    }
+}
+
+impl Door {
+    async fn accept(self, listener: TcpListener, sender: Sender) {
+        loop {
+            let accepted = tokio::select! {
+                () = sender.closed() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Some((io, from)) = settled(accepted).await else { continue };
+            // IPv4 is written as such on a socket that takes both.
+            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            match self.slots.take(Some(from.ip())) {
+                Ok(slot) => {
+                    let (door, sender) = (self.clone(), sender.clone());
+                    tokio::spawn(async move { door.shake(io, from, slot, sender).await });
+                }
+                Err(why) => self.audit.handshake_refused(from, &why),
+            }
+        }
+    }
+
+    /// A handshake, and the first byte after it.
+    async fn shake(self, io: TcpStream, from: SocketAddr, slot: Slot, sender: Sender) {
+        let limit = self.limits.handshake;
+        let greet = async {
+            io.set_nodelay(true).map_err(|error| (error, None))?;
+            let accept = TlsAcceptor::from(self.keys.current()).accept(io).into_fallible();
+            let mut stream = accept.await.map_err(|(error, io)| (error, Some(io)))?;
+            // Who says nothing after it holds no slot either.
+            match stream.fill_buf().await {
+                Ok([]) => Err((io::ErrorKind::UnexpectedEof.into(), None)),
+                Ok(_) => Ok(stream),
+                Err(error) => Err((error, None)),
+            }
+        };
+        match timeout(limit, greet).await {
+            Ok(Ok(stream)) => {
+                let _ = sender.send(Ok(Connection::tls(stream, from, slot))).await;
+            }
+            Ok(Err((error, io))) => {
+                self.audit.handshake_refused(from, &reason(&error));
+                if let Some(io) = io {
+                    linger(io).await;
+                }
+            }
+            Err(_) => {
+                let why = format!("handshake and first byte were not there within {limit:?}");
+                self.audit.handshake_refused(from, &why);
+            }
+        }
+    }
+}
+
+/// Closes a connection in a way that lets the peer read the alert.
+async fn linger(mut io: TcpStream) {
+    let (duration, bytes) = LINGER;
+    let drain = async {
+        io.shutdown().await?;
+        tokio::io::copy(&mut io.take(bytes), &mut tokio::io::sink()).await
+    };
+    // Either way it is closed after it.
+    let _ = timeout(duration, drain).await;
+}
+
+/// Why a handshake failed, in words.
+fn reason(error: &io::Error) -> String {
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>());
+    match tls {
+        Some(Tls::NoCertificatesPresented) => "no certificate".into(),
+        Some(Tls::InvalidCertificate(bad)) => match bad {
+            Bad::Expired | Bad::ExpiredContext { .. } => "the certificate has expired".into(),
+            Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+                "the certificate does not hold yet".into()
+            }
+            Bad::UnknownIssuer => {
+                "the certificate is self-signed, or of an authority that is not in --tls-client-ca"
+                    .into()
+            }
+            Bad::BadSignature => {
+                "the certificate is forged, or of another authority that has the name of one in \
+                 --tls-client-ca"
+                    .into()
+            }
+            Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
+                "the certificate is not one of a client".into()
+            }
+            bad => format!("the certificate is no good: {bad}"),
+        },
+        Some(Tls::AlertReceived(
+            alert @ (Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::DecryptError
+            | Alert::UnsupportedCertificate),
+        )) => format!("the caller does not take linkd's certificate ({alert:?})"),
+        Some(Tls::InvalidMessage(what)) => format!("that is not TLS ({what:?})"),
+        Some(tls) => tls.to_string(),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the caller closed the connection before it said anything".into()
+        }
+        None => error.to_string(),
+    }
+}

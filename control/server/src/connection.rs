@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One connection, of either kind, and who is at its other end.
+
+use crate::caller::{Caller, Role};
+use crate::limits::Slot;
+use identity::{Certificate, Identity};
+use nix::unistd::{Uid, User};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+/// A connection that holds its slot.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    io: Io,
+    peer: Peer,
+    _slot: Slot,
+}
+
+#[derive(Debug)]
+enum Io {
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Who is at the other end, as its requests carry it.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer(Arc<Known>);
+
+#[derive(Debug)]
+enum Known {
+    /// Whoever may open the socket may do all.
+    Unix { name: String },
+    /// A certificate that the handshake has believed.
+    Certified { certificate: Result<Certificate, String>, from: SocketAddr },
+}
+
+/// Why a peer is no caller.
+#[derive(Debug)]
+pub(crate) struct Unknown {
+    /// The name that its certificate gives, as far as it does.
+    pub name: String,
+    /// From where.
+    pub from: String,
+    /// Its certificate has expired since it connected.
+    pub expired: bool,
+    /// In words.
+    pub why: String,
+}
+
+impl Connection {
+    /// Over the unix socket.
+    pub fn unix(io: UnixStream, slot: Slot) -> Self {
+        let name = io.peer_cred().map_or_else(
+            |_| "unknown".to_owned(),
+            |peer| {
+                let uid = Uid::from_raw(peer.uid());
+                let user = User::from_uid(uid).ok().flatten();
+                user.map_or_else(|| format!("uid {uid}"), |user| user.name)
+            },
+        );
+        Self { io: Io::Unix(io), peer: Peer(Arc::new(Known::Unix { name })), _slot: slot }
+    }
+
+    /// Over TLS, after the handshake.
+    pub fn tls(io: TlsStream<TcpStream>, from: SocketAddr, slot: Slot) -> Self {
+        let certificate = match io.get_ref().1.peer_certificates() {
+            Some([first, ..]) => Certificate::parse(first).map_err(|error| error.to_string()),
+            _ => Err("it showed no certificate".to_owned()),
+        };
+        let peer = Peer(Arc::new(Known::Certified { certificate, from }));
+        Self { io: Io::Tls(Box::new(io)), peer, _slot: slot }
+    }
+}
+
+impl Peer {
+    /// Who sends what comes over the connection at this instant.
+    pub fn caller(&self, now: SystemTime) -> Result<Caller, Unknown> {
+        match &*self.0 {
+            Known::Unix { name } => Ok(Caller {
+                name: name.clone(),
+                role: Role::Admin,
+                from: "unix".into(),
+                lease: None,
+            }),
+            Known::Certified { certificate, from } => {
+                let from = from.to_string();
+                let certificate = match certificate {
+                    Ok(certificate) => certificate,
+                    Err(why) => {
+                        let why = format!("your certificate: {why}");
+                        return Err(Unknown { name: String::new(), from, expired: false, why });
+                    }
+                };
+                let name = || certificate.names.first().cloned().unwrap_or_default();
+                if let Err(error) = certificate.holds(now) {
+                    let why = format!("your certificate does not hold any more: {error}");
+                    return Err(Unknown { name: name(), from, expired: true, why });
+                }
+                match certificate.identity() {
+                    Ok(Identity { name, role }) => Ok(Caller { name, role, from, lease: None }),
+                    Err(error) => {
+                        let why = error.to_string();
+                        Err(Unknown { name: name(), from, expired: false, why })
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Peer {
+    /// At the unix socket.
+    pub fn local(name: &str) -> Self {
+        Self(Arc::new(Known::Unix { name: name.into() }))
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.io {
+            Io::Unix(io) => Pin::new(io).poll_read(cx, buffer),
+            Io::Tls(io) => Pin::new(io).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.io {
+            Io::Unix(io) => Pin::new(io).poll_write(cx, bytes),
+            Io::Tls(io) => Pin::new(io).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.io {
+            Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, pieces),
+            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Unix(io) => io.is_write_vectored(),
+            Io::Tls(io) => io.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.io {
+            Io::Unix(io) => Pin::new(io).poll_flush(cx),
+            Io::Tls(io) => Pin::new(io).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.io {
+            Io::Unix(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, SanType};
+    use std::time::Duration;
+
+    #[test]
+    fn a_certificate_that_expires_while_its_connection_lasts_ends_what_it_may() {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::URI("linkemu:role:admin".try_into().unwrap()));
+        let now = SystemTime::now();
+        let day = Duration::from_secs(86_400);
+        params.not_before = (now - day).into();
+        params.not_after = (now + day).into();
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let certificate = Ok(Certificate::parse(made.der()).unwrap());
+        let from = "192.0.2.1:5".parse().unwrap();
+        let peer = Peer(Arc::new(Known::Certified { certificate, from }));
+        assert_eq!(peer.caller(now).unwrap().role, Role::Admin);
+        let unknown = peer.caller(now + 2 * day).unwrap_err();
+        assert!(unknown.expired && unknown.why.contains("expired at"), "{}", unknown.why);
+        assert!(peer.caller(now - 2 * day).is_err());
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What stands before all services: finds out who calls, checks the role that the call
+//! needs, and writes the audit log.
+//!
+//! A request goes on with its [`Caller`] in its extensions. Of calls that are audited,
+//! or whose fields decide the role, the request is read whole before they go on; other
+//! calls pass as they come.
+
+use crate::audit::{Audit, AuditError, Line};
+use crate::caller::{Caller, Role};
+use crate::connection::{Peer, Unknown};
+use crate::refusal::clip;
+use crate::{roles, summary};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use prost_reflect::MethodDescriptor;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+/// What stands before a message in a body.
+const PREFIX: usize = 5;
+
+/// Makes gates.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    audit: Audit,
+    methods: summary::Methods,
+    /// Of a request.
+    limit: usize,
+}
+
+/// A gate before a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Gated<S> {
+    gate: Gate,
+    inner: S,
+}
+
+/// A call that goes on and is audited.
+struct Asked<'a> {
+    audit: Audit,
+    line: Line<'a>,
+}
+
+impl Gate {
+    /// Refuses requests that are longer than `limit` bytes, if it reads them.
+    pub fn new(audit: Audit, limit: usize) -> Self {
+        Self { audit, methods: summary::Methods::new(), limit }
+    }
+}
+
+impl<S> Layer<S> for Gate {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { gate: self.clone(), inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for Gated<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let gate = self.gate.clone();
+        let unready = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, unready);
+        Box::pin(async move { gate.pass(inner, request).await })
+    }
+}
+
+impl Gate {
+    async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
+    where
+        S: Service<Request<Body>, Response = Response<Body>>,
+    {
+        let method = request.uri().path().trim_start_matches('/').to_owned();
+        let shown = clip(&method);
+        let caller = match caller(&request) {
+            Ok(caller) => caller,
+            Err(Unknown { name, from, expired, why }) => {
+                let code = if expired { Code::Unauthenticated } else { Code::PermissionDenied };
+                let (who, method) = (&*clip(&name), &*shown);
+                let line = Line { event: "refused", who, from: &from, method, ..Line::default() };
+                return Ok(self.refuse(line, Status::new(code, clip(&why))));
+            }
+        };
+        let line = |event| Line::of(event, &caller, &shown);
+        let mut needed = roles::of_method(&method);
+        if caller.role < needed {
+            return Ok(self.refuse(line("refused"), roles::denied(&caller, &shown, needed)));
+        }
+        let descriptor = self.methods.find(&method).filter(|method| !method.is_client_streaming());
+        let mut rules = roles::of_fields(&method).peekable();
+        let read = needed > Role::Viewer || rules.peek().is_some();
+        let (mut request, message) = match &descriptor {
+            Some(descriptor) if read => {
+                let (head, body) = request.into_parts();
+                let body = match Limited::new(body, self.limit + PREFIX).collect().await {
+                    Ok(body) => body.to_bytes(),
+                    Err(error) => {
+                        return Ok(self.refuse(line("refused"), unread(&*error, self.limit)));
+                    }
+                };
+                let message = summary::message(descriptor.input(), &body);
+                (Request::from_parts(head, Body::new(Full::new(body))), message)
+            }
+            _ => (request, None),
+        };
+        let mut what = shown.clone();
+        for (field, role) in rules {
+            // What cannot be read here is taken for set.
+            let set = message.as_ref().is_none_or(|message| summary::is_set(message, field));
+            if set && role > needed {
+                needed = role;
+                what = format!("{shown} with {field}");
+            }
+        }
+        let summary = message.as_ref().map_or(Value::Null, summary::of);
+        if caller.role < needed {
+            let line = Line { request: summary, ..line("refused") };
+            return Ok(self.refuse(line, roles::denied(&caller, &what, needed)));
+        }
+        request.extensions_mut().insert(caller.clone());
+        if needed == Role::Viewer {
+            return inner.call(request).await;
+        }
+        let call = self.audit.number();
+        let asked = Line { call, request: summary, ..line("asked") };
+        let asked = match Asked::write(self.audit.clone(), asked) {
+            Ok(asked) => asked,
+            Err(error) => return Ok(unaudited(&error).into_http()),
+        };
+        let response = inner.call(request).await?;
+        Ok(asked.answered(response, descriptor).await)
+    }
+
+    fn refuse(&self, line: Line<'_>, status: Status) -> Response<Body> {
+        let (code, message) = (&*name(status.code()), status.message());
+        self.audit.call_refused(&Line { code, message, ..line });
+        status.into_http()
+    }
+}
+
+impl<'a> Asked<'a> {
+    fn write(audit: Audit, line: Line<'a>) -> Result<Self, AuditError> {
+        audit.write(&line)?;
+        Ok(Self { audit, line })
+    }
+
+    /// Notes what became of it.
+    async fn answered(
+        mut self,
+        response: Response<Body>,
+        descriptor: Option<MethodDescriptor>,
+    ) -> Response<Body> {
+        let unary = descriptor.filter(|method| !method.is_server_streaming());
+        let mut status = Status::from_header_map(response.headers());
+        let mut generation = None;
+        let response = match unary.filter(|_| status.is_none()) {
+            None => response,
+            Some(method) => {
+                let (head, body) = response.into_parts();
+                match body.collect().await {
+                    Err(failed) => {
+                        status = Some(failed.clone());
+                        failed.into_http()
+                    }
+                    Ok(whole) => {
+                        let trailers = whole.trailers().cloned();
+                        status = trailers.as_ref().and_then(Status::from_header_map);
+                        let bytes = whole.to_bytes();
+                        let answer = summary::message(method.output(), &bytes);
+                        generation = answer.as_ref().and_then(summary::generation);
+                        let trailers = async { trailers.map(Ok::<_, Infallible>) };
+                        let body = Full::new(bytes).with_trailers(trailers);
+                        Response::from_parts(head, Body::new(body))
+                    }
+                }
+            }
+        };
+        let (code, message) =
+            status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
+        self.end(code, message, generation);
+        response
+    }
+
+    fn end(&mut self, code: Code, message: &str, generation: Option<u64>) {
+        let (line, code) = (std::mem::take(&mut self.line), &*name(code));
+        // That it cannot be written refuses the next change; this one is done.
+        let _ = self.audit.write(&Line { event: "answered", code, message, generation, ..line });
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.line.event.is_empty() {
+            let why = "the caller left, or the call took too long: what became of it is not known";
+            self.end(Code::Cancelled, why, None);
+        }
+    }
+}
+
+fn caller(request: &Request<Body>) -> Result<Caller, Unknown> {
+    match request.extensions().get::<Peer>() {
+        Some(peer) => peer.caller(SystemTime::now()),
+        None => Err(Unknown {
+            name: String::new(),
+            from: "unknown".into(),
+            expired: false,
+            why: "linkd does not know who calls".into(),
+        }),
+    }
+}
+
+/// A request that could not be read whole.
+fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> Status {
+    if error.is::<LengthLimitError>() {
+        return Status::out_of_range(format!(
+            "the request is longer than the {limit} bytes that one may have"
+        ));
+    }
+    Status::cancelled("the request ended before it was whole")
+}
+
+fn unaudited(error: &AuditError) -> Status {
+    Status::failed_precondition(clip(&format!(
+        "linkd takes no changes while it cannot write down who makes them: {error}; make room on \
+         the disk, or correct the file's permissions, then try again"
+    )))
+}
+
+/// As the gRPC documents write it.
+fn name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_change_that_its_caller_leaves_has_an_end_in_the_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let gate = Gate::new(Audit::open(&path).unwrap(), 1 << 20);
+        let hanging =
+            tower::service_fn(|_: Request<Body>| std::future::pending::<Result<_, Infallible>>());
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = "/linkemu.v1.Linkemu/SetProfile".parse().unwrap();
+        request.extensions_mut().insert(Peer::local("bob"));
+        let call = gate.pass(hanging, request);
+        assert!(tokio::time::timeout(Duration::from_millis(20), call).await.is_err());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let [_, asked, answered] = &*lines else { panic!("{text}") };
+        assert_eq!((&asked["event"], &asked["who"]), (&"asked".into(), &"bob".into()));
+        assert_eq!(answered["call"], asked["call"]);
+        assert_eq!(answered["code"], "CANCELLED");
+    }
+
+    #[test]
+    fn codes_are_written_as_grpc_does() {
+        assert_eq!(name(Code::Ok), "OK");
+        assert_eq!(name(Code::FailedPrecondition), "FAILED_PRECONDITION");
+    }
+}
