@@ -14,7 +14,7 @@ set -eu
 # The oldest that can build the workspace: `rust-version` in Cargo.toml.
 RUST=1.88
 PACKAGES="libdpdk-dev clang libclang-dev pkg-config gcc libc6-dev make meson ninja-build \
-iperf3 iproute2 iputils-ping ethtool tcpdump util-linux ca-certificates"
+iperf3 iproute2 iputils-ping ethtool tcpdump util-linux ca-certificates openssl"
 # The driver's own forwarder, and what counts instructions.
 BENCH_PACKAGES="dpdk dpdk-dev valgrind linux-perf"
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command tree: help, completion and parsing all come from here.
 
-use crate::{certificate, doctor, envelope, events, fit, lease, man, probe, top, verify};
+use crate::connection::Place;
+use crate::{cert, certificate, doctor, envelope, events, fit, lease, man, probe, top, verify};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Sets and shows the link that linkemu emulates.
 #[derive(Debug, Parser)]
@@ -25,15 +26,9 @@ pub struct Cli {
     #[arg(skip)]
     pub output: Output,
 
-    /// Find linkd here
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "LINKEMU_SOCKET",
-        default_value = "/run/linkemu/linkd.sock"
-    )]
-    pub socket: PathBuf,
+    /// Where linkd is.
+    #[command(flatten)]
+    pub linkd: Place,
 
     /// The token of the lease under which to change the link
     #[arg(
@@ -64,6 +59,7 @@ Examples:
   linkctl certificate                       was the emulator itself the bottleneck?
   linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
   linkctl verify mine.toml --baseline ping.log
+  linkctl --server linkemu.lab:8443 --ca ca.pem --cert ci-7.pem --key ci-7.key show
 
 Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
@@ -74,8 +70,8 @@ Exit codes:
 pub enum Form {
     /// The form of what is printed.
     Print(Output),
-    /// The file that `linkctl fit` writes.
-    Profile(PathBuf),
+    /// The file that `linkctl fit` writes, or the directory of `linkctl cert`.
+    Place(PathBuf),
 }
 
 impl std::str::FromStr for Form {
@@ -85,8 +81,8 @@ impl std::str::FromStr for Form {
         match text {
             "text" => Ok(Self::Print(Output::Text)),
             "json" => Ok(Self::Print(Output::Json)),
-            file if file.ends_with(".toml") => Ok(Self::Profile(file.into())),
-            _ => Err("write text or json; for linkctl fit, also a file that ends in .toml".into()),
+            "" => Err("write text or json".into()),
+            place => Ok(Self::Place(place.into())),
         }
     }
 }
@@ -159,6 +155,13 @@ pub enum Command {
     /// Check whether this machine is fit to run linkemu, and say what to do
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
+    /// Make certificates for a lab, and show what is in one
+    #[command(after_help = cert::EXAMPLES, arg_required_else_help = true)]
+    Cert {
+        /// What to do.
+        #[command(subcommand)]
+        what: cert::Cert,
+    },
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  linkctl completion bash > /etc/bash_completion.d/linkctl")]
     Completion {
@@ -385,20 +388,38 @@ impl Cli {
     pub fn sorted(mut self) -> Result<Self, String> {
         match (&self.form, &mut self.command) {
             (Form::Print(output), _) => self.output = *output,
-            (Form::Profile(file), Command::Fit(args)) => match &args.write {
-                None => args.write = Some(file.clone()),
-                Some(other) => {
-                    let (file, other) = (file.display(), other.display());
-                    return Err(format!("-o {file} and --write {other} name two files: give one"));
+            (Form::Place(file), Command::Fit(args)) => {
+                if file.extension().is_none_or(|end| end != "toml") {
+                    let file = file.display();
+                    return Err(format!(
+                        "-o {file} is neither a form nor a profile: write text or json, or a \
+                         file that ends in .toml"
+                    ));
                 }
-            },
-            (Form::Profile(file), _) => {
-                let file = file.display();
-                return Err(format!("-o {file} is not a form: write text or json"));
+                only(&mut args.write, file, "--write", "files")?;
             }
+            (Form::Place(place), Command::Cert { what }) => match what.directory() {
+                Some(directory) => only(directory, place, "--directory", "directories")?,
+                None => return Err(no_form(place)),
+            },
+            (Form::Place(place), _) => return Err(no_form(place)),
         }
         Ok(self)
     }
+}
+
+fn no_form(place: &Path) -> String {
+    format!("-o {} is not a form: write text or json", place.display())
+}
+
+/// Takes what `-o` names, unless another option names it too.
+fn only(named: &mut Option<PathBuf>, here: &Path, option: &str, what: &str) -> Result<(), String> {
+    if let Some(other) = named {
+        let (here, other) = (here.display(), other.display());
+        return Err(format!("-o {here} and {option} {other} name two {what}: give one"));
+    }
+    *named = Some(here.into());
+    Ok(())
 }
 
 fn parse_slot(text: &str) -> Result<u64, UnitError> {
@@ -442,6 +463,7 @@ mod tests {
             doctor::EXAMPLES,
             man::EXAMPLES,
             certificate::EXAMPLES,
+            cert::EXAMPLES,
         ];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
@@ -489,6 +511,12 @@ mod tests {
             ("probe send host -w f --interval 5", "write a unit"),
             ("probe send host -w f --seed 7", "--poisson"),
             ("probe send host -w f --count 1 --duration 1s", "cannot be used with"),
+            ("show --server linkemu.lab", "HOST:PORT"),
+            ("cert client --ca d --name a/b --role viewer", "letters, digits"),
+            ("cert client --ca d --name ca --role viewer", "the authority's own"),
+            ("cert client --ca d --name a --role root", "viewer, operator or admin"),
+            ("cert client --ca d --name a", "--role"),
+            ("cert server --ca d", "--host"),
             ("probe reflect --bind 8620", "invalid socket address"),
         ] {
             let error = parse(line).unwrap_err();

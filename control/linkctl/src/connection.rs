@@ -3,6 +3,8 @@
 
 use crate::cli::Cli;
 use crate::failure::Failure;
+use crate::tls::{self, Fault, Server};
+use clap::Args;
 use hyper_util::rt::TokioIo;
 use proto::LEASE_METADATA;
 use proto::linkemu::v1::events_client::EventsClient;
@@ -18,9 +20,12 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response, Status};
+use tower::Service;
 
 /// Longer than linkd's own deadlines towards the dataplane.
 const DEADLINE: Duration = Duration::from_secs(20);
+/// To connect over the network, the handshake included.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Of an answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
@@ -40,9 +45,47 @@ impl Interceptor for Leased {
 /// The way that requests take.
 pub type Way = InterceptedService<Channel, Leased>;
 
+/// Where linkd is, and who we are there.
+#[derive(Clone, Debug, Args)]
+pub struct Place {
+    /// Find linkd here
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LINKEMU_SOCKET",
+        default_value = "/run/linkemu/linkd.sock"
+    )]
+    pub socket: PathBuf,
+
+    /// Find linkd over the network, with TLS, and not at --socket
+    #[arg(long, global = true, value_name = "HOST:PORT", env = "LINKEMU_SERVER")]
+    pub server: Option<Server>,
+
+    /// With --server: the authority that signed linkd's certificate
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CA")]
+    pub ca: Option<PathBuf>,
+
+    /// With --server: your certificate
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CERT")]
+    pub cert: Option<PathBuf>,
+
+    /// With --server: the key of your certificate
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY")]
+    pub key: Option<PathBuf>,
+}
+
+impl Place {
+    /// This machine's, at a socket.
+    pub fn at(socket: &Path) -> Self {
+        Self { socket: socket.into(), server: None, ca: None, cert: None, key: None }
+    }
+}
+
 /// A client of linkd.
 pub struct Connection {
-    socket: PathBuf,
+    place: Place,
+    fault: Fault,
     way: Way,
 }
 
@@ -51,19 +94,47 @@ impl Connection {
     pub async fn open(cli: &Cli) -> Result<Self, Failure> {
         let token = cli.token().map(str::parse).transpose();
         let token = token.map_err(|_| Failure::usage("--lease: that is no token of a lease"))?;
-        Self::at(&cli.socket, token).await
+        Self::to(&cli.linkd, token).await
     }
 
     /// Connects, to look only.
-    pub async fn viewing(socket: &Path) -> Result<Self, Failure> {
-        Self::at(socket, None).await
+    pub async fn viewing(place: &Place) -> Result<Self, Failure> {
+        Self::to(place, None).await
     }
 
-    async fn at(socket: &Path, token: Option<MetadataValue<Ascii>>) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::unreachable(socket, &why);
-        let channel = channel(socket).await.map_err(failed)?;
+    async fn to(place: &Place, token: Option<MetadataValue<Ascii>>) -> Result<Self, Failure> {
+        let (place, fault) = (place.clone(), Fault::default());
+        // The name is sent as authority and otherwise unused.
+        let endpoint = Endpoint::from_static("http://linkd");
+        let connected = match &place.server {
+            None => endpoint.connect_with_connector(unix(&place.socket)).await,
+            Some(server) => {
+                let given = [("--ca", &place.ca), ("--cert", &place.cert), ("--key", &place.key)];
+                let [Some(ca), Some(cert), Some(key)] = given.map(|(_, file)| file.as_ref()) else {
+                    let missing = given.iter().filter(|(_, file)| file.is_none());
+                    let missing: Vec<_> = missing.map(|(option, _)| *option).collect();
+                    let missing = missing.join(", ");
+                    return Err(Failure::usage(format!(
+                        "--server {server} needs {missing} too: the certificates that linkd knows \
+                         you by (linkctl cert)"
+                    )));
+                };
+                let connector = tls::connector(ca, cert, key)?;
+                let (server, fault) = (server.clone(), fault.clone());
+                let connect = tower::service_fn(move |_: Uri| {
+                    let connecting = tls::connect(connector.clone(), server.clone(), fault.clone());
+                    async move {
+                        let late = || io::Error::from(io::ErrorKind::TimedOut);
+                        let connected = tokio::time::timeout(CONNECT, connecting).await;
+                        connected.map_err(|_| late())?.map(TokioIo::new)
+                    }
+                });
+                endpoint.connect_with_connector(connect).await
+            }
+        };
+        let channel = connected.map_err(|error| unreachable(&place, &fault, &cause(&error)))?;
         let way = InterceptedService::new(channel, Leased(token));
-        Ok(Self { socket: socket.into(), way })
+        Ok(Self { place, fault, way })
     }
 
     /// For calls with a deadline of one's own.
@@ -99,7 +170,7 @@ impl Connection {
             Ok(Err(status)) => Err(self.failure(&status)),
             Err(_) => {
                 let why = format!("it did not answer within {DEADLINE:?}");
-                Err(Failure::unreachable(&self.socket, &why))
+                Err(unreachable(&self.place, &self.fault, &why))
             }
         }
     }
@@ -107,22 +178,44 @@ impl Connection {
     /// What a status of a call or a stream means.
     pub fn failure(&self, status: &Status) -> Failure {
         match status.source() {
-            Some(error) => Failure::unreachable(&self.socket, &cause(error)),
+            Some(error) => unreachable(&self.place, &self.fault, &cause(error)),
             None => Failure::status(status),
         }
     }
 }
 
-/// Connects to a unix socket; the error in words.
-pub async fn channel(socket: &Path) -> Result<Channel, String> {
+/// Makes the streams of a channel over a unix socket.
+fn unix(
+    socket: &Path,
+) -> impl Service<
+    Uri,
+    Response = TokioIo<UnixStream>,
+    Error = io::Error,
+    Future = impl Future<Output = io::Result<TokioIo<UnixStream>>> + Send,
+> + Send
++ 'static {
     let path = socket.to_owned();
-    let connect = tower::service_fn(move |_: Uri| {
+    tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
-    });
+    })
+}
+
+/// Connects to a unix socket; the error in words.
+pub async fn channel(socket: &Path) -> Result<Channel, String> {
     // The name is sent as authority and otherwise unused.
-    let channel = Endpoint::from_static("http://linkemu").connect_with_connector(connect).await;
-    channel.map_err(|error| cause(&error))
+    let endpoint = Endpoint::from_static("http://linkemu");
+    endpoint.connect_with_connector(unix(socket)).await.map_err(|error| cause(&error))
+}
+
+/// What TLS says goes before what became of it.
+fn unreachable(place: &Place, fault: &Fault, why: &str) -> Failure {
+    match (&place.server, fault.words()) {
+        (None, _) => Failure::unreachable(&place.socket, why),
+        (Some(server), Some(words)) => Failure::unreachable_over(&server.to_string(), &words),
+        (Some(server), None) => Failure::unreachable_over(&server.to_string(), why)
+            .hint("is linkd running with --listen there, and does a firewall let you through?"),
+    }
 }
 
 /// The root of an error, in words.
@@ -134,6 +227,10 @@ fn cause(error: &(dyn Error + 'static)) -> String {
     match root.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::NotFound) => "there is no such socket".into(),
         Some(io::ErrorKind::ConnectionRefused) => "nobody listens there".into(),
+        Some(io::ErrorKind::TimedOut) => format!("it did not answer within {CONNECT:?}"),
+        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
+            "it closed the connection: there may be too many from this address".into()
+        }
         Some(io::ErrorKind::PermissionDenied) => {
             "permission denied; the socket's owner and group may connect".into()
         }

@@ -74,7 +74,7 @@ pub async fn run(cli: &Cli, args: &DoctorArgs) -> Result<(), Failure> {
     for iface in wanted.ifaces.iter().chain(&wanted.ports) {
         findings.push(offloads::check(&machine, iface).await);
     }
-    findings.extend(services::check(&cli.socket, &args.dataplane).await);
+    findings.extend(services::check(&cli.linkd.socket, &args.dataplane).await);
     tell(cli.output, &findings)
 }
 

@@ -129,6 +129,11 @@ impl Failure {
             .hint("is it elsewhere? give --socket PATH, or set LINKEMU_SOCKET")
     }
 
+    /// linkd cannot be reached over the network, or one side does not believe the other.
+    pub fn unreachable_over(server: &str, why: &str) -> Self {
+        Self::new(UNREACHABLE, "unreachable", format!("cannot reach linkd at {server}: {why}"))
+    }
+
     /// A profile that breaks rules.
     pub fn invalid(message: impl Into<String>, violations: Violations) -> Self {
         let mut failure = Self::new(FAILED, "invalid_argument", message);
@@ -151,6 +156,7 @@ impl Failure {
             Code::FailedPrecondition => (FAILED, "failed_precondition"),
             Code::ResourceExhausted => (FAILED, "resource_exhausted"),
             Code::PermissionDenied => (FAILED, "permission_denied"),
+            Code::Unauthenticated => (FAILED, "unauthenticated"),
             Code::Unimplemented => (FAILED, "unimplemented"),
             Code::OutOfRange => (FAILED, "out_of_range"),
             _ => (FAILED, "internal"),

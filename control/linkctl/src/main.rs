@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkctl: the command line of linkemu.
 //!
-//! One command tree ([`cli`]); each command asks linkd over its unix socket and
+//! One command tree ([`cli`]); each command asks linkd, over its unix socket or over TLS, and
 //! prints text or JSON. Results go to stdout, errors to stderr; the exit code says
 //! what became of it ([`failure`]).
 
+mod cert;
 mod certificate;
 mod change;
 mod cli;
@@ -21,6 +22,7 @@ mod output;
 mod probe;
 mod profiles;
 mod stats;
+mod tls;
 mod top;
 mod verify;
 
@@ -65,6 +67,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Events(args) => events::run(cli, args).await,
         Command::Doctor(args) => doctor::run(cli, args).await,
         Command::Man(args) => man::run(cli, args),
+        Command::Cert { what } => cert::run(cli, what),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);

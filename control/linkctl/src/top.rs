@@ -71,7 +71,7 @@ pub async fn run(cli: &Cli, args: &TopArgs) -> Result<(), Failure> {
     let interval = Duration::from_nanos(args.interval);
     // A picture that is not drawn in time holds up the stream, not the memory.
     let (sender, mut events) = tokio::sync::mpsc::channel(1);
-    let feed = tokio::spawn(feed::feed(cli.socket.clone(), args.interval, sender));
+    let feed = tokio::spawn(feed::feed(cli.linkd.clone(), args.interval, sender));
     let mut screen = Screen::open()?;
     let mut keys = EventStream::new();
     let mut redraw = tokio::time::interval(REDRAW);

@@ -2,7 +2,7 @@
 //! linkd and the dataplane: their sockets, who may connect, whether they answer, and whether
 //! they are of linkctl's own version.
 
-use crate::connection::{Connection, channel};
+use crate::connection::{Connection, Place, channel};
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, read};
 use nix::unistd::{Gid, Group};
@@ -124,7 +124,7 @@ async fn answers(path: &Path) -> Finding {
         Finding::warning(CHECK, found, why, remedy).bad_if(true)
     };
     let asked = async {
-        let connection = match Connection::viewing(path).await {
+        let connection = match Connection::viewing(&Place::at(path)).await {
             Ok(connection) => connection,
             Err(failure) => return bad(failure.message().into(), "linkctl needs it", "linkd"),
         };

@@ -2,11 +2,10 @@
 //! Where the news come from: linkd's stream of statistics, and the link whenever another
 //! generation is in force. Whoever goes away is asked again until he is back.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Place};
 use crate::failure::Failure;
 use crate::top::model::Event;
 use proto::linkemu::v1 as pb;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use view::Snapshot;
@@ -17,9 +16,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 const SILENT: Duration = Duration::from_secs(20);
 
 /// Sends events until nobody takes them.
-pub async fn feed(socket: PathBuf, interval_ns: u64, events: Sender<Event>) {
+pub async fn feed(linkd: Place, interval_ns: u64, events: Sender<Event>) {
     loop {
-        let why = match stream(&socket, interval_ns, &events).await {
+        let why = match stream(&linkd, interval_ns, &events).await {
             Ok(()) => "linkd ended the stream".to_owned(),
             Err(failure) => failure.message().to_owned(),
         };
@@ -30,12 +29,8 @@ pub async fn feed(socket: PathBuf, interval_ns: u64, events: Sender<Event>) {
     }
 }
 
-async fn stream(
-    socket: &std::path::Path,
-    interval_ns: u64,
-    events: &Sender<Event>,
-) -> Result<(), Failure> {
-    let connection = Connection::viewing(socket).await?;
+async fn stream(linkd: &Place, interval_ns: u64, events: &Sender<Event>) -> Result<(), Failure> {
+    let connection = Connection::viewing(linkd).await?;
     let request = pb::WatchStatsRequest { interval_ns };
     let mut stream = connection.call(|mut c| async move { c.watch_stats(request).await }).await?;
     let patience = SILENT + Duration::from_nanos(interval_ns).saturating_mul(4);
