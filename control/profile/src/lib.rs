@@ -39,6 +39,7 @@ mod write;
 pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
 pub use limits::*;
 pub use nearest::nearest;
+pub use read::Part;
 pub use units::{
     Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
     parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
@@ -48,6 +49,11 @@ pub use violation::{Place, Violation, Violations};
 
 use proto::linkemu::v1 as pb;
 use std::path::Path;
+
+/// Reading TOML with the place of each value, for other files that speak of links.
+pub mod reading {
+    pub use crate::read::reader::{Item, Node, Reader, describe};
+}
 
 /// The mark at the end of a profile's name that says: patched since it was set.
 pub const PATCHED: char = '*';

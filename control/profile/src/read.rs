@@ -7,7 +7,10 @@
 //! [`crate::validate`] are checked on what could be read, so that one look gives
 //! all that is wrong.
 
-mod reader;
+mod part;
+pub(crate) mod reader;
+
+pub use part::Part;
 
 use crate::limits::FILE_BYTES;
 use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
@@ -16,7 +19,6 @@ use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader};
 use std::io::{self, Read};
 use std::path::Path;
-use toml::de::DeTable;
 
 /// The text of a file of reasonable size.
 pub(crate) fn file(path: &Path) -> io::Result<String> {
@@ -29,19 +31,7 @@ pub(crate) fn file(path: &Path) -> io::Result<String> {
 /// Reads and checks a profile.
 pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
     let mut reader = Reader::new(text);
-    if text.len() > FILE_BYTES {
-        let message = format!("more than {FILE_BYTES} bytes are no profile: shorten it");
-        reader.fail("", 0..0, message);
-        return Err(reader.into_found());
-    }
-    let document = match DeTable::parse(text) {
-        Ok(document) => document,
-        Err(error) => {
-            let span = error.span().unwrap_or(0..0);
-            reader.fail("", span, format!("not TOML: {}", error.message()));
-            return Err(reader.into_found());
-        }
-    };
+    let document = reader.document(FILE_BYTES, "profile")?;
     let profile = reader.profile(&Node {
         path: String::new(),
         span: document.span(),

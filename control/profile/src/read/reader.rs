@@ -17,9 +17,12 @@ use toml::de::{DeTable, DeValue};
 const FAULTS: usize = 100;
 
 /// A table and where it is.
-pub(super) struct Node<'a> {
+pub struct Node<'a> {
+    /// Its path, such as `forward.queue`.
     pub path: String,
+    /// Its place in the text.
     pub span: Range<usize>,
+    /// The table.
     pub table: &'a DeTable<'a>,
 }
 
@@ -31,14 +34,18 @@ impl Node<'_> {
 }
 
 /// A value, what it is called in messages, and its path.
-pub(super) struct Item<'a> {
+pub struct Item<'a> {
+    /// Its path.
     pub path: String,
+    /// What it is called.
     pub key: String,
+    /// The value.
     pub value: &'a Spanned<DeValue<'a>>,
 }
 
+/// Reads a text, and remembers what is wrong with it.
 #[derive(Default)]
-pub(super) struct Reader<'t> {
+pub struct Reader<'t> {
     text: &'t str,
     found: Violations,
     /// Where each field is written.
@@ -53,7 +60,31 @@ impl<'t> Reader<'t> {
         Self { text, ..Self::default() }
     }
 
+    /// The document that the text is, if it has at most `bytes`; `what` it should be.
+    ///
+    /// # Errors
+    /// If it is longer, or no TOML.
+    pub fn document(
+        &mut self,
+        bytes: usize,
+        what: &str,
+    ) -> Result<Spanned<DeTable<'t>>, Violations> {
+        if self.text.len() > bytes {
+            let message = format!("more than {bytes} bytes are no {what}: shorten it");
+            self.fail("", 0..0, message);
+            return Err(std::mem::take(&mut self.found));
+        }
+        DeTable::parse(self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            self.fail("", span, format!("not TOML: {}", error.message()));
+            std::mem::take(&mut self.found)
+        })
+    }
+
     /// A message that breaks no rule, or all that was found.
+    ///
+    /// # Errors
+    /// All that was found.
     pub fn finish(mut self, profile: pb::Profile) -> Result<pb::Profile, Violations> {
         if let Err(broken) = validate(&profile) {
             self.merge(broken);
@@ -87,7 +118,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The value of a key; its place is noted.
-    fn value<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Item<'a>> {
+    pub fn value<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Item<'a>> {
         let value = node.table.get(key)?;
         let path = node.at(key);
         self.places.insert(path.clone(), value.span());
@@ -332,7 +363,7 @@ impl<'t> Reader<'t> {
 
     /// Adds the rules that the values break, with their places; fields that could
     /// not be read, and what depends on them, are left out.
-    fn merge(&mut self, broken: Violations) {
+    pub fn merge(&mut self, broken: Violations) {
         for violation in broken {
             if self.is_full() {
                 return;
@@ -369,7 +400,7 @@ impl<'t> Reader<'t> {
 }
 
 /// A value, for messages.
-fn describe(value: &DeValue<'_>) -> String {
+pub fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{:?}", shown(text)),
         DeValue::Integer(number) => shown(&number.to_string()),
