@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Scenarios: changes of a link along a timeline.
+//!
+//! A scenario is a TOML file whose steps set profiles, change parts of the link in a
+//! profile's words, ramp a value, repeat, and wait for events. [`Scenario::from_toml`]
+//! holds it to its rules; [`Timeline`] expands it, one step at a time.
+//!
+//! ```
+//! use scenario::{Scenario, Timeline};
+//! let scenario = Scenario::from_toml(
+//!     r#"
+//!     name = "flap"
+//!     [[step]]
+//!     repeat = 3
+//!     [[step.step]]
+//!     both.rate = "down"
+//!     [[step.step]]
+//!     after = "1 s"
+//!     both.rate = "10 Mbit/s"
+//!     [[step.step]]
+//!     after = "9 s"
+//!     "#,
+//! )?;
+//! assert_eq!(scenario.steps(), Some(9));
+//! assert_eq!(scenario.length_ns(), Some(30_000_000_000));
+//! let timeline = Timeline::new(&scenario, None, Default::default());
+//! let last = timeline.last().and_then(Result::ok).map(|item| item.at_ns);
+//! assert_eq!(last, scenario.length_ns());
+//! # Ok::<(), profile::Violations>(())
+//! ```
+//!
+//! Units: times in nanoseconds from the start. No clock, no thread, no I/O but
+//! [`Scenario::from_file`].
+
+mod catalog;
+mod limits;
+mod ramp;
+mod read;
+mod step;
+mod timeline;
+
+pub use catalog::{built_in, named};
+pub use limits::*;
+pub use ramp::RampError;
+pub use step::{Action, Parts, Wait};
+pub use timeline::{Item, Timeline};
+
+use profile::Violations;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A valid scenario; clones share their steps.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    name: String,
+    description: String,
+    source: String,
+    text: String,
+    step: Arc<[step::Step]>,
+    extent: step::Extent,
+}
+
+/// Why a file gives no scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// As it was given.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no valid scenario.
+    #[error("{path} is not a valid scenario:\n{}", violations.in_file(path))]
+    Invalid {
+        /// As it was given.
+        path: String,
+        /// All that is wrong with it.
+        violations: Violations,
+    },
+}
+
+impl Scenario {
+    /// Reads a scenario from TOML.
+    ///
+    /// # Errors
+    /// All that is wrong with the text, each with its line and column.
+    pub fn from_toml(text: &str) -> Result<Self, Violations> {
+        read::scenario(text)
+    }
+
+    /// Reads a scenario from a TOML file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is no valid scenario.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        let mut text = String::new();
+        // One byte more than allowed shows that there is more.
+        std::fs::File::open(path)
+            .and_then(|file| file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text))
+            .map_err(|source| FileError::Io { path: name.clone(), source })?;
+        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Where its figures come from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text that it was read from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How many steps it has, with all repetitions; none if it goes on without end.
+    pub fn steps(&self) -> Option<u64> {
+        self.extent.steps
+    }
+
+    /// From its first instant to its last, waits taken as none; none if it goes on
+    /// without end.
+    pub fn length_ns(&self) -> Option<u64> {
+        self.extent.length_ns
+    }
+
+    /// Whether it waits for events, and so may take longer.
+    pub fn waits(&self) -> bool {
+        step::any(&self.step, &|action| matches!(action, Action::Wait(_)))
+    }
+
+    /// The names of the profiles that it sets, as they come; some perhaps more than once.
+    pub fn profiles(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        step::each(&self.step, &mut |action| {
+            if let Action::Profile(name) = action {
+                names.push(name.as_str());
+            }
+        });
+        names
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The expansion of a scenario: its steps one after the other, each when it is asked for.
+//!
+//! The timeline follows the values that ramps begin at, so that every change that it gives
+//! is whole. Instants never go back. A wait is taken to last no time: who waits adds what
+//! it took to all that follows.
+
+use crate::Scenario;
+use crate::ramp::{Begun, Ramp, RampError};
+use crate::step::{Action, Step, What, When};
+use profile::Part;
+use proto::linkemu::v1 as pb;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A step of the timeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// From 0.
+    pub index: u64,
+    /// From the start.
+    pub at_ns: u64,
+    /// What its author calls it; may be empty.
+    pub label: String,
+    /// What to do.
+    pub action: Action,
+}
+
+/// Steps that are being gone through.
+#[derive(Clone, Debug)]
+struct Frame {
+    step: Arc<[Step]>,
+    next: usize,
+    /// The beginning of this pass, and the end of its last step.
+    begin_ns: u64,
+    end_ns: u64,
+    /// Passes after this one; none: without end.
+    left: Option<u64>,
+}
+
+/// A ramp that is being gone through.
+#[derive(Clone, Debug)]
+struct Ramping {
+    ramp: Arc<Ramp>,
+    begun: Begun,
+    begin_ns: u64,
+    label: String,
+    next: u64,
+}
+
+/// The steps of a scenario, ascending by time; a clone looks ahead without moving it.
+/// After an error there is nothing more.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    frames: Vec<Frame>,
+    ramping: Option<Ramping>,
+    index: u64,
+    profiles: Arc<BTreeMap<String, pb::Profile>>,
+    forward: Option<pb::Pipe>,
+    back: Option<pb::Pipe>,
+}
+
+impl Timeline {
+    /// Of a scenario that begins at a link, with the profiles that it sets; of one that is
+    /// not among them, ramps cannot know what they begin at.
+    pub fn new(
+        scenario: &Scenario,
+        link: Option<&pb::Profile>,
+        profiles: Arc<BTreeMap<String, pb::Profile>>,
+    ) -> Self {
+        let step = Arc::clone(&scenario.step);
+        let frame = Frame { step, next: 0, begin_ns: 0, end_ns: 0, left: Some(0) };
+        let mut timeline = Self {
+            frames: vec![frame],
+            ramping: None,
+            index: 0,
+            profiles,
+            forward: None,
+            back: None,
+        };
+        timeline.observe(link);
+        timeline
+    }
+
+    /// Somebody else has changed the link: ramps that begin later begin there.
+    pub fn observe(&mut self, link: Option<&pb::Profile>) {
+        let scalars = |pipe: Option<&pb::Pipe>| pipe.map(scalars);
+        self.forward = scalars(link.and_then(|link| link.forward_pipe.as_ref()));
+        self.back = scalars(link.and_then(|link| link.return_pipe.as_ref()));
+    }
+
+    fn item(&mut self, at_ns: u64, label: String, action: Action) -> Item {
+        match &action {
+            Action::Profile(name) => {
+                let profiles = Arc::clone(&self.profiles);
+                self.observe(profiles.get(name));
+            }
+            Action::Patch(parts) => {
+                follow(&mut self.forward, parts.forward.as_ref());
+                follow(&mut self.back, parts.back.as_ref());
+            }
+            Action::Mark | Action::Wait(_) => {}
+        }
+        let index = self.index;
+        self.index += 1;
+        Item { index, at_ns, label, action }
+    }
+
+    fn ramp(&mut self) -> Option<Item> {
+        let ramping = self.ramping.as_mut()?;
+        let Ramping { ramp, begun, begin_ns, label, next } = ramping;
+        let (k, label) = (*next, label.clone());
+        let at_ns = begin_ns.saturating_add(ramp.after_ns(k));
+        let action = Action::Patch(Arc::new(ramp.parts(begun, k)));
+        *next += 1;
+        if k >= ramp.steps {
+            self.ramping = None;
+        }
+        Some(self.item(at_ns, label, action))
+    }
+}
+
+impl Iterator for Timeline {
+    type Item = Result<Item, RampError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.ramp() {
+                return Some(Ok(item));
+            }
+            let frame = self.frames.last_mut()?;
+            let Some(step) = frame.step.get(frame.next).cloned() else {
+                let end = frame.end_ns;
+                if frame.left == Some(0) {
+                    self.frames.pop();
+                    if let Some(outer) = self.frames.last_mut() {
+                        outer.end_ns = end;
+                    }
+                } else {
+                    frame.left = frame.left.map(|left| left - 1);
+                    (frame.next, frame.begin_ns) = (0, end);
+                }
+                continue;
+            };
+            frame.next += 1;
+            let at = match step.when {
+                When::At(at) => frame.begin_ns.saturating_add(at),
+                When::After(after) => frame.end_ns.saturating_add(after),
+            };
+            frame.end_ns = at;
+            match step.what {
+                What::One(action) => return Some(Ok(self.item(at, step.label, action))),
+                What::Ramp(ramp) => {
+                    frame.end_ns = at.saturating_add(ramp.over_ns);
+                    match ramp.begin(self.forward.as_ref(), self.back.as_ref()) {
+                        Ok(begun) => {
+                            let next = u64::from(ramp.from.is_none());
+                            let label = step.label;
+                            self.ramping = Some(Ramping { ramp, begun, begin_ns: at, label, next });
+                        }
+                        Err(error) => {
+                            self.frames.clear();
+                            return Some(Err(error));
+                        }
+                    }
+                }
+                What::Repeat { times, step } => {
+                    let left = times.map(|times| times.saturating_sub(1));
+                    self.frames.push(Frame { step, next: 0, begin_ns: at, end_ns: at, left });
+                }
+            }
+        }
+    }
+}
+
+/// The values of a pipe that ramps can begin at.
+fn scalars(pipe: &pb::Pipe) -> pb::Pipe {
+    pb::Pipe {
+        rate_bps: pipe.rate_bps,
+        // Whether there is one.
+        rate_trace: pipe.rate_trace.as_ref().map(|_| pb::RateTrace::default()),
+        packet_loss: pipe.packet_loss,
+        queue: pipe.queue.map(|queue| pb::Queue { random_drop: None, ..queue }),
+        delay: pipe.delay.as_ref().map(|delay| pb::Delay {
+            base_ns: delay.base_ns,
+            slot_ns: delay.slot_ns,
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Lets values follow a change.
+fn follow(pipe: &mut Option<pb::Pipe>, part: Option<&Part>) {
+    let Some(Part { pipe: values, paths }) = part else { return };
+    let pipe = pipe.get_or_insert_default();
+    for path in paths {
+        let delay = || values.delay.clone().unwrap_or_default();
+        match *path {
+            "rate_bps" => (pipe.rate_bps, pipe.rate_trace) = (values.rate_bps, None),
+            "rate_trace" => pipe.rate_trace = Some(pb::RateTrace::default()),
+            "packet_loss" => pipe.packet_loss = values.packet_loss,
+            "queue.limit_bytes" => {
+                let limit_bytes = values.queue.unwrap_or_default().limit_bytes;
+                pipe.queue = Some(pb::Queue { limit_bytes, random_drop: None });
+            }
+            "delay.base_ns" => pipe.delay.get_or_insert_default().base_ns = delay().base_ns,
+            "delay.slot_ns" => pipe.delay.get_or_insert_default().slot_ns = delay().slot_ns,
+            _ => {}
+        }
+    }
+}
