@@ -8,12 +8,16 @@ use proto::linkemu::v1 as pb;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
+
+/// When its clock began, which never stands still: of all fakes of a process the same.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// What the fake holds; tests read and write it.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +37,7 @@ pub struct State {
     /// GetStats that were asked for.
     pub reads: u64,
     /// How long GetStats takes.
-    pub pause: std::time::Duration,
+    pub pause: Duration,
     /// What Apply answers instead of taking a plan.
     pub refuse: Option<Status>,
     /// What Describe says that there is.
@@ -46,6 +50,20 @@ pub struct State {
     pub instance: u64,
     /// The changes that had a key.
     pub made: HashMap<String, pb::Applied>,
+    /// When the plan in force took effect, once one was asked for at an instant.
+    pub effective_ns: Option<u64>,
+    /// Every change at an instant takes effect this much after it could.
+    pub late: Duration,
+    /// Changes that wait for their instants.
+    waiting: Vec<Waiting>,
+    entered: u64,
+}
+
+/// A change that waits for its instant.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: u64,
+    generation: u64,
 }
 
 /// A fake dataplane; clones share their state.
@@ -72,6 +90,50 @@ impl FakeDataplane {
     /// Its state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its clock: time since its first use in this process, and an hour.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        3_600_000_000_000 + STARTED.elapsed().as_nanos() as u64
+    }
+
+    /// As the real one: holds a change to the generation that will be, and lets it wait.
+    async fn wait(&self, at_ns: u64, expected: Option<u64>) -> Result<(), Status> {
+        let now = self.now_ns();
+        if at_ns > now + 10_000_000_000 || at_ns + 1_000_000_000 < now {
+            return Err(Status::out_of_range("at_ns is out of bounds"));
+        }
+        let (id, late) = {
+            let mut state = self.state();
+            let tip = state.waiting.last().map_or(state.generation, |last| last.generation);
+            if expected.is_some_and(|expected| expected != tip) {
+                return Err(Status::aborted(format!("generation {tip} will be in force")));
+            }
+            state.entered += 1;
+            let id = state.entered;
+            state.waiting.push(Waiting { id, generation: tip + 1 });
+            (id, state.late)
+        };
+        tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(now)) + late).await;
+        // A timer does not keep the order of equal instants.
+        while !self.leave(id)? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Whether a change that waits is the next one, which then waits no more.
+    fn leave(&self, id: u64) -> Result<bool, Status> {
+        let waiting = &mut self.state().waiting;
+        match waiting.iter().position(|waiting| waiting.id == id) {
+            None => Err(Status::aborted("taken back")),
+            Some(0) => {
+                waiting.remove(0);
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+        }
     }
 
     /// Serves `dataplane.v1` at a path, whatever is there, in a thread of its own.
@@ -107,9 +169,10 @@ impl FakeDataplane {
 
 impl State {
     fn applied(&self) -> pb::Applied {
-        let effective_ns = self.generation * 1_000_000_000 + 345_678_901;
-        let utc =
-            prost_types::Timestamp { seconds: 1_790_000_000 + self.generation as i64, nanos: 5 };
+        let effective_ns =
+            self.effective_ns.unwrap_or(self.generation * 1_000_000_000 + 345_678_901);
+        let seconds = 1_790_000_000 + (effective_ns / 1_000_000_000) as i64;
+        let utc = prost_types::Timestamp { seconds, nanos: 5 };
         let (generation, lossy) = (self.generation, self.lossy);
         pb::Applied { generation, effective_ns, effective_utc: Some(utc), lossy }
     }
@@ -135,6 +198,10 @@ impl Dataplane for FakeDataplane {
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
         let request = request.into_inner();
+        let arrived = self.now_ns();
+        if let Some(at_ns) = request.at_ns {
+            self.wait(at_ns, request.expected_generation).await?;
+        }
         let mut state = self.state();
         state.applies.push(request.clone());
         if let Some(status) = &state.refuse {
@@ -165,6 +232,16 @@ impl Dataplane for FakeDataplane {
         state.lossy = state.excess.is_some();
         state.plan = request.plan;
         state.generation += 1;
+        if request.at_ns.is_none() {
+            // They came after it, and expected another link.
+            state.waiting.clear();
+        }
+        // Who has once asked for an instant goes by this clock.
+        let late = state.late.as_nanos() as u64;
+        state.effective_ns = match (request.at_ns, state.effective_ns) {
+            (Some(at), _) => Some(at.max(arrived) + late),
+            (None, known) => known.map(|_| self.now_ns()),
+        };
         let (applied, remarks) = (state.applied(), state.remarks());
         if !request.key.is_empty() {
             state.made.insert(request.key, applied);
@@ -181,7 +258,24 @@ impl Dataplane for FakeDataplane {
         let (applied, remarks) = (Some(state.applied()), state.remarks());
         let made = state.made.get(&request.get_ref().key).copied();
         let (plan, instance) = (state.plan.clone(), state.instance);
-        Ok(Response::new(dp::GetPlanResponse { plan, applied, remarks, made, instance }))
+        let (time_ns, utc) = (Some(self.now_ns()), Some(SystemTime::now().into()));
+        Ok(Response::new(dp::GetPlanResponse {
+            plan,
+            applied,
+            remarks,
+            made,
+            instance,
+            time_ns,
+            utc,
+        }))
+    }
+
+    async fn take_back(
+        &self,
+        _: Request<dp::TakeBackRequest>,
+    ) -> Result<Response<dp::TakeBackResponse>, Status> {
+        let changes = std::mem::take(&mut self.state().waiting).len() as u32;
+        Ok(Response::new(dp::TakeBackResponse { changes }))
     }
 
     async fn get_stats(

@@ -2,7 +2,8 @@
 //! The control side of the dataplane: what is in force, and the way to the workers.
 //!
 //! Runs on the control thread. One request at a time reaches the workers, so that
-//! their queues never fill and a change is whole before the next one is looked at.
+//! their queues never fill and a change is whole before the next one is looked at. Only
+//! changes at an instant wait in the workers beside that ([`crate::schedule`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use thiserror::Error;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
-use worker::command::{Answer, Change, CommandError, Handle, Report};
+use worker::command::{Answer, Change, Changed, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge};
+use crate::schedule::{Schedule, ScheduleError, over};
 use crate::span::Span;
 
 /// A change takes effect this much after it was accepted, so that every worker
@@ -58,6 +60,15 @@ pub enum DataplaneError {
     /// The key of a change is too long to be kept.
     #[error("a key of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
     Key(usize),
+    /// The change cannot wait for its instant.
+    #[error("{0}")]
+    Schedule(#[from] ScheduleError),
+    /// The change did not come to its instant.
+    #[error(
+        "taken back before its instant, for another change or because somebody asked for that; \
+         look at the link again, then decide"
+    )]
+    TakenBack,
     /// A worker did not answer.
     #[error("{0}")]
     Worker(#[from] CommandError),
@@ -92,6 +103,8 @@ pub struct Terms {
     pub lossy: bool,
     /// Names the change, so that it is not made twice; empty: it has none.
     pub key: String,
+    /// When it takes effect; without it, as soon as all workers can.
+    pub at: Option<Instant>,
 }
 
 /// What is in force.
@@ -121,9 +134,16 @@ struct History {
     in_force: InForce,
     /// By their keys, the last one last.
     made: VecDeque<(String, Made)>,
+    /// Those to come.
+    schedule: Schedule,
 }
 
 impl History {
+    /// The generation that will be in force at an instant.
+    fn generation(&self, at: Instant) -> u64 {
+        self.schedule.generation(at).unwrap_or(self.in_force.applied.generation)
+    }
+
     fn made(&self, key: &str) -> Option<&Made> {
         let mut made = self.made.iter().rev().filter(|(k, _)| !k.is_empty());
         made.find(|(k, _)| k == key).map(|(_, made)| made)
@@ -170,7 +190,8 @@ impl Dataplane {
         let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
         let in_force = InForce { plan, applied, remarks: Vec::new() };
-        let history = Mutex::new(History { in_force, made: VecDeque::new() });
+        let history =
+            Mutex::new(History { in_force, made: VecDeque::new(), schedule: Schedule::default() });
         let span = Mutex::new(Span::starting(start));
         let broken = AtomicBool::new(false);
         Self(Arc::new(Shared { workers, clock, ports, fixed, history, span, broken }))
@@ -182,9 +203,27 @@ impl Dataplane {
         &self.0.fixed
     }
 
+    /// The time, on this clock and in UTC.
+    #[must_use]
+    pub fn time(&self) -> (u64, prost_types::Timestamp) {
+        let now = self.0.clock.now();
+        (now, utc(&self.0.clock, Instant(now)))
+    }
+
+    /// What has happened up to now: no change whose instant has come is under way.
+    async fn history(&self) -> MutexGuard<'_, History> {
+        let now = Instant(self.0.clock.now());
+        loop {
+            let history = self.0.history.lock().await;
+            let Some(mut due) = history.schedule.due(now) else { return history };
+            drop(history);
+            over(&mut due).await;
+        }
+    }
+
     /// What is in force.
     pub async fn in_force(&self) -> InForce {
-        self.0.history.lock().await.in_force.clone()
+        self.history().await.in_force.clone()
     }
 
     /// When the change with a key took effect, if it did and is still known.
@@ -192,18 +231,23 @@ impl Dataplane {
         self.0.history.lock().await.made(key).map(|made| made.applied)
     }
 
-    /// Puts a plan in force on all workers at one instant. Once begun it is carried to
+    /// Puts a plan in force on all workers at one instant: the one asked for, unless there
+    /// is too little time until then. Once begun it is carried to
     /// its end, also when the caller goes away: what the workers run and what is said
     /// to be in force must not part.
     ///
     /// # Errors
     /// If nothing was changed: the plan is not valid, or does not fit and may not be lossy,
-    /// or another generation is in force, or its key is too long. A change that was made
+    /// or another generation is in force, or its key is too long, or its instant is out of
+    /// bounds, or it was taken back before that. A change that was made
     /// under the same key is not made again. If a worker does not answer, the dataplane is broken, and
     /// refuses all that follows.
     pub async fn apply(&self, plan: pb::Plan, terms: Terms) -> Result<Made, DataplaneError> {
         if terms.key.len() > KEY_BYTES {
             return Err(DataplaneError::Key(terms.key.len()));
+        }
+        if terms.at.is_some() && !terms.key.is_empty() {
+            return Err(ScheduleError::Key.into());
         }
         let compiled = compile(&plan)?;
         let room = self.0.fixed.room;
@@ -217,44 +261,132 @@ impl Dataplane {
         let applied = model::Applied { lossy, ..model::Applied::default() };
         let next = InForce { plan, applied, remarks };
         let this = self.clone();
-        let applying = async move { this.apply_whole(next, compiled, terms).await };
+        let applying = async move {
+            match terms.at {
+                None => this.apply_now(next, compiled, terms).await,
+                Some(at) => this.apply_at(at, next, compiled, terms).await,
+            }
+        };
         tokio::spawn(applying).await.map_err(|_| DataplaneError::Broken)?
     }
 
-    async fn apply_whole(
+    async fn apply_now(
         &self,
         mut next: InForce,
         compiled: Plan,
         terms: Terms,
     ) -> Result<Made, DataplaneError> {
         let Terms { restart, expected, key, .. } = terms;
-        let mut history = self.0.history.lock().await;
-        if let Some(made) = history.made(&key) {
-            return Ok(Made { repeated: true, ..made.clone() });
-        }
-        let in_force = &mut history.in_force;
-        let current = in_force.applied.generation;
-        if let Some(expected) = expected.filter(|e| *e != current) {
-            return Err(DataplaneError::Generation { current, expected });
-        }
-        let generation = current + 1;
+        let mut history = loop {
+            let mut history = self.history().await;
+            if let Some(made) = history.made(&key) {
+                return Ok(Made { repeated: true, ..made.clone() });
+            }
+            check(history.in_force.applied.generation, expected)?;
+            self.take_back_after(&mut history, None).await?;
+            // What a worker has made meanwhile comes first.
+            if history.schedule.after(None).is_none() {
+                break history;
+            }
+        };
+        next.applied.generation = history.in_force.applied.generation + 1;
         let at = Instant(self.0.clock.now()) + LEAD;
-        let changes = self.0.workers.iter().map(|w| {
+        let asked = self.ask(self.changes(at, &compiled, &next, restart))?;
+        let changed = self.trusted(gather(asked, ANSWER_WITHIN).await)?;
+        let made = self.enforce(&mut history, next, &changed).await;
+        history.remember(key, made.clone());
+        Ok(made)
+    }
+
+    async fn apply_at(
+        &self,
+        at: Instant,
+        mut next: InForce,
+        compiled: Plan,
+        terms: Terms,
+    ) -> Result<Made, DataplaneError> {
+        let (asked, mut place, within) = {
+            let mut history = self.0.history.lock().await;
+            let now = Instant(self.0.clock.now());
+            history.schedule.check(now, at)?;
+            let at = at.max(now + LEAD);
+            let before = history.generation(at);
+            check(before, terms.expected)?;
+            self.take_back_after(&mut history, Some(at)).await?;
+            // One of those might have been made.
+            check(before, Some(history.generation(Instant::MAX)))?;
+            next.applied.generation = before + 1;
+            let asked = self.ask(self.changes(at, &compiled, &next, terms.restart))?;
+            let within = ANSWER_WITHIN + Duration::from_nanos(at.since(now).0);
+            (asked, history.schedule.enter(at, next), within)
+        };
+        let changed = gather(asked, within).await;
+        if changed.is_ok() {
+            place.follows().await;
+        }
+        let mut history = self.0.history.lock().await;
+        // Those that are taken back have no answers, and the workers are well.
+        let next = history.schedule.leave(&place).ok_or(DataplaneError::TakenBack)?;
+        let changed = self.trusted(changed)?;
+        Ok(self.enforce(&mut history, next, &changed).await)
+    }
+
+    /// The same change for each worker.
+    fn changes(
+        &self,
+        at: Instant,
+        compiled: &Plan,
+        next: &InForce,
+        restart: bool,
+    ) -> impl Iterator<Item = Result<Answer<Changed>, CommandError>> {
+        let generation = next.applied.generation;
+        self.0.workers.iter().map(move |worker| {
             let plan = compiled.clone();
-            w.apply(Change { at, plan, generation, restart })
-        });
-        let changed = self.answers(changes).await?;
+            worker.apply(Change { at, plan, generation, restart })
+        })
+    }
+
+    /// Says that what the workers have made is in force.
+    async fn enforce(&self, history: &mut History, mut next: InForce, changed: &[Changed]) -> Made {
         // The instant asked for, unless this thread was held up between asking the clock
         // and telling the workers.
-        let at = changed.iter().map(|c| c.at).max().unwrap_or(at);
-        next.applied.generation = generation;
+        let at = changed.iter().map(|c| c.at).max().unwrap_or_default();
         next.applied.effective_ns = at.0;
         next.applied.effective_utc = Some(utc(&self.0.clock, at));
         self.0.span.lock().await.changed(next.applied.lossy);
         let made = Made { applied: next.applied, remarks: next.remarks.clone(), repeated: false };
-        *in_force = next;
-        history.remember(key, made.clone());
-        Ok(made)
+        history.in_force = next;
+        made
+    }
+
+    /// Takes back all changes that wait for their instants; how many.
+    ///
+    /// # Errors
+    /// If a worker does not answer.
+    pub async fn take_back(&self) -> Result<usize, DataplaneError> {
+        let mut history = self.history().await;
+        self.take_back_after(&mut history, None).await
+    }
+
+    /// Takes back the changes after an instant, except what a worker has made by then:
+    /// that, all of them make.
+    async fn take_back_after(
+        &self,
+        history: &mut History,
+        after: Option<Instant>,
+    ) -> Result<usize, DataplaneError> {
+        let Some((first, last)) = history.schedule.after(after) else { return Ok(0) };
+        let taken = self.answers(self.0.workers.iter().map(|w| w.take_back(first))).await?;
+        let from = |taken: &Vec<worker::command::Waiting>| {
+            taken.last().map_or(last + 1, |(change, _)| change.generation)
+        };
+        let keep = taken.iter().map(from).max().unwrap_or(first);
+        for (worker, taken) in self.0.workers.iter().zip(taken) {
+            for change in taken.into_iter().rev().filter(|(c, _)| c.generation < keep) {
+                self.trusted(worker.give_back(change))?;
+            }
+        }
+        Ok(history.schedule.cut(keep))
     }
 
     /// The accounts now; with `mark`, the high-water marks start anew afterwards.
@@ -262,9 +394,9 @@ impl Dataplane {
     /// # Errors
     /// If a worker does not answer.
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
-        let History { in_force, .. } = &*self.0.history.lock().await;
+        let history = &*self.history().await;
         let reports = self.answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
-        Ok(self.merge(&reports, in_force, mark).await)
+        Ok(self.merge(&reports, history, mark).await)
     }
 
     /// Ends the workers; the final accounts.
@@ -272,14 +404,14 @@ impl Dataplane {
     /// # Errors
     /// If a worker does not answer.
     pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
-        let History { in_force, .. } = &*self.0.history.lock().await;
+        let history = &*self.0.history.lock().await;
         let reports = self.answers(self.0.workers.iter().map(Handle::stop)).await?;
         for (worker, report) in reports.iter().enumerate() {
             let received = report.snapshot.total().received.packets;
             let (clients, used) = (report.snapshot.clients.len(), report.snapshot.store_used_max);
             tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
         }
-        Ok(self.merge(&reports, in_force, false).await)
+        Ok(self.merge(&reports, history, false).await)
     }
 
     /// Asks every worker, then waits for all of their answers.
@@ -287,43 +419,69 @@ impl Dataplane {
         &self,
         calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
     ) -> Result<Vec<T>, DataplaneError> {
+        let asked = self.ask(calls)?;
+        self.trusted(gather(asked, ANSWER_WITHIN).await)
+    }
+
+    /// Asks every worker.
+    fn ask<T>(
+        &self,
+        calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
+    ) -> Result<Vec<Answer<T>>, DataplaneError> {
         if self.0.broken.load(Ordering::Relaxed) {
             return Err(DataplaneError::Broken);
         }
-        let each = async {
-            let waiting = calls.collect::<Result<Vec<_>, _>>()?;
-            let mut done = Vec::with_capacity(waiting.len());
-            for answer in waiting {
-                done.push(answer.await.map_err(|_| CommandError::Gone)?);
-            }
-            Ok::<_, CommandError>(done)
-        };
-        match timeout(ANSWER_WITHIN, each).await {
-            Ok(Ok(done)) => Ok(done),
+        match calls.collect() {
             // The only worker has not taken it, and nothing has changed.
-            Ok(Err(CommandError::Busy)) if self.0.workers.len() == 1 => {
-                Err(CommandError::Busy.into())
-            }
-            Ok(Err(error)) => {
-                self.0.broken.store(true, Ordering::Relaxed);
-                Err(error.into())
-            }
-            Err(_) => {
-                self.0.broken.store(true, Ordering::Relaxed);
-                Err(DataplaneError::Broken)
-            }
+            Err(CommandError::Busy) if self.0.workers.len() == 1 => Err(CommandError::Busy.into()),
+            asked => self.trusted(asked),
         }
     }
 
-    async fn merge(&self, reports: &[Box<Report>], in_force: &InForce, mark: bool) -> model::Stats {
+    /// After a worker has not answered, none is asked again.
+    fn trusted<T>(
+        &self,
+        answer: Result<T, impl Into<DataplaneError>>,
+    ) -> Result<T, DataplaneError> {
+        answer.map_err(|error| {
+            self.0.broken.store(true, Ordering::Relaxed);
+            error.into()
+        })
+    }
+
+    async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
         let mut stats = merge(reports, self.0.ports.accounts());
         // A clock that stood still hides from the workers that they did.
         let jump = self.0.clock.longest_jump(mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
-        stats.lossy = in_force.applied.lossy;
+        // A change may have come to its instant while the reports were written.
+        let came = history.schedule.lossy(stats.generation);
+        stats.lossy = came.unwrap_or(history.in_force.applied.lossy);
         stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
         stats.span = Some(self.0.span.lock().await.of(&stats, mark));
         stats
+    }
+}
+
+/// Waits for the answers of all workers.
+async fn gather<T>(asked: Vec<Answer<T>>, within: Duration) -> Result<Vec<T>, DataplaneError> {
+    let each = async {
+        let mut done = Vec::with_capacity(asked.len());
+        for answer in asked {
+            done.push(answer.await.map_err(|_| CommandError::Gone)?);
+        }
+        Ok(done)
+    };
+    timeout(within, each).await.map_err(|_| DataplaneError::Broken)?
+}
+
+/// The link must not have changed meanwhile.
+fn check(current: u64, expected: Option<u64>) -> Result<(), DataplaneError> {
+    match expected {
+        Some(expected) if expected != current => {
+            Err(DataplaneError::Generation { current, expected })
+        }
+        _ => Ok(()),
     }
 }
 

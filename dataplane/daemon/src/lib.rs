@@ -14,6 +14,7 @@ pub mod dataplane;
 pub mod memory;
 pub mod ports;
 mod refusal;
+pub mod schedule;
 pub mod service;
 pub mod span;
 pub mod steering;

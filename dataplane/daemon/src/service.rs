@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` over a [`Dataplane`].
 
+use emu::units::Instant;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tonic::{Request, Response, Status};
@@ -8,6 +9,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Terms};
 use crate::refusal;
+use crate::schedule::ScheduleError;
 
 /// The service.
 #[derive(Clone)]
@@ -25,7 +27,12 @@ fn status(e: DataplaneError) -> Status {
         }
         DataplaneError::Refused(e) => refusal::status(&e),
         DataplaneError::Key(_) => Status::invalid_argument(e.to_string()),
-        DataplaneError::Generation { .. } => Status::aborted(e.to_string()),
+        DataplaneError::Generation { .. } | DataplaneError::TakenBack => {
+            Status::aborted(e.to_string())
+        }
+        DataplaneError::Schedule(ScheduleError::Full) => Status::resource_exhausted(e.to_string()),
+        DataplaneError::Schedule(ScheduleError::Key) => Status::invalid_argument(e.to_string()),
+        DataplaneError::Schedule(_) => Status::out_of_range(e.to_string()),
         DataplaneError::Worker(_) | DataplaneError::Broken => Status::internal(e.to_string()),
     }
 }
@@ -51,10 +58,11 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
-        let pb::ApplyRequest { plan, restart, expected_generation, lossy, key } =
+        let pb::ApplyRequest { plan, restart, expected_generation, lossy, key, at_ns } =
             request.into_inner();
         let plan = plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
-        let terms = Terms { restart, expected: expected_generation, lossy, key };
+        let at = at_ns.map(Instant);
+        let terms = Terms { restart, expected: expected_generation, lossy, key, at };
         let Made { applied, remarks, repeated } =
             self.0.apply(plan, terms).await.map_err(status)?;
         tracing::info!(
@@ -77,7 +85,25 @@ impl pb::dataplane_server::Dataplane for Service {
         let InForce { plan, applied, remarks } = self.0.in_force().await;
         let (plan, applied) = (Some(plan), Some(applied));
         let instance = self.0.fixed().description.instance;
-        Ok(Response::new(pb::GetPlanResponse { plan, applied, remarks, made, instance }))
+        let (time_ns, utc) = self.0.time();
+        let (time_ns, utc) = (Some(time_ns), Some(utc));
+        Ok(Response::new(pb::GetPlanResponse {
+            plan,
+            applied,
+            remarks,
+            made,
+            instance,
+            time_ns,
+            utc,
+        }))
+    }
+
+    async fn take_back(
+        &self,
+        _: Request<pb::TakeBackRequest>,
+    ) -> Result<Response<pb::TakeBackResponse>, Status> {
+        let changes = self.0.take_back().await.map_err(status)? as u32;
+        Ok(Response::new(pb::TakeBackResponse { changes }))
     }
 
     async fn get_stats(

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use compile::compile;
 use dataplane::accounts::PortAccount;
-use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Ports, Terms};
+use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Ports, Terms};
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
-use emu::units::Instant;
+use emu::units::{Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use worker::command::channel;
 use worker::run::{Idle, Worker};
@@ -33,7 +33,8 @@ fn plan(profile: &str) -> pb::Plan {
     pb::Plan { profile: Some(profile), seed: 1 }
 }
 
-const RESTART: Terms = Terms { restart: true, expected: None, lossy: false, key: String::new() };
+const RESTART: Terms =
+    Terms { restart: true, expected: None, lossy: false, key: String::new(), at: None };
 
 /// A dataplane with one worker over ports on which nothing arrives.
 fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
@@ -179,6 +180,132 @@ fn a_refusal_has_its_numbers_for_programs() {
         assert_eq!(number("memory_bytes"), 100_000_000);
         assert_eq!(number("forward_queue_max_bytes"), number("return_queue_max_bytes"));
         assert!(number("forward_queue_max_bytes") < 36_000_000, "{info:?}");
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+/// Asks for a change at an instant, and lets the workers have it.
+async fn scheduled(
+    dataplane: &Dataplane,
+    name: &str,
+    terms: Terms,
+) -> tokio::task::JoinHandle<Result<Made, DataplaneError>> {
+    let (this, plan) = (dataplane.clone(), plan(name));
+    let pending = tokio::spawn(async move { this.apply(plan, terms).await });
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+    pending
+}
+
+/// Far enough ahead for a thread that is held up.
+const AHEAD: Nanos = Nanos::from_millis(5_000);
+
+fn ahead(dataplane: &Dataplane, by: Nanos) -> Instant {
+    Instant(dataplane.time().0) + by
+}
+
+#[test]
+fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let at = ahead(&dataplane, Nanos::from_millis(200));
+        let mut pending = Vec::new();
+        for n in 0..8u64 {
+            let at = Some(at + Nanos::from_millis(n));
+            let expected = Some(n);
+            let terms = Terms { expected, at, ..RESTART };
+            pending.push(scheduled(&dataplane, "geo-600", terms).await);
+        }
+        // What is in force and the accounts do not wait for them.
+        let stats = dataplane.stats(false).await.unwrap();
+        let in_force = dataplane.in_force().await.applied.generation;
+        if dataplane.time().0 < at.0 {
+            assert_eq!((stats.generation, in_force), (0, 0));
+        }
+        // The workers make them, not this thread, which is away from before the first
+        // instant until after the last one.
+        thread::sleep(Duration::from_millis(400));
+        assert_eq!(dataplane.in_force().await.applied.generation, 8);
+        for (n, pending) in pending.into_iter().enumerate() {
+            let applied = pending.await.unwrap().unwrap().applied;
+            assert_eq!(applied.generation, n as u64 + 1);
+            assert_eq!(applied.effective_ns, at.0 + n as u64 * 1_000_000);
+        }
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_change_that_comes_before_others_takes_them_back() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let at = ahead(&dataplane, AHEAD);
+        let term = |by| Terms { at: Some(at + Nanos(by)), ..RESTART };
+        let first = scheduled(&dataplane, "geo-600", term(10)).await;
+        let second = scheduled(&dataplane, "viasat2", term(20)).await;
+        // Between them: the second one goes, the first one stays.
+        let between = Terms { expected: Some(1), ..term(15) };
+        let between = scheduled(&dataplane, "transparent", between).await;
+        let taken = second.await.unwrap().unwrap_err();
+        assert!(matches!(taken, DataplaneError::TakenBack), "{taken}");
+        // What is refused takes nothing back.
+        let stale = Terms { expected: Some(1), ..RESTART };
+        let refused = dataplane.apply(plan("viasat2"), stale).await.unwrap_err();
+        assert!(matches!(refused, DataplaneError::Generation { current: 0, expected: 1 }));
+        assert!(!first.is_finished() && !between.is_finished());
+        let made = dataplane.apply(plan("viasat2"), RESTART).await.unwrap();
+        assert_eq!(made.applied.generation, 1);
+        for pending in [first, between] {
+            let taken = pending.await.unwrap().unwrap_err();
+            assert!(matches!(taken, DataplaneError::TakenBack), "{taken}");
+        }
+        assert!(dataplane.time().0 < at.0, "this thread was away for {AHEAD:?}");
+        // The workers are well.
+        let stats = dataplane.stats(false).await.unwrap();
+        assert_eq!((stats.generation, dataplane.in_force().await.plan), (1, plan("viasat2")));
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn what_waits_is_taken_back_on_request_and_what_was_made_stays() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let now = Terms { at: Some(ahead(&dataplane, Nanos::ZERO)), ..RESTART };
+        let made = scheduled(&dataplane, "geo-600", now).await.await.unwrap().unwrap();
+        assert_eq!(made.applied.generation, 1);
+        let later = Terms { at: Some(ahead(&dataplane, AHEAD)), expected: Some(1), ..RESTART };
+        let pending = scheduled(&dataplane, "viasat2", later).await;
+        assert_eq!(dataplane.take_back().await.unwrap(), 1);
+        assert!(matches!(pending.await.unwrap(), Err(DataplaneError::TakenBack)));
+        assert_eq!(dataplane.take_back().await.unwrap(), 0);
+        assert_eq!(dataplane.in_force().await.plan, plan("geo-600"));
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_instant_that_just_passed_is_at_once_and_one_out_of_bounds_is_refused() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let at = |ns| Terms { at: Some(Instant(ns)), ..RESTART };
+        let asked = dataplane.time().0;
+        let applied = dataplane.apply(plan("geo-600"), at(asked)).await.unwrap().applied;
+        assert!(applied.effective_ns > asked);
+        for ns in [asked + 3_600_000_000_000, u64::MAX] {
+            let refused = dataplane.apply(plan("transparent"), at(ns)).await.unwrap_err();
+            assert!(matches!(refused, DataplaneError::Schedule(_)), "{refused}");
+            assert!(refused.to_string().contains("ahead"), "{refused}");
+        }
+        let named = Terms { key: "k".into(), ..at(asked) };
+        let refused = dataplane.apply(plan("transparent"), named).await.unwrap_err();
+        assert!(refused.to_string().contains("has no key"), "{refused}");
+        assert_eq!(dataplane.in_force().await.applied.generation, 1);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();

@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::io::EgressCounters;
 
-/// Commands that may wait for a worker.
-const DEPTH: usize = 64;
+/// Commands that may wait for a worker, and changes that wait in it.
+pub(crate) const DEPTH: usize = 64;
 
 /// A change of plan.
 #[derive(Debug)]
@@ -31,6 +31,9 @@ pub struct Change {
     /// Whether all random processes begin anew.
     pub restart: bool,
 }
+
+/// A change that waits for its instant, and who waits for it.
+pub type Waiting = (Box<Change>, oneshot::Sender<Changed>);
 
 /// A change that was made.
 #[derive(Debug)]
@@ -59,6 +62,15 @@ pub struct Report {
 pub enum Command {
     /// Put a plan in force; answers once that is done.
     Apply(Box<Change>, oneshot::Sender<Changed>),
+    /// Take back the changes from a generation on whose instants are to come.
+    TakeBack {
+        /// The first of them.
+        generation: u64,
+        /// Empty, with room for all that can wait.
+        taken: Vec<Waiting>,
+        /// The answer: those that were taken back, the last one first.
+        answer: oneshot::Sender<Vec<Waiting>>,
+    },
     /// Fill the report in; with `mark`, start the high-water marks anew.
     Report {
         /// Start the high-water marks and the lateness anew.
@@ -138,6 +150,27 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         self.push(Command::Apply(Box::new(change), answer))?;
         Ok(answered)
+    }
+
+    /// Asks to take back the changes from a generation on whose instants are to come. The
+    /// answer is those that were, the last one first; who waits for one learns of it when
+    /// it is dropped.
+    ///
+    /// # Errors
+    /// If the worker does not take the command; nothing is taken back then.
+    pub fn take_back(&self, generation: u64) -> Result<Answer<Vec<Waiting>>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        let taken = Vec::with_capacity(DEPTH);
+        self.push(Command::TakeBack { generation, taken, answer })?;
+        Ok(answered)
+    }
+
+    /// Gives back a change that was taken back.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn give_back(&self, (change, answer): Waiting) -> Result<(), CommandError> {
+        self.push(Command::Apply(change, answer))
     }
 
     /// Asks for the accounts now; with `mark`, the high-water marks start anew

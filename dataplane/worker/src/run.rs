@@ -19,7 +19,7 @@ use emu::units::{ByDirection, Direction, Instant, Nanos};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::command::{Change, Changed, Command, Inbox, Report};
+use crate::command::{Change, Changed, Command, DEPTH, Inbox, Report, Waiting};
 use crate::io::PacketIo;
 
 /// Most frames that are released in a turn.
@@ -70,7 +70,7 @@ pub struct Worker<I: PacketIo, C> {
     inbox: Inbox,
     idle: Idle,
     /// Changes that are to come.
-    changes: VecDeque<(Box<Change>, oneshot::Sender<Changed>)>,
+    changes: VecDeque<Waiting>,
     /// Changes in force that some clients have yet to take, and since when.
     settling: VecDeque<(Instant, oneshot::Sender<Changed>)>,
     /// Reports that are being written.
@@ -104,9 +104,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             clock,
             inbox,
             idle,
-            changes: VecDeque::with_capacity(64),
-            settling: VecDeque::with_capacity(64),
-            reports: VecDeque::with_capacity(64),
+            changes: VecDeque::with_capacity(DEPTH),
+            settling: VecDeque::with_capacity(DEPTH),
+            reports: VecDeque::with_capacity(DEPTH),
             kept_up: Instant::ZERO,
             expected: None,
             stall_max: Nanos::ZERO,
@@ -227,6 +227,16 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 // In the order of their instants; equal ones as they came.
                 let at = self.changes.partition_point(|(c, _)| c.at <= change.at);
                 self.changes.insert(at, (change, answer));
+            }
+            Command::TakeBack { generation, mut taken, answer } => {
+                // Whose time has come stays, however late this turn is.
+                self.make_changes(now);
+                while self.changes.back().is_some_and(|(c, _)| c.generation >= generation)
+                    && let Some(change) = self.changes.pop_back()
+                {
+                    taken.push(change);
+                }
+                let _ = answer.send(taken);
             }
             Command::Report { mark, mut report, answer } => {
                 report.snapshot.clients.clear();

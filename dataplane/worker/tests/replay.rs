@@ -337,6 +337,42 @@ fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
     assert_eq!(worker.io().egress(direction).dropped, 0);
 }
 
+/// Who waits for a change that was taken back learns of it, and its plan goes back to be
+/// freed; one whose instant has come is made, also by a worker that was away.
+#[test]
+fn changes_are_taken_back_until_their_instants() {
+    let clock = VirtualClock::default();
+    let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
+    let (handle, inbox) = channel(16);
+    let io = SimIo::new(Vec::new(), 1);
+    let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
+    worker.turn();
+    let change = |generation: u64| worker::command::Change {
+        at: Instant(generation * 1_000_000),
+        plan: plan(),
+        generation,
+        restart: false,
+    };
+    let mut answers: Vec<_> = (1..=4).map(|n| handle.apply(change(n)).unwrap()).collect();
+    let mut taken = handle.take_back(2).unwrap();
+    clock.set(Instant(2_500_000));
+    worker.turn();
+    let taken = taken.try_recv().unwrap();
+    let generations: Vec<_> = taken.iter().map(|(change, _)| change.generation).collect();
+    assert_eq!(generations, [4, 3]);
+    assert_eq!(answers[0].try_recv().unwrap().at, Instant(1_000_000));
+    assert_eq!(answers[1].try_recv().unwrap().at, Instant(2_000_000));
+    // One goes back to be made after all.
+    let mut taken = taken.into_iter();
+    drop(taken.next());
+    handle.give_back(taken.next().unwrap()).unwrap();
+    clock.set(Instant(9_000_000));
+    worker.turn();
+    assert_eq!(answers[2].try_recv().unwrap().at, Instant(3_000_000));
+    assert!(answers[3].try_recv().is_err());
+    assert_eq!(worker.engine().generation(), 3);
+}
+
 /// What a worker says last is the truth: nothing moves after it.
 #[test]
 fn nothing_moves_after_the_final_accounts() {
