@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "linkemu/v1/linkemu.proto",
         "linkemu/v1/event.proto",
         "linkemu/v1/lease.proto",
+        "linkemu/v1/scenario.proto",
         "dataplane/v1/dataplane.proto",
         "linkd/v1/state.proto",
     ];

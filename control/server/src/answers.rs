@@ -41,6 +41,21 @@ impl Named {
         (!id.is_empty()).then(|| Self { name: name(), what: what() })
     }
 
+    /// Whether it is another one sent again.
+    ///
+    /// # Errors
+    /// If that had its name and was not the same.
+    pub fn repeats(&self, known: &Self) -> Result<bool, Status> {
+        match self.name == known.name {
+            true if self.what != known.what => Err(crate::refusal::field(
+                "request_id",
+                "another request had this name: give each request a name of its own, and send \
+                 only the same one again under it",
+            )),
+            same => Ok(same),
+        }
+    }
+
     /// What the dataplane knows the change by.
     pub fn key(&self) -> String {
         let half = |hash: &[u8; 32]| hash.first_chunk().map_or(0, |h| u128::from_be_bytes(*h));
@@ -58,18 +73,12 @@ pub(crate) struct Answers {
 impl Answers {
     /// The answer that a request has had.
     pub fn to(&self, named: &Named) -> Result<Option<pb::ChangeResponse>, Status> {
-        let Some((known, answer)) = self.kept.iter().rev().find(|(n, _)| n.name == named.name)
-        else {
-            return Ok(None);
-        };
-        if known.what != named.what {
-            return Err(crate::refusal::field(
-                "request_id",
-                "another request had this name: give each request a name of its own, and send \
-                 only the same one again under it",
-            ));
+        for (known, answer) in self.kept.iter().rev() {
+            if named.repeats(known)? {
+                return Ok(Some(pb::ChangeResponse { repeated: true, ..answer.clone() }));
+            }
         }
-        Ok(Some(pb::ChangeResponse { repeated: true, ..answer.clone() }))
+        Ok(None)
     }
 
     /// Keeps an answer.

@@ -8,16 +8,17 @@ use crate::events::Events;
 use crate::leases::Leases;
 use crate::patch::Patch;
 use crate::refusal;
+use crate::scenarios::interrupted;
 use crate::state::Saver;
 use profile::{Catalog, Profile, Violations};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, MutexGuard, watch};
 use tonic::{Code, Response, Status};
 
 /// The seed before anyone gave one.
-const FIRST_SEED: u64 = 1;
+pub(crate) const FIRST_SEED: u64 = 1;
 /// How often a change is tried when others come between.
 const TRIES: u32 = 8;
 
@@ -33,7 +34,7 @@ struct Shared {
     /// One change at a time: without it, concurrent patches would abort each other.
     changing: Mutex<Changing>,
     /// The lease is another one, or has another end.
-    lease_changed: Notify,
+    lease_changed: watch::Sender<()>,
 }
 
 /// What only who changes the link looks at.
@@ -58,7 +59,7 @@ impl Control {
             events,
             saver,
             changing: Mutex::new(Changing { leases, ..Changing::default() }),
-            lease_changed: Notify::new(),
+            lease_changed: watch::Sender::new(()),
         }))
     }
 
@@ -208,7 +209,7 @@ impl Control {
 
     /// Puts a change in force on the terms of a request without a plan, if the caller may
     /// change the link. One that has a name and was made is not made again.
-    async fn change(
+    pub async fn change(
         &self,
         caller: &Caller,
         named: Option<Named>,
@@ -274,6 +275,8 @@ impl Control {
                     if status.code() == Code::Aborted && expected.is_none() && tries < TRIES =>
                 {
                     tries += 1;
+                    // The next step of a dense scenario would come between again.
+                    dataplane.take_back().await?;
                 }
                 Err(status) => return Err(status),
                 Ok(Taken { applied, remarks }) => {
@@ -412,12 +415,41 @@ impl Control {
     /// Saves the lease soon, and wakes who waits for its end.
     pub fn keep_lease(&self, leases: &Leases) {
         self.0.saver.update(|state| leases.to_state(state));
-        self.0.lease_changed.notify_one();
+        self.0.lease_changed.send_replace(());
     }
 
-    /// Waits until the lease is another one, or has another end.
-    pub async fn lease_changed(&self) {
-        self.0.lease_changed.notified().await;
+    /// Tells when the lease is another one, or has another end.
+    pub fn lease_changes(&self) -> watch::Receiver<()> {
+        self.0.lease_changed.subscribe()
+    }
+
+    /// Keeps what a scenario's step has put in force.
+    pub fn keep_link(&self, plan: &dp::Plan, applied: &pb::Applied) {
+        self.0.saver.update(|state| {
+            // Whoever changed the link after it has kept that.
+            if applied.generation > state.generation {
+                state.plan = Some(plan.clone());
+                state.lossy = applied.lossy;
+                state.generation = applied.generation;
+            }
+        });
+    }
+
+    /// Keeps how far a scenario has come, until it is over.
+    pub fn keep_scenario(&self, state: Option<&pb::ScenarioState>) {
+        let kept = state.map(|state| pb::ScenarioState { next: Vec::new(), ..state.clone() });
+        self.0.saver.update(|state| state.scenario = kept);
+    }
+
+    /// Tells of a scenario that the last linkd left unfinished, once.
+    pub async fn tell_interrupted(&self) {
+        if let Some(event) = self.0.saver.state().scenario.as_ref().and_then(interrupted) {
+            self.0.events.publish(event);
+            self.keep_scenario(None);
+            if let Err(error) = self.0.saver.save().await {
+                tracing::error!(%error, "the end of a scenario is not on the disk");
+            }
+        }
     }
 
     /// Notes a change and who asked for it.

@@ -111,6 +111,14 @@ impl Dataplane {
         }
     }
 
+    /// Takes back the changes that wait for their instants.
+    pub async fn take_back(&self) -> Result<(), Status> {
+        let take_back = |mut c: DataplaneClient<Channel>| async move {
+            c.take_back(dp::TakeBackRequest {}).await
+        };
+        self.read(take_back).await.map(drop)
+    }
+
     /// Calls; once more if the connection broke, which it does when the dataplane
     /// was replaced since the last call.
     async fn read<T, F>(&self, call: impl Fn(DataplaneClient<Channel>) -> F) -> Result<T, Status>

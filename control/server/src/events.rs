@@ -24,7 +24,7 @@ pub(crate) struct Events {
 
 /// What a watcher gets next.
 #[derive(Debug, PartialEq)]
-enum Next {
+pub(crate) enum Next {
     Event(Box<pb::Event>),
     /// The oldest that is kept is this one, not the one asked for.
     Gone(u64),
@@ -57,8 +57,13 @@ impl Events {
         self.last.send_replace(sequence);
     }
 
+    /// The sequence of the last one, to wait for the next.
+    pub fn last(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
+    }
+
     /// The one that follows `after`.
-    fn next(&self, after: u64) -> Next {
+    pub fn next(&self, after: u64) -> Next {
         let kept = self.kept();
         let Some(oldest) = kept.front().map(|event| event.sequence) else { return Next::Nothing };
         if after + 1 < oldest {

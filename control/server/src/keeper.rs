@@ -50,7 +50,9 @@ async fn look(control: &Control) -> Result<(), Status> {
 
 /// Ends the lease when its time is over.
 pub(crate) async fn watch_lease(control: &Control) {
+    let mut changes = control.lease_changes();
     loop {
+        changes.mark_unchanged();
         let ends = control.changing().await.leases.0.as_ref().map(|held| held.ends);
         let over = async {
             match ends {
@@ -60,7 +62,7 @@ pub(crate) async fn watch_lease(control: &Control) {
         };
         tokio::select! {
             () = over => {}
-            () = control.lease_changed() => continue,
+            _ = changes.changed() => continue,
         }
         let mut changing = control.changing().await;
         if changing.leases.0.as_ref().is_none_or(|held| held.ends > Instant::now()) {

@@ -26,6 +26,7 @@ mod metrics;
 mod patch;
 mod refusal;
 mod roles;
+mod scenarios;
 mod server;
 mod service;
 mod state;

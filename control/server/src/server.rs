@@ -9,6 +9,7 @@ use crate::events::{self, Events};
 use crate::gate::Gate;
 use crate::limits::{Limits, Slots};
 use crate::metrics::Metrics;
+use crate::scenarios::Scenarios;
 use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::tls::{Keys, TlsError, TlsFiles};
@@ -20,6 +21,7 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
+use proto::linkemu::v1::scenarios_server::ScenariosServer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -224,6 +226,8 @@ impl Server {
         let control = Control::new(catalog, dataplane, events.clone(), saver.clone());
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));
+        control.tell_interrupted().await;
+        let scenarios = Scenarios::new(control.clone(), events.clone(), watching.clone());
         let service = Service { control: control.clone(), watching: watching.clone() };
         let leases = leases::Service(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -254,6 +258,7 @@ impl Server {
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(LeasesServer::new(leases))
+            .add_service(ScenariosServer::new(scenarios).max_decoding_message_size(REQUEST_BYTES))
             .add_service(health)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
@@ -287,6 +292,7 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
         pb::linkemu_server::SERVICE_NAME,
         pb::events_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
+        pb::scenarios_server::SERVICE_NAME,
     ];
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)

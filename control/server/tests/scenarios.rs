@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Scenarios through linkd, over a dataplane without packets whose clock runs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use common::Lab;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::events_client::EventsClient;
+use proto::linkemu::v1::leases_client::LeasesClient;
+use proto::linkemu::v1::run_scenario_request::Scenario;
+use proto::linkemu::v1::scenarios_client::ScenariosClient;
+use std::time::Duration;
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
+
+type Client = ScenariosClient<Channel>;
+
+async fn client(lab: &mut Lab) -> Client {
+    lab.set("viasat2").await.unwrap();
+    ScenariosClient::new(lab.linkd())
+}
+
+async fn events(lab: &Lab) -> Streaming<pb::Event> {
+    let request = pb::WatchEventsRequest { after: Some(0), once: false };
+    EventsClient::new(lab.linkd()).watch_events(request).await.unwrap().into_inner()
+}
+
+/// The next event that is one of a scenario.
+async fn next(events: &mut Streaming<pb::Event>) -> pb::Event {
+    loop {
+        let event = events.message().await.unwrap().unwrap();
+        if event.kind().as_str_name().starts_with("EVENT_KIND_SCENARIO") {
+            return event;
+        }
+    }
+}
+
+fn toml(steps: &str) -> pb::RunScenarioRequest {
+    let scenario = Some(Scenario::Toml(format!("name = \"it\"\n{steps}")));
+    pb::RunScenarioRequest { scenario, ..Default::default() }
+}
+
+/// Goes on until somebody stops it.
+const ENDLESS: &str = "[[step]]\nrepeat = \"forever\"\n[[step.step]]\nboth.rate = \"1 Mbit/s\"\n\
+                       [[step.step]]\nafter = \"200 ms\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_take_effect_at_their_instants_and_say_so() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    let request = toml(
+        "[[step]]\nlabel = \"begin\"\nramp = { value = \"rate\", direction = \"forward\", to = \"44 Mbit/s\", \
+         over = \"500 ms\", steps = 5 }\n[[step]]\nafter = \"100 ms\"\nprofile = \"geo-600\"\n\
+         [[step]]\nlabel = \"end\"\n",
+    );
+    let answer = client.run_scenario(request).await.unwrap().into_inner();
+    let state = answer.state.unwrap();
+    assert_eq!((state.run, state.steps, state.length_ns), (1, Some(7), Some(600_000_000)));
+    assert_eq!(answer.first.len(), 7);
+    let started = next(&mut events).await;
+    assert_eq!(started.kind(), pb::EventKind::ScenarioStarted);
+    for (index, ms) in [100, 200, 300, 400, 500, 600, 600].into_iter().enumerate() {
+        let event = next(&mut events).await;
+        assert_eq!(event.kind(), pb::EventKind::ScenarioStep, "{event:?}");
+        let step = event.scenario_step.unwrap();
+        assert_eq!((step.run, step.index), (1, index as u64));
+        assert_eq!(step.planned_ns, state.started_ns + ms * 1_000_000);
+        assert_eq!(event.time_ns, Some(step.planned_ns + step.late_ns));
+        assert_eq!(event.generation, (index < 6).then_some(index as u64 + 2));
+        assert_eq!(
+            step.label,
+            ["begin", "", "end"][usize::from(index > 4) + usize::from(index > 5)]
+        );
+        assert!(!event.who.is_empty() && step.planned_utc.is_some());
+    }
+    assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioFinished);
+    let state = client.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
+    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Finished);
+    assert_eq!((state.get_ref().steps_done, state.get_ref().generation), (7, 7));
+    let applies = lab.fake.state().applies.clone();
+    let rates: Vec<_> = applies[1..6]
+        .iter()
+        .map(|apply| {
+            let profile = apply.plan.clone().unwrap().profile.unwrap();
+            profile.forward_pipe.unwrap().rate_bps.unwrap() / 1_000_000
+        })
+        .collect();
+    assert_eq!(rates, [124, 104, 84, 64, 44]);
+    // Only a whole profile starts the processes anew.
+    assert_eq!(applies.iter().filter(|apply| apply.restart).count(), 2);
+    assert_eq!(lab.in_force().name, "geo-600");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_answers_the_plan_and_touches_nothing() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let scenario = Some(Scenario::Name("rain-fade".into()));
+    let request = pb::RunScenarioRequest { scenario, dry_run: true, ..Default::default() };
+    let answer = client.run_scenario(request).await.unwrap().into_inner();
+    assert_eq!((answer.state, answer.first.len()), (None, 20));
+    assert_eq!(answer.first[0].action, "profile viasat2");
+    assert_eq!(answer.scenario.unwrap().length_ns, Some(300_000_000_000));
+    assert_eq!(lab.fake.state().applies.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_runs_at_a_time_and_the_refusal_names_who_runs_it() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let request = pb::RunScenarioRequest { request_id: "ci-7".into(), ..toml(ENDLESS) };
+    let first = client.run_scenario(request.clone()).await.unwrap().into_inner();
+    let who = first.state.clone().unwrap().who;
+    let refused = client.run_scenario(toml(ENDLESS)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains(&format!("{who} runs \"it\"")), "{}", refused.message());
+    // The same request again is the same run.
+    let again = client.run_scenario(request).await.unwrap().into_inner();
+    assert_eq!(again, first);
+    let stopped = client.stop_scenario(pb::StopScenarioRequest { restore: true }).await.unwrap();
+    let stopped = stopped.into_inner();
+    assert_eq!(stopped.phase(), pb::ScenarioPhase::Stopped);
+    assert!(stopped.message.contains("viasat2 is back in force"), "{}", stopped.message);
+    assert_eq!(lab.in_force().name, "viasat2");
+    let none = client.pause_scenario(pb::PauseScenarioRequest {}).await.unwrap_err();
+    assert_eq!(none.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_elses_change_stops_it_unless_that_is_tolerated() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    client.run_scenario(toml(ENDLESS)).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    lab.set("geo-600").await.unwrap();
+    let stopped = loop {
+        let event = next(&mut events).await;
+        if event.kind() == pb::EventKind::ScenarioStopped {
+            break event;
+        }
+    };
+    assert!(stopped.message.contains("someone else") || stopped.message.contains("somebody else"));
+    assert_eq!(lab.in_force().name, "geo-600");
+    let tolerant = pb::RunScenarioRequest { tolerate_changes: true, ..toml(ENDLESS) };
+    client.run_scenario(tolerant).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    lab.set("viasat2").await.unwrap();
+    // On it goes, from there.
+    for _ in 0..4 {
+        assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioStep);
+    }
+    assert_eq!(lab.in_force().name, "viasat2*");
+    client.stop_scenario(pb::StopScenarioRequest::default()).await.unwrap();
+    assert_eq!(lab.in_force().name, "viasat2*");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_moves_the_rest_and_a_wait_does_too() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    let request = toml(
+        "[[step]]\nlabel = \"a\"\n[[step]]\nafter = \"300 ms\"\nlabel = \"b\"\n\
+         wait = { event = \"link_changed\", subject = \"geo-600\", timeout = \"1 min\" }\n\
+         [[step]]\nafter = \"50 ms\"\nboth.rate = \"1 Mbit/s\"\n",
+    );
+    let started = client.run_scenario(request).await.unwrap().into_inner().state.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    let paused = client.pause_scenario(pb::PauseScenarioRequest {}).await.unwrap().into_inner();
+    assert_eq!(paused.phase(), pb::ScenarioPhase::Paused);
+    assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioPaused);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    client.resume_scenario(pb::ResumeScenarioRequest {}).await.unwrap();
+    assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioResumed);
+    let wait = next(&mut events).await.scenario_step.unwrap();
+    // It began after the pause, which lasted 400 ms at least.
+    assert!(wait.planned_ns >= started.started_ns + 700_000_000, "{wait:?}");
+    let change = lab.set("geo-600").await.unwrap().applied.unwrap();
+    let step = next(&mut events).await;
+    assert_eq!(step.kind(), pb::EventKind::ScenarioStep, "{step:?}");
+    assert_eq!(step.generation, Some(change.generation + 1));
+    assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioFinished);
+    assert_eq!(lab.in_force().name, "geo-600*");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_step_is_made_and_its_lateness_is_told() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    lab.fake.state().late = Duration::from_millis(30);
+    let request = toml("[[step]]\nrepeat = 3\n[[step.step]]\nboth.rate = \"1 Mbit/s\"\n");
+    client.run_scenario(request).await.unwrap();
+    assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioStarted);
+    for _ in 0..3 {
+        let event = next(&mut events).await;
+        let step = event.scenario_step.unwrap();
+        assert!(step.late_ns >= 30_000_000, "{step:?}");
+        assert!(event.message.contains("late by"), "{}", event.message);
+    }
+    assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioFinished);
+    let state = client.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
+    assert_eq!(state.get_ref().late_steps, 3);
+    assert!(state.get_ref().late_max_ns >= 30_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_refused_before_it_starts() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let stale = pb::RunScenarioRequest { expected_generation: Some(9), ..toml(ENDLESS) };
+    for (request, code, expected) in [
+        (stale, Code::Aborted, "generation 9 was expected"),
+        (pb::RunScenarioRequest::default(), Code::InvalidArgument, "give a name"),
+        (toml("[[step]]\nprofile = \"viasat\"\n"), Code::NotFound, "viasat2"),
+        (toml("[[step]]\nlable = \"x\"\n"), Code::InvalidArgument, "label"),
+        (
+            toml(
+                "[[step]]\nlabel = \"x\"\n[[step]]\nafter = \"1 h\"\nboth.queue.limit = \"1 MB\"\n",
+            ),
+            Code::InvalidArgument,
+            "step 1 cannot be",
+        ),
+        (
+            toml(
+                "[[step]]\nprofile = \"geo-600\"\n[[step]]\nramp = { value = \"rate\", to = \"1 Mbit/s\", over = \"1 s\", steps = 1 }\n",
+            ),
+            Code::InvalidArgument,
+            "unlimited",
+        ),
+    ] {
+        let refused = client.run_scenario(request).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{}", refused.message());
+        assert!(refused.message().contains(expected), "{}", refused.message());
+    }
+    let named = pb::RunScenarioRequest {
+        scenario: Some(Scenario::Name("rain-fad".into())),
+        ..Default::default()
+    };
+    let refused = client.run_scenario(named).await.unwrap_err();
+    assert!(refused.message().contains("rain-fade"), "{}", refused.message());
+    assert_eq!(lab.fake.state().applies.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_in_mid_scenario_and_a_wait_in_vain_stop_it() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    for (steps, refuse, expected) in [
+        ("[[step]]\nboth.rate = \"1 Mbit/s\"\n", true, "step 0 is refused: no room"),
+        (
+            "[[step]]\nwait = { event = \"lease_acquired\", timeout = \"1 ms\" }\n",
+            false,
+            "LEASE_ACQUIRED did not come within 1 ms",
+        ),
+    ] {
+        let status = tonic::Status::failed_precondition("no room");
+        lab.fake.state().refuse = refuse.then_some(status);
+        client.run_scenario(toml(steps)).await.unwrap();
+        let stopped = loop {
+            let event = next(&mut events).await;
+            if event.kind() == pb::EventKind::ScenarioStopped {
+                break event;
+            }
+        };
+        assert!(stopped.message.contains(expected), "{}", stopped.message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_sees_it_come_and_go() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let watch = client.watch_scenario(pb::WatchScenarioRequest {}).await.unwrap();
+    let mut watch = watch.into_inner();
+    let first = watch.message().await.unwrap().unwrap();
+    assert_eq!(first.phase(), pb::ScenarioPhase::None);
+    client
+        .run_scenario(toml("[[step]]\nlabel = \"x\"\n[[step]]\nafter = \"200 ms\"\n"))
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    while !seen.contains(&pb::ScenarioPhase::Finished) {
+        let state = watch.message().await.unwrap().unwrap();
+        assert_eq!((state.run, state.name.as_str()), (1, "it"));
+        seen.push(state.phase());
+    }
+    assert_eq!(seen[0], pb::ScenarioPhase::Running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_takes_back_what_was_handed_over_and_is_not_due() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    // Handed over with the first one, and due after the pause has begun.
+    let request = toml(
+        "[[step]]\nboth.rate = \"1 Mbit/s\"\n[[step]]\nafter = \"200 ms\"\nboth.rate = \"2 Mbit/s\"\n",
+    );
+    client.run_scenario(request).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    let paused = client.pause_scenario(pb::PauseScenarioRequest {}).await.unwrap().into_inner();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let state = client.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
+    assert_eq!(state.get_ref().steps_done, paused.steps_done);
+    let made = lab.fake.state().applies.len() as u64;
+    assert_eq!(made, 1 + paused.steps_done);
+    client.resume_scenario(pb::ResumeScenarioRequest {}).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioFinished {}
+    assert_eq!(lab.fake.state().applies.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scenario_runs_under_its_starters_lease_and_stops_with_it() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    let mut leases = LeasesClient::new(lab.linkd());
+    let request = pb::AcquireLeaseRequest {
+        holder: "ci".into(),
+        ttl_ns: 3_600_000_000_000,
+        ..Default::default()
+    };
+    let token = leases.acquire_lease(request).await.unwrap().into_inner().token;
+    let refused = client.run_scenario(toml(ENDLESS)).await.unwrap_err();
+    assert!(refused.message().contains("leased to ci"), "{}", refused.message());
+    let mut request = tonic::Request::new(toml(ENDLESS));
+    request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
+    client.run_scenario(request).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    // Only with the token.
+    let refused = client.stop_scenario(pb::StopScenarioRequest::default()).await.unwrap_err();
+    assert!(refused.message().contains("leased to ci"), "{}", refused.message());
+    leases.release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
+    let stopped = loop {
+        let event = next(&mut events).await;
+        if event.kind() == pb::EventKind::ScenarioStopped {
+            break event;
+        }
+    };
+    assert!(stopped.message.contains("it lost the link: your lease has ended"), "{stopped:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_linkd_left_unfinished_is_told_once_and_does_not_go_on() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    client.run_scenario(toml(ENDLESS)).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    // Longer than the state takes to the disk.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    lab.kill_linkd().await;
+    // As long as what it handed over may come.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let made = lab.fake.state().applies.len();
+    for told in [true, false] {
+        lab.start_linkd();
+        let request = pb::WatchEventsRequest { after: Some(0), once: true };
+        let mut client = EventsClient::new(lab.linkd());
+        let mut events = client.watch_events(request).await.unwrap().into_inner();
+        let mut found = None;
+        while let Some(event) = events.message().await.unwrap() {
+            if event.kind() == pb::EventKind::ScenarioStopped {
+                found = Some(event);
+            }
+        }
+        assert_eq!(found.is_some(), told);
+        if let Some(event) = found {
+            assert!(event.message.contains("linkd ended after step"), "{event:?}");
+            assert_eq!((event.subject.as_str(), event.who.is_empty()), ("it", false));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        lab.kill_linkd().await;
+    }
+    assert_eq!(lab.fake.state().applies.len(), made);
+    assert_eq!(lab.in_force().name, "viasat2*");
+}
