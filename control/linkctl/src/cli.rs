@@ -2,7 +2,8 @@
 //! The command tree: help, completion and parsing all come from here.
 
 use crate::connection::Place;
-use crate::{cert, certificate, doctor, envelope, events, fit, lease, man, probe, top, verify};
+use crate::{cert, certificate, doctor, envelope, events, fit, lease, man, probe, scenario, top};
+use crate::verify;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -50,6 +51,7 @@ Examples:
   linkctl profile list                      what there is
   linkctl set profile viasat2               be a satellite link
   linkctl set rate 72Mbit/s --direction forward
+  linkctl scenario run rain-fade            changes along a timeline
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
   linkctl top                               the same, live
@@ -128,6 +130,13 @@ pub enum Command {
         /// What to do with them.
         #[command(subcommand)]
         what: Profile,
+    },
+    /// Run changes of the link along a timeline
+    #[command(after_help = scenario::EXAMPLES, arg_required_else_help = true)]
+    Scenario {
+        /// What to do.
+        #[command(subcommand)]
+        what: scenario::Scenario,
     },
     /// Measure a link's baseline: send probes, and reflect them
     #[command(after_help = probe::EXAMPLES, arg_required_else_help = true)]
@@ -454,7 +463,7 @@ mod tests {
     fn every_example_parses() {
         let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
-        let lab = [lease::EXAMPLES, events::EXAMPLES];
+        let lab = [lease::EXAMPLES, events::EXAMPLES, scenario::EXAMPLES];
         let rest = [
             fit::EXAMPLES,
             verify::EXAMPLES,

@@ -10,6 +10,7 @@ use proto::LEASE_METADATA;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -158,6 +159,11 @@ impl Connection {
     /// The events.
     pub fn events(&self) -> EventsClient<Way> {
         EventsClient::new(self.way.clone())
+    }
+
+    /// The scenarios.
+    pub fn scenarios(&self) -> ScenariosClient<Way> {
+        ScenariosClient::new(self.way.clone())
     }
 
     /// Waits for the answer to a call.

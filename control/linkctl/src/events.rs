@@ -77,6 +77,11 @@ pub async fn run(cli: &Cli, args: &EventsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An event as text has it.
+pub fn told(event: &pb::Event) -> String {
+    line(&View::from(event))
+}
+
 fn line(event: &View<'_>) -> String {
     let View { sequence, kind, who, subject, message, .. } = event;
     let utc = event.utc.as_deref().unwrap_or("-");

@@ -21,6 +21,7 @@ mod man;
 mod output;
 mod probe;
 mod profiles;
+mod scenario;
 mod stats;
 mod tls;
 mod top;
@@ -60,6 +61,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Certificate(args) => certificate::run(cli, args).await,
         Command::Envelope(args) => envelope::run(cli, args).await,
         Command::Profile { what } => profiles::run(cli, what).await,
+        Command::Scenario { what } => scenario::run(cli, what).await,
         Command::Probe { what } => probe::run(cli, what).await,
         Command::Fit(args) => fit::run(cli, args),
         Command::Verify(args) => verify::run(cli, args).await,

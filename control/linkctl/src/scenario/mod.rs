@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl scenario`: what there is, and the one that runs.
+
+mod log;
+mod run;
+mod state;
+
+use crate::cli::{Cli, Output};
+use crate::connection::Connection;
+use crate::failure::{Failure, ViolationView};
+use crate::output;
+use ::scenario::{FileError, Scenario as Checked};
+use clap::{Args, Subcommand};
+use comfy_table::{ContentArrangement, Table, presets};
+use profile::{Violations, format_duration};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use state::StateView;
+use std::path::{Path, PathBuf};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl scenario list                     what there is
+  linkctl scenario show rain-fade > my-fade.toml
+  linkctl scenario check my-fade.toml       exit code 4 if it is wrong; needs no linkd
+  linkctl scenario run my-fade.toml --dry-run
+  linkctl scenario run rain-fade --seed 7 --log steps.csv
+  linkctl scenario run link-flap --detach
+  linkctl scenario watch
+  linkctl scenario stop --restore
+
+A run ends with its last events; --log has all steps. Ctrl-C stops a scenario that is run
+without --detach; a second one leaves it to linkd.
+Exit codes of run and watch: 0 it came to its end, 1 it was stopped or failed.";
+
+/// What to do with scenarios.
+#[derive(Debug, Subcommand)]
+pub enum Scenario {
+    /// All that can be run by name
+    List,
+    /// One of them, as a file that can be changed and run
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Check files; needs no linkd
+    Check {
+        /// Scenarios in TOML.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Run one to its end
+    Run(RunArgs),
+    /// Stop the time of the one that runs
+    Pause,
+    /// Let it go on
+    Resume,
+    /// End it
+    Stop {
+        /// Put the link back in force that was there before; without it, it stays as it is
+        #[arg(long)]
+        restore: bool,
+    },
+    /// Follow the one that runs, to its end
+    Watch {
+        /// Write its steps here from now on, as CSV, or as JSON lines if it ends in .json or
+        /// .jsonl
+        #[arg(long, value_name = "FILE")]
+        log: Option<PathBuf>,
+    },
+    /// What runs, or ran last
+    Status,
+}
+
+/// How to run one.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// A scenario's name, or a file: with a '/' in it, or ending in .toml
+    #[arg(value_name = "NAME|FILE")]
+    pub scenario: String,
+    /// Seed of all random processes, which start anew with the first change; without it,
+    /// the one in force stays
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Show the first steps, their number and the length, and touch nothing
+    #[arg(long, conflicts_with_all = ["detach", "log"])]
+    pub dry_run: bool,
+    /// Start it and leave it to linkd
+    #[arg(long, conflicts_with = "log")]
+    pub detach: bool,
+    /// Write its steps here, as CSV, or as JSON lines if it ends in .json or .jsonl
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Go on when somebody else changes the link
+    #[arg(long)]
+    pub tolerate_changes: bool,
+    /// Refuse if another generation is in force: someone else changed the link
+    #[arg(long, value_name = "N")]
+    pub expect_generation: Option<u64>,
+    /// Take each step even if there is too little memory or time
+    #[arg(long)]
+    pub lossy: bool,
+    /// Name this request: sent again under the same name, it answers the run that it started
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub request_id: String,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    name: &'a str,
+    description: &'a str,
+    source: &'a str,
+    steps: Option<u64>,
+    length_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    toml: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ListView<'a> {
+    scenarios: Vec<View<'a>>,
+}
+
+#[derive(Serialize)]
+struct CheckView<'a> {
+    files: Vec<FileView<'a>>,
+}
+
+#[derive(Serialize)]
+struct FileView<'a> {
+    file: &'a str,
+    valid: bool,
+    name: Option<&'a str>,
+    steps: Option<u64>,
+    length_ns: Option<u64>,
+    violations: Vec<ViolationView<'a>>,
+}
+
+fn view(scenario: &pb::Scenario, whole: bool) -> View<'_> {
+    let pb::Scenario { name, description, source, toml, steps, length_ns } = scenario;
+    let (steps, length_ns) = (*steps, *length_ns);
+    View { name, description, source, steps, length_ns, toml: whole.then_some(toml.as_str()) }
+}
+
+/// A length for people.
+fn length(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "without end".to_owned(), format_duration)
+}
+
+fn count(steps: Option<u64>) -> String {
+    steps.map_or_else(|| "no end".to_owned(), |n| n.to_string())
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, what: &Scenario) -> Result<(), Failure> {
+    match what {
+        Scenario::Check { files } => return check(cli.output, files),
+        Scenario::Run(args) => return run::run(cli, args).await,
+        Scenario::Watch { log } => return run::watch(cli, log.as_deref()).await,
+        _ => {}
+    }
+    let connection = Connection::open(cli).await?;
+    let mut client = connection.scenarios();
+    let state = match what {
+        Scenario::List => {
+            let request = pb::ListScenariosRequest {};
+            let answer = connection.answer(client.list_scenarios(request)).await?;
+            return list(cli.output, &answer.scenarios);
+        }
+        Scenario::Show { name } => {
+            let request = pb::GetScenarioRequest { name: name.clone() };
+            let scenario = connection.answer(client.get_scenario(request)).await?;
+            return match cli.output {
+                Output::Text => output::text(&scenario.toml),
+                Output::Json => output::json(&view(&scenario, true)),
+            };
+        }
+        Scenario::Pause => {
+            connection.answer(client.pause_scenario(pb::PauseScenarioRequest {})).await?
+        }
+        Scenario::Resume => {
+            connection.answer(client.resume_scenario(pb::ResumeScenarioRequest {})).await?
+        }
+        Scenario::Stop { restore } => {
+            let request = pb::StopScenarioRequest { restore: *restore };
+            connection.answer(client.stop_scenario(request)).await?
+        }
+        _ => connection.answer(client.get_scenario_state(pb::GetScenarioStateRequest {})).await?,
+    };
+    let view = StateView::from(&state);
+    match cli.output {
+        Output::Text => output::text(&view.text()),
+        Output::Json => output::json(&view),
+    }
+}
+
+fn list(format: Output, scenarios: &[pb::Scenario]) -> Result<(), Failure> {
+    if format == Output::Json {
+        let scenarios = scenarios.iter().map(|scenario| view(scenario, false)).collect();
+        return output::json(&ListView { scenarios });
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["NAME", "STEPS", "LENGTH", "DESCRIPTION", "SOURCE"]);
+    for scenario in scenarios {
+        let pb::Scenario { name, description, source, .. } = scenario;
+        let (steps, length) = (count(scenario.steps), length(scenario.length_ns));
+        table.add_row([name, &steps, &length, description, source]);
+    }
+    output::text(&table.trim_fmt())
+}
+
+/// Reads a file.
+fn file(path: &Path) -> Result<Result<Checked, Violations>, Failure> {
+    match Checked::from_file(path) {
+        Ok(scenario) => Ok(Ok(scenario)),
+        Err(FileError::Invalid { violations, .. }) => Ok(Err(violations)),
+        Err(error @ FileError::Io { .. }) => Err(Failure::failed("io", error.to_string())),
+    }
+}
+
+/// Reads every file before it judges any, so that one look gives all.
+fn check(format: Output, files: &[PathBuf]) -> Result<(), Failure> {
+    let mut checked = Vec::new();
+    for path in files {
+        checked.push((path.display().to_string(), file(path)?));
+    }
+    let wrong = checked.iter().filter(|(_, result)| result.is_err()).count();
+    match format {
+        Output::Json => {
+            let files = checked.iter().map(|(file, result)| {
+                let scenario = result.as_ref().ok();
+                let found = result.as_ref().err();
+                FileView {
+                    file,
+                    valid: scenario.is_some(),
+                    name: scenario.map(Checked::name),
+                    steps: scenario.and_then(Checked::steps),
+                    length_ns: scenario.and_then(Checked::length_ns),
+                    violations: found.into_iter().flatten().map(ViolationView::from).collect(),
+                }
+            });
+            output::json(&CheckView { files: files.collect() })?;
+        }
+        Output::Text => {
+            for (file, result) in &checked {
+                match result {
+                    Ok(scenario) => {
+                        let name = scenario.name();
+                        let (steps, length) =
+                            (count(scenario.steps()), length(scenario.length_ns()));
+                        let line = format!("{file}: {name} is valid (steps: {steps}; {length})");
+                        output::text(&line)?;
+                    }
+                    Err(found) => output::text(&found.in_file(file))?,
+                }
+            }
+        }
+    }
+    match wrong {
+        0 => Ok(()),
+        1 => Err(Failure::check("1 file is not a valid scenario")),
+        n => Err(Failure::check(format!("{n} files are not valid scenarios"))),
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl scenario run` and `watch`: follow a scenario to its end.
+
+use super::log::Log;
+use super::state::{StateView, StepView, phase};
+use super::{RunArgs, count, file, length};
+use crate::cli::{Cli, Output};
+use crate::connection::Connection;
+use crate::events;
+use crate::failure::Failure;
+use crate::output;
+use indicatif::{ProgressBar, ProgressStyle};
+use profile::format_duration;
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::path::Path;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tonic::{Status, Streaming};
+
+/// Events that are shown at the end.
+const LAST: usize = 20;
+
+#[derive(Serialize)]
+struct DryView<'a> {
+    name: &'a str,
+    steps: Option<u64>,
+    length_ns: Option<u64>,
+    first: Vec<StepView<'a>>,
+}
+
+/// Runs one.
+pub async fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
+    let request = request(args)?;
+    let connection = Connection::open(cli).await?;
+    // Before it starts, so that nothing of it is missed.
+    let mut follower = match args.dry_run || args.detach {
+        true => None,
+        false => Some(Follower::new(&connection, args.log.as_deref()).await?),
+    };
+    let answer = connection.answer(connection.scenarios().run_scenario(request)).await?;
+    let scenario = answer.scenario.unwrap_or_default();
+    let Some(state) = answer.state else {
+        return dry(cli.output, &scenario, &answer.first);
+    };
+    match &mut follower {
+        Some(follower) => follower.follow(cli, &connection, &state, true).await,
+        None => told(cli.output, &state),
+    }
+}
+
+/// Follows the one that runs.
+pub async fn watch(cli: &Cli, log: Option<&Path>) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let mut follower = Follower::new(&connection, log).await?;
+    let request = pb::GetScenarioStateRequest {};
+    let state = connection.answer(connection.scenarios().get_scenario_state(request)).await?;
+    if ended(&state) {
+        return told(cli.output, &state);
+    }
+    follower.follow(cli, &connection, &state, false).await
+}
+
+fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
+    use pb::run_scenario_request::Scenario::{Name, Toml};
+    let name = &args.scenario;
+    let scenario = if name.contains('/') || name.ends_with(".toml") {
+        let invalid = |found| Failure::invalid(format!("{name} is not a valid scenario"), found);
+        Toml(file(Path::new(name))?.map_err(invalid)?.text().to_owned())
+    } else {
+        Name(name.clone())
+    };
+    Ok(pb::RunScenarioRequest {
+        scenario: Some(scenario),
+        expected_generation: args.expect_generation,
+        seed: args.seed,
+        request_id: args.request_id.clone(),
+        dry_run: args.dry_run,
+        tolerate_changes: args.tolerate_changes,
+        lossy: args.lossy,
+    })
+}
+
+fn dry(format: Output, scenario: &pb::Scenario, first: &[pb::PlannedStep]) -> Result<(), Failure> {
+    let pb::Scenario { name, steps, length_ns, .. } = scenario;
+    let (steps, length_ns) = (*steps, *length_ns);
+    let first: Vec<_> = first.iter().map(StepView::from).collect();
+    if format == Output::Json {
+        return output::json(&DryView { name, steps, length_ns, first });
+    }
+    let mut lines = vec![format!("{name}: steps: {}; {}", count(steps), length(length_ns))];
+    let more = steps.is_none_or(|steps| steps > first.len() as u64);
+    lines.extend(first.iter().map(StepView::text));
+    if more {
+        lines.push("     …".to_owned());
+    }
+    output::text(&lines.join("\n"))
+}
+
+fn told(format: Output, state: &pb::ScenarioState) -> Result<(), Failure> {
+    let view = StateView::from(state);
+    match format {
+        Output::Text => output::text(&view.text()),
+        Output::Json => output::json(&view),
+    }
+}
+
+fn ended(state: &pb::ScenarioState) -> bool {
+    use pb::ScenarioPhase::{Paused, Running, Waiting};
+    ![Running, Waiting, Paused].contains(&state.phase())
+}
+
+/// What linkd tells of a run.
+struct Follower {
+    events: Streaming<pb::Event>,
+    states: Streaming<pb::ScenarioState>,
+    log: Option<Log>,
+    /// Of the run, and so many before them.
+    last: VecDeque<pb::Event>,
+    before: u64,
+    interrupt: Signal,
+}
+
+impl Follower {
+    async fn new(connection: &Connection, log: Option<&Path>) -> Result<Self, Failure> {
+        let log = log.map(Log::create).transpose()?;
+        let request = pb::WatchEventsRequest { after: None, once: false };
+        let events = connection.answer(connection.events().watch_events(request)).await?;
+        let watch = pb::WatchScenarioRequest {};
+        let states = connection.answer(connection.scenarios().watch_scenario(watch)).await?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(|error| {
+            Failure::failed("internal", format!("cannot wait for signals: {error}"))
+        })?;
+        Ok(Self { events, states, log, last: VecDeque::new(), before: 0, interrupt })
+    }
+
+    /// Follows a run to its end; with `stops`, an interrupt asks linkd to stop it.
+    async fn follow(
+        &mut self,
+        cli: &Cli,
+        connection: &Connection,
+        started: &pb::ScenarioState,
+        stops: bool,
+    ) -> Result<(), Failure> {
+        let bar = bar(cli.output, started);
+        let mut last = started.clone();
+        let mut stopping = false;
+        // Its last event says that there are no more steps to come.
+        let mut over = false;
+        while !(over && ended(&last)) {
+            tokio::select! {
+                event = self.events.message() => {
+                    let event = whole(connection, event)?;
+                    over |= self.event(&event, &last)?;
+                }
+                state = self.states.message() => {
+                    let state = whole(connection, state)?;
+                    if state.run < started.run {
+                        continue;
+                    }
+                    if state.run > started.run {
+                        return Err(Failure::failed("aborted", "another scenario runs by now"));
+                    }
+                    show(&bar, &state);
+                    last = state;
+                }
+                _ = self.interrupt.recv() => {
+                    if !stops || stopping {
+                        bar.abandon();
+                        let name = &last.name;
+                        let left = format!(
+                            "{name} is left to linkd: see `linkctl scenario status`"
+                        );
+                        return Err(Failure::failed("interrupted", left));
+                    }
+                    stopping = true;
+                    bar.println("stopping; Ctrl-C again leaves it to linkd");
+                    let mut client = connection.scenarios();
+                    // Its end is seen as that of any other run.
+                    tokio::spawn(async move {
+                        client.stop_scenario(pb::StopScenarioRequest { restore: false }).await
+                    });
+                }
+            }
+        }
+        bar.finish_and_clear();
+        if cli.output == Output::Text {
+            self.recount()?;
+        }
+        told(cli.output, &last)?;
+        match last.phase() {
+            pb::ScenarioPhase::Finished => Ok(()),
+            _ => {
+                let (name, why) = (&last.name, &last.message);
+                Err(Failure::failed("stopped", format!("{name} did not come to its end: {why}")))
+            }
+        }
+    }
+
+    /// Logs a step of the run; whether it was the run's last event.
+    fn event(&mut self, event: &pb::Event, run: &pb::ScenarioState) -> Result<bool, Failure> {
+        use pb::EventKind::{ScenarioFinished, ScenarioStopped};
+        if event.scenario_step.as_ref().is_some_and(|step| step.run == run.run)
+            && let Some(log) = &mut self.log
+        {
+            log.write(event)?;
+        }
+        if self.last.len() == LAST {
+            self.last.pop_front();
+            self.before += 1;
+        }
+        self.last.push_back(event.clone());
+        // One runs at a time, and events come in their order.
+        Ok([ScenarioFinished, ScenarioStopped].contains(&event.kind()))
+    }
+}
+
+impl Follower {
+    /// Shows the last events.
+    fn recount(&self) -> Result<(), Failure> {
+        if self.before > 0 {
+            output::text(&format!("… {} events before these: `linkctl events`", self.before))?;
+        }
+        self.last.iter().try_for_each(|event| {
+            let clock = event.time_ns.map_or_else(|| "-".to_owned(), seconds);
+            output::text(&format!("{clock:>17}{}", events::told(event)))
+        })
+    }
+}
+
+/// The dataplane's clock.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:09} s", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// What a stream that never ends by itself gave.
+fn whole<T>(connection: &Connection, next: Result<Option<T>, Status>) -> Result<T, Failure> {
+    let next = next.map_err(|status| connection.failure(&status))?;
+    next.ok_or_else(|| Failure::failed("unavailable", "linkd ended the stream"))
+}
+
+fn bar(format: Output, state: &pb::ScenarioState) -> ProgressBar {
+    if format == Output::Json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, form) = match state.length_ns {
+        Some(length) => {
+            let form = "{prefix} [{bar:30}] {msg}";
+            (ProgressBar::new(length.max(1)), form)
+        }
+        None => (ProgressBar::new_spinner(), "{prefix} {spinner} {msg}"),
+    };
+    // A form that is not understood is the usual one.
+    if let Ok(style) = ProgressStyle::with_template(form) {
+        bar.set_style(style);
+    }
+    bar.set_prefix(state.name.clone());
+    bar
+}
+
+fn show(bar: &ProgressBar, state: &pb::ScenarioState) {
+    bar.set_position(state.elapsed_ns.min(state.length_ns.unwrap_or(u64::MAX)));
+    let elapsed = format_duration(state.elapsed_ns / 100_000_000 * 100_000_000);
+    let steps = state.steps.map_or(String::new(), |steps| format!("/{steps}"));
+    let mut message = format!("{} {elapsed}, step {}{steps}", phase(state), state.steps_done);
+    for step in state.next.iter().take(3) {
+        let step = StepView::from(step).text();
+        message.push('\n');
+        message.push_str(&step);
+    }
+    bar.set_message(message);
+}
