@@ -38,6 +38,7 @@ const TESTS: &[Test] = &[
     ("change::two_hundred_rates_in_a_minute_lose_nothing", Needs::Programs, suite::change::two_hundred_rates_in_a_minute_lose_nothing),
     ("api::a_python_client_needs_reflection_only", Needs::Programs, suite::api::a_python_client_needs_reflection_only),
     ("api::a_thousand_patches_a_second_for_a_minute", Needs::Programs, suite::api::a_thousand_patches_a_second_for_a_minute),
+    ("scenario::ten_steps_a_second_are_at_their_instants", Needs::Programs, suite::scenario::ten_steps_a_second_are_at_their_instants),
     ("clients::four_overloads_leave_a_fifth_client_alone", Needs::Programs, suite::clients::four_overloads_leave_a_fifth_client_alone),
     ("workers::two_workers_are_one_link", Needs::Programs, suite::workers::two_workers_are_one_link),
     ("model::outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not", Needs::Programs, suite::model::outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not),

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A scenario's steps are at their instants on the dataplane's clock.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use smoke::cpus::Cpus;
+use smoke::process::run;
+
+use super::{SEED, Void, drained, emulator, on_bed};
+
+/// Steps a second.
+const DENSITY: u64 = 10;
+/// The suite's case; with `SMOKE_SCENARIO=full`, a whole minute.
+const SECONDS: u64 = 15;
+const FULL_SECONDS: u64 = 60;
+/// What a step may be late.
+const WITHIN: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    index: u64,
+    time_ns: u64,
+    planned_ns: u64,
+    late_ns: u64,
+    generation: u64,
+}
+
+/// Every step is within 1 ms of its plan. If linkd or the dataplane was not scheduled for
+/// so long that one is not, the log says so, and the run is void.
+pub fn ten_steps_a_second_are_at_their_instants(cpus: &Cpus) -> anyhow::Result<()> {
+    let full = std::env::var("SMOKE_SCENARIO").is_ok_and(|v| v == "full");
+    let seconds = if full { FULL_SECONDS } else { SECONDS };
+    let count = seconds * DENSITY;
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        let first = linkctl.set_profile("viasat2", SEED)?;
+        linkctl.mark()?;
+        let directory = tempfile::tempdir()?;
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let (scenario, log) = (at("dense.toml"), at("steps.csv"));
+        let text = format!(
+            "name = \"dense\"\n[[step]]\nrepeat = {}\n[[step.step]]\nforward.rate = \"72 Mbit/s\"\n\
+             [[step.step]]\nafter = \"100 ms\"\nforward.rate = \"144 Mbit/s\"\n\
+             [[step.step]]\nafter = \"100 ms\"\n",
+            count / 2
+        );
+        fs::write(&scenario, text)?;
+        let command: Command = linkctl.command(&["scenario", "run", &scenario, "--log", &log]);
+        run(command, Duration::from_secs(seconds + 30))?.success()?;
+        let text = fs::read_to_string(&log)?;
+        let rows = rows(&text)?;
+        ensure!(rows.len() as u64 == count, "{} of {count} steps in the log", rows.len());
+        let stall = Duration::from_nanos(linkctl.stats()?.stall_max_ns);
+        let mut late = Vec::new();
+        for (i, row) in rows.iter().enumerate() {
+            // Third in each repetition is the mark that ends it.
+            let index = i as u64 / 2 * 3 + i as u64 % 2;
+            ensure!(row.index == index, "{row:?} where step {index} was to be");
+            ensure!(row.generation == first.generation + 1 + i as u64, "{row:?}");
+            ensure!(row.time_ns == row.planned_ns + row.late_ns, "{row:?}");
+            let planned = rows[0].planned_ns + i as u64 * 1_000_000_000 / DENSITY;
+            ensure!(row.planned_ns == planned, "{row:?}, planned for {planned}");
+            late.push(row.late_ns);
+        }
+        late.sort_unstable();
+        let quantile = |p: usize| Duration::from_nanos(late[(late.len() - 1) * p / 100]);
+        println!(
+            "    {count} steps, late by p50 {:?}, p99 {:?}, max {:?}; longest stall {stall:?}",
+            quantile(50),
+            quantile(99),
+            quantile(100)
+        );
+        if quantile(100) > WITHIN {
+            let most = quantile(100);
+            return Err(Void(format!("a step was {most:?} late, longest stall {stall:?}")).into());
+        }
+        drained(&linkctl)?;
+        Ok(())
+    })
+}
+
+/// The steps that changed the link.
+fn rows(text: &str) -> anyhow::Result<Vec<Row>> {
+    let mut lines = text.lines();
+    let header: Vec<_> = lines.next().context("an empty log")?.split(',').collect();
+    let column = |name: &str| {
+        header.iter().position(|it| *it == name).with_context(|| format!("no column {name}"))
+    };
+    let columns = ["index", "time_ns", "planned_ns", "late_ns", "generation"];
+    let places = columns.iter().map(|name| column(name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut rows = Vec::new();
+    for line in lines {
+        // What is before the message, which is last and may be quoted, has no commas.
+        let fields: Vec<_> = line.split(',').collect();
+        let field = |i: usize| -> anyhow::Result<Option<u64>> {
+            let text = fields.get(places[i]).with_context(|| format!("a short line: {line}"))?;
+            if text.is_empty() { Ok(None) } else { Ok(Some(text.parse()?)) }
+        };
+        let all = [field(0)?, field(1)?, field(2)?, field(3)?, field(4)?];
+        if let [Some(index), Some(time_ns), Some(planned_ns), Some(late_ns), Some(generation)] = all
+        {
+            rows.push(Row { index, time_ns, planned_ns, late_ns, generation });
+        }
+    }
+    Ok(rows)
+}
