@@ -11,6 +11,10 @@ use serde::Serialize;
 use std::path::Path;
 use view::instant;
 
+/// All that loses packets on the channel.
+const LOSSES: [&str; 6] =
+    ["outages", "fade", "packet_loss", "gilbert_elliott", "four_state_loss", "drop_run"];
+
 #[derive(Serialize)]
 struct View<'a> {
     generation: u64,
@@ -128,7 +132,7 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
                 pipe.outages.push(pb::Outage { interval_ns, duration_ns, law: law as i32 });
             }
             // All that the channel loses, or the class alone would not be what is lost.
-            (&["outages", "fade", "packet_loss"], target)
+            (&LOSSES, target)
         }
     };
     let direction = match target.direction {

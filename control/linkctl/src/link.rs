@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A link as linkctl shows it: TOML for people, stable JSON for programs.
 
+mod losses;
+
 use crate::change;
 use crate::cli::{Cli, Output};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
+use losses::{DropRunView, FourStateLossView, GilbertElliottView};
 use profile::Profile;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -42,6 +45,9 @@ struct PipeView {
     rate_trace: Option<RateTraceView>,
     overhead_bytes: i32,
     packet_loss: f64,
+    gilbert_elliott: Option<GilbertElliottView>,
+    four_state_loss: Option<FourStateLossView>,
+    drop_run: Option<DropRunView>,
     queue: QueueView,
     outages: Vec<OutageView>,
     fade: Option<FadeView>,
@@ -222,6 +228,9 @@ impl From<&pb::Pipe> for PipeView {
             }),
             overhead_bytes: pipe.overhead_bytes,
             packet_loss: pipe.packet_loss,
+            gilbert_elliott: pipe.gilbert_elliott.map(GilbertElliottView::from),
+            four_state_loss: pipe.four_state_loss.map(FourStateLossView::from),
+            drop_run: pipe.drop_run.map(DropRunView::from),
             queue: QueueView {
                 limit_bytes: queue.limit_bytes,
                 random_drop: queue.random_drop.map(|drop| RandomDropView {

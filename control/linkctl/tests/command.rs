@@ -16,14 +16,16 @@ use std::process::Stdio;
 const VARIED: &str = r#"name = "varied"
 [forward]
 rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
-packet_loss = "0.5 %"
+gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
+drop_run = { pass = 999, drop = 1 }
 queue.limit = "1 MB"
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
 delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "3 ms"] } }
 [return]
 rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
-packet_loss = "0.5 %"
+gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
+drop_run = { pass = 999, drop = 1 }
 queue.limit = "1 MB"
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
@@ -140,6 +142,7 @@ fn every_set_changes_what_it_says() {
     }
     for (pipe, classes) in [(lab.forward(), 0), (lab.back(), 1)] {
         assert_eq!((pipe.outages.len(), pipe.fade, pipe.packet_loss), (classes, None, 0.0));
+        assert_eq!((pipe.gilbert_elliott, pipe.drop_run), (None, None));
     }
 
     lab.done("set profile viasat2");
@@ -202,7 +205,12 @@ fn what_varies_and_where_it_is_from_is_shown() {
         "rate_bps": null,
         "rate_trace": {"step_ns": 100_000_000, "rates_bps": [12_000_000, 0]},
         "overhead_bytes": 0,
-        "packet_loss": 0.005,
+        "packet_loss": 0.0,
+        "gilbert_elliott": {
+            "to_bad": 0.005, "to_good": 0.25, "loss_in_bad": 1.0, "loss_in_good": 0.0,
+        },
+        "four_state_loss": null,
+        "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
         "queue": {"limit_bytes": 1_000_000, "random_drop": null},
         "outages": [
             {"interval_ns": 3_600_000_000_000_u64, "duration_ns": 1_000_000_000, "law": "fixed"},
@@ -253,7 +261,7 @@ fn statistics_in_json_keep_their_keys() {
             "aqm": {"packets": 1, "bytes": 1_000}, "limit": {"packets": 0, "bytes": 0},
             "outage": {"packets": 1, "bytes": 1_000}, "loss": {"packets": 0, "bytes": 0},
             "overload": {"packets": 0, "bytes": 0}, "runt": {"packets": 0, "bytes": 0},
-            "oversize": {"packets": 0, "bytes": 0},
+            "oversize": {"packets": 0, "bytes": 0}, "scheduled": {"packets": 0, "bytes": 0},
         },
         "held": {"packets": 2, "bytes": 2_000},
         "queue": {"packets": 1, "bytes": 1_000},

@@ -7,6 +7,12 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 
+/// Of the probability to leave a state that loses: 10⁻⁹ to 1.
+pub const MOVE: RangeInclusive<f64> = 1e-9..=1.0;
+/// Of the packets that pass before a run that is dropped.
+pub const PASS_PACKETS: RangeInclusive<u64> = 0..=1_000_000_000_000;
+/// Of the packets of a run that is dropped.
+pub const DROP_PACKETS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 /// Of a limited rate, in bit/s: 1 kbit/s to 400 Gbit/s.
 pub const RATE_BPS: RangeInclusive<u64> = 1_000..=400_000_000_000;
 /// Steps of a rate that changes with time.

@@ -7,6 +7,7 @@
 //! [`crate::validate`] are checked on what could be read, so that one look gives
 //! all that is wrong.
 
+mod loss;
 mod part;
 pub(crate) mod reader;
 
@@ -40,6 +41,21 @@ pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
     reader.finish(profile)
 }
 
+/// The keys of a pipe.
+const PIPE: [&str; 11] = [
+    "rate",
+    "rate_trace",
+    "overhead",
+    "packet_loss",
+    "gilbert_elliott",
+    "four_state_loss",
+    "drop_run",
+    "queue",
+    "outages",
+    "fade",
+    "delay",
+];
+
 impl Reader<'_> {
     fn profile(&mut self, node: &Node<'_>) -> pb::Profile {
         self.known(node, &["name", "description", "source", "forward", "return", "provenance"]);
@@ -56,7 +72,7 @@ impl Reader<'_> {
     fn pipe(&mut self, node: &Node<'_>) -> pb::Pipe {
         let (rate, trace) = ("rate", "rate_trace");
         let loss = "packet_loss";
-        self.known(node, &[rate, trace, "overhead", loss, "queue", "outages", "fade", "delay"]);
+        self.known(node, &PIPE);
         match (node.table.contains_key(rate), node.table.get(trace)) {
             (true, Some(value)) => {
                 let message = "the rate is given as well: write one of both".to_owned();
@@ -73,6 +89,13 @@ impl Reader<'_> {
             rate_trace: self.table(node, trace).map(|node| self.rate_trace(&node)),
             overhead_bytes: self.quantity(node, "overhead", parse_overhead, "0 B").unwrap_or(0),
             packet_loss: self.quantity(node, loss, parse_probability, "0.02 %").unwrap_or(0.0),
+            gilbert_elliott: self
+                .table(node, "gilbert_elliott")
+                .map(|node| self.gilbert_elliott(&node)),
+            four_state_loss: self
+                .table(node, "four_state_loss")
+                .map(|node| self.four_state_loss(&node)),
+            drop_run: self.table(node, "drop_run").map(|node| self.drop_run(&node)),
             queue: self.table(node, "queue").map(|node| self.queue(&node)),
             outages: self.tables(node, "outages", Self::outage),
             fade: self.table(node, "fade").map(|node| self.fade(&node)),

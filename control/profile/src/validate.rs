@@ -5,6 +5,7 @@
 //! out of range. All broken rules are reported, each with the path of its field
 //! as the TOML form names it.
 
+mod loss;
 mod provenance;
 #[cfg(test)]
 mod tests;
@@ -92,7 +93,7 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         rate_trace(found, &at("rate_trace"), trace);
     }
     range(found, at("overhead"), pipe.overhead_bytes, &OVERHEAD_BYTES, format_overhead);
-    range(found, at("packet_loss"), pipe.packet_loss, &(0.0..=1.0), format_probability);
+    loss::check(found, path, pipe);
     match &pipe.queue {
         Some(queue) => check_queue(found, &at("queue"), queue),
         None => found.push(at("queue"), "missing: give limit = \"36 MB\" or the like"),
@@ -289,6 +290,11 @@ fn count(found: &mut Violations, path: &str, count: usize, allowed: &RangeInclus
     } else if count > *max {
         found.push(path, format!("a list of {count} is too long: write {min} to {max} values"));
     }
+}
+
+/// Whether two probabilities are more than one together, and not by their rounding alone.
+fn excess(p: f64, q: f64) -> bool {
+    p + q > 1.0 + 1e-9
 }
 
 fn range<T: PartialOrd + Copy, S: Display>(

@@ -5,6 +5,8 @@
 //! left out. Lists of quantities can be long, so they are written several on a
 //! line, which neither style of the toml crate does.
 
+mod loss;
+
 use crate::Rate;
 use crate::units::{format_duration, format_overhead, format_probability, format_size};
 use proto::linkemu::v1 as pb;
@@ -199,6 +201,7 @@ impl Toml {
             let rate = |bps: &u64| Rate::from_bps(Some(*bps)).to_string();
             self.quantities("rates", trace.rates_bps.iter().map(rate));
         }
+        self.losses(path, pipe);
         if let Some(queue) = &pipe.queue {
             self.queue(&at("queue"), queue);
         }

@@ -79,6 +79,26 @@ fn each_error_names_place_path_value_and_remedy() {
         ),
         (
             "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\ngilbert_elliott = { to_bad = \"1 %\", to_good = \"0 %\", loss_in_bad = \"100 %\" }",
+            "line 4, column 47: forward.gilbert_elliott.to_good: 0 % is below 1e-7 %: write 1e-7 % to 100 %",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\ndrop_run = { pass = 0, drop = 3 }",
+            "line 4, column 21: forward.drop_run.pass: 0 packets pass between the runs, so that all are dropped: write 1 or more, or once = true",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\ndrop_run = { pass = 0, drop = 3, once = 1 }",
+            "line 4, column 41: forward.drop_run.once: 1 is no switch: write once = true or false",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
+            "rate = \"144 Mbit/s\"\ndrop_run = { pass = 9 }",
+            "line 4, column 12: forward.drop_run.drop: missing: write drop = 1",
+        ),
+        (
+            "rate = \"144 Mbit/s\"",
             "rate = \"144 Mbit/s\"\npacket_loss = \"200 %\"",
             "line 4, column 15: forward.packet_loss: 200 % is above 100 %: write 0 % to 100 %",
         ),

@@ -81,19 +81,40 @@ fn delay() -> impl Strategy<Value = pb::Delay> {
     )
 }
 
+/// A pipe that loses packets one by one, and nothing else: none, or one of the models.
+fn losses() -> impl Strategy<Value = pb::Pipe> {
+    let p = || 0.0..=1.0_f64;
+    let gilbert = (p(), MOVE, p(), p()).prop_map(|(to_bad, to_good, loss_in_bad, loss_in_good)| {
+        pb::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good }
+    });
+    let four = (p(), p(), MOVE, p(), MOVE).prop_map(|(a, b, p31, c, p23)| {
+        let (p13, p14, p32) = (a, b * (1.0 - a), c * (1.0 - p31));
+        pb::FourStateLoss { p13, p31, p32, p23, p14 }
+    });
+    let model = prop_oneof![
+        Just(pb::Pipe::default()),
+        p().prop_map(|packet_loss| pb::Pipe { packet_loss, ..Default::default() }),
+        gilbert.prop_map(|it| pb::Pipe { gilbert_elliott: Some(it), ..Default::default() }),
+        four.prop_map(|it| pb::Pipe { four_state_loss: Some(it), ..Default::default() }),
+    ];
+    let run = (PASS_PACKETS, DROP_PACKETS, any::<bool>()).prop_map(|(pass, drop_packets, once)| {
+        pb::DropRun { pass_packets: pass.max(u64::from(!once)), drop_packets, once }
+    });
+    (model, option::of(run)).prop_map(|(pipe, drop_run)| pb::Pipe { drop_run, ..pipe })
+}
+
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    let loss = prop_oneof![Just(0.0), 0.0..=1.0];
-    (rate(), OVERHEAD_BYTES, loss, queue(), channel(), delay()).prop_map(
-        |((rate_bps, rate_trace), overhead_bytes, packet_loss, queue, (outages, fade), delay)| {
+    (rate(), OVERHEAD_BYTES, losses(), queue(), channel(), delay()).prop_map(
+        |((rate_bps, rate_trace), overhead_bytes, losses, queue, (outages, fade), delay)| {
             pb::Pipe {
                 rate_bps,
                 rate_trace,
                 overhead_bytes,
-                packet_loss,
                 queue: Some(queue),
                 outages,
                 fade,
                 delay: Some(delay),
+                ..losses
             }
         },
     )
@@ -165,7 +186,18 @@ fn largest() -> pb::Profile {
             rates_bps: vec![399_999_999_999; *TRACE_STEPS.end()],
         }),
         overhead_bytes: -64,
-        packet_loss: 0.123_456_789_012_345_67,
+        four_state_loss: Some(pb::FourStateLoss {
+            p13: 0.123_456_789_012_345_67,
+            p31: 0.123_456_789_012_345_67,
+            p32: 0.123_456_789_012_345_67,
+            p23: 0.123_456_789_012_345_67,
+            p14: 0.123_456_789_012_345_67,
+        }),
+        drop_run: Some(pb::DropRun {
+            pass_packets: *PASS_PACKETS.end(),
+            drop_packets: *DROP_PACKETS.end(),
+            once: false,
+        }),
         queue: Some(pb::Queue { limit_bytes: (64 << 30) - 1, random_drop: None }),
         outages: vec![
             pb::Outage {
@@ -185,6 +217,7 @@ fn largest() -> pb::Profile {
                 quantiles_ns: vec![59_999_999_999; *QUANTILES.end()],
             }),
         }),
+        ..Default::default()
     };
     let estimate = pb::Estimate { parameter: text(1), value: text(1), ..Default::default() };
     let goodness = pb::Goodness {

@@ -12,6 +12,9 @@ enum Field {
     RateTrace,
     Overhead,
     PacketLoss,
+    GilbertElliott,
+    FourStateLoss,
+    DropRun,
     Queue,
     QueueLimit,
     RandomDrop,
@@ -24,11 +27,14 @@ enum Field {
     Excursions,
 }
 
-const FIELDS: [(&str, Field); 14] = [
+const FIELDS: [(&str, Field); 17] = [
     ("rate_bps", Field::Rate),
     ("rate_trace", Field::RateTrace),
     ("overhead_bytes", Field::Overhead),
     ("packet_loss", Field::PacketLoss),
+    ("gilbert_elliott", Field::GilbertElliott),
+    ("four_state_loss", Field::FourStateLoss),
+    ("drop_run", Field::DropRun),
     ("queue", Field::Queue),
     ("queue.limit_bytes", Field::QueueLimit),
     ("queue.random_drop", Field::RandomDrop),
@@ -146,7 +152,8 @@ impl Patch {
     }
 
     /// What cannot stay beside a value that is given, and is not named by the mask,
-    /// goes: a rate trace beside a rate and the other way round, a fade without outages.
+    /// goes: a rate trace beside a rate and the other way round, a fade without outages,
+    /// another model of the same.
     fn change(&self, pipe: &mut pb::Pipe) {
         let values = &self.values;
         let delay = values.delay.clone().unwrap_or_default();
@@ -165,7 +172,19 @@ impl Patch {
                     }
                 }
                 Field::Overhead => pipe.overhead_bytes = values.overhead_bytes,
-                Field::PacketLoss => pipe.packet_loss = values.packet_loss,
+                Field::PacketLoss => {
+                    pipe.packet_loss = values.packet_loss;
+                    self.replace_losses(pipe, pipe.packet_loss != 0.0);
+                }
+                Field::GilbertElliott => {
+                    pipe.gilbert_elliott = values.gilbert_elliott;
+                    self.replace_losses(pipe, pipe.gilbert_elliott.is_some());
+                }
+                Field::FourStateLoss => {
+                    pipe.four_state_loss = values.four_state_loss;
+                    self.replace_losses(pipe, pipe.four_state_loss.is_some());
+                }
+                Field::DropRun => pipe.drop_run = values.drop_run,
                 Field::Queue => pipe.queue = values.queue,
                 Field::QueueLimit => {
                     let limit = values.queue.unwrap_or_default().limit_bytes;
@@ -190,6 +209,23 @@ impl Patch {
                     pipe.delay.get_or_insert_default().excursions = delay.excursions.clone();
                 }
             }
+        }
+    }
+
+    /// Of the models of loss per packet, one that is given replaces those that the mask does
+    /// not name.
+    fn replace_losses(&self, pipe: &mut pb::Pipe, given: bool) {
+        if !given {
+            return;
+        }
+        if !self.names(Field::PacketLoss) {
+            pipe.packet_loss = 0.0;
+        }
+        if !self.names(Field::GilbertElliott) {
+            pipe.gilbert_elliott = None;
+        }
+        if !self.names(Field::FourStateLoss) {
+            pipe.four_state_loss = None;
         }
     }
 

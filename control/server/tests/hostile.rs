@@ -62,6 +62,32 @@ fn excursion() -> impl Strategy<Value = pb::Excursion> {
     )
 }
 
+fn losses() -> impl Strategy<Value = pb::Pipe> {
+    let gilbert = (real(), real(), real(), real()).prop_map(
+        |(to_bad, to_good, loss_in_bad, loss_in_good)| pb::GilbertElliott {
+            to_bad,
+            to_good,
+            loss_in_bad,
+            loss_in_good,
+        },
+    );
+    let four = (real(), real(), real(), real(), real())
+        .prop_map(|(p13, p31, p32, p23, p14)| pb::FourStateLoss { p13, p31, p32, p23, p14 });
+    let run =
+        (quantity(), quantity(), any::<bool>()).prop_map(|(pass_packets, drop_packets, once)| {
+            pb::DropRun { pass_packets, drop_packets, once }
+        });
+    (real(), option::of(gilbert), option::of(four), option::of(run)).prop_map(
+        |(packet_loss, gilbert_elliott, four_state_loss, drop_run)| pb::Pipe {
+            packet_loss,
+            gilbert_elliott,
+            four_state_loss,
+            drop_run,
+            ..Default::default()
+        },
+    )
+}
+
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
     let body = (quantity(), vec(quantity(), 0..4))
         .prop_map(|(correlation_ns, quantiles_ns)| pb::Body { correlation_ns, quantiles_ns });
@@ -74,19 +100,10 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
         pb::Fade { interval_ns, duration_ns, factor }
     });
     let rate = (option::of(quantity()), option::of(trace));
-    let parts = (rate, any::<i32>(), real(), option::of(queue()), vec(outage(), 0..20));
+    let parts = (rate, any::<i32>(), losses(), option::of(queue()), vec(outage(), 0..20));
     (parts, option::of(fade), option::of(delay)).prop_map(
-        |(((rate_bps, rate_trace), overhead_bytes, packet_loss, queue, outages), fade, delay)| {
-            pb::Pipe {
-                rate_bps,
-                rate_trace,
-                overhead_bytes,
-                packet_loss,
-                queue,
-                outages,
-                fade,
-                delay,
-            }
+        |(((rate_bps, rate_trace), overhead_bytes, losses, queue, outages), fade, delay)| {
+            pb::Pipe { rate_bps, rate_trace, overhead_bytes, queue, outages, fade, delay, ..losses }
         },
     )
 }
@@ -108,7 +125,8 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
         20 => prop::sample::select(vec![
             "rate_bps", "overhead_bytes", "queue", "queue.limit_bytes", "queue.random_drop",
             "outages", "delay", "delay.base_ns", "delay.slot_ns", "delay.excursions",
-            "rate_trace", "packet_loss", "fade", "delay.body",
+            "rate_trace", "packet_loss", "fade", "delay.body", "gilbert_elliott",
+            "four_state_loss", "drop_run",
         ])
         .prop_map(str::to_owned),
         1 => any::<String>(),

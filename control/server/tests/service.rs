@@ -198,6 +198,39 @@ async fn a_fade_goes_with_the_last_outage() {
 }
 
 #[tokio::test]
+async fn a_model_of_loss_replaces_the_others() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let gilbert =
+        pb::GilbertElliott { to_bad: 0.01, to_good: 0.25, loss_in_bad: 1.0, loss_in_good: 0.0 };
+    let four = pb::FourStateLoss { p13: 0.01, p31: 0.2, ..Default::default() };
+    let run = pb::DropRun { pass_packets: 9, drop_packets: 1, once: false };
+    let all = pb::Pipe {
+        packet_loss: 0.5,
+        gilbert_elliott: Some(gilbert),
+        four_state_loss: Some(four),
+        drop_run: Some(run),
+        ..Default::default()
+    };
+    let mut expected = forward(&lab.in_force()).clone();
+    expected.drop_run = Some(run);
+    expected.packet_loss = 0.5;
+    lab.patch(Forward, &["drop_run", "packet_loss"], all.clone()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()), &expected);
+    (expected.packet_loss, expected.gilbert_elliott) = (0.0, Some(gilbert));
+    lab.patch(Forward, &["gilbert_elliott"], all.clone()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()), &expected);
+    (expected.gilbert_elliott, expected.four_state_loss) = (None, Some(four));
+    lab.patch(Forward, &["four_state_loss"], all.clone()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()), &expected);
+    // One that is taken away leaves the others alone.
+    lab.patch(Forward, &["gilbert_elliott", "packet_loss"], pb::Pipe::default()).await.unwrap();
+    assert_eq!(forward(&lab.in_force()), &expected);
+    let status = lab.patch(Forward, &["packet_loss", "gilbert_elliott"], all).await.unwrap_err();
+    assert_eq!(fields(&status), ["forward.gilbert_elliott", "forward.four_state_loss"][..1]);
+}
+
+#[tokio::test]
 async fn a_varying_delay_is_patched_by_itself() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();

@@ -87,6 +87,7 @@ pub struct Dropped {
     pub overload: Count,
     pub runt: Count,
     pub oversize: Count,
+    pub scheduled: Count,
     /// Reasons that a newer linkd has.
     #[serde(skip_serializing_if = "Count::is_zero")]
     pub other: Count,
@@ -156,7 +157,7 @@ impl From<Option<pb::Count>> for Count {
 
 impl Dropped {
     /// Each reason and its name.
-    pub fn reasons(&self) -> [(&'static str, Count); 8] {
+    pub fn reasons(&self) -> [(&'static str, Count); 9] {
         [
             ("aqm", self.aqm),
             ("limit", self.limit),
@@ -165,6 +166,7 @@ impl Dropped {
             ("overload", self.overload),
             ("runt", self.runt),
             ("oversize", self.oversize),
+            ("scheduled", self.scheduled),
             ("other", self.other),
         ]
     }
@@ -179,8 +181,8 @@ impl Dropped {
 
 impl AddAssign<&Self> for Dropped {
     fn add_assign(&mut self, o: &Self) {
-        let Self { aqm, limit, outage, loss, overload, runt, oversize, other } = self;
-        let sums = [aqm, limit, outage, loss, overload, runt, oversize, other];
+        let Self { aqm, limit, outage, loss, overload, runt, oversize, scheduled, other } = self;
+        let sums = [aqm, limit, outage, loss, overload, runt, oversize, scheduled, other];
         sums.into_iter().zip(o.reasons()).for_each(|(sum, (_, count))| *sum += count);
     }
 }
@@ -222,6 +224,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
                 pb::DropReason::Overload => &mut dropped.overload,
                 pb::DropReason::Runt => &mut dropped.runt,
                 pb::DropReason::Oversize => &mut dropped.oversize,
+                pb::DropReason::Scheduled => &mut dropped.scheduled,
                 pb::DropReason::Unspecified => &mut dropped.other,
             };
             *slot += drop.count.into();

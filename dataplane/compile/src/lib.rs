@@ -7,8 +7,10 @@
 
 use emu::aqm::{QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::drop_run::DropRunPlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan};
 use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, ByDirection, Nanos, Probability};
@@ -45,7 +47,12 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         },
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),
-        packet_loss: Probability::new(p.packet_loss),
+        packet_loss: loss(p),
+        drop_run: p.drop_run.map(|r| DropRunPlan {
+            pass: r.pass_packets,
+            drop: r.drop_packets,
+            once: r.once,
+        }),
         delay: DelayPlan {
             base: Nanos(delay.base_ns),
             slot: Nanos(delay.slot_ns),
@@ -60,6 +67,27 @@ fn rate(p: &model::Pipe) -> RatePlan {
         Some(t) => RatePlan::Trace(RateTrace::new(Nanos(t.step_ns), &t.rates_bps)),
         None => p.rate_bps.map_or(BitRate::Unlimited, BitRate::bps).into(),
     }
+}
+
+fn loss(p: &model::Pipe) -> LossPlan {
+    if let Some(g) = p.gilbert_elliott {
+        return LossPlan::GilbertElliott(GilbertElliott {
+            to_bad: Probability::new(g.to_bad),
+            to_good: Probability::new(g.to_good),
+            loss_in_bad: Probability::new(g.loss_in_bad),
+            loss_in_good: Probability::new(g.loss_in_good),
+        });
+    }
+    if let Some(f) = p.four_state_loss {
+        return LossPlan::FourState(FourState {
+            p13: Probability::new(f.p13),
+            p31: Probability::new(f.p31),
+            p32: Probability::new(f.p32),
+            p23: Probability::new(f.p23),
+            p14: Probability::new(f.p14),
+        });
+    }
+    Probability::new(p.packet_loss).into()
 }
 
 fn fade(f: &model::Fade) -> FadePlan {
@@ -145,7 +173,7 @@ mod tests {
         assert_eq!(pipe.rate, RatePlan::Trace(trace));
         let (interval, duration) = (Nanos::from_secs(60), Nanos::from_secs(20));
         assert_eq!(pipe.fade, Some(FadePlan { interval, duration, factor: 2.5 }));
-        assert_eq!(pipe.packet_loss, Probability::new(0.25));
+        assert_eq!(pipe.packet_loss, Probability::new(0.25).into());
         let quantiles = [0, 1_000, 7_000].map(Nanos).into();
         let correlation = Nanos::from_millis(2);
         assert_eq!(pipe.delay.body, Some(BodyPlan { correlation, quantiles }));
@@ -153,7 +181,36 @@ mod tests {
         let other = &compiled.pipes[Direction::Return];
         assert!(matches!(other.rate, RatePlan::Constant(BitRate::PerSec(_))));
         assert_eq!((other.fade, other.delay.body.as_ref()), (None, None));
-        assert_eq!(other.packet_loss, Probability::ZERO);
+        assert_eq!(other.packet_loss, LossPlan::None);
+    }
+
+    #[test]
+    fn losses_of_packets_are_as_the_message_says() {
+        let loss = |change: &dyn Fn(&mut model::Pipe)| {
+            let compiled = compile(&plan(|p| change(p))).unwrap_or_else(|e| panic!("{e}"));
+            let [forward, _] = compiled.pipes.0;
+            (forward.packet_loss, forward.drop_run)
+        };
+        let p = Probability::new;
+        let (to_bad, to_good, loss_in_bad, loss_in_good) = (0.1, 0.2, 0.3, 0.4);
+        let message = model::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good };
+        let (found, _) = loss(&|pipe| pipe.gilbert_elliott = Some(message));
+        let expected = GilbertElliott {
+            to_bad: p(0.1),
+            to_good: p(0.2),
+            loss_in_bad: p(0.3),
+            loss_in_good: p(0.4),
+        };
+        assert_eq!(found, LossPlan::GilbertElliott(expected));
+        let (p13, p31, p32, p23, p14) = (0.1, 0.2, 0.3, 0.4, 0.5);
+        let message = model::FourStateLoss { p13, p31, p32, p23, p14 };
+        let (found, _) = loss(&|pipe| pipe.four_state_loss = Some(message));
+        let expected =
+            FourState { p13: p(p13), p31: p(p31), p32: p(p32), p23: p(p23), p14: p(p14) };
+        assert_eq!(found, LossPlan::FourState(expected));
+        let message = model::DropRun { pass_packets: 7, drop_packets: 3, once: true };
+        let (_, found) = loss(&|pipe| pipe.drop_run = Some(message));
+        assert_eq!(found, Some(DropRunPlan { pass: 7, drop: 3, once: true }));
     }
 
     #[test]

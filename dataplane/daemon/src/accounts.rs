@@ -170,5 +170,6 @@ fn reason(r: DropReason) -> model::DropReason {
         DropReason::Overload => model::DropReason::Overload,
         DropReason::Runt => model::DropReason::Runt,
         DropReason::Oversize => model::DropReason::Oversize,
+        DropReason::Scheduled => model::DropReason::Scheduled,
     }
 }

@@ -9,15 +9,18 @@
 //! In a fade ([`crate::fade`]) the outages of all classes are more frequent.
 //!
 //! Differs from `tc-netem`'s loss in that the state follows time and not the
-//! frames. Its independent loss per frame is there too, for comparison; a frame that
-//! meets both counts as lost to the outage.
+//! frames. Its losses per frame are there too ([`crate::loss`]), for comparison, and runs
+//! that are dropped by count ([`crate::drop_run`]); a frame that meets several counts as
+//! lost to the outage, else as dropped by count.
 
+use crate::drop_run::DropRun;
 use crate::episode::Episodes;
 use crate::fade::Fades;
+use crate::loss::Loss;
 use crate::plan::PipePlan;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;
-use crate::units::{Instant, Probability};
+use crate::units::Instant;
 
 /// The channel of one pipe.
 #[derive(Clone, Debug)]
@@ -33,20 +36,14 @@ struct Processes {
     /// What the classes' cursors are copies of. Never ahead of them.
     fades: Option<Fades>,
     loss: Option<Loss>,
-}
-
-/// The independent loss of frames.
-#[derive(Clone, Debug)]
-struct Loss {
-    probability: Probability,
-    stream: Stream,
+    run: Option<DropRun>,
 }
 
 impl Channel {
     /// A channel whose processes start at `at`.
     #[must_use]
     pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
-        let processes = Processes { classes: Vec::new(), fades: None, loss: None };
+        let processes = Processes { classes: Vec::new(), fades: None, loss: None, run: None };
         let mut c = Self { clear_until: Instant::ZERO, processes: Box::new(processes) };
         c.replan(plan, key, at);
         c
@@ -56,14 +53,13 @@ impl Channel {
     /// parameters and fades stay goes on.
     pub fn replan(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
         self.clear_until = Instant::ZERO;
-        let Processes { classes, fades, loss } = &mut *self.processes;
-        match loss {
-            _ if plan.packet_loss == Probability::ZERO => *loss = None,
-            Some(loss) => loss.probability = plan.packet_loss,
-            None => {
-                let stream = Stream::new(key, Stage::Loss, 0);
-                *loss = Some(Loss { probability: plan.packet_loss, stream });
-            }
+        let Processes { classes, fades, loss, run } = &mut *self.processes;
+        *loss = match loss.take() {
+            Some(loss) => loss.replanned(plan.packet_loss, key),
+            None => Loss::new(plan.packet_loss, key),
+        };
+        if run.as_ref().map(DropRun::plan) != plan.drop_run {
+            *run = plan.drop_run.map(DropRun::new);
         }
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;
         if !stays {
@@ -91,10 +87,14 @@ impl Channel {
         if t < self.clear_until {
             return None;
         }
-        // Drawn for every frame, so that the draws do not depend on the outages.
-        let lost = self.processes.loss.as_mut().is_some_and(|l| l.stream.chance(l.probability));
+        // Drawn and counted for every frame, so that neither depends on the outages.
+        let Processes { loss, run, .. } = &mut *self.processes;
+        let lost = loss.as_mut().is_some_and(Loss::lose);
+        let in_run = run.as_mut().is_some_and(DropRun::drops);
         if self.is_out(t) {
             Some(DropReason::Outage)
+        } else if in_run {
+            Some(DropReason::Scheduled)
         } else if lost {
             Some(DropReason::Loss)
         } else {
@@ -105,9 +105,9 @@ impl Channel {
     /// Whether there is an outage at `t`.
     pub fn is_out(&mut self, t: Instant) -> bool {
         // Every class is asked, so that all advance alike.
-        let Processes { classes, loss, .. } = &mut *self.processes;
+        let Processes { classes, loss, run, .. } = &mut *self.processes;
         let out = classes.iter_mut().fold(false, |out, c| c.covers(t) | out);
-        self.clear_until = if out || loss.is_some() {
+        self.clear_until = if out || loss.is_some() || run.is_some() {
             Instant::ZERO
         } else {
             classes.iter().map(Episodes::start).min().unwrap_or(Instant::MAX)
@@ -130,7 +130,7 @@ mod tests {
     use crate::client::ClientKey;
     use crate::episode::{DurationLaw, EpisodePlan};
     use crate::fade::FadePlan;
-    use crate::units::{Direction, Nanos};
+    use crate::units::{Direction, Nanos, Probability};
 
     fn key(seed: u64) -> StreamKey {
         StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 }
@@ -345,14 +345,18 @@ mod tests {
         };
         let kept = outs(&fading(&[a], FADE));
         assert_eq!(outs(&fading(&[a, b], FADE)), kept);
-        assert_eq!(outs(&PipePlan { packet_loss: Probability::ONE, ..fading(&[a], FADE) }), kept);
+        assert_eq!(
+            outs(&PipePlan { packet_loss: Probability::ONE.into(), ..fading(&[a], FADE) }),
+            kept
+        );
         assert_ne!(outs(&fading(&[a], FadePlan { factor: 2.0, ..FADE })), kept);
         assert_ne!(outs(&with(&[a])), kept);
     }
 
     #[test]
     fn packets_are_lost_with_the_probability_stated_and_by_themselves() {
-        let plan = PipePlan { packet_loss: Probability::new(0.1), ..PipePlan::transparent() };
+        let plan =
+            PipePlan { packet_loss: Probability::new(0.1).into(), ..PipePlan::transparent() };
         let mut c = Channel::new(&plan, key(1), Instant::ZERO);
         let n = 1_000_000_u64;
         let lost: Vec<bool> = (0..n).map(|i| c.lose(Instant(i)).is_some()).collect();
@@ -364,7 +368,7 @@ mod tests {
         within(lost.chunks(2).filter(|w| w[0] && w[1]).count(), n as f64 / 2.0, 0.01);
         let mut c = Channel::new(&PipePlan::transparent(), key(1), Instant::ZERO);
         assert_eq!(c.lose(Instant(1)), None);
-        c.replan(&PipePlan { packet_loss: Probability::ONE, ..plan }, key(1), Instant(1));
+        c.replan(&PipePlan { packet_loss: Probability::ONE.into(), ..plan }, key(1), Instant(1));
         assert_eq!(c.lose(Instant(1)), Some(DropReason::Loss));
     }
 
@@ -375,7 +379,8 @@ mod tests {
             duration: Nanos::from_millis(10),
             law: DurationLaw::Fixed,
         };
-        let loss = PipePlan { packet_loss: Probability::new(0.3), ..PipePlan::transparent() };
+        let loss =
+            PipePlan { packet_loss: Probability::new(0.3).into(), ..PipePlan::transparent() };
         let both = PipePlan { outages: vec![outage], ..loss.clone() };
         let mut loss = Channel::new(&loss, key(1), Instant::ZERO);
         let mut both = Channel::new(&both, key(1), Instant::ZERO);

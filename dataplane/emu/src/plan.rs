@@ -9,11 +9,13 @@ use thiserror::Error;
 
 use crate::aqm::QueuePlan;
 use crate::delay::{BodyPlan, DelayPlan};
+use crate::drop_run::DropRunPlan;
 use crate::envelope::{self, Shortage, TooBusy};
 use crate::episode::EpisodePlan;
 use crate::fade::{FadePlan, MAX_FACTOR};
+use crate::loss::LossPlan;
 use crate::shaper::{RatePlan, RateTrace};
-use crate::units::{BitRate, ByDirection, Nanos, Probability};
+use crate::units::{BitRate, ByDirection, Nanos};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
 /// with a pipe that was idle for long.
@@ -58,8 +60,10 @@ pub struct PipePlan {
     pub outages: Vec<EpisodePlan>,
     /// Times in which outages of all classes are more frequent.
     pub fade: Option<FadePlan>,
-    /// That the channel loses a frame, each for itself.
-    pub packet_loss: Probability,
+    /// How the channel loses single frames.
+    pub packet_loss: LossPlan,
+    /// Runs of frames that are dropped by count.
+    pub drop_run: Option<DropRunPlan>,
     /// The delay.
     pub delay: DelayPlan,
 }
@@ -74,7 +78,8 @@ impl PipePlan {
             queue: QueuePlan { limit: 1 << 20, random_drop: None },
             outages: Vec::new(),
             fade: None,
-            packet_loss: Probability::ZERO,
+            packet_loss: LossPlan::None,
+            drop_run: None,
             delay: DelayPlan::default(),
         }
     }

@@ -9,7 +9,8 @@
 //! Variates are drawn by inversion, one 64-bit word each, so that a stream's
 //! position depends on the number of events alone. Logarithms and powers come
 //! from `libm`, which gives the same bits everywhere. Variates are drawn per
-//! event (an outage, an episode, a hold); the only draw per frame is [`Stream::chance`].
+//! event (an outage, an episode, a hold); the only draws per frame are [`Stream::chance`]
+//! and [`Stream::raw`].
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -34,7 +35,7 @@ pub enum Stage {
     Body = 5,
     /// The fades in which outages are more frequent.
     Fade = 6,
-    /// The independent loss of packets.
+    /// The loss of packets.
     Loss = 7,
 }
 
@@ -73,7 +74,14 @@ impl Stream {
     /// True with probability `p`.
     #[inline]
     pub fn chance(&mut self, p: Probability) -> bool {
-        u64::from(self.0.next_u32()) < p.raw()
+        self.raw() < p.raw()
+    }
+
+    /// Uniform on 0 to 2³² − 1: below a probability's [`Probability::raw`] with that
+    /// probability.
+    #[inline]
+    pub fn raw(&mut self) -> u64 {
+        u64::from(self.0.next_u32())
     }
 
     /// Uniform on (0, 1], with 53 bits.

@@ -19,7 +19,7 @@ pub enum DropReason {
     Limit,
     /// The channel was in an outage.
     Outage,
-    /// The channel lost it, each packet for itself.
+    /// The channel lost it: loss per packet.
     Loss,
     /// The packet store was full: the emulator's own fault.
     Overload,
@@ -27,11 +27,13 @@ pub enum DropReason {
     Runt,
     /// Longer than a frame may be.
     Oversize,
+    /// Its turn in a run that is dropped by count.
+    Scheduled,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`PipeStats::dropped`].
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Aqm,
         Self::Limit,
         Self::Outage,
@@ -39,6 +41,7 @@ impl DropReason {
         Self::Overload,
         Self::Runt,
         Self::Oversize,
+        Self::Scheduled,
     ];
 }
 

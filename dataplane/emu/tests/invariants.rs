@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use emu::aqm::{QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::drop_run::DropRunPlan;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan, Room};
 use emu::shaper::{RatePlan, RateTrace};
 use emu::stats::{Count, DropReason, Snapshot};
@@ -63,6 +65,21 @@ fn delay() -> impl Strategy<Value = DelayPlan> {
         })
 }
 
+fn packet_loss() -> impl Strategy<Value = LossPlan> {
+    let p = || (0.0..=1.0).prop_map(Probability::new);
+    let half = || (0.0..=0.5).prop_map(Probability::new);
+    prop_oneof![
+        2 => Just(LossPlan::None),
+        1 => p().prop_map(LossPlan::from),
+        1 => (p(), p(), p(), p()).prop_map(|(to_bad, to_good, loss_in_bad, loss_in_good)| {
+            LossPlan::GilbertElliott(GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good })
+        }),
+        1 => (half(), half(), half(), p(), half()).prop_map(|(p13, p31, p32, p23, p14)| {
+            LossPlan::FourState(FourState { p13, p31, p32, p23, p14 })
+        }),
+    ]
+}
+
 prop_compose! {
     fn pipe()(
         rate in rate(),
@@ -71,7 +88,8 @@ prop_compose! {
         random_drop in prop::option::of((0.0..1.0, 0.0..1.0)),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
-        packet_loss in prop_oneof![Just(0.0), 0.0..1.0],
+        packet_loss in packet_loss(),
+        drop_run in prop::option::of((0_u64..20, 1_u64..5, any::<bool>())),
         delay in delay(),
     ) -> PipePlan {
         PipePlan {
@@ -95,7 +113,8 @@ prop_compose! {
                 duration: Nanos::from_millis(duration),
                 factor,
             }),
-            packet_loss: Probability::new(packet_loss),
+            packet_loss,
+            drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan { pass, drop, once }),
             delay,
         }
     }

@@ -107,7 +107,7 @@ fn a_seed_keeps_its_meaning_where_rate_outages_and_delay_vary() {
             duration: Nanos::from_millis(200),
             factor: 4.5,
         });
-        p.packet_loss = Probability::new(0.01);
+        p.packet_loss = Probability::new(0.01).into();
         let quantiles = [0, 2, 3, 15].map(Nanos::from_millis).into();
         p.delay.body = Some(BodyPlan { correlation: Nanos::from_millis(70), quantiles });
     }

@@ -9,6 +9,7 @@ use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::frame::{Frame, NoBuffer};
+use emu::loss::LossPlan;
 use emu::plan::Plan;
 use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
@@ -39,7 +40,7 @@ fn plan() -> Plan {
         duration: Nanos::from_millis(10),
         law: DurationLaw::Exponential,
     }];
-    p.packet_loss = Probability::new(0.02);
+    p.packet_loss = Probability::new(0.02).into();
     p.delay.base = Nanos::from_millis(20);
     plan
 }
@@ -154,7 +155,7 @@ proptest! {
 fn a_queue_without_a_limit_any_more_comes_out_in_parts_and_nobody_waits_for_it() {
     let mut plan = plan();
     let p = &mut plan.pipes[FORWARD];
-    (p.packet_loss, p.outages) = (Probability::ZERO, Vec::new());
+    (p.packet_loss, p.outages) = (LossPlan::None, Vec::new());
     p.rate = BitRate::bps(1_000_000).into();
     p.queue.limit = 4_000_000;
     let mut engine =
@@ -246,7 +247,7 @@ fn a_look_at_the_present_does_not_change_the_fate_of_what_is_still_on_its_way_ou
 #[test]
 fn a_long_outage_is_cleared_away_in_parts() {
     let mut plan = Plan::transparent();
-    plan.pipes[FORWARD].packet_loss = Probability::new(1.0);
+    plan.pipes[FORWARD].packet_loss = Probability::ONE.into();
     plan.pipes[FORWARD].delay.base = Nanos::from_millis(20);
     let mut engine =
         Engine::<NoBuffer>::new(Limits::copying(64 << 20, 4, 1514), plan, Instant::ZERO).unwrap();

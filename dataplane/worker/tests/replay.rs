@@ -11,6 +11,7 @@ use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::loss::LossPlan;
 use emu::plan::{PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
 use emu::shaper::{RatePlan, RateTrace};
@@ -54,7 +55,8 @@ fn plan() -> Plan {
             duration: Nanos::from_millis(200),
             factor: 4.0,
         }),
-        packet_loss: Probability::new(0.01),
+        packet_loss: Probability::new(0.01).into(),
+        drop_run: None,
         delay: DelayPlan {
             base: Nanos::from_millis(300),
             slot: Nanos::from_millis(43),
@@ -244,7 +246,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
         let mut plan = plan();
         for p in &mut plan.pipes.0 {
             p.outages.clear();
-            p.packet_loss = Probability::ZERO;
+            p.packet_loss = LossPlan::None;
             p.queue = QueuePlan { limit: 1 << 30, random_drop: None };
         }
         let offered = arrivals();

@@ -333,6 +333,20 @@ impl<'t> Reader<'t> {
         })
     }
 
+    /// A switch; without it, off.
+    pub fn flag(&mut self, node: &Node<'_>, key: &str) -> bool {
+        let Some(item) = self.value(node, key) else { return false };
+        match item.value.get_ref() {
+            DeValue::Boolean(on) => *on,
+            other => {
+                let message =
+                    format!("{} is no switch: write {key} = true or false", describe(other));
+                self.fail(&item.path, item.value.span(), message);
+                false
+            }
+        }
+    }
+
     /// A law that must be there.
     pub fn law(&mut self, node: &Node<'_>) -> pb::DurationLaw {
         const LAWS: &str = "\"exponential\" or \"fixed\"";
@@ -391,6 +405,7 @@ impl<'t> Reader<'t> {
             (".max", ".location"),
             (".fade", ".outages"),
             (".lost", ".samples"),
+            (".drop_run.pass", ".once"),
         ]
         .iter()
         .filter_map(|(field, other)| Some(format!("{}{other}", path.strip_suffix(field)?)))

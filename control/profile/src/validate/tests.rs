@@ -173,6 +173,55 @@ fn every_limit_of_what_varies_is_checked() {
     one(|p| body(p).quantiles_ns[2] = 60_000_000_001, "forward.delay.body.quantiles[2]");
 }
 
+const GILBERT: pb::GilbertElliott =
+    pb::GilbertElliott { to_bad: 0.01, to_good: 0.25, loss_in_bad: 1.0, loss_in_good: 0.0 };
+const FOUR: pb::FourStateLoss =
+    pb::FourStateLoss { p13: 0.5, p31: 0.5, p32: 0.5, p23: 0.1, p14: 0.5 };
+
+#[test]
+fn every_limit_of_losses_per_packet_is_checked() {
+    let one = |change: &dyn Fn(&mut pb::Pipe), path: &str| {
+        let found = broken(|p| change(forward(p)));
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].0, path);
+    };
+    let gilbert = |change: fn(&mut pb::GilbertElliott), path: &str| {
+        one(&|p| change(p.gilbert_elliott.insert(GILBERT)), path);
+    };
+    gilbert(|it| it.to_bad = f64::NAN, "forward.gilbert_elliott.to_bad");
+    gilbert(|it| it.to_good = 0.0, "forward.gilbert_elliott.to_good");
+    gilbert(|it| it.loss_in_bad = 1.1, "forward.gilbert_elliott.loss_in_bad");
+    gilbert(|it| it.loss_in_good = -0.1, "forward.gilbert_elliott.loss_in_good");
+    let four = |change: fn(&mut pb::FourStateLoss), path: &str| {
+        one(&|p| change(p.four_state_loss.insert(FOUR)), path);
+    };
+    four(|it| it.p13 = f64::INFINITY, "forward.four_state_loss.p13");
+    four(|it| it.p31 = 0.0, "forward.four_state_loss.p31");
+    four(|it| it.p32 = 0.6, "forward.four_state_loss.p32");
+    four(|it| it.p23 = 0.0, "forward.four_state_loss.p23");
+    four(|it| it.p14 = 0.6, "forward.four_state_loss.p14");
+    let run = |pass_packets, drop_packets, once| pb::DropRun { pass_packets, drop_packets, once };
+    one(&|p| p.drop_run = Some(run(0, 1, false)), "forward.drop_run.pass");
+    one(&|p| p.drop_run = Some(run(u64::MAX, 1, true)), "forward.drop_run.pass");
+    one(&|p| p.drop_run = Some(run(1, 0, false)), "forward.drop_run.drop");
+    assert!(broken(|p| forward(p).drop_run = Some(run(0, 1, true))).is_empty());
+    assert!(broken(|p| forward(p).gilbert_elliott = Some(GILBERT)).is_empty());
+    assert!(broken(|p| forward(p).four_state_loss = Some(FOUR)).is_empty());
+}
+
+#[test]
+fn one_model_of_loss_per_packet_is_enough() {
+    let found = broken(|p| {
+        let pipe = forward(p);
+        pipe.packet_loss = 0.1;
+        pipe.gilbert_elliott = Some(GILBERT);
+        pipe.four_state_loss = Some(FOUR);
+    });
+    let message = "packet_loss is given as well: leave out one of both";
+    let expected = ["forward.gilbert_elliott", "forward.four_state_loss"];
+    assert_eq!(found, expected.map(|path| (path.to_owned(), message.to_owned())));
+}
+
 #[test]
 fn a_fade_leaves_every_outage_its_least_interval() {
     // The shortest interval is 23 min 36 s = 1416 s: 141 600 times 10 ms.
