@@ -77,7 +77,7 @@ impl Capacity {
     /// Not limited, with a queue that then never fills.
     #[must_use]
     pub fn unlimited() -> Self {
-        let queue = pb::Queue { limit_bytes: 1 << 20, random_drop: None };
+        let queue = pb::Queue { limit_bytes: 1 << 20, ..Default::default() };
         Self { queue, ..Self::default() }
     }
 

@@ -116,10 +116,11 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
                 probability_at_threshold: *drop_at_threshold,
                 probability_at_limit: drop_at_limit.unwrap_or(*drop_at_threshold),
             });
-            pipe.queue = Some(pb::Queue { limit_bytes: *limit, random_drop });
-            match random_drop.is_some() || *tail_drop {
-                true => (&["queue.limit_bytes", "queue.random_drop"], target),
-                false => (&["queue.limit_bytes"], target),
+            pipe.queue = Some(pb::Queue { limit_bytes: *limit, random_drop, ..Default::default() });
+            match random_drop {
+                Some(_) => (&["queue.limit_bytes", "queue.random_drop"], target),
+                None if *tail_drop => (&["queue"], target),
+                None => (&["queue.limit_bytes"], target),
             }
         }
         Patch::Loss { every, duration, law, target, .. } => {

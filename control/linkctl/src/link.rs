@@ -2,6 +2,7 @@
 //! A link as linkctl shows it: TOML for people, stable JSON for programs.
 
 mod losses;
+mod queue;
 
 use crate::change;
 use crate::cli::{Cli, Output};
@@ -11,6 +12,7 @@ use crate::output;
 use losses::{DropRunView, FourStateLossView, GilbertElliottView};
 use profile::Profile;
 use proto::linkemu::v1 as pb;
+use queue::QueueView;
 use serde::Serialize;
 use view::instant;
 
@@ -58,20 +60,6 @@ struct PipeView {
 struct RateTraceView {
     step_ns: u64,
     rates_bps: Vec<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct QueueView {
-    limit_bytes: u64,
-    /// Null: tail drop.
-    random_drop: Option<RandomDropView>,
-}
-
-#[derive(Debug, Serialize)]
-struct RandomDropView {
-    threshold_bytes: u64,
-    probability_at_threshold: f64,
-    probability_at_limit: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -231,14 +219,7 @@ impl From<&pb::Pipe> for PipeView {
             gilbert_elliott: pipe.gilbert_elliott.map(GilbertElliottView::from),
             four_state_loss: pipe.four_state_loss.map(FourStateLossView::from),
             drop_run: pipe.drop_run.map(DropRunView::from),
-            queue: QueueView {
-                limit_bytes: queue.limit_bytes,
-                random_drop: queue.random_drop.map(|drop| RandomDropView {
-                    threshold_bytes: drop.threshold_bytes,
-                    probability_at_threshold: drop.probability_at_threshold,
-                    probability_at_limit: drop.probability_at_limit,
-                }),
-            },
+            queue: queue.into(),
             outages: pipe.outages.iter().map(outage).collect(),
             fade: pipe.fade.map(|fade| FadeView {
                 interval_ns: fade.interval_ns,

@@ -18,7 +18,7 @@ const VARIED: &str = r#"name = "varied"
 rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
 gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
 drop_run = { pass = 999, drop = 1 }
-queue.limit = "1 MB"
+queue = { limit = "1 MB", codel = { interval = "600 ms" }, ecn = true }
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
 delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "3 ms"] } }
@@ -26,7 +26,7 @@ delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "
 rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
 gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
 drop_run = { pass = 999, drop = 1 }
-queue.limit = "1 MB"
+queue = { limit = "1 MB", codel = { interval = "600 ms" }, ecn = true }
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
 delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "3 ms"] } }
@@ -53,6 +53,7 @@ fn stats() -> pb::Stats {
         held: count(2, 2_000),
         queue: count(1, 1_000),
         queue_max_bytes: 18_000_000,
+        ..Default::default()
     };
     pb::Stats {
         time_ns: 12_345_678_901,
@@ -211,7 +212,14 @@ fn what_varies_and_where_it_is_from_is_shown() {
         },
         "four_state_loss": null,
         "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
-        "queue": {"limit_bytes": 1_000_000, "random_drop": null},
+        "queue": {
+            "limit_bytes": 1_000_000,
+            "random_drop": null,
+            "red": null,
+            "codel": {"target_ns": 5_000_000, "interval_ns": 600_000_000},
+            "pie": null,
+            "ecn": true,
+        },
         "outages": [
             {"interval_ns": 3_600_000_000_000_u64, "duration_ns": 1_000_000_000, "law": "fixed"},
         ],
@@ -266,6 +274,7 @@ fn statistics_in_json_keep_their_keys() {
         "held": {"packets": 2, "bytes": 2_000},
         "queue": {"packets": 1, "bytes": 1_000},
         "queue_max_bytes": 18_000_000,
+        "marked": {"packets": 0, "bytes": 0},
     });
     assert_eq!(json["clients"][0]["client"], "10.0.0.2");
     assert_eq!(json["clients"][0]["forward"], forward);

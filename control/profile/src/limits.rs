@@ -25,6 +25,20 @@ pub const OVERHEAD_BYTES: RangeInclusive<i32> = -64..=256;
 pub const FRAME_BYTES: u64 = 1_518;
 /// Of a queue's limit: one frame to 64 GiB.
 pub const QUEUE_BYTES: RangeInclusive<u64> = FRAME_BYTES..=64 << 30;
+/// Of the drop probability at RED's upper threshold: 10⁻⁶ to 1.
+pub const MARKING: RangeInclusive<f64> = 1e-6..=1.0;
+/// Of the weight of RED's newest sample: 10⁻⁶ to 1.
+pub const WEIGHT: RangeInclusive<f64> = 1e-6..=1.0;
+/// Of RED's mean length of packets, in bytes.
+pub const PACKET_BYTES: RangeInclusive<u32> = 34..=10_224;
+/// Of the sojourn that CoDel and PIE aim at: 1 µs to 60 s.
+pub const TARGET_NS: RangeInclusive<u64> = US..=60 * S;
+/// Of CoDel's interval: 1 ms to 60 s.
+pub const CODEL_NS: RangeInclusive<u64> = MS..=60 * S;
+/// Of the time between PIE's updates: 1 ms to 1 s.
+pub const UPDATE_NS: RangeInclusive<u64> = MS..=S;
+/// Of PIE's gains, in hertz.
+pub const GAIN_HZ: RangeInclusive<f64> = 0.0..=1_000.0;
 /// Of the constant delay: 0 to 60 s.
 pub const BASE_NS: RangeInclusive<u64> = 0..=60 * S;
 /// Of the period of slots: 0 (none) to 1 s.

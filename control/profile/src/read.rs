@@ -9,12 +9,13 @@
 
 mod loss;
 mod part;
+mod queue;
 pub(crate) mod reader;
 
 pub use part::Part;
 
 use crate::limits::FILE_BYTES;
-use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
+use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate};
 use crate::{Rate, Violations};
 use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader};
@@ -120,28 +121,6 @@ impl Reader<'_> {
             self.fail(&item.path, item.value.span(), message.to_owned());
         }
         rate.bps()
-    }
-
-    fn queue(&mut self, node: &Node<'_>) -> pb::Queue {
-        self.known(node, &["limit", "random_drop"]);
-        pb::Queue {
-            limit_bytes: self.required(node, "limit", parse_size, "36 MB").unwrap_or(0),
-            random_drop: self.table(node, "random_drop").map(|node| self.random_drop(&node)),
-        }
-    }
-
-    fn random_drop(&mut self, node: &Node<'_>) -> pb::RandomDrop {
-        let (low, high) = ("probability_at_threshold", "probability_at_limit");
-        self.known(node, &["threshold", low, high]);
-        pb::RandomDrop {
-            threshold_bytes: self.required(node, "threshold", parse_size, "18 MB").unwrap_or(0),
-            probability_at_threshold: self
-                .required(node, low, parse_probability, "0 %")
-                .unwrap_or(0.0),
-            probability_at_limit: self
-                .required(node, high, parse_probability, "10 %")
-                .unwrap_or(0.0),
-        }
     }
 
     fn outage(&mut self, node: &Node<'_>) -> pb::Outage {

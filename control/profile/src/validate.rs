@@ -7,11 +7,12 @@
 
 mod loss;
 mod provenance;
+mod queue;
 #[cfg(test)]
 mod tests;
 
 use crate::limits::*;
-use crate::units::{format_duration, format_overhead, format_probability, format_size, shown};
+use crate::units::{format_duration, format_overhead, shown};
 use crate::{PATCHED, Rate, Violations};
 use proto::linkemu::v1 as pb;
 use std::fmt::Display;
@@ -95,7 +96,7 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     range(found, at("overhead"), pipe.overhead_bytes, &OVERHEAD_BYTES, format_overhead);
     loss::check(found, path, pipe);
     match &pipe.queue {
-        Some(queue) => check_queue(found, &at("queue"), queue),
+        Some(queue) => queue::check(found, &at("queue"), queue),
         None => found.push(at("queue"), "missing: give limit = \"36 MB\" or the like"),
     }
     classes(found, &at("outages"), &pipe.outages, outage);
@@ -132,35 +133,6 @@ fn rate(found: &mut Violations, path: &str, bps: u64) {
     if bps != 0 {
         let show = |bps| Rate::from_bps(Some(bps)).to_string();
         range(found, path.to_owned(), bps, &RATE_BPS, show);
-    }
-}
-
-fn check_queue(found: &mut Violations, path: &str, queue: &pb::Queue) {
-    let limit = queue.limit_bytes;
-    if limit < FRAME_BYTES {
-        let message = format!(
-            "{} is less than one full frame: write at least \"{FRAME_BYTES} B\"",
-            format_size(limit)
-        );
-        found.push(format!("{path}.limit"), message);
-    } else {
-        range(found, format!("{path}.limit"), limit, &QUEUE_BYTES, format_size);
-    }
-    let Some(drop) = &queue.random_drop else { return };
-    let path = format!("{path}.random_drop");
-    if drop.threshold_bytes > limit {
-        let message = format!(
-            "{} is above the queue's limit of {}: lower the threshold or raise the limit",
-            format_size(drop.threshold_bytes),
-            format_size(limit)
-        );
-        found.push(format!("{path}.threshold"), message);
-    }
-    for (field, p) in [
-        ("probability_at_threshold", drop.probability_at_threshold),
-        ("probability_at_limit", drop.probability_at_limit),
-    ] {
-        range(found, format!("{path}.{field}"), p, &(0.0..=1.0), format_probability);
     }
 }
 

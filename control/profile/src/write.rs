@@ -6,9 +6,10 @@
 //! line, which neither style of the toml crate does.
 
 mod loss;
+mod queue;
 
 use crate::Rate;
-use crate::units::{format_duration, format_overhead, format_probability, format_size};
+use crate::units::{format_duration, format_overhead, format_probability};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 
@@ -37,18 +38,6 @@ struct Pipe {
 #[derive(Serialize)]
 struct RateTrace {
     step: String,
-}
-
-#[derive(Serialize)]
-struct Queue {
-    limit: String,
-}
-
-#[derive(Serialize)]
-struct RandomDrop {
-    threshold: String,
-    probability_at_threshold: String,
-    probability_at_limit: String,
 }
 
 #[derive(Serialize)]
@@ -220,20 +209,6 @@ impl Toml {
         }
         if let Some(delay) = &pipe.delay {
             self.delay(&at("delay"), delay);
-        }
-    }
-
-    fn queue(&mut self, path: &str, queue: &pb::Queue) {
-        self.table(path, &Queue { limit: format_size(queue.limit_bytes) });
-        if let Some(drop) = &queue.random_drop {
-            self.table(
-                &format!("{path}.random_drop"),
-                &RandomDrop {
-                    threshold: format_size(drop.threshold_bytes),
-                    probability_at_threshold: format_probability(drop.probability_at_threshold),
-                    probability_at_limit: format_probability(drop.probability_at_limit),
-                },
-            );
         }
     }
 

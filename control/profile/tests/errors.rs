@@ -98,6 +98,21 @@ fn each_error_names_place_path_value_and_remedy() {
             "line 4, column 12: forward.drop_run.drop: missing: write drop = 1",
         ),
         (
+            "queue.limit = \"36 MB\"",
+            "queue = { limit = \"36 MB\", codel = {}, pie = {} }",
+            "line 4, column 46: forward.queue.pie: codel is given as well: leave out one of both",
+        ),
+        (
+            "queue.limit = \"36 MB\"",
+            "queue = { limit = \"36 MB\", ecn = true }",
+            "line 4, column 34: forward.queue.ecn: tail drop marks nothing: choose random_drop, red, codel or pie, or leave ecn out",
+        ),
+        (
+            "queue.limit = \"36 MB\"",
+            "queue = { limit = \"36 MB\", codel = { target = \"1 s\" } }",
+            "line 4, column 47: forward.queue.codel.target: 1 s is above the interval of 100 ms: CoDel's target is 5 to 10 % of it",
+        ),
+        (
             "rate = \"144 Mbit/s\"",
             "rate = \"144 Mbit/s\"\npacket_loss = \"200 %\"",
             "line 4, column 15: forward.packet_loss: 200 % is above 100 %: write 0 % to 100 %",

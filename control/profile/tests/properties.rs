@@ -30,15 +30,43 @@ fn excursion() -> impl Strategy<Value = pb::Excursion> {
     )
 }
 
+/// Tail drop, or one of the AQMs.
 fn queue() -> impl Strategy<Value = pb::Queue> {
-    let drop = option::of((0.0..=1.0, 0.0..=1.0_f64, 0.0..=1.0_f64));
-    (QUEUE_BYTES, drop).prop_map(|(limit_bytes, drop)| pb::Queue {
-        limit_bytes,
-        random_drop: drop.map(|(share, low, high): (f64, f64, f64)| pb::RandomDrop {
-            threshold_bytes: (limit_bytes as f64 * share) as u64,
-            probability_at_threshold: low,
-            probability_at_limit: high,
-        }),
+    QUEUE_BYTES.prop_flat_map(|limit_bytes| {
+        let tail = pb::Queue { limit_bytes, ..Default::default() };
+        let drop = (0..=limit_bytes, 0.0..=1.0_f64, 0.0..=1.0_f64).prop_map(
+            |(threshold_bytes, probability_at_threshold, probability_at_limit)| pb::RandomDrop {
+                threshold_bytes,
+                probability_at_threshold,
+                probability_at_limit,
+            },
+        );
+        let red = (1..=limit_bytes, 0.0..1.0_f64, MARKING, WEIGHT, PACKET_BYTES, any::<bool>())
+            .prop_map(|(max_bytes, share, probability_at_max, weight, packet_bytes, gentle)| {
+                let min_bytes = ((max_bytes as f64 * share) as u64).min(max_bytes - 1);
+                pb::Red { min_bytes, max_bytes, probability_at_max, weight, packet_bytes, gentle }
+            });
+        let codel = (CODEL_NS, 0.0..=1.0_f64).prop_map(|(interval_ns, share)| {
+            let target_ns = ((interval_ns as f64 * share) as u64).max(*TARGET_NS.start());
+            pb::CoDel { target_ns, interval_ns }
+        });
+        let pie = (TARGET_NS, UPDATE_NS, GAIN_HZ, GAIN_HZ, EXTRA_NS).prop_map(
+            |(target_ns, update_ns, alpha_hz, beta_hz, max_burst_ns)| pb::Pie {
+                target_ns,
+                update_ns,
+                alpha_hz,
+                beta_hz,
+                max_burst_ns,
+            },
+        );
+        let aqm = prop_oneof![
+            drop.prop_map(move |it| pb::Queue { random_drop: Some(it), ..tail }),
+            red.prop_map(move |it| pb::Queue { red: Some(it), ..tail }),
+            codel.prop_map(move |it| pb::Queue { codel: Some(it), ..tail }),
+            pie.prop_map(move |it| pb::Queue { pie: Some(it), ..tail }),
+        ];
+        let aqm = (aqm, any::<bool>()).prop_map(|(queue, ecn)| pb::Queue { ecn, ..queue });
+        prop_oneof![1 => Just(tail), 4 => aqm]
     })
 }
 
@@ -198,7 +226,7 @@ fn largest() -> pb::Profile {
             drop_packets: *DROP_PACKETS.end(),
             once: false,
         }),
-        queue: Some(pb::Queue { limit_bytes: (64 << 30) - 1, random_drop: None }),
+        queue: Some(pb::Queue { limit_bytes: (64 << 30) - 1, ..Default::default() }),
         outages: vec![
             pb::Outage {
                 interval_ns: 364 * 86_400_000_000_000 + 86_399_999_999_999,

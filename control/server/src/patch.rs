@@ -18,6 +18,10 @@ enum Field {
     Queue,
     QueueLimit,
     RandomDrop,
+    Red,
+    CoDel,
+    Pie,
+    Ecn,
     Outages,
     Fade,
     Delay,
@@ -27,7 +31,7 @@ enum Field {
     Excursions,
 }
 
-const FIELDS: [(&str, Field); 17] = [
+const FIELDS: [(&str, Field); 21] = [
     ("rate_bps", Field::Rate),
     ("rate_trace", Field::RateTrace),
     ("overhead_bytes", Field::Overhead),
@@ -38,6 +42,10 @@ const FIELDS: [(&str, Field); 17] = [
     ("queue", Field::Queue),
     ("queue.limit_bytes", Field::QueueLimit),
     ("queue.random_drop", Field::RandomDrop),
+    ("queue.red", Field::Red),
+    ("queue.codel", Field::CoDel),
+    ("queue.pie", Field::Pie),
+    ("queue.ecn", Field::Ecn),
     ("outages", Field::Outages),
     ("fade", Field::Fade),
     ("delay", Field::Delay),
@@ -190,9 +198,9 @@ impl Patch {
                     let limit = values.queue.unwrap_or_default().limit_bytes;
                     pipe.queue.get_or_insert_default().limit_bytes = limit;
                 }
-                Field::RandomDrop => {
-                    let drop = values.queue.and_then(|queue| queue.random_drop);
-                    pipe.queue.get_or_insert_default().random_drop = drop;
+                Field::RandomDrop | Field::Red | Field::CoDel | Field::Pie | Field::Ecn => {
+                    let values = values.queue.unwrap_or_default();
+                    self.change_aqm(*field, pipe.queue.get_or_insert_default(), &values);
                 }
                 Field::Outages => {
                     pipe.outages = values.outages.clone();
@@ -209,6 +217,35 @@ impl Patch {
                     pipe.delay.get_or_insert_default().excursions = delay.excursions.clone();
                 }
             }
+        }
+    }
+
+    /// Of the AQMs one that is given replaces those that the mask does not name; with the
+    /// last one the marks go.
+    fn change_aqm(&self, field: Field, queue: &mut pb::Queue, values: &pb::Queue) {
+        let before = *queue;
+        match field {
+            Field::RandomDrop => queue.random_drop = values.random_drop,
+            Field::Red => queue.red = values.red,
+            Field::CoDel => queue.codel = values.codel,
+            Field::Pie => queue.pie = values.pie,
+            _ => queue.ecn = values.ecn,
+        }
+        let given = [
+            queue.random_drop.is_some() && field == Field::RandomDrop,
+            queue.red.is_some() && field == Field::Red,
+            queue.codel.is_some() && field == Field::CoDel,
+            queue.pie.is_some() && field == Field::Pie,
+        ];
+        if given.contains(&true) {
+            let keeps = |other| field == other || self.names(other);
+            queue.random_drop = queue.random_drop.filter(|_| keeps(Field::RandomDrop));
+            queue.red = queue.red.filter(|_| keeps(Field::Red));
+            queue.codel = queue.codel.filter(|_| keeps(Field::CoDel));
+            queue.pie = queue.pie.filter(|_| keeps(Field::Pie));
+        }
+        if before.ecn && !has_aqm(queue) && !self.names(Field::Ecn) {
+            queue.ecn = false;
         }
     }
 
@@ -236,20 +273,27 @@ impl Patch {
     /// A limit below the threshold in force is refused in words that fit: the
     /// threshold is none of the request's values.
     fn check_threshold(&self, found: &mut Violations, path: &str, pipe: &pb::Pipe) {
-        let given = [Field::Queue, Field::RandomDrop];
+        let given = [Field::Queue, Field::RandomDrop, Field::Red];
         let Some(queue) = &pipe.queue else { return };
-        let Some(drop) = &queue.random_drop else { return };
-        if drop.threshold_bytes > queue.limit_bytes
+        let random_drop = queue.random_drop.map(|drop| ("random drop", drop.threshold_bytes));
+        let red = queue.red.map(|red| ("RED", red.max_bytes));
+        let Some((name, threshold)) = random_drop.or(red) else { return };
+        if threshold > queue.limit_bytes
             && self.names(Field::QueueLimit)
             && !given.iter().any(|field| self.names(*field))
         {
             let message = format!(
-                "{} is below the threshold of random drop in force, {}: set both, limit and \
-                 threshold, or ask for tail drop",
+                "{} is below the threshold of {name} in force, {}: set both, limit and threshold, \
+                 or ask for tail drop",
                 format_size(queue.limit_bytes),
-                format_size(drop.threshold_bytes)
+                format_size(threshold)
             );
             found.push(format!("{path}.queue.limit"), message);
         }
     }
+}
+
+fn has_aqm(queue: &pb::Queue) -> bool {
+    let pb::Queue { random_drop, red, codel, pie, .. } = queue;
+    random_drop.is_some() || red.is_some() || codel.is_some() || pie.is_some()
 }

@@ -29,16 +29,40 @@ fn real() -> impl Strategy<Value = f64> {
     prop_oneof![any::<f64>(), 0.0..=1.0, Just(f64::NAN), Just(f64::INFINITY)]
 }
 
-fn queue() -> impl Strategy<Value = pb::Queue> {
+/// On the heap, as what it is part of: whole trees of values are too much for the stack.
+fn queue() -> BoxedStrategy<pb::Queue> {
     let drop = option::of((quantity(), real(), real()));
-    (quantity(), drop).prop_map(|(limit_bytes, drop)| pb::Queue {
-        limit_bytes,
-        random_drop: drop.map(|(threshold_bytes, low, high)| pb::RandomDrop {
-            threshold_bytes,
-            probability_at_threshold: low,
-            probability_at_limit: high,
-        }),
-    })
+    let codel = option::of((quantity(), quantity()));
+    let red = option::of((quantity(), quantity(), real(), real(), any::<u32>()));
+    let pie = option::of((quantity(), quantity(), real(), real(), quantity()));
+    let aqm = (drop, red, codel, pie, any::<bool>());
+    (quantity(), aqm)
+        .prop_map(|(limit_bytes, (drop, red, codel, pie, ecn))| pb::Queue {
+            limit_bytes,
+            ecn,
+            red: red.map(|(min_bytes, max_bytes, p, weight, packet_bytes)| pb::Red {
+                min_bytes,
+                max_bytes,
+                probability_at_max: p,
+                weight,
+                packet_bytes,
+                gentle: false,
+            }),
+            codel: codel.map(|(target_ns, interval_ns)| pb::CoDel { target_ns, interval_ns }),
+            pie: pie.map(|(target_ns, update_ns, alpha_hz, beta_hz, max_burst_ns)| pb::Pie {
+                target_ns,
+                update_ns,
+                alpha_hz,
+                beta_hz,
+                max_burst_ns,
+            }),
+            random_drop: drop.map(|(threshold_bytes, low, high)| pb::RandomDrop {
+                threshold_bytes,
+                probability_at_threshold: low,
+                probability_at_limit: high,
+            }),
+        })
+        .boxed()
 }
 
 fn outage() -> impl Strategy<Value = pb::Outage> {
@@ -62,7 +86,7 @@ fn excursion() -> impl Strategy<Value = pb::Excursion> {
     )
 }
 
-fn losses() -> impl Strategy<Value = pb::Pipe> {
+fn losses() -> BoxedStrategy<pb::Pipe> {
     let gilbert = (real(), real(), real(), real()).prop_map(
         |(to_bad, to_good, loss_in_bad, loss_in_good)| pb::GilbertElliott {
             to_bad,
@@ -77,18 +101,18 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
         (quantity(), quantity(), any::<bool>()).prop_map(|(pass_packets, drop_packets, once)| {
             pb::DropRun { pass_packets, drop_packets, once }
         });
-    (real(), option::of(gilbert), option::of(four), option::of(run)).prop_map(
-        |(packet_loss, gilbert_elliott, four_state_loss, drop_run)| pb::Pipe {
+    (real(), option::of(gilbert), option::of(four), option::of(run))
+        .prop_map(|(packet_loss, gilbert_elliott, four_state_loss, drop_run)| pb::Pipe {
             packet_loss,
             gilbert_elliott,
             four_state_loss,
             drop_run,
             ..Default::default()
-        },
-    )
+        })
+        .boxed()
 }
 
-fn pipe() -> impl Strategy<Value = pb::Pipe> {
+fn pipe() -> BoxedStrategy<pb::Pipe> {
     let body = (quantity(), vec(quantity(), 0..4))
         .prop_map(|(correlation_ns, quantiles_ns)| pb::Body { correlation_ns, quantiles_ns });
     let delay = (quantity(), quantity(), vec(excursion(), 0..20), option::of(body)).prop_map(
@@ -101,11 +125,22 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
     });
     let rate = (option::of(quantity()), option::of(trace));
     let parts = (rate, any::<i32>(), losses(), option::of(queue()), vec(outage(), 0..20));
-    (parts, option::of(fade), option::of(delay)).prop_map(
-        |(((rate_bps, rate_trace), overhead_bytes, losses, queue, outages), fade, delay)| {
-            pb::Pipe { rate_bps, rate_trace, overhead_bytes, queue, outages, fade, delay, ..losses }
-        },
-    )
+    (parts, option::of(fade), option::of(delay))
+        .prop_map(
+            |(((rate_bps, rate_trace), overhead_bytes, losses, queue, outages), fade, delay)| {
+                pb::Pipe {
+                    rate_bps,
+                    rate_trace,
+                    overhead_bytes,
+                    queue,
+                    outages,
+                    fade,
+                    delay,
+                    ..losses
+                }
+            },
+        )
+        .boxed()
 }
 
 fn provenance() -> impl Strategy<Value = pb::Provenance> {
@@ -126,7 +161,7 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
             "rate_bps", "overhead_bytes", "queue", "queue.limit_bytes", "queue.random_drop",
             "outages", "delay", "delay.base_ns", "delay.slot_ns", "delay.excursions",
             "rate_trace", "packet_loss", "fade", "delay.body", "gilbert_elliott",
-            "four_state_loss", "drop_run",
+            "four_state_loss", "drop_run", "queue.red", "queue.codel", "queue.pie", "queue.ecn",
         ])
         .prop_map(str::to_owned),
         1 => any::<String>(),

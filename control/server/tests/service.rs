@@ -231,6 +231,38 @@ async fn a_model_of_loss_replaces_the_others() {
 }
 
 #[tokio::test]
+async fn an_aqm_replaces_the_others_and_takes_the_marks_with_it() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let codel = pb::CoDel { target_ns: 30_000_000, interval_ns: 600_000_000 };
+    let red = pb::Red {
+        min_bytes: 6_000_000,
+        max_bytes: 18_000_000,
+        probability_at_max: 0.1,
+        weight: 0.002,
+        packet_bytes: 1_000,
+        gentle: true,
+    };
+    let both = pb::Queue { codel: Some(codel), red: Some(red), ecn: true, ..Default::default() };
+    let pipe = pb::Pipe { queue: Some(both), ..Default::default() };
+    let limit_bytes = 36_000_000;
+    lab.patch(Forward, &["queue.codel", "queue.ecn"], pipe.clone()).await.unwrap();
+    let expected = pb::Queue { limit_bytes, red: None, ..both };
+    assert_eq!(forward(&lab.in_force()).queue, Some(expected));
+    lab.patch(Forward, &["queue.red"], pipe.clone()).await.unwrap();
+    let expected = pb::Queue { limit_bytes, codel: None, ..both };
+    assert_eq!(forward(&lab.in_force()).queue, Some(expected));
+    let status =
+        lab.patch(Forward, &["queue.limit_bytes"], queue(10_000_000, None)).await.unwrap_err();
+    assert!(status.message().contains("threshold of RED in force, 18 MB"), "{}", status.message());
+    let status = lab.patch(Forward, &["queue.codel", "queue.red"], pipe).await.unwrap_err();
+    assert_eq!(fields(&status), ["forward.queue.codel"]);
+    lab.patch(Forward, &["queue.red"], pb::Pipe::default()).await.unwrap();
+    let tail = pb::Queue { limit_bytes, ..Default::default() };
+    assert_eq!(forward(&lab.in_force()).queue, Some(tail));
+}
+
+#[tokio::test]
 async fn a_varying_delay_is_patched_by_itself() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();

@@ -75,6 +75,7 @@ pub struct Pipe {
     pub held: Count,
     pub queue: Count,
     pub queue_max_bytes: u64,
+    pub marked: Count,
 }
 
 /// Drops by reason.
@@ -208,6 +209,7 @@ impl AddAssign<&Self> for Pipe {
         self.held += other.held;
         self.queue += other.queue;
         self.queue_max_bytes = self.queue_max_bytes.max(other.queue_max_bytes);
+        self.marked += other.marked;
     }
 }
 
@@ -236,6 +238,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
             held: stats.held.into(),
             queue: stats.queue.into(),
             queue_max_bytes: stats.queue_max_bytes,
+            marked: stats.marked.into(),
         }
     }
 }

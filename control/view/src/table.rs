@@ -16,7 +16,17 @@ pub fn table(snapshot: &Snapshot) -> String {
     let seconds = instant::seconds(snapshot.time_ns);
     let mut clients = grid(
         2,
-        &["CLIENT", "DIRECTION", "RECEIVED", "SENT", "DROPPED", "HELD", "QUEUE", "HIGH WATER"],
+        &[
+            "CLIENT",
+            "DIRECTION",
+            "RECEIVED",
+            "SENT",
+            "DROPPED",
+            "MARKED",
+            "HELD",
+            "QUEUE",
+            "HIGH WATER",
+        ],
     );
     for client in &snapshot.clients {
         for (direction, pipe) in [("forward", &client.forward), ("return", &client.r#return)] {
@@ -26,6 +36,7 @@ pub fn table(snapshot: &Snapshot) -> String {
                 count(pipe.received),
                 count(pipe.sent),
                 drops(pipe),
+                pipe.marked.packets.to_string(),
                 count(pipe.held),
                 count(pipe.queue),
                 size(pipe.queue_max_bytes),

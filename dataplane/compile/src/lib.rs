@@ -5,7 +5,10 @@
 //! Requests are checked whole before anything of them is used: the same check that
 //! `linkctl profile check` makes, and the core's own.
 
-use emu::aqm::{QueuePlan, RandomDrop};
+use emu::aqm::codel::CoDelPlan;
+use emu::aqm::pie::PiePlan;
+use emu::aqm::red::RedPlan;
+use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
 use emu::episode::{DurationLaw, EpisodePlan};
@@ -37,14 +40,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
     PipePlan {
         rate: rate(p),
         overhead: p.overhead_bytes,
-        queue: QueuePlan {
-            limit: queue.limit_bytes,
-            random_drop: queue.random_drop.map(|r| RandomDrop {
-                threshold: r.threshold_bytes,
-                at_threshold: Probability::new(r.probability_at_threshold),
-                at_limit: Probability::new(r.probability_at_limit),
-            }),
-        },
+        queue: QueuePlan { limit: queue.limit_bytes, aqm: aqm(&queue), ecn: queue.ecn },
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),
         packet_loss: loss(p),
@@ -66,6 +62,37 @@ fn rate(p: &model::Pipe) -> RatePlan {
     match &p.rate_trace {
         Some(t) => RatePlan::Trace(RateTrace::new(Nanos(t.step_ns), &t.rates_bps)),
         None => p.rate_bps.map_or(BitRate::Unlimited, BitRate::bps).into(),
+    }
+}
+
+fn aqm(q: &model::Queue) -> AqmPlan {
+    if let Some(r) = q.random_drop {
+        AqmPlan::RandomDrop(RandomDrop {
+            threshold: r.threshold_bytes,
+            at_threshold: Probability::new(r.probability_at_threshold),
+            at_limit: Probability::new(r.probability_at_limit),
+        })
+    } else if let Some(r) = q.red {
+        AqmPlan::Red(RedPlan {
+            min: r.min_bytes,
+            max: r.max_bytes,
+            at_max: Probability::new(r.probability_at_max),
+            weight: Probability::new(r.weight),
+            packet: r.packet_bytes,
+            gentle: r.gentle,
+        })
+    } else if let Some(c) = q.codel {
+        AqmPlan::CoDel(CoDelPlan { target: Nanos(c.target_ns), interval: Nanos(c.interval_ns) })
+    } else if let Some(p) = q.pie {
+        AqmPlan::Pie(PiePlan {
+            target: Nanos(p.target_ns),
+            update: Nanos(p.update_ns),
+            alpha: p.alpha_hz,
+            beta: p.beta_hz,
+            max_burst: Nanos(p.max_burst_ns),
+        })
+    } else {
+        AqmPlan::TailDrop
     }
 }
 
@@ -211,6 +238,58 @@ mod tests {
         let message = model::DropRun { pass_packets: 7, drop_packets: 3, once: true };
         let (_, found) = loss(&|pipe| pipe.drop_run = Some(message));
         assert_eq!(found, Some(DropRunPlan { pass: 7, drop: 3, once: true }));
+    }
+
+    #[test]
+    fn queues_are_as_the_message_says() {
+        let queue = |queue: model::Queue| {
+            let limit_bytes = 1_000_000;
+            let queue = model::Queue { limit_bytes, ecn: true, ..queue };
+            let compiled = compile(&plan(|p| p.queue = Some(queue)));
+            let [forward, _] = compiled.unwrap_or_else(|e| panic!("{e}")).pipes.0;
+            assert!(forward.queue.ecn);
+            assert_eq!(forward.queue.limit, limit_bytes);
+            forward.queue.aqm
+        };
+        let red = model::Red {
+            min_bytes: 100,
+            max_bytes: 200,
+            probability_at_max: 0.1,
+            weight: 0.002,
+            packet_bytes: 700,
+            gentle: true,
+        };
+        let expected = RedPlan {
+            min: 100,
+            max: 200,
+            at_max: Probability::new(0.1),
+            weight: Probability::new(0.002),
+            packet: 700,
+            gentle: true,
+        };
+        let found = queue(model::Queue { red: Some(red), ..Default::default() });
+        assert_eq!(found, AqmPlan::Red(expected));
+        let codel = model::CoDel { target_ns: 5_000_000, interval_ns: 100_000_000 };
+        let expected =
+            CoDelPlan { target: Nanos::from_millis(5), interval: Nanos::from_millis(100) };
+        let found = queue(model::Queue { codel: Some(codel), ..Default::default() });
+        assert_eq!(found, AqmPlan::CoDel(expected));
+        let pie = model::Pie {
+            target_ns: 15_000_000,
+            update_ns: 16_000_000,
+            alpha_hz: 0.125,
+            beta_hz: 1.25,
+            max_burst_ns: 150_000_000,
+        };
+        let expected = PiePlan {
+            target: Nanos::from_millis(15),
+            update: Nanos::from_millis(16),
+            alpha: 0.125,
+            beta: 1.25,
+            max_burst: Nanos::from_millis(150),
+        };
+        let found = queue(model::Queue { pie: Some(pie), ..Default::default() });
+        assert_eq!(found, AqmPlan::Pie(expected));
     }
 
     #[test]

@@ -131,6 +131,7 @@ fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     add(&mut s.sent, p.sent);
     add(&mut s.held, p.held);
     add(&mut s.queue, p.queue);
+    add(&mut s.marked, p.marked);
     s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
     for d in p.dropped {
         match s.dropped.iter_mut().find(|x| x.reason == d.reason) {
@@ -154,6 +155,7 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
         held: Some(count(p.held)),
         queue: Some(count(p.queue)),
         queue_max_bytes: p.queue_max_bytes,
+        marked: Some(count(p.marked)),
     }
 }
 

@@ -162,6 +162,11 @@ impl emu::frame::Buffer for Mbuf {
     }
 
     #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.contiguous_mut().unwrap_or_default()
+    }
+
+    #[inline]
     fn prefetch(&self) {
         // The two lines that a driver reads when it sends and frees.
         #[cfg(target_arch = "x86_64")]

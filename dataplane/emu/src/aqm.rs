@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission to the queue: tail drop at the limit, and random drop above a
-//! threshold.
+//! The queue's law: tail drop at the limit, and which packets are dropped, or marked, before
+//! that.
 //!
-//! The random drop is that of the gateway of SAT20 (S. Claypool, J. Chung,
-//! M. Claypool, CCNC 2021): arriving frames are dropped at random while the queue
-//! is above half of its limit. The study does not publish the probability, so it
-//! is a law: linear in the queue's length from the threshold to the limit, and
-//! constant where both ends are alike.
+//! *Random drop* is the gateway's of SAT20 (S. Claypool, J. Chung, M. Claypool, CCNC 2021):
+//! arriving frames are dropped at random while the queue is above half of its limit. The
+//! study does not publish the probability, so it is a law: linear in the queue's length from
+//! the threshold to the limit, and constant where both ends are alike. Differs from [`red`]
+//! in that it looks at the queue as it is and not at a moving average, and does not space
+//! the drops.
 //!
-//! Differs from RED (S. Floyd, V. Jacobson, 1993) in that it looks at the queue as
-//! it is and not at a moving average, and does not space the drops.
+//! [`red`] and [`pie`] decide on arriving frames, [`codel`] on those that leave; with `ecn`
+//! what they choose is marked ([`crate::ecn`]) and not dropped, where it can be. Without a
+//! limit of the rate there is no queue, and none of them does anything.
 
-use crate::rng::Stream;
+pub mod codel;
+pub mod pie;
+pub mod red;
+
+use std::num::NonZeroU64;
+
+use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;
-use crate::units::Probability;
+use crate::units::{Instant, Probability};
+
+use codel::{Candidate, CoDel, CoDelPlan};
+use pie::{Pie, PiePlan};
+use red::{Red, RedPlan};
 
 /// Random drop of arriving frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,42 +38,182 @@ pub struct RandomDrop {
     pub at_limit: Probability,
 }
 
+/// Which frames are dropped, or marked, before the queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum AqmPlan {
+    /// None.
+    #[default]
+    TailDrop,
+    /// Arriving ones, by the queue as it is.
+    RandomDrop(RandomDrop),
+    /// Arriving ones, by its average.
+    Red(RedPlan),
+    /// Leaving ones, by how long they waited.
+    CoDel(CoDelPlan),
+    /// Arriving ones, by how long others wait.
+    Pie(PiePlan),
+}
+
 /// The queue of one pipe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePlan {
     /// Most bytes queued, the frame in service included.
     pub limit: u64,
-    /// `None` is tail drop.
-    pub random_drop: Option<RandomDrop>,
+    /// What happens before that.
+    pub aqm: AqmPlan,
+    /// Whether frames are marked and not dropped, where they can be.
+    pub ecn: bool,
 }
 
 impl QueuePlan {
-    /// The most bytes in the queue, the arriving frame included, at which every frame is
-    /// admitted without a draw.
+    /// A queue of so many bytes with tail drop.
     #[must_use]
-    pub fn admits_up_to(&self) -> u64 {
-        self.limit.min(self.random_drop.map_or(u64::MAX, |r| r.threshold))
+    pub fn tail_drop(limit: u64) -> Self {
+        Self { limit, aqm: AqmPlan::TailDrop, ecn: false }
     }
 
-    /// Decides on a frame of `len` bytes that finds `queued` bytes.
-    ///
-    /// # Errors
-    /// The reason why it is dropped.
+    /// The most bytes in the queue, the arriving frame included, at which every frame is
+    /// admitted without a look.
+    #[must_use]
+    pub fn admits_up_to(&self) -> u64 {
+        match self.aqm {
+            AqmPlan::TailDrop | AqmPlan::CoDel(_) => self.limit,
+            AqmPlan::RandomDrop(r) => self.limit.min(r.threshold),
+            AqmPlan::Red(_) | AqmPlan::Pie(_) => 0,
+        }
+    }
+
+    /// Whether its AQM has to know what leaves the queue.
+    #[must_use]
+    pub fn watches(&self) -> bool {
+        matches!(self.aqm, AqmPlan::Red(_) | AqmPlan::CoDel(_) | AqmPlan::Pie(_))
+    }
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes.
+    Pass,
+    /// The AQM chose it: it is marked if it can be, and else dropped.
+    Signal,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Stateless,
+    Red(Red),
+    CoDel(CoDel),
+    Pie(Box<Pie>),
+}
+
+/// A queue's law and what it remembers.
+#[derive(Clone, Debug)]
+pub struct Aqm {
+    plan: QueuePlan,
+    stream: Stream,
+    state: State,
+}
+
+impl Aqm {
+    /// The law of a queue that is empty at `at`.
+    #[must_use]
+    pub fn new(plan: QueuePlan, key: StreamKey, at: Instant) -> Self {
+        let stream = Stream::new(key, Stage::Aqm, 0);
+        let mut aqm = Self { plan, stream, state: Self::begin(&plan, at) };
+        aqm.attach(at, None);
+        aqm
+    }
+
+    fn begin(plan: &QueuePlan, at: Instant) -> State {
+        match plan.aqm {
+            AqmPlan::TailDrop | AqmPlan::RandomDrop(_) => State::Stateless,
+            AqmPlan::Red(_) => State::Red(Red::default()),
+            AqmPlan::CoDel(_) => State::CoDel(CoDel::default()),
+            AqmPlan::Pie(p) => State::Pie(Box::new(Pie::new(p, at))),
+        }
+    }
+
+    /// Takes another plan at `at`; [`Aqm::attach`] is to follow. An AQM that stays goes on
+    /// with its other figures.
+    pub fn replan(&mut self, plan: QueuePlan, at: Instant) {
+        // What was until now was under the plan until now.
+        self.attach(at, None);
+        let stays = std::mem::discriminant(&plan.aqm) == std::mem::discriminant(&self.plan.aqm);
+        self.plan = plan;
+        if !stays {
+            self.state = Self::begin(&plan, at);
+        }
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &QueuePlan {
+        &self.plan
+    }
+
+    /// From `t` on the head of the queue is a packet that arrived at `head`, or there is
+    /// none.
+    pub fn attach(&mut self, t: Instant, head: Option<Instant>) {
+        match (&mut self.state, self.plan.aqm) {
+            (State::Red(red), _) => red.head(t, head.is_some()),
+            (State::Pie(pie), AqmPlan::Pie(plan)) => pie.head(plan, t, head),
+            _ => {}
+        }
+    }
+
+    /// Decides on a frame of `len` bytes that arrives at `at`, finds `queued` bytes and will
+    /// wait for a link of `rate`, none if that is down.
     #[inline]
-    pub fn admit(&self, queued: u64, len: u64, stream: &mut Stream) -> Result<(), DropReason> {
-        if queued.saturating_add(len) > self.limit {
-            return Err(DropReason::Limit);
+    pub fn admit(
+        &mut self,
+        at: Instant,
+        queued: u64,
+        len: u64,
+        rate: Option<NonZeroU64>,
+    ) -> Verdict {
+        let Self { plan, stream, state } = self;
+        if queued.saturating_add(len) > plan.limit {
+            return Verdict::Drop(DropReason::Limit);
         }
-        if let Some(r) = self.random_drop
-            && queued > r.threshold
-        {
-            let span = self.limit.saturating_sub(r.threshold);
-            let p = r.at_threshold.toward(r.at_limit, queued - r.threshold, span);
-            if stream.chance(p) {
-                return Err(DropReason::Aqm);
+        match (plan.aqm, state) {
+            (AqmPlan::RandomDrop(r), _) if queued > r.threshold => {
+                let span = plan.limit.saturating_sub(r.threshold);
+                let p = r.at_threshold.toward(r.at_limit, queued - r.threshold, span);
+                if stream.chance(p) { Verdict::Signal } else { Verdict::Pass }
             }
+            (AqmPlan::Red(p), State::Red(red)) => {
+                red.arrive(p, at, queued, rate.unwrap_or(NonZeroU64::MIN), stream)
+            }
+            (AqmPlan::Pie(p), State::Pie(pie)) => pie.arrive(p, at, queued, stream),
+            _ => Verdict::Pass,
         }
-        Ok(())
+    }
+
+    /// Whether `head`, which leaves the queue at `now`, is to be marked or dropped. Then
+    /// [`Aqm::dropped`] or [`Aqm::marked`] follows.
+    pub fn chooses(&mut self, now: Instant, head: Option<Candidate>) -> bool {
+        match (&mut self.state, self.plan.aqm) {
+            (State::CoDel(codel), AqmPlan::CoDel(plan)) => codel.chooses(plan, now, head),
+            _ => false,
+        }
+    }
+
+    /// What was chosen was dropped and `head` comes next: whether that is chosen as well.
+    pub fn dropped(&mut self, now: Instant, head: Option<Candidate>) -> bool {
+        match (&mut self.state, self.plan.aqm) {
+            (State::CoDel(codel), AqmPlan::CoDel(plan)) => codel.dropped(plan, now, head),
+            _ => false,
+        }
+    }
+
+    /// What was chosen was marked.
+    pub fn marked(&mut self, now: Instant) {
+        if let (State::CoDel(codel), AqmPlan::CoDel(plan)) = (&mut self.state, self.plan.aqm) {
+            codel.marked(plan, now);
+        }
     }
 }
 
@@ -69,7 +221,6 @@ impl QueuePlan {
 mod tests {
     use super::*;
     use crate::client::ClientKey;
-    use crate::rng::{Stage, StreamKey};
     use crate::units::Direction;
 
     #[test]
@@ -80,25 +231,27 @@ mod tests {
             direction: Direction::Forward,
             epoch: 0,
         };
-        let mut s = Stream::new(key, Stage::Aqm, 0);
-        let q = QueuePlan {
-            limit: 36_000_000,
-            random_drop: Some(RandomDrop {
+        let plan = QueuePlan {
+            aqm: AqmPlan::RandomDrop(RandomDrop {
                 threshold: 18_000_000,
                 at_threshold: Probability::ZERO,
                 at_limit: Probability::new(0.4),
             }),
+            ..QueuePlan::tail_drop(36_000_000)
         };
+        let mut q = Aqm::new(plan, key, Instant::ZERO);
+        let mut admit = |queued| q.admit(Instant::ZERO, queued, 1514, None);
         let n = 100_000;
         for (queued, p) in
             [(18_000_000, 0.0), (22_500_000, 0.1), (27_000_000, 0.2), (35_990_000, 0.4)]
         {
-            let hits = (0..n).filter(|_| q.admit(queued, 1514, &mut s).is_err()).count();
+            let hits = (0..n).filter(|_| admit(queued) == Verdict::Signal).count();
             let tolerance = 5.0 * (f64::from(n) * p * (1.0 - p)).sqrt() + 30.0;
             assert!((hits as f64 - p * f64::from(n)).abs() <= tolerance, "{hits} at {queued}");
         }
-        let certain = QueuePlan { random_drop: None, ..q };
-        assert_eq!(certain.admit(36_000_000 - 1514, 1514, &mut s), Ok(()));
-        assert_eq!(q.admit(36_000_000 - 1513, 1514, &mut s), Err(DropReason::Limit));
+        assert_eq!(admit(36_000_000 - 1513), Verdict::Drop(DropReason::Limit));
+        let mut certain = Aqm::new(QueuePlan::tail_drop(36_000_000), key, Instant::ZERO);
+        let verdict = certain.admit(Instant::ZERO, 36_000_000 - 1514, 1514, None);
+        assert_eq!(verdict, Verdict::Pass);
     }
 }

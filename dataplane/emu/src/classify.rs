@@ -21,8 +21,10 @@ const VLAN_TAG: usize = 4;
 const MAX_TAGS: usize = 8;
 /// 802.1Q, 802.1ad, and the old form of stacked tags.
 const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+/// Ethernet's type of IPv4,
+pub(crate) const IPV4: u16 = 0x0800;
+/// and of IPv6.
+pub(crate) const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 /// Router solicitation to redirect.
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
@@ -45,6 +47,19 @@ pub fn classify(frame: &[u8], direction: Direction) -> Class {
     if frame.len() < ETHERNET {
         return Class::Runt;
     }
+    let (ethertype, at) = payload(frame);
+    let packet = frame.get(at..).unwrap_or_default();
+    match ethertype {
+        Some(IPV4) => ipv4(packet, direction),
+        Some(IPV6) => ipv6(packet, direction),
+        Some(t) if !VLAN_TYPES.contains(&t) => Class::Client(ClientKey::Bypass),
+        _ => Class::Malformed,
+    }
+}
+
+/// The type of what a frame carries behind its VLAN tags, and where that begins.
+#[inline]
+pub(crate) fn payload(frame: &[u8]) -> (Option<u16>, usize) {
     let mut at = ETHERNET - 2;
     let mut ethertype = be16(frame, at);
     for _ in 0..MAX_TAGS {
@@ -56,13 +71,7 @@ pub fn classify(frame: &[u8], direction: Direction) -> Class {
             _ => break,
         }
     }
-    let packet = frame.get(at + 2..).unwrap_or_default();
-    match ethertype {
-        Some(IPV4) => ipv4(packet, direction),
-        Some(IPV6) => ipv6(packet, direction),
-        Some(t) if !VLAN_TYPES.contains(&t) => Class::Client(ClientKey::Bypass),
-        _ => Class::Malformed,
-    }
+    (ethertype, at + 2)
 }
 
 #[inline]

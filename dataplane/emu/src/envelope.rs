@@ -22,6 +22,7 @@ mod refusal;
 mod remark;
 mod traffic;
 
+use crate::aqm::AqmPlan;
 use crate::delay::DelayPlan;
 use crate::plan::{PipePlan, Plan, Room};
 use crate::shaper::RatePlan;
@@ -49,12 +50,17 @@ struct Demand {
     overhead: i32,
     queue: u64,
     delay: Nanos,
+    /// Whether frames are dropped when they leave the queue: their place is taken until
+    /// those before them have left the delay line, and they took none of the rate.
+    drops_late: bool,
 }
 
 impl Demand {
     fn of(p: &PipePlan) -> Self {
         let rate = largest_rate(&p.rate);
-        Self { rate, overhead: p.overhead, queue: p.queue.limit, delay: p.delay.max() }
+        let drops_late = matches!(p.queue.aqm, AqmPlan::CoDel(_));
+        let (queue, delay) = (p.queue.limit, p.delay.max());
+        Self { rate, overhead: p.overhead, queue, delay, drops_late }
     }
 
     /// What all clients' shapers let through at most, in bit/s.
@@ -70,7 +76,8 @@ impl Demand {
     /// The most bytes of frames that are held. Queues fill whatever the ports' rate, delay
     /// lines do not.
     fn held(&self, room: Room) -> u128 {
-        let line = u128::from(self.through(room)) * u128::from(self.delay.0);
+        let through = if self.drops_late { room.port_bps } else { self.through(room) };
+        let line = u128::from(through) * u128::from(self.delay.0);
         let line = line.div_ceil(u128::from(8 * NANOS_PER_SEC));
         let frame = u128::from(room.frame);
         match self.rate {
@@ -152,6 +159,9 @@ fn micro_events(p: &PipePlan) -> u128 {
     }
     let DelayPlan { body, excursions, .. } = &p.delay;
     events += excursions.iter().map(|e| every(e.interval + e.duration)).sum::<u128>();
+    if let AqmPlan::Pie(pie) = p.queue.aqm {
+        events += every(pie.update);
+    }
     events + body.as_ref().map_or(0, |b| every(b.correlation))
 }
 

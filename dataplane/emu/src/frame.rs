@@ -14,6 +14,9 @@ pub trait Buffer: Debug {
     /// The frame.
     fn bytes(&self) -> &[u8];
 
+    /// The frame, to be changed in place.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
     /// Hints the processor that the buffer will be handed to a driver soon.
     fn prefetch(&self) {}
 }
@@ -26,11 +29,19 @@ impl Buffer for NoBuffer {
     fn bytes(&self) -> &[u8] {
         match *self {}
     }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match *self {}
+    }
 }
 
 /// A buffer of no driver, for links in virtual time.
 impl Buffer for Vec<u8> {
     fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
         self
     }
 }

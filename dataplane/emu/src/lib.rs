@@ -26,6 +26,7 @@ pub mod classify;
 pub mod client;
 pub mod delay;
 pub mod drop_run;
+pub mod ecn;
 pub mod engine;
 pub mod envelope;
 pub mod episode;

@@ -9,12 +9,14 @@
 //!
 //! Calls come with times that never go back.
 
-use crate::aqm::QueuePlan;
+use crate::aqm::codel::Candidate;
+use crate::aqm::{Aqm, Verdict};
 use crate::channel::Channel;
 use crate::delay::Delay;
+use crate::ecn;
 use crate::frame::{Buffer, Frame};
 use crate::plan::PipePlan;
-use crate::rng::{Stage, Stream, StreamKey};
+use crate::rng::StreamKey;
 use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Head, Store};
@@ -29,9 +31,9 @@ const AT_ONCE: u32 = 256;
 /// What is seldom touched, apart from what every frame touches.
 #[derive(Debug)]
 struct Cold {
-    queue: QueuePlan,
-    aqm: Stream,
+    aqm: Aqm,
     dropped: [Count; DropReason::ALL.len()],
+    marked: Count,
 }
 
 /// A pipe. What a release touches comes first, then what an arrival does: with thousands
@@ -52,6 +54,8 @@ pub struct Pipe {
     held: u64,
     /// Up to so many bytes in the queue every frame is admitted.
     admitted: u64,
+    /// Whether the AQM has to know what leaves the queue.
+    watched: bool,
     channel: Channel,
     delay: Delay,
     cold: Box<Cold>,
@@ -62,12 +66,13 @@ impl Pipe {
     #[must_use]
     pub fn new(plan: &PipePlan, key: StreamKey, at: Instant, since: Instant) -> Self {
         let cold = Cold {
-            queue: plan.queue,
-            aqm: Stream::new(key, Stage::Aqm, 0),
+            aqm: Aqm::new(plan.queue, key, at),
             dropped: [Count::default(); DropReason::ALL.len()],
+            marked: Count::default(),
         };
         Self {
             admitted: plan.queue.admits_up_to(),
+            watched: plan.queue.watches(),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
             channel: Channel::new(plan, key, at),
             delay: Delay::new(&plan.delay, key, at),
@@ -89,6 +94,7 @@ impl Pipe {
             received: self.received,
             sent: self.sent,
             dropped: self.cold.dropped,
+            marked: self.cold.marked,
             queue_max_bytes: self.queued_max,
             ..PipeStats::default()
         };
@@ -127,31 +133,104 @@ impl Pipe {
         self.received.add(len);
         let queued = self.queue_bytes();
         let fills = queued.saturating_add(u64::from(len));
+        let mut mark = false;
         if fills > self.admitted {
-            let Cold { queue, aqm, dropped } = &mut *self.cold;
-            if let Err(reason) = queue.admit(queued, u64::from(len), aqm) {
-                dropped[reason as usize].add(len);
-                return;
+            match self.judge(at, queued, len, frame.bytes()) {
+                Ok(marks) => mark = marks,
+                Err(reason) => {
+                    self.cold.dropped[reason as usize].add(len);
+                    return;
+                }
             }
         }
         let pushed = match frame {
             Frame::Bytes(bytes) => self.fifo.push(store, at, bytes),
             Frame::Buffer(buffer) => self.fifo.keep(store, at, buffer),
         };
-        if pushed.is_err() {
+        let Ok(place) = pushed else {
             self.cold.dropped[DropReason::Overload as usize].add(len);
             return;
+        };
+        if mark && store.edit(place, ecn::mark) {
+            self.cold.marked.add(len);
         }
         self.held += u64::from(len);
         self.queued += u64::from(len);
         self.queued_max = self.queued_max.max(fills);
         if self.shaper.is_idle() {
+            if self.watched {
+                self.attach(at, Some(at));
+            }
             self.shaper.start(at, len);
             // At no rate limit it has left already.
             self.serve_until(store, at);
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
         }
+    }
+
+    /// Whether a frame that finds `queued` bytes is to be marked, or why it is dropped.
+    #[inline(never)]
+    fn judge(
+        &mut self,
+        at: Instant,
+        queued: u64,
+        len: u32,
+        frame: &[u8],
+    ) -> Result<bool, DropReason> {
+        let aqm = &mut self.cold.aqm;
+        if self.shaper.is_unlimited() {
+            let fits = u64::from(len) <= aqm.plan().limit;
+            return if fits { Ok(false) } else { Err(DropReason::Limit) };
+        }
+        match aqm.admit(at, queued, len.into(), self.shaper.rate()) {
+            Verdict::Pass => Ok(false),
+            Verdict::Signal if aqm.plan().ecn && ecn::is_capable(frame) => Ok(true),
+            Verdict::Signal => Err(DropReason::Aqm),
+            Verdict::Drop(reason) => Err(reason),
+        }
+    }
+
+    /// Tells the AQM that from `t` on the head of the queue is a frame that arrived at
+    /// `head`, or none. Without a limit of the rate there is no queue.
+    #[inline(never)]
+    fn attach(&mut self, t: Instant, head: Option<Instant>) {
+        let head = head.filter(|_| !self.shaper.is_unlimited());
+        self.cold.aqm.attach(t, head);
+    }
+
+    /// The frame at the head of the queue as the AQM sees it, and its length.
+    fn candidate<B: Buffer>(&self, store: &Store<B>) -> Option<(Candidate, u32)> {
+        let (len, arrived) = self.fifo.queued(store)?;
+        Some((Candidate { arrived, behind: self.queued.saturating_sub(len.into()) }, len))
+    }
+
+    /// Lets the AQM look at what would enter service at `now`: what it chooses is marked, or
+    /// leaves the queue for good.
+    #[inline(never)]
+    fn police<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) {
+        if self.shaper.is_unlimited() {
+            return;
+        }
+        let mut head = self.candidate(store);
+        let mut chosen = self.cold.aqm.chooses(now, head.map(|(h, _)| h));
+        while chosen
+            && let Some((_, len)) = head
+            && let Some(place) = self.fifo.place_queued()
+        {
+            if self.cold.aqm.plan().ecn && store.edit(place, ecn::mark) {
+                self.cold.marked.add(len);
+                self.cold.aqm.marked(now);
+                break;
+            }
+            self.queued -= u64::from(len);
+            self.held -= u64::from(len);
+            self.cold.dropped[DropReason::Aqm as usize].add(len);
+            self.fifo.depart(store, None);
+            head = self.candidate(store);
+            chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
+        }
+        self.attach(now, head.map(|(h, _)| h.arrived));
     }
 
     /// Counts a frame that was dropped before it reached the pipe's queue.
@@ -188,6 +267,9 @@ impl Pipe {
                 self.fifo.depart(store, None);
             } else {
                 self.fifo.depart(store, Some(self.delay.due(finish)));
+            }
+            if self.watched {
+                self.police(store, finish);
             }
             match self.fifo.queued(store) {
                 Some((next, arrived)) => self.shaper.follow(next, arrived),
@@ -281,16 +363,20 @@ impl Pipe {
     ) {
         // All of it: what a plan without a limit let out must leave under that plan.
         self.serve(store, at, u32::MAX);
-        self.cold.queue = plan.queue;
         self.admitted = plan.queue.admits_up_to();
+        self.watched = plan.queue.watches();
         self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
-            self.cold.aqm = Stream::new(key, Stage::Aqm, 0);
+            self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.channel = Channel::new(plan, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
+            self.cold.aqm.replan(plan.queue, at);
             self.channel.replan(plan, key, at);
             self.delay.replan(&plan.delay, key, at);
+        }
+        if self.watched {
+            self.attach(at, self.fifo.queued(store).map(|(_, arrived)| arrived));
         }
         self.look_later();
         // At a rate that is not limited any more, the queue empties from now on.

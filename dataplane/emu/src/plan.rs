@@ -7,7 +7,7 @@
 
 use thiserror::Error;
 
-use crate::aqm::QueuePlan;
+use crate::aqm::{AqmPlan, QueuePlan};
 use crate::delay::{BodyPlan, DelayPlan};
 use crate::drop_run::DropRunPlan;
 use crate::envelope::{self, Shortage, TooBusy};
@@ -28,6 +28,8 @@ pub const MIN_STEP: Nanos = Nanos::from_millis(1);
 pub const MAX_STEPS: usize = 65_536;
 /// The shortest mean hold of a delay's body, for the same reason as [`MIN_INTERVAL`].
 pub const MIN_CORRELATION: Nanos = Nanos::from_millis(1);
+/// The shortest time between updates of PIE, for the same reason.
+pub const MIN_UPDATE: Nanos = Nanos::from_millis(1);
 /// The most quantiles of a delay's body.
 pub const MAX_QUANTILES: usize = 1_025;
 
@@ -75,7 +77,7 @@ impl PipePlan {
         Self {
             rate: BitRate::Unlimited.into(),
             overhead: 0,
-            queue: QueuePlan { limit: 1 << 20, random_drop: None },
+            queue: QueuePlan::tail_drop(1 << 20),
             outages: Vec::new(),
             fade: None,
             packet_loss: LossPlan::None,
@@ -136,6 +138,9 @@ pub enum PlanError {
         .0.0, MIN_CORRELATION.0
     )]
     Correlation(Nanos),
+    /// An AQM with too many updates.
+    #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
+    Update(Nanos),
     /// What the plan can hold does not fit into memory.
     #[error("{0}")]
     Memory(Box<Shortage>),
@@ -205,6 +210,11 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
     if let RatePlan::Trace(t) = &p.rate {
         check_trace(t)?;
     }
+    if let AqmPlan::Pie(pie) = p.queue.aqm
+        && pie.update < MIN_UPDATE
+    {
+        return Err(PlanError::Update(pie.update));
+    }
     if let Some(b) = &p.delay.body {
         check_body(b)?;
     }
@@ -251,6 +261,7 @@ fn check_body(b: &BodyPlan) -> Result<(), PlanError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aqm::pie::PiePlan;
     use crate::episode::DurationLaw;
     use crate::store::SEGMENT;
 
@@ -311,6 +322,15 @@ mod tests {
         assert_eq!(holds(body(10, &[1; 1_026])), PlanError::Quantiles(1_026));
         assert_eq!(holds(body(10, &[1, 1, 3, 2])), PlanError::Descending(3));
         assert_eq!(holds(body(0, &[1])), PlanError::Correlation(Nanos(0)));
+        let pie = PiePlan {
+            target: Nanos(1),
+            update: Nanos(999_999),
+            alpha: 1.0,
+            beta: 1.0,
+            max_burst: Nanos(0),
+        };
+        let found = refused(&|p| p.queue.aqm = AqmPlan::Pie(pie));
+        assert_eq!(found, PlanError::Update(Nanos(999_999)));
         let fade = |interval, factor| {
             let (interval, duration) = (Nanos::from_millis(interval), Nanos::from_secs(1));
             refused(&|p| {

@@ -19,6 +19,8 @@
 
 mod trace;
 
+use std::num::NonZeroU64;
+
 use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 
 pub use trace::RateTrace;
@@ -95,6 +97,16 @@ impl Shaper {
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.step.rate == BitRate::Unlimited
+    }
+
+    /// The rate at which the frame in service ends, or the last one did; none where there is
+    /// no limit, or the link is down.
+    #[must_use]
+    pub fn rate(&self) -> Option<NonZeroU64> {
+        match self.step.rate {
+            BitRate::PerSec(rate) => Some(rate),
+            BitRate::Unlimited | BitRate::Down => None,
+        }
     }
 
     /// When `bytes` more have left after the frame in service, at the rate at which that

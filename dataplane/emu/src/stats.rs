@@ -13,7 +13,7 @@ use crate::units::{ByDirection, Instant, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum DropReason {
-    /// The queue's random drop chose it.
+    /// The queue's AQM chose it.
     Aqm,
     /// The queue was at its limit.
     Limit,
@@ -84,6 +84,8 @@ pub struct PipeStats {
     pub queue: Count,
     /// Most bytes in the queue since the last mark.
     pub queue_max_bytes: u64,
+    /// Marked by the queue's AQM and not dropped; wherever they went from there.
+    pub marked: Count,
 }
 
 impl PipeStats {
@@ -184,6 +186,7 @@ impl Snapshot {
             sum.sent = sum.sent.plus(p.sent);
             sum.held = sum.held.plus(p.held);
             sum.queue = sum.queue.plus(p.queue);
+            sum.marked = sum.marked.plus(p.marked);
             sum.queue_max_bytes = sum.queue_max_bytes.max(p.queue_max_bytes);
             for (a, b) in sum.dropped.iter_mut().zip(p.dropped) {
                 *a = a.plus(b);

@@ -232,6 +232,26 @@ impl<B: Buffer> Store<B> {
         }
     }
 
+    /// Lets `change` see the frame that is held at `place` and change it, but for its length.
+    pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let c = place.0;
+        let (_, word) = self.header(c);
+        let len = (word & LENGTH) as usize;
+        if word & KEPT != 0 {
+            let place = self.place(c);
+            return change(self.kept[place].as_mut().map_or(&mut [], B::bytes_mut));
+        }
+        if c.offset + HEADER + (word & LENGTH) <= SEGMENT {
+            return change(&mut self.bytes[c.at() + HEADER as usize..][..len]);
+        }
+        self.packed(c, word & LENGTH);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = change(&mut scratch[..len]);
+        self.write(Cursor { offset: c.offset + HEADER, ..c }, &scratch[..len]);
+        self.scratch = scratch;
+        result
+    }
+
     /// The frame of the packed record at `c`, in one piece.
     #[inline]
     fn packed(&mut self, c: Cursor, len: u32) -> &[u8] {
@@ -263,6 +283,10 @@ impl Cursor {
         self.segment as usize * SEGMENT as usize + self.offset as usize
     }
 }
+
+/// Where the record of a frame is, as long as it is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(Cursor);
 
 /// What is at the head of the delay line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,7 +338,7 @@ impl Fifo {
         store: &mut Store<B>,
         at: Instant,
         frame: &[u8],
-    ) -> Result<(), Full> {
+    ) -> Result<Place, Full> {
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
         if len > MAX_FRAME {
             return Err(Full);
@@ -326,7 +350,7 @@ impl Fifo {
         } else {
             store.write(Cursor { offset: c.offset + HEADER, ..c }, frame);
         }
-        Ok(())
+        Ok(Place(c))
     }
 
     /// Appends a frame that arrived at `at` to the queue by keeping its buffer, which is
@@ -339,20 +363,20 @@ impl Fifo {
         store: &mut Store<B>,
         at: Instant,
         buffer: &mut Option<B>,
-    ) -> Result<(), Full> {
-        let Some(frame) = buffer.as_ref().map(B::bytes) else { return Ok(()) };
+    ) -> Result<Place, Full> {
+        let Some(frame) = buffer.as_ref().map(B::bytes) else { return Err(Full) };
         let Some(place) = store.places.last().copied() else { return self.push(store, at, frame) };
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
         if len > MAX_FRAME {
             return Err(Full);
         }
-        let c = self.append(store, KEPT_RECORD)?;
-        store.write_header(c, at.0, len | KEPT);
-        let c = store.advance(c, HEADER);
+        let record = self.append(store, KEPT_RECORD)?;
+        store.write_header(record, at.0, len | KEPT);
+        let c = store.advance(record, HEADER);
         store.bytes[c.at()..][..4].copy_from_slice(&place.to_ne_bytes());
         store.places.pop();
         store.kept[place as usize] = buffer.take();
-        Ok(())
+        Ok(Place(record))
     }
 
     /// Makes room for a record of `size` bytes at the tail; says where it begins.
@@ -409,6 +433,12 @@ impl Fifo {
         }
         let (at, word) = store.header(self.middle);
         Some((word & LENGTH, Instant(at)))
+    }
+
+    /// Where the frame at the head of the queue is.
+    #[must_use]
+    pub fn place_queued(&self) -> Option<Place> {
+        (self.queued > 0).then_some(Place(self.middle))
     }
 
     /// Moves the frame at the head of the queue into the delay line, due at `due`,

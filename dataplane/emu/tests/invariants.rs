@@ -5,10 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use emu::aqm::{QueuePlan, RandomDrop};
+use emu::aqm::codel::CoDelPlan;
+use emu::aqm::pie::PiePlan;
+use emu::aqm::red::RedPlan;
+use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
+use emu::ecn;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
@@ -65,6 +69,34 @@ fn delay() -> impl Strategy<Value = DelayPlan> {
         })
 }
 
+fn queue() -> impl Strategy<Value = QueuePlan> {
+    let p = || (0.0..=1.0).prop_map(Probability::new);
+    let ms = |n: u64| (0..n * 1_000_000).prop_map(Nanos);
+    let aqm = move |limit: u64| {
+        let red = (p(), 0.0..=0.5, 1_u32..2_000, any::<bool>());
+        let pie = (ms(20), 1_u64..30, 0.0..10.0, 0.0..50.0, ms(50));
+        prop_oneof![
+            Just(AqmPlan::TailDrop),
+            (p(), p()).prop_map(move |(at_threshold, at_limit)| {
+                AqmPlan::RandomDrop(RandomDrop { threshold: limit / 2, at_threshold, at_limit })
+            }),
+            red.prop_map(move |(at_max, weight, packet, gentle)| {
+                let (min, max, weight) = (limit / 8, limit / 3, Probability::new(weight));
+                AqmPlan::Red(RedPlan { min, max, at_max, weight, packet, gentle })
+            }),
+            (ms(20), ms(100))
+                .prop_map(|(target, interval)| AqmPlan::CoDel(CoDelPlan { target, interval })),
+            pie.prop_map(|(target, update, alpha, beta, max_burst)| {
+                let update = Nanos::from_millis(update);
+                AqmPlan::Pie(PiePlan { target, update, alpha, beta, max_burst })
+            }),
+        ]
+    };
+    (2_000_u64..200_000, any::<bool>()).prop_flat_map(move |(limit, ecn)| {
+        aqm(limit).prop_map(move |aqm| QueuePlan { limit, aqm, ecn })
+    })
+}
+
 fn packet_loss() -> impl Strategy<Value = LossPlan> {
     let p = || (0.0..=1.0).prop_map(Probability::new);
     let half = || (0.0..=0.5).prop_map(Probability::new);
@@ -84,8 +116,7 @@ prop_compose! {
     fn pipe()(
         rate in rate(),
         overhead in -20_i32..40,
-        limit in 2_000_u64..200_000,
-        random_drop in prop::option::of((0.0..1.0, 0.0..1.0)),
+        queue in queue(),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
         packet_loss in packet_loss(),
@@ -95,14 +126,7 @@ prop_compose! {
         PipePlan {
             rate,
             overhead,
-            queue: QueuePlan {
-                limit,
-                random_drop: random_drop.map(|(a, b)| RandomDrop {
-                    threshold: limit / 2,
-                    at_threshold: Probability::new(a),
-                    at_limit: Probability::new(b),
-                }),
-            },
+            queue,
             outages: outages.into_iter().map(|(interval, duration, fixed)| EpisodePlan {
                 interval: Nanos::from_millis(interval),
                 duration: Nanos::from_millis(duration),
@@ -163,9 +187,17 @@ fn frame(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> {
         f[at..at + 4].copy_from_slice(&[10, 0, 0, client]);
     }
     if len >= 42 {
+        // ECT(0), or not.
+        f[15] = (number as u8 & 1) << 1;
         f[34..38].copy_from_slice(&number.to_be_bytes());
     }
     f
+}
+
+/// Whether a frame left as it came, but for a mark.
+fn is_same(came: &[u8], left: &[u8]) -> bool {
+    let mut marked = came.to_vec();
+    left == came || ecn::mark(&mut marked) && left == marked
 }
 
 fn number(f: &[u8]) -> Option<u32> {
@@ -222,7 +254,7 @@ proptest! {
                         // Frames too short to carry a number are not followed.
                         if let Some(n) = number(d.bytes()).filter(|_| d.bytes().len() >= 42) {
                             match arrived.remove(&(d.direction, n)) {
-                                Some((at, f)) if f == d.bytes() && d.due >= at => {}
+                                Some((at, f)) if is_same(&f, d.bytes()) && d.due >= at => {}
                                 _ => wrong = Some("not what arrived, or twice"),
                             }
                             let last = sent.insert((d.direction, d.client), (n, d.due));
@@ -401,12 +433,17 @@ proptest! {
         overhead in prop_oneof![Just(0), -40_i32..0],
         limit in 20_000_u64..600_000,
         delay_ms in 0_u64..40,
+        codel in any::<bool>(),
     ) {
         let mut plan = Plan::transparent();
         for p in &mut plan.pipes.0 {
             p.rate = BitRate::bps(80_000_000).into();
             p.overhead = overhead;
-            p.queue = QueuePlan { limit, random_drop: None };
+            p.queue = QueuePlan::tail_drop(limit);
+            if codel {
+                let (target, interval) = (Nanos::from_micros(10), Nanos::from_micros(500));
+                p.queue.aqm = AqmPlan::CoDel(CoDelPlan { target, interval });
+            }
             p.delay.base = Nanos::from_millis(delay_ms);
         }
         let clients = 2;

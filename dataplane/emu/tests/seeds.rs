@@ -3,7 +3,7 @@
 //! of these figures changes every experiment that was published with its seed.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use emu::aqm::{QueuePlan, RandomDrop};
+use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
@@ -34,11 +34,12 @@ fn plan() -> Plan {
         overhead: 24,
         queue: QueuePlan {
             limit: 100_000,
-            random_drop: Some(RandomDrop {
+            aqm: AqmPlan::RandomDrop(RandomDrop {
                 threshold: 50_000,
                 at_threshold: Probability::new(0.01),
                 at_limit: Probability::new(0.5),
             }),
+            ecn: false,
         },
         outages: vec![outage, EpisodePlan { law: DurationLaw::Fixed, ..outage }],
         delay: DelayPlan {

@@ -34,7 +34,7 @@ fn plan() -> Plan {
     let mut plan = Plan::transparent();
     let p = &mut plan.pipes[FORWARD];
     p.rate = BitRate::bps(50_000_000).into();
-    p.queue = QueuePlan { limit: 200_000, random_drop: None };
+    p.queue = QueuePlan::tail_drop(200_000);
     p.outages = vec![EpisodePlan {
         interval: Nanos::from_millis(40),
         duration: Nanos::from_millis(10),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use emu::aqm::{QueuePlan, RandomDrop};
+use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
@@ -39,11 +39,12 @@ fn plan() -> Plan {
         overhead: 0,
         queue: QueuePlan {
             limit: 400_000,
-            random_drop: Some(RandomDrop {
+            aqm: AqmPlan::RandomDrop(RandomDrop {
                 threshold: 200_000,
                 at_threshold: Probability::ZERO,
                 at_limit: Probability::new(0.5),
             }),
+            ecn: false,
         },
         outages: vec![EpisodePlan {
             interval: Nanos::from_millis(300),
@@ -247,7 +248,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
         for p in &mut plan.pipes.0 {
             p.outages.clear();
             p.packet_loss = LossPlan::None;
-            p.queue = QueuePlan { limit: 1 << 30, random_drop: None };
+            p.queue = QueuePlan::tail_drop(1 << 30);
         }
         let offered = arrivals();
         let n = offered.len();

@@ -403,6 +403,9 @@ impl<'t> Reader<'t> {
         [
             (".random_drop.threshold", ".limit"),
             (".max", ".location"),
+            (".red.max", ".limit"),
+            (".red.min", ".max"),
+            (".codel.target", ".interval"),
             (".fade", ".outages"),
             (".lost", ".samples"),
             (".drop_run.pass", ".once"),

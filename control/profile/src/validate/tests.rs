@@ -210,6 +210,59 @@ fn every_limit_of_losses_per_packet_is_checked() {
 }
 
 #[test]
+fn every_limit_of_an_aqm_is_checked() {
+    let one = |change: &dyn Fn(&mut pb::Queue), path: &str| {
+        let found = broken(|p| {
+            let queue = forward(p).queue.as_mut().unwrap();
+            queue.random_drop = None;
+            change(queue);
+        });
+        let paths: Vec<_> = found.iter().map(|(path, _)| path.as_str()).collect();
+        let expected: Vec<_> = Some(path).filter(|path| !path.is_empty()).into_iter().collect();
+        assert_eq!(paths, expected, "{found:?}");
+    };
+    const RED: pb::Red = pb::Red {
+        min_bytes: 6_000_000,
+        max_bytes: 36_000_000,
+        probability_at_max: 0.1,
+        weight: 0.002,
+        packet_bytes: 1_000,
+        gentle: true,
+    };
+    let red = |change: fn(&mut pb::Red), path: &str| one(&|q| change(q.red.insert(RED)), path);
+    red(|_| {}, "");
+    red(|it| it.min_bytes = it.max_bytes, "forward.queue.red.min");
+    red(|it| it.max_bytes = 36_000_001, "forward.queue.red.max");
+    red(|it| it.probability_at_max = 0.0, "forward.queue.red.probability");
+    red(|it| it.weight = f64::NAN, "forward.queue.red.weight");
+    red(|it| it.packet_bytes = 0, "forward.queue.red.packet");
+    const CODEL: pb::CoDel = pb::CoDel { target_ns: 5_000_000, interval_ns: 100_000_000 };
+    let codel =
+        |change: fn(&mut pb::CoDel), path: &str| one(&|q| change(q.codel.insert(CODEL)), path);
+    codel(|_| {}, "");
+    codel(|it| it.target_ns = 0, "forward.queue.codel.target");
+    codel(|it| it.target_ns = 100_000_001, "forward.queue.codel.target");
+    codel(|it| it.interval_ns = 60_000_000_001, "forward.queue.codel.interval");
+    const PIE: pb::Pie = pb::Pie {
+        target_ns: 15_000_000,
+        update_ns: 15_000_000,
+        alpha_hz: 0.125,
+        beta_hz: 1.25,
+        max_burst_ns: 150_000_000,
+    };
+    let pie = |change: fn(&mut pb::Pie), path: &str| one(&|q| change(q.pie.insert(PIE)), path);
+    pie(|_| {}, "");
+    pie(|it| it.target_ns = 999, "forward.queue.pie.target");
+    pie(|it| it.update_ns = 999_999, "forward.queue.pie.update");
+    pie(|it| it.alpha_hz = -0.1, "forward.queue.pie.alpha");
+    pie(|it| it.beta_hz = f64::INFINITY, "forward.queue.pie.beta");
+    pie(|it| it.max_burst_ns = u64::MAX, "forward.queue.pie.max_burst");
+    one(&|q| (q.ecn, q.pie) = (true, Some(PIE)), "");
+    one(&|q| q.ecn = true, "forward.queue.ecn");
+    one(&|q| (q.red, q.pie) = (Some(RED), Some(PIE)), "forward.queue.pie");
+}
+
+#[test]
 fn one_model_of_loss_per_packet_is_enough() {
     let found = broken(|p| {
         let pipe = forward(p);

@@ -231,7 +231,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[Port]) -> fmt::Result {
 /// A figure of a client and direction.
 type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
 
-const OF_PIPE: [OfPipe; 9] = [
+const OF_PIPE: [OfPipe; 11] = [
     ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
     ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
     ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
@@ -243,6 +243,8 @@ const OF_PIPE: [OfPipe; 9] = [
     ("queue_high_water_bytes", "Most bytes in the queue since the last mark", Gauge, |p| {
         p.queue_max_bytes
     }),
+    ("marked_packets_total", "Packets marked instead of dropped", Counter, |p| p.marked.packets),
+    ("marked_bytes_total", "Bytes marked instead of dropped", Counter, |p| p.marked.bytes),
 ];
 
 fn pipes(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {

@@ -172,7 +172,8 @@ pub fn mask(paths: &[&str]) -> prost_types::FieldMask {
 }
 
 pub fn queue(limit_bytes: u64, random_drop: Option<pb::RandomDrop>) -> pb::Pipe {
-    pb::Pipe { queue: Some(pb::Queue { limit_bytes, random_drop }), ..Default::default() }
+    let queue = pb::Queue { limit_bytes, random_drop, ..Default::default() };
+    pb::Pipe { queue: Some(queue), ..Default::default() }
 }
 
 pub fn rate(bps: u64) -> pb::Pipe {

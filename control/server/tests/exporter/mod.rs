@@ -141,6 +141,7 @@ pub fn pipe(received: u64) -> pb::PipeStats {
         held: count(1),
         queue: count(1),
         queue_max_bytes: 36_000_000,
+        marked: count(2),
     }
 }
 

@@ -14,6 +14,10 @@ impl Buffer for Owned {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! PIE: proportional integral controller enhanced (RFC 8033).
+//!
+//! Drops arriving packets with a probability that is updated at equal intervals from how
+//! long packets wait, against a reference, and from where that is going.
+//!
+//! The pseudo code of RFC 8033, sections 4.1 to 4.4, with marks as in 5.1: a packet is marked
+//! while the probability is below a tenth, and dropped above. The delay is that of
+//! timestamps (section 5.2): the age of the packet in service at the instant of the update,
+//! zero for an empty queue. MEAN_PKTSIZE is 1024 bytes. Not there: the optional parts of
+//! section 5 but these, so that PIE is always on, and its drops are not derandomised.
+//!
+//! Updates are per interval and not per packet, so that they may use floats; without a queue
+//! and without a probability there are none to make.
+
+use crate::rng::Stream;
+use crate::units::{Instant, NANOS_PER_SEC, Nanos, Probability};
+
+use super::Verdict;
+use crate::stats::DropReason;
+
+const MEAN_PACKET: u64 = 1_024;
+/// Above this probability packets are dropped and not marked.
+const MARK_BELOW: f64 = 0.1;
+
+/// The parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PiePlan {
+    /// The delay reference.
+    pub target: Nanos,
+    /// Between updates of the probability.
+    pub update: Nanos,
+    /// What the distance to the reference adds to the probability, per second.
+    pub alpha: f64,
+    /// What the change of the delay adds to the probability, per second.
+    pub beta: f64,
+    /// For how long a burst after a quiet time is let through.
+    pub max_burst: Nanos,
+}
+
+/// The state of one queue.
+#[derive(Clone, Debug)]
+pub struct Pie {
+    probability: f64,
+    /// The delay at the last update.
+    delay: Nanos,
+    burst: Nanos,
+    /// When the next update is.
+    next: Instant,
+    /// When the packet at the head of the queue arrived.
+    head: Option<Instant>,
+}
+
+impl Pie {
+    /// A controller that begins at `at`.
+    #[must_use]
+    pub fn new(plan: PiePlan, at: Instant) -> Self {
+        Self {
+            probability: 0.0,
+            delay: Nanos::ZERO,
+            burst: plan.max_burst,
+            next: at + plan.update,
+            head: None,
+        }
+    }
+
+    /// From `t` on the head of the queue is a packet that arrived at `arrived`, or there is
+    /// none.
+    pub fn head(&mut self, plan: PiePlan, t: Instant, arrived: Option<Instant>) {
+        self.advance(plan, t);
+        self.head = arrived;
+    }
+
+    /// What to do with a packet that arrives at `at` and finds `queued` bytes.
+    pub fn arrive(
+        &mut self,
+        plan: PiePlan,
+        at: Instant,
+        queued: u64,
+        stream: &mut Stream,
+    ) -> Verdict {
+        self.advance(plan, at);
+        let calm = self.delay.0 < plan.target.0 / 2 && self.probability < 0.2;
+        if self.burst > Nanos::ZERO || calm || queued <= 2 * MEAN_PACKET {
+            return Verdict::Pass;
+        }
+        if !stream.chance(Probability::new(self.probability)) {
+            Verdict::Pass
+        } else if self.probability < MARK_BELOW {
+            Verdict::Signal
+        } else {
+            Verdict::Drop(DropReason::Aqm)
+        }
+    }
+
+    /// Makes the updates up to and including `t`.
+    fn advance(&mut self, plan: PiePlan, t: Instant) {
+        let update = plan.update.0.max(1);
+        while self.next <= t {
+            let delay = self.head.map_or(Nanos::ZERO, |arrived| self.next.since(arrived));
+            let still = self.head.is_none() && self.probability == 0.0 && self.delay == Nanos::ZERO;
+            if still {
+                // All that follow are alike.
+                self.burst = plan.max_burst;
+                let steps = t.since(self.next).0 / update + 1;
+                self.next = self.next + Nanos(steps.saturating_mul(update));
+                return;
+            }
+            self.calculate(plan, delay);
+            self.next = self.next + plan.update;
+        }
+    }
+
+    /// One update, as of RFC 8033's `calculate_drop_prob()`.
+    fn calculate(&mut self, plan: PiePlan, delay: Nanos) {
+        let change = plan.alpha * (seconds(delay) - seconds(plan.target))
+            + plan.beta * (seconds(delay) - seconds(self.delay));
+        let divisor = match self.probability {
+            p if p < 0.000_001 => 2048.0,
+            p if p < 0.000_01 => 512.0,
+            p if p < 0.000_1 => 128.0,
+            p if p < 0.001 => 32.0,
+            p if p < 0.01 => 8.0,
+            p if p < 0.1 => 2.0,
+            _ => 1.0,
+        };
+        self.probability += change / divisor;
+        if delay == Nanos::ZERO && self.delay == Nanos::ZERO {
+            self.probability *= 0.98;
+        }
+        self.probability = self.probability.clamp(0.0, 1.0);
+        let half = plan.target.0 / 2;
+        if self.probability == 0.0 && delay.0 < half && self.delay.0 < half {
+            self.burst = plan.max_burst;
+        } else {
+            self.burst = Nanos(self.burst.0.saturating_sub(plan.update.0));
+        }
+        self.delay = delay;
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "delays are far below 2⁵³ ns")]
+fn seconds(n: Nanos) -> f64 {
+    n.0 as f64 / NANOS_PER_SEC as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ClientKey;
+    use crate::rng::{Stage, StreamKey};
+    use crate::units::Direction;
+
+    /// The defaults of RFC 8033.
+    const PLAN: PiePlan = PiePlan {
+        target: Nanos::from_millis(15),
+        update: Nanos::from_millis(15),
+        alpha: 0.125,
+        beta: 1.25,
+        max_burst: Nanos::from_millis(150),
+    };
+
+    fn stream() -> Stream {
+        let key = StreamKey {
+            seed: 1,
+            client: ClientKey::Default,
+            direction: Direction::Forward,
+            epoch: 0,
+        };
+        Stream::new(key, Stage::Aqm, 0)
+    }
+
+    /// A controller whose head has waited for so long at each of its updates.
+    fn after(delays_ms: &[u64]) -> Pie {
+        let mut pie = Pie::new(PLAN, Instant(1_000_000_000));
+        wait(&mut pie, delays_ms);
+        pie
+    }
+
+    fn wait(pie: &mut Pie, delays_ms: &[u64]) {
+        for ms in delays_ms {
+            let at = pie.next;
+            pie.head(PLAN, Instant(at.0 - 1), Some(Instant(at.0 - ms * 1_000_000)));
+            pie.advance(PLAN, at);
+        }
+    }
+
+    #[test]
+    fn the_probability_is_updated_as_in_the_pseudo_code() {
+        // By hand: p += (0.125 (d − 15 ms) + 1.25 (d − before)) / divisor of p's decade.
+        let mut p = (0.125 * 0.015 + 1.25 * 0.030) / 2048.0;
+        assert!((after(&[30]).probability - p).abs() < 1e-15);
+        p += (0.125 * 0.025 + 1.25 * 0.010) / 128.0;
+        assert!((after(&[30, 40]).probability - p).abs() < 1e-15);
+        p += (0.125 * 0.985 + 1.25 * 0.960) / 32.0;
+        assert!((after(&[30, 40, 1_000]).probability - p).abs() < 1e-15);
+        p += (0.125 * -0.010 + 1.25 * -0.995) / 2.0;
+        assert_eq!(after(&[30, 40, 1_000, 5]).probability, p.max(0.0));
+    }
+
+    #[test]
+    fn at_the_reference_the_probability_stays() {
+        let mut pie = after(&[15]);
+        for p in [1e-7, 1e-3, 0.05, 0.7] {
+            pie.probability = p;
+            wait(&mut pie, &[15; 10]);
+            assert_eq!(pie.probability, p);
+        }
+    }
+
+    #[test]
+    fn without_a_queue_the_probability_decays_and_then_nothing_is_left_to_do() {
+        let mut pie = after(&[400; 60]);
+        let risen = pie.probability;
+        assert!(risen > 0.1, "{risen}");
+        let from = pie.next;
+        pie.head(PLAN, Instant(from.0 - 1), None);
+        let mut other = pie.clone();
+        // One that is asked at every update, and one that is asked late.
+        for i in 0..100_000 {
+            pie.advance(PLAN, Instant(from.0 + i * PLAN.update.0));
+        }
+        other.advance(PLAN, Instant(from.0 + 99_999 * PLAN.update.0));
+        for p in [pie, other] {
+            assert_eq!((p.probability, p.burst), (0.0, PLAN.max_burst));
+            assert_eq!(p.next, Instant(from.0 + 100_000 * PLAN.update.0));
+        }
+    }
+
+    #[test]
+    fn drops_come_with_the_probability_and_not_in_a_burst() {
+        let at = |pie: &Pie| Instant(pie.next.0 - 1);
+        let mut fresh = after(&[400; 9]);
+        let now = at(&fresh);
+        let mut s = stream();
+        assert!(fresh.probability > 0.0);
+        assert!((0..10_000).all(|_| fresh.arrive(PLAN, now, 1 << 20, &mut s) == Verdict::Pass));
+        let mut pie = after(&[100; 26]);
+        let (now, p) = (at(&pie), pie.probability);
+        assert!((0.001..MARK_BELOW).contains(&p), "{p}");
+        let n = 1_000_000;
+        let hits =
+            (0..n).filter(|_| pie.arrive(PLAN, now, 1 << 20, &mut s) == Verdict::Signal).count();
+        let sd = (f64::from(n) * p * (1.0 - p)).sqrt();
+        assert!((hits as f64 - f64::from(n) * p).abs() < 5.0 * sd, "{hits} {p}");
+        // Two packets are no queue.
+        assert!((0..10_000).all(|_| pie.arrive(PLAN, now, 2_048, &mut s) == Verdict::Pass));
+        // Where it is severe, marks are not enough.
+        let mut severe = after(&[400; 60]);
+        let now = at(&severe);
+        let verdicts: Vec<_> =
+            (0..10_000).map(|_| severe.arrive(PLAN, now, 1 << 20, &mut s)).collect();
+        assert!(verdicts.contains(&Verdict::Drop(DropReason::Aqm)));
+        assert!(!verdicts.contains(&Verdict::Signal));
+    }
+}
