@@ -88,6 +88,12 @@ impl QueuePlan {
     pub fn watches(&self) -> bool {
         matches!(self.aqm, AqmPlan::Red(_) | AqmPlan::CoDel(_) | AqmPlan::Pie(_))
     }
+
+    /// Whether its AQM drops what is in the queue, and not what arrives.
+    #[must_use]
+    pub fn drops_late(&self) -> bool {
+        matches!(self.aqm, AqmPlan::CoDel(_))
+    }
 }
 
 /// What becomes of a frame.

@@ -58,7 +58,7 @@ struct Demand {
 impl Demand {
     fn of(p: &PipePlan) -> Self {
         let rate = largest_rate(&p.rate);
-        let drops_late = matches!(p.queue.aqm, AqmPlan::CoDel(_));
+        let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
         Self { rate, overhead: p.overhead, queue, delay, drops_late }
     }

@@ -9,7 +9,7 @@
 //!
 //! Calls come with times that never go back.
 
-use crate::aqm::codel::Candidate;
+use crate::aqm::codel::{Candidate, MAX_PACKET};
 use crate::aqm::{Aqm, Verdict};
 use crate::channel::Channel;
 use crate::delay::Delay;
@@ -27,6 +27,9 @@ const LOOK_AFTER: u32 = 16_384;
 
 /// Frames that leave at once where a look finds many.
 const AT_ONCE: u32 = 256;
+
+/// Frames that leave a queue with an AQM that drops there, when one arrives.
+const AT_ARRIVAL: u32 = 16;
 
 /// What is seldom touched, apart from what every frame touches.
 #[derive(Debug)]
@@ -56,6 +59,11 @@ pub struct Pipe {
     admitted: u64,
     /// Whether the AQM has to know what leaves the queue.
     watched: bool,
+    /// Whether the frame in service has left and the AQM has yet to finish with those
+    /// behind it.
+    choosing: bool,
+    /// Frames that leave at most when one arrives.
+    at_arrival: u32,
     channel: Channel,
     delay: Delay,
     cold: Box<Cold>,
@@ -73,6 +81,8 @@ impl Pipe {
         Self {
             admitted: plan.queue.admits_up_to(),
             watched: plan.queue.watches(),
+            choosing: false,
+            at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
             channel: Channel::new(plan, key, at),
             delay: Delay::new(&plan.delay, key, at),
@@ -131,10 +141,13 @@ impl Pipe {
             self.serve_until(store, at);
         }
         self.received.add(len);
-        let queued = self.queue_bytes();
-        let fills = queued.saturating_add(u64::from(len));
+        let mut queued = self.queue_bytes();
+        let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
         if fills > self.admitted {
+            self.make_room(store, at, len);
+            queued = self.queue_bytes();
+            fills = queued.saturating_add(u64::from(len));
             match self.judge(at, queued, len, frame.bytes()) {
                 Ok(marks) => mark = marks,
                 Err(reason) => {
@@ -169,6 +182,15 @@ impl Pipe {
         }
     }
 
+    /// Where the queue lags behind `at`, lets so much of it leave that a frame of `len`
+    /// bytes that arrives then is admitted, if that is how it is to be.
+    #[inline(never)]
+    fn make_room<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant, len: u32) {
+        let limit = self.cold.aqm.plan().limit;
+        let Some(room) = limit.checked_sub(len.into()) else { return };
+        while self.queue_bytes() > room && self.serve(store, at, 1) > 0 {}
+    }
+
     /// Whether a frame that finds `queued` bytes is to be marked, or why it is dropped.
     #[inline(never)]
     fn judge(
@@ -199,25 +221,35 @@ impl Pipe {
         self.cold.aqm.attach(t, head);
     }
 
-    /// The frame at the head of the queue as the AQM sees it, and its length.
-    fn candidate<B: Buffer>(&self, store: &Store<B>) -> Option<(Candidate, u32)> {
-        let (len, arrived) = self.fifo.queued(store)?;
-        Some((Candidate { arrived, behind: self.queued.saturating_sub(len.into()) }, len))
+    /// The frame at the head of the queue at `now` as the AQM sees it, and its length. What
+    /// arrived since then, where the queue lags behind, is not there.
+    fn candidate<B: Buffer>(&self, store: &Store<B>, now: Instant) -> Option<(Candidate, u32)> {
+        let (len, arrived) = self.fifo.queued(store).filter(|(_, arrived)| *arrived < now)?;
+        let behind = self.fifo.behind(store, now, MAX_PACKET);
+        Some((Candidate { arrived, behind }, len))
     }
 
     /// Lets the AQM look at what would enter service at `now`: what it chooses is marked, or
-    /// leaves the queue for good.
+    /// leaves the queue for good, up to `most` frames. Returns how many; where there are
+    /// more it goes on where it was.
     #[inline(never)]
-    fn police<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) {
+    fn police<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, most: u32) -> u32 {
         if self.shaper.is_unlimited() {
-            return;
+            return 0;
         }
-        let mut head = self.candidate(store);
-        let mut chosen = self.cold.aqm.chooses(now, head.map(|(h, _)| h));
+        let mut dropped = 0;
+        let mut head = self.candidate(store, now);
+        let mut chosen =
+            std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
         while chosen
             && let Some((_, len)) = head
             && let Some(place) = self.fifo.place_queued()
         {
+            if dropped == most {
+                self.choosing = true;
+                return dropped;
+            }
+            dropped += 1;
             if self.cold.aqm.plan().ecn && store.edit(place, ecn::mark) {
                 self.cold.marked.add(len);
                 self.cold.aqm.marked(now);
@@ -227,10 +259,11 @@ impl Pipe {
             self.held -= u64::from(len);
             self.cold.dropped[DropReason::Aqm as usize].add(len);
             self.fifo.depart(store, None);
-            head = self.candidate(store);
+            head = self.candidate(store, now);
             chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
         }
         self.attach(now, head.map(|(h, _)| h.arrived));
+        dropped
     }
 
     /// Counts a frame that was dropped before it reached the pipe's queue.
@@ -240,36 +273,41 @@ impl Pipe {
     }
 
     /// Lets the shaper work up to and including `t`. What an earlier plan had queued and a
-    /// later one lets out at once comes out a part at a time: nobody else's frames wait
-    /// for it, and no fate depends on it.
+    /// later one lets out at once, and what the AQM drops from the head of the queue, comes
+    /// out a part at a time: nobody else's frames wait for it, and no fate depends on it.
     #[inline]
     pub fn serve_until<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
         if self.shaper.finish().is_some_and(|finish| finish <= t) {
-            let most = if self.shaper.is_unlimited() { AT_ONCE } else { u32::MAX };
+            let most = if self.shaper.is_unlimited() { AT_ONCE } else { self.at_arrival };
             self.serve(store, t, most);
         }
     }
 
-    /// Lets the shaper serve up to `most` frames up to and including `t`; returns how many.
+    /// Lets up to `most` frames leave the queue up to and including `t`; returns how many.
     fn serve<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant, most: u32) -> u32 {
         let mut served = 0;
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
-            let Some((len, _)) = self.fifo.queued(store) else {
-                self.shaper.rest();
-                break;
-            };
-            served += 1;
-            self.queued -= u64::from(len);
-            if let Some(reason) = self.channel.lose(finish) {
-                self.held -= u64::from(len);
-                self.cold.dropped[reason as usize].add(len);
-                self.fifo.depart(store, None);
-            } else {
-                self.fifo.depart(store, Some(self.delay.due(finish)));
+            if !self.choosing {
+                let Some((len, _)) = self.fifo.queued(store) else {
+                    self.shaper.rest();
+                    break;
+                };
+                served += 1;
+                self.queued -= u64::from(len);
+                if let Some(reason) = self.channel.lose(finish) {
+                    self.held -= u64::from(len);
+                    self.cold.dropped[reason as usize].add(len);
+                    self.fifo.depart(store, None);
+                } else {
+                    self.fifo.depart(store, Some(self.delay.due(finish)));
+                }
             }
             if self.watched {
-                self.police(store, finish);
+                served += self.police(store, finish, most - served);
+                if self.choosing {
+                    break;
+                }
             }
             match self.fifo.queued(store) {
                 Some((next, arrived)) => self.shaper.follow(next, arrived),
@@ -365,6 +403,7 @@ impl Pipe {
         self.serve(store, at, u32::MAX);
         self.admitted = plan.queue.admits_up_to();
         self.watched = plan.queue.watches();
+        self.at_arrival = at_arrival(plan);
         self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
             self.cold.aqm = Aqm::new(plan.queue, key, at);
@@ -406,4 +445,10 @@ impl Pipe {
     pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
         self.fifo.prefetch_head(store);
     }
+}
+
+/// How many frames may leave the queue when one arrives, so that what is there is known well
+/// enough to decide on it.
+fn at_arrival(plan: &PipePlan) -> u32 {
+    if plan.queue.drops_late() { AT_ARRIVAL } else { u32::MAX }
 }

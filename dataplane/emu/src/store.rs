@@ -435,6 +435,23 @@ impl Fifo {
         Some((word & LENGTH, Instant(at)))
     }
 
+    /// Bytes in the queue behind its head that arrived before `before`: exact up to
+    /// `enough`, and else more than that.
+    #[must_use]
+    pub fn behind<B: Buffer>(&self, store: &Store<B>, before: Instant, enough: u64) -> u64 {
+        let mut c = self.middle;
+        let mut bytes = 0;
+        for _ in 1..self.queued {
+            c = after(store, c, store.header(c).1);
+            let (at, word) = store.header(c);
+            if at >= before.0 || bytes > enough {
+                break;
+            }
+            bytes += u64::from(word & LENGTH);
+        }
+        bytes
+    }
+
     /// Where the frame at the head of the queue is.
     #[must_use]
     pub fn place_queued(&self) -> Option<Place> {

@@ -4,7 +4,8 @@
 //! other, queues that are let out a part at a time.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use emu::aqm::QueuePlan;
+use emu::aqm::codel::CoDelPlan;
+use emu::aqm::{AqmPlan, QueuePlan};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
@@ -241,6 +242,94 @@ fn a_look_at_the_present_does_not_change_the_fate_of_what_is_still_on_its_way_ou
     for i in 1..20 {
         let at = Instant(i * 7_000_000);
         assert!(fates(true, at) == fates(false, at), "{at}");
+    }
+}
+
+/// A queue whose CoDel drops almost all of it when the first frame leaves.
+fn impatient(limit: u64) -> Plan {
+    let mut plan = Plan::transparent();
+    let p = &mut plan.pipes[FORWARD];
+    p.rate = BitRate::bps(1_000_000).into();
+    p.queue = QueuePlan::tail_drop(limit);
+    let (target, interval) = (Nanos(1_000), Nanos(100));
+    p.queue.aqm = AqmPlan::CoDel(CoDelPlan { target, interval });
+    p.delay.base = Nanos::from_millis(20);
+    plan
+}
+
+#[test]
+fn a_queue_that_codel_drops_goes_in_parts_and_nobody_waits_for_it() {
+    let limits = Limits::copying(64 << 20, 4, 1514);
+    let plan = impatient(4_000_000);
+    let mut engine = Engine::<NoBuffer>::new(limits, plan, Instant::ZERO).unwrap();
+    let n = 50_000_u32;
+    for i in 0..n {
+        engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
+    }
+    let mut accounts = Snapshot::default();
+    let mut dropped = |engine: &mut Engine<NoBuffer>, now| {
+        engine.snapshot(now, false, &mut accounts);
+        assert!(accounts.is_conserved());
+        accounts.total().dropped[DropReason::Aqm as usize].packets
+    };
+    // The first frame leaves after 480 µs, the next with one drop after 960, and with the
+    // third all that is then behind it is to go.
+    let now = Instant(1_500_000);
+    engine.arrive(now, FORWARD, &frame(2, 60, n));
+    engine.arrive(now, FORWARD, &frame(1, 60, n + 1));
+    assert!(dropped(&mut engine, now) < 100, "what arrives does not wait for it");
+    let (mut left, mut turns, mut before) = (Left::new(), 0, 0);
+    while before < u64::from(n) - 1_000 {
+        release(&mut engine, now, &mut left);
+        let after = dropped(&mut engine, now);
+        // What a release serves, and a little for each look at the accounts.
+        assert!((before + 1..before + 1_200).contains(&after), "{before} {after}");
+        before = after;
+        turns += 1;
+    }
+    assert!(turns > 40, "{turns}");
+    drain(&mut engine, now, &mut left);
+    let others =
+        |(c, ..): &&(ClientKey, Instant, Vec<u8>)| *c == ClientKey::Ip([10, 0, 0, 2].into());
+    assert_eq!(left.iter().filter(others).count(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Nor does a queue that lags behind because CoDel has much to drop.
+    #[test]
+    fn what_codel_drops_is_the_same_at_once_or_in_parts(
+        steps in prop::collection::vec((1_usize..80, prop_oneof![Just(60_u16), 60_u16..1515], 0_u64..3_000_000), 2..60),
+        limit in prop_oneof![Just(20_000_u64), 1_600_u64..200_000],
+        interval in prop_oneof![Just(1_u64), 1_u64..2_000_000],
+    ) {
+        let mut plan = impatient(limit);
+        plan.pipes[FORWARD].queue.aqm =
+            AqmPlan::CoDel(CoDelPlan { target: Nanos(1_000), interval: Nanos(interval) });
+        let limits = Limits::copying(32 << 20, 1, 1514);
+        let mut lazy = Engine::<NoBuffer>::new(limits, plan.clone(), Instant::ZERO).unwrap();
+        let mut eager = Engine::<NoBuffer>::new(limits, plan, Instant::ZERO).unwrap();
+        let (mut a, mut b) = (Left::new(), Left::new());
+        let (mut now, mut n) = (Instant::ZERO, 0);
+        for (burst, len, gap) in steps {
+            now = now + Nanos(gap);
+            for _ in 0..burst {
+                n += 1;
+                // Brings all of it up to what arrives.
+                (0..1_000).for_each(|_| eager.keep_up(now));
+                for e in [&mut lazy, &mut eager] {
+                    e.arrive(now, FORWARD, &frame(1, len, n));
+                }
+            }
+        }
+        drain(&mut lazy, now, &mut a);
+        drain(&mut eager, now, &mut b);
+        prop_assert!(a == b);
+        let (mut s, mut t) = (Snapshot::default(), Snapshot::default());
+        lazy.snapshot(now, false, &mut s);
+        eager.snapshot(now, false, &mut t);
+        prop_assert_eq!(s.total().dropped, t.total().dropped);
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::units::{Instant, Nanos};
 
 /// The largest packet: with less than this behind it no packet is dropped.
-const MAX_PACKET: u64 = 1_514;
+pub const MAX_PACKET: u64 = 1_514;
 
 /// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
