@@ -43,6 +43,18 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"marked_packets_total{client="10.0.0.1",direction="forward"}"#, 2.0),
         (r#"held_bytes{client="bypass",direction="forward"}"#, 100.0),
         (r#"queue_high_water_bytes{client="default",direction="forward"}"#, 36e6),
+        (r#"queue_delay_seconds_sum{client="10.0.0.1",direction="forward"}"#, 2.5),
+        (r#"queue_delay_seconds_count{client="10.0.0.1",direction="forward"}"#, 7.0),
+        (
+            r#"queue_delay_seconds_bucket{le="0.000262144",client="10.0.0.1",direction="forward"}"#,
+            2.0,
+        ),
+        (
+            r#"queue_delay_seconds_bucket{le="0.001048576",client="10.0.0.1",direction="forward"}"#,
+            3.0,
+        ),
+        (r#"queue_delay_seconds_bucket{le="+Inf",client="10.0.0.1",direction="forward"}"#, 7.0),
+        (r#"lateness_seconds_bucket{le="+Inf",client="default",direction="return"}"#, 6.0),
         (r#"port_missed_packets_total{port="wan"}"#, 3.0),
         (r#"port_transmit_dropped_packets_total{port="client"}"#, 2.0),
         (r#"config_info{profile="a \"quoted\\ name\"\n",seed="77"}"#, 1.0),
@@ -52,10 +64,18 @@ async fn a_scrape_says_what_the_dataplane_counted() {
     }
     assert!(scraped.text.contains("linkemu_build_info{version=\""));
     // Each family is described, once.
-    for name in scraped.names() {
+    for series in scraped.names() {
+        let parts = ["_bucket", "_sum", "_count"].into_iter();
+        let name = parts.filter_map(|part| series.strip_suffix(part)).next().unwrap_or(series);
         let described = format!("# TYPE {name} ");
         assert_eq!(scraped.text.matches(&described).count(), 1, "{name}");
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        let kind = if name != series {
+            "histogram"
+        } else if name.ends_with("_total") {
+            "counter"
+        } else {
+            "gauge"
+        };
         assert!(scraped.text.contains(&format!("{described}{kind}\n")), "{name}");
     }
     assert_eq!(exporter.fake.state().marks, 0);

@@ -7,6 +7,7 @@ mod snapshot;
 mod table;
 
 pub use snapshot::{
-    Client, Conservation, Count, Dropped, Lateness, Memory, Pipe, Port, Snapshot, Span, Worker,
+    Client, Conservation, Count, Dropped, Histogram, Lateness, Memory, Pipe, Port, Snapshot, Span,
+    Worker,
 };
 pub use table::{line, size, table, time};

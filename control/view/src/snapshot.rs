@@ -76,6 +76,17 @@ pub struct Pipe {
     pub queue: Count,
     pub queue_max_bytes: u64,
     pub marked: Count,
+    pub queue_delay_ns: Option<Histogram>,
+    pub lateness_ns: Option<Histogram>,
+}
+
+/// Durations since the dataplane started. The first bucket is up to and including its bound,
+/// each further one up to twice as long, the last all that are longer still.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Histogram {
+    pub counts: Vec<u64>,
+    pub sum: u64,
+    pub first_bound: u64,
 }
 
 /// Drops by reason.
@@ -200,6 +211,25 @@ impl Pipe {
     }
 }
 
+/// Those of one kind have the same bounds.
+fn add_histogram(sum: &mut Option<Histogram>, other: Option<&Histogram>) {
+    match (sum, other) {
+        (_, None) => {}
+        (Some(sum), Some(other)) => {
+            let pairs = sum.counts.iter_mut().zip(&other.counts);
+            pairs.for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+            sum.sum = sum.sum.saturating_add(other.sum);
+        }
+        (sum, Some(other)) => *sum = Some(other.clone()),
+    }
+}
+
+impl From<pb::Histogram> for Histogram {
+    fn from(h: pb::Histogram) -> Self {
+        Self { counts: h.counts, sum: h.sum_ns, first_bound: h.first_bound_ns }
+    }
+}
+
 impl AddAssign<&Self> for Pipe {
     /// The high-water mark of a sum is the highest of its parts' own.
     fn add_assign(&mut self, other: &Self) {
@@ -210,6 +240,8 @@ impl AddAssign<&Self> for Pipe {
         self.queue += other.queue;
         self.queue_max_bytes = self.queue_max_bytes.max(other.queue_max_bytes);
         self.marked += other.marked;
+        add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
+        add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
     }
 }
 
@@ -239,6 +271,8 @@ impl From<Option<pb::PipeStats>> for Pipe {
             queue: stats.queue.into(),
             queue_max_bytes: stats.queue_max_bytes,
             marked: stats.marked.into(),
+            queue_delay_ns: stats.queue_delay.map(Histogram::from),
+            lateness_ns: stats.lateness.map(Histogram::from),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use emu::client::ClientKey;
+use emu::histogram::Histogram;
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
 use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
@@ -133,6 +134,8 @@ fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     add(&mut s.queue, p.queue);
     add(&mut s.marked, p.marked);
     s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
+    add_histogram(&mut s.queue_delay, p.queue_delay);
+    add_histogram(&mut s.lateness, p.lateness);
     for d in p.dropped {
         match s.dropped.iter_mut().find(|x| x.reason == d.reason) {
             Some(x) => add(&mut x.count, d.count),
@@ -156,6 +159,26 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
         queue: Some(count(p.queue)),
         queue_max_bytes: p.queue_max_bytes,
         marked: Some(count(p.marked)),
+        queue_delay: histogram(&p.queue_delay),
+        lateness: histogram(&p.lateness),
+    }
+}
+
+fn histogram<const FIRST: u32>(h: &Histogram<FIRST>) -> Option<model::Histogram> {
+    let (sum_ns, first_bound_ns) = (h.sum().0, Histogram::<FIRST>::FIRST_BOUND.0);
+    let some = h.counts().iter().any(|n| *n > 0);
+    some.then(|| model::Histogram { counts: h.counts().to_vec(), sum_ns, first_bound_ns })
+}
+
+/// Those of one kind have the same bounds.
+fn add_histogram(sum: &mut Option<model::Histogram>, h: Option<model::Histogram>) {
+    match (sum, h) {
+        (_, None) => {}
+        (Some(sum), Some(h)) => {
+            sum.counts.iter_mut().zip(h.counts).for_each(|(a, b)| *a += b);
+            sum.sum_ns = sum.sum_ns.wrapping_add(h.sum_ns);
+        }
+        (sum, h) => *sum = h,
     }
 }
 

@@ -419,8 +419,9 @@ impl<B: Buffer> Engine<B> {
                     n -= 1;
                     break;
                 }
-                self.lateness.count(offered.since(due));
-                pipe.sent(&mut self.store, len);
+                let late = offered.since(due);
+                self.lateness.count(late);
+                pipe.sent(&mut self.store, len, late);
             }
             sent += n;
             if n > 0 {

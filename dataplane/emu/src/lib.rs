@@ -32,6 +32,7 @@ pub mod envelope;
 pub mod episode;
 pub mod fade;
 pub mod frame;
+pub mod histogram;
 pub mod loss;
 mod memory;
 pub mod pipe;

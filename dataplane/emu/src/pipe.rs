@@ -15,12 +15,13 @@ use crate::channel::Channel;
 use crate::delay::Delay;
 use crate::ecn;
 use crate::frame::{Buffer, Frame};
+use crate::histogram::{Lateness, QueueDelay};
 use crate::plan::PipePlan;
 use crate::rng::StreamKey;
 use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Head, Store};
-use crate::units::Instant;
+use crate::units::{Instant, Nanos};
 
 /// Bytes that the shaper may serve between two looks at a queue, about.
 const LOOK_AFTER: u32 = 16_384;
@@ -67,6 +68,8 @@ pub struct Pipe {
     channel: Channel,
     delay: Delay,
     cold: Box<Cold>,
+    lateness: Lateness,
+    queue_delay: QueueDelay,
 }
 
 impl Pipe {
@@ -94,6 +97,8 @@ impl Pipe {
             held: 0,
             look: Instant::MAX,
             cold: Box::new(cold),
+            lateness: Lateness::default(),
+            queue_delay: QueueDelay::default(),
         }
     }
 
@@ -106,6 +111,8 @@ impl Pipe {
             dropped: self.cold.dropped,
             marked: self.cold.marked,
             queue_max_bytes: self.queued_max,
+            queue_delay: self.queue_delay,
+            lateness: self.lateness,
             ..PipeStats::default()
         };
         stats.held = Count { packets: u64::from(self.fifo.held()), bytes: self.held };
@@ -289,11 +296,12 @@ impl Pipe {
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
             if !self.choosing {
-                let Some((len, _)) = self.fifo.queued(store) else {
+                let Some((len, arrived)) = self.fifo.queued(store) else {
                     self.shaper.rest();
                     break;
                 };
                 served += 1;
+                self.queue_delay.count(finish.since(arrived));
                 self.queued -= u64::from(len);
                 if let Some(reason) = self.channel.lose(finish) {
                     self.held -= u64::from(len);
@@ -373,9 +381,10 @@ impl Pipe {
         self.fifo.frame(store)
     }
 
-    /// The frame at the head of the delay line, of `len` bytes, has been sent.
+    /// The frame at the head of the delay line, of `len` bytes, has been sent so late.
     #[inline]
-    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32) {
+    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32, late: Nanos) {
+        self.lateness.count(late);
         self.sent.add(len);
         self.held -= u64::from(len);
         self.fifo.pop(store);

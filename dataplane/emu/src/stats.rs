@@ -7,6 +7,7 @@
 use hdrhistogram::Histogram;
 
 use crate::client::ClientKey;
+use crate::histogram;
 use crate::units::{ByDirection, Instant, Nanos};
 
 /// Why a frame was dropped.
@@ -86,6 +87,10 @@ pub struct PipeStats {
     pub queue_max_bytes: u64,
     /// Marked by the queue's AQM and not dropped; wherever they went from there.
     pub marked: Count,
+    /// From a frame's arrival to the end of its service by the shaper, of all that it served.
+    pub queue_delay: histogram::QueueDelay,
+    /// How late the frames that were sent left.
+    pub lateness: histogram::Lateness,
 }
 
 impl PipeStats {
@@ -188,6 +193,8 @@ impl Snapshot {
             sum.queue = sum.queue.plus(p.queue);
             sum.marked = sum.marked.plus(p.marked);
             sum.queue_max_bytes = sum.queue_max_bytes.max(p.queue_max_bytes);
+            sum.queue_delay = sum.queue_delay.plus(&p.queue_delay);
+            sum.lateness = sum.lateness.plus(&p.lateness);
             for (a, b) in sum.dropped.iter_mut().zip(p.dropped) {
                 *a = a.plus(b);
             }

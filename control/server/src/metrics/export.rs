@@ -5,12 +5,12 @@
 //! included, is that of its family: see ADR 18.
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proto::dataplane::v1 as dp;
 use std::fmt;
-use view::{Pipe, Port, Snapshot, Worker};
+use view::{Histogram, Pipe, Port, Snapshot, Worker};
 
 const PREFIX: &str = "linkemu";
 const NS: f64 = 1e-9;
@@ -101,6 +101,9 @@ impl Collector for Scrape {
 }
 
 use MetricType::{Counter, Gauge};
+
+/// Buckets that a histogram has, however many a dataplane names.
+const BUCKETS: usize = 32;
 
 fn one(
     encoder: &mut DescriptorEncoder<'_>,
@@ -271,5 +274,37 @@ fn pipes(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
     Family("dropped_packets_total", "Packets dropped, by reason", Counter)
         .write(e, drops().map(|(labels, count)| (labels, count.packets as f64)))?;
     Family("dropped_bytes_total", "Bytes dropped, by reason", Counter)
-        .write(e, drops().map(|(labels, count)| (labels, count.bytes as f64)))
+        .write(e, drops().map(|(labels, count)| (labels, count.bytes as f64)))?;
+    let help = "Time from a packet's arrival to the end of its service by the shaper";
+    histograms(e, "queue_delay_seconds", help, pipes(), |pipe| pipe.queue_delay_ns.as_ref())?;
+    let help = "How late packets left, against their due time";
+    histograms(e, "lateness_seconds", help, pipes(), |pipe| pipe.lateness_ns.as_ref())
+}
+
+/// Of the pipes that have one: a pipe that no packet went through has none.
+fn histograms<'a>(
+    e: &mut DescriptorEncoder<'_>,
+    name: &'static str,
+    help: &'static str,
+    pipes: impl Iterator<Item = (&'a str, &'static str, &'a Pipe)>,
+    histogram: fn(&Pipe) -> Option<&Histogram>,
+) -> fmt::Result {
+    let mut family = e.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    for (client, direction, pipe) in pipes {
+        let Some(h) = histogram(pipe).filter(|h| !h.counts.is_empty()) else { continue };
+        let labels: Labels<'_> = &[("client", client), ("direction", direction)];
+        let counts = &h.counts[..h.counts.len().min(BUCKETS)];
+        let last = counts.len().saturating_sub(1);
+        let bounds = (0..).map(|i| {
+            let bound = h.first_bound as f64 * f64::from(2_u32).powi(i);
+            if i as usize == last { f64::INFINITY } else { bound * NS }
+        });
+        let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
+        let count = counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+        let sum = h.sum as f64 * NS;
+        family
+            .encode_family(&labels)?
+            .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+    }
+    Ok(())
 }
