@@ -139,7 +139,7 @@ impl Knob {
                 "delay.slot_ns"
             }
             Self::Queue => {
-                pipe.queue = Some(pb::Queue { limit_bytes: whole, random_drop: None });
+                pipe.queue = Some(pb::Queue { limit_bytes: whole, ..Default::default() });
                 "queue.limit_bytes"
             }
             Self::Loss => {

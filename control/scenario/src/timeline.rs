@@ -202,7 +202,7 @@ fn follow(pipe: &mut Option<pb::Pipe>, part: Option<&Part>) {
             "packet_loss" => pipe.packet_loss = values.packet_loss,
             "queue.limit_bytes" => {
                 let limit_bytes = values.queue.unwrap_or_default().limit_bytes;
-                pipe.queue = Some(pb::Queue { limit_bytes, random_drop: None });
+                pipe.queue = Some(pb::Queue { limit_bytes, ..Default::default() });
             }
             "delay.base_ns" => pipe.delay.get_or_insert_default().base_ns = delay().base_ns,
             "delay.slot_ns" => pipe.delay.get_or_insert_default().slot_ns = delay().slot_ns,

@@ -30,6 +30,14 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Linkemu/SetProfile", Operator),
     ("linkemu.v1.Linkemu/ValidateProfile", Viewer),
     ("linkemu.v1.Linkemu/WatchStats", Viewer),
+    ("linkemu.v1.Scenarios/GetScenario", Viewer),
+    ("linkemu.v1.Scenarios/GetScenarioState", Viewer),
+    ("linkemu.v1.Scenarios/ListScenarios", Viewer),
+    ("linkemu.v1.Scenarios/PauseScenario", Operator),
+    ("linkemu.v1.Scenarios/ResumeScenario", Operator),
+    ("linkemu.v1.Scenarios/RunScenario", Operator),
+    ("linkemu.v1.Scenarios/StopScenario", Operator),
+    ("linkemu.v1.Scenarios/WatchScenario", Viewer),
 ];
 
 /// Those of other packages that linkd serves.

@@ -23,8 +23,19 @@ impl Reader<'_> {
     /// Reads a part of a pipe, and checks its values as far as they can be without the
     /// rest of the pipe.
     pub fn part(&mut self, node: &Node<'_>) -> Part {
-        const KEYS: [&str; 8] =
-            ["rate", "rate_trace", "overhead", "packet_loss", "queue", "outages", "fade", "delay"];
+        const KEYS: [&str; 11] = [
+            "rate",
+            "rate_trace",
+            "overhead",
+            "packet_loss",
+            "gilbert_elliott",
+            "four_state_loss",
+            "drop_run",
+            "queue",
+            "outages",
+            "fade",
+            "delay",
+        ];
         self.known(node, &KEYS);
         let mut part = Part::default();
         let (pipe, paths) = (&mut part.pipe, &mut part.paths);
@@ -53,8 +64,20 @@ impl Reader<'_> {
             let loss = self.quantity(node, "packet_loss", parse_probability, "0.02 %");
             pipe.packet_loss = loss.unwrap_or(0.0);
         }
+        if has("gilbert_elliott") {
+            paths.push("gilbert_elliott");
+            pipe.gilbert_elliott = self.or_none(node, "gilbert_elliott", Self::gilbert_elliott);
+        }
+        if has("four_state_loss") {
+            paths.push("four_state_loss");
+            pipe.four_state_loss = self.or_none(node, "four_state_loss", Self::four_state_loss);
+        }
+        if has("drop_run") {
+            paths.push("drop_run");
+            pipe.drop_run = self.or_none(node, "drop_run", Self::drop_run);
+        }
         if let Some(node) = self.table(node, "queue") {
-            self.known(&node, &["limit", "random_drop"]);
+            self.known(&node, &["limit", "random_drop", "red", "codel", "pie", "ecn"]);
             let mut queue = pb::Queue::default();
             if node.table.contains_key("limit") {
                 paths.push("queue.limit_bytes");
@@ -64,6 +87,22 @@ impl Reader<'_> {
             if node.table.contains_key("random_drop") {
                 paths.push("queue.random_drop");
                 queue.random_drop = self.or_none(&node, "random_drop", Self::random_drop);
+            }
+            if node.table.contains_key("red") {
+                paths.push("queue.red");
+                queue.red = self.or_none(&node, "red", Self::red);
+            }
+            if node.table.contains_key("codel") {
+                paths.push("queue.codel");
+                queue.codel = self.or_none(&node, "codel", Self::codel);
+            }
+            if node.table.contains_key("pie") {
+                paths.push("queue.pie");
+                queue.pie = self.or_none(&node, "pie", Self::pie);
+            }
+            if node.table.contains_key("ecn") {
+                paths.push("queue.ecn");
+                queue.ecn = self.flag(&node, "ecn");
             }
             pipe.queue = Some(queue);
         }
@@ -124,7 +163,14 @@ impl Reader<'_> {
 }
 
 /// A queue that refuses nothing of a part.
-const FREE: pb::Queue = pb::Queue { limit_bytes: *QUEUE_BYTES.end(), random_drop: None };
+const FREE: pb::Queue = pb::Queue {
+    limit_bytes: *QUEUE_BYTES.end(),
+    random_drop: None,
+    ecn: false,
+    red: None,
+    codel: None,
+    pie: None,
+};
 
 /// A pipe with the values of a part, whose other values refuse none of them.
 fn whole(part: &Part) -> pb::Pipe {
@@ -133,6 +179,14 @@ fn whole(part: &Part) -> pb::Pipe {
     if !part.paths.contains(&"queue.limit_bytes") {
         queue.limit_bytes = FREE.limit_bytes;
     }
+    // Which one marks is not known, if the part does not say.
+    queue.ecn &= [
+        queue.random_drop.is_some(),
+        queue.red.is_some(),
+        queue.codel.is_some(),
+        queue.pie.is_some(),
+    ]
+    .contains(&true);
     pipe.delay.get_or_insert_default();
     if pipe.fade.is_some() && !part.paths.contains(&"outages") {
         let law = pb::DurationLaw::Fixed as i32;
@@ -162,6 +216,15 @@ impl fmt::Display for Part {
                 "rate_trace" => ("rate trace", given(pipe.rate_trace.is_some())),
                 "overhead_bytes" => ("overhead", format_overhead(pipe.overhead_bytes)),
                 "packet_loss" => ("packet loss", format_probability(pipe.packet_loss)),
+                "gilbert_elliott" => {
+                    ("Gilbert-Elliott loss", given(pipe.gilbert_elliott.is_some()))
+                }
+                "four_state_loss" => ("4-state loss", given(pipe.four_state_loss.is_some())),
+                "drop_run" => ("drop run", given(pipe.drop_run.is_some())),
+                "queue.red" => ("RED", given(queue.red.is_some())),
+                "queue.codel" => ("CoDel", given(queue.codel.is_some())),
+                "queue.pie" => ("PIE", given(queue.pie.is_some())),
+                "queue.ecn" => ("ECN", if queue.ecn { "on" } else { "off" }.to_owned()),
                 "queue.limit_bytes" => ("queue limit", format_size(queue.limit_bytes)),
                 "queue.random_drop" => ("random drop", given(queue.random_drop.is_some())),
                 "outages" => ("outages", classes(pipe.outages.len())),

@@ -20,7 +20,7 @@ impl Reader<'_> {
         }
     }
 
-    fn random_drop(&mut self, node: &Node<'_>) -> pb::RandomDrop {
+    pub(super) fn random_drop(&mut self, node: &Node<'_>) -> pb::RandomDrop {
         let (low, high) = ("probability_at_threshold", "probability_at_limit");
         self.known(node, &["threshold", low, high]);
         pb::RandomDrop {
@@ -34,7 +34,7 @@ impl Reader<'_> {
         }
     }
 
-    fn red(&mut self, node: &Node<'_>) -> pb::Red {
+    pub(super) fn red(&mut self, node: &Node<'_>) -> pb::Red {
         self.known(node, &["min", "max", "probability", "weight", "packet", "gentle"]);
         let packet = self.quantity(node, "packet", parse_size, "1000 B").unwrap_or(1_000);
         pb::Red {
@@ -50,7 +50,7 @@ impl Reader<'_> {
     }
 
     /// RFC 8289, section 4.
-    fn codel(&mut self, node: &Node<'_>) -> pb::CoDel {
+    pub(super) fn codel(&mut self, node: &Node<'_>) -> pb::CoDel {
         self.known(node, &["target", "interval"]);
         pb::CoDel {
             target_ns: self.time_or(node, "target", 5 * MS),
@@ -59,7 +59,7 @@ impl Reader<'_> {
     }
 
     /// RFC 8033, section 4.
-    fn pie(&mut self, node: &Node<'_>) -> pb::Pie {
+    pub(super) fn pie(&mut self, node: &Node<'_>) -> pb::Pie {
         self.known(node, &["target", "update", "alpha", "beta", "max_burst"]);
         pb::Pie {
             target_ns: self.time_or(node, "target", 15 * MS),
