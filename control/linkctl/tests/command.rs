@@ -275,6 +275,9 @@ fn statistics_in_json_keep_their_keys() {
         "queue": {"packets": 1, "bytes": 1_000},
         "queue_max_bytes": 18_000_000,
         "marked": {"packets": 0, "bytes": 0},
+        // That dataplane counts none.
+        "queue_delay_ns": null,
+        "lateness_ns": null,
     });
     assert_eq!(json["clients"][0]["client"], "10.0.0.2");
     assert_eq!(json["clients"][0]["forward"], forward);

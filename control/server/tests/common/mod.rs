@@ -120,6 +120,9 @@ impl Lab {
     pub fn start_linkd(&mut self) {
         let Linkd { stop, server, threads, .. } = linkd(self.directory.path(), Security::default());
         (self.stop, self.server, self.threads) = (Some(stop), server, threads);
+        // The way to the one before may be taken once more before it is known to be closed.
+        let socket = self.directory.path().join("linkd.sock");
+        self.client = LinkemuClient::new(channel(&socket));
     }
 
     /// Lets linkd look after the dataplane until `done`.
