@@ -2,8 +2,8 @@
 //! The command tree: help, completion and parsing all come from here.
 
 use crate::connection::Place;
-use crate::{cert, certificate, doctor, envelope, events, fit, lease, man, probe, scenario, top};
 use crate::verify;
+use crate::{cert, certificate, doctor, envelope, events, fit, lease, man, probe, scenario, top};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;

@@ -137,8 +137,8 @@ impl Schedule {
     /// Whether the generation is one that waits and whether it is lossy, if it is.
     #[must_use]
     pub fn lossy(&self, generation: u64) -> Option<bool> {
-        let applied = self.waiting.iter().map(|change| change.next.applied);
-        applied.filter(|it| it.generation == generation).map(|it| it.lossy).last()
+        let mut applied = self.waiting.iter().rev().map(|change| change.next.applied);
+        applied.find(|it| it.generation == generation).map(|it| it.lossy)
     }
 
     /// Takes a place for a change that the workers have, after all others.

@@ -20,7 +20,11 @@ use profile::Profile;
 use prost::Message;
 use proto::dataplane::v1 as dataplane;
 use proto::linkemu::v1 as pb;
+use scenario::{Scenario, Timeline};
 use tempfile::TempDir;
+
+/// Steps of a scenario that are looked at.
+const STEPS: usize = 2_000;
 
 /// A profile's file. What is read is written such that it reads the same, and is a link
 /// that the dataplane knows.
@@ -36,6 +40,43 @@ pub fn profile(data: &[u8]) {
         Err(error) => panic!("what was written is refused: {error}\n{written}"),
     }
     known(read.into_proto(), 1);
+}
+
+/// A scenario's file. One that is valid keeps its limits, its instants ascend, and it has
+/// as many steps as it says.
+///
+/// # Panics
+/// If it does not.
+pub fn scenario(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let scenario = match Scenario::from_toml(text) {
+        Ok(scenario) => scenario,
+        Err(found) => {
+            assert!(!found.is_empty());
+            return;
+        }
+    };
+    assert!(scenario.steps().is_none_or(|steps| (1..=scenario::STEPS).contains(&steps)));
+    assert!(scenario.length_ns().is_none_or(|length| length <= scenario::LENGTH_NS));
+    let mut last = 0;
+    let mut count = 0;
+    let mut failed = false;
+    for (i, item) in Timeline::new(&scenario, None, Default::default()).take(STEPS).enumerate() {
+        // A ramp from a value that nobody knows here.
+        let Ok(item) = item else {
+            failed = true;
+            break;
+        };
+        assert_eq!(item.index, i as u64);
+        assert!(item.at_ns >= last);
+        assert!(!item.action.to_string().is_empty());
+        last = item.at_ns;
+        count += 1;
+    }
+    if !failed && count < STEPS {
+        assert_eq!(scenario.steps(), Some(count as u64));
+        assert_eq!(scenario.length_ns(), Some(last));
+    }
 }
 
 /// A file with a rate over time, in either format.
