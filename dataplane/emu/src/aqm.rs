@@ -170,6 +170,13 @@ impl Aqm {
         }
     }
 
+    /// Brings it up to `at`, so that there is little to catch up with later.
+    pub fn keep_up(&mut self, at: Instant) {
+        if let (State::Pie(pie), AqmPlan::Pie(plan)) = (&mut self.state, self.plan.aqm) {
+            pie.advance(plan, at);
+        }
+    }
+
     /// Decides on a frame of `len` bytes that arrives at `at`, finds `queued` bytes and will
     /// wait for a link of `rate`, none if that is down.
     #[inline]
@@ -181,7 +188,12 @@ impl Aqm {
         rate: Option<NonZeroU64>,
     ) -> Verdict {
         let Self { plan, stream, state } = self;
+        let rate = rate.unwrap_or(NonZeroU64::MIN);
         if queued.saturating_add(len) > plan.limit {
+            if let (AqmPlan::Red(p), State::Red(red)) = (plan.aqm, state) {
+                // The average is of all arrivals.
+                red.sample(p, at, queued, rate);
+            }
             return Verdict::Drop(DropReason::Limit);
         }
         match (plan.aqm, state) {
@@ -190,9 +202,7 @@ impl Aqm {
                 let p = r.at_threshold.toward(r.at_limit, queued - r.threshold, span);
                 if stream.chance(p) { Verdict::Signal } else { Verdict::Pass }
             }
-            (AqmPlan::Red(p), State::Red(red)) => {
-                red.arrive(p, at, queued, rate.unwrap_or(NonZeroU64::MIN), stream)
-            }
+            (AqmPlan::Red(p), State::Red(red)) => red.arrive(p, at, queued, rate, stream),
             (AqmPlan::Pie(p), State::Pie(pie)) => pie.arrive(p, at, queued, stream),
             _ => Verdict::Pass,
         }

@@ -5,7 +5,7 @@
 //! RFC 3168: ECT(0) and ECT(1) become CE, in the two low bits of IPv4's type of service
 //! byte or of IPv6's traffic class, also behind VLAN tags; what is CE stays CE and counts as
 //! marked. IPv4's header checksum is updated as in RFC 1624, equation 3. Packets that are
-//! Not-ECT, not IP or damaged are not marked. Neither ECT(1)'s meaning in L4S (RFC 9331) nor
+//! Not-ECT, not IP or cut in their header are not marked. Neither ECT(1)'s meaning in L4S (RFC 9331) nor
 //! tunnels' inner headers are looked at.
 
 use crate::classify::{IPV4, IPV6, payload};

@@ -212,7 +212,7 @@ impl Pipe {
             let fits = u64::from(len) <= aqm.plan().limit;
             return if fits { Ok(false) } else { Err(DropReason::Limit) };
         }
-        match aqm.admit(at, queued, len.into(), self.shaper.rate()) {
+        match aqm.admit(at, queued, len.into(), self.shaper.rate(at)) {
             Verdict::Pass => Ok(false),
             Verdict::Signal if aqm.plan().ecn && ecn::is_capable(frame) => Ok(true),
             Verdict::Signal => Err(DropReason::Aqm),
@@ -232,7 +232,9 @@ impl Pipe {
     /// arrived since then, where the queue lags behind, is not there.
     fn candidate<B: Buffer>(&self, store: &Store<B>, now: Instant) -> Option<(Candidate, u32)> {
         let (len, arrived) = self.fifo.queued(store).filter(|(_, arrived)| *arrived < now)?;
-        let behind = self.fifo.behind(store, now, MAX_PACKET);
+        // Only who drops from the head asks how much there is behind it.
+        let late = self.cold.aqm.plan().drops_late();
+        let behind = if late { self.fifo.behind(store, now, MAX_PACKET) } else { 0 };
         Some((Candidate { arrived, behind }, len))
     }
 
@@ -425,6 +427,10 @@ impl Pipe {
         }
         if self.watched {
             self.attach(at, self.fifo.queued(store).map(|(_, arrived)| arrived));
+            if self.shaper.is_unlimited() {
+                // There is no queue: what was chosen from it is over.
+                self.cold.aqm.chooses(at, None);
+            }
         }
         self.look_later();
         // At a rate that is not limited any more, the queue empties from now on.
@@ -439,6 +445,7 @@ impl Pipe {
         if self.shaper.finish().is_some_and(|finish| finish <= at) {
             return;
         }
+        self.cold.aqm.keep_up(at);
         self.channel.keep_up(at);
         self.delay.keep_up(at);
     }

@@ -99,11 +99,16 @@ impl Shaper {
         self.step.rate == BitRate::Unlimited
     }
 
-    /// The rate at which the frame in service ends, or the last one did; none where there is
-    /// no limit, or the link is down.
+    /// The rate at which the frame in service ends, or, without one, the rate at `at`; none
+    /// where there is no limit, or the link is down.
     #[must_use]
-    pub fn rate(&self) -> Option<NonZeroU64> {
-        match self.step.rate {
+    pub fn rate(&self, at: Instant) -> Option<NonZeroU64> {
+        // Of an idle shaper the step is that in which the last frame ended.
+        let step = match &self.trace {
+            Some(trace) if self.is_idle() && at >= self.step.until => trace.step_at(at),
+            _ => self.step,
+        };
+        match step.rate {
             BitRate::PerSec(rate) => Some(rate),
             BitRate::Unlimited | BitRate::Down => None,
         }

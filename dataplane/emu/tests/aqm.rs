@@ -200,3 +200,40 @@ fn an_aqm_goes_on_over_a_change_and_rests_while_there_is_no_limit() {
     assert_eq!(second, dropped(&mut engine, 3_600_000, 3_600_100));
     assert!(dropped(&mut engine, 3_600_100, 3_610_000) > second);
 }
+
+#[test]
+fn what_codel_was_about_to_drop_is_forgotten_while_there_is_no_limit() {
+    let mut plan = Plan::transparent();
+    plan.pipes[FORWARD].rate = BitRate::bps(1_000_000).into();
+    plan.pipes[FORWARD].queue = queue(CODEL, false);
+    let limits = Limits::copying(16 << 20, 1, 1_514);
+    let mut engine = Engine::<Vec<u8>>::new(limits, plan.clone(), Instant::ZERO).unwrap();
+    let mut snapshot = Snapshot::default();
+    let mut dropped = |engine: &mut Engine<Vec<u8>>, at_ms: u64| {
+        engine.snapshot(Instant(at_ms * 1_000_000), false, &mut snapshot);
+        assert!(snapshot.is_conserved());
+        snapshot.total().dropped[DropReason::Aqm as usize].packets
+    };
+    let burst = |engine: &mut Engine<Vec<u8>>, from_ms: u64, to_ms: u64, every: usize| {
+        for ms in from_ms..to_ms {
+            let now = Instant(ms * 1_000_000);
+            for n in 0..every {
+                engine.arrive(now, FORWARD, &frame(false, n as u32));
+            }
+            engine.release(now, 64, &mut |_: Departure<'_, Vec<u8>>| true);
+        }
+    };
+    burst(&mut engine, 0, 10_000, 1);
+    let first = dropped(&mut engine, 10_000);
+    assert!(first > 100, "{first}");
+    let mut open = plan.clone();
+    open.pipes[FORWARD].rate = BitRate::Unlimited.into();
+    engine.apply(Instant(10_000_000_000), open, 1, false);
+    burst(&mut engine, 10_000, 70_000, 1);
+    engine.apply(Instant(70_000_000_000), plan, 2, false);
+    let before = dropped(&mut engine, 70_000);
+    // Fifty at once; for an interval of 100 ms all are let through.
+    burst(&mut engine, 70_000, 70_001, 50);
+    burst(&mut engine, 70_001, 70_090, 0);
+    assert_eq!(dropped(&mut engine, 70_090), before);
+}

@@ -20,6 +20,8 @@ use super::Verdict;
 use crate::stats::DropReason;
 
 const MEAN_PACKET: u64 = 1_024;
+/// Below this a probability is none: half of the finest that is drawn.
+const NONE: f64 = 1.0 / 8_589_934_592.0;
 /// Above this probability packets are dropped and not marked.
 const MARK_BELOW: f64 = 0.1;
 
@@ -94,7 +96,7 @@ impl Pie {
     }
 
     /// Makes the updates up to and including `t`.
-    fn advance(&mut self, plan: PiePlan, t: Instant) {
+    pub fn advance(&mut self, plan: PiePlan, t: Instant) {
         let update = plan.update.0.max(1);
         while self.next <= t {
             let delay = self.head.map_or(Nanos::ZERO, |arrived| self.next.since(arrived));
@@ -127,6 +129,10 @@ impl Pie {
         self.probability += change / divisor;
         if delay == Nanos::ZERO && self.delay == Nanos::ZERO {
             self.probability *= 0.98;
+            // It is drawn as zero, and would take a hundred times as long to become it.
+            if self.probability < NONE {
+                self.probability = 0.0;
+            }
         }
         self.probability = self.probability.clamp(0.0, 1.0);
         let half = plan.target.0 / 2;

@@ -18,7 +18,7 @@ use std::num::NonZeroU64;
 
 use crate::rng::Stream;
 use crate::stats::DropReason;
-use crate::units::{Instant, NANOS_PER_SEC, Probability};
+use crate::units::{Instant, NANOS_PER_SEC, Nanos, Probability};
 
 use super::Verdict;
 
@@ -109,16 +109,19 @@ impl Red {
     }
 
     /// Takes the queue that an arrival finds into the average.
-    fn sample(&mut self, plan: RedPlan, at: Instant, queued: u64, rate: NonZeroU64) {
+    pub fn sample(&mut self, plan: RedPlan, at: Instant, queued: u64, rate: NonZeroU64) {
         let weight = u128::from(plan.weight.raw());
         let average = u128::from(self.average);
         let average = match self.idle {
             Some(idle) if queued == 0 => {
                 let bits = u128::from(at.since(idle).0) * u128::from(rate.get());
                 let packet = u128::from(plan.packet.max(1)) * 8 * u128::from(NANOS_PER_SEC);
-                // Each arrival accounts for the idle time before it.
-                self.idle = Some(at);
-                average * power(ONE - weight, bits / packet) / ONE
+                let packets = bits / packet;
+                // Each arrival accounts for the idle time before it, in whole packets; what
+                // is left of it counts for the next one.
+                let spent = u64::try_from(packets * packet / u128::from(rate.get()));
+                self.idle = Some(idle + Nanos(spent.unwrap_or(u64::MAX)));
+                average * power(ONE - weight, packets) / ONE
             }
             _ => {
                 let sample = u128::from(queued) << FRACTION;
@@ -235,6 +238,24 @@ mod tests {
             let expected = 20_000.0 * (1.0 - 0.998_f64.powi(n));
             assert!((red.average as f64 / 65_536.0 - expected).abs() < 1.0, "{n}");
         }
+    }
+
+    #[test]
+    fn it_falls_also_while_packets_come_faster_than_they_would_leave() {
+        let start = 90_000 << FRACTION;
+        // 1000 bytes take 1 ms; one is dropped each 0.3 ms.
+        let mut often = Red { average: start, ..Red::default() };
+        let mut once = often.clone();
+        for red in [&mut often, &mut once] {
+            red.head(Instant::ZERO, false);
+        }
+        for n in 1..=10_000 {
+            often.sample(plan(false), Instant(n * 300_000), 0, rate());
+        }
+        once.sample(plan(false), Instant(3_000_000_000), 0, rate());
+        // Each step rounds down by less than a part.
+        assert!(once.average.abs_diff(often.average) <= 10_000, "{often:?} {once:?}");
+        assert!(often.average < start / 300, "{often:?}");
     }
 
     #[test]
