@@ -359,13 +359,18 @@ impl Dataplane {
         made
     }
 
-    /// Takes back all changes that wait for their instants; how many.
+    /// Takes back all changes that wait for their instants; how many. Once begun it is
+    /// carried to its end, as [`Dataplane::apply`] is.
     ///
     /// # Errors
     /// If a worker does not answer.
     pub async fn take_back(&self) -> Result<usize, DataplaneError> {
-        let mut history = self.history().await;
-        self.take_back_after(&mut history, None).await
+        let this = self.clone();
+        let taking = async move {
+            let mut history = this.history().await;
+            this.take_back_after(&mut history, None).await
+        };
+        tokio::spawn(taking).await.map_err(|_| DataplaneError::Broken)?
     }
 
     /// Takes back the changes after an instant, except what a worker has made by then:

@@ -310,3 +310,20 @@ fn an_instant_that_just_passed_is_at_once_and_one_out_of_bounds_is_refused() {
     });
     thread.join().unwrap();
 }
+
+#[test]
+fn to_take_back_is_carried_to_its_end_when_who_asked_goes_away() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let later = Terms { at: Some(ahead(&dataplane, AHEAD)), ..RESTART };
+        let pending = scheduled(&dataplane, "viasat2", later).await;
+        // Begun, and left.
+        let _ = tokio::time::timeout(Duration::ZERO, dataplane.take_back()).await;
+        assert!(matches!(pending.await.unwrap(), Err(DataplaneError::TakenBack)));
+        assert_eq!(dataplane.take_back().await.unwrap(), 0);
+        dataplane.stats(false).await.unwrap();
+        dataplane.apply(plan("geo-600"), RESTART).await.unwrap();
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
