@@ -72,10 +72,10 @@ fn check_text(found: &mut Violations, path: &str, text: &str, bytes: usize) {
 
 /// Checks the order of steps in time, and where they may stand.
 fn check_steps(found: &mut Violations, path: &str, steps: &[Step], outermost: bool) {
-    let mut end = Some(0u64);
+    let mut before = extent(&[]);
     for (i, step) in steps.iter().enumerate() {
         let path = format!("{path}step[{i}]");
-        if let (When::At(at), Some(end)) = (step.when, end)
+        if let (When::At(at), Some(end)) = (step.when, before.length_ns)
             && at < end
         {
             let message = format!(
@@ -91,8 +91,7 @@ fn check_steps(found: &mut Violations, path: &str, steps: &[Step], outermost: bo
                 check_endless(found, &path, step, outermost && i + 1 == steps.len());
             }
         }
-        // Of this and all before it.
-        end = extent(&steps[..=i]).length_ns;
+        before = before.with(step);
     }
 }
 

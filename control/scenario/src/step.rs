@@ -131,15 +131,20 @@ impl What {
 /// How much steps one after the other come to.
 pub(crate) fn extent(steps: &[Step]) -> Extent {
     let nothing = Extent { steps: Some(0), length_ns: Some(0) };
-    steps.iter().fold(nothing, |sum, step| {
+    steps.iter().fold(nothing, Extent::with)
+}
+
+impl Extent {
+    /// How much it comes to with one more step.
+    pub fn with(self, step: &Step) -> Self {
         let one = step.what.extent();
         let begin = match step.when {
             When::At(at) => Some(at),
-            When::After(after) => sum.length_ns.map(|end| end.saturating_add(after)),
+            When::After(after) => self.length_ns.map(|end| end.saturating_add(after)),
         };
         let add = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
-        Extent { steps: add(sum.steps, one.steps), length_ns: add(begin, one.length_ns) }
-    })
+        Self { steps: add(self.steps, one.steps), length_ns: add(begin, one.length_ns) }
+    }
 }
 
 /// Shows all actions that are written, each once, in their order.
