@@ -7,6 +7,9 @@ use tonic::Request;
 
 pub use identity::Role;
 
+/// From where callers at the unix socket are.
+pub(crate) const UNIX: &str = "unix";
+
 /// Who asks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -42,6 +45,11 @@ impl Caller {
                 Self { name: "unknown".into(), role: Role::Viewer, from: "unknown".into(), lease }
             }
         }
+    }
+
+    /// Whether they are at the unix socket.
+    pub(crate) fn is_local(&self) -> bool {
+        self.from == UNIX
     }
 
     /// linkd itself.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection, of either kind, and who is at its other end.
 
-use crate::caller::{Caller, Role};
+use crate::caller::{Caller, Role, UNIX};
 use crate::limits::Slot;
 use identity::{Certificate, Identity};
 use nix::unistd::{Uid, User};
@@ -84,12 +84,9 @@ impl Peer {
     /// Who sends what comes over the connection at this instant.
     pub fn caller(&self, now: SystemTime) -> Result<Caller, Unknown> {
         match &*self.0 {
-            Known::Unix { name } => Ok(Caller {
-                name: name.clone(),
-                role: Role::Admin,
-                from: "unix".into(),
-                lease: None,
-            }),
+            Known::Unix { name } => {
+                Ok(Caller { name: name.clone(), role: Role::Admin, from: UNIX.into(), lease: None })
+            }
             Known::Certified { certificate, from } => {
                 let from = from.to_string();
                 let certificate = match certificate {

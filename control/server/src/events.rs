@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What has happened: the last [`KEPT`] events, and who waits for the next one.
 
+use crate::caller::Caller;
 use crate::watching::Watching;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_server;
@@ -93,7 +94,7 @@ impl events_server::Events for Service {
         &self,
         request: Request<pb::WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let permit = self.watching.permit()?;
+        let permit = self.watching.permit(&Caller::of(&request))?;
         let events = self.events.clone();
         let mut last = events.last.subscribe();
         let newest = *last.borrow_and_update();

@@ -25,6 +25,8 @@ use tower::{Layer, Service};
 
 /// What stands before a message in a body.
 const PREFIX: usize = 5;
+/// Of a viewer's request, if it is read here.
+const QUESTION_BYTES: usize = 1 << 10;
 
 /// Makes gates.
 #[derive(Clone, Debug)]
@@ -112,10 +114,12 @@ impl Gate {
         let (mut request, message) = match &descriptor {
             Some(descriptor) if read => {
                 let (head, body) = request.into_parts();
-                let body = match Limited::new(body, self.limit + PREFIX).collect().await {
+                // What a viewer asks is short.
+                let limit = if needed == Role::Viewer { QUESTION_BYTES } else { self.limit };
+                let body = match Limited::new(body, limit + PREFIX).collect().await {
                     Ok(body) => body.to_bytes(),
                     Err(error) => {
-                        return Ok(self.refuse(line("refused"), unread(&*error, self.limit)));
+                        return Ok(self.refuse(line("refused"), unread(&*error, limit)));
                     }
                 };
                 let message = summary::message(descriptor.input(), &body);
@@ -133,6 +137,8 @@ impl Gate {
             }
         }
         let summary = message.as_ref().map_or(Value::Null, summary::of);
+        // It can be many times as long as the request, which may take its time.
+        drop(message);
         if caller.role < needed {
             let line = Line { request: summary, ..line("refused") };
             return Ok(self.refuse(line, roles::denied(&caller, &what, needed)));

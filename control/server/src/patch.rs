@@ -95,6 +95,7 @@ impl TryFrom<&pb::PatchLinkRequest> for Patch {
         // A part whose message is absent would silently become zero.
         for (field, parent, present) in [
             (Field::QueueLimit, "pipe.queue", values.queue.is_some()),
+            (Field::Ecn, "pipe.queue", values.queue.is_some()),
             (Field::DelayBase, "pipe.delay", values.delay.is_some()),
             (Field::DelaySlot, "pipe.delay", values.delay.is_some()),
         ] {
@@ -218,12 +219,19 @@ impl Patch {
                 }
             }
         }
+        // With the last AQM the marks go.
+        let aqms = [Field::RandomDrop, Field::Red, Field::CoDel, Field::Pie];
+        if let Some(queue) = &mut pipe.queue
+            && aqms.into_iter().any(|aqm| self.names(aqm))
+            && !self.names(Field::Ecn)
+            && !has_aqm(queue)
+        {
+            queue.ecn = false;
+        }
     }
 
-    /// Of the AQMs one that is given replaces those that the mask does not name; with the
-    /// last one the marks go.
+    /// Of the AQMs one that is given replaces those that the mask does not name.
     fn change_aqm(&self, field: Field, queue: &mut pb::Queue, values: &pb::Queue) {
-        let before = *queue;
         match field {
             Field::RandomDrop => queue.random_drop = values.random_drop,
             Field::Red => queue.red = values.red,
@@ -243,9 +251,6 @@ impl Patch {
             queue.red = queue.red.filter(|_| keeps(Field::Red));
             queue.codel = queue.codel.filter(|_| keeps(Field::CoDel));
             queue.pie = queue.pie.filter(|_| keeps(Field::Pie));
-        }
-        if before.ecn && !has_aqm(queue) && !self.names(Field::Ecn) {
-            queue.ecn = false;
         }
     }
 

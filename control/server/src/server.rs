@@ -247,6 +247,7 @@ impl Server {
         // The kernel says when a local peer is gone, and a stopped one may come back.
         let quiet = tcp.is_some().then_some(limits.quiet);
         let incoming = accept(listener, &limits, tcp);
+        let running = scenarios.clone();
         let serving = tonic::transport::Server::builder()
             .concurrency_limit_per_connection(CONCURRENT)
             .max_concurrent_streams(CONCURRENT as u32)
@@ -278,6 +279,10 @@ impl Server {
                 Ok(())
             }
         };
+        // What a scenario has handed over is taken back.
+        if tokio::time::timeout(GRACE, running.ended()).await.is_err() {
+            tracing::warn!("the scenario did not end within {GRACE:?}: steps may still come");
+        }
         if let Err(error) = saver.save().await {
             tracing::error!(%error, "cannot write the state");
         }

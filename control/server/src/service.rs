@@ -154,7 +154,7 @@ impl Linkemu for Service {
                 return Err(refusal::field("interval_ns", message));
             }
         };
-        let permit = self.watching.permit()?;
+        let permit = self.watching.permit(&Caller::of(&request))?;
         let (sender, receiver) = mpsc::channel(1);
         let dataplane = self.control.dataplane().clone();
         let mut stopping = self.watching.stopping();

@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all streams have in common: how many there are, and that they end with linkd.
 
+use crate::caller::Caller;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tonic::Status;
 
-/// Streams at once.
+/// Streams at once, of either kind.
 const WATCHERS: usize = 64;
 
 /// Lets a bounded number watch; clones are the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Watching {
-    permits: Arc<Semaphore>,
+    /// At the machine, and over the network: nobody there can lock out who sits here.
+    local: Arc<Semaphore>,
+    remote: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Watching {
     /// Until `stopping` is true.
     pub fn new(stopping: watch::Receiver<bool>) -> Self {
-        Self { permits: Arc::new(Semaphore::new(WATCHERS)), stopping }
+        let permits = || Arc::new(Semaphore::new(WATCHERS));
+        Self { local: permits(), remote: permits(), stopping }
     }
 
-    /// Held by a stream for as long as it lasts.
-    pub fn permit(&self) -> Result<OwnedSemaphorePermit, Status> {
-        self.permits.clone().try_acquire_owned().map_err(|_| {
+    /// Held by a stream of a caller for as long as it lasts.
+    pub fn permit(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, Status> {
+        let permits = if caller.is_local() { &self.local } else { &self.remote };
+        permits.clone().try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!("{WATCHERS} watch already: stop one of them"))
         })
     }

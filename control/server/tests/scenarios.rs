@@ -346,6 +346,44 @@ async fn a_scenario_runs_under_its_starters_lease_and_stops_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_link_that_an_ended_lease_returns_to_has_no_step_on_it() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    let mut leases = LeasesClient::new(lab.linkd());
+    let request = pb::AcquireLeaseRequest {
+        holder: "ci".into(),
+        ttl_ns: 3_600_000_000_000,
+        return_profile: "geo-600".into(),
+        ..Default::default()
+    };
+    let token = leases.acquire_lease(request).await.unwrap().into_inner().token;
+    let steps = ENDLESS.replace("200 ms", "100 ms");
+    let scenario = pb::RunScenarioRequest { tolerate_changes: true, ..toml(&steps) };
+    let mut request = tonic::Request::new(scenario);
+    request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
+    client.run_scenario(request).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
+    leases.release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioStopped {}
+    assert_eq!(lab.in_force().name, "geo-600");
+    // As long as what it handed over may come.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(lab.in_force().name, "geo-600");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dataplane_that_was_started_anew_has_its_link_back_before_the_first_step() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    lab.start_dataplane_anew(2);
+    client.run_scenario(toml("[[step]]\nboth.rate = \"1 Mbit/s\"\n")).await.unwrap();
+    while next(&mut events).await.kind() != pb::EventKind::ScenarioFinished {}
+    assert_eq!(lab.in_force().name, "viasat2*");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_linkd_left_unfinished_is_told_once_and_does_not_go_on() {
     let mut lab = Lab::new();
     let mut client = client(&mut lab).await;

@@ -15,19 +15,6 @@ fn named(request_id: &str) -> pb::SetProfileRequest {
     pb::SetProfileRequest { profile, request_id: request_id.into(), ..Default::default() }
 }
 
-/// Another dataplane in the place of the one that was.
-fn start_dataplane_anew(lab: &mut Lab, instance: u64) {
-    lab.running = None;
-    {
-        let mut state = lab.fake.state();
-        state.instance = instance;
-        state.generation = 0;
-        state.plan = None;
-        state.made.clear();
-    }
-    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
-}
-
 async fn kinds(lab: &Lab, until: pb::EventKind) -> Vec<pb::EventKind> {
     let mut client = EventsClient::new(lab.linkd());
     let request = pb::WatchEventsRequest { after: Some(0), once: false };
@@ -45,7 +32,7 @@ async fn a_dataplane_that_was_started_anew_gets_the_last_link_back() {
     lab.set("viasat2").await.unwrap();
     lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
     let link = lab.in_force();
-    start_dataplane_anew(&mut lab, 2);
+    lab.start_dataplane_anew(2);
     lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
     assert_eq!(lab.in_force(), link);
     assert!(lab.fake.state().applies.last().unwrap().restart);
@@ -60,7 +47,7 @@ async fn a_dataplane_that_was_started_anew_gets_the_last_link_back() {
 async fn a_change_that_comes_before_it_is_back_changes_the_last_link() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
-    start_dataplane_anew(&mut lab, 2);
+    lab.start_dataplane_anew(2);
     // At once: linkd has not looked yet.
     let change = lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
     assert_eq!(change.profile.unwrap().name, "viasat2*");
@@ -93,7 +80,7 @@ async fn it_comes_back_also_when_both_were_gone() {
     let file = lab.directory.path().join("state/state");
     lab.until("the state is written", |_| file.exists()).await;
     lab.kill_linkd().await;
-    start_dataplane_anew(&mut lab, 2);
+    lab.start_dataplane_anew(2);
     lab.start_linkd();
     lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
     assert_eq!(lab.in_force(), link);
@@ -118,7 +105,7 @@ async fn a_linkd_that_was_killed_changes_nothing_and_reads_the_truth() {
     tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
     assert_eq!(lab.fake.state().applies.len(), applies);
     // And brings that back.
-    start_dataplane_anew(&mut lab, 2);
+    lab.start_dataplane_anew(2);
     lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
     assert_eq!(lab.in_force(), other);
 }
@@ -128,7 +115,7 @@ async fn a_link_that_cannot_be_restored_is_said_once_and_left() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
     lab.fake.state().refuse = Some(tonic::Status::failed_precondition("needs 9 GB"));
-    start_dataplane_anew(&mut lab, 2);
+    lab.start_dataplane_anew(2);
     kinds(&lab, pb::EventKind::LinkNotRestored).await;
     let applies = lab.fake.state().applies.len();
     tokio::time::sleep(std::time::Duration::from_millis(1200)).await;

@@ -16,13 +16,15 @@ use crate::refusal;
 use crate::watching::Watching;
 use clock::{Clock, Reading};
 use edit::{planned, rehearse};
+use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::scenarios_server;
 use runner::{Options, Progress, Runner, start_ns};
 use scenario::{Scenario, Timeline};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -31,6 +33,8 @@ use tonic::{Request, Response, Status};
 const FIRST: usize = 20;
 /// Requests with a name that are known.
 const REQUESTS: usize = 64;
+/// Scenarios that are read and tried on paper at a time.
+const REHEARSALS: usize = 2;
 /// Commands that may wait for the runner.
 const COMMANDS: usize = 16;
 
@@ -50,6 +54,7 @@ pub(crate) struct Scenarios {
     events: Events,
     watching: Watching,
     current: Arc<Mutex<Current>>,
+    rehearsals: Arc<Semaphore>,
     /// Of the run that runs, or ran last.
     state: watch::Sender<pb::ScenarioState>,
 }
@@ -59,6 +64,8 @@ struct Current {
     runs: u64,
     /// To the last run.
     commands: mpsc::Sender<Command>,
+    /// The last run.
+    runner: Option<JoinHandle<()>>,
     /// Of the last runs, and what they were answered.
     requests: VecDeque<(Named, pb::RunScenarioResponse)>,
 }
@@ -112,6 +119,16 @@ fn named(name: &str) -> Result<Scenario, Status> {
     })
 }
 
+/// What is answered of a scenario that was tried.
+fn answer(scenario: &Scenario, timeline: &Timeline) -> pb::RunScenarioResponse {
+    let first = timeline.clone().take(FIRST).flatten().map(|item| planned(&item, 0)).collect();
+    pb::RunScenarioResponse { state: None, scenario: Some(message(scenario)), first }
+}
+
+fn untried() -> Status {
+    Status::internal("the scenario could not be tried on paper")
+}
+
 fn requested(scenario: Option<pb::run_scenario_request::Scenario>) -> Result<Scenario, Status> {
     use pb::run_scenario_request::Scenario as Requested;
     match scenario {
@@ -129,8 +146,19 @@ impl Scenarios {
         let none = pb::ScenarioPhase::None as i32;
         let (state, _) = watch::channel(pb::ScenarioState { phase: none, ..Default::default() });
         let (commands, _) = mpsc::channel(COMMANDS);
-        let current = Current { runs: 0, commands, requests: VecDeque::new() };
-        Self { control, events, watching, current: Arc::new(Mutex::new(current)), state }
+        let current = Current { runs: 0, commands, runner: None, requests: VecDeque::new() };
+        let current = Arc::new(Mutex::new(current));
+        let rehearsals = Arc::new(Semaphore::new(REHEARSALS));
+        Self { control, events, watching, current, rehearsals, state }
+    }
+
+    /// Waits until nothing runs any more; to be called when linkd ends.
+    pub async fn ended(&self) {
+        let runner = self.current.lock().await.runner.take();
+        if let Some(runner) = runner {
+            // One that failed has ended as well.
+            let _ = runner.await;
+        }
     }
 
     /// The state of the run that runs, or ran last.
@@ -155,12 +183,19 @@ impl Scenarios {
             lossy,
         } = request;
         refusal::check_request_id(&request_id)?;
-        let scenario = requested(scenario)?;
+        let rehearsal = self.rehearsals.acquire().await.map_err(|_| untried())?;
+        // Long enough to hold up other requests.
+        let scenario =
+            spawn_blocking(move || requested(scenario)).await.map_err(|_| untried())??;
         let mut profiles = BTreeMap::new();
         for name in scenario.profiles() {
             profiles.insert(name.to_owned(), self.control.named(name)?.as_proto().clone());
         }
         let profiles = Arc::new(profiles);
+        if dry_run {
+            let (_, _, timeline) = self.rehearse(&scenario, &profiles, expected_generation).await?;
+            return Ok(answer(&scenario, &timeline));
+        }
         // Held to the end: two that come at once do not both start.
         let mut current = self.current.lock().await;
         if let Some(named) = &named {
@@ -171,30 +206,19 @@ impl Scenarios {
             }
         }
         let lease = self.control.lease_changes();
-        if !dry_run {
-            self.control.changing().await.leases.check(&caller)?;
+        {
+            let mut changing = self.control.changing().await;
+            changing.leases.check(&caller)?;
             self.check_idle()?;
+            let in_force = self.control.dataplane().plan("").await?;
+            self.control.bring_back(&mut changing, &in_force).await?;
         }
-        let asked = Instant::now();
-        let plan = self.control.dataplane().plan("").await?;
-        let clock = Clock::from(Reading::of(asked, &plan)?);
+        let (clock, plan, timeline) =
+            self.rehearse(&scenario, &profiles, expected_generation).await?;
+        drop(rehearsal);
         let generation = plan.applied.map_or(0, |applied| applied.generation);
-        if let Some(expected) = expected_generation.filter(|expected| *expected != generation) {
-            return Err(refusal::other_generation(expected, generation));
-        }
-        let link = plan.plan.as_ref().and_then(|plan| plan.profile.as_ref());
-        let timeline = Timeline::new(&scenario, link, Arc::clone(&profiles));
-        let (ahead, from, sets) = (timeline.clone(), link.cloned(), Arc::clone(&profiles));
-        // Long enough to hold up other requests.
-        tokio::task::spawn_blocking(move || rehearse(ahead, from, &sets))
-            .await
-            .map_err(|_| Status::internal("the scenario could not be tried on paper"))??;
-        let first = timeline.clone().take(FIRST).flatten().map(|item| planned(&item, 0)).collect();
-        let mut response =
-            pb::RunScenarioResponse { state: None, scenario: Some(message(&scenario)), first };
-        if dry_run {
-            return Ok(response);
-        }
+        let lossy_before = plan.applied.is_some_and(|applied| applied.lossy);
+        let mut response = answer(&scenario, &timeline);
         let (commands, obeyed) = mpsc::channel(COMMANDS);
         current.runs += 1;
         current.commands = commands;
@@ -227,15 +251,37 @@ impl Scenarios {
             profiles,
             timeline,
             clock,
-            before: plan.plan.clone(),
+            before: plan.plan.clone().map(|plan| (plan, lossy_before)),
             commands: obeyed,
             state: self.state.clone(),
             stopping: self.watching.stopping(),
             lease,
             progress: Progress::new(start_ns, plan.plan, generation),
         };
-        tokio::spawn(runner.run());
+        current.runner = Some(tokio::spawn(runner.run()));
         Ok(response)
+    }
+
+    /// Tries a scenario on paper, from what is in force: that and its clock, and the
+    /// timeline from there.
+    async fn rehearse(
+        &self,
+        scenario: &Scenario,
+        profiles: &Arc<BTreeMap<String, pb::Profile>>,
+        expected_generation: Option<u64>,
+    ) -> Result<(Clock, dp::GetPlanResponse, Timeline), Status> {
+        let asked = Instant::now();
+        let plan = self.control.dataplane().plan("").await?;
+        let clock = Clock::from(Reading::of(asked, &plan)?);
+        let generation = plan.applied.map_or(0, |applied| applied.generation);
+        if let Some(expected) = expected_generation.filter(|expected| *expected != generation) {
+            return Err(refusal::other_generation(expected, generation));
+        }
+        let link = plan.plan.as_ref().and_then(|plan| plan.profile.as_ref());
+        let timeline = Timeline::new(scenario, link, Arc::clone(profiles));
+        let (ahead, from, sets) = (timeline.clone(), link.cloned(), Arc::clone(profiles));
+        spawn_blocking(move || rehearse(ahead, from, &sets)).await.map_err(|_| untried())??;
+        Ok((clock, plan, timeline))
     }
 
     fn check_idle(&self) -> Result<(), Status> {
@@ -295,6 +341,10 @@ impl scenarios_server::Scenarios for Scenarios {
     ) -> Result<Response<pb::RunScenarioResponse>, Status> {
         let caller = Caller::of(&request);
         let (this, request) = (self.clone(), request.into_inner());
+        if request.dry_run {
+            // It changes nothing, and ends with who asked.
+            return this.run(caller, request).await.map(Response::new);
+        }
         to_its_end(async move { this.run(caller, request).await }).await
     }
 
@@ -336,9 +386,9 @@ impl scenarios_server::Scenarios for Scenarios {
 
     async fn watch_scenario(
         &self,
-        _: Request<pb::WatchScenarioRequest>,
+        request: Request<pb::WatchScenarioRequest>,
     ) -> Result<Response<Self::WatchScenarioStream>, Status> {
-        let permit = self.watching.permit()?;
+        let permit = self.watching.permit(&Caller::of(&request))?;
         let (sender, receiver) = mpsc::channel(1);
         let mut state = self.state();
         let mut stopping = self.watching.stopping();

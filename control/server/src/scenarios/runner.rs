@@ -87,8 +87,8 @@ pub(super) struct Runner {
     pub profiles: Arc<BTreeMap<String, pb::Profile>>,
     pub timeline: Timeline,
     pub clock: Clock,
-    /// The link before it, to return to.
-    pub before: Option<dp::Plan>,
+    /// The link before it, to return to, and whether it was lossy.
+    pub before: Option<(dp::Plan, bool)>,
     pub commands: mpsc::Receiver<Command>,
     pub state: watch::Sender<pb::ScenarioState>,
     pub stopping: Stopping,
@@ -228,12 +228,17 @@ impl Runner {
     async fn play(&mut self) -> Result<(), Halt> {
         self.show(pb::ScenarioPhase::Running, String::new());
         loop {
+            // Before anything more is handed over.
+            if self.lease.has_changed().unwrap_or(true) {
+                self.lease.mark_unchanged();
+                self.check_lease().await?;
+            }
             self.hand_over().await?;
             let Some(wake) = self.next_wake()? else { return Ok(()) };
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
-                    self.obey(command).await?;
+                    self.obey(command, self.options.tolerate_changes).await?;
                     self.show(pb::ScenarioPhase::Running, String::new());
                 }
                 () = self.stopping.stopped() => return Err(Halt::ending()),
@@ -362,8 +367,8 @@ impl Runner {
             return Err(Halt::refused(first.index, status));
         }
         self.progress.ahead.push_front(first);
-        // Whoever changes the link comes first.
-        drop(self.control.changing().await);
+        // Whoever changes the link comes first, and may have ended the lease.
+        self.check_lease().await?;
         self.look(self.options.tolerate_changes).await
     }
 
@@ -457,8 +462,9 @@ impl Runner {
         checked.map_err(|status| Halt::because(format!("it lost the link: {}", status.message())))
     }
 
-    /// Does what is asked; a pause lasts until it is over.
-    async fn obey(&mut self, command: Option<Command>) -> Result<(), Halt> {
+    /// Does what is asked; a pause lasts until it is over. Whether others may change the
+    /// link meanwhile.
+    async fn obey(&mut self, command: Option<Command>, tolerate: bool) -> Result<(), Halt> {
         match command {
             None => Err(Halt::ending()),
             Some(Command::Stop { who, restore, answer }) => {
@@ -468,11 +474,11 @@ impl Runner {
                 self.reply(Some(answer));
                 Ok(())
             }
-            Some(Command::Pause { who, answer }) => self.pause(&who, answer).await,
+            Some(Command::Pause { who, answer }) => self.pause(&who, answer, tolerate).await,
         }
     }
 
-    async fn pause(&mut self, who: &str, answer: Answer) -> Result<(), Halt> {
+    async fn pause(&mut self, who: &str, answer: Answer, tolerate: bool) -> Result<(), Halt> {
         let paused_ns = self.clock.now_ns();
         self.withdraw().await?;
         self.show(pb::ScenarioPhase::Paused, format!("paused by {who}"));
@@ -503,9 +509,7 @@ impl Runner {
                 },
                 () = self.stopping.stopped() => return Err(Halt::ending()),
                 _ = self.lease.changed() => self.check_lease().await?,
-                () = tokio::time::sleep_until(look) => {
-                    self.look(self.options.tolerate_changes).await?;
-                }
+                () = tokio::time::sleep_until(look) => self.look(tolerate).await?,
             }
         }
     }
@@ -526,7 +530,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
-                    self.obey(command).await?;
+                    self.obey(command, tolerate).await?;
                     self.show(pb::ScenarioPhase::Waiting, item.action.to_string());
                 }
                 () = self.stopping.stopped() => return Err(Halt::ending()),
@@ -579,13 +583,16 @@ impl Runner {
 
     /// Puts the link back in force that was there before; says what came of it.
     async fn restore(&mut self) -> String {
-        let Some(before) = self.before.clone() else {
+        let Some((before, was_lossy)) = self.before.clone() else {
             return "there was no link to return to".to_owned();
         };
+        let seed = self.progress.link.as_ref().map(|link| link.seed);
         let Options { caller, tolerate_changes, lossy, .. } = &self.options;
         let terms = dp::ApplyRequest {
             expected_generation: (!tolerate_changes).then_some(self.progress.generation),
-            lossy: *lossy,
+            lossy: *lossy || was_lossy,
+            // Another seed takes effect at a new beginning only.
+            restart: seed != Some(before.seed),
             ..Default::default()
         };
         let name = before.profile.as_ref().map_or("", |profile| &profile.name).to_owned();

@@ -125,6 +125,19 @@ impl Lab {
         self.client = LinkemuClient::new(channel(&socket));
     }
 
+    /// Another dataplane in the place of the one that was.
+    pub fn start_dataplane_anew(&mut self, instance: u64) {
+        self.running = None;
+        {
+            let mut state = self.fake.state();
+            state.instance = instance;
+            state.generation = 0;
+            state.plan = None;
+            state.made.clear();
+        }
+        self.running = Some(self.fake.serve(&self.dataplane()).unwrap());
+    }
+
     /// Lets linkd look after the dataplane until `done`.
     pub async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
         for _ in 0..1500 {
