@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's own TCP counters: a second witness of what a sender believes.
+//! The kernel's own counters: of TCP, a second witness of what a sender believes; of UDP,
+//! what came to a host and found no room in its socket.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,9 +8,27 @@ use std::fs;
 use crate::error::{Result, Trying};
 use crate::namespace::Namespace;
 
+/// Counters of a group, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// One line has the names, the next one the values.
+    fn read(group: &str, text: &str) -> Self {
+        let mut rows = text.lines().filter_map(|l| l.strip_prefix(group));
+        let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
+        let pairs = names.split_whitespace().zip(values.split_whitespace());
+        Self(pairs.filter_map(|(n, v)| Some((n.to_owned(), v.parse().ok()?))).collect())
+    }
+
+    fn value(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+}
+
 /// Counters of the group `TcpExt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TcpCounters(BTreeMap<String, u64>);
+pub struct TcpCounters(Counters);
 
 impl TcpCounters {
     /// Those of a namespace.
@@ -24,12 +43,8 @@ impl TcpCounters {
         Ok(Self::read(&text))
     }
 
-    /// One line has the names, the next one the values.
     fn read(text: &str) -> Self {
-        let mut rows = text.lines().filter_map(|l| l.strip_prefix("TcpExt:"));
-        let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
-        let pairs = names.split_whitespace().zip(values.split_whitespace());
-        Self(pairs.filter_map(|(n, v)| Some((n.to_owned(), v.parse().ok()?))).collect())
+        Self(Counters::read("TcpExt:", text))
     }
 
     /// How often the sender took segments for reordered since `earlier`: by SACK, by
@@ -38,18 +53,28 @@ impl TcpCounters {
     pub fn reorderings_since(&self, earlier: &Self) -> u64 {
         ["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"]
             .iter()
-            .map(|name| self.value(name).saturating_sub(earlier.value(name)))
+            .map(|name| self.0.value(name).saturating_sub(earlier.0.value(name)))
             .sum()
     }
+}
 
-    fn value(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or(0)
-    }
+/// Datagrams that came to a namespace and were dropped there, since it was made, for lack
+/// of room in a socket's buffer.
+///
+/// # Errors
+/// If the kernel's counters cannot be read.
+pub fn udp_without_room(namespace: &Namespace) -> Result<u64> {
+    let text = namespace.enter(|| {
+        fs::read_to_string("/proc/thread-self/net/snmp")
+            .trying(|| "read the kernel's UDP counters".to_owned())
+    })?;
+    let udp = Counters::read("Udp:", &text);
+    Ok(udp.value("RcvbufErrors") + udp.value("MemErrors"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::TcpCounters;
+    use super::{Counters, TcpCounters};
 
     #[test]
     fn counters_are_found_by_name() {
@@ -57,5 +82,7 @@ mod tests {
         let later = TcpCounters::read(text);
         assert_eq!(later.reorderings_since(&TcpCounters::default()), 5);
         assert_eq!(later.reorderings_since(&later), 0);
+        let udp = Counters::read("Udp:", "Udp: InErrors RcvbufErrors\nUdp: 9 7\nUdpLite: A\n");
+        assert_eq!((udp.value("RcvbufErrors"), udp.value("A")), (7, 0));
     }
 }

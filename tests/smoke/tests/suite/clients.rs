@@ -7,7 +7,7 @@ use smoke::ping::{Survey, Surveyed};
 use smoke::testbed::{SERVER, Testbed};
 use smoke::udp::Sender;
 
-use super::{SEED, drained, dropped_only_for, emulator, flows_to, on_bed, within};
+use super::{SEED, drained, dropped_only_for, emulator, flows_to, had_room, on_bed, within};
 
 const OVERLOADED: usize = 4;
 const RATE_BPS: f64 = 144e6;
@@ -33,6 +33,7 @@ pub fn four_overloads_leave_a_fifth_client_alone(cpus: &Cpus) -> anyhow::Result<
         let loaded = ping(bed)?.finish()?;
         let sent = sender.finish()?;
         let stats = drained(&linkctl)?;
+        had_room(bed.client())?;
         for (client, receiver) in receivers.into_iter().enumerate() {
             let received = receiver.finish()?;
             let forward = &stats.client(&bed.client_address(client).to_string())?.forward;

@@ -27,6 +27,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
+use smoke::namespace::Namespace;
+use smoke::netstat::udp_without_room;
 use smoke::stats::{Sample, Stats};
 use smoke::testbed::{Middle, Options, Testbed};
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver};
@@ -43,7 +45,7 @@ pub const UDP_PORT: u16 = 9000;
 /// asks the dataplane for its final accounts.
 ///
 /// A run in which the emulator confesses to have lost packets itself, or to have stood
-/// still for longer than the test can bear ([`Void`]), has measured the machine and not
+/// still for longer than the test can bear, or in which a host did ([`Void`]), has measured the machine and not
 /// the link. It is repeated once; the second one counts.
 pub fn on_bed(
     cpus: &Cpus,
@@ -59,9 +61,10 @@ pub fn on_bed(
     }
 }
 
-/// The emulator lost packets by its own fault, or was away for too long.
+/// The emulator lost packets by its own fault, or was away for too long, or a host lost what
+/// had come to it.
 #[derive(Debug, thiserror::Error)]
-#[error("the emulator failed its packets itself, nothing that was measured counts: {0}")]
+#[error("this measured the machine and not the link, nothing of it counts: {0}")]
 pub struct Void(String);
 
 fn once(
@@ -155,6 +158,14 @@ pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
 /// The emulator lost nothing by its own fault.
 pub fn sound(stats: &Stats) -> anyhow::Result<()> {
     if stats.emulator_drops == 0 { Ok(()) } else { Err(Void(stats.verdict()).into()) }
+}
+
+/// The host had room for all UDP that came to it.
+pub fn had_room(host: &Namespace) -> anyhow::Result<()> {
+    match udp_without_room(host)? {
+        0 => Ok(()),
+        lost => Err(Void(format!("the receiving host dropped {lost} datagrams")).into()),
+    }
 }
 
 /// The worker never stood still for longer than this since the last mark.
