@@ -12,6 +12,7 @@ use crate::scenarios::interrupted;
 use crate::state::Saver;
 use profile::{Catalog, Profile, Violations};
 use proto::dataplane::v1 as dp;
+use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::{Mutex, MutexGuard, watch};
@@ -44,6 +45,13 @@ pub(crate) struct Changing {
     answers: Answers,
     /// The dataplane that cannot be brought back to the last link: that is said once.
     hopeless: Option<u64>,
+}
+
+/// What linkd has last known to be in force, and on which dataplane.
+struct Known {
+    plan: Option<dp::Plan>,
+    instance: u64,
+    generation: u64,
 }
 
 /// A change of the link: from what is in force to what is to be.
@@ -231,17 +239,35 @@ impl Control {
         Ok(answer)
     }
 
-    /// Reads what is in force, changes it, and puts it in force, unless another change came
-    /// between; then again, if the caller did not say what to expect. Whoever calls it keeps
-    /// others from changing.
+    /// Changes what is in force, unless another change came between; then again, if the
+    /// caller did not say what to expect. Whoever calls it keeps others from changing.
+    ///
+    /// It begins with what linkd has last known to be in force: the dataplane refuses that
+    /// where it is not true any more, and only then it is asked.
     async fn apply(
         &self,
         changing: &mut Changing,
         terms: dp::ApplyRequest,
         compile: &Compile<'_>,
     ) -> Result<pb::ChangeResponse, Status> {
-        let Shared { dataplane, saver, .. } = &*self.0;
+        let dataplane = &self.0.dataplane;
         let expected = terms.expected_generation;
+        if let Some(known) = self.known()
+            && expected.is_none_or(|expected| expected == known.generation)
+            // What is wrong is said of what is in force.
+            && let Ok(plan) = compile(known.plan)
+        {
+            let expected_generation = Some(known.generation);
+            let expected_instance = known.instance;
+            let terms =
+                dp::ApplyRequest { expected_generation, expected_instance, ..terms.clone() };
+            match self.put_in_force(terms, plan).await {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(status) if status.code() == Code::Aborted => {}
+                Err(status) => return Err(status),
+            }
+        }
         let mut tries = 1;
         loop {
             let current = dataplane.plan(&terms.key).await?;
@@ -267,10 +293,11 @@ impl Control {
             }
             let plan = compile(current.plan)?;
             let expected_generation = expected.or(generation);
-            let plan_sent = Some(plan.clone());
-            let request =
-                dp::ApplyRequest { plan: plan_sent, expected_generation, ..terms.clone() };
-            match dataplane.apply(request).await {
+            let terms = dp::ApplyRequest { expected_generation, ..terms.clone() };
+            match self.put_in_force(terms, plan).await {
+                Ok(Some(answer)) => return Ok(answer),
+                // Made by now: how is read above.
+                Ok(None) => {}
                 Err(status)
                     if status.code() == Code::Aborted && expected.is_none() && tries < TRIES =>
                 {
@@ -279,23 +306,38 @@ impl Control {
                     dataplane.take_back().await?;
                 }
                 Err(status) => return Err(status),
-                Ok(Taken { applied, remarks }) => {
-                    saver.update(|state| {
-                        state.plan = Some(plan.clone());
-                        state.lossy = applied.lossy;
-                        state.generation = applied.generation;
-                    });
-                    let dp::Plan { profile, seed } = plan;
-                    return Ok(pb::ChangeResponse {
-                        applied: Some(applied),
-                        profile,
-                        seed,
-                        remarks,
-                        repeated: false,
-                    });
-                }
             }
         }
+    }
+
+    /// What was last known to be in force, if somebody has chosen it.
+    fn known(&self) -> Option<Known> {
+        let kept = self.0.saver.state();
+        let is_chosen = kept.generation > 0 && kept.instance > 0 && kept.plan.is_some();
+        let State { plan, instance, generation, .. } = kept;
+        is_chosen.then_some(Known { plan, instance, generation })
+    }
+
+    /// Asks the dataplane to put a plan in force on the terms of a request without one, and
+    /// keeps it; none if the change had been made before, under the same key.
+    async fn put_in_force(
+        &self,
+        terms: dp::ApplyRequest,
+        plan: dp::Plan,
+    ) -> Result<Option<pb::ChangeResponse>, Status> {
+        let request = dp::ApplyRequest { plan: Some(plan.clone()), ..terms };
+        let Taken { applied, remarks, repeated } = self.0.dataplane.apply(request).await?;
+        if repeated {
+            return Ok(None);
+        }
+        let dp::Plan { profile, seed } = plan.clone();
+        self.0.saver.update(|state| {
+            state.plan = Some(plan);
+            state.lossy = applied.lossy;
+            state.generation = applied.generation;
+        });
+        let applied = Some(applied);
+        Ok(Some(pb::ChangeResponse { applied, profile, seed, remarks, repeated }))
     }
 
     /// Sees what is in force, and keeps that. A dataplane that was started anew, and knows
@@ -340,7 +382,7 @@ impl Control {
             ..Default::default()
         };
         match dataplane.apply(request).await {
-            Ok(Taken { applied, remarks }) => {
+            Ok(Taken { applied, remarks, .. }) => {
                 saver.update(|state| {
                     state.instance = instance;
                     state.generation = applied.generation;

@@ -31,6 +31,8 @@ pub(crate) struct Taken {
     pub applied: pb::Applied,
     /// What of it the link will not do.
     pub remarks: Vec<String>,
+    /// It had been before, under the same key.
+    pub repeated: bool,
 }
 
 /// A client of the dataplane at one path.
@@ -102,11 +104,11 @@ impl Dataplane {
             ))),
             Ok(Err(status)) => Err(self.translate(status)),
             Ok(Ok(response)) => {
-                let dp::ApplyResponse { applied, remarks, .. } = response.into_inner();
+                let dp::ApplyResponse { applied, remarks, repeated } = response.into_inner();
                 let applied = applied.ok_or_else(|| {
                     Status::internal("the dataplane did not say since when the change is in force")
                 })?;
-                Ok(Taken { applied, remarks })
+                Ok(Taken { applied, remarks, repeated })
             }
         }
     }

@@ -219,6 +219,9 @@ impl Dataplane for FakeDataplane {
             state.interlopers -= 1;
             state.generation += 1;
         }
+        if ![0, state.instance].contains(&request.expected_instance) {
+            return Err(Status::aborted(format!("instance {} is here", state.instance)));
+        }
         if request.expected_generation.is_some_and(|expected| expected != state.generation) {
             let in_force = state.generation;
             return Err(Status::aborted(format!("generation {in_force} is in force")));

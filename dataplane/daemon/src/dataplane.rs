@@ -27,8 +27,8 @@ use crate::accounts::{PortAccount, merge};
 use crate::schedule::{Schedule, ScheduleError, over};
 use crate::span::Span;
 
-/// A change takes effect this much after it was accepted, so that every worker
-/// hears of it in time.
+/// A change takes effect this much after it was accepted, so that every one of several
+/// workers hears of it in time.
 const LEAD: Nanos = Nanos::from_millis(1);
 /// A worker that takes longer to answer is taken for dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -261,13 +261,13 @@ impl Dataplane {
         let applied = model::Applied { lossy, ..model::Applied::default() };
         let next = InForce { plan, applied, remarks };
         let this = self.clone();
-        let applying = async move {
+        to_its_end(async move {
             match terms.at {
                 None => this.apply_now(next, compiled, terms).await,
                 Some(at) => this.apply_at(at, next, compiled, terms).await,
             }
-        };
-        tokio::spawn(applying).await.map_err(|_| DataplaneError::Broken)?
+        })
+        .await
     }
 
     async fn apply_now(
@@ -290,7 +290,7 @@ impl Dataplane {
             }
         };
         next.applied.generation = history.in_force.applied.generation + 1;
-        let at = Instant(self.0.clock.now()) + LEAD;
+        let at = Instant(self.0.clock.now()) + self.lead();
         let asked = self.ask(self.changes(at, &compiled, &next, restart))?;
         let changed = self.trusted(gather(asked, ANSWER_WITHIN).await)?;
         let made = self.enforce(&mut history, next, &changed).await;
@@ -309,7 +309,7 @@ impl Dataplane {
             let mut history = self.0.history.lock().await;
             let now = Instant(self.0.clock.now());
             history.schedule.check(now, at)?;
-            let at = at.max(now + LEAD);
+            let at = at.max(now + self.lead());
             let before = history.generation(at);
             check(before, terms.expected)?;
             self.take_back_after(&mut history, Some(at)).await?;
@@ -329,6 +329,12 @@ impl Dataplane {
         let next = history.schedule.leave(&place).ok_or(DataplaneError::TakenBack)?;
         let changed = self.trusted(changed)?;
         Ok(self.enforce(&mut history, next, &changed).await)
+    }
+
+    /// How far ahead of its instant the workers have to hear of a change to make it at one
+    /// instant: one worker always does.
+    fn lead(&self) -> Nanos {
+        if self.0.workers.len() == 1 { Nanos::ZERO } else { LEAD }
     }
 
     /// The same change for each worker.
@@ -366,11 +372,11 @@ impl Dataplane {
     /// If a worker does not answer.
     pub async fn take_back(&self) -> Result<usize, DataplaneError> {
         let this = self.clone();
-        let taking = async move {
+        to_its_end(async move {
             let mut history = this.history().await;
             this.take_back_after(&mut history, None).await
-        };
-        tokio::spawn(taking).await.map_err(|_| DataplaneError::Broken)?
+        })
+        .await
     }
 
     /// Takes back the changes after an instant, except what a worker has made by then:
@@ -466,6 +472,13 @@ impl Dataplane {
         stats.span = Some(self.0.span.lock().await.of(&stats, mark));
         stats
     }
+}
+
+/// Does something to its end, also when the caller goes away.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, DataplaneError>> + Send + 'static,
+) -> Result<T, DataplaneError> {
+    tokio::spawn(work).await.map_err(|_| DataplaneError::Broken)?
 }
 
 /// Waits for the answers of all workers.

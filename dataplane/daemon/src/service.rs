@@ -58,8 +58,22 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
-        let pb::ApplyRequest { plan, restart, expected_generation, lossy, key, at_ns } =
-            request.into_inner();
+        let pb::ApplyRequest {
+            plan,
+            restart,
+            expected_generation,
+            lossy,
+            key,
+            at_ns,
+            expected_instance,
+        } = request.into_inner();
+        let instance = self.0.fixed().description.instance;
+        if expected_instance != 0 && expected_instance != instance {
+            return Err(Status::aborted(format!(
+                "this dataplane is instance {instance:#018x} and {expected_instance:#018x} was \
+                 expected: it was started anew; look at the link again, then decide"
+            )));
+        }
         let plan = plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
         let at = at_ns.map(Instant);
         let terms = Terms { restart, expected: expected_generation, lossy, key, at };
