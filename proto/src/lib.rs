@@ -25,6 +25,15 @@ pub mod linkd {
     }
 }
 
+impl linkemu::v1::ScenarioState {
+    /// Whether a scenario runs: it has begun and not come to its end, whatever that is.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        use linkemu::v1::ScenarioPhase::{Paused, Running, Waiting};
+        [Running, Waiting, Paused].contains(&self.phase())
+    }
+}
+
 /// The metadata that carries the token of a lease (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 

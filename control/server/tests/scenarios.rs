@@ -314,23 +314,33 @@ async fn a_pause_takes_back_what_was_handed_over_and_is_not_due() {
     assert_eq!(lab.fake.state().applies.len(), 3);
 }
 
+/// The token of a lease of an hour.
+async fn acquire(leases: &mut LeasesClient<Channel>, return_profile: &str) -> String {
+    let request = pb::AcquireLeaseRequest {
+        holder: "ci".into(),
+        ttl_ns: 3_600_000_000_000,
+        return_profile: return_profile.into(),
+        ..Default::default()
+    };
+    leases.acquire_lease(request).await.unwrap().into_inner().token
+}
+
+fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
+    request
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_runs_under_its_starters_lease_and_stops_with_it() {
     let mut lab = Lab::new();
     let mut client = client(&mut lab).await;
     let mut events = events(&lab).await;
     let mut leases = LeasesClient::new(lab.linkd());
-    let request = pb::AcquireLeaseRequest {
-        holder: "ci".into(),
-        ttl_ns: 3_600_000_000_000,
-        ..Default::default()
-    };
-    let token = leases.acquire_lease(request).await.unwrap().into_inner().token;
+    let token = acquire(&mut leases, "").await;
     let refused = client.run_scenario(toml(ENDLESS)).await.unwrap_err();
     assert!(refused.message().contains("leased to ci"), "{}", refused.message());
-    let mut request = tonic::Request::new(toml(ENDLESS));
-    request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
-    client.run_scenario(request).await.unwrap();
+    client.run_scenario(with_token(toml(ENDLESS), &token)).await.unwrap();
     while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
     // Only with the token.
     let refused = client.stop_scenario(pb::StopScenarioRequest::default()).await.unwrap_err();
@@ -351,18 +361,10 @@ async fn the_link_that_an_ended_lease_returns_to_has_no_step_on_it() {
     let mut client = client(&mut lab).await;
     let mut events = events(&lab).await;
     let mut leases = LeasesClient::new(lab.linkd());
-    let request = pb::AcquireLeaseRequest {
-        holder: "ci".into(),
-        ttl_ns: 3_600_000_000_000,
-        return_profile: "geo-600".into(),
-        ..Default::default()
-    };
-    let token = leases.acquire_lease(request).await.unwrap().into_inner().token;
+    let token = acquire(&mut leases, "geo-600").await;
     let steps = ENDLESS.replace("200 ms", "100 ms");
     let scenario = pb::RunScenarioRequest { tolerate_changes: true, ..toml(&steps) };
-    let mut request = tonic::Request::new(scenario);
-    request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
-    client.run_scenario(request).await.unwrap();
+    client.run_scenario(with_token(scenario, &token)).await.unwrap();
     while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
     leases.release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
     while next(&mut events).await.kind() != pb::EventKind::ScenarioStopped {}

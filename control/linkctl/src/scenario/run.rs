@@ -56,7 +56,7 @@ pub async fn watch(cli: &Cli, log: Option<&Path>) -> Result<(), Failure> {
     let mut follower = Follower::new(&connection, log).await?;
     let request = pb::GetScenarioStateRequest {};
     let state = connection.answer(connection.scenarios().get_scenario_state(request)).await?;
-    if ended(&state) {
+    if !state.runs() {
         return told(cli.output, &state);
     }
     follower.follow(cli, &connection, &state, false).await
@@ -106,11 +106,6 @@ fn told(format: Output, state: &pb::ScenarioState) -> Result<(), Failure> {
     }
 }
 
-fn ended(state: &pb::ScenarioState) -> bool {
-    use pb::ScenarioPhase::{Paused, Running, Waiting};
-    ![Running, Waiting, Paused].contains(&state.phase())
-}
-
 /// What linkd tells of a run.
 struct Follower {
     events: Streaming<pb::Event>,
@@ -146,24 +141,24 @@ impl Follower {
         let bar = bar(cli.output, started);
         let mut last = started.clone();
         let mut stopping = false;
-        // Its last event says that there are no more steps to come.
-        let mut over = false;
-        while !(over && ended(&last)) {
+        // Its last event says that there are no more steps to come. Its last state may never
+        // be seen, if another run has begun by then.
+        let (mut end, mut superseded) = (None, false);
+        while end.is_none() || last.runs() && !superseded {
             tokio::select! {
-                event = self.events.message() => {
+                event = self.events.message(), if end.is_none() => {
                     let event = whole(connection, event)?;
-                    over |= self.event(&event, &last)?;
+                    if self.event(&event, started)? {
+                        end = Some(event);
+                    }
                 }
                 state = self.states.message() => {
                     let state = whole(connection, state)?;
-                    if state.run < started.run {
-                        continue;
+                    superseded = state.run > started.run;
+                    if state.run == started.run {
+                        show(&bar, &state);
+                        last = state;
                     }
-                    if state.run > started.run {
-                        return Err(Failure::failed("aborted", "another scenario runs by now"));
-                    }
-                    show(&bar, &state);
-                    last = state;
                 }
                 _ = self.interrupt.recv() => {
                     if !stops || stopping {
@@ -185,6 +180,14 @@ impl Follower {
             }
         }
         bar.finish_and_clear();
+        if let Some(end) = end.filter(|_| last.runs()) {
+            let finished = end.kind() == pb::EventKind::ScenarioFinished;
+            last.set_phase(match finished {
+                true => pb::ScenarioPhase::Finished,
+                false => pb::ScenarioPhase::Stopped,
+            });
+            last.message = end.message;
+        }
         if cli.output == Output::Text {
             self.recount()?;
         }

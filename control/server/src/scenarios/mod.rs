@@ -70,12 +70,36 @@ struct Current {
     requests: VecDeque<(Named, pb::RunScenarioResponse)>,
 }
 
+/// What a scenario starts from.
+struct InForce {
+    plan: dp::GetPlanResponse,
+    /// The dataplane's, as of then.
+    clock: Clock,
+}
+
+/// Tries a scenario on paper, from what is in force: the timeline from there.
+async fn rehearsed(
+    scenario: &Scenario,
+    profiles: &Arc<BTreeMap<String, pb::Profile>>,
+    expected_generation: Option<u64>,
+    InForce { plan, .. }: &InForce,
+) -> Result<Timeline, Status> {
+    let generation = plan.applied.map_or(0, |applied| applied.generation);
+    if let Some(expected) = expected_generation.filter(|expected| *expected != generation) {
+        return Err(refusal::other_generation(expected, generation));
+    }
+    let link = plan.plan.as_ref().and_then(|plan| plan.profile.as_ref());
+    let timeline = Timeline::new(scenario, link, Arc::clone(profiles));
+    let (ahead, from, sets) = (timeline.clone(), link.cloned(), Arc::clone(profiles));
+    spawn_blocking(move || rehearse(ahead, from, &sets)).await.map_err(|_| untried())??;
+    Ok(timeline)
+}
+
 /// The event for a scenario that a run of linkd left unfinished, if the state that it
 /// saved last is one of those: linkd does not go on with it.
 #[must_use]
 pub(crate) fn interrupted(saved: &pb::ScenarioState) -> Option<pb::Event> {
-    use pb::ScenarioPhase::{Paused, Running, Waiting};
-    if ![Running, Waiting, Paused].contains(&saved.phase()) {
+    if !saved.runs() {
         return None;
     }
     let after = match &saved.last {
@@ -91,11 +115,6 @@ pub(crate) fn interrupted(saved: &pb::ScenarioState) -> Option<pb::Event> {
         ),
         ..Default::default()
     })
-}
-
-fn runs(state: &pb::ScenarioState) -> bool {
-    use pb::ScenarioPhase::{Paused, Running, Waiting};
-    [Running, Waiting, Paused].contains(&state.phase())
 }
 
 fn message(scenario: &Scenario) -> pb::Scenario {
@@ -193,7 +212,8 @@ impl Scenarios {
         }
         let profiles = Arc::new(profiles);
         if dry_run {
-            let (_, _, timeline) = self.rehearse(&scenario, &profiles, expected_generation).await?;
+            let from = self.in_force().await?;
+            let timeline = rehearsed(&scenario, &profiles, expected_generation, &from).await?;
             return Ok(answer(&scenario, &timeline));
         }
         // Held to the end: two that come at once do not both start.
@@ -206,16 +226,19 @@ impl Scenarios {
             }
         }
         let lease = self.control.lease_changes();
-        {
+        let from = {
             let mut changing = self.control.changing().await;
             changing.leases.check(&caller)?;
             self.check_idle()?;
-            let in_force = self.control.dataplane().plan("").await?;
-            self.control.bring_back(&mut changing, &in_force).await?;
-        }
-        let (clock, plan, timeline) =
-            self.rehearse(&scenario, &profiles, expected_generation).await?;
+            let from = self.in_force().await?;
+            match self.control.bring_back(&mut changing, &from.plan).await? {
+                true => self.in_force().await?,
+                false => from,
+            }
+        };
+        let timeline = rehearsed(&scenario, &profiles, expected_generation, &from).await?;
         drop(rehearsal);
+        let InForce { plan, clock } = from;
         let generation = plan.applied.map_or(0, |applied| applied.generation);
         let lossy_before = plan.applied.is_some_and(|applied| applied.lossy);
         let mut response = answer(&scenario, &timeline);
@@ -262,31 +285,17 @@ impl Scenarios {
         Ok(response)
     }
 
-    /// Tries a scenario on paper, from what is in force: that and its clock, and the
-    /// timeline from there.
-    async fn rehearse(
-        &self,
-        scenario: &Scenario,
-        profiles: &Arc<BTreeMap<String, pb::Profile>>,
-        expected_generation: Option<u64>,
-    ) -> Result<(Clock, dp::GetPlanResponse, Timeline), Status> {
+    /// What is in force.
+    async fn in_force(&self) -> Result<InForce, Status> {
         let asked = Instant::now();
         let plan = self.control.dataplane().plan("").await?;
         let clock = Clock::from(Reading::of(asked, &plan)?);
-        let generation = plan.applied.map_or(0, |applied| applied.generation);
-        if let Some(expected) = expected_generation.filter(|expected| *expected != generation) {
-            return Err(refusal::other_generation(expected, generation));
-        }
-        let link = plan.plan.as_ref().and_then(|plan| plan.profile.as_ref());
-        let timeline = Timeline::new(scenario, link, Arc::clone(profiles));
-        let (ahead, from, sets) = (timeline.clone(), link.cloned(), Arc::clone(profiles));
-        spawn_blocking(move || rehearse(ahead, from, &sets)).await.map_err(|_| untried())??;
-        Ok((clock, plan, timeline))
+        Ok(InForce { plan, clock })
     }
 
     fn check_idle(&self) -> Result<(), Status> {
         let state = self.state.borrow();
-        if !runs(&state) {
+        if !state.runs() {
             return Ok(());
         }
         let pb::ScenarioState { run, name, who, steps_done, .. } = &*state;
@@ -308,7 +317,7 @@ impl Scenarios {
         let (answer, answered) = oneshot::channel();
         {
             let current = self.current.lock().await;
-            if !runs(&self.state.borrow()) {
+            if !self.state.borrow().runs() {
                 return Err(none());
             }
             current.commands.send(command(answer)).await.map_err(|_| none())?;
