@@ -50,6 +50,8 @@ struct PipeView {
     gilbert_elliott: Option<GilbertElliottView>,
     four_state_loss: Option<FourStateLossView>,
     drop_run: Option<DropRunView>,
+    duplicate: f64,
+    corrupt: f64,
     queue: QueueView,
     outages: Vec<OutageView>,
     fade: Option<FadeView>,
@@ -219,6 +221,8 @@ impl From<&pb::Pipe> for PipeView {
             gilbert_elliott: pipe.gilbert_elliott.map(GilbertElliottView::from),
             four_state_loss: pipe.four_state_loss.map(FourStateLossView::from),
             drop_run: pipe.drop_run.map(DropRunView::from),
+            duplicate: pipe.duplicate,
+            corrupt: pipe.corrupt,
             queue: queue.into(),
             outages: pipe.outages.iter().map(outage).collect(),
             fade: pipe.fade.map(|fade| FadeView {

@@ -18,6 +18,7 @@ const VARIED: &str = r#"name = "varied"
 rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
 gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
 drop_run = { pass = 999, drop = 1 }
+duplicate = "1 %"
 queue = { limit = "1 MB", codel = { interval = "600 ms" }, ecn = true }
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
@@ -26,6 +27,7 @@ delay = { base = "10 ms", body = { correlation = "80 ms", quantiles = ["0 ms", "
 rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
 gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
 drop_run = { pass = 999, drop = 1 }
+duplicate = "1 %"
 queue = { limit = "1 MB", codel = { interval = "600 ms" }, ecn = true }
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
@@ -212,6 +214,8 @@ fn what_varies_and_where_it_is_from_is_shown() {
         },
         "four_state_loss": null,
         "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
+        "duplicate": 0.01,
+        "corrupt": 0.0,
         "queue": {
             "limit_bytes": 1_000_000,
             "random_drop": null,
@@ -278,6 +282,8 @@ fn statistics_in_json_keep_their_keys() {
         // That dataplane counts none.
         "queue_delay_ns": null,
         "lateness_ns": null,
+        "duplicated": {"packets": 0, "bytes": 0},
+        "corrupted": {"packets": 0, "bytes": 0},
     });
     assert_eq!(json["clients"][0]["client"], "10.0.0.2");
     assert_eq!(json["clients"][0]["forward"], forward);
@@ -298,8 +304,7 @@ fn statistics_in_json_keep_their_keys() {
         serde_json::json!({"capacity_bytes": 536_870_912, "used_bytes": 7, "used_max_bytes": 8});
     assert_eq!(json["memory"], memory);
     assert_eq!(json["emulator_drops"], 3);
-    let conservation =
-        serde_json::json!({"received": 10, "sent": 6, "dropped": 2, "held": 2, "exact": true});
+    let conservation = serde_json::json!({"received": 10, "duplicated": 0, "sent": 6, "dropped": 2, "held": 2, "exact": true});
     assert_eq!(json["conservation"], conservation);
     assert_eq!(json["stall_max_ns"], 4_000);
     assert_eq!(json["lossy"], false);

@@ -43,7 +43,7 @@ pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
 }
 
 /// The keys of a pipe.
-const PIPE: [&str; 11] = [
+const PIPE: [&str; 13] = [
     "rate",
     "rate_trace",
     "overhead",
@@ -51,6 +51,8 @@ const PIPE: [&str; 11] = [
     "gilbert_elliott",
     "four_state_loss",
     "drop_run",
+    "duplicate",
+    "corrupt",
     "queue",
     "outages",
     "fade",
@@ -90,6 +92,8 @@ impl Reader<'_> {
             rate_trace: self.table(node, trace).map(|node| self.rate_trace(&node)),
             overhead_bytes: self.quantity(node, "overhead", parse_overhead, "0 B").unwrap_or(0),
             packet_loss: self.quantity(node, loss, parse_probability, "0.02 %").unwrap_or(0.0),
+            duplicate: self.chance(node, "duplicate"),
+            corrupt: self.chance(node, "corrupt"),
             gilbert_elliott: self
                 .table(node, "gilbert_elliott")
                 .map(|node| self.gilbert_elliott(&node)),

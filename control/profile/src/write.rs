@@ -33,6 +33,10 @@ struct Pipe {
     overhead: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     packet_loss: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrupt: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -176,13 +180,15 @@ impl Toml {
     fn pipe(&mut self, path: &str, pipe: &pb::Pipe) {
         let rate = || Rate::from_bps(pipe.rate_bps).to_string();
         let at = |key: &str| format!("{path}.{key}");
+        let chance = |p: f64| (p != 0.0).then(|| format_probability(p));
         self.table(
             path,
             &Pipe {
                 rate: pipe.rate_trace.is_none().then(rate),
                 overhead: (pipe.overhead_bytes != 0).then(|| format_overhead(pipe.overhead_bytes)),
-                packet_loss: (pipe.packet_loss != 0.0)
-                    .then(|| format_probability(pipe.packet_loss)),
+                packet_loss: chance(pipe.packet_loss),
+                duplicate: chance(pipe.duplicate),
+                corrupt: chance(pipe.corrupt),
             },
         );
         if let Some(trace) = &pipe.rate_trace {

@@ -128,7 +128,10 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
     let run = (PASS_PACKETS, DROP_PACKETS, any::<bool>()).prop_map(|(pass, drop_packets, once)| {
         pb::DropRun { pass_packets: pass.max(u64::from(!once)), drop_packets, once }
     });
-    (model, option::of(run)).prop_map(|(pipe, drop_run)| pb::Pipe { drop_run, ..pipe })
+    let chance = || prop_oneof![Just(0.0), p()];
+    (model, option::of(run), chance(), chance()).prop_map(|(pipe, drop_run, duplicate, corrupt)| {
+        pb::Pipe { drop_run, duplicate, corrupt, ..pipe }
+    })
 }
 
 fn pipe() -> impl Strategy<Value = pb::Pipe> {

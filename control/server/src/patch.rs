@@ -15,6 +15,8 @@ enum Field {
     GilbertElliott,
     FourStateLoss,
     DropRun,
+    Duplicate,
+    Corrupt,
     Queue,
     QueueLimit,
     RandomDrop,
@@ -31,7 +33,7 @@ enum Field {
     Excursions,
 }
 
-const FIELDS: [(&str, Field); 21] = [
+const FIELDS: [(&str, Field); 23] = [
     ("rate_bps", Field::Rate),
     ("rate_trace", Field::RateTrace),
     ("overhead_bytes", Field::Overhead),
@@ -39,6 +41,8 @@ const FIELDS: [(&str, Field); 21] = [
     ("gilbert_elliott", Field::GilbertElliott),
     ("four_state_loss", Field::FourStateLoss),
     ("drop_run", Field::DropRun),
+    ("duplicate", Field::Duplicate),
+    ("corrupt", Field::Corrupt),
     ("queue", Field::Queue),
     ("queue.limit_bytes", Field::QueueLimit),
     ("queue.random_drop", Field::RandomDrop),
@@ -194,6 +198,8 @@ impl Patch {
                     self.replace_losses(pipe, pipe.four_state_loss.is_some());
                 }
                 Field::DropRun => pipe.drop_run = values.drop_run,
+                Field::Duplicate => pipe.duplicate = values.duplicate,
+                Field::Corrupt => pipe.corrupt = values.corrupt,
                 Field::Queue => pipe.queue = values.queue,
                 Field::QueueLimit => {
                     let limit = values.queue.unwrap_or_default().limit_bytes;

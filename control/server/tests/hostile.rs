@@ -101,13 +101,19 @@ fn losses() -> BoxedStrategy<pb::Pipe> {
         (quantity(), quantity(), any::<bool>()).prop_map(|(pass_packets, drop_packets, once)| {
             pb::DropRun { pass_packets, drop_packets, once }
         });
-    (real(), option::of(gilbert), option::of(four), option::of(run))
-        .prop_map(|(packet_loss, gilbert_elliott, four_state_loss, drop_run)| pb::Pipe {
-            packet_loss,
-            gilbert_elliott,
-            four_state_loss,
-            drop_run,
-            ..Default::default()
+    let chances = (real(), real(), real());
+    (chances, option::of(gilbert), option::of(four), option::of(run))
+        .prop_map(|(chances, gilbert_elliott, four_state_loss, drop_run)| {
+            let (packet_loss, duplicate, corrupt) = chances;
+            pb::Pipe {
+                packet_loss,
+                gilbert_elliott,
+                four_state_loss,
+                drop_run,
+                duplicate,
+                corrupt,
+                ..Default::default()
+            }
         })
         .boxed()
 }
@@ -161,7 +167,7 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
             "rate_bps", "overhead_bytes", "queue", "queue.limit_bytes", "queue.random_drop",
             "outages", "delay", "delay.base_ns", "delay.slot_ns", "delay.excursions",
             "rate_trace", "packet_loss", "fade", "delay.body", "gilbert_elliott",
-            "four_state_loss", "drop_run", "queue.red", "queue.codel", "queue.pie", "queue.ecn",
+            "four_state_loss", "drop_run", "duplicate", "corrupt", "queue.red", "queue.codel", "queue.pie", "queue.ecn",
         ])
         .prop_map(str::to_owned),
         1 => any::<String>(),

@@ -41,6 +41,8 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"dropped_packets_total{client="10.0.0.1",direction="return",reason="outage"}"#, 1.0),
         (r#"dropped_bytes_total{client="10.0.0.1",direction="return",reason="limit"}"#, 0.0),
         (r#"marked_packets_total{client="10.0.0.1",direction="forward"}"#, 2.0),
+        (r#"duplicated_packets_total{client="10.0.0.1",direction="forward"}"#, 0.0),
+        (r#"corrupted_bytes_total{client="10.0.0.1",direction="return"}"#, 300.0),
         (r#"held_bytes{client="bypass",direction="forward"}"#, 100.0),
         (r#"queue_high_water_bytes{client="default",direction="forward"}"#, 36e6),
         (r#"queue_delay_seconds_sum{client="10.0.0.1",direction="forward"}"#, 2.5),

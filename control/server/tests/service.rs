@@ -210,12 +210,16 @@ async fn a_model_of_loss_replaces_the_others() {
         gilbert_elliott: Some(gilbert),
         four_state_loss: Some(four),
         drop_run: Some(run),
+        duplicate: 0.125,
+        corrupt: 0.75,
         ..Default::default()
     };
     let mut expected = forward(&lab.in_force()).clone();
     expected.drop_run = Some(run);
     expected.packet_loss = 0.5;
-    lab.patch(Forward, &["drop_run", "packet_loss"], all.clone()).await.unwrap();
+    (expected.duplicate, expected.corrupt) = (0.125, 0.75);
+    let mask = ["drop_run", "packet_loss", "duplicate", "corrupt"];
+    lab.patch(Forward, &mask, all.clone()).await.unwrap();
     assert_eq!(forward(&lab.in_force()), &expected);
     (expected.packet_loss, expected.gilbert_elliott) = (0.0, Some(gilbert));
     lab.patch(Forward, &["gilbert_elliott"], all.clone()).await.unwrap();

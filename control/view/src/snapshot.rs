@@ -76,6 +76,8 @@ pub struct Pipe {
     pub queue: Count,
     pub queue_max_bytes: u64,
     pub marked: Count,
+    pub duplicated: Count,
+    pub corrupted: Count,
     pub queue_delay_ns: Option<Histogram>,
     pub lateness_ns: Option<Histogram>,
 }
@@ -140,6 +142,7 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Conservation {
     pub received: u64,
+    pub duplicated: u64,
     pub sent: u64,
     pub dropped: u64,
     pub held: u64,
@@ -200,12 +203,12 @@ impl AddAssign<&Self> for Dropped {
 }
 
 impl Pipe {
-    /// received = sent + dropped + held.
+    /// received + duplicated = sent + dropped + held.
     pub fn balances(&self) -> bool {
         let dropped = self.dropped.total();
         let sum = |part: fn(&Count) -> u64| {
             [self.sent, dropped, self.held].iter().map(|c| u128::from(part(c))).sum::<u128>()
-                == u128::from(part(&self.received))
+                == u128::from(part(&self.received)) + u128::from(part(&self.duplicated))
         };
         sum(|c| c.packets) && sum(|c| c.bytes)
     }
@@ -240,6 +243,8 @@ impl AddAssign<&Self> for Pipe {
         self.queue += other.queue;
         self.queue_max_bytes = self.queue_max_bytes.max(other.queue_max_bytes);
         self.marked += other.marked;
+        self.duplicated += other.duplicated;
+        self.corrupted += other.corrupted;
         add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
         add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
     }
@@ -271,6 +276,8 @@ impl From<Option<pb::PipeStats>> for Pipe {
             queue: stats.queue.into(),
             queue_max_bytes: stats.queue_max_bytes,
             marked: stats.marked.into(),
+            duplicated: stats.duplicated.into(),
+            corrupted: stats.corrupted.into(),
             queue_delay_ns: stats.queue_delay.map(Histogram::from),
             lateness_ns: stats.lateness.map(Histogram::from),
         }
@@ -355,18 +362,19 @@ impl From<pb::WorkerStats> for Worker {
 }
 
 fn conservation(clients: &[Client]) -> Conservation {
-    let (mut received, mut sent, mut dropped, mut held) =
-        (Count::default(), Count::default(), Count::default(), Count::default());
+    let [mut received, mut duplicated, mut sent, mut dropped, mut held] = [Count::default(); 5];
     let mut exact = true;
     for pipe in clients.iter().flat_map(|client| [&client.forward, &client.r#return]) {
         received += pipe.received;
+        duplicated += pipe.duplicated;
         sent += pipe.sent;
         dropped += pipe.dropped.total();
         held += pipe.held;
         exact &= pipe.balances();
     }
-    let [received, sent, dropped, held] = [received, sent, dropped, held].map(|c| c.packets);
-    Conservation { received, sent, dropped, held, exact }
+    let [received, duplicated, sent, dropped, held] =
+        [received, duplicated, sent, dropped, held].map(|c| c.packets);
+    Conservation { received, duplicated, sent, dropped, held, exact }
 }
 
 #[cfg(test)]
@@ -400,7 +408,8 @@ mod tests {
     #[test]
     fn every_pipe_must_balance_in_packets_and_bytes() {
         let good = pipe((10, 1_000), (5, 500));
-        let exact = Conservation { received: 10, sent: 5, dropped: 3, held: 2, exact: true };
+        let exact =
+            Conservation { received: 10, duplicated: 0, sent: 5, dropped: 3, held: 2, exact: true };
         assert_eq!(snapshot(std::slice::from_ref(&good)).conservation, exact);
         assert!(!snapshot(&[good.clone(), pipe((10, 1_001), (5, 500))]).conservation.exact);
         // Two errors that cancel in the sum are seen all the same.
@@ -408,6 +417,14 @@ mod tests {
         assert!(!snapshot(&[more, less]).conservation.exact);
         assert!(!snapshot(&[pipe((u64::MAX, u64::MAX), (5, 500))]).conservation.exact);
         assert!(snapshot(&[]).conservation.exact);
+        // What was made beside it has to go somewhere too.
+        let made = |packets| {
+            let pipe = pipe((10, 1_000), (6, 600)).unwrap();
+            Some(pb::PipeStats { duplicated: count(packets, packets * 100), ..pipe })
+        };
+        assert!(snapshot(&[made(1)]).conservation.exact);
+        assert!(!snapshot(&[made(0)]).conservation.exact);
+        assert_eq!(snapshot(&[made(1)]).conservation.duplicated, 1);
     }
 
     #[test]

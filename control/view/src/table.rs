@@ -148,8 +148,12 @@ fn drops(pipe: &Pipe) -> String {
 
 fn conservation(snapshot: &Snapshot) -> String {
     let c = &snapshot.conservation;
+    let duplicated = match c.duplicated {
+        0 => String::new(),
+        n => format!(" + duplicated {n}"),
+    };
     let sum = format!(
-        "received {}, sent {} + dropped {} + held {}",
+        "received {}{duplicated}, sent {} + dropped {} + held {}",
         c.received, c.sent, c.dropped, c.held
     );
     if c.exact {

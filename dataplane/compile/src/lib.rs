@@ -44,6 +44,8 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),
         packet_loss: loss(p),
+        duplicate: Probability::new(p.duplicate),
+        corrupt: Probability::new(p.corrupt),
         drop_run: p.drop_run.map(|r| DropRunPlan {
             pass: r.pass_packets,
             drop: r.drop_packets,
@@ -188,6 +190,7 @@ mod tests {
                 factor: 2.5,
             });
             p.packet_loss = 0.25;
+            (p.duplicate, p.corrupt) = (0.125, 0.75);
             if let Some(delay) = &mut p.delay {
                 let quantiles_ns = vec![0, 1_000, 7_000];
                 delay.body = Some(model::Body { correlation_ns: 2_000_000, quantiles_ns });
@@ -201,6 +204,10 @@ mod tests {
         let (interval, duration) = (Nanos::from_secs(60), Nanos::from_secs(20));
         assert_eq!(pipe.fade, Some(FadePlan { interval, duration, factor: 2.5 }));
         assert_eq!(pipe.packet_loss, Probability::new(0.25).into());
+        assert_eq!(
+            (pipe.duplicate, pipe.corrupt),
+            (Probability::new(0.125), Probability::new(0.75))
+        );
         let quantiles = [0, 1_000, 7_000].map(Nanos).into();
         let correlation = Nanos::from_millis(2);
         assert_eq!(pipe.delay.body, Some(BodyPlan { correlation, quantiles }));

@@ -133,6 +133,8 @@ fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     add(&mut s.held, p.held);
     add(&mut s.queue, p.queue);
     add(&mut s.marked, p.marked);
+    add(&mut s.duplicated, p.duplicated);
+    add(&mut s.corrupted, p.corrupted);
     s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
     add_histogram(&mut s.queue_delay, p.queue_delay);
     add_histogram(&mut s.lateness, p.lateness);
@@ -159,6 +161,8 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
         queue: Some(count(p.queue)),
         queue_max_bytes: p.queue_max_bytes,
         marked: Some(count(p.marked)),
+        duplicated: Some(count(p.duplicated)),
+        corrupted: Some(count(p.corrupted)),
         queue_delay: histogram(&p.queue_delay),
         lateness: histogram(&p.lateness),
     }

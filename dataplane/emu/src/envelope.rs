@@ -26,7 +26,7 @@ use crate::aqm::AqmPlan;
 use crate::delay::DelayPlan;
 use crate::plan::{PipePlan, Plan, Room};
 use crate::shaper::RatePlan;
-use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos};
+use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos, Probability};
 
 pub use largest::{Fits, Largest, MAX_CLIENTS, MAX_DELAY, Pair};
 pub use refusal::{Shortage, TooBusy, excesses};
@@ -53,6 +53,8 @@ struct Demand {
     /// Whether frames are dropped when they leave the queue: their place is taken until
     /// those before them have left the delay line, and they took none of the rate.
     drops_late: bool,
+    /// How often what a port brings can come.
+    copies: u64,
 }
 
 impl Demand {
@@ -60,29 +62,35 @@ impl Demand {
         let rate = largest_rate(&p.rate);
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
-        Self { rate, overhead: p.overhead, queue, delay, drops_late }
+        let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
+        Self { rate, overhead: p.overhead, queue, delay, drops_late, copies }
+    }
+
+    /// What comes to the queues at most, in bit/s.
+    fn brought(&self, room: Room) -> u64 {
+        room.port_bps.saturating_mul(self.copies)
     }
 
     /// What all clients' shapers let through at most, in bit/s.
     fn through(&self, room: Room) -> u64 {
-        let Some(rate) = self.rate else { return room.port_bps };
+        let Some(rate) = self.rate else { return self.brought(room) };
         // A negative overhead lets more bytes of frame through than the rate.
         let min = i64::from(MIN_FRAME);
         let charged = (min + i64::from(self.overhead.min(0))).max(1).unsigned_abs();
         let rate = u128::from(rate) * clients(room) * u128::from(MIN_FRAME) / u128::from(charged);
-        u64::try_from(rate).unwrap_or(u64::MAX).min(room.port_bps)
+        u64::try_from(rate).unwrap_or(u64::MAX).min(self.brought(room))
     }
 
     /// The most bytes of frames that are held. Queues fill whatever the ports' rate, delay
     /// lines do not.
     fn held(&self, room: Room) -> u128 {
-        let through = if self.drops_late { room.port_bps } else { self.through(room) };
+        let through = if self.drops_late { self.brought(room) } else { self.through(room) };
         let line = u128::from(through) * u128::from(self.delay.0);
         let line = line.div_ceil(u128::from(8 * NANOS_PER_SEC));
         let frame = u128::from(room.frame);
         match self.rate {
             // A span of time lets its share through and one frame more.
-            None => line + frame,
+            None => line + frame * u128::from(self.copies),
             Some(_) => line + (u128::from(self.queue) + frame) * clients(room),
         }
     }

@@ -12,7 +12,9 @@
 use crate::aqm::codel::{Candidate, MAX_PACKET};
 use crate::aqm::{Aqm, Verdict};
 use crate::channel::Channel;
+use crate::corrupt::{self, Corrupt};
 use crate::delay::Delay;
+use crate::duplicate::Duplicate;
 use crate::ecn;
 use crate::frame::{Buffer, Frame};
 use crate::histogram::{Lateness, QueueDelay};
@@ -21,7 +23,7 @@ use crate::rng::StreamKey;
 use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Head, Store};
-use crate::units::{Instant, Nanos};
+use crate::units::{Instant, Nanos, Probability};
 
 /// Bytes that the shaper may serve between two looks at a queue, about.
 const LOOK_AFTER: u32 = 16_384;
@@ -38,6 +40,29 @@ struct Cold {
     aqm: Aqm,
     dropped: [Count; DropReason::ALL.len()],
     marked: Count,
+    duplicate: Option<Duplicate>,
+    duplicated: Count,
+    corrupt: Option<Corrupt>,
+    corrupted: Count,
+}
+
+/// What a pipe has that most have not: one look tells that it has none of it.
+#[derive(Clone, Copy, Debug)]
+struct Extras {
+    /// The AQM has to know what leaves the queue.
+    watched: bool,
+    duplicates: bool,
+    corrupts: bool,
+}
+
+impl Extras {
+    fn of(plan: &PipePlan) -> Self {
+        Self {
+            watched: plan.queue.watches(),
+            duplicates: plan.duplicate != Probability::ZERO,
+            corrupts: plan.corrupt != Probability::ZERO,
+        }
+    }
 }
 
 /// A pipe. What a release touches comes first, then what an arrival does: with thousands
@@ -58,8 +83,7 @@ pub struct Pipe {
     held: u64,
     /// Up to so many bytes in the queue every frame is admitted.
     admitted: u64,
-    /// Whether the AQM has to know what leaves the queue.
-    watched: bool,
+    extras: Extras,
     /// Whether the frame in service has left and the AQM has yet to finish with those
     /// behind it.
     choosing: bool,
@@ -80,10 +104,14 @@ impl Pipe {
             aqm: Aqm::new(plan.queue, key, at),
             dropped: [Count::default(); DropReason::ALL.len()],
             marked: Count::default(),
+            duplicate: Duplicate::new(plan.duplicate, key, None),
+            duplicated: Count::default(),
+            corrupt: Corrupt::new(plan.corrupt, key, None),
+            corrupted: Count::default(),
         };
         Self {
             admitted: plan.queue.admits_up_to(),
-            watched: plan.queue.watches(),
+            extras: Extras::of(plan),
             choosing: false,
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
@@ -110,6 +138,8 @@ impl Pipe {
             sent: self.sent,
             dropped: self.cold.dropped,
             marked: self.cold.marked,
+            duplicated: self.cold.duplicated,
+            corrupted: self.cold.corrupted,
             queue_max_bytes: self.queued_max,
             queue_delay: self.queue_delay,
             lateness: self.lateness,
@@ -143,11 +173,35 @@ impl Pipe {
         frame: Frame<'_, B>,
         len: u32,
     ) {
+        self.received.add(len);
+        if self.extras.duplicates {
+            self.duplicate(store, at, frame.bytes(), len);
+        }
+        self.take_in(store, at, frame, len);
+    }
+
+    /// A copy of a frame arrives before it, if it is its turn.
+    #[inline(never)]
+    fn duplicate<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant, frame: &[u8], len: u32) {
+        if self.cold.duplicate.as_mut().is_some_and(Duplicate::doubles) {
+            self.cold.duplicated.add(len);
+            self.take_in(store, at, Frame::Bytes(frame), len);
+        }
+    }
+
+    /// A frame that was counted goes into the queue, or is dropped.
+    #[inline]
+    fn take_in<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        frame: Frame<'_, B>,
+        len: u32,
+    ) {
         // Without a limit nothing is queued, or what is on its way out does not matter.
         if !self.shaper.is_unlimited() {
             self.serve_until(store, at);
         }
-        self.received.add(len);
         let mut queued = self.queue_bytes();
         let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
@@ -178,7 +232,7 @@ impl Pipe {
         self.queued += u64::from(len);
         self.queued_max = self.queued_max.max(fills);
         if self.shaper.is_idle() {
-            if self.watched {
+            if self.extras.watched {
                 self.attach(at, Some(at));
             }
             self.shaper.start(at, len);
@@ -275,6 +329,22 @@ impl Pipe {
         dropped
     }
 
+    /// Which bit of the next frame is wrong, if one is.
+    #[inline(never)]
+    fn wrong_bit(&mut self) -> Option<u64> {
+        self.cold.corrupt.as_mut().and_then(Corrupt::wrong_bit)
+    }
+
+    /// Turns a bit of the frame at the head of the queue.
+    #[inline(never)]
+    fn corrupt<B: Buffer>(&mut self, store: &mut Store<B>, bit: u64, len: u32) {
+        if let Some(place) = self.fifo.place_queued()
+            && store.edit(place, |frame| corrupt::flip(frame, bit))
+        {
+            self.cold.corrupted.add(len);
+        }
+    }
+
     /// Counts a frame that was dropped before it reached the pipe's queue.
     pub fn reject(&mut self, reason: DropReason, len: u32) {
         self.received.add(len);
@@ -305,15 +375,20 @@ impl Pipe {
                 served += 1;
                 self.queue_delay.count(finish.since(arrived));
                 self.queued -= u64::from(len);
+                // Drawn for every frame, so that the draws do not depend on the losses.
+                let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
                 if let Some(reason) = self.channel.lose(finish) {
                     self.held -= u64::from(len);
                     self.cold.dropped[reason as usize].add(len);
                     self.fifo.depart(store, None);
                 } else {
+                    if let Some(bit) = wrong {
+                        self.corrupt(store, bit, len);
+                    }
                     self.fifo.depart(store, Some(self.delay.due(finish)));
                 }
             }
-            if self.watched {
+            if self.extras.watched {
                 served += self.police(store, finish, most - served);
                 if self.choosing {
                     break;
@@ -413,11 +488,13 @@ impl Pipe {
         // All of it: what a plan without a limit let out must leave under that plan.
         self.serve(store, at, u32::MAX);
         self.admitted = plan.queue.admits_up_to();
-        self.watched = plan.queue.watches();
+        self.extras = Extras::of(plan);
         self.at_arrival = at_arrival(plan);
         self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
             self.cold.aqm = Aqm::new(plan.queue, key, at);
+            self.cold.duplicate = None;
+            self.cold.corrupt = None;
             self.channel = Channel::new(plan, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
@@ -425,13 +502,16 @@ impl Pipe {
             self.channel.replan(plan, key, at);
             self.delay.replan(&plan.delay, key, at);
         }
-        if self.watched {
+        if self.extras.watched {
             self.attach(at, self.fifo.queued(store).map(|(_, arrived)| arrived));
             if self.shaper.is_unlimited() {
                 // There is no queue: what was chosen from it is over.
                 self.cold.aqm.chooses(at, None);
             }
         }
+        let Cold { duplicate, corrupt, .. } = &mut *self.cold;
+        *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
+        *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
         self.look_later();
         // At a rate that is not limited any more, the queue empties from now on.
         self.serve_until(store, at);

@@ -15,7 +15,7 @@ use crate::episode::EpisodePlan;
 use crate::fade::{FadePlan, MAX_FACTOR};
 use crate::loss::LossPlan;
 use crate::shaper::{RatePlan, RateTrace};
-use crate::units::{BitRate, ByDirection, Nanos};
+use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
 /// with a pipe that was idle for long.
@@ -66,6 +66,10 @@ pub struct PipePlan {
     pub packet_loss: LossPlan,
     /// Runs of frames that are dropped by count.
     pub drop_run: Option<DropRunPlan>,
+    /// That an arriving frame becomes two.
+    pub duplicate: Probability,
+    /// That the channel turns a bit of a frame.
+    pub corrupt: Probability,
     /// The delay.
     pub delay: DelayPlan,
 }
@@ -82,6 +86,8 @@ impl PipePlan {
             fade: None,
             packet_loss: LossPlan::None,
             drop_run: None,
+            duplicate: Probability::ZERO,
+            corrupt: Probability::ZERO,
             delay: DelayPlan::default(),
         }
     }

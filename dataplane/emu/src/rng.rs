@@ -37,6 +37,10 @@ pub enum Stage {
     Fade = 6,
     /// The loss of packets.
     Loss = 7,
+    /// The duplication of packets.
+    Duplicate = 8,
+    /// The corruption of packets.
+    Corrupt = 9,
 }
 
 /// What all of a pipe's streams have in common.

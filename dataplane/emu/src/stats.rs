@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of a pipe and snapshots of an engine.
 //!
-//! Conservation: received = sent + dropped + held, in packets and in bytes, at
+//! Conservation: received + duplicated = sent + dropped + held, in packets and in bytes, at
 //! every instant.
 
 use hdrhistogram::Histogram;
@@ -75,6 +75,8 @@ impl Count {
 pub struct PipeStats {
     /// Arrived.
     pub received: Count,
+    /// Made beside what arrived.
+    pub duplicated: Count,
     /// Handed to the egress port.
     pub sent: Count,
     /// Dropped, by [`DropReason`].
@@ -87,6 +89,8 @@ pub struct PipeStats {
     pub queue_max_bytes: u64,
     /// Marked by the queue's AQM and not dropped; wherever they went from there.
     pub marked: Count,
+    /// Of which a bit was turned; wherever they went from there.
+    pub corrupted: Count,
     /// From a frame's arrival to the end of its service by the shaper, of all that it served.
     pub queue_delay: histogram::QueueDelay,
     /// How late the frames that were sent left.
@@ -100,10 +104,10 @@ impl PipeStats {
         self.dropped.iter().fold(Count::default(), |a, d| a.plus(*d))
     }
 
-    /// Whether received = sent + dropped + held.
+    /// Whether received + duplicated = sent + dropped + held.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
-        self.received == self.sent.plus(self.dropped_total()).plus(self.held)
+        self.received.plus(self.duplicated) == self.sent.plus(self.dropped_total()).plus(self.held)
     }
 }
 
@@ -191,6 +195,8 @@ impl Snapshot {
             sum.sent = sum.sent.plus(p.sent);
             sum.held = sum.held.plus(p.held);
             sum.queue = sum.queue.plus(p.queue);
+            sum.duplicated = sum.duplicated.plus(p.duplicated);
+            sum.corrupted = sum.corrupted.plus(p.corrupted);
             sum.marked = sum.marked.plus(p.marked);
             sum.queue_max_bytes = sum.queue_max_bytes.max(p.queue_max_bytes);
             sum.queue_delay = sum.queue_delay.plus(&p.queue_delay);

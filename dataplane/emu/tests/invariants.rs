@@ -121,6 +121,8 @@ prop_compose! {
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
         packet_loss in packet_loss(),
+        duplicate in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
+        corrupt in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
         drop_run in prop::option::of((0_u64..20, 1_u64..5, any::<bool>())),
         delay in delay(),
     ) -> PipePlan {
@@ -140,9 +142,19 @@ prop_compose! {
             }),
             packet_loss,
             drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan { pass, drop, once }),
+            duplicate: Probability::new(duplicate),
+            corrupt: Probability::new(corrupt),
             delay,
         }
     }
+}
+
+/// Without what makes two of a frame, or another one.
+fn faithful(mut plan: Plan) -> Plan {
+    for p in &mut plan.pipes.0 {
+        (p.duplicate, p.corrupt) = (Probability::ZERO, Probability::ZERO);
+    }
+    plan
 }
 
 prop_compose! {
@@ -228,7 +240,7 @@ proptest! {
         first in plan(),
         steps in prop::collection::vec(step(), 1..400),
     ) {
-        let mut engine = Engine::new(LIMITS, first, Instant::ZERO).unwrap();
+        let mut engine = Engine::new(LIMITS, faithful(first), Instant::ZERO).unwrap();
         let mut snapshot = Snapshot::with_room_for(8);
         let mut sent = BTreeMap::<(Direction, ClientKey), (u32, Instant)>::new();
         let mut arrived = BTreeMap::<(Direction, u32), (Instant, Vec<u8>)>::new();
@@ -270,7 +282,7 @@ proptest! {
                 }
                 Step::Apply { plan, restart } => {
                     generation += 1;
-                    engine.apply(now, *plan, generation, restart);
+                    engine.apply(now, faithful(*plan), generation, restart);
                 }
                 Step::KeepUp => engine.keep_up(now),
             }

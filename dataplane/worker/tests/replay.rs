@@ -57,6 +57,8 @@ fn plan() -> Plan {
             factor: 4.0,
         }),
         packet_loss: Probability::new(0.01).into(),
+        duplicate: Probability::ZERO,
+        corrupt: Probability::ZERO,
         drop_run: None,
         delay: DelayPlan {
             base: Nanos::from_millis(300),

@@ -35,6 +35,8 @@ impl Count {
 pub struct Pipe {
     /// Arrived.
     pub received: Count,
+    /// Made beside what arrived.
+    pub duplicated: Count,
     /// Handed to the egress port.
     pub sent: Count,
     /// Dropped, by reason.
@@ -66,10 +68,11 @@ impl Pipe {
         self.dropped.iter().filter(|(_, c)| c.packets > 0).map(|(r, _)| r.as_str()).collect()
     }
 
-    /// Whether received = sent + dropped + held, in packets and in bytes.
+    /// Whether received + duplicated = sent + dropped + held, in packets and in bytes.
     #[must_use]
     pub fn conserved(&self) -> bool {
-        self.received == self.sent.plus(self.dropped_all()).plus(self.held)
+        self.received.plus(self.duplicated)
+            == self.sent.plus(self.dropped_all()).plus(self.held)
     }
 }
 

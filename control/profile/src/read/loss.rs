@@ -11,7 +11,7 @@ impl Reader<'_> {
     }
 
     /// Without it, zero.
-    fn chance(&mut self, node: &Node<'_>, key: &str) -> f64 {
+    pub(super) fn chance(&mut self, node: &Node<'_>, key: &str) -> f64 {
         self.quantity(node, key, parse_probability, "1 %").unwrap_or(0.0)
     }
 

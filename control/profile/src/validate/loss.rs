@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of what loses packets one by one.
+//! The rules of what loses, duplicates and corrupts packets one by one.
 
 use super::{excess, range};
 use crate::Violations;
@@ -10,6 +10,8 @@ use proto::linkemu::v1 as pb;
 pub(super) fn check(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let at = |field: &str| format!("{path}.{field}");
     range(found, at("packet_loss"), pipe.packet_loss, &(0.0..=1.0), format_probability);
+    range(found, at("duplicate"), pipe.duplicate, &(0.0..=1.0), format_probability);
+    range(found, at("corrupt"), pipe.corrupt, &(0.0..=1.0), format_probability);
     let models = [
         ("packet_loss", pipe.packet_loss != 0.0),
         ("gilbert_elliott", pipe.gilbert_elliott.is_some()),

@@ -204,6 +204,8 @@ fn every_limit_of_losses_per_packet_is_checked() {
     one(&|p| p.drop_run = Some(run(0, 1, false)), "forward.drop_run.pass");
     one(&|p| p.drop_run = Some(run(u64::MAX, 1, true)), "forward.drop_run.pass");
     one(&|p| p.drop_run = Some(run(1, 0, false)), "forward.drop_run.drop");
+    one(&|p| p.duplicate = 1.1, "forward.duplicate");
+    one(&|p| p.corrupt = f64::NAN, "forward.corrupt");
     assert!(broken(|p| forward(p).drop_run = Some(run(0, 1, true))).is_empty());
     assert!(broken(|p| forward(p).gilbert_elliott = Some(GILBERT)).is_empty());
     assert!(broken(|p| forward(p).four_state_loss = Some(FOUR)).is_empty());

@@ -127,7 +127,7 @@ fn health(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
         ),
         (
             "conservation_exact",
-            "Whether received is sent and dropped and held in every pipe",
+            "Whether received and duplicated is sent and dropped and held in every pipe",
             f64::from(u8::from(stats.conservation.exact)),
         ),
         ("memory_capacity_bytes", "Size of the packet store", stats.memory.capacity_bytes as f64),
@@ -234,7 +234,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[Port]) -> fmt::Result {
 /// A figure of a client and direction.
 type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
 
-const OF_PIPE: [OfPipe; 11] = [
+const OF_PIPE: [OfPipe; 15] = [
     ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
     ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
     ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
@@ -248,6 +248,14 @@ const OF_PIPE: [OfPipe; 11] = [
     }),
     ("marked_packets_total", "Packets marked instead of dropped", Counter, |p| p.marked.packets),
     ("marked_bytes_total", "Bytes marked instead of dropped", Counter, |p| p.marked.bytes),
+    ("duplicated_packets_total", "Packets made beside those that arrived", Counter, |p| {
+        p.duplicated.packets
+    }),
+    ("duplicated_bytes_total", "Bytes made beside those that arrived", Counter, |p| {
+        p.duplicated.bytes
+    }),
+    ("corrupted_packets_total", "Packets with a wrong bit", Counter, |p| p.corrupted.packets),
+    ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| p.corrupted.bytes),
 ];
 
 fn pipes(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {

@@ -142,6 +142,8 @@ pub fn pipe(received: u64) -> pb::PipeStats {
         queue: count(1),
         queue_max_bytes: 36_000_000,
         marked: count(2),
+        duplicated: count(0),
+        corrupted: count(3),
         queue_delay: Some(pb::Histogram {
             counts: vec![2, 0, 1, 4],
             sum_ns: 2_500_000_000,
