@@ -9,7 +9,7 @@ use crate::cli::{Cli, Output};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
-use losses::{DropRunView, FourStateLossView, GilbertElliottView};
+use losses::{DropRunView, FourStateLossView, GilbertElliottView, ReorderView};
 use profile::Profile;
 use proto::linkemu::v1 as pb;
 use queue::QueueView;
@@ -52,6 +52,7 @@ struct PipeView {
     drop_run: Option<DropRunView>,
     duplicate: f64,
     corrupt: f64,
+    reorder: Option<ReorderView>,
     queue: QueueView,
     outages: Vec<OutageView>,
     fade: Option<FadeView>,
@@ -223,6 +224,7 @@ impl From<&pb::Pipe> for PipeView {
             drop_run: pipe.drop_run.map(DropRunView::from),
             duplicate: pipe.duplicate,
             corrupt: pipe.corrupt,
+            reorder: pipe.reorder.map(ReorderView::from),
             queue: queue.into(),
             outages: pipe.outages.iter().map(outage).collect(),
             fade: pipe.fade.map(|fade| FadeView {

@@ -19,6 +19,7 @@ rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
 gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
 drop_run = { pass = 999, drop = 1 }
 duplicate = "1 %"
+reorder = { probability = "2 %", by = "5 ms" }
 queue = { limit = "1 MB", codel = { interval = "600 ms" }, ecn = true }
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
@@ -28,6 +29,7 @@ rate_trace = { step = "100 ms", rates = ["12 Mbit/s", "down"] }
 gilbert_elliott = { to_bad = "0.5 %", to_good = "25 %", loss_in_bad = "100 %" }
 drop_run = { pass = 999, drop = 1 }
 duplicate = "1 %"
+reorder = { probability = "2 %", by = "5 ms" }
 queue = { limit = "1 MB", codel = { interval = "600 ms" }, ecn = true }
 outages = [{ interval = "1 h", duration = "1 s", law = "fixed" }]
 fade = { interval = "8 h", duration = "20 min", factor = 30.0 }
@@ -216,6 +218,7 @@ fn what_varies_and_where_it_is_from_is_shown() {
         "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
         "duplicate": 0.01,
         "corrupt": 0.0,
+        "reorder": {"probability": 0.02, "by_ns": 5_000_000},
         "queue": {
             "limit_bytes": 1_000_000,
             "random_drop": null,

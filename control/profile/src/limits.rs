@@ -11,6 +11,8 @@ const S: u64 = 1_000 * MS;
 pub const MOVE: RangeInclusive<f64> = 1e-9..=1.0;
 /// Of the packets that pass before a run that is dropped.
 pub const PASS_PACKETS: RangeInclusive<u64> = 0..=1_000_000_000_000;
+/// Of the time by which a packet is held back.
+pub const REORDER_NS: RangeInclusive<u64> = US..=60 * S;
 /// Of the packets of a run that is dropped.
 pub const DROP_PACKETS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 /// Of a limited rate, in bit/s: 1 kbit/s to 400 Gbit/s.

@@ -43,7 +43,7 @@ pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
 }
 
 /// The keys of a pipe.
-const PIPE: [&str; 13] = [
+const PIPE: [&str; 14] = [
     "rate",
     "rate_trace",
     "overhead",
@@ -53,6 +53,7 @@ const PIPE: [&str; 13] = [
     "drop_run",
     "duplicate",
     "corrupt",
+    "reorder",
     "queue",
     "outages",
     "fade",
@@ -94,6 +95,7 @@ impl Reader<'_> {
             packet_loss: self.quantity(node, loss, parse_probability, "0.02 %").unwrap_or(0.0),
             duplicate: self.chance(node, "duplicate"),
             corrupt: self.chance(node, "corrupt"),
+            reorder: self.table(node, "reorder").map(|node| self.reorder(&node)),
             gilbert_elliott: self
                 .table(node, "gilbert_elliott")
                 .map(|node| self.gilbert_elliott(&node)),

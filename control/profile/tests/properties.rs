@@ -129,8 +129,15 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
         pb::DropRun { pass_packets: pass.max(u64::from(!once)), drop_packets, once }
     });
     let chance = || prop_oneof![Just(0.0), p()];
-    (model, option::of(run), chance(), chance()).prop_map(|(pipe, drop_run, duplicate, corrupt)| {
-        pb::Pipe { drop_run, duplicate, corrupt, ..pipe }
+    let reorder =
+        (p(), REORDER_NS).prop_map(|(probability, by_ns)| pb::Reorder { probability, by_ns });
+    let others = (option::of(run), chance(), chance(), option::of(reorder));
+    (model, others).prop_map(|(pipe, (drop_run, duplicate, corrupt, reorder))| pb::Pipe {
+        drop_run,
+        duplicate,
+        corrupt,
+        reorder,
+        ..pipe
     })
 }
 
@@ -223,6 +230,12 @@ fn largest() -> pb::Profile {
             p32: 0.123_456_789_012_345_67,
             p23: 0.123_456_789_012_345_67,
             p14: 0.123_456_789_012_345_67,
+        }),
+        duplicate: 0.123_456_789_012_345_67,
+        corrupt: 0.123_456_789_012_345_67,
+        reorder: Some(pb::Reorder {
+            probability: 0.123_456_789_012_345_67,
+            by_ns: *REORDER_NS.end() - 1,
         }),
         drop_run: Some(pb::DropRun {
             pass_packets: *PASS_PACKETS.end(),

@@ -17,6 +17,7 @@ enum Field {
     DropRun,
     Duplicate,
     Corrupt,
+    Reorder,
     Queue,
     QueueLimit,
     RandomDrop,
@@ -33,7 +34,7 @@ enum Field {
     Excursions,
 }
 
-const FIELDS: [(&str, Field); 23] = [
+const FIELDS: [(&str, Field); 24] = [
     ("rate_bps", Field::Rate),
     ("rate_trace", Field::RateTrace),
     ("overhead_bytes", Field::Overhead),
@@ -43,6 +44,7 @@ const FIELDS: [(&str, Field); 23] = [
     ("drop_run", Field::DropRun),
     ("duplicate", Field::Duplicate),
     ("corrupt", Field::Corrupt),
+    ("reorder", Field::Reorder),
     ("queue", Field::Queue),
     ("queue.limit_bytes", Field::QueueLimit),
     ("queue.random_drop", Field::RandomDrop),
@@ -200,6 +202,7 @@ impl Patch {
                 Field::DropRun => pipe.drop_run = values.drop_run,
                 Field::Duplicate => pipe.duplicate = values.duplicate,
                 Field::Corrupt => pipe.corrupt = values.corrupt,
+                Field::Reorder => pipe.reorder = values.reorder,
                 Field::Queue => pipe.queue = values.queue,
                 Field::QueueLimit => {
                     let limit = values.queue.unwrap_or_default().limit_bytes;

@@ -101,10 +101,12 @@ fn losses() -> BoxedStrategy<pb::Pipe> {
         (quantity(), quantity(), any::<bool>()).prop_map(|(pass_packets, drop_packets, once)| {
             pb::DropRun { pass_packets, drop_packets, once }
         });
-    let chances = (real(), real(), real());
+    let reorder =
+        (real(), quantity()).prop_map(|(probability, by_ns)| pb::Reorder { probability, by_ns });
+    let chances = (real(), real(), real(), option::of(reorder));
     (chances, option::of(gilbert), option::of(four), option::of(run))
         .prop_map(|(chances, gilbert_elliott, four_state_loss, drop_run)| {
-            let (packet_loss, duplicate, corrupt) = chances;
+            let (packet_loss, duplicate, corrupt, reorder) = chances;
             pb::Pipe {
                 packet_loss,
                 gilbert_elliott,
@@ -112,6 +114,7 @@ fn losses() -> BoxedStrategy<pb::Pipe> {
                 drop_run,
                 duplicate,
                 corrupt,
+                reorder,
                 ..Default::default()
             }
         })
@@ -167,7 +170,7 @@ fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
             "rate_bps", "overhead_bytes", "queue", "queue.limit_bytes", "queue.random_drop",
             "outages", "delay", "delay.base_ns", "delay.slot_ns", "delay.excursions",
             "rate_trace", "packet_loss", "fade", "delay.body", "gilbert_elliott",
-            "four_state_loss", "drop_run", "duplicate", "corrupt", "queue.red", "queue.codel", "queue.pie", "queue.ecn",
+            "four_state_loss", "drop_run", "duplicate", "corrupt", "reorder", "queue.red", "queue.codel", "queue.pie", "queue.ecn",
         ])
         .prop_map(str::to_owned),
         1 => any::<String>(),

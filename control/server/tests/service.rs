@@ -212,13 +212,15 @@ async fn a_model_of_loss_replaces_the_others() {
         drop_run: Some(run),
         duplicate: 0.125,
         corrupt: 0.75,
+        reorder: Some(pb::Reorder { probability: 0.5, by_ns: 5_000_000 }),
         ..Default::default()
     };
     let mut expected = forward(&lab.in_force()).clone();
     expected.drop_run = Some(run);
     expected.packet_loss = 0.5;
     (expected.duplicate, expected.corrupt) = (0.125, 0.75);
-    let mask = ["drop_run", "packet_loss", "duplicate", "corrupt"];
+    expected.reorder = all.reorder;
+    let mask = ["drop_run", "packet_loss", "duplicate", "corrupt", "reorder"];
     lab.patch(Forward, &mask, all.clone()).await.unwrap();
     assert_eq!(forward(&lab.in_force()), &expected);
     (expected.packet_loss, expected.gilbert_elliott) = (0.0, Some(gilbert));

@@ -15,6 +15,7 @@ use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan};
+use emu::reorder::ReorderPlan;
 use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, ByDirection, Nanos, Probability};
 use profile::Violations;
@@ -46,6 +47,10 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         packet_loss: loss(p),
         duplicate: Probability::new(p.duplicate),
         corrupt: Probability::new(p.corrupt),
+        reorder: p.reorder.map(|r| ReorderPlan {
+            probability: Probability::new(r.probability),
+            by: Nanos(r.by_ns),
+        }),
         drop_run: p.drop_run.map(|r| DropRunPlan {
             pass: r.pass_packets,
             drop: r.drop_packets,
@@ -191,6 +196,7 @@ mod tests {
             });
             p.packet_loss = 0.25;
             (p.duplicate, p.corrupt) = (0.125, 0.75);
+            p.reorder = Some(model::Reorder { probability: 0.5, by_ns: 7_000 });
             if let Some(delay) = &mut p.delay {
                 let quantiles_ns = vec![0, 1_000, 7_000];
                 delay.body = Some(model::Body { correlation_ns: 2_000_000, quantiles_ns });
@@ -204,6 +210,8 @@ mod tests {
         let (interval, duration) = (Nanos::from_secs(60), Nanos::from_secs(20));
         assert_eq!(pipe.fade, Some(FadePlan { interval, duration, factor: 2.5 }));
         assert_eq!(pipe.packet_loss, Probability::new(0.25).into());
+        let reorder = ReorderPlan { probability: Probability::new(0.5), by: Nanos(7_000) };
+        assert_eq!(pipe.reorder, Some(reorder));
         assert_eq!(
             (pipe.duplicate, pipe.corrupt),
             (Probability::new(0.125), Probability::new(0.75))

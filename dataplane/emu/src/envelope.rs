@@ -55,6 +55,9 @@ struct Demand {
     drops_late: bool,
     /// How often what a port brings can come.
     copies: u64,
+    /// By how much frames are held back, if any are: they lie aside then, and their place in
+    /// the line is taken as well.
+    aside: Option<Nanos>,
 }
 
 impl Demand {
@@ -62,8 +65,9 @@ impl Demand {
         let rate = largest_rate(&p.rate);
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
+        let aside = p.reorder.map(|r| r.by);
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
-        Self { rate, overhead: p.overhead, queue, delay, drops_late, copies }
+        Self { rate, overhead: p.overhead, queue, delay, drops_late, copies, aside }
     }
 
     /// What comes to the queues at most, in bit/s.
@@ -85,9 +89,10 @@ impl Demand {
     /// lines do not.
     fn held(&self, room: Room) -> u128 {
         let through = if self.drops_late { self.brought(room) } else { self.through(room) };
-        let line = u128::from(through) * u128::from(self.delay.0);
+        let aside = self.aside.map_or(0, |by| u128::from(self.delay.0) + u128::from(by.0));
+        let line = u128::from(through) * (u128::from(self.delay.0) + aside);
         let line = line.div_ceil(u128::from(8 * NANOS_PER_SEC));
-        let frame = u128::from(room.frame);
+        let frame = u128::from(room.frame) * if self.aside.is_some() { 2 } else { 1 };
         match self.rate {
             // A span of time lets its share through and one frame more.
             None => line + frame * u128::from(self.copies),
@@ -114,7 +119,9 @@ fn pipes(room: Room) -> u128 {
 
 fn needed(demands: &Demands, room: Room) -> u64 {
     let held = demands.0.iter().map(|d| d.held(room)).sum();
-    u64::try_from(packing::store_bytes(held, pipes(room))).unwrap_or(u64::MAX)
+    // What is held back has segments of its own.
+    let lines = if demands.0.iter().any(|d| d.aside.is_some()) { 2 } else { 1 };
+    u64::try_from(packing::store_bytes(held, lines * pipes(room))).unwrap_or(u64::MAX)
 }
 
 /// The most bytes of store that a plan can come to use by itself, with the worst lengths

@@ -39,6 +39,7 @@ pub mod loss;
 mod memory;
 pub mod pipe;
 pub mod plan;
+pub mod reorder;
 pub mod rng;
 pub mod shaper;
 pub mod si;

@@ -19,6 +19,7 @@ use crate::ecn;
 use crate::frame::{Buffer, Frame};
 use crate::histogram::{Lateness, QueueDelay};
 use crate::plan::PipePlan;
+use crate::reorder::Reorder;
 use crate::rng::StreamKey;
 use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
@@ -44,6 +45,10 @@ struct Cold {
     duplicated: Count,
     corrupt: Option<Corrupt>,
     corrupted: Count,
+    reorder: Option<Reorder>,
+    /// The frames that are held back, and when the last of them is due.
+    aside: Fifo,
+    aside_last: Instant,
 }
 
 /// What a pipe has that most have not: one look tells that it has none of it.
@@ -53,6 +58,7 @@ struct Extras {
     watched: bool,
     duplicates: bool,
     corrupts: bool,
+    reorders: bool,
 }
 
 impl Extras {
@@ -61,6 +67,7 @@ impl Extras {
             watched: plan.queue.watches(),
             duplicates: plan.duplicate != Probability::ZERO,
             corrupts: plan.corrupt != Probability::ZERO,
+            reorders: plan.reorder.is_some(),
         }
     }
 }
@@ -74,6 +81,8 @@ pub struct Pipe {
     sent: Count,
     /// When the queue is to be looked at although nothing is due.
     look: Instant,
+    /// When the first frame that is held back is due; [`Instant::MAX`] if there is none.
+    aside_due: Instant,
     shaper: Shaper,
     received: Count,
     /// Bytes in the queue, the frame in service included.
@@ -108,6 +117,9 @@ impl Pipe {
             duplicated: Count::default(),
             corrupt: Corrupt::new(plan.corrupt, key, None),
             corrupted: Count::default(),
+            reorder: Reorder::new(plan.reorder, key, None),
+            aside: Fifo::default(),
+            aside_last: Instant::ZERO,
         };
         Self {
             admitted: plan.queue.admits_up_to(),
@@ -124,6 +136,7 @@ impl Pipe {
             queued_max: 0,
             held: 0,
             look: Instant::MAX,
+            aside_due: Instant::MAX,
             cold: Box::new(cold),
             lateness: Lateness::default(),
             queue_delay: QueueDelay::default(),
@@ -145,7 +158,8 @@ impl Pipe {
             lateness: self.lateness,
             ..PipeStats::default()
         };
-        stats.held = Count { packets: u64::from(self.fifo.held()), bytes: self.held };
+        let held = u64::from(self.fifo.held()) + u64::from(self.cold.aside.held());
+        stats.held = Count { packets: held, bytes: self.held };
         if !self.shaper.is_unlimited() {
             stats.queue = Count { packets: u64::from(self.fifo.queue_len()), bytes: self.queued };
         }
@@ -345,6 +359,49 @@ impl Pipe {
         }
     }
 
+    /// By how much the next frame is held back, if it is.
+    #[inline(never)]
+    fn held_back(&mut self) -> Option<Nanos> {
+        self.cold.reorder.as_mut().and_then(Reorder::holds_back)
+    }
+
+    /// Lets the frame at the head of the queue, of `len` bytes, come out at `due`, past those
+    /// that follow it.
+    #[inline(never)]
+    fn hold_back<B: Buffer>(&mut self, store: &mut Store<B>, due: Instant, len: u32) {
+        let Cold { aside, aside_last, dropped, .. } = &mut *self.cold;
+        // After a change to less, together with those that were held back before it.
+        *aside_last = due.max(*aside_last);
+        if self.fifo.set_aside(store, aside, *aside_last).is_err() {
+            self.held -= u64::from(len);
+            dropped[DropReason::Overload as usize].add(len);
+            self.fifo.depart(store, None);
+        } else if self.aside_due == Instant::MAX {
+            self.aside_due = *aside_last;
+        }
+    }
+
+    /// Whether a frame that is held back comes before those in the delay line.
+    #[inline]
+    fn is_aside_first(&self) -> bool {
+        self.aside_due != Instant::MAX
+            && match self.fifo.head() {
+                Some(Head::Due(due)) => self.aside_due < due,
+                Some(Head::Lost) => false,
+                None => true,
+            }
+    }
+
+    /// The first frame that is held back has been sent.
+    #[cold]
+    fn sent_aside<B: Buffer>(&mut self, store: &mut Store<B>) {
+        self.cold.aside.pop(store);
+        self.aside_due = match self.cold.aside.head() {
+            Some(Head::Due(due)) => due,
+            _ => Instant::MAX,
+        };
+    }
+
     /// Counts a frame that was dropped before it reached the pipe's queue.
     pub fn reject(&mut self, reason: DropReason, len: u32) {
         self.received.add(len);
@@ -377,6 +434,7 @@ impl Pipe {
                 self.queued -= u64::from(len);
                 // Drawn for every frame, so that the draws do not depend on the losses.
                 let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
+                let by = if self.extras.reorders { self.held_back() } else { None };
                 if let Some(reason) = self.channel.lose(finish) {
                     self.held -= u64::from(len);
                     self.cold.dropped[reason as usize].add(len);
@@ -385,7 +443,11 @@ impl Pipe {
                     if let Some(bit) = wrong {
                         self.corrupt(store, bit, len);
                     }
-                    self.fifo.depart(store, Some(self.delay.due(finish)));
+                    let due = self.delay.due(finish);
+                    match by {
+                        None => self.fifo.depart(store, Some(due)),
+                        Some(by) => self.hold_back(store, due + by, len),
+                    }
                 }
             }
             if self.extras.watched {
@@ -420,9 +482,10 @@ impl Pipe {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match self.fifo.head() {
-            Some(Head::Due(due)) => Some(due.min(self.look)),
+            Some(Head::Due(due)) => Some(due.min(self.look).min(self.aside_due)),
             Some(Head::Lost) => Some(Instant::ZERO),
-            None => self.shaper.finish(),
+            None if self.aside_due == Instant::MAX => self.shaper.finish(),
+            None => Some(self.shaper.finish().unwrap_or(Instant::MAX).min(self.aside_due)),
         }
     }
 
@@ -439,6 +502,9 @@ impl Pipe {
     #[inline]
     #[must_use]
     pub fn due(&self, now: Instant) -> Option<Head> {
+        if self.aside_due <= now && self.is_aside_first() {
+            return Some(Head::Due(self.aside_due));
+        }
         self.fifo.head().filter(|h| match h {
             Head::Due(due) => *due <= now,
             Head::Lost => true,
@@ -455,7 +521,8 @@ impl Pipe {
     /// The frame at the head of the delay line, and its length; none if it was lost.
     #[inline]
     pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
-        self.fifo.frame(store)
+        let fifo = if self.is_aside_first() { &self.cold.aside } else { &self.fifo };
+        fifo.frame(store)
     }
 
     /// The frame at the head of the delay line, of `len` bytes, has been sent so late.
@@ -464,7 +531,11 @@ impl Pipe {
         self.lateness.count(late);
         self.sent.add(len);
         self.held -= u64::from(len);
-        self.fifo.pop(store);
+        if self.is_aside_first() {
+            self.sent_aside(store);
+        } else {
+            self.fifo.pop(store);
+        }
     }
 
     /// Clears a lost frame away from the head of the delay line.
@@ -495,6 +566,7 @@ impl Pipe {
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.duplicate = None;
             self.cold.corrupt = None;
+            self.cold.reorder = None;
             self.channel = Channel::new(plan, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
@@ -509,9 +581,10 @@ impl Pipe {
                 self.cold.aqm.chooses(at, None);
             }
         }
-        let Cold { duplicate, corrupt, .. } = &mut *self.cold;
+        let Cold { duplicate, corrupt, reorder, .. } = &mut *self.cold;
         *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
         *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
+        *reorder = Reorder::new(plan.reorder, key, reorder.take());
         self.look_later();
         // At a rate that is not limited any more, the queue empties from now on.
         self.serve_until(store, at);

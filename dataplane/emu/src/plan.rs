@@ -14,6 +14,7 @@ use crate::envelope::{self, Shortage, TooBusy};
 use crate::episode::EpisodePlan;
 use crate::fade::{FadePlan, MAX_FACTOR};
 use crate::loss::LossPlan;
+use crate::reorder::ReorderPlan;
 use crate::shaper::{RatePlan, RateTrace};
 use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
@@ -70,6 +71,8 @@ pub struct PipePlan {
     pub duplicate: Probability,
     /// That the channel turns a bit of a frame.
     pub corrupt: Probability,
+    /// Which frames others overtake.
+    pub reorder: Option<ReorderPlan>,
     /// The delay.
     pub delay: DelayPlan,
 }
@@ -88,6 +91,7 @@ impl PipePlan {
             drop_run: None,
             duplicate: Probability::ZERO,
             corrupt: Probability::ZERO,
+            reorder: None,
             delay: DelayPlan::default(),
         }
     }

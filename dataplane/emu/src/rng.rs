@@ -41,6 +41,8 @@ pub enum Stage {
     Duplicate = 8,
     /// The corruption of packets.
     Corrupt = 9,
+    /// The reordering of packets.
+    Reorder = 10,
 }
 
 /// What all of a pipe's streams have in common.

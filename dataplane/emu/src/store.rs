@@ -203,6 +203,14 @@ impl<B: Buffer> Store<B> {
         bytes as usize
     }
 
+    /// Writes the record of a frame of so many bytes whose buffer is kept at `place`.
+    #[inline]
+    fn write_place(&mut self, c: Cursor, (at, len): (Instant, u32), place: u32) {
+        self.write_header(c, at.0, len | KEPT);
+        let c = self.advance(c, HEADER);
+        self.bytes[c.at()..][..4].copy_from_slice(&place.to_ne_bytes());
+    }
+
     /// Drops what the record at `c` keeps.
     #[inline]
     fn forget(&mut self, c: Cursor) {
@@ -258,6 +266,12 @@ impl<B: Buffer> Store<B> {
         if c.offset + HEADER + len <= SEGMENT {
             return &self.bytes[c.at() + HEADER as usize..][..len as usize];
         }
+        self.gather(c, len);
+        &self.scratch[..len as usize]
+    }
+
+    /// Copies the frame of the packed record at `c` to where it is in one piece.
+    fn gather(&mut self, c: Cursor, len: u32) {
         let mut c = self.advance(c, HEADER);
         let mut to = 0;
         while to < len as usize {
@@ -266,7 +280,6 @@ impl<B: Buffer> Store<B> {
             to += n;
             c = self.advance(c, n as u32);
         }
-        &self.scratch[..len as usize]
     }
 }
 
@@ -371,9 +384,7 @@ impl Fifo {
             return Err(Full);
         }
         let record = self.append(store, KEPT_RECORD)?;
-        store.write_header(record, at.0, len | KEPT);
-        let c = store.advance(record, HEADER);
-        store.bytes[c.at()..][..4].copy_from_slice(&place.to_ne_bytes());
+        store.write_place(record, (at, len), place);
         store.places.pop();
         store.kept[place as usize] = buffer.take();
         Ok(Place(record))
@@ -467,15 +478,56 @@ impl Fifo {
         }
         let c = self.middle;
         let (_, word) = store.header(c);
+        if fate.is_none() && word & KEPT != 0 {
+            store.forget(c);
+        }
+        self.leave(store, word, fate);
+    }
+
+    /// Moves the frame at the head of the queue to the end of `other`, which has no queue:
+    /// there it is due at `due`, here it counts as lost.
+    ///
+    /// # Errors
+    /// [`Full`] if that needs segments that the store does not have; nothing has changed then.
+    pub fn set_aside<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        other: &mut Self,
+        due: Instant,
+    ) -> Result<(), Full> {
+        if self.queued == 0 {
+            return Ok(());
+        }
+        let c = self.middle;
+        let (_, word) = store.header(c);
+        let len = word & LENGTH;
+        if word & KEPT == 0 {
+            store.gather(c, len);
+            let scratch = std::mem::take(&mut store.scratch);
+            let pushed = other.push(store, due, &scratch[..len as usize]);
+            store.scratch = scratch;
+            pushed?;
+        } else {
+            // The buffer goes with it.
+            let place = store.place(c) as u32;
+            let record = other.append(store, KEPT_RECORD)?;
+            store.write_place(record, (due, len), place);
+        }
+        other.depart(store, Some(due));
+        self.leave(store, word, None);
+        Ok(())
+    }
+
+    /// The frame at the head of the queue, whose record has `word`, goes into the delay line.
+    #[inline]
+    fn leave<B: Buffer>(&mut self, store: &mut Store<B>, word: u32, fate: Option<Instant>) {
+        let c = self.middle;
         if self.delayed == 0 {
             (self.due, self.head_lost) = (fate.unwrap_or_default(), fate.is_none());
         }
         match fate {
             Some(due) => store.write_header(c, due.0, word),
             None => {
-                if word & KEPT != 0 {
-                    store.forget(c);
-                }
                 store.write_header(c, 0, word | LOST);
                 self.lost += 1;
             }

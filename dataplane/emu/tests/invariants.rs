@@ -19,6 +19,7 @@ use emu::fade::FadePlan;
 use emu::histogram::Lateness;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan, Room};
+use emu::reorder::ReorderPlan;
 use emu::shaper::{RatePlan, RateTrace};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
@@ -144,6 +145,7 @@ prop_compose! {
             drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan { pass, drop, once }),
             duplicate: Probability::new(duplicate),
             corrupt: Probability::new(corrupt),
+            reorder: None,
             delay,
         }
     }
@@ -451,6 +453,8 @@ proptest! {
         limit in 20_000_u64..600_000,
         delay_ms in 0_u64..40,
         codel in any::<bool>(),
+        by_ms in prop::option::of(0_u64..20),
+        duplicate in any::<bool>(),
     ) {
         let mut plan = Plan::transparent();
         for p in &mut plan.pipes.0 {
@@ -462,6 +466,11 @@ proptest! {
                 p.queue.aqm = AqmPlan::CoDel(CoDelPlan { target, interval });
             }
             p.delay.base = Nanos::from_millis(delay_ms);
+            p.reorder = by_ms.map(|by| ReorderPlan {
+                probability: Probability::new(0.9),
+                by: Nanos::from_millis(by),
+            });
+            p.duplicate = if duplicate { Probability::ONE } else { Probability::ZERO };
         }
         let clients = 2;
         let frame_max = 9_216;

@@ -59,6 +59,7 @@ fn plan() -> Plan {
         packet_loss: Probability::new(0.01).into(),
         duplicate: Probability::ZERO,
         corrupt: Probability::ZERO,
+        reorder: None,
         drop_run: None,
         delay: DelayPlan {
             base: Nanos::from_millis(300),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What loses packets one by one, in JSON: as the messages of `linkemu.v1` have it.
+//! What loses packets one by one, and what else happens to single ones, in JSON: as the messages of `linkemu.v1` have it.
 
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -32,6 +32,19 @@ impl From<pb::FourStateLoss> for FourStateLossView {
     fn from(it: pb::FourStateLoss) -> Self {
         let pb::FourStateLoss { p13, p31, p32, p23, p14 } = it;
         Self { p13, p31, p32, p23, p14 }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct ReorderView {
+    probability: f64,
+    by_ns: u64,
+}
+
+impl From<pb::Reorder> for ReorderView {
+    fn from(it: pb::Reorder) -> Self {
+        let pb::Reorder { probability, by_ns } = it;
+        Self { probability, by_ns }
     }
 }
 

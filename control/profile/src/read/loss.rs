@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What loses packets one by one, from TOML.
+//! What loses packets one by one, and what else happens to single ones, from TOML.
 
 use super::reader::{Node, Reader};
 use crate::units::parse_probability;
@@ -33,6 +33,14 @@ impl Reader<'_> {
             p32: self.chance(node, "p32"),
             p23: self.chance(node, "p23"),
             p14: self.chance(node, "p14"),
+        }
+    }
+
+    pub(super) fn reorder(&mut self, node: &Node<'_>) -> pb::Reorder {
+        self.known(node, &["probability", "by"]);
+        pb::Reorder {
+            probability: self.probability(node, "probability", "1 %"),
+            by_ns: self.time(node, "by", "5 ms"),
         }
     }
 

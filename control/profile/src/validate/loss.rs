@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of what loses, duplicates and corrupts packets one by one.
+//! The rules of what loses, duplicates, corrupts and reorders packets one by one.
 
 use super::{excess, range};
 use crate::Violations;
 use crate::limits::*;
-use crate::units::format_probability;
+use crate::units::{format_duration, format_probability};
 use proto::linkemu::v1 as pb;
 
 pub(super) fn check(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
@@ -29,6 +29,12 @@ pub(super) fn check(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     }
     if let Some(it) = &pipe.four_state_loss {
         four_state(found, &at("four_state_loss"), it);
+    }
+    if let Some(it) = &pipe.reorder {
+        let path = at("reorder");
+        let chance = it.probability;
+        range(found, format!("{path}.probability"), chance, &(0.0..=1.0), format_probability);
+        range(found, format!("{path}.by"), it.by_ns, &REORDER_NS, format_duration);
     }
     if let Some(it) = &pipe.drop_run {
         drop_run(found, &at("drop_run"), it);

@@ -206,6 +206,10 @@ fn every_limit_of_losses_per_packet_is_checked() {
     one(&|p| p.drop_run = Some(run(1, 0, false)), "forward.drop_run.drop");
     one(&|p| p.duplicate = 1.1, "forward.duplicate");
     one(&|p| p.corrupt = f64::NAN, "forward.corrupt");
+    let reorder = |probability, by_ns| pb::Reorder { probability, by_ns };
+    one(&|p| p.reorder = Some(reorder(1.1, 1_000)), "forward.reorder.probability");
+    one(&|p| p.reorder = Some(reorder(0.5, 999)), "forward.reorder.by");
+    one(&|p| p.reorder = Some(reorder(0.5, 60_000_000_001)), "forward.reorder.by");
     assert!(broken(|p| forward(p).drop_run = Some(run(0, 1, true))).is_empty());
     assert!(broken(|p| forward(p).gilbert_elliott = Some(GILBERT)).is_empty());
     assert!(broken(|p| forward(p).four_state_loss = Some(FOUR)).is_empty());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What loses packets one by one, as TOML.
+//! What loses packets one by one, and what else happens to single ones, as TOML.
 
 use super::Toml;
-use crate::units::format_probability;
+use crate::units::{format_duration, format_probability};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 
@@ -21,6 +21,12 @@ struct FourState {
     p32: String,
     p23: String,
     p14: String,
+}
+
+#[derive(Serialize)]
+struct Reorder {
+    probability: String,
+    by: String,
 }
 
 #[derive(Serialize)]
@@ -50,6 +56,11 @@ impl Toml {
                 p14: format_probability(it.p14),
             };
             self.table(&format!("{path}.four_state_loss"), &keys);
+        }
+        if let Some(it) = &pipe.reorder {
+            let probability = format_probability(it.probability);
+            let keys = Reorder { probability, by: format_duration(it.by_ns) };
+            self.table(&format!("{path}.reorder"), &keys);
         }
         if let Some(it) = &pipe.drop_run {
             let pb::DropRun { pass_packets: pass, drop_packets: drop, once } = *it;
