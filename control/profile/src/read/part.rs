@@ -23,7 +23,7 @@ impl Reader<'_> {
     /// Reads a part of a pipe, and checks its values as far as they can be without the
     /// rest of the pipe.
     pub fn part(&mut self, node: &Node<'_>) -> Part {
-        const KEYS: [&str; 11] = [
+        const KEYS: [&str; 14] = [
             "rate",
             "rate_trace",
             "overhead",
@@ -31,6 +31,9 @@ impl Reader<'_> {
             "gilbert_elliott",
             "four_state_loss",
             "drop_run",
+            "duplicate",
+            "corrupt",
+            "reorder",
             "queue",
             "outages",
             "fade",
@@ -75,6 +78,18 @@ impl Reader<'_> {
         if has("drop_run") {
             paths.push("drop_run");
             pipe.drop_run = self.or_none(node, "drop_run", Self::drop_run);
+        }
+        if has("duplicate") {
+            paths.push("duplicate");
+            pipe.duplicate = self.chance(node, "duplicate");
+        }
+        if has("corrupt") {
+            paths.push("corrupt");
+            pipe.corrupt = self.chance(node, "corrupt");
+        }
+        if has("reorder") {
+            paths.push("reorder");
+            pipe.reorder = self.or_none(node, "reorder", Self::reorder);
         }
         if let Some(node) = self.table(node, "queue") {
             self.known(&node, &["limit", "random_drop", "red", "codel", "pie", "ecn"]);
@@ -221,6 +236,9 @@ impl fmt::Display for Part {
                 }
                 "four_state_loss" => ("4-state loss", given(pipe.four_state_loss.is_some())),
                 "drop_run" => ("drop run", given(pipe.drop_run.is_some())),
+                "duplicate" => ("duplicates", format_probability(pipe.duplicate)),
+                "corrupt" => ("wrong bits", format_probability(pipe.corrupt)),
+                "reorder" => ("reordering", given(pipe.reorder.is_some())),
                 "queue.red" => ("RED", given(queue.red.is_some())),
                 "queue.codel" => ("CoDel", given(queue.codel.is_some())),
                 "queue.pie" => ("PIE", given(queue.pie.is_some())),
