@@ -5,22 +5,38 @@
 //! RFC 3168: ECT(0) and ECT(1) become CE, in the two low bits of IPv4's type of service
 //! byte or of IPv6's traffic class, also behind VLAN tags; what is CE stays CE and counts as
 //! marked. IPv4's header checksum is updated as in RFC 1624, equation 3. Packets that are
-//! Not-ECT, not IP or cut in their header are not marked. Neither ECT(1)'s meaning in L4S (RFC 9331) nor
-//! tunnels' inner headers are looked at.
+//! Not-ECT or not IP are not marked, nor are those that no host would take: damaged in their
+//! header, or cut. A mark on them would be seen by nobody, and so the AQM's signal would be
+//! lost; Linux's `INET_ECN_set_ce` does not look. Neither ECT(1)'s meaning in L4S (RFC 9331)
+//! nor tunnels' inner headers are looked at.
 
-use crate::classify::{IPV4, IPV6, payload};
+use crate::classify::{Class, IPV4, IPV6, classify, payload};
+use crate::units::Direction;
 
 const CE: u8 = 0b11;
 
 /// Whether a frame's packet can be marked, or is.
 #[must_use]
 pub fn is_capable(frame: &[u8]) -> bool {
+    // Which direction it goes does not matter to what it is.
+    if classify(frame, Direction::Forward) == Class::Malformed {
+        return false;
+    }
     let (ethertype, at) = payload(frame);
     match (ethertype, frame.get(at..)) {
-        (Some(IPV4), Some(p)) if is_ipv4(p) => p[1] & CE != 0,
-        (Some(IPV6), Some(p)) if is_ipv6(p) => p[1] >> 4 & CE != 0,
+        (Some(IPV4), Some(p)) => p[1] & CE != 0 && is_right(p),
+        (Some(IPV6), Some(p)) => p[1] >> 4 & CE != 0,
         _ => false,
     }
+}
+
+/// Whether the checksum of a whole IPv4 header is right (RFC 1071).
+fn is_right(p: &[u8]) -> bool {
+    let len = usize::from(p[0] & 0xf) * 4;
+    let words = p.get(..len).unwrap_or_default().as_chunks::<2>().0;
+    // At most 30 words.
+    let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 /// Marks a frame's packet. Whether it is marked after that.
@@ -44,14 +60,6 @@ pub fn mark(frame: &mut [u8]) -> bool {
     let sum = !u16::try_from(folded).unwrap_or(u16::MAX);
     p[10..12].copy_from_slice(&sum.to_be_bytes());
     true
-}
-
-fn is_ipv4(p: &[u8]) -> bool {
-    p.len() >= 20 && p[0] >> 4 == 4 && p[0] & 0xf >= 5
-}
-
-fn is_ipv6(p: &[u8]) -> bool {
-    p.len() >= 40 && p[0] >> 4 == 6
 }
 
 #[cfg(test)]
@@ -124,11 +132,42 @@ mod tests {
         fn what_is_not_whole_is_left_alone(
             mut f in prop::collection::vec(any::<u8>(), 0..60), v6: bool, cut in 0..60_usize,
         ) {
-            let len = f.len();
-            prop_assert!(!mark(&mut f) || len >= 34);
+            // What is marked another parser takes for whole IP.
+            let before = f.clone();
+            let ip = SlicedPacket::from_ethernet(&before).is_ok_and(|p| p.net.is_some());
+            let fits = if mark(&mut f) { ip } else { f == before };
+            prop_assert!(fits);
             let mut whole = frame(v6, CE, 1, 7);
-            whole.truncate(cut.min(18 + if v6 { 39 } else { 19 }));
-            prop_assert!(!mark(&mut whole));
+            let cut = cut * (whole.len() - 1) / 59;
+            whole.truncate(cut);
+            let before = whole.clone();
+            prop_assert!(!mark(&mut whole), "of {} bytes", cut);
+            prop_assert_eq!(whole, before);
+        }
+
+        #[test]
+        fn a_header_with_a_wrong_bit_is_left_alone(tags in 0..4_usize, id: u16, bit in 0..160_usize) {
+            let mut f = frame(false, CE, tags, id);
+            f[14 + 4 * tags + bit / 8] ^= 1 << (bit % 8);
+            let before = f.clone();
+            prop_assert!(!is_capable(&f));
+            prop_assert!(!mark(&mut f));
+            prop_assert_eq!(f, before);
+        }
+
+        #[test]
+        fn options_and_padding_do_no_harm(words in 0..=10_usize, padding in 0..20_usize) {
+            let mut f = frame(false, 0b10, 0, 7);
+            f.splice(34..34, vec![1; 4 * words]);
+            f[14] += words as u8;
+            let total = (f.len() - 14) as u16;
+            f[16..18].copy_from_slice(&total.to_be_bytes());
+            let sum = checksum(&f[14..34 + 4 * words]);
+            f[24..26].copy_from_slice(&sum.to_be_bytes());
+            f.extend(vec![0; padding]);
+            prop_assert!(mark(&mut f));
+            prop_assert_eq!(f[15] & CE, CE);
+            prop_assert!(is_capable(&f), "its checksum is right");
         }
     }
 }

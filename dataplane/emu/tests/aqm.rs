@@ -39,14 +39,30 @@ fn red() -> AqmPlan {
     })
 }
 
-fn frame(ect: bool, number: u32) -> Vec<u8> {
+/// What a sender says of marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    /// It does not understand them.
+    Deaf,
+    /// It does.
+    Ect,
+    /// It does, but its header's checksum is wrong: no host takes its packets.
+    Spoilt,
+}
+use Sender::{Deaf, Ect, Spoilt};
+
+fn frame(sender: Sender, number: u32) -> Vec<u8> {
     let mut f = vec![0; usize::from(LEN)];
     f[12..14].copy_from_slice(&[8, 0]);
     f[14] = 0x45;
-    f[15] = if ect { 0b10 } else { 0 };
+    f[15] = if sender == Deaf { 0 } else { 0b10 };
     f[16..18].copy_from_slice(&(LEN - 14).to_be_bytes());
     f[30..34].copy_from_slice(&[10, 0, 0, 1]);
     f[34..38].copy_from_slice(&number.to_be_bytes());
+    let words = f[14..34].as_chunks::<2>().0.iter();
+    let sum: u32 = words.map(|w| u32::from(u16::from_be_bytes(*w))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16 ^ u16::from(sender == Spoilt);
+    f[24..26].copy_from_slice(&sum.to_be_bytes());
     f
 }
 
@@ -54,7 +70,7 @@ fn frame(ect: bool, number: u32) -> Vec<u8> {
 type Left = Vec<(u32, Instant, bool)>;
 
 /// Offers `seconds` of frames of which one comes each `gap`, `keep` in the drivers' buffers.
-fn play(queue: QueuePlan, gap: Nanos, seconds: u64, ect: bool, keep: bool) -> (Left, PipeStats) {
+fn play(queue: QueuePlan, gap: Nanos, seconds: u64, sender: Sender, keep: bool) -> (Left, PipeStats) {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].rate = BitRate::bps(BPS).into();
     plan.pipes[FORWARD].queue = queue;
@@ -66,9 +82,9 @@ fn play(queue: QueuePlan, gap: Nanos, seconds: u64, ect: bool, keep: bool) -> (L
     let mut now = Instant::ZERO;
     while now < Instant(seconds * 1_000_000_000) {
         n += 1;
-        engine.arrive_burst(now, FORWARD, &mut [Some(frame(ect, n))]);
+        engine.arrive_burst(now, FORWARD, &mut [Some(frame(sender, n))]);
         engine.release(now, 64, &mut |d: Departure<'_, Vec<u8>>| {
-            let mut clean = frame(ect, u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap()));
+            let mut clean = frame(sender, u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap()));
             let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
             let ce = d.bytes() != clean;
             assert!(!ce || ecn::mark(&mut clean) && d.bytes() == clean, "more than a mark");
@@ -101,7 +117,7 @@ fn waits(left: &Left, gap: Nanos, from: usize) -> Vec<f64> {
 fn what_codel_drops_takes_none_of_the_rate() {
     // A tenth too much: CoDel's rhythm needs some seconds to drop that.
     let gap = Nanos::from_micros(900);
-    let (left, stats) = play(queue(CODEL, false), gap, 60, false, false);
+    let (left, stats) = play(queue(CODEL, false), gap, 60, Deaf, false);
     // One leaves each millisecond, whatever was dropped between.
     assert!(left.windows(2).skip(1_000).all(|w| w[1].1.since(w[0].1) == Nanos::from_millis(1)));
     let dropped = stats.dropped[DropReason::Aqm as usize].packets;
@@ -114,7 +130,7 @@ fn what_codel_drops_takes_none_of_the_rate() {
 
 #[test]
 fn codel_leaves_a_link_alone_that_keeps_up() {
-    let (left, stats) = play(queue(CODEL, false), Nanos::from_micros(1_000), 20, false, false);
+    let (left, stats) = play(queue(CODEL, false), Nanos::from_micros(1_000), 20, Deaf, false);
     assert_eq!(stats.dropped_total().packets, 0);
     assert!(left.len() > 19_000);
 }
@@ -124,7 +140,7 @@ fn pie_brings_an_overload_to_its_reference() {
     // At 1.1 times the rate the probability must come to 1/11 for the delay to stay at the
     // reference: the integral part lets it rest nowhere else.
     let gap = Nanos(909_091);
-    let (left, stats) = play(queue(PIE, false), gap, 120, false, false);
+    let (left, stats) = play(queue(PIE, false), gap, 120, Deaf, false);
     let late = waits(&left, gap, left.len() / 2);
     let mean = late.iter().sum::<f64>() / late.len() as f64;
     assert!((mean - 15.0).abs() < 1.5, "{mean} ms");
@@ -138,7 +154,7 @@ fn red_holds_an_overload_where_its_law_drops_the_excess() {
     // Spread drops of p are one packet of (1 + 1/p) / 2: one of eleven at p = 1/21, which
     // the law has at 30 kB + 60 kB × 10/21.
     let gap = Nanos(909_091);
-    let (left, _) = play(queue(red(), false), gap, 120, false, false);
+    let (left, _) = play(queue(red(), false), gap, 120, Deaf, false);
     let late = waits(&left, gap, left.len() / 2);
     let mean = late.iter().sum::<f64>() / late.len() as f64;
     // Of the queue the frame in service, half done, does not wait.
@@ -152,18 +168,22 @@ fn with_ecn_frames_are_marked_where_they_would_be_dropped() {
     let gap = Nanos(990_000);
     for (aqm, seconds) in [(CODEL, 4), (PIE, 3), (red(), 4)] {
         for keep in [false, true] {
-            let (left, stats) = play(queue(aqm, true), gap, seconds, true, keep);
+            let (left, stats) = play(queue(aqm, true), gap, seconds, Ect, keep);
             let ce = left.iter().filter(|(_, _, ce)| *ce).count() as u64;
             assert!(ce > 0, "{aqm:?}");
             // Some are still on their way.
             assert!((ce..ce + 60).contains(&stats.marked.packets), "{ce} {:?}", stats.marked);
             assert_eq!(stats.marked.bytes, stats.marked.packets * u64::from(LEN));
             assert_eq!(stats.dropped_total().packets, 0, "{aqm:?}");
-            // Whose sender does not understand marks loses them.
-            let (left, stats) = play(queue(aqm, true), gap, seconds, false, keep);
-            assert!(left.iter().all(|(_, _, ce)| !ce));
-            assert_eq!(stats.marked.packets, 0);
-            assert!(stats.dropped[DropReason::Aqm as usize].packets > 0, "{aqm:?}");
+            // Whose sender does not understand marks loses them, and so does who sends what
+            // no host would take, where the mark would be lost.
+            let without = play(queue(aqm, false), gap, seconds, Deaf, keep).1;
+            assert!(without.dropped[DropReason::Aqm as usize].packets > 0, "{aqm:?}");
+            for sender in [Deaf, Spoilt] {
+                let (left, stats) = play(queue(aqm, true), gap, seconds, sender, keep);
+                assert!(left.iter().all(|(_, _, ce)| !ce));
+                assert_eq!((stats.marked.packets, stats.dropped), (0, without.dropped));
+            }
         }
     }
 }
@@ -180,7 +200,7 @@ fn an_aqm_goes_on_over_a_change_and_rests_while_there_is_no_limit() {
     let mut dropped = |engine: &mut Engine<Vec<u8>>, from_ms: u64, to_ms: u64| {
         for half in from_ms * 2..to_ms * 2 {
             let now = Instant(half * 500_000);
-            engine.arrive(now, FORWARD, &frame(false, half as u32));
+            engine.arrive(now, FORWARD, &frame(Deaf, half as u32));
             engine.release(now, 64, &mut |_: Departure<'_, Vec<u8>>| true);
         }
         engine.snapshot(Instant(to_ms * 1_000_000), false, &mut snapshot);
@@ -218,7 +238,7 @@ fn what_codel_was_about_to_drop_is_forgotten_while_there_is_no_limit() {
         for ms in from_ms..to_ms {
             let now = Instant(ms * 1_000_000);
             for n in 0..every {
-                engine.arrive(now, FORWARD, &frame(false, n as u32));
+                engine.arrive(now, FORWARD, &frame(Deaf, n as u32));
             }
             engine.release(now, 64, &mut |_: Departure<'_, Vec<u8>>| true);
         }
