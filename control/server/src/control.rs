@@ -207,7 +207,14 @@ impl Control {
                 Ok(dp::Plan { profile: Some(link), seed: plan.seed })
             };
             let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
-            let terms = dp::ApplyRequest { expected_generation, lossy, ..Default::default() };
+            let (arm_forward, arm_return) = patch.arms();
+            let terms = dp::ApplyRequest {
+                expected_generation,
+                lossy,
+                arm_forward,
+                arm_return,
+                ..Default::default()
+            };
             self.change(caller, named, terms, &compile).await
         };
         let answer = changing.await;

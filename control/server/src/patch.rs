@@ -166,6 +166,13 @@ impl Patch {
         Ok(link)
     }
 
+    /// The pipes, forward and return, whose drop run begins anew: to name it arms it, also
+    /// where it is the one in force.
+    pub fn arms(&self) -> (bool, bool) {
+        let arms = self.names(Field::DropRun);
+        (arms && self.forward, arms && self.back)
+    }
+
     /// What cannot stay beside a value that is given, and is not named by the mask,
     /// goes: a rate trace beside a rate and the other way round, a fade without outages,
     /// another model of the same.

@@ -237,6 +237,28 @@ async fn a_model_of_loss_replaces_the_others() {
 }
 
 #[tokio::test]
+async fn to_name_the_drop_run_arms_it_and_nothing_else_does() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let run = Some(pb::DropRun { pass_packets: 999, drop_packets: 1, once: true });
+    let once = pb::Pipe { drop_run: run, rate_bps: Some(5_000), ..Default::default() };
+    for (direction, mask, armed) in [
+        (Forward, &["drop_run"][..], (true, false)),
+        // The very same again.
+        (Forward, &["drop_run"], (true, false)),
+        (Return, &["rate_bps", "drop_run"], (false, true)),
+        (Unspecified, &["drop_run"], (true, true)),
+        (Unspecified, &["rate_bps"], (false, false)),
+    ] {
+        lab.patch(direction, mask, once.clone()).await.unwrap();
+        let apply = lab.fake.state().applies.last().unwrap().clone();
+        assert_eq!((apply.arm_forward, apply.arm_return), armed, "{direction:?} {mask:?}");
+        assert!(!apply.restart);
+    }
+    assert_eq!((forward(&lab.in_force()).drop_run, back(&lab.in_force()).drop_run), (run, run));
+}
+
+#[tokio::test]
 async fn an_aqm_replaces_the_others_and_takes_the_marks_with_it() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();

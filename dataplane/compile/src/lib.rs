@@ -55,6 +55,8 @@ fn pipe(p: &model::Pipe) -> PipePlan {
             pass: r.pass_packets,
             drop: r.drop_packets,
             once: r.once,
+            // Whoever applies the plan says so.
+            arm: false,
         }),
         delay: DelayPlan {
             base: Nanos(delay.base_ns),
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(found, LossPlan::FourState(expected));
         let message = model::DropRun { pass_packets: 7, drop_packets: 3, once: true };
         let (_, found) = loss(&|pipe| pipe.drop_run = Some(message));
-        assert_eq!(found, Some(DropRunPlan { pass: 7, drop: 3, once: true }));
+        assert_eq!(found, Some(DropRunPlan { pass: 7, drop: 3, once: true, arm: false }));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use compile::compile;
 use dpdk::TscClock;
 use emu::envelope;
 use emu::plan::{Plan, PlanError, Room};
-use emu::units::{Instant, Nanos};
+use emu::units::{ByDirection, Instant, Nanos};
 use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
@@ -105,6 +105,8 @@ pub struct Terms {
     pub key: String,
     /// When it takes effect; without it, as soon as all workers can.
     pub at: Option<Instant>,
+    /// The drop runs that begin anew although they are those in force.
+    pub arm: ByDirection<bool>,
 }
 
 /// What is in force.
@@ -249,7 +251,12 @@ impl Dataplane {
         if terms.at.is_some() && !terms.key.is_empty() {
             return Err(ScheduleError::Key.into());
         }
-        let compiled = compile(&plan)?;
+        let mut compiled = compile(&plan)?;
+        for (pipe, arm) in compiled.pipes.0.iter_mut().zip(terms.arm.0) {
+            if let Some(run) = &mut pipe.drop_run {
+                run.arm = arm;
+            }
+        }
         let room = self.0.fixed.room;
         let lossy = match compiled.check(room) {
             Ok(()) => false,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` over a [`Dataplane`].
 
-use emu::units::Instant;
+use emu::units::{ByDirection, Instant};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tonic::{Request, Response, Status};
@@ -58,25 +58,24 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
-        let pb::ApplyRequest {
-            plan,
-            restart,
-            expected_generation,
-            lossy,
-            key,
-            at_ns,
-            expected_instance,
-        } = request.into_inner();
-        let instance = self.0.fixed().description.instance;
-        if expected_instance != 0 && expected_instance != instance {
+        let request = request.into_inner();
+        let (expected, instance) =
+            (request.expected_instance, self.0.fixed().description.instance);
+        if expected != 0 && expected != instance {
             return Err(Status::aborted(format!(
-                "this dataplane is instance {instance:#018x} and {expected_instance:#018x} was \
-                 expected: it was started anew; look at the link again, then decide"
+                "this dataplane is instance {instance:#018x} and {expected:#018x} was expected: it \
+                 was started anew; look at the link again, then decide"
             )));
         }
-        let plan = plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
-        let at = at_ns.map(Instant);
-        let terms = Terms { restart, expected: expected_generation, lossy, key, at };
+        let plan = request.plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
+        let terms = Terms {
+            restart: request.restart,
+            expected: request.expected_generation,
+            lossy: request.lossy,
+            key: request.key,
+            at: request.at_ns.map(Instant),
+            arm: ByDirection([request.arm_forward, request.arm_return]),
+        };
         let Made { applied, remarks, repeated } =
             self.0.apply(plan, terms).await.map_err(status)?;
         tracing::info!(

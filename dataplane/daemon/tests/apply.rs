@@ -14,7 +14,7 @@ use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Port
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
-use emu::units::{Instant, Nanos};
+use emu::units::{ByDirection, Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use worker::command::channel;
 use worker::run::{Idle, Worker};
@@ -33,8 +33,14 @@ fn plan(profile: &str) -> pb::Plan {
     pb::Plan { profile: Some(profile), seed: 1 }
 }
 
-const RESTART: Terms =
-    Terms { restart: true, expected: None, lossy: false, key: String::new(), at: None };
+const RESTART: Terms = Terms {
+    restart: true,
+    expected: None,
+    lossy: false,
+    key: String::new(),
+    at: None,
+    arm: ByDirection([false; 2]),
+};
 
 /// A dataplane with one worker over ports on which nothing arrives.
 fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {

@@ -58,9 +58,7 @@ impl Channel {
             Some(loss) => loss.replanned(plan.packet_loss, key),
             None => Loss::new(plan.packet_loss, key),
         };
-        if run.as_ref().map(DropRun::plan) != plan.drop_run {
-            *run = plan.drop_run.map(DropRun::new);
-        }
+        *run = DropRun::replanned(run.take(), plan.drop_run);
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;
         if !stays {
             *fades = plan.fade.map(|f| Fades::new(f, key, at));

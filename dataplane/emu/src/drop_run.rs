@@ -4,7 +4,9 @@
 //!
 //! Not a model of any link but a tool: what a transport does about exactly this loss. There
 //! is no chance in it. Packets are counted where they leave the shaper, those that an outage
-//! takes included, from the instant at which the plan took effect.
+//! takes included, from the instant at which the plan took effect. A plan that says what the
+//! one before said goes on with the count, and a run that was for once stays over, unless it
+//! arms the run.
 
 /// Which packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct DropRunPlan {
     pub drop: u64,
     /// Whether there is one run only.
     pub once: bool,
+    /// Whether it begins anew although it is the one in force.
+    pub arm: bool,
 }
 
 /// The runs of one pipe.
@@ -32,16 +36,19 @@ impl DropRun {
         Self { plan, seen: 0 }
     }
 
-    /// What it was made of.
+    /// The runs of a plan that comes after these.
     #[must_use]
-    pub fn plan(&self) -> DropRunPlan {
-        self.plan
+    pub fn replanned(before: Option<Self>, plan: Option<DropRunPlan>) -> Option<Self> {
+        let plan = plan?;
+        let armed = |plan| DropRunPlan { arm: true, ..plan };
+        let goes_on = |run: &Self| !plan.arm && armed(run.plan) == armed(plan);
+        before.filter(goes_on).or_else(|| Some(Self::new(plan)))
     }
 
     /// Whether the next packet is dropped.
     #[inline]
     pub fn drops(&mut self) -> bool {
-        let DropRunPlan { pass, drop, once } = self.plan;
+        let DropRunPlan { pass, drop, once, .. } = self.plan;
         self.seen = self.seen.saturating_add(1);
         let end = pass.saturating_add(drop);
         let dropped = self.seen > pass && self.seen <= end;
@@ -57,7 +64,7 @@ mod tests {
     use super::*;
 
     fn dropped(pass: u64, drop: u64, once: bool) -> Vec<usize> {
-        let mut run = DropRun::new(DropRunPlan { pass, drop, once });
+        let mut run = DropRun::new(DropRunPlan { pass, drop, once, arm: false });
         (1..=20).filter(|_| run.drops()).collect()
     }
 
@@ -71,7 +78,26 @@ mod tests {
 
     #[test]
     fn the_largest_counts_do_no_harm() {
-        let mut run = DropRun::new(DropRunPlan { pass: u64::MAX, drop: u64::MAX, once: false });
+        let (pass, drop) = (u64::MAX, u64::MAX);
+        let mut run = DropRun::new(DropRunPlan { pass, drop, once: false, arm: false });
         assert!((0..1000).all(|_| !run.drops()));
+    }
+
+    #[test]
+    fn the_same_plan_goes_on_unless_it_arms_the_run() {
+        let plan = DropRunPlan { pass: 2, drop: 1, once: true, arm: false };
+        let armed = DropRunPlan { arm: true, ..plan };
+        let mut run = Some(DropRun::new(armed));
+        let mut dropped = |next: Option<DropRunPlan>| {
+            run = DropRun::replanned(run.take(), next);
+            (1..=5).filter(|_| run.as_mut().is_some_and(DropRun::drops)).collect::<Vec<_>>()
+        };
+        assert_eq!(dropped(Some(plan)), [3]);
+        assert_eq!(dropped(Some(plan)), [0; 0], "it was for once");
+        assert_eq!(dropped(Some(armed)), [3]);
+        assert_eq!(dropped(Some(armed)), [3], "and again");
+        assert_eq!(dropped(Some(DropRunPlan { pass: 3, ..plan })), [4], "it is another one");
+        assert_eq!(dropped(None), [0; 0]);
+        assert_eq!(dropped(Some(plan)), [3], "it was gone in between");
     }
 }

@@ -70,7 +70,13 @@ fn frame(sender: Sender, number: u32) -> Vec<u8> {
 type Left = Vec<(u32, Instant, bool)>;
 
 /// Offers `seconds` of frames of which one comes each `gap`, `keep` in the drivers' buffers.
-fn play(queue: QueuePlan, gap: Nanos, seconds: u64, sender: Sender, keep: bool) -> (Left, PipeStats) {
+fn play(
+    queue: QueuePlan,
+    gap: Nanos,
+    seconds: u64,
+    sender: Sender,
+    keep: bool,
+) -> (Left, PipeStats) {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].rate = BitRate::bps(BPS).into();
     plan.pipes[FORWARD].queue = queue;
@@ -84,7 +90,8 @@ fn play(queue: QueuePlan, gap: Nanos, seconds: u64, sender: Sender, keep: bool) 
         n += 1;
         engine.arrive_burst(now, FORWARD, &mut [Some(frame(sender, n))]);
         engine.release(now, 64, &mut |d: Departure<'_, Vec<u8>>| {
-            let mut clean = frame(sender, u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap()));
+            let mut clean =
+                frame(sender, u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap()));
             let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
             let ce = d.bytes() != clean;
             assert!(!ce || ecn::mark(&mut clean) && d.bytes() == clean, "more than a mark");

@@ -142,7 +142,12 @@ prop_compose! {
                 factor,
             }),
             packet_loss,
-            drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan { pass, drop, once }),
+            drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan {
+                pass,
+                drop,
+                once,
+                arm: pass % 2 == 0,
+            }),
             duplicate: Probability::new(duplicate),
             corrupt: Probability::new(corrupt),
             reorder: None,

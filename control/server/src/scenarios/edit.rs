@@ -72,6 +72,19 @@ impl Edit {
         Ok(dp::Plan { profile: Some(self.link(profile)?), seed: seed.unwrap_or(in_force) })
     }
 
+    /// The pipes, forward and return, whose drop run begins anew.
+    pub fn arms(&self) -> (bool, bool) {
+        match self {
+            Self::Profile(_) => (false, false),
+            Self::Patch(patches) => patches.iter().map(Patch::arms).fold(
+                (false, false),
+                |(forward, back), (also_forward, also_back)| {
+                    (forward || also_forward, back || also_back)
+                },
+            ),
+        }
+    }
+
     /// Whether the random processes start anew.
     pub fn restarts(&self) -> bool {
         matches!(self, Self::Profile(_))

@@ -320,12 +320,15 @@ impl Runner {
         let refused = |status| Halt::refused(item.index, &status);
         let plan = edit.plan(self.progress.tip(), seed).map_err(refused)?;
         let before = self.progress.changes();
+        let (arm_forward, arm_return) = edit.arms();
         let request = dp::ApplyRequest {
             plan: Some(plan.clone()),
             restart: edit.restarts() || (seed.is_some() && !changed && before == 0),
             expected_generation: Some(generation + before),
             lossy,
             at_ns: Some(at_ns),
+            arm_forward,
+            arm_return,
             ..Default::default()
         };
         let dataplane = self.control.dataplane().clone();
