@@ -5,7 +5,7 @@ use crate::cli::{Cli, Direction, Law, Output, Patch, Set, Target};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
-use profile::Profile;
+use profile::{Part, Profile};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
             connection.call(|mut c| async move { c.set_profile(request).await }).await?
         }
         Set::Patch(what) => {
-            let request = request(what);
+            let request = request(what)?;
             let connection = Connection::open(cli).await?;
             connection.call(|mut c| async move { c.patch_link(request).await }).await?
         }
@@ -95,8 +95,9 @@ fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure>
 }
 
 /// The patch that a command stands for.
-fn request(what: &Patch) -> pb::PatchLinkRequest {
+fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
     let mut pipe = pb::Pipe::default();
+    let given: Vec<&str>;
     let (paths, target): (&[&str], &Target) = match what {
         Patch::Rate { rate, target } => {
             pipe.rate_bps = rate.bps();
@@ -135,6 +136,13 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
             // All that the channel loses, or the class alone would not be what is lost.
             (&LOSSES, target)
         }
+        Patch::Part { part, target } => {
+            // One a line, so that the place of an error tells which.
+            let part = Part::from_toml(&part.join("\n"))
+                .map_err(|violations| Failure::invalid("this is no part of a link", violations))?;
+            (pipe, given) = (part.pipe, part.paths);
+            (&given, target)
+        }
     };
     let direction = match target.direction {
         Direction::Forward => pb::Direction::Forward,
@@ -142,12 +150,12 @@ fn request(what: &Patch) -> pb::PatchLinkRequest {
         Direction::Both => pb::Direction::Unspecified,
     };
     let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-    pb::PatchLinkRequest {
+    Ok(pb::PatchLinkRequest {
         direction: direction as i32,
         pipe: Some(pipe),
         mask: Some(prost_types::FieldMask { paths }),
         expected_generation: target.condition.expect_generation,
         lossy: target.condition.lossy,
         request_id: target.condition.request_id.clone(),
-    }
+    })
 }

@@ -190,9 +190,23 @@ Examples:
   linkctl set delay 300ms --slot none --direction return
   linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
   linkctl set loss --every 3h --for 320ms
+  linkctl set part 'reorder = \"none\"'
   linkctl set profile ./huge.toml --lossy    though it does not fit (linkctl envelope)
 
 Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
+
+const PART_EXAMPLES: &str = "\
+Examples:
+  linkctl set part 'duplicate = \"0.1 %\"' 'corrupt = \"0.01 %\"' -d forward
+  linkctl set part 'reorder = { probability = \"1 %\", by = \"5 ms\" }'
+  linkctl set part 'duplicate = \"0 %\"' 'corrupt = \"0 %\"' 'reorder = \"none\"'
+  linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   again: armed again
+  linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
+
+The keys are those of [forward] and [return] in a profile. \"none\" is a value of
+gilbert_elliott, four_state_loss, drop_run, reorder, fade, queue.random_drop,
+queue.red, queue.codel, queue.pie and delay.body; lists are taken away by [], and
+probabilities by \"0 %\".";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -320,7 +334,8 @@ pub enum Patch {
         #[command(flatten)]
         target: Target,
     },
-    /// Replace all that the channel loses by one class of outages, or none
+    /// Replace all that the channel loses by one class of outages, or none; duplicates, wrong
+    /// bits and reordering lose nothing, and stay: `set part` changes them
     #[command(group(ArgGroup::new("outages").required(true).args(["none", "every"])))]
     Loss {
         /// Lose nothing
@@ -335,6 +350,15 @@ pub enum Patch {
         /// How the duration is drawn
         #[arg(long, value_enum, default_value = "exponential")]
         law: Law,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change any part of a direction, in a profile's words; what is not named stays
+    #[command(after_help = PART_EXAMPLES)]
+    Part {
+        /// Such as 'duplicate = "0.1 %"', in TOML; "none" takes away what is a table
+        #[arg(required = true, value_name = "KEY = VALUE")]
+        part: Vec<String>,
         #[command(flatten)]
         target: Target,
     },
@@ -461,7 +485,14 @@ mod tests {
 
     #[test]
     fn every_example_parses() {
-        let linkd = [EXAMPLES, SET_EXAMPLES, SHOW_EXAMPLES, STATS_EXAMPLES, PROFILE_EXAMPLES];
+        let linkd = [
+            EXAMPLES,
+            SET_EXAMPLES,
+            PART_EXAMPLES,
+            SHOW_EXAMPLES,
+            STATS_EXAMPLES,
+            PROFILE_EXAMPLES,
+        ];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES, scenario::EXAMPLES];
         let rest = [

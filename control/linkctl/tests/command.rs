@@ -160,6 +160,49 @@ fn every_set_changes_what_it_says() {
 }
 
 #[test]
+fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
+    let lab = Lab::new();
+    lab.done("set profile viasat2");
+    let part = |words: &[&str], direction: &str| {
+        let output = lab.command("set part").args(words).args(["-d", direction]).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let done = (Some(0), String::new());
+    let reorder = "reorder = { probability = \"2 %\", by = \"5 ms\" }";
+    let noise = ["duplicate = \"1 %\"", "corrupt = \"50 %\"", reorder, "rate = \"down\""];
+    assert_eq!(part(&noise, "both"), done);
+    let reordered = pb::Reorder { probability: 0.02, by_ns: 5_000_000 };
+    for pipe in [lab.forward(), lab.back()] {
+        assert_eq!((pipe.duplicate, pipe.corrupt, pipe.rate_bps), (0.01, 0.5, Some(0)));
+        assert_eq!(pipe.reorder, Some(reordered));
+    }
+    // What loses nothing is no loss.
+    lab.done("set loss none");
+    assert_eq!((lab.forward().duplicate, lab.forward().reorder), (0.01, Some(reordered)));
+    let none = ["duplicate = \"0 %\"", "corrupt = \"0 %\"", "reorder = \"none\""];
+    assert_eq!(part(&none, "forward"), done);
+    assert_eq!((lab.forward().duplicate, lab.forward().corrupt, lab.forward().reorder), {
+        (0.0, 0.0, None)
+    });
+    assert_eq!(lab.back().reorder, Some(reordered));
+    // Each word is a line of its own in what is wrong with them.
+    let generation = lab.json("-o json show")["generation"].clone();
+    let (code, told) = part(&["rate = \"1 Mbit/s\"", "duplicat = \"1 %\""], "both");
+    assert_eq!(code, Some(1));
+    let expected = "line 2, column 1: part.duplicat: unknown key \"duplicat\": the nearest is";
+    assert!(told.contains(expected), "{told}");
+    let (_, told) = part(&["reorder.probability = \"1 %\""], "both");
+    assert!(told.contains("part.reorder.by: missing"), "{told}");
+    let (_, told) = part(&["duplicate = 0.1"], "both");
+    assert!(told.contains("part.duplicate: "), "{told}");
+    let (_, told) = part(&[""], "both");
+    assert!(told.contains("changes nothing"), "{told}");
+    let (_, told) = part(&["duplicate"], "both");
+    assert!(told.contains("not TOML"), "{told}");
+    assert_eq!(lab.json("-o json show")["generation"], generation);
+}
+
+#[test]
 fn an_expected_generation_is_held_to() {
     let lab = Lab::new();
     lab.done("set profile viasat2 --expect-generation 0");

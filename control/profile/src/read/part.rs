@@ -3,9 +3,9 @@
 //! be there. What a profile leaves out to have none of it is written `"none"` here.
 
 use super::reader::{Node, Reader};
-use crate::limits::{INTERVAL_NS, QUEUE_BYTES};
+use crate::limits::{FILE_BYTES, INTERVAL_NS, QUEUE_BYTES};
 use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
-use crate::{Rate, format_duration, format_overhead, format_probability, format_size};
+use crate::{Rate, Violations, format_duration, format_overhead, format_probability, format_size};
 use proto::linkemu::v1 as pb;
 use std::fmt;
 use toml::de::DeValue;
@@ -17,6 +17,22 @@ pub struct Part {
     pub pipe: pb::Pipe,
     /// The fields, as the paths of a PatchLinkRequest's mask; each once.
     pub paths: Vec<&'static str>,
+}
+
+impl Part {
+    /// Reads a part from TOML of its own, such as `duplicate = "0.1 %"`.
+    ///
+    /// # Errors
+    /// All that is wrong with the text, each with its line and column, as far as it can be
+    /// told without the rest of the pipe.
+    pub fn from_toml(text: &str) -> Result<Self, Violations> {
+        let mut reader = Reader::new(text);
+        let document = reader.document(FILE_BYTES, "part of a link")?;
+        let (path, span) = ("part".to_owned(), document.span());
+        let part = reader.part(&Node { path, span, table: document.get_ref() });
+        reader.into_found().into_result()?;
+        Ok(part)
+    }
 }
 
 impl Reader<'_> {
