@@ -71,8 +71,7 @@ impl Pipe {
     /// Whether received + duplicated = sent + dropped + held, in packets and in bytes.
     #[must_use]
     pub fn conserved(&self) -> bool {
-        self.received.plus(self.duplicated)
-            == self.sent.plus(self.dropped_all()).plus(self.held)
+        self.received.plus(self.duplicated) == self.sent.plus(self.dropped_all()).plus(self.held)
     }
 }
 
@@ -160,13 +159,15 @@ pub struct Stats {
 pub struct Totals {
     /// Arrived.
     pub received: Count,
+    /// Made beside what arrived.
+    pub duplicated: Count,
     /// Handed on.
     pub sent: Count,
     /// Dropped.
     pub dropped: Count,
     /// Held.
     pub held: Count,
-    /// Whether received = sent + dropped + held in every single pipe.
+    /// Whether received + duplicated = sent + dropped + held in every single pipe.
     pub exact: bool,
 }
 
@@ -215,6 +216,7 @@ impl Stats {
         let start = Totals { exact: true, ..Totals::default() };
         self.pipes().fold(start, |sum, (_, _, pipe)| Totals {
             received: sum.received.plus(pipe.received),
+            duplicated: sum.duplicated.plus(pipe.duplicated),
             sent: sum.sent.plus(pipe.sent),
             dropped: sum.dropped.plus(pipe.dropped_all()),
             held: sum.held.plus(pipe.held),
@@ -360,5 +362,21 @@ mod tests {
         assert!(!client.back.conserved());
         assert!(!stats.totals().exact);
         assert_eq!(stats.violations().len(), 1);
+        // One that is made beside it and held nowhere is as well.
+        let made = JSON.replace(
+            "\"dropped\":{},",
+            "\"duplicated\":{\"packets\":1,\"bytes\":60},\"dropped\":{},",
+        );
+        let stats = Stats::read(&made).expect("this is a snapshot");
+        assert_eq!(stats.totals().duplicated.packets, 1);
+        assert!(!stats.client("10.77.0.10").expect("it is there").back.conserved());
+        let made = made.replace(
+            "\"sent\":{\"packets\":0,\"bytes\":0}",
+            "\"sent\":{\"packets\":2,\"bytes\":120}",
+        );
+        let stats = Stats::read(&made).expect("this is a snapshot");
+        assert!(stats.client("10.77.0.10").expect("it is there").back.conserved());
+        assert!(stats.totals().exact);
+        assert!(stats.violations().is_empty());
     }
 }

@@ -90,13 +90,15 @@ pub struct Lateness {
 pub struct Conservation {
     /// Arrived.
     pub received: u64,
+    /// Made beside what arrived.
+    pub duplicated: u64,
     /// Handed on.
     pub sent: u64,
     /// Dropped, for any reason.
     pub dropped: u64,
     /// Still held.
     pub held: u64,
-    /// Whether received = sent + dropped + held in every pipe, packets and bytes.
+    /// Whether received + duplicated = sent + dropped + held in every pipe, packets and bytes.
     pub exact: bool,
 }
 
@@ -128,9 +130,10 @@ impl Conservation {
     /// By our own sum; exact only if the emulator says so too.
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
-        let Totals { received, sent, dropped, held, exact } = stats.totals();
+        let Totals { received, duplicated, sent, dropped, held, exact } = stats.totals();
         Self {
             received: received.packets,
+            duplicated: duplicated.packets,
             sent: sent.packets,
             dropped: dropped.packets,
             held: held.packets,
@@ -145,7 +148,10 @@ impl Summary {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.conservation.exact {
-            faults.push(format!("received is not sent + dropped + held: {:?}", self.conservation));
+            faults.push(format!(
+                "received + duplicated is not sent + dropped + held: {:?}",
+                self.conservation
+            ));
         }
         if self.emulator_drops > 0 {
             faults.push(format!(

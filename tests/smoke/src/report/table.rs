@@ -68,10 +68,11 @@ pub fn table(summary: &Summary, stats: &Stats) -> String {
     );
     let sum = summary.conservation;
     row(
-        "received = sent + dropped + held",
+        "received + duplicated = sent + dropped + held",
         format!(
-            "{} {} {} + {} + {}",
+            "{} + {} {} {} + {} + {}",
             sum.received,
+            sum.duplicated,
             if sum.exact { "=" } else { "≠" },
             sum.sent,
             sum.dropped,

@@ -128,10 +128,10 @@ pub fn flows_to(
     Ok((flows, receivers))
 }
 
-/// received = sent + dropped + held in every pipe.
+/// received + duplicated = sent + dropped + held in every pipe.
 pub fn conserved(stats: &Stats) -> anyhow::Result<()> {
     let violations = stats.violations();
-    ensure!(violations.is_empty(), "received is not sent + dropped + held: {violations:#?}");
+    ensure!(violations.is_empty(), "the accounts do not add up: {violations:#?}");
     ensure!(stats.conservation.exact, "the emulator says itself that its accounts do not add up");
     Ok(())
 }
