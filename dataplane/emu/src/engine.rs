@@ -5,12 +5,14 @@
 //! due, then the arrivals, then the release. Times never go back; one that does is
 //! taken as the latest seen. Runs on one worker's thread, which owns it.
 
+mod beams;
 mod index;
 mod lateness;
 mod limits;
 
 use std::collections::VecDeque;
 
+use crate::beam::{Beam, MAX_BEAMS, Member};
 use crate::classify::{Class, classify};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, NoBuffer};
@@ -123,6 +125,12 @@ pub struct Engine<B = NoBuffer> {
     slots: Vec<Slot>,
     index: Index,
     wheel: Wheel,
+    /// Two for each beam of the plan, in the same order; none where it does not limit.
+    beams: Vec<Option<Box<Beam>>>,
+    /// Of each slot.
+    members: Vec<Member>,
+    /// Beams that the wheel brought up, in turn; each once.
+    lagging: VecDeque<u32>,
     /// Pipes to look at, in turn; each once.
     ready: VecDeque<u32>,
     is_ready: Vec<bool>,
@@ -153,7 +161,11 @@ impl<B: Buffer> Engine<B> {
     /// If there is no room for its packet store.
     pub fn new(limits: Limits, plan: Plan, at: Instant) -> Result<Self, EngineError> {
         let frame = limits.frame.min(MAX_FRAME);
-        let limits = Limits { frame, clients: limits.clients.min(MAX_ID / 2 - FIXED), ..limits };
+        let limits = Limits {
+            frame,
+            clients: limits.clients.min(MAX_ID / 2 - FIXED - MAX_BEAMS as u32),
+            ..limits
+        };
         let room = (limits.clients + FIXED) as usize;
         let store = Store::new(limits.memory, limits.buffers)
             .map_err(|e| EngineError::Memory(limits.memory, e))?;
@@ -165,6 +177,9 @@ impl<B: Buffer> Engine<B> {
             slots: Vec::with_capacity(2 * room),
             index,
             wheel: Wheel::default(),
+            beams: Vec::new(),
+            members: Vec::with_capacity(2 * room),
+            lagging: VecDeque::with_capacity(2 * MAX_BEAMS),
             ready: VecDeque::with_capacity(2 * room),
             is_ready: vec![false; 2 * room],
             changes: VecDeque::with_capacity(64),
@@ -180,8 +195,9 @@ impl<B: Buffer> Engine<B> {
             malformed: ByDirection::default(),
             kept_up: 0,
         };
+        engine.form_beams(&plan.beams);
         engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since });
-        engine.wheel.grow(2 * room);
+        engine.wheel.grow(2 * (room + MAX_BEAMS));
         advise_large_pages(&mut engine.slots);
         for key in [ClientKey::Bypass, ClientKey::Default] {
             engine.admit(key);
@@ -205,6 +221,7 @@ impl<B: Buffer> Engine<B> {
         let id = self.clients() as u32;
         // There is always one.
         let Some(in_force) = self.changes.back() else { return DEFAULT };
+        let beams = in_force.plan.beams.clone();
         for direction in Direction::BOTH {
             let bypass = key == ClientKey::Bypass;
             let plan = if bypass { &self.bypass } else { &in_force.plan.pipes[direction] };
@@ -216,6 +233,9 @@ impl<B: Buffer> Engine<B> {
                 version: self.version,
                 client: key,
             });
+        }
+        for direction in Direction::BOTH {
+            self.enlist(&beams, pipe_id(id, direction), direction);
         }
         self.index.insert(key, id);
         id
@@ -313,8 +333,13 @@ impl<B: Buffer> Engine<B> {
             }
         }
         self.catch_up(id);
-        self.slots[id as usize].pipe.arrive(&mut self.store, self.now, frame, len);
-        self.reschedule(id);
+        let pipe = &mut self.slots[id as usize].pipe;
+        if pipe.is_in_beam() {
+            self.take_in_beam(id, frame, len);
+        } else {
+            pipe.arrive(&mut self.store, self.now, frame, len);
+            self.reschedule(id);
+        }
     }
 
     /// Lets a pipe take the changes that it has not taken yet.
@@ -344,6 +369,9 @@ impl<B: Buffer> Engine<B> {
             let (plan, since) = (&plan.pipes[direction], since[direction]);
             slot.pipe.replan(&mut self.store, plan, key, *at, since, *restart);
         }
+        if slot.pipe.is_in_beam() {
+            self.tell_beam_rate(id);
+        }
         self.reschedule(id);
     }
 
@@ -369,12 +397,12 @@ impl<B: Buffer> Engine<B> {
     pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
         self.now = self.now.max(now);
         let now = self.now;
-        let (ready, is_ready) = (&mut self.ready, &mut self.is_ready);
-        self.wheel.expire(now, |id| {
-            if !std::mem::replace(&mut is_ready[id as usize], true) {
-                ready.push_back(id);
-            }
-        });
+        self.expire(now);
+        if !self.lagging.is_empty() {
+            self.serve_beams(now);
+            // What has left a beam may be due.
+            self.expire(now);
+        }
         let mut sent = 0;
         let mut refused = ByDirection([false; 2]);
         // Frames are offered at `offered`, read again after so many.
@@ -447,6 +475,26 @@ impl<B: Buffer> Engine<B> {
         sent
     }
 
+    /// Takes what is due at `now` out of the wheel.
+    fn expire(&mut self, now: Instant) {
+        let Self { wheel, ready, is_ready, lagging, beams, .. } = self;
+        wheel.expire(now, |id| match is_ready.get_mut(id as usize) {
+            Some(is_ready) => {
+                if !std::mem::replace(is_ready, true) {
+                    ready.push_back(id);
+                }
+            }
+            None => {
+                let number = id - is_ready.len() as u32;
+                if let Some(Some(beam)) = beams.get_mut(number as usize)
+                    && !std::mem::replace(&mut beam.lags, true)
+                {
+                    lagging.push_back(number);
+                }
+            }
+        });
+    }
+
     /// Hints to the processor which pipes come next.
     #[inline]
     fn look_ahead(&self) {
@@ -462,7 +510,8 @@ impl<B: Buffer> Engine<B> {
     /// change that some pipe has yet to take, count as due now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let now = !self.ready.is_empty() || self.oldest != self.version;
+        let changes = self.oldest != self.version;
+        let now = !self.ready.is_empty() || !self.lagging.is_empty() || changes;
         if now { Some(self.now) } else { self.wheel.next_deadline() }
     }
 
@@ -478,14 +527,19 @@ impl<B: Buffer> Engine<B> {
         let at = self.now;
         let Some(before) = self.changes.back() else { return at };
         let mut since = before.since;
+        let turned =
+            Direction::BOTH.map(|d| restart || plan.pipes[d].rate != before.plan.pipes[d].rate);
         for direction in Direction::BOTH {
-            if restart || plan.pipes[direction].rate != before.plan.pipes[direction].rate {
+            if turned[direction as usize] {
                 since[direction] = at;
             }
         }
         let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
+        let regroups = plan.beams.regroups(&before.plan.beams);
+        self.end_beams(at, &plan.beams, regroups);
         self.changes.push_back(Change { at, plan, restart, epoch, since });
         self.version += 1;
+        self.begin_beams(at, regroups, turned);
         self.generation = generation;
         at
     }
@@ -534,6 +588,7 @@ impl<B: Buffer> Engine<B> {
         self.kept_up = (self.kept_up + 1) % self.clients();
         for d in Direction::BOTH {
             let id = pipe_id(self.kept_up as u32, d);
+            self.advance_beam_of(id, self.now);
             self.catch_up(id);
             self.slots[id as usize].pipe.keep_up(&mut self.store, self.now);
             self.reschedule(id);
@@ -558,6 +613,7 @@ impl<B: Buffer> Engine<B> {
         out: &mut Snapshot,
     ) -> bool {
         self.now = self.now.max(now);
+        self.advance_beams(self.now);
         let first = out.clients.len();
         for client in first..self.clients().min(first.saturating_add(most)) {
             let pipes = Direction::BOTH.map(|d| {

@@ -9,7 +9,7 @@
 //! A frame goes through
 //!
 //! ```text
-//! classify → queue + AQM → shaper → channel (outages, loss) → delay → release
+//! classify → queue + AQM → shaper → [beam] → channel (outages, loss) → delay → release
 //! ```
 //!
 //! and each stage has the module of its name. A [`pipe::Pipe`] is one client's
@@ -21,6 +21,7 @@
 //! bit/s, sizes in bytes of Ethernet frame without FCS.
 
 pub mod aqm;
+pub mod beam;
 pub mod channel;
 pub mod classify;
 pub mod client;

@@ -9,6 +9,8 @@
 //!
 //! Calls come with times that never go back.
 
+mod beamed;
+
 use crate::aqm::codel::{Candidate, MAX_PACKET};
 use crate::aqm::{Aqm, Verdict};
 use crate::channel::Channel;
@@ -25,6 +27,9 @@ use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Head, Store};
 use crate::units::{Instant, Nanos, Probability};
+
+use beamed::Stage;
+pub use beamed::Standing;
 
 /// Bytes that the shaper may serve between two looks at a queue, about.
 const LOOK_AFTER: u32 = 16_384;
@@ -49,6 +54,8 @@ struct Cold {
     /// The frames that are held back, and when the last of them is due.
     aside: Fifo,
     aside_last: Instant,
+    /// Of a client that shares a beam.
+    stage: Stage,
 }
 
 /// What a pipe has that most have not: one look tells that it has none of it.
@@ -96,6 +103,8 @@ pub struct Pipe {
     /// Whether the frame in service has left and the AQM has yet to finish with those
     /// behind it.
     choosing: bool,
+    /// Whether what has left the shaper waits for a beam; then the engine lets it leave.
+    in_beam: bool,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
     channel: Channel,
@@ -120,11 +129,13 @@ impl Pipe {
             reorder: Reorder::new(plan.reorder, key, None),
             aside: Fifo::default(),
             aside_last: Instant::ZERO,
+            stage: Stage::default(),
         };
         Self {
             admitted: plan.queue.admits_up_to(),
             extras: Extras::of(plan),
             choosing: false,
+            in_beam: false,
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
             channel: Channel::new(plan, key, at),
@@ -160,8 +171,9 @@ impl Pipe {
         };
         let held = u64::from(self.fifo.held()) + u64::from(self.cold.aside.held());
         stats.held = Count { packets: held, bytes: self.held };
-        if !self.shaper.is_unlimited() {
-            stats.queue = Count { packets: u64::from(self.fifo.queue_len()), bytes: self.queued };
+        if self.has_queue() {
+            let packets = self.fifo.queue_len() - self.cold.stage.ahead.gone();
+            stats.queue = Count { packets: packets.into(), bytes: self.queued };
         }
         stats
     }
@@ -171,11 +183,17 @@ impl Pipe {
         self.queued_max = self.queue_bytes();
     }
 
+    /// Whether frames wait: for the shaper or for a beam.
+    #[inline]
+    fn has_queue(&self) -> bool {
+        !self.shaper.is_unlimited() || self.in_beam
+    }
+
     /// Bytes that an arriving frame finds in the queue. At no rate limit there are none,
     /// also where what an earlier plan had queued is still on its way out.
     #[inline]
     fn queue_bytes(&self) -> u64 {
-        if self.shaper.is_unlimited() { 0 } else { self.queued }
+        if self.has_queue() { self.queued } else { 0 }
     }
 
     /// A frame of `len` bytes arrives at `at`.
@@ -213,7 +231,7 @@ impl Pipe {
         len: u32,
     ) {
         // Without a limit nothing is queued, or what is on its way out does not matter.
-        if !self.shaper.is_unlimited() {
+        if self.has_queue() {
             self.serve_until(store, at);
         }
         let mut queued = self.queue_bytes();
@@ -245,7 +263,9 @@ impl Pipe {
         self.held += u64::from(len);
         self.queued += u64::from(len);
         self.queued_max = self.queued_max.max(fills);
-        if self.shaper.is_idle() {
+        if self.in_beam {
+            self.joined(at, len, place);
+        } else if self.shaper.is_idle() {
             if self.extras.watched {
                 self.attach(at, Some(at));
             }
@@ -275,12 +295,13 @@ impl Pipe {
         len: u32,
         frame: &[u8],
     ) -> Result<bool, DropReason> {
-        let aqm = &mut self.cold.aqm;
-        if self.shaper.is_unlimited() {
+        let has_queue = self.has_queue();
+        let Cold { aqm, stage, .. } = &mut *self.cold;
+        if !has_queue {
             let fits = u64::from(len) <= aqm.plan().limit;
             return if fits { Ok(false) } else { Err(DropReason::Limit) };
         }
-        match aqm.admit(at, queued, len.into(), self.shaper.rate(at)) {
+        match aqm.admit(at, queued, len.into(), self.shaper.rate(at).or(stage.rate)) {
             Verdict::Pass => Ok(false),
             Verdict::Signal if aqm.plan().ecn && ecn::is_capable(frame) => Ok(true),
             Verdict::Signal => Err(DropReason::Aqm),
@@ -292,7 +313,7 @@ impl Pipe {
     /// `head`, or none. Without a limit of the rate there is no queue.
     #[inline(never)]
     fn attach(&mut self, t: Instant, head: Option<Instant>) {
-        let head = head.filter(|_| !self.shaper.is_unlimited());
+        let head = head.filter(|_| self.has_queue());
         self.cold.aqm.attach(t, head);
     }
 
@@ -421,6 +442,10 @@ impl Pipe {
 
     /// Lets up to `most` frames leave the queue up to and including `t`; returns how many.
     fn serve<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant, most: u32) -> u32 {
+        if self.in_beam {
+            self.pull(store, t);
+            return 0;
+        }
         let mut served = 0;
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
@@ -430,25 +455,7 @@ impl Pipe {
                     break;
                 };
                 served += 1;
-                self.queue_delay.count(finish.since(arrived));
-                self.queued -= u64::from(len);
-                // Drawn for every frame, so that the draws do not depend on the losses.
-                let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
-                let by = if self.extras.reorders { self.held_back() } else { None };
-                if let Some(reason) = self.channel.lose(finish) {
-                    self.held -= u64::from(len);
-                    self.cold.dropped[reason as usize].add(len);
-                    self.fifo.depart(store, None);
-                } else {
-                    if let Some(bit) = wrong {
-                        self.corrupt(store, bit, len);
-                    }
-                    let due = self.delay.due(finish);
-                    match by {
-                        None => self.fifo.depart(store, Some(due)),
-                        Some(by) => self.hold_back(store, due + by, len),
-                    }
-                }
+                self.leave_queue(store, finish, len, arrived);
             }
             if self.extras.watched {
                 served += self.police(store, finish, most - served);
@@ -465,11 +472,41 @@ impl Pipe {
         served
     }
 
+    /// The frame at the head of the queue leaves it at `finish`.
+    #[inline]
+    fn leave_queue<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        finish: Instant,
+        len: u32,
+        arrived: Instant,
+    ) {
+        self.queue_delay.count(finish.since(arrived));
+        self.queued -= u64::from(len);
+        // Drawn for every frame, so that the draws do not depend on the losses.
+        let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
+        let by = if self.extras.reorders { self.held_back() } else { None };
+        if let Some(reason) = self.channel.lose(finish) {
+            self.held -= u64::from(len);
+            self.cold.dropped[reason as usize].add(len);
+            self.fifo.depart(store, None);
+        } else {
+            if let Some(bit) = wrong {
+                self.corrupt(store, bit, len);
+            }
+            let due = self.delay.due(finish);
+            match by {
+                None => self.fifo.depart(store, Some(due)),
+                Some(by) => self.hold_back(store, due + by, len),
+            }
+        }
+    }
+
     /// A long queue is looked at again after some more bytes, so that there is never much
     /// to catch up with at once.
     #[inline]
     fn look_later(&mut self) {
-        self.look = if self.queued > u64::from(LOOK_AFTER) {
+        self.look = if self.queued > u64::from(LOOK_AFTER) && !self.in_beam {
             self.shaper.ahead(LOOK_AFTER).unwrap_or(Instant::MAX)
         } else {
             Instant::MAX
@@ -484,8 +521,11 @@ impl Pipe {
         match self.fifo.head() {
             Some(Head::Due(due)) => Some(due.min(self.look).min(self.aside_due)),
             Some(Head::Lost) => Some(Instant::ZERO),
-            None if self.aside_due == Instant::MAX => self.shaper.finish(),
-            None => Some(self.shaper.finish().unwrap_or(Instant::MAX).min(self.aside_due)),
+            None => {
+                let next = if self.in_beam { None } else { self.shaper.finish() };
+                let aside = Some(self.aside_due).filter(|due| *due != Instant::MAX);
+                next.into_iter().chain(aside).min()
+            }
         }
     }
 
@@ -495,7 +535,7 @@ impl Pipe {
     #[inline]
     pub fn look<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, most: u32) -> u32 {
         let wanted = self.look <= now || self.fifo.head().is_none();
-        if wanted { self.serve(store, now, most.min(AT_ONCE)) } else { 0 }
+        if wanted && !self.in_beam { self.serve(store, now, most.min(AT_ONCE)) } else { 0 }
     }
 
     /// What is at the head of the delay line, if it can go at `now`.
@@ -576,7 +616,7 @@ impl Pipe {
         }
         if self.extras.watched {
             self.attach(at, self.fifo.queued(store).map(|(_, arrived)| arrived));
-            if self.shaper.is_unlimited() {
+            if !self.has_queue() {
                 // There is no queue: what was chosen from it is over.
                 self.cold.aqm.chooses(at, None);
             }

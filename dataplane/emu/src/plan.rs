@@ -5,9 +5,12 @@
 //! The control plane checks a plan; the core only relies on what it must to stay
 //! within memory and time ([`Plan::check`]).
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::aqm::{AqmPlan, QueuePlan};
+use crate::beam::{BeamsError, BeamsPlan};
 use crate::delay::{BodyPlan, DelayPlan};
 use crate::drop_run::DropRunPlan;
 use crate::envelope::{self, Shortage, TooBusy};
@@ -104,6 +107,8 @@ pub struct Plan {
     pub seed: u64,
     /// One pipe per direction.
     pub pipes: ByDirection<PipePlan>,
+    /// What clients share.
+    pub beams: Arc<BeamsPlan>,
 }
 
 /// A plan that the core does not take.
@@ -151,6 +156,9 @@ pub enum PlanError {
     /// An AQM with too many updates.
     #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
     Update(Nanos),
+    /// Beams that cannot be.
+    #[error("{0}")]
+    Beams(#[from] BeamsError),
     /// What the plan can hold does not fit into memory.
     #[error("{0}")]
     Memory(Box<Shortage>),
@@ -172,7 +180,8 @@ impl Plan {
     /// A plan that passes everything at once.
     #[must_use]
     pub fn transparent() -> Self {
-        Self { seed: 1, pipes: ByDirection([PipePlan::transparent(), PipePlan::transparent()]) }
+        let pipes = ByDirection([PipePlan::transparent(), PipePlan::transparent()]);
+        Self { seed: 1, pipes, beams: Arc::default() }
     }
 
     /// Checks what the core relies on, and that the plan fits into `room` whatever the
@@ -185,6 +194,7 @@ impl Plan {
         for p in &self.pipes.0 {
             check_pipe(p)?;
         }
+        self.beams.check()?;
         if let Some(busy) = TooBusy::of(self, room) {
             return Err(PlanError::Work(Box::new(busy)));
         }

@@ -11,6 +11,8 @@
 //!   delay line              the queue
 //! ```
 //!
+//! and a fourth one ([`Ahead`]) in the queue of a client that shares a beam.
+//!
 //! Small frames are copied in and out, so that the memory a link needs depends on the
 //! bytes it holds and not on the size of a driver's buffers. Of larger ones that came in
 //! a driver's buffer the buffer itself is kept, as long as there are places for it, and
@@ -21,11 +23,15 @@
 //! Memory is touched when it is first used and then reused last in, first out. A
 //! fifo that runs empty holds no segment. The arena asks the system for large pages.
 
+mod ahead;
+
 use memmap2::{Advice, MmapMut};
 
 use crate::frame::{Buffer, Frame, NoBuffer};
 use crate::memory::{LINE, prefetch};
 use crate::units::Instant;
+
+pub use ahead::Ahead;
 
 /// Bytes in a segment. Small, because each pipe has begun one at either end.
 pub const SEGMENT: u32 = 4096;
@@ -217,6 +223,15 @@ impl<B: Buffer> Store<B> {
         let place = self.place(c);
         self.kept[place] = None;
         self.places.push(place as u32);
+    }
+
+    /// Marks the record at `c` as that of a frame that was lost.
+    fn lose(&mut self, c: Cursor) {
+        let (_, word) = self.header(c);
+        if word & KEPT != 0 {
+            self.forget(c);
+        }
+        self.write_header(c, 0, word | LOST);
     }
 
     /// `c` and `n` bytes further, over the ends of segments.

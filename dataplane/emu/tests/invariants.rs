@@ -166,7 +166,7 @@ fn faithful(mut plan: Plan) -> Plan {
 
 prop_compose! {
     fn plan()(seed in 0_u64..4, forward in pipe(), back in pipe()) -> Plan {
-        Plan { seed, pipes: ByDirection([forward, back]) }
+        Plan { seed, pipes: ByDirection([forward, back]), ..Plan::transparent() }
     }
 }
 

@@ -50,7 +50,7 @@ fn plan() -> Plan {
         },
         ..PipePlan::transparent()
     };
-    Plan { seed: 42, pipes: ByDirection([pipe.clone(), pipe]) }
+    Plan { seed: 42, pipes: ByDirection([pipe.clone(), pipe]), ..Plan::transparent() }
 }
 
 /// The hash (FNV-1a) of which frame left when, pipe by pipe, over two changes to `plan` with

@@ -78,7 +78,7 @@ fn plan() -> Plan {
             }],
         },
     };
-    Plan { seed: 42, pipes: ByDirection([pipe.clone(), pipe]) }
+    Plan { seed: 42, pipes: ByDirection([pipe.clone(), pipe]), ..Plan::transparent() }
 }
 
 /// About two seconds of traffic of several clients, ARP and damaged frames among it.

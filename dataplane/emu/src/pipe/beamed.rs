@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A pipe whose client shares a beam ([`crate::beam`]): what has left the shaper waits for
+//! the beam, in order, in the same queue.
+//!
+//! The engine tells such a pipe when the beam is through with a frame; the pipe never lets
+//! one leave by itself. It is brought up to an instant only when its beam has been, so that
+//! how many frames wait is known at each of the shaper's finishes.
+
+use std::num::NonZeroU64;
+
+use crate::aqm::codel::{Candidate, MAX_PACKET};
+use crate::ecn;
+use crate::frame::Buffer;
+use crate::stats::DropReason;
+use crate::store::{Ahead, Place, Store};
+use crate::units::{BitRate, Instant};
+
+use super::{Cold, Pipe};
+
+/// What a client's pipe in a beam has besides.
+#[derive(Debug, Default)]
+pub(super) struct Stage {
+    /// What the shaper serves next.
+    pub(super) ahead: Ahead,
+    /// The beam's rate.
+    pub(super) rate: Option<NonZeroU64>,
+}
+
+/// Whether a beam has something to do for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A frame of this length waits for it.
+    Waits(u32),
+    /// One will at this instant; [`Instant::MAX`] while the client's link is down.
+    Comes(Instant),
+    /// The client has nothing.
+    Empty,
+}
+
+/// Where the AQM looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Shaper,
+    Beam,
+}
+
+impl Pipe {
+    /// Whether the client shares a beam.
+    #[inline]
+    #[must_use]
+    pub fn is_in_beam(&self) -> bool {
+        self.in_beam
+    }
+
+    /// From `at` on what leaves the shaper waits for a beam.
+    pub fn join_beam<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
+        self.serve(store, at, u32::MAX);
+        self.in_beam = true;
+        self.choosing = false;
+        self.cold.stage = Stage { ahead: self.fifo.ahead(), rate: None };
+        self.look_later();
+    }
+
+    /// From `at` on nothing waits for a beam: what does so far leaves.
+    pub fn leave_beam<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
+        self.pull(store, at);
+        while self.cold.stage.ahead.waiting() > 0 {
+            self.depart(store, at);
+        }
+        self.in_beam = false;
+        self.choosing = false;
+        self.cold.stage = Stage::default();
+        self.look_later();
+    }
+
+    /// The rate of the beam, for an AQM that asks.
+    pub fn set_beam_rate(&mut self, rate: BitRate) {
+        self.cold.stage.rate = match rate {
+            BitRate::PerSec(rate) => Some(rate),
+            BitRate::Unlimited | BitRate::Down => None,
+        };
+    }
+
+    /// How it is with the beam as of the last instant that the pipe was brought up to.
+    #[inline]
+    pub fn standing<B: Buffer>(&self, store: &Store<B>) -> Standing {
+        if self.cold.stage.ahead.waiting() > 0
+            && let Some((len, _)) = self.fifo.queued(store)
+        {
+            Standing::Waits(len)
+        } else if self.shaper.is_idle() {
+            Standing::Empty
+        } else {
+            Standing::Comes(self.shaper.finish().unwrap_or(Instant::MAX))
+        }
+    }
+
+    /// Lets the shaper work up to and including `t`.
+    #[inline]
+    pub(super) fn pull<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
+        while let Some(finish) = self.shaper.finish().filter(|f| *f <= t) {
+            let ahead = &mut self.cold.stage.ahead;
+            self.fifo.pass(store, ahead);
+            // Else the queue stands before the beam, and the AQM looks there.
+            if self.extras.watched && ahead.waiting() == 1 {
+                self.police_at(store, finish, At::Shaper);
+            }
+            match self.fifo.ahead_of(store, &self.cold.stage.ahead) {
+                Some((next, arrived)) => self.shaper.follow(next, arrived),
+                None => self.shaper.rest(),
+            }
+        }
+    }
+
+    /// The beam would take the first frame that waits at `now`: lets the AQM look at it.
+    #[inline]
+    pub fn look_at_beam<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) {
+        if self.extras.watched && self.cold.stage.ahead.waiting() > 1 {
+            self.police_at(store, now, At::Beam);
+        }
+    }
+
+    /// The first frame that waits has left the beam at `t`.
+    #[inline]
+    pub fn depart<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
+        let Some((len, arrived)) = self.fifo.queued(store) else { return };
+        self.leave_queue(store, t, len, arrived);
+        self.fifo.departed(store, &mut self.cold.stage.ahead);
+        if self.extras.watched {
+            self.attach(t, self.fifo.queued(store).map(|(_, arrived)| arrived));
+        }
+    }
+
+    /// A frame of `len` bytes that arrived at `at` was appended at `place`.
+    pub(super) fn joined(&mut self, at: Instant, len: u32, place: Place) {
+        self.fifo.appended(&mut self.cold.stage.ahead, place);
+        if self.extras.watched && self.fifo.queue_len() == 1 {
+            self.attach(at, Some(at));
+        }
+        if self.shaper.is_idle() {
+            self.shaper.start(at, len);
+        }
+    }
+
+    /// The frame at either place as the AQM sees it at `now`, and its length.
+    fn candidate_at<B: Buffer>(
+        &self,
+        store: &Store<B>,
+        now: Instant,
+        place: At,
+    ) -> Option<(Candidate, u32)> {
+        let ahead = &self.cold.stage.ahead;
+        let (frame, cursor) = match place {
+            At::Shaper => (self.fifo.ahead_of(store, ahead), Some(ahead)),
+            At::Beam => (self.fifo.queued(store), None),
+        };
+        let (len, arrived) = frame.filter(|(_, arrived)| *arrived < now)?;
+        let behind = self.fifo.behind_either(store, cursor, now, MAX_PACKET);
+        Some((Candidate { arrived, behind }, len))
+    }
+
+    /// Lets an AQM that drops what leaves look at what would enter service at `now`.
+    #[inline(never)]
+    fn police_at<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, place: At) {
+        if !self.cold.aqm.plan().drops_late() {
+            return;
+        }
+        // Nothing stands before a shaper without a limit.
+        let passes = place == At::Shaper && self.shaper.is_unlimited();
+        let mut head = self.candidate_at(store, now, place).filter(|_| !passes);
+        let mut chosen =
+            std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
+        while chosen && let Some((_, len)) = head {
+            let Cold { aqm, stage, marked, dropped, .. } = &mut *self.cold;
+            let at = match place {
+                At::Shaper => self.fifo.place_ahead(&stage.ahead),
+                At::Beam if stage.ahead.waiting() > 0 => self.fifo.place_queued(),
+                // It is still in the shaper.
+                At::Beam => None,
+            };
+            let Some(at) = at else {
+                self.choosing = true;
+                return;
+            };
+            if aqm.plan().ecn && store.edit(at, ecn::mark) {
+                marked.add(len);
+                aqm.marked(now);
+                return;
+            }
+            self.queued -= u64::from(len);
+            self.held -= u64::from(len);
+            dropped[DropReason::Aqm as usize].add(len);
+            match place {
+                At::Shaper => self.fifo.drop_ahead(store, &mut stage.ahead),
+                At::Beam => {
+                    self.fifo.depart(store, None);
+                    self.fifo.departed(store, &mut stage.ahead);
+                }
+            }
+            head = self.candidate_at(store, now, place);
+            chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
+        }
+    }
+}

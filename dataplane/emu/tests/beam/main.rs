@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Beams: who shares them, in which order, and when each frame leaves; against a model that
+//! is as plain as can be.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod model;
+
+use std::sync::Arc;
+
+use emu::beam::{BeamPlan, BeamsPlan, Share};
+use emu::client::ClientKey;
+use emu::engine::{Departure, Engine, Limits};
+use emu::plan::Plan;
+use emu::stats::{Count, DropReason, Snapshot};
+use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos};
+use model::{Model, Rate, Terms};
+use proptest::prelude::*;
+
+const FORWARD: Direction = Direction::Forward;
+const DELAY: Nanos = Nanos::from_millis(3);
+const LONGEST: u32 = 1_514;
+
+/// A frame for `client` that carries its number.
+fn frame(client: u16, len: u32, number: u32) -> Vec<u8> {
+    let mut f = vec![0; len as usize];
+    f[12..14].copy_from_slice(&[8, 0]);
+    f[14] = 0x45;
+    f[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+    let [high, low] = client.to_be_bytes();
+    f[30..34].copy_from_slice(&[10, 0, high, low]);
+    f[34..38].copy_from_slice(&number.to_be_bytes());
+    f
+}
+
+fn key(client: u16) -> ClientKey {
+    let [high, low] = client.to_be_bytes();
+    ClientKey::Ip([10, 0, high, low].into())
+}
+
+fn bit_rate(rate: Rate) -> BitRate {
+    rate.map_or(BitRate::Unlimited, BitRate::bps)
+}
+
+/// A beam of so much forward and no limit in return.
+fn beam(rate: Rate) -> BeamPlan {
+    let rate = ByDirection([bit_rate(rate), BitRate::Unlimited]);
+    BeamPlan { name: "spot".into(), rate, overhead: 0 }
+}
+
+/// All clients share one beam of `rate` alike, each with `own` besides.
+fn shared(own: Rate, rate: Rate) -> Plan {
+    let mut plan = Plan::transparent();
+    plan.pipes[FORWARD].rate = bit_rate(own).into();
+    plan.pipes[FORWARD].queue.limit = 1 << 30;
+    let automatic = Some(Share { beam: 0, weight: 1 });
+    plan.beams = Arc::new(BeamsPlan { beams: vec![beam(rate)], automatic, ..BeamsPlan::default() });
+    plan
+}
+
+/// Gives a client a weight of its own in the first beam.
+fn weigh(plan: &mut Plan, client: u16, weight: u16) {
+    Arc::make_mut(&mut plan.beams).shares.insert(key(client), Share { beam: 0, weight });
+}
+
+fn engine(plan: Plan, clients: u32) -> Engine {
+    Engine::new(Limits::copying(256 << 20, clients, LONGEST), plan, Instant::ZERO).unwrap()
+}
+
+/// What left: whose, its number, when it was due, and its length.
+type Left = Vec<(ClientKey, u32, u64, usize)>;
+
+fn release(engine: &mut Engine, now: Instant, budget: usize, left: &mut Left) -> usize {
+    engine.release(now, budget, &mut |d: Departure<'_>| {
+        assert!(d.due <= now, "early");
+        let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
+        left.push((d.client, number, d.due.0, d.bytes().len()));
+        true
+    })
+}
+
+fn drain(engine: &mut Engine, mut now: Instant, left: &mut Left) -> Instant {
+    while let Some(next) = engine.next_deadline() {
+        now = now.max(next);
+        release(engine, now, 256, left);
+    }
+    now
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { client: u8, lens: Vec<u32> },
+    Change { terms: Terms, restart: bool },
+    Look(u8),
+}
+
+fn rate() -> impl Strategy<Value = Rate> {
+    // Few rates, so that finishes of different clients often fall together.
+    let usual = prop_oneof![Just(12_112_000_u64), Just(8_000_000), 100_000_u64..100_000_000];
+    prop_oneof![1 => Just(None), 1 => Just(Some(0)), 8 => usual.prop_map(Some)]
+}
+
+/// Six clients by name; that of name 0 and 1 have no share of their own, but that of all.
+fn terms() -> impl Strategy<Value = Terms> {
+    let weight = || prop_oneof![Just(1_u64), Just(2), Just(3), Just(10), 1_u64..1_000];
+    let share = move |beams: usize| prop::option::weighted(0.9, (0..beams, weight()));
+    (rate(), prop::collection::vec(rate(), 1..4)).prop_flat_map(move |(rate, beams)| {
+        let n = beams.len();
+        (share(n), prop::collection::vec(share(n), 4)).prop_map(move |(automatic, own)| {
+            let mut shares = vec![automatic; 2];
+            shares.extend(own.iter().map(|s| s.or(automatic)));
+            let least = |i| {
+                let weights = shares.iter().flatten().filter(|(b, _)| *b == i).map(|(_, w)| *w);
+                weights.min().unwrap_or(1)
+            };
+            Terms { rate, lightest: (0..n).map(least).collect(), beams: beams.clone(), shares }
+        })
+    })
+}
+
+fn plan_of(terms: &Terms, limit: u64) -> Plan {
+    let mut plan = Plan::transparent();
+    let p = &mut plan.pipes[FORWARD];
+    p.rate = bit_rate(terms.rate).into();
+    p.queue.limit = limit;
+    p.delay.base = DELAY;
+    let to_share =
+        |(beam, weight): (usize, u64)| Share { beam: beam as u16, weight: weight as u16 };
+    let automatic = terms.shares[0].map(to_share);
+    let own = (2..6).filter_map(|i| Some((key(i), to_share(terms.shares[usize::from(i)]?))));
+    let beams = terms.beams.iter().map(|r| beam(*r)).collect();
+    plan.beams = Arc::new(BeamsPlan { beams, shares: own.collect(), automatic });
+    assert_eq!(plan.beams.check(), Ok(()));
+    plan
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let len = prop_oneof![Just(60_u32), Just(LONGEST), 60_u32..=LONGEST];
+    let arrive = (0_u8..6, prop::collection::vec(len, 1..12))
+        .prop_map(|(client, lens)| Step::Arrive { client, lens });
+    let change =
+        (terms(), any::<bool>()).prop_map(|(terms, restart)| Step::Change { terms, restart });
+    let gap = prop_oneof![2 => Just(0), 2 => Just(1_000_000), 3 => 0_u64..100_000, 1 => 0_u64..30_000_000];
+    let step = prop_oneof![12 => arrive, 1 => change, 4 => (0_u8..3).prop_map(Step::Look)];
+    prop::collection::vec((gap, step), 1..150)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Every frame leaves when the model says, however the engine is looked at.
+    #[test]
+    fn all_departures_are_those_of_the_model(
+        first in terms(),
+        steps in steps(),
+        limit in prop_oneof![Just(1_u64 << 20), 3_000_u64..50_000],
+        only_rates in any::<bool>(),
+    ) {
+        let mut model = Model::new(first.clone(), limit, u64::from(LONGEST));
+        let mut engines = [(); 2].map(|()| engine(plan_of(&first, limit), 6));
+        let mut left = [Left::new(), Left::new()];
+        let mut snapshot = Snapshot::default();
+        let (mut now, mut number, mut dropped) = (0, 0, 0);
+        for (gap, step) in steps {
+            now += gap;
+            let at = Instant(now);
+            match step {
+                Step::Arrive { client, lens } => {
+                    for len in lens {
+                        number += 1;
+                        dropped += u64::from(!model.arrive(now, client, number, len));
+                        for e in &mut engines {
+                            e.arrive(at, FORWARD, &frame(client.into(), len, number));
+                        }
+                    }
+                }
+                Step::Change { mut terms, restart } => {
+                    if only_rates {
+                        // Beams that have a limit keep one.
+                        let n = first.beams.len();
+                        terms.beams.resize(n, Some(1_000_000));
+                        for (rate, before) in terms.beams.iter_mut().zip(&first.beams) {
+                            *rate = before.and(Some(rate.unwrap_or(2_000_000)));
+                        }
+                        (terms.shares, terms.lightest) = (first.shares.clone(), first.lightest.clone());
+                    }
+                    for e in &mut engines {
+                        e.apply(at, plan_of(&terms, limit), 1, restart);
+                    }
+                    model.change(now, terms);
+                }
+                Step::Look(0) => _ = release(&mut engines[1], at, 20, &mut left[1]),
+                Step::Look(1) => engines[1].keep_up(at),
+                Step::Look(_) => {
+                    engines[1].snapshot(at, false, &mut snapshot);
+                    prop_assert!(snapshot.is_conserved());
+                }
+            }
+        }
+        // Everything is let out.
+        let open = Terms { rate: None, beams: vec![], shares: vec![None; 6], lightest: vec![] };
+        for e in &mut engines {
+            e.apply(Instant(now), plan_of(&open, limit), 2, false);
+        }
+        model.change(now, open);
+        model.run(now);
+        let mut expected: Vec<_> =
+            model.left.iter().map(|(c, n, at)| (key((*c).into()), *n, *at + DELAY.0)).collect();
+        expected.sort_by_key(|(client, ..)| *client);
+        for (e, left) in engines.iter_mut().zip(&mut left) {
+            let end = drain(e, Instant(now), left);
+            left.sort_by_key(|(client, ..)| *client);
+            let left: Vec<_> = left.iter().map(|(c, n, due, _)| (*c, *n, *due)).collect();
+            prop_assert_eq!(&left, &expected);
+            e.snapshot(end, false, &mut snapshot);
+            prop_assert!(snapshot.is_conserved());
+            let total = snapshot.total();
+            prop_assert_eq!(total.dropped[DropReason::Limit as usize].packets, dropped);
+            prop_assert_eq!(total.dropped_total().packets, dropped);
+            prop_assert_eq!((total.held, snapshot.store_used), (Count::default(), 0));
+        }
+    }
+
+    /// While all of them have frames waiting, what clients got by weight differs by at most
+    /// the quantum of weight one and the longest frame of each (the bound of `emu::beam`).
+    #[test]
+    fn shares_follow_weights_to_a_quantum(
+        clients in prop::collection::vec((1_u16..=1_000, 60_u32..=LONGEST), 2..8),
+        bps in 1_000_000_u64..1_000_000_000,
+    ) {
+        let mut plan = shared(None, Some(bps));
+        for (i, (weight, _)) in clients.iter().enumerate() {
+            weigh(&mut plan, i as u16, *weight);
+        }
+        // The client of weight one is among the plan's, though it sends nothing.
+        let quantum = f64::from(LONGEST);
+        let mut engine = engine(plan, 8);
+        // Each has frames for as long as the heaviest gets three quanta.
+        let heaviest = clients.iter().map(|c| c.0).max().unwrap();
+        for (i, (weight, len)) in clients.iter().enumerate() {
+            let bytes = 4 * LONGEST * u32::from(*weight);
+            for n in 0..=bytes / len {
+                engine.arrive(Instant::ZERO, FORWARD, &frame(i as u16, *len, n));
+            }
+        }
+        let (mut left, _) = (Left::new(), heaviest);
+        drain(&mut engine, Instant::ZERO, &mut left);
+        left.sort_by_key(|(.., due, _)| *due);
+        let mut got = vec![0.0_f64; clients.len()];
+        let mut rest: Vec<u32> =
+            clients.iter().map(|(w, len)| 4 * LONGEST * u32::from(*w) / len + 1).collect();
+        for (client, _, _, len) in left {
+            let i = (0..clients.len()).find(|i| key(*i as u16) == client).unwrap();
+            got[i] += len as f64;
+            rest[i] -= 1;
+            if rest[i] == 0 {
+                break;
+            }
+            for (a, (wa, la)) in got.iter().zip(&clients) {
+                for (b, (wb, lb)) in got.iter().zip(&clients) {
+                    let (wa, wb) = (f64::from(*wa), f64::from(*wb));
+                    let bound = quantum + f64::from(*la) / wa + f64::from(*lb) / wb;
+                    prop_assert!(a / wa - b / wb <= bound + 1e-6, "{a} {wa} {b} {wb}");
+                }
+            }
+        }
+        // Somebody got something.
+        prop_assert!(got.iter().any(|b| *b > quantum));
+    }
+}
