@@ -22,6 +22,7 @@ use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::stats::{ClientStats, DropReason, Snapshot};
 use crate::store::{Head, MAX_FRAME, Store};
+use crate::tap::Tap;
 use crate::units::{ByDirection, Direction, Instant};
 use crate::wheel::{MAX_ID, Wheel};
 use index::Index;
@@ -326,8 +327,10 @@ impl<B: Buffer> Engine<B> {
             match self.pipe_of(direction, bytes) {
                 Ok(known) => id = known,
                 Err(reason) => {
-                    let bypass = pipe_id(BYPASS, direction) as usize;
-                    self.slots[bypass].pipe.reject(reason, len);
+                    let bypass = pipe_id(BYPASS, direction);
+                    self.catch_up(bypass);
+                    let pipe = &mut self.slots[bypass as usize].pipe;
+                    pipe.reject(&mut self.store, self.now, reason, bytes, len);
                     return;
                 }
             }
@@ -342,9 +345,14 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Lets a pipe take the changes that it has not taken yet.
+    /// Lets a pipe take the changes that it has not taken yet, and know whether it is tapped.
+    /// Comes before all else that is done to a pipe.
     #[inline]
     fn catch_up(&mut self, id: u32) {
+        if let Some(tap) = self.store.tap() {
+            let slot = &mut self.slots[id as usize];
+            slot.pipe.set_tapped(tap.sees(slot.client, Direction::BOTH[id as usize % 2]));
+        }
         if self.slots[id as usize].version != self.version {
             self.take_changes(id);
         }
@@ -449,7 +457,7 @@ impl<B: Buffer> Engine<B> {
                 }
                 let late = offered.since(due);
                 self.lateness.count(late);
-                pipe.sent(&mut self.store, len, late);
+                pipe.sent(&mut self.store, len, offered, late);
             }
             sent += n;
             if n > 0 {
@@ -580,6 +588,12 @@ impl<B: Buffer> Engine<B> {
     /// order.
     pub fn replaced(&mut self) -> Option<Plan> {
         self.replaced.pop_front()
+    }
+
+    /// Puts a tap on the frames of some clients, in the place of the one that was there, which
+    /// is given back; or takes that away.
+    pub fn set_tap(&mut self, tap: Option<Box<Tap>>) -> Option<Box<Tap>> {
+        self.store.set_tap(tap)
     }
 
     /// Brings one client up to `now`, another one on each call.

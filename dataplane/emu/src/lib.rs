@@ -46,5 +46,6 @@ pub mod shaper;
 pub mod si;
 pub mod stats;
 pub mod store;
+pub mod tap;
 pub mod units;
 pub mod wheel;

@@ -14,6 +14,7 @@ mod beamed;
 use crate::aqm::codel::{Candidate, MAX_PACKET};
 use crate::aqm::{Aqm, Verdict};
 use crate::channel::Channel;
+use crate::client::ClientKey;
 use crate::corrupt::{self, Corrupt};
 use crate::delay::Delay;
 use crate::duplicate::Duplicate;
@@ -25,8 +26,9 @@ use crate::reorder::Reorder;
 use crate::rng::StreamKey;
 use crate::shaper::Shaper;
 use crate::stats::{Count, DropReason, PipeStats};
-use crate::store::{Fifo, Head, Store};
-use crate::units::{Instant, Nanos, Probability};
+use crate::store::{Fifo, Head, Place, Store};
+use crate::tap::{Point, Sighting};
+use crate::units::{Direction, Instant, Nanos, Probability};
 
 use beamed::Stage;
 pub use beamed::Standing;
@@ -56,6 +58,8 @@ struct Cold {
     aside_last: Instant,
     /// Of a client that shares a beam.
     stage: Stage,
+    client: ClientKey,
+    direction: Direction,
 }
 
 /// What a pipe has that most have not: one look tells that it has none of it.
@@ -105,6 +109,8 @@ pub struct Pipe {
     choosing: bool,
     /// Whether what has left the shaper waits for a beam; then the engine lets it leave.
     in_beam: bool,
+    /// Whether the store's tap, if it has one, sees its frames.
+    tapped: bool,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
     channel: Channel,
@@ -130,12 +136,15 @@ impl Pipe {
             aside: Fifo::default(),
             aside_last: Instant::ZERO,
             stage: Stage::default(),
+            client: key.client,
+            direction: key.direction,
         };
         Self {
             admitted: plan.queue.admits_up_to(),
             extras: Extras::of(plan),
             choosing: false,
             in_beam: false,
+            tapped: false,
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
             channel: Channel::new(plan, key, at),
@@ -227,13 +236,14 @@ impl Pipe {
         &mut self,
         store: &mut Store<B>,
         at: Instant,
-        frame: Frame<'_, B>,
+        mut frame: Frame<'_, B>,
         len: u32,
     ) {
         // Without a limit nothing is queued, or what is on its way out does not matter.
         if self.has_queue() {
             self.serve_until(store, at);
         }
+        let tag = if self.tapped { self.see_arrival(store, at, frame.bytes(), len) } else { None };
         let mut queued = self.queue_bytes();
         let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
@@ -243,22 +253,21 @@ impl Pipe {
             fills = queued.saturating_add(u64::from(len));
             match self.judge(at, queued, len, frame.bytes()) {
                 Ok(marks) => mark = marks,
-                Err(reason) => {
-                    self.cold.dropped[reason as usize].add(len);
-                    return;
-                }
+                Err(reason) => return self.turn_away(store, at, reason, (frame.bytes(), len), tag),
             }
         }
-        let pushed = match frame {
-            Frame::Bytes(bytes) => self.fifo.push(store, at, bytes),
-            Frame::Buffer(buffer) => self.fifo.keep(store, at, buffer),
+        let pushed = match &mut frame {
+            Frame::Bytes(bytes) => self.fifo.push(store, at, bytes, tag),
+            Frame::Buffer(buffer) => self.fifo.keep(store, at, buffer, tag),
         };
         let Ok(place) = pushed else {
-            self.cold.dropped[DropReason::Overload as usize].add(len);
-            return;
+            return self.turn_away(store, at, DropReason::Overload, (frame.bytes(), len), tag);
         };
         if mark && store.edit(place, ecn::mark) {
             self.cold.marked.add(len);
+            if self.tapped {
+                self.see(store, Point::Marked, at, Some(place), len);
+            }
         }
         self.held += u64::from(len);
         self.queued += u64::from(len);
@@ -275,6 +284,91 @@ impl Pipe {
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
         }
+    }
+
+    /// A frame that arrived is dropped.
+    #[inline]
+    fn turn_away<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        reason: DropReason,
+        (frame, len): (&[u8], u32),
+        tag: Option<u32>,
+    ) {
+        self.cold.dropped[reason as usize].add(len);
+        if let Some(tag) = tag {
+            let number = Some(store.number(tag));
+            let seen = self.sighting(Point::Dropped(reason), at, number, len);
+            if let Some(tap) = store.tap_mut() {
+                tap.see(seen, frame);
+            }
+        }
+    }
+
+    fn sighting(&self, point: Point, at: Instant, number: Option<u64>, len: u32) -> Sighting {
+        let Cold { client, direction, .. } = *self.cold;
+        Sighting { at, client, direction, point, number, len }
+    }
+
+    /// Lets the tap see a frame that arrives, if there is a tap; its tag then.
+    #[inline(never)]
+    fn see_arrival<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        frame: &[u8],
+        len: u32,
+    ) -> Option<u32> {
+        if store.tap().is_none() {
+            // It has been taken away.
+            self.tapped = false;
+            return None;
+        }
+        let (tag, number) = store.next_tag();
+        let seen = self.sighting(Point::Ingress, at, Some(number), len);
+        store.tap_mut()?.see(seen, frame);
+        Some(tag)
+    }
+
+    /// Lets the tap see a frame that is held, if there is a tap.
+    #[inline(never)]
+    fn see<B: Buffer>(
+        &self,
+        store: &mut Store<B>,
+        point: Point,
+        at: Instant,
+        place: Option<Place>,
+        len: u32,
+    ) {
+        let Some((place, mut tap)) = place.zip(store.lift_tap()) else { return };
+        store.show(place, |frame, number| tap.see(self.sighting(point, at, number, len), frame));
+        store.lower_tap(tap);
+    }
+
+    /// Lets the tap see the frame at the head of a delay line, which will be offered to the
+    /// egress.
+    #[inline(never)]
+    fn see_offer<B: Buffer>(&self, store: &mut Store<B>, fifo: &Fifo) {
+        let Some((place, mut tap)) = fifo.place_due().zip(store.lift_tap()) else { return };
+        store.show(place, |frame, number| {
+            let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            tap.offer(self.sighting(Point::Egress, Instant::ZERO, number, len), frame);
+        });
+        store.lower_tap(tap);
+    }
+
+    /// Whether the store's tap, if it has one, sees its frames.
+    #[inline]
+    #[must_use]
+    pub fn is_tapped(&self) -> bool {
+        self.tapped
+    }
+
+    /// Whether the store's tap sees its frames from here on.
+    #[inline]
+    pub fn set_tapped(&mut self, tapped: bool) {
+        self.tapped = tapped;
     }
 
     /// Where the queue lags behind `at`, lets so much of it leave that a frame of `len`
@@ -350,12 +444,18 @@ impl Pipe {
             dropped += 1;
             if self.cold.aqm.plan().ecn && store.edit(place, ecn::mark) {
                 self.cold.marked.add(len);
+                if self.tapped {
+                    self.see(store, Point::Marked, now, Some(place), len);
+                }
                 self.cold.aqm.marked(now);
                 break;
             }
             self.queued -= u64::from(len);
             self.held -= u64::from(len);
             self.cold.dropped[DropReason::Aqm as usize].add(len);
+            if self.tapped {
+                self.see(store, Point::Dropped(DropReason::Aqm), now, Some(place), len);
+            }
             self.fifo.depart(store, None);
             head = self.candidate(store, now);
             chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
@@ -396,6 +496,10 @@ impl Pipe {
         if self.fifo.set_aside(store, aside, *aside_last).is_err() {
             self.held -= u64::from(len);
             dropped[DropReason::Overload as usize].add(len);
+            if self.tapped {
+                let place = self.fifo.place_queued();
+                self.see(store, Point::Dropped(DropReason::Overload), due, place, len);
+            }
             self.fifo.depart(store, None);
         } else if self.aside_due == Instant::MAX {
             self.aside_due = *aside_last;
@@ -423,10 +527,18 @@ impl Pipe {
         };
     }
 
-    /// Counts a frame that was dropped before it reached the pipe's queue.
-    pub fn reject(&mut self, reason: DropReason, len: u32) {
+    /// Counts a frame that is dropped before it reaches the pipe's queue.
+    pub fn reject<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        reason: DropReason,
+        frame: &[u8],
+        len: u32,
+    ) {
         self.received.add(len);
-        self.cold.dropped[reason as usize].add(len);
+        let tag = if self.tapped { self.see_arrival(store, at, frame, len) } else { None };
+        self.turn_away(store, at, reason, (frame, len), tag);
     }
 
     /// Lets the shaper work up to and including `t`. What an earlier plan had queued and a
@@ -489,6 +601,10 @@ impl Pipe {
         if let Some(reason) = self.channel.lose(finish) {
             self.held -= u64::from(len);
             self.cold.dropped[reason as usize].add(len);
+            if self.tapped {
+                let place = self.fifo.place_queued();
+                self.see(store, Point::Dropped(reason), finish, place, len);
+            }
             self.fifo.depart(store, None);
         } else {
             if let Some(bit) = wrong {
@@ -558,16 +674,26 @@ impl Pipe {
         self.fifo.prefetch_kept(store, now, most);
     }
 
-    /// The frame at the head of the delay line, and its length; none if it was lost.
+    /// The frame at the head of the delay line, and its length; none if it was lost. It will
+    /// be offered to the egress.
     #[inline]
     pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
         let fifo = if self.is_aside_first() { &self.cold.aside } else { &self.fifo };
+        if self.tapped {
+            self.see_offer(store, fifo);
+        }
         fifo.frame(store)
     }
 
-    /// The frame at the head of the delay line, of `len` bytes, has been sent so late.
+    /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, so
+    /// late.
     #[inline]
-    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32, late: Nanos) {
+    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32, at: Instant, late: Nanos) {
+        if self.tapped
+            && let Some(tap) = store.tap_mut()
+        {
+            tap.taken(at);
+        }
         self.lateness.count(late);
         self.sent.add(len);
         self.held -= u64::from(len);

@@ -22,6 +22,9 @@
 //!
 //! Memory is touched when it is first used and then reused last in, first out. A
 //! fifo that runs empty holds no segment. The arena asks the system for large pages.
+//!
+//! A record may carry a tag behind its frame, by which a [`Tap`] knows it again: only the
+//! frames that are captured take that room (docs/adr/0026).
 
 mod ahead;
 
@@ -29,6 +32,7 @@ use memmap2::{Advice, MmapMut};
 
 use crate::frame::{Buffer, Frame, NoBuffer};
 use crate::memory::{LINE, prefetch};
+use crate::tap::Tap;
 use crate::units::Instant;
 
 pub use ahead::Ahead;
@@ -48,7 +52,11 @@ pub const KEPT_RECORD: u32 = HEADER + 4;
 const NONE: u32 = 0;
 const LOST: u32 = 1 << 31;
 const KEPT: u32 = 1 << 30;
-const LENGTH: u32 = KEPT - 1;
+/// A tag follows.
+const TAGGED: u32 = 1 << 29;
+const LENGTH: u32 = TAGGED - 1;
+/// Bytes of a tag.
+const TAG: u32 = 4;
 
 /// Bytes that a frame of `len` takes when it is packed.
 #[must_use]
@@ -72,6 +80,9 @@ pub struct Store<B = NoBuffer> {
     places: Vec<u32>,
     /// For frames that go over the end of a segment.
     scratch: Box<[u8]>,
+    tap: Option<Box<Tap>>,
+    /// Frames that were captured, by this tap or an earlier one.
+    tapped: u64,
 }
 
 /// The store has no free segment.
@@ -103,6 +114,8 @@ impl<B: Buffer> Store<B> {
             kept,
             places: (0..buffers).rev().collect(),
             scratch: vec![0; MAX_FRAME as usize].into_boxed_slice(),
+            tap: None,
+            tapped: 0,
         })
     }
 
@@ -137,6 +150,65 @@ impl<B: Buffer> Store<B> {
     /// Starts the high-water mark anew.
     pub fn mark(&mut self) {
         self.used_max = self.used;
+    }
+
+    /// What looks at the frames that come and go, if anything does.
+    #[inline]
+    #[must_use]
+    pub fn tap(&self) -> Option<&Tap> {
+        self.tap.as_deref()
+    }
+
+    /// As [`Store::tap`].
+    #[inline]
+    pub(crate) fn tap_mut(&mut self) -> Option<&mut Tap> {
+        self.tap.as_deref_mut()
+    }
+
+    /// Puts a tap in the place of the one that was there.
+    pub fn set_tap(&mut self, tap: Option<Box<Tap>>) -> Option<Box<Tap>> {
+        let before = std::mem::replace(&mut self.tap, tap);
+        if let Some(tap) = &mut self.tap {
+            tap.begin(self.tapped);
+        }
+        before
+    }
+
+    /// Takes the tap away while it looks at a frame of the store.
+    pub(crate) fn lift_tap(&mut self) -> Option<Box<Tap>> {
+        self.tap.take()
+    }
+
+    /// And back.
+    pub(crate) fn lower_tap(&mut self, tap: Box<Tap>) {
+        self.tap = Some(tap);
+    }
+
+    /// A tag for a frame that arrives, and its number.
+    pub(crate) fn next_tag(&mut self) -> (u32, u64) {
+        self.tapped += 1;
+        (self.tapped as u32, self.tapped)
+    }
+
+    /// The number of the frame with a tag: there are fewer than 2³² at once.
+    pub(crate) fn number(&self, tag: u32) -> u64 {
+        self.tapped - u64::from((self.tapped as u32).wrapping_sub(tag))
+    }
+
+    /// Lets `look` see the frame that is held at `place` and the number by which a tap knows
+    /// it.
+    pub(crate) fn show<R>(
+        &mut self,
+        place: Place,
+        look: impl FnOnce(&[u8], Option<u64>) -> R,
+    ) -> R {
+        let number = self.tag(place.0).map(|tag| self.number(tag));
+        let (_, word) = self.header(place.0);
+        if word & KEPT != 0 {
+            let kept = &self.kept[self.place(place.0)];
+            return look(kept.as_ref().map_or(&[], B::bytes), number);
+        }
+        look(self.packed(place.0, word & LENGTH), number)
     }
 
     fn has_free(&self, segments: u32) -> bool {
@@ -211,10 +283,30 @@ impl<B: Buffer> Store<B> {
 
     /// Writes the record of a frame of so many bytes whose buffer is kept at `place`.
     #[inline]
-    fn write_place(&mut self, c: Cursor, (at, len): (Instant, u32), place: u32) {
-        self.write_header(c, at.0, len | KEPT);
+    fn write_place(&mut self, c: Cursor, at: Instant, (len, tag): (u32, Option<u32>), place: u32) {
+        let word = len | KEPT | flag(tag);
+        self.write_header(c, at.0, word);
+        if let Some(tag) = tag {
+            self.write_tag(c, word, tag);
+        }
         let c = self.advance(c, HEADER);
         self.bytes[c.at()..][..4].copy_from_slice(&place.to_ne_bytes());
+    }
+
+    /// The tag of the record at `c`.
+    fn tag(&self, c: Cursor) -> Option<u32> {
+        let (_, word) = self.header(c);
+        if word & TAGGED == 0 {
+            return None;
+        }
+        let c = self.advance(c, untagged_size(word));
+        Some(self.bytes[c.at()..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b)))
+    }
+
+    /// Writes the tag of the record at `c`, whose header has `word`.
+    #[inline(never)]
+    fn write_tag(&mut self, c: Cursor, word: u32, tag: u32) {
+        self.write(Cursor { offset: c.offset + untagged_size(word), ..c }, &tag.to_ne_bytes());
     }
 
     /// Drops what the record at `c` keeps.
@@ -355,7 +447,8 @@ impl Default for Fifo {
 }
 
 impl Fifo {
-    /// Appends a frame that arrived at `at` to the queue, by copying it.
+    /// Appends a frame that arrived at `at` to the queue, by copying it, with a tag if it is
+    /// given one.
     ///
     /// # Errors
     /// [`Full`] if it needs segments that the store does not have, or if the frame is
@@ -366,13 +459,18 @@ impl Fifo {
         store: &mut Store<B>,
         at: Instant,
         frame: &[u8],
+        tag: Option<u32>,
     ) -> Result<Place, Full> {
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
         if len > MAX_FRAME {
             return Err(Full);
         }
-        let c = self.append(store, record_size(len))?;
-        store.write_header(c, at.0, len);
+        let word = len | flag(tag);
+        let c = self.append(store, size(word))?;
+        store.write_header(c, at.0, word);
+        if let Some(tag) = tag {
+            store.write_tag(c, word, tag);
+        }
         if c.offset + HEADER + len <= SEGMENT {
             store.bytes[c.at() + HEADER as usize..][..len as usize].copy_from_slice(frame);
         } else {
@@ -391,15 +489,18 @@ impl Fifo {
         store: &mut Store<B>,
         at: Instant,
         buffer: &mut Option<B>,
+        tag: Option<u32>,
     ) -> Result<Place, Full> {
         let Some(frame) = buffer.as_ref().map(B::bytes) else { return Err(Full) };
-        let Some(place) = store.places.last().copied() else { return self.push(store, at, frame) };
+        let Some(place) = store.places.last().copied() else {
+            return self.push(store, at, frame, tag);
+        };
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
         if len > MAX_FRAME {
             return Err(Full);
         }
-        let record = self.append(store, KEPT_RECORD)?;
-        store.write_place(record, (at, len), place);
+        let record = self.append(store, size(len | KEPT | flag(tag)))?;
+        store.write_place(record, at, (len, tag), place);
         store.places.pop();
         store.kept[place as usize] = buffer.take();
         Ok(Place(record))
@@ -478,6 +579,12 @@ impl Fifo {
         bytes
     }
 
+    /// Where the frame at the head of the delay line is, unless it was lost.
+    #[must_use]
+    pub fn place_due(&self) -> Option<Place> {
+        (self.delayed > 0 && !self.head_lost).then_some(Place(self.head))
+    }
+
     /// Where the frame at the head of the queue is.
     #[must_use]
     pub fn place_queued(&self) -> Option<Place> {
@@ -515,18 +622,18 @@ impl Fifo {
         }
         let c = self.middle;
         let (_, word) = store.header(c);
-        let len = word & LENGTH;
+        let (len, tag) = (word & LENGTH, store.tag(c));
         if word & KEPT == 0 {
             store.gather(c, len);
             let scratch = std::mem::take(&mut store.scratch);
-            let pushed = other.push(store, due, &scratch[..len as usize]);
+            let pushed = other.push(store, due, &scratch[..len as usize], tag);
             store.scratch = scratch;
             pushed?;
         } else {
             // The buffer goes with it.
             let place = store.place(c) as u32;
-            let record = other.append(store, KEPT_RECORD)?;
-            store.write_place(record, (due, len), place);
+            let record = other.append(store, size(len | KEPT | flag(tag)))?;
+            store.write_place(record, due, (len, tag), place);
         }
         other.depart(store, Some(due));
         self.leave(store, word, None);
@@ -660,10 +767,28 @@ impl Fifo {
     }
 }
 
+/// Bytes of a record whose header has `word`, without a tag.
+#[inline]
+const fn untagged_size(word: u32) -> u32 {
+    if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD }
+}
+
+/// Bytes of a record whose header has `word`.
+#[inline]
+const fn size(word: u32) -> u32 {
+    untagged_size(word) + (word & TAGGED) / (TAGGED / TAG)
+}
+
+/// What the header of a record with a tag says.
+#[inline]
+const fn flag(tag: Option<u32>) -> u32 {
+    if tag.is_some() { TAGGED } else { 0 }
+}
+
 /// Where the record after the one at `c` begins; if there is none, that may be nowhere.
 #[inline]
 fn after<B: Buffer>(store: &Store<B>, c: Cursor, word: u32) -> Cursor {
-    let size = if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD };
+    let size = size(word);
     let to = Cursor { offset: c.offset + size, ..c };
     if to.offset + HEADER <= SEGMENT {
         return to;

@@ -25,6 +25,9 @@ use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
+#[path = "invariants/tap.rs"]
+mod tap;
+
 const LIMITS: Limits = Limits::copying(8 << 20, 4, 9_500);
 
 fn rate() -> impl Strategy<Value = RatePlan> {

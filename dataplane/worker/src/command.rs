@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
+use emu::tap::Tap;
 use emu::units::{ByDirection, Instant, Nanos};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -79,6 +80,13 @@ pub enum Command {
         report: Box<Report>,
         /// The answer.
         answer: oneshot::Sender<Box<Report>>,
+    },
+    /// Put a tap on the frames, or take the one away that is there; answers with that.
+    Tap {
+        /// The one to put on, if any.
+        tap: Option<Box<Tap>>,
+        /// The answer.
+        answer: oneshot::Sender<Option<Box<Tap>>>,
     },
     /// Leave the run loop; answers with the last accounts.
     Stop {
@@ -181,6 +189,17 @@ impl Handle {
     pub fn report(&self, mark: bool) -> Result<Answer<Box<Report>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         self.push(Command::Report { mark, report: self.report_room(), answer })?;
+        Ok(answered)
+    }
+
+    /// Asks to put a tap on the frames, or to take the one away that is there. That one is
+    /// the answer, to be freed by who asks.
+    ///
+    /// # Errors
+    /// If the worker does not take the command; its tap stays as it was then.
+    pub fn tap(&self, tap: Option<Box<Tap>>) -> Result<Answer<Option<Box<Tap>>>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Tap { tap, answer })?;
         Ok(answered)
     }
 

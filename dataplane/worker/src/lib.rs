@@ -21,3 +21,4 @@ pub mod dpdk_io;
 pub mod io;
 pub mod run;
 pub mod sim;
+pub mod tap;

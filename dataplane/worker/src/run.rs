@@ -242,6 +242,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 report.snapshot.clients.clear();
                 self.reports.push_back((mark, report, answer));
             }
+            Command::Tap { tap, answer } => {
+                let _ = answer.send(self.engine.set_tap(tap));
+            }
             Command::Stop { mut report, answer } => {
                 // Accounts at `now` are those after all changes up to then.
                 self.make_changes(now);

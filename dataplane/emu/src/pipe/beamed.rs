@@ -13,9 +13,10 @@ use crate::ecn;
 use crate::frame::Buffer;
 use crate::stats::DropReason;
 use crate::store::{Ahead, Place, Store};
+use crate::tap::Point;
 use crate::units::{BitRate, Instant};
 
-use super::{Cold, Pipe};
+use super::Pipe;
 
 /// What a client's pipe in a beam has besides.
 #[derive(Debug, Default)]
@@ -171,7 +172,7 @@ impl Pipe {
         let mut chosen =
             std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
         while chosen && let Some((_, len)) = head {
-            let Cold { aqm, stage, marked, dropped, .. } = &mut *self.cold;
+            let stage = &self.cold.stage;
             let at = match place {
                 At::Shaper => self.fifo.place_ahead(&stage.ahead),
                 At::Beam if stage.ahead.waiting() > 0 => self.fifo.place_queued(),
@@ -182,14 +183,21 @@ impl Pipe {
                 self.choosing = true;
                 return;
             };
-            if aqm.plan().ecn && store.edit(at, ecn::mark) {
-                marked.add(len);
-                aqm.marked(now);
+            if self.cold.aqm.plan().ecn && store.edit(at, ecn::mark) {
+                self.cold.marked.add(len);
+                if self.tapped {
+                    self.see(store, Point::Marked, now, Some(at), len);
+                }
+                self.cold.aqm.marked(now);
                 return;
             }
             self.queued -= u64::from(len);
             self.held -= u64::from(len);
-            dropped[DropReason::Aqm as usize].add(len);
+            self.cold.dropped[DropReason::Aqm as usize].add(len);
+            if self.tapped {
+                self.see(store, Point::Dropped(DropReason::Aqm), now, Some(at), len);
+            }
+            let stage = &mut self.cold.stage;
             match place {
                 At::Shaper => self.fifo.drop_ahead(store, &mut stage.ahead),
                 At::Beam => {

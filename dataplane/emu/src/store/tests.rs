@@ -22,16 +22,17 @@ impl Buffer for Owned {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Push(u16),
-    Keep(u16),
+    Push(u16, bool),
+    Keep(u16, bool),
     Depart(bool),
     Pop,
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let frame = || (prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)], any::<bool>());
     prop_oneof![
-        3 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Push),
-        2 => prop_oneof![Just(60_u16), 1_u16..2000, Just(10_224)].prop_map(Step::Keep),
+        3 => frame().prop_map(|(len, tagged)| Step::Push(len, tagged)),
+        2 => frame().prop_map(|(len, tagged)| Step::Keep(len, tagged)),
         2 => any::<bool>().prop_map(Step::Depart),
         2 => Just(Step::Pop),
     ]
@@ -39,29 +40,32 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// Two fifos in one store behave as two double-ended queues do, and give
-    /// all memory back.
+    /// all memory back; some of the frames have tags.
     #[test]
-    fn a_fifo_keeps_every_byte_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
+    fn a_fifo_keeps_every_byte_and_tag_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
         let mut store = Store::new(96 * SEGMENT as usize, 6).unwrap();
         let out = Rc::new(());
         let mut fifos = [Fifo::default(), Fifo::default()];
         let mut queued = [VecDeque::new(), VecDeque::new()];
-        let mut delayed: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
+        type Shown = (Vec<u8>, Option<u64>);
+        let mut delayed: [VecDeque<(u64, Shown)>; 2] = Default::default();
         for (n, (which, step)) in steps.into_iter().enumerate() {
             let i = usize::from(which);
             let f = &mut fifos[i];
             match step {
-                Step::Push(len) => {
+                Step::Push(len, tagged) => {
                     let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
-                    if f.push(&mut store, Instant(7), &frame).is_ok() {
-                        queued[i].push_back(frame);
+                    let (tag, number) = tagged.then(|| store.next_tag()).unzip();
+                    if f.push(&mut store, Instant(7), &frame, tag).is_ok() {
+                        queued[i].push_back((frame, number));
                     }
                 }
-                Step::Keep(len) => {
+                Step::Keep(len, tagged) => {
+                    let (tag, number) = tagged.then(|| store.next_tag()).unzip();
                     let frame: Vec<u8> = (0..len).map(|b| (b as u8) ^ (n as u8)).collect();
                     let mut buffer = Some(Owned(frame.clone(), out.clone()));
-                    if f.keep(&mut store, Instant(7), &mut buffer).is_ok() {
-                        queued[i].push_back(frame);
+                    if f.keep(&mut store, Instant(7), &mut buffer, tag).is_ok() {
+                        queued[i].push_back((frame, number));
                     } else {
                         prop_assert!(buffer.is_some());
                     }
@@ -87,9 +91,15 @@ proptest! {
                     Head::Due(due) => (due.0, fifos[i].frame(&mut store).unwrap().0.bytes().to_vec()),
                     Head::Lost => unreachable!(),
                 });
-                prop_assert_eq!(ready, delayed[i].front().cloned());
+                let expected = delayed[i].front().cloned();
+                prop_assert_eq!(ready, expected.clone().map(|(due, (frame, _))| (due, frame)));
+                let mut show =
+                    |place| store.show(place, |frame, number| (frame.to_vec(), number));
+                prop_assert_eq!(fifos[i].place_due().map(&mut show), expected.map(|(_, f)| f));
+                let first = fifos[i].place_queued().map(show);
+                prop_assert_eq!(first, queued[i].front().cloned());
                 let first = fifos[i].queued(&store).map(|(len, _)| len);
-                prop_assert_eq!(first, queued[i].front().map(|f: &Vec<u8>| f.len() as u32));
+                prop_assert_eq!(first, queued[i].front().map(|f: &Shown| f.0.len() as u32));
             }
         }
         for (i, f) in fifos.iter_mut().enumerate() {
@@ -111,7 +121,7 @@ fn a_full_store_refuses_and_stays_whole() {
     let mut store = Store::<NoBuffer>::new(8 * SEGMENT as usize, 0).unwrap();
     let mut f = Fifo::default();
     let mut n = 0;
-    while f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok() {
+    while f.push(&mut store, Instant::ZERO, &[7; 1514], None).is_ok() {
         n += 1;
     }
     // Less than a header is left at the end of a segment.
@@ -121,5 +131,15 @@ fn a_full_store_refuses_and_stays_whole() {
         f.pop(&mut store);
     }
     assert_eq!(store.used(), 0);
-    assert!(f.push(&mut store, Instant::ZERO, &[7; 1514]).is_ok());
+    assert!(f.push(&mut store, Instant::ZERO, &[7; 1514], None).is_ok());
+}
+
+#[test]
+fn a_number_is_known_by_its_tag_beyond_what_a_tag_counts_to() {
+    let mut store = Store::<NoBuffer>::new(8 * SEGMENT as usize, 0).unwrap();
+    store.tapped = (1 << 32) - 2;
+    let tags: Vec<_> = (0..4).map(|_| store.next_tag()).collect();
+    for (tag, number) in tags {
+        assert_eq!(store.number(tag), number);
+    }
 }

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A tap sees each frame once where it comes, and once where it ends, and changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use emu::tap::{Point, Selection, Sighting, Sink, Tap};
+
+use super::*;
+
+/// Shorter than the shortest frame that carries its number, and than the longest.
+const SNAPLEN: usize = 96;
+
+/// Keeps all that it is given.
+#[derive(Clone, Debug, Default)]
+struct Seen(Arc<Mutex<Vec<(Sighting, Vec<u8>)>>>);
+
+impl Sink for Seen {
+    fn take(&mut self, sighting: &Sighting, bytes: &[u8]) {
+        self.0.lock().unwrap().push((*sighting, bytes.to_vec()));
+    }
+}
+
+impl Seen {
+    fn all(&self) -> Vec<(Sighting, Vec<u8>)> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn selection() -> impl Strategy<Value = Selection> {
+    let client = prop_oneof![
+        4 => (0_u8..7).prop_map(|n| ClientKey::Ip([10, 0, 0, n].into())),
+        1 => Just(ClientKey::Bypass),
+        1 => Just(ClientKey::Default),
+    ];
+    let directions = prop_oneof![Just([true, true]), Just([true, false]), Just([false, true])];
+    (prop::collection::vec(client, 0..4), directions)
+        .prop_map(|(clients, directions)| Selection::new(clients, ByDirection(directions)))
+}
+
+/// Small frames are copied, larger ones kept, as long as there are places.
+fn engine(plan: &Plan) -> Engine<Vec<u8>> {
+    let limits = Limits { copy_break: 500, buffers: 8, ..LIMITS };
+    Engine::new(limits, plan.clone(), Instant::ZERO).unwrap()
+}
+
+fn tap(selection: &Selection, since: Instant, seen: &Seen) -> Option<Box<Tap>> {
+    Some(Box::new(Tap::new(selection.clone(), since, SNAPLEN, Box::new(seen.clone()))))
+}
+
+fn take(engine: &mut Engine<Vec<u8>>, now: Instant, most: (usize, usize), left: &mut Left) {
+    let (budget, port_takes) = most;
+    let full = left.len().saturating_add(port_takes);
+    engine.release(now, budget, &mut |d: Departure<'_, Vec<u8>>| {
+        let takes = left.len() < full;
+        if takes {
+            left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
+            if let emu::frame::Frame::Buffer(buffer) = d.frame {
+                buffer.take();
+            }
+        }
+        takes
+    });
+}
+
+/// The accounts of one client and direction, as counts of packets.
+type Counts = BTreeMap<(ClientKey, Direction, Point), u64>;
+
+fn accounts(snapshot: &Snapshot, selection: &Selection) -> Counts {
+    let mut counts = Counts::new();
+    for client in &snapshot.clients {
+        for d in Direction::BOTH.into_iter().filter(|d| selection.has(client.key, *d)) {
+            let pipe = &client.pipes[d];
+            let dropped = DropReason::ALL.map(|r| (Point::Dropped(r), pipe.dropped[r as usize]));
+            let others = [
+                (Point::Ingress, pipe.received),
+                (Point::Egress, pipe.sent),
+                (Point::Marked, pipe.marked),
+            ];
+            for (point, count) in dropped.into_iter().chain(others) {
+                if count.packets > 0 {
+                    counts.insert((client.key, d, point), count.packets);
+                }
+            }
+        }
+    }
+    counts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tap_sees_every_frame_come_and_end_once_and_changes_no_fate(
+        first in plan(),
+        steps in prop::collection::vec(step(), 1..300),
+        selection in selection(),
+        (on, before) in prop_oneof![
+            Just((0, false)),
+            (0_usize..100, any::<bool>()),
+        ],
+    ) {
+        let (mut bare, mut tapped) = (engine(&first), engine(&first));
+        let (mut left, mut left_tapped) = (Left::new(), Left::new());
+        let (seen, earlier) = (Seen::default(), Seen::default());
+        if before {
+            // An earlier tap, whose frames may still be there.
+            tapped.set_tap(tap(&selection, Instant::ZERO, &earlier));
+        }
+        let (mut now, mut generation) = (Instant::ZERO, 0);
+        let mut since = Instant::ZERO;
+        for (i, (gap, step)) in steps.into_iter().enumerate() {
+            now = now + Nanos(gap);
+            if i == on {
+                since = now;
+                let replaced = tapped.set_tap(tap(&selection, now, &seen));
+                prop_assert_eq!(replaced.is_some(), before);
+            }
+            match step {
+                Step::Arrive { direction, client, len } => {
+                    let f = frame(direction, client, len, i as u32);
+                    bare.arrive_burst(now, direction, &mut [Some(f.clone())]);
+                    tapped.arrive_burst(now, direction, &mut [Some(f)]);
+                }
+                Step::Release { budget, port_takes } => {
+                    take(&mut bare, now, (budget, port_takes), &mut left);
+                    take(&mut tapped, now, (budget, port_takes), &mut left_tapped);
+                }
+                Step::Apply { plan, restart } => {
+                    generation += 1;
+                    bare.apply(now, (*plan).clone(), generation, restart);
+                    tapped.apply(now, *plan, generation, restart);
+                }
+                Step::KeepUp => {
+                    bare.keep_up(now);
+                    tapped.keep_up(now);
+                }
+            }
+        }
+        let mut end = now;
+        for engine in [&mut bare, &mut tapped] {
+            engine.apply(now, Plan::transparent(), generation + 1, false);
+        }
+        while let Some(t) = tapped.next_deadline() {
+            end = end.max(t);
+            take(&mut bare, end, (usize::MAX, usize::MAX), &mut left);
+            take(&mut tapped, end, (usize::MAX, usize::MAX), &mut left_tapped);
+        }
+        prop_assert_eq!(left, left_tapped);
+        let mut snapshots = [Snapshot::default(), Snapshot::default()];
+        bare.snapshot(end, false, &mut snapshots[0]);
+        tapped.snapshot(end, false, &mut snapshots[1]);
+        prop_assert_eq!(snapshots[1].store_used, 0);
+        // The numbers take room.
+        snapshots[1].store_used_max = snapshots[0].store_used_max;
+        prop_assert_eq!(&snapshots[0], &snapshots[1]);
+
+        let seen = seen.all();
+        let mut frames = BTreeMap::<u64, Vec<&(Sighting, Vec<u8>)>>::new();
+        let mut counts = Counts::new();
+        for one in &seen {
+            let (s, bytes) = one;
+            prop_assert!(selection.has(s.client, s.direction) && s.at >= since, "{s:?}");
+            prop_assert_eq!(bytes.len(), SNAPLEN.min(s.len as usize));
+            *counts.entry((s.client, s.direction, s.point)).or_default() += 1;
+            if let Some(n) = s.number {
+                frames.entry(n).or_default().push(one);
+            } else {
+                prop_assert!(s.point != Point::Ingress && on > 0, "no number: {s:?}");
+            }
+        }
+        for (n, (number, sightings)) in frames.iter().enumerate() {
+            prop_assert_eq!(*number, n as u64 + 1, "numbers have no gaps");
+            let [(came, bytes), .., (ended, _)] = &**sightings else {
+                return Err(TestCaseError::fail(format!("came or ended unseen: {sightings:?}")));
+            };
+            prop_assert_eq!(came.point, Point::Ingress);
+            let ends = |s: &Sighting| matches!(s.point, Point::Egress | Point::Dropped(_));
+            prop_assert!(ends(ended));
+            for (s, later) in &sightings[1..sightings.len() - 1] {
+                prop_assert_eq!(s.point, Point::Marked);
+                prop_assert!(is_same(bytes, later));
+            }
+            for (s, later) in &sightings[1..] {
+                prop_assert!(s.at >= came.at && is_same(bytes, later), "{came:?} {s:?}");
+                let of = |s: &Sighting| (s.client, s.direction, s.len);
+                prop_assert_eq!(of(s), of(came));
+            }
+        }
+        if on == 0 {
+            prop_assert_eq!(counts, accounts(&snapshots[1], &selection));
+        }
+    }
+}
+
+#[test]
+fn a_frame_that_the_port_refuses_is_seen_once_when_it_leaves() {
+    let mut link = engine(&Plan::transparent());
+    let seen = Seen::default();
+    let all = Selection::new(Vec::new(), ByDirection([true; 2]));
+    link.set_tap(tap(&all, Instant::ZERO, &seen));
+    let f = frame(Direction::Forward, 1, 1000, 7);
+    link.arrive_burst(Instant(5), Direction::Forward, &mut [Some(f)]);
+    let mut left = Left::new();
+    take(&mut link, Instant(6), (10, 0), &mut left);
+    assert_eq!(seen.all().len(), 1);
+    take(&mut link, Instant(9), (10, 1), &mut left);
+    let points: Vec<_> = seen.all().iter().map(|(s, _)| (s.at, s.point, s.number)).collect();
+    let expected = [(Instant(5), Point::Ingress, Some(1)), (Instant(9), Point::Egress, Some(1))];
+    assert_eq!(points, expected);
+    // Without a tap nothing is seen, also by the pipes that it was on.
+    assert!(link.set_tap(None).is_some());
+    let f = frame(Direction::Forward, 1, 60, 8);
+    link.arrive_burst(Instant(10), Direction::Forward, &mut [Some(f)]);
+    take(&mut link, Instant(11), (10, 1), &mut left);
+    assert_eq!((seen.all().len(), left.len()), (2, 2));
+}
