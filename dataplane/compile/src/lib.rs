@@ -32,7 +32,8 @@ pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     // What validation has let through is there.
     let forward = profile.forward_pipe.unwrap_or_default();
     let back = profile.return_pipe.unwrap_or_default();
-    Ok(Plan { seed: plan.seed, pipes: ByDirection([pipe(&forward), pipe(&back)]), ..Plan::transparent() })
+    let pipes = ByDirection([pipe(&forward), pipe(&back)]);
+    Ok(Plan { seed: plan.seed, pipes, ..Plan::transparent() })
 }
 
 fn pipe(p: &model::Pipe) -> PipePlan {

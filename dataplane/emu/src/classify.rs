@@ -15,12 +15,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::client::ClientKey;
 use crate::units::Direction;
 
-const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 /// A frame with more tags than this passes as damaged.
 const MAX_TAGS: usize = 8;
 /// 802.1Q, 802.1ad, and the old form of stacked tags.
-const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+pub(crate) const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Ethernet's type of IPv4,
 pub(crate) const IPV4: u16 = 0x0800;
 /// and of IPv6.
@@ -120,7 +120,7 @@ fn ipv6(p: &[u8], direction: Direction) -> Class {
 }
 
 #[inline]
-fn be16(b: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn be16(b: &[u8], at: usize) -> Option<u16> {
     b.get(at..)?.first_chunk::<2>().map(|w| u16::from_be_bytes(*w))
 }
 

@@ -7,6 +7,74 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Characters of a client's name, at most.
+pub const MAX_NAME: usize = 16;
+/// Names that mean something else: the fixed clients, and the sum of those that the metrics
+/// do not tell apart.
+pub const RESERVED: [&str; 3] = ["bypass", "default", "other"];
+
+/// The name of a client that rules name: 1 to [`MAX_NAME`] of A-Z, a-z, 0-9, `.`, `_` and
+/// `-`, none of [`RESERVED`] and no IP address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientName([u8; MAX_NAME]);
+
+/// A text that is no name of a client.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum NameError {
+    /// Empty, or too long.
+    #[error("a client's name has 1 to {MAX_NAME} characters, not {0}: choose another one")]
+    Length(usize),
+    /// Has other characters.
+    #[error("{0:?} cannot be in a client's name: use A-Z, a-z, 0-9, '.', '_' and '-'")]
+    Character(char),
+    /// Means something else.
+    #[error("{0:?} is not a client that rules can name: choose another name")]
+    Reserved(&'static str),
+    /// Would be taken for an automatic client.
+    #[error("an IP address is the name of that address's own client: choose another name")]
+    Address,
+}
+
+impl FromStr for ClientName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if let Some(other) = text.chars().find(|c| !allowed(*c)) {
+            return Err(NameError::Character(other));
+        }
+        let mut padded = [0; MAX_NAME];
+        match padded.get_mut(..text.len()) {
+            Some(place) if !text.is_empty() => place.copy_from_slice(text.as_bytes()),
+            _ => return Err(NameError::Length(text.len())),
+        }
+        if let Some(reserved) = RESERVED.into_iter().find(|r| r.eq_ignore_ascii_case(text)) {
+            return Err(NameError::Reserved(reserved));
+        }
+        if text.parse::<IpAddr>().is_ok() {
+            return Err(NameError::Address);
+        }
+        Ok(Self(padded))
+    }
+}
+
+impl fmt::Display for ClientName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.0.iter().position(|b| *b == 0).unwrap_or(MAX_NAME);
+        // All of it is ASCII.
+        f.write_str(std::str::from_utf8(&self.0[..end]).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for ClientName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
 
 /// The identity of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,8 +84,10 @@ pub enum ClientKey {
     /// IP that no client could be made for: multicast, link-local, damaged
     /// headers, and every address past the limit on clients.
     Default,
-    /// A host on the satellite side.
+    /// A host on the satellite side that no rule names.
     Ip(IpAddr),
+    /// Whom rules name ([`crate::rules`]).
+    Named(ClientName),
 }
 
 impl ClientKey {
@@ -36,6 +106,10 @@ impl ClientKey {
                 b[0] = 6;
                 b[1..].copy_from_slice(&a.octets());
             }
+            Self::Named(name) => {
+                b[0] = 7;
+                b[1..].copy_from_slice(&name.0);
+            }
         }
         b
     }
@@ -47,6 +121,48 @@ impl fmt::Display for ClientKey {
             Self::Bypass => f.write_str("bypass"),
             Self::Default => f.write_str("default"),
             Self::Ip(a) => a.fmt(f),
+            Self::Named(name) => name.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_short_and_plain_and_means_nothing_else() {
+        for good in ["a", "alice", "Site-7_b.x", "0123456789abcdef", "10.0.0", "bypass2", "-"] {
+            assert_eq!(good.parse::<ClientName>().unwrap().to_string(), good);
+        }
+        for (bad, error) in [
+            ("", NameError::Length(0)),
+            ("0123456789abcdefg", NameError::Length(17)),
+            ("a b", NameError::Character(' ')),
+            ("a\0", NameError::Character('\0')),
+            ("bücher", NameError::Character('ü')),
+            ("Default", NameError::Reserved("default")),
+            ("bypass", NameError::Reserved("bypass")),
+            ("other", NameError::Reserved("other")),
+            ("10.0.0.1", NameError::Address),
+        ] {
+            assert_eq!(bad.parse::<ClientName>(), Err(error), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_two_keys_share_their_bytes() {
+        let name = |n: &str| ClientKey::Named(n.parse().unwrap());
+        let ip = |a: &str| ClientKey::Ip(a.parse().unwrap());
+        let keys = [
+            ClientKey::Bypass,
+            ClientKey::Default,
+            ip("97.0.0.0"),
+            ip("6100::"),
+            name("a"),
+            name("aa"),
+        ];
+        let bytes: std::collections::BTreeSet<_> = keys.iter().map(|k| k.to_bytes()).collect();
+        assert_eq!(bytes.len(), keys.len());
     }
 }

@@ -11,6 +11,7 @@ mod lateness;
 mod limits;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::beam::{Beam, MAX_BEAMS, Member};
 use crate::classify::{Class, classify};
@@ -20,6 +21,7 @@ use crate::memory::{advise_large_pages, prefetch_lines};
 use crate::pipe::Pipe;
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
+use crate::rules::Rules;
 use crate::stats::{ClientStats, DropReason, Snapshot};
 use crate::store::{Head, MAX_FRAME, Store};
 use crate::tap::Tap;
@@ -125,6 +127,11 @@ pub struct Engine<B = NoBuffer> {
     /// Two for each client, in the order of [`Direction`].
     slots: Vec<Slot>,
     index: Index,
+    /// Of the plan in force, and whether there are any.
+    rules: Arc<Rules>,
+    is_ruled: bool,
+    /// Clients that were made for addresses.
+    automatic: u32,
     wheel: Wheel,
     /// Two for each beam of the plan, in the same order; none where it does not limit.
     beams: Vec<Option<Box<Beam>>>,
@@ -177,6 +184,9 @@ impl<B: Buffer> Engine<B> {
             store,
             slots: Vec::with_capacity(2 * room),
             index,
+            rules: Arc::clone(&plan.rules),
+            is_ruled: !plan.rules.is_empty(),
+            automatic: 0,
             wheel: Wheel::default(),
             beams: Vec::new(),
             members: Vec::with_capacity(2 * room),
@@ -239,7 +249,24 @@ impl<B: Buffer> Engine<B> {
             self.enlist(&beams, pipe_id(id, direction), direction);
         }
         self.index.insert(key, id);
+        self.automatic += u32::from(matches!(key, ClientKey::Ip(_)));
         id
+    }
+
+    /// Whose a frame is that belongs to `key` where no rule says otherwise.
+    #[inline]
+    fn owner(&self, key: ClientKey, direction: Direction, frame: &[u8]) -> ClientKey {
+        if self.is_ruled { self.rules.owner(key, frame, direction) } else { key }
+    }
+
+    /// Whether there is room for one more client. The places of those that rules name are
+    /// not given to others.
+    fn has_room(&self, key: ClientKey) -> bool {
+        let Rules { automatic, reserved, .. } = *self.rules;
+        let left = self.limits.clients.saturating_sub(reserved);
+        let is_automatic = matches!(key, ClientKey::Ip(_));
+        self.clients() < (self.limits.clients + FIXED) as usize
+            && (!is_automatic || self.automatic < automatic.unwrap_or(left).min(left))
     }
 
     /// The pipe of a frame of a known client; [`UNKNOWN`] if it takes more.
@@ -247,6 +274,7 @@ impl<B: Buffer> Engine<B> {
     fn route(&self, direction: Direction, frame: &[u8]) -> u32 {
         match classify(frame, direction) {
             Class::Client(key) if frame.len() <= self.limits.frame as usize => {
+                let key = self.owner(key, direction, frame);
                 self.index.get(key).map_or(UNKNOWN, |client| pipe_id(client, direction))
             }
             _ => UNKNOWN,
@@ -263,11 +291,14 @@ impl<B: Buffer> Engine<B> {
                 self.malformed[direction] += 1;
                 DEFAULT
             }
-            Class::Client(key) => match self.index.get(key) {
-                Some(id) => id,
-                None if self.clients() < (self.limits.clients + FIXED) as usize => self.admit(key),
-                None => DEFAULT,
-            },
+            Class::Client(key) => {
+                let key = self.owner(key, direction, frame);
+                match self.index.get(key) {
+                    Some(id) => id,
+                    None if self.has_room(key) => self.admit(key),
+                    None => DEFAULT,
+                }
+            }
         };
         Ok(pipe_id(client, direction))
     }
@@ -528,6 +559,9 @@ impl<B: Buffer> Engine<B> {
     /// stays goes on, unless there is a restart. Returns when: `at`, or the latest time
     /// seen if that is later.
     ///
+    /// Its rules say from then on whose a frame is. A client that they do not name any more
+    /// keeps what it holds, which leaves in its time, and its accounts.
+    ///
     /// Each pipe takes the change when it is next looked at, as of that instant;
     /// [`Engine::release`] goes through those that nothing else looks at, some at a time.
     pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Instant {
@@ -543,6 +577,9 @@ impl<B: Buffer> Engine<B> {
             }
         }
         let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
+        // The plan before keeps its own: nothing is freed here.
+        self.is_ruled = !plan.rules.is_empty();
+        self.rules = Arc::clone(&plan.rules);
         let regroups = plan.beams.regroups(&before.plan.beams);
         self.end_beams(at, &plan.beams, regroups);
         self.changes.push_back(Change { at, plan, restart, epoch, since });

@@ -42,6 +42,7 @@ pub mod pipe;
 pub mod plan;
 pub mod reorder;
 pub mod rng;
+pub mod rules;
 pub mod shaper;
 pub mod si;
 pub mod stats;

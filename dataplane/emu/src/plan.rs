@@ -18,6 +18,7 @@ use crate::episode::EpisodePlan;
 use crate::fade::{FadePlan, MAX_FACTOR};
 use crate::loss::LossPlan;
 use crate::reorder::ReorderPlan;
+use crate::rules::Rules;
 use crate::shaper::{RatePlan, RateTrace};
 use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
@@ -40,7 +41,7 @@ pub const MAX_QUANTILES: usize = 1_025;
 /// What a dataplane has to hold a plan with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Clients that are made for addresses, at most.
+    /// Clients, named and made for addresses, at most.
     pub clients: u32,
     /// Bit/s that each port brings at most.
     pub port_bps: u64,
@@ -109,6 +110,8 @@ pub struct Plan {
     pub pipes: ByDirection<PipePlan>,
     /// What clients share.
     pub beams: Arc<BeamsPlan>,
+    /// Whose a frame is, where that is not its address's own client.
+    pub rules: Arc<Rules>,
 }
 
 /// A plan that the core does not take.
@@ -181,7 +184,7 @@ impl Plan {
     #[must_use]
     pub fn transparent() -> Self {
         let pipes = ByDirection([PipePlan::transparent(), PipePlan::transparent()]);
-        Self { seed: 1, pipes, beams: Arc::default() }
+        Self { seed: 1, pipes, beams: Arc::default(), rules: Arc::default() }
     }
 
     /// Checks what the core relies on, and that the plan fits into `room` whatever the

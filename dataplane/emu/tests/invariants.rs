@@ -20,6 +20,7 @@ use emu::histogram::Lateness;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan, Room};
 use emu::reorder::ReorderPlan;
+use emu::rules::{Rule, Rules};
 use emu::shaper::{RatePlan, RateTrace};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
@@ -167,9 +168,30 @@ fn faithful(mut plan: Plan) -> Plan {
     plan
 }
 
+/// Rules for some of the clients of [`frame`], often none.
+fn rules() -> impl Strategy<Value = Rules> {
+    let rule = (0_u8..8, 29_u8..=32, 0_usize..3).prop_map(|(client, length, name)| {
+        let network = [10, 0, 0, client & !((1_u16 << (32 - length)) - 1) as u8];
+        (Rule::Prefix(network.into(), length), ["a", "b", "c"][name].parse().unwrap())
+    });
+    let some = (prop::collection::vec(rule, 1..4), prop::option::of(0_u32..6), 0_u32..4);
+    prop_oneof![
+        1 => Just(Rules::default()),
+        1 => some.prop_map(|(all, automatic, reserved)| {
+            let mut rules = Rules::default();
+            (rules.automatic, rules.reserved) = (automatic, reserved);
+            for (rule, name) in all {
+                // The second of two rules for one prefix counts.
+                let _ = rules.insert(rule, name);
+            }
+            rules
+        }),
+    ]
+}
+
 prop_compose! {
-    fn plan()(seed in 0_u64..4, forward in pipe(), back in pipe()) -> Plan {
-        Plan { seed, pipes: ByDirection([forward, back]), ..Plan::transparent() }
+    fn plan()(seed in 0_u64..4, forward in pipe(), back in pipe(), rules in rules()) -> Plan {
+        Plan { seed, pipes: ByDirection([forward, back]), rules: rules.into(), ..Plan::transparent() }
     }
 }
 
@@ -415,6 +437,8 @@ proptest! {
         arrivals in prop::collection::vec((0_u64..3_000_000, any::<bool>(), 0_u8..4, 60_u16..1515), 1..300),
         looks in prop::collection::vec(any::<bool>(), 300),
     ) {
+        // Limits on automatic clients are about others.
+        let plan = Plan { rules: Default::default(), ..plan };
         let run = |only: Option<u8>, looks: &[bool]| {
             let mut engine = Engine::new(LIMITS, plan.clone(), Instant::ZERO).unwrap();
             let mut fates = Vec::new();

@@ -7,14 +7,15 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::{BYPASS, DEFAULT};
-use crate::client::ClientKey;
+use crate::client::{ClientKey, ClientName};
 
-/// The clients by their keys. Addresses of either family have a table of their own, so
-/// that an entry is small: with many clients each look is one into cold memory.
+/// The clients by their keys. Each kind of key has a table of its own, so that an entry is
+/// small: with many clients each look is one into cold memory.
 #[derive(Debug)]
 pub(super) struct Index {
     v4: HashMap<u32, u32, FixedState>,
     v6: HashMap<u128, u32, FixedState>,
+    named: HashMap<ClientName, u32, FixedState>,
 }
 
 impl Index {
@@ -23,7 +24,8 @@ impl Index {
         let hasher = FixedState::with_seed(seed);
         Self {
             v4: HashMap::with_capacity_and_hasher(room, hasher.clone()),
-            v6: HashMap::with_capacity_and_hasher(room, hasher),
+            v6: HashMap::with_capacity_and_hasher(room, hasher.clone()),
+            named: HashMap::with_capacity_and_hasher(room, hasher),
         }
     }
 
@@ -34,6 +36,7 @@ impl Index {
             ClientKey::Default => Some(DEFAULT),
             ClientKey::Ip(IpAddr::V4(a)) => self.v4.get(&a.to_bits()).copied(),
             ClientKey::Ip(IpAddr::V6(a)) => self.v6.get(&a.to_bits()).copied(),
+            ClientKey::Named(name) => self.named.get(&name).copied(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Index {
         match key {
             ClientKey::Ip(IpAddr::V4(a)) => _ = self.v4.insert(a.to_bits(), id),
             ClientKey::Ip(IpAddr::V6(a)) => _ = self.v6.insert(a.to_bits(), id),
+            ClientKey::Named(name) => _ = self.named.insert(name, id),
             ClientKey::Bypass | ClientKey::Default => {}
         }
     }

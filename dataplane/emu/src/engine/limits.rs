@@ -8,7 +8,7 @@ use thiserror::Error;
 pub struct Limits {
     /// Size of the packet store in bytes.
     pub memory: usize,
-    /// Most clients that are made for addresses.
+    /// Most clients, named and made for addresses.
     pub clients: u32,
     /// Longest frame that the ports can send, FCS excluded.
     pub frame: u32,

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+use super::*;
+use crate::classify::{Class, classify};
+use etherparse::PacketBuilder;
+use proptest::prelude::*;
+
+const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const HOST: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+fn name(text: &str) -> ClientName {
+    text.parse().unwrap()
+}
+
+fn prefix(text: &str) -> Rule {
+    let (address, length) = text.split_once('/').unwrap();
+    Rule::Prefix(address.parse().unwrap(), length.parse().unwrap())
+}
+
+fn rules(all: &[(Rule, &str)]) -> Rules {
+    let mut rules = Rules::default();
+    for (rule, client) in all {
+        rules.insert(*rule, name(client)).unwrap();
+    }
+    rules
+}
+
+/// A return frame of a client.
+fn frame(source: IpAddr, vlan: Option<u16>) -> Vec<u8> {
+    let mut f = Vec::new();
+    let ethernet = PacketBuilder::ethernet2(CLIENT, HOST);
+    match source {
+        IpAddr::V4(a) => {
+            let ip = ethernet.ipv4(a.octets(), [192, 0, 2, 1], 64);
+            ip.udp(1, 2).write(&mut f, &[0; 20]).unwrap();
+        }
+        IpAddr::V6(a) => {
+            let ip = ethernet.ipv6(a.octets(), [0x20; 16], 64);
+            ip.udp(1, 2).write(&mut f, &[0; 20]).unwrap();
+        }
+    }
+    if let Some(id) = vlan {
+        let [high, low] = (id | 0xe000).to_be_bytes();
+        f.splice(12..12, [0x81, 0, high, low]);
+    }
+    f
+}
+
+fn owner(rules: &Rules, frame: &[u8], direction: Direction) -> String {
+    let Class::Client(key) = classify(frame, direction) else { return "none".into() };
+    rules.owner(key, frame, direction).to_string()
+}
+
+fn of(rules: &Rules, source: &str, vlan: Option<u16>) -> String {
+    owner(rules, &frame(source.parse().unwrap(), vlan), Direction::Return)
+}
+
+#[test]
+fn a_mac_goes_before_a_vlan_and_that_before_a_prefix() {
+    let ip = (prefix("10.0.0.0/8"), "prefix");
+    let vlan = (Rule::Vlan(100), "vlan");
+    let mac = (Rule::Mac(CLIENT), "mac");
+    assert_eq!(of(&rules(&[ip, vlan, mac]), "10.0.0.1", Some(100)), "mac");
+    assert_eq!(of(&rules(&[ip, vlan]), "10.0.0.1", Some(100)), "vlan");
+    assert_eq!(of(&rules(&[ip, vlan]), "10.0.0.1", Some(101)), "prefix");
+    assert_eq!(of(&rules(&[ip, vlan]), "10.0.0.1", None), "prefix");
+    assert_eq!(of(&rules(&[ip, vlan]), "11.0.0.1", None), "11.0.0.1");
+    assert_eq!(of(&Rules::default(), "10.0.0.1", Some(100)), "10.0.0.1");
+}
+
+#[test]
+fn the_mac_is_the_clients_and_the_vlan_that_of_the_outermost_tag() {
+    let macs = rules(&[(Rule::Mac(CLIENT), "mac")]);
+    let f = frame("10.0.0.1".parse().unwrap(), None);
+    // It is the source: of a forward frame, the host's.
+    assert_eq!(owner(&macs, &f, Direction::Forward), "192.0.2.1");
+    let mut towards = f.clone();
+    towards[..6].copy_from_slice(&CLIENT);
+    assert_eq!(owner(&macs, &towards, Direction::Forward), "mac");
+    let vlans = rules(&[(Rule::Vlan(7), "inner"), (Rule::Vlan(9), "outer")]);
+    let mut tagged = frame("10.0.0.1".parse().unwrap(), Some(7));
+    assert_eq!(owner(&vlans, &tagged, Direction::Return), "inner");
+    tagged.splice(12..12, [0x88, 0xa8, 0, 9]);
+    assert_eq!(owner(&vlans, &tagged, Direction::Return), "outer");
+    // A priority and no VLAN.
+    tagged.splice(12..12, [0x81, 0, 0xe0, 0]);
+    assert_eq!(owner(&vlans, &tagged, Direction::Return), "10.0.0.1");
+}
+
+#[test]
+fn what_the_link_needs_bypasses_and_multicast_is_in_no_prefix() {
+    let all = [
+        (prefix("0.0.0.0/0"), "four"),
+        (prefix("::/0"), "six"),
+        (Rule::Vlan(5), "vlan"),
+        (Rule::Mac(CLIENT), "mac"),
+    ];
+    let mut arp = [HOST, CLIENT].concat();
+    arp.extend([8, 6]);
+    arp.extend([0; 46]);
+    assert_eq!(owner(&rules(&all), &arp, Direction::Return), "bypass");
+    for none in ["0.0.0.0", "169.254.1.1", "fe80::1", "::"] {
+        assert_eq!(of(&rules(&all[..3]), none, None), "default");
+        assert_eq!(of(&rules(&all[..3]), none, Some(5)), "vlan");
+        assert_eq!(of(&rules(&all), none, None), "mac");
+    }
+    assert_eq!(of(&rules(&all[..3]), "255.0.0.1", None), "four");
+}
+
+#[test]
+fn rules_that_cannot_be_are_refused_with_the_reason() {
+    let refused = |given: &[(Rule, &str)]| {
+        let mut rules = Rules::default();
+        let mut all = given.iter().map(|(rule, client)| rules.insert(*rule, name(client)));
+        all.find_map(Result::err).unwrap().to_string()
+    };
+    let twice = refused(&[(Rule::Mac(CLIENT), "a"), (Rule::Mac(CLIENT), "b")]);
+    assert_eq!(
+        twice,
+        "MAC 02:00:00:00:00:01 is named twice, for a and for b: leave one of them out"
+    );
+    for (rule, message) in [
+        (Rule::Vlan(0), "1 to 4094"),
+        (Rule::Vlan(4095), "1 to 4094"),
+        (prefix("10.0.0.0/33"), "longer than its address"),
+        (prefix("::/129"), "longer than its address"),
+        (prefix("10.1.2.3/24"), "write 10.1.2.0/24"),
+        (prefix("0.0.0.1/0"), "write 0.0.0.0/0"),
+        (prefix("2001:db8::1/32"), "write 2001:db8::/32"),
+    ] {
+        let error = refused(&[(rule, "a")]);
+        assert!(error.contains(message), "{error}");
+    }
+    let mut rules = Rules::default();
+    for n in 0..MAX_RULES as u64 {
+        let [_, _, mac @ ..] = n.to_be_bytes();
+        rules.insert(Rule::Mac(mac), name("a")).unwrap();
+    }
+    assert_eq!(rules.insert(Rule::Vlan(1), name("a")), Err(RulesError::Full));
+}
+
+/// An address in one of few networks, so that prefixes meet it.
+fn address() -> impl Strategy<Value = IpAddr> {
+    let four = prop::array::uniform4(0_u8..3).prop_map(|a| IpAddr::from([10, a[1], a[2], a[3]]));
+    let six = (0_u128..4, 0_u128..4, any::<u16>()).prop_map(|(high, middle, low)| {
+        let bits = 0x2001 << 112 | high << 100 | middle << 64 | u128::from(low % 5);
+        IpAddr::V6(Ipv6Addr::from_bits(bits))
+    });
+    prop_oneof![four, six]
+}
+
+fn contains(network: IpAddr, length: u8, address: IpAddr) -> bool {
+    let bits = |a: IpAddr| match a {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
+    };
+    let bit = |b: &[u8], n: usize| b[n / 8] >> (7 - n % 8) & 1;
+    let (n, a) = (bits(network), bits(address));
+    n.len() == a.len() && (0..usize::from(length)).all(|i| bit(&n, i) == bit(&a, i))
+}
+
+proptest! {
+    #[test]
+    fn the_longest_prefix_wins_as_in_a_scan_of_all(
+        networks in prop::collection::vec((address(), any::<u8>()), 0..40),
+        sources in prop::collection::vec(address(), 1..40),
+    ) {
+        let mut rules = Rules::default();
+        let mut all = Vec::new();
+        for (n, (address, length)) in networks.into_iter().enumerate() {
+            let (length, network) = match address {
+                IpAddr::V4(a) => {
+                    let length = length % 33;
+                    let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+                    (length, IpAddr::V4(Ipv4Addr::from_bits(a.to_bits() & mask)))
+                }
+                IpAddr::V6(a) => {
+                    let length = length % 129;
+                    let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+                    (length, IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() & mask)))
+                }
+            };
+            let client = name(&format!("c{n}"));
+            let again = all.iter().any(|(k, l, _)| (*k, *l) == (network, length));
+            let inserted = rules.insert(Rule::Prefix(network, length), client);
+            prop_assert_eq!(inserted.is_err(), again);
+            if again {
+                // The error ends what is built.
+                return Ok(());
+            }
+            all.push((network, length, client));
+        }
+        for source in sources {
+            let met = all.iter().filter(|(network, length, _)| contains(*network, *length, source));
+            let longest = met.max_by_key(|(_, length, _)| *length);
+            let expected = longest.map_or(source.to_string(), |(.., client)| client.to_string());
+            prop_assert_eq!(of(&rules, &source.to_string(), None), expected);
+        }
+    }
+
+    #[test]
+    fn no_frame_panics(frame in prop::collection::vec(any::<u8>(), 0..80), forward: bool) {
+        let direction = if forward { Direction::Forward } else { Direction::Return };
+        let rules = rules(&[(Rule::Vlan(1), "v"), (Rule::Mac([0; 6]), "m"), (prefix("::/0"), "s")]);
+        for key in [ClientKey::Default, ClientKey::Ip(IpAddr::from([1, 2, 3, 4]))] {
+            let _ = rules.owner(key, &frame, direction);
+        }
+    }
+}
