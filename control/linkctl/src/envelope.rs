@@ -169,7 +169,7 @@ fn built_in(name: &str) -> Result<Profile, Failure> {
 }
 
 fn compile(profile: &Profile) -> Result<Plan, Failure> {
-    let plan = dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED };
+    let plan = dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, clients: None };
     compile::compile(&plan)
         .map_err(|violations| Failure::invalid("the profile is not valid", violations))
 }

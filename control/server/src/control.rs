@@ -200,11 +200,11 @@ impl Control {
             let patch =
                 Patch::try_from(&request).map_err(|found| refusal::invalid("the patch", &found))?;
             let compile = |in_force: Option<dp::Plan>| {
-                let plan = in_force.ok_or_else(refusal::no_link)?;
-                let link = plan.profile.ok_or_else(refusal::no_link)?;
+                let mut plan = in_force.ok_or_else(refusal::no_link)?;
+                let link = plan.profile.take().ok_or_else(refusal::no_link)?;
                 let link =
                     patch.apply(&link).map_err(|found| refusal::invalid("the patch", &found))?;
-                Ok(dp::Plan { profile: Some(link), seed: plan.seed })
+                Ok(dp::Plan { profile: Some(link), ..plan })
             };
             let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
             let (arm_forward, arm_return) = patch.arms();
@@ -337,7 +337,7 @@ impl Control {
         if repeated {
             return Ok(None);
         }
-        let dp::Plan { profile, seed } = plan.clone();
+        let dp::Plan { profile, seed, .. } = plan.clone();
         self.0.saver.update(|state| {
             state.plan = Some(plan);
             state.lossy = applied.lossy;
@@ -394,7 +394,7 @@ impl Control {
                     state.instance = instance;
                     state.generation = applied.generation;
                 });
-                let dp::Plan { profile, seed } = last;
+                let dp::Plan { profile, seed, .. } = last;
                 let applied = Some(applied);
                 let change =
                     pb::ChangeResponse { applied, profile, seed, remarks, repeated: false };
@@ -502,7 +502,7 @@ impl Control {
     }
 
     /// Notes a change and who asked for it.
-    fn note(&self, what: &str, caller: &Caller, answer: &Result<pb::ChangeResponse, Status>) {
+    pub fn note(&self, what: &str, caller: &Caller, answer: &Result<pb::ChangeResponse, Status>) {
         match answer {
             Ok(change) if change.repeated => {
                 tracing::info!(what, who = caller.name, from = caller.from, "sent again");
@@ -553,13 +553,15 @@ fn unwritten(error: std::io::Error) -> Status {
 }
 
 /// A whole profile in place of what is in force, with the seed in force unless another is
-/// given.
+/// given, and the clients that are.
 fn whole(
     profile: &pb::Profile,
     seed: Option<u64>,
 ) -> impl Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send + Sync {
     move |in_force| {
-        let seed = seed.or(in_force.map(|plan| plan.seed)).unwrap_or(FIRST_SEED);
-        Ok(dp::Plan { profile: Some(profile.clone()), seed })
+        let in_force =
+            in_force.unwrap_or_else(|| dp::Plan { seed: FIRST_SEED, ..Default::default() });
+        let (profile, seed) = (Some(profile.clone()), seed.unwrap_or(in_force.seed));
+        Ok(dp::Plan { profile, seed, ..in_force })
     }
 }

@@ -2,6 +2,7 @@
 //! The calls of `linkemu.v1.Linkemu`.
 
 use crate::caller::Caller;
+use crate::clients;
 use crate::control::{Control, to_its_end};
 use crate::refusal;
 use crate::watching::Watching;
@@ -114,7 +115,7 @@ impl Linkemu for Service {
     async fn get_link(&self, _: Request<pb::GetLinkRequest>) -> Result<Response<pb::Link>, Status> {
         let in_force = self.control.dataplane().plan("").await?;
         let dp::GetPlanResponse { plan, applied, remarks, .. } = in_force;
-        let dp::Plan { profile, seed } = plan.unwrap_or_default();
+        let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
         Ok(Response::new(pb::Link { profile, seed, applied, remarks }))
     }
 
@@ -135,6 +136,31 @@ impl Linkemu for Service {
     ) -> Result<Response<pb::GetVersionResponse>, Status> {
         let version = env!("CARGO_PKG_VERSION").into();
         Ok(Response::new(pb::GetVersionResponse { version }))
+    }
+
+    async fn get_clients(
+        &self,
+        _: Request<pb::GetClientsRequest>,
+    ) -> Result<Response<pb::GetClientsResponse>, Status> {
+        self.control.clients().await.map(Response::new)
+    }
+
+    async fn set_clients(
+        &self,
+        request: Request<pb::SetClientsRequest>,
+    ) -> Result<Response<pb::ChangeResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let request = request.into_inner();
+        to_its_end(async move { control.set_clients(&caller, request).await }).await
+    }
+
+    type ListClientsStream = clients::Listing;
+
+    async fn list_clients(
+        &self,
+        _: Request<pb::ListClientsRequest>,
+    ) -> Result<Response<Self::ListClientsStream>, Status> {
+        self.control.list_clients().await.map(Response::new)
     }
 
     type WatchStatsStream = ReceiverStream<Result<pb::Stats, Status>>;

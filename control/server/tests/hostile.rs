@@ -199,7 +199,22 @@ fn set() -> impl Strategy<Value = pb::SetProfileRequest> {
     })
 }
 
+/// Clients, likelier to be near a limit than by chance.
+fn clients() -> impl Strategy<Value = pb::SetClientsRequest> {
+    let name = prop_oneof![Just("alice".to_owned()), "[a-z.]{0,17}", any::<String>()];
+    let prefix = prop_oneof!["10\\.[0-3]\\.0\\.0/(16|8|33)", "fd0[0-3]::/16", any::<String>()];
+    let mac = prop_oneof!["0[0-3]:00:00:00:00:0[0-9a-f]", any::<String>()];
+    let vlan = prop_oneof![4 => 0..4_097_u32, 1 => any::<u32>()];
+    let client = (name, vec(prefix, 0..2), vec(vlan, 0..2), vec(mac, 0..2))
+        .prop_map(|(name, prefixes, vlans, macs)| pb::Client { name, prefixes, vlans, macs });
+    let automatic = option::of(any::<u32>()).prop_map(|limit| pb::Automatic { limit });
+    let clients = (vec(client, 0..3), option::of(automatic))
+        .prop_map(|(clients, automatic)| pb::Clients { clients, automatic });
+    option::of(clients).prop_map(|clients| pb::SetClientsRequest { clients, ..Default::default() })
+}
+
 enum Request {
+    Clients(Box<pb::SetClientsRequest>),
     Patch(Box<pb::PatchLinkRequest>),
     Set(Box<pb::SetProfileRequest>),
 }
@@ -212,12 +227,27 @@ async fn no_request_makes_linkd_panic() {
         Config::default(),
         TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]),
     );
-    let (mut taken, mut refused) = (0, 0);
+    let (mut taken, mut refused, mut named_taken) = (0, 0, 0);
     for _ in 0..1_000 {
         let patch = patch().new_tree(&mut runner).unwrap().current();
         let set = set().new_tree(&mut runner).unwrap().current();
-        for request in [Request::Patch(Box::new(patch)), Request::Set(Box::new(set))] {
+        let named = clients().new_tree(&mut runner).unwrap().current();
+        for request in [
+            Request::Patch(Box::new(patch)),
+            Request::Set(Box::new(set)),
+            Request::Clients(Box::new(named)),
+        ] {
             let answer = match request {
+                Request::Clients(named) => {
+                    let sent = named.clients.clone();
+                    let answer = lab.client.set_clients(*named).await;
+                    if answer.is_ok() {
+                        named_taken += 1;
+                        let kept = lab.fake.state().plan.clone().unwrap().clients;
+                        assert!(kept == sent && kept.is_some());
+                    }
+                    answer
+                }
                 Request::Patch(patch) => lab.client.patch_link(*patch).await,
                 Request::Set(set) => lab.client.set_profile(*set).await,
             };
@@ -238,7 +268,7 @@ async fn no_request_makes_linkd_panic() {
         }
     }
     assert!(refused > 1_000, "{refused}");
-    assert!(taken > 10, "{taken}");
+    assert!(taken - named_taken > 10 && named_taken > 100, "{taken}, {named_taken}");
     profile::validate(&lab.in_force()).unwrap();
 }
 

@@ -16,6 +16,7 @@ use emu::fade::FadePlan;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan};
 use emu::reorder::ReorderPlan;
+use emu::rules::Rules;
 use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, ByDirection, Nanos, Probability};
 use profile::Violations;
@@ -29,11 +30,12 @@ use proto::linkemu::v1 as model;
 pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     let profile = plan.profile.clone().unwrap_or_default();
     profile::validate(&profile)?;
+    let rules = plan.clients.as_ref().map_or_else(|| Ok(Rules::default()), clients::rules)?;
     // What validation has let through is there.
     let forward = profile.forward_pipe.unwrap_or_default();
     let back = profile.return_pipe.unwrap_or_default();
     let pipes = ByDirection([pipe(&forward), pipe(&back)]);
-    Ok(Plan { seed: plan.seed, pipes, ..Plan::transparent() })
+    Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), ..Plan::transparent() })
 }
 
 fn pipe(p: &model::Pipe) -> PipePlan {
@@ -170,13 +172,17 @@ mod tests {
         let mut profile =
             profile::Catalog::built_in().get("viasat2").expect("built in").as_proto().clone();
         change(profile.forward_pipe.as_mut().expect("it has one"));
-        pb::Plan { profile: Some(profile), seed: 9 }
+        pb::Plan { profile: Some(profile), seed: 9, clients: None }
     }
 
     #[test]
     fn every_built_in_profile_compiles() {
         for entry in profile::Catalog::built_in().iter() {
-            let plan = pb::Plan { profile: Some(entry.profile.as_proto().clone()), seed: 1 };
+            let plan = pb::Plan {
+                profile: Some(entry.profile.as_proto().clone()),
+                seed: 1,
+                clients: None,
+            };
             let compiled = compile(&plan).unwrap_or_else(|e| panic!("{e}"));
             // All but a store for it is there.
             let checked = compiled.check(emu::plan::Room::default());
@@ -308,6 +314,27 @@ mod tests {
         };
         let found = queue(model::Queue { pie: Some(pie), ..Default::default() });
         assert_eq!(found, AqmPlan::Pie(expected));
+    }
+
+    #[test]
+    fn clients_are_as_the_message_says() {
+        let client = model::Client {
+            name: "alice".into(),
+            prefixes: vec!["10.1.0.0/24".into()],
+            vlans: vec![7],
+            ..Default::default()
+        };
+        let automatic = Some(model::Automatic { limit: Some(3) });
+        let message = model::Clients { clients: vec![client], automatic };
+        let with = |clients| compile(&pb::Plan { clients: Some(clients), ..plan(|_| ()) });
+        let rules = with(message.clone()).unwrap_or_else(|e| panic!("{e}")).rules;
+        assert_eq!((rules.len(), rules.automatic, rules.reserved), (2, Some(3), 1));
+        let none = compile(&plan(|_| ())).unwrap_or_else(|e| panic!("{e}")).rules;
+        assert_eq!(*none, Rules::default());
+        let mut bad = message;
+        bad.clients[0].vlans = vec![0];
+        let found = with(bad).expect_err("there is no VLAN 0").to_string();
+        assert!(found.contains("client[0].vlan[0]"), "{found}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use worker::command::{Answer, Change, Changed, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge};
+use crate::names::{self, ClientsError, Names};
 use crate::schedule::{Schedule, ScheduleError, over};
 use crate::span::Span;
 
@@ -46,6 +47,9 @@ pub enum DataplaneError {
     /// The plan is not one that this dataplane can hold.
     #[error("{0}")]
     Refused(#[from] PlanError),
+    /// The clients cannot be as the plan says.
+    #[error("{0}")]
+    Clients(#[from] ClientsError),
     /// Somebody else changed the configuration meanwhile.
     #[error(
         "generation {current} is in force and {expected} was expected: somebody else changed the \
@@ -138,6 +142,8 @@ struct History {
     made: VecDeque<(String, Made)>,
     /// Those to come.
     schedule: Schedule,
+    /// Clients that were named.
+    names: Names,
 }
 
 impl History {
@@ -192,8 +198,10 @@ impl Dataplane {
         let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
         let in_force = InForce { plan, applied, remarks: Vec::new() };
-        let history =
-            Mutex::new(History { in_force, made: VecDeque::new(), schedule: Schedule::default() });
+        let mut names = Names::default();
+        names.learn(&in_force.plan);
+        let (made, schedule) = (VecDeque::new(), Schedule::default());
+        let history = Mutex::new(History { in_force, made, schedule, names });
         let span = Mutex::new(Span::starting(start));
         let broken = AtomicBool::new(false);
         Self(Arc::new(Shared { workers, clock, ports, fixed, history, span, broken }))
@@ -257,6 +265,7 @@ impl Dataplane {
                 run.arm = arm;
             }
         }
+        self.make_room(&plan, &mut compiled).await?;
         let room = self.0.fixed.room;
         let lossy = match compiled.check(room) {
             Ok(()) => false,
@@ -275,6 +284,23 @@ impl Dataplane {
             }
         })
         .await
+    }
+
+    /// Sees to it that every client that a plan names has a place.
+    async fn make_room(&self, plan: &pb::Plan, compiled: &mut Plan) -> Result<(), DataplaneError> {
+        let workers = self.0.workers.len();
+        let rules = &compiled.rules;
+        if workers > 1 && !(rules.is_empty() && rules.automatic.is_none()) {
+            return Err(ClientsError::Workers(workers).into());
+        }
+        let history = &*self.history().await;
+        let mut automatic = 0;
+        if history.names.are_new(plan) {
+            let reports = self.answers(self.0.workers.iter().map(|w| w.report(false))).await?;
+            automatic = names::automatic(&self.merge(&reports, history, false).await);
+        }
+        let max = self.0.fixed.room.clients;
+        Ok(history.names.reserve(plan, compiled, automatic, max)?)
     }
 
     async fn apply_now(
@@ -368,6 +394,7 @@ impl Dataplane {
         next.applied.effective_utc = Some(utc(&self.0.clock, at));
         self.0.span.lock().await.changed(next.applied.lossy);
         let made = Made { applied: next.applied, remarks: next.remarks.clone(), repeated: false };
+        history.names.learn(&next.plan);
         history.in_force = next;
         made
     }

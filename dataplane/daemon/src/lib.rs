@@ -12,6 +12,7 @@ pub mod box_file;
 pub mod choices;
 pub mod dataplane;
 pub mod memory;
+pub mod names;
 pub mod ports;
 mod refusal;
 pub mod schedule;

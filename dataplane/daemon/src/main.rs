@@ -84,6 +84,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),
         seed: arguments.seed,
+        clients: None,
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
     let instance = getrandom::u64().context("cannot draw a random number")?.max(1);

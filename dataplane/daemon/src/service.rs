@@ -26,6 +26,7 @@ fn status(e: DataplaneError) -> Status {
             Status::with_error_details(tonic::Code::InvalidArgument, message, details)
         }
         DataplaneError::Refused(e) => refusal::status(&e),
+        DataplaneError::Clients(_) => Status::failed_precondition(e.to_string()),
         DataplaneError::Key(_) => Status::invalid_argument(e.to_string()),
         DataplaneError::Generation { .. } | DataplaneError::TakenBack => {
             Status::aborted(e.to_string())

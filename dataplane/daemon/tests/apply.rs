@@ -16,6 +16,7 @@ use emu::engine::{Engine, Limits};
 use emu::plan::Room;
 use emu::units::{ByDirection, Instant, Nanos};
 use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
 use worker::command::channel;
 use worker::run::{Idle, Worker};
 use worker::sim::SimIo;
@@ -30,7 +31,7 @@ impl Ports for NoPorts {
 
 fn plan(profile: &str) -> pb::Plan {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
-    pb::Plan { profile: Some(profile), seed: 1 }
+    pb::Plan { profile: Some(profile), seed: 1, clients: None }
 }
 
 const RESTART: Terms = Terms {
@@ -329,6 +330,43 @@ fn to_take_back_is_carried_to_its_end_when_who_asked_goes_away() {
         assert_eq!(dataplane.take_back().await.unwrap(), 0);
         dataplane.stats(false).await.unwrap();
         dataplane.apply(plan("geo-600"), RESTART).await.unwrap();
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn clients_are_named_as_long_as_there_are_places_for_them() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    let named = |names: &[&str]| {
+        let client = |(n, name): (usize, &&str)| model::Client {
+            name: (*name).into(),
+            vlans: vec![n as u32 + 1],
+            ..Default::default()
+        };
+        let clients = names.iter().enumerate().map(client).collect();
+        pb::Plan {
+            clients: Some(model::Clients { clients, automatic: None }),
+            ..plan("transparent")
+        }
+    };
+    block_on(async {
+        let terms = Terms::default;
+        dataplane.apply(named(&["a", "b"]), terms()).await.unwrap();
+        assert_eq!(dataplane.in_force().await.plan, named(&["a", "b"]));
+        dataplane.apply(named(&["b", "c"]), terms()).await.unwrap();
+        dataplane.apply(plan("geo-600"), terms()).await.unwrap();
+        // Of four places three are taken for good.
+        let refused = dataplane.apply(named(&["d", "e"]), terms()).await.unwrap_err().to_string();
+        for part in ["5 named clients", "0 that were made for addresses", "--max-clients is 4"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        dataplane.apply(named(&["d", "a", "b", "c"]), terms()).await.unwrap();
+        let mut bad = named(&["d"]);
+        bad.clients.as_mut().unwrap().clients[0].vlans.push(4095);
+        let refused = dataplane.apply(bad, terms()).await.unwrap_err().to_string();
+        assert!(refused.contains("client[0].vlan[1]"), "{refused}");
+        assert_eq!(dataplane.in_force().await.applied.generation, 4);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();

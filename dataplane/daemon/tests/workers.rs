@@ -15,6 +15,7 @@ use dpdk::{Eal, Error, NamedPort, TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
 use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
 use worker::distribute::{DEPTH, Distributed, Lending, connect};
 use worker::dpdk_io::DpdkIo;
 use worker::run::Idle;
@@ -46,7 +47,7 @@ fn eal() -> &'static Mutex<Eal> {
 
 fn plan(profile: &str) -> pb::Plan {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
-    pb::Plan { profile: Some(profile), seed: 1 }
+    pb::Plan { profile: Some(profile), seed: 1, clients: None }
 }
 
 #[test]
@@ -97,6 +98,14 @@ fn two_workers_are_one_dataplane() {
         }
         let applied = dataplane.apply(plan("geo-600"), Terms::default()).await.unwrap();
         assert_eq!(applied.applied.generation, 1);
+        // All frames of a named client are to be one worker's.
+        let clients = model::Clients {
+            automatic: Some(model::Automatic { limit: Some(3) }),
+            ..Default::default()
+        };
+        let ruled = pb::Plan { clients: Some(clients), ..plan("geo-600") };
+        let refused = dataplane.apply(ruled, Terms::default()).await.unwrap_err().to_string();
+        assert!(refused.contains("this one has 2: start linkd-dataplane with one --core"));
         clock.correct();
         dataplane.stop().await.unwrap()
     });

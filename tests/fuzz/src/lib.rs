@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use clients::Clients;
 use compile::compile;
 use emu::engine::{Departure, Engine, Limits};
 use emu::plan::{Plan, Room};
@@ -79,6 +80,22 @@ pub fn scenario(data: &[u8]) {
     }
 }
 
+/// A file of clients. What is read is written such that it reads the same, and whoever
+/// frames come from, all are accounted for.
+///
+/// # Panics
+/// If it is not, or they are not.
+pub fn clients(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(read) = Clients::from_toml(text) else { return };
+    let written = read.to_toml();
+    match Clients::from_toml(&written) {
+        Ok(again) => assert_eq!(again, read, "{written}"),
+        Err(error) => panic!("what was written is refused: {error}\n{written}"),
+    }
+    run(Plan { rules: read.rules().clone().into(), ..Plan::transparent() });
+}
+
 /// A file with a rate over time, in either format.
 pub fn trace(data: &[u8]) {
     with_file(data, |path| {
@@ -128,7 +145,7 @@ pub fn request(data: &[u8]) {
 
 /// What was found valid compiles, and runs.
 fn known(profile: pb::Profile, seed: u64) {
-    let plan = dataplane::Plan { profile: Some(profile), seed };
+    let plan = dataplane::Plan { profile: Some(profile), seed, clients: None };
     match compile(&plan) {
         Ok(compiled) => run(compiled),
         Err(error) => panic!("valid, and does not compile: {error}\n{plan:?}"),
@@ -144,12 +161,16 @@ fn run(plan: Plan) {
     }
     let limits = Limits::copying(1 << 20, 2, 1514);
     let Ok(mut engine) = Engine::new(limits, plan, Instant::ZERO) else { return };
-    let frame = [0x45; 200];
+    let other = [0x45; 200];
+    // IPv4, from 69.69.69.69 and to it.
+    let mut ip = other;
+    ip[12..14].copy_from_slice(&[8, 0]);
+    ip[16..18].copy_from_slice(&186_u16.to_be_bytes());
     let mut now = Instant::ZERO;
     for n in 0..64_u64 {
         now.0 += 1 << (n / 3);
         for direction in Direction::BOTH {
-            engine.arrive(now, direction, &frame);
+            engine.arrive(now, direction, if n % 2 == 0 { &other } else { &ip });
         }
         engine.release(now, 64, &mut |_: Departure<'_>| n % 3 > 0);
     }

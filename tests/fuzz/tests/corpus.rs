@@ -53,6 +53,11 @@ fn no_profile_s_file_does_harm() {
 }
 
 #[test]
+fn no_file_of_clients_does_harm() {
+    play("clients", fuzz::clients, &[]);
+}
+
+#[test]
 fn no_scenario_s_file_does_harm() {
     play("scenario", fuzz::scenario, &["../../control/scenario/scenarios"]);
 }

@@ -67,9 +67,10 @@ impl Edit {
 
     /// The plan after it.
     pub fn plan(&self, in_force: Option<dp::Plan>, seed: Option<u64>) -> Result<dp::Plan, Status> {
-        let dp::Plan { profile, seed: in_force } =
-            in_force.unwrap_or(dp::Plan { profile: None, seed: crate::control::FIRST_SEED });
-        Ok(dp::Plan { profile: Some(self.link(profile)?), seed: seed.unwrap_or(in_force) })
+        let dp::Plan { profile, seed: in_force, clients } = in_force
+            .unwrap_or_else(|| dp::Plan { seed: crate::control::FIRST_SEED, ..Default::default() });
+        let (profile, seed) = (Some(self.link(profile)?), seed.unwrap_or(in_force));
+        Ok(dp::Plan { profile, seed, clients })
     }
 
     /// The pipes, forward and return, whose drop run begins anew.

@@ -599,7 +599,12 @@ impl Runner {
             ..Default::default()
         };
         let name = before.profile.as_ref().map_or("", |profile| &profile.name).to_owned();
-        match self.control.change(caller, None, terms, &|_| Ok(before.clone())).await {
+        // The clients are none of a scenario's changes.
+        let restored = |in_force: Option<dp::Plan>| {
+            let clients = in_force.and_then(|plan| plan.clients);
+            Ok(dp::Plan { clients, ..before.clone() })
+        };
+        match self.control.change(caller, None, terms, &restored).await {
             Ok(change) => {
                 self.progress.generation = change.applied.unwrap_or_default().generation;
                 format!("{name} is back in force, generation {}", self.progress.generation)

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients by rules: what the operator of a box says of its clients.
+//!
+//! A TOML file, and the same message in protobuf ([`proto::linkemu::v1::Clients`]). This
+//! crate converts between both, and holds the one set of rules that files, gRPC requests
+//! and the dataplane's plans are held to: [`rules`], which is also what the core makes of
+//! them.
+//!
+//! ```
+//! let clients = clients::Clients::from_toml(
+//!     r#"
+//!     automatic.limit = 1000
+//!     [[client]]
+//!     name = "alice"
+//!     prefix = ["10.1.0.0/24", "2001:db8:1::/48"]
+//!     vlan = [100]
+//!     mac = ["02:00:00:00:00:01"]
+//!     "#,
+//! )?;
+//! assert_eq!(clients.rules().len(), 4);
+//! # Ok::<(), profile::Violations>(())
+//! ```
+//!
+//! No clock, no thread; the only I/O is [`Clients::from_file`].
+
+mod check;
+mod read;
+mod write;
+
+pub use check::rules;
+
+use emu::rules::Rules;
+use profile::Violations;
+use proto::linkemu::v1 as pb;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes of a file, at most: all rules there can be, with room for comments.
+pub const FILE_BYTES: usize = 4 << 20;
+
+/// What is said of the clients; valid.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Clients {
+    message: pb::Clients,
+    rules: Rules,
+}
+
+/// Why a file gives no clients.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// As it was given.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not valid.
+    #[error("{path} does not say what clients there are:\n{}", violations.in_file(path))]
+    Invalid {
+        /// As it was given.
+        path: String,
+        /// All that is wrong with it.
+        violations: Violations,
+    },
+}
+
+impl Clients {
+    /// Reads TOML.
+    ///
+    /// # Errors
+    /// All that is wrong with the text, each with its line and column.
+    pub fn from_toml(text: &str) -> Result<Self, Violations> {
+        read::clients(text)
+    }
+
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is not valid.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        let mut text = String::new();
+        // One byte more than allowed shows that there is more.
+        std::fs::File::open(path)
+            .and_then(|file| file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text))
+            .map_err(|source| FileError::Io { path: name.clone(), source })?;
+        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+    }
+
+    /// As TOML that reads back to the same.
+    pub fn to_toml(&self) -> String {
+        write::clients(&self.message)
+    }
+
+    /// The message.
+    pub fn as_proto(&self) -> &pb::Clients {
+        &self.message
+    }
+
+    /// The message.
+    pub fn into_proto(self) -> pb::Clients {
+        self.message
+    }
+
+    /// What the core makes of it.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+}
+
+impl TryFrom<pb::Clients> for Clients {
+    type Error = Violations;
+
+    fn try_from(message: pb::Clients) -> Result<Self, Violations> {
+        let rules = rules(&message)?;
+        Ok(Self { message, rules })
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files of clients, good and bad ones.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use clients::{Clients, FileError, rules};
+use emu::rules::MAX_RULES;
+use proptest::prelude::*;
+use proto::linkemu::v1 as pb;
+
+const GOOD: &str = r#"
+[automatic]
+limit = 1000
+
+[[client]]
+name = "alice"
+prefix = [
+    "10.1.0.0/24",
+    "2001:db8:1::/48",
+]
+vlan = [100]
+mac = ["02:00:00:00:00:01"]
+
+[[client]]
+name = "bob"
+prefix = ["10.1.0.0/16"]
+"#;
+
+fn refused(text: &str) -> String {
+    Clients::from_toml(text).unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_is_the_message_and_reads_back_to_the_same() {
+    let clients = Clients::from_toml(GOOD).unwrap();
+    assert_eq!(clients.to_toml(), GOOD.trim_start());
+    let rules = clients.rules();
+    assert_eq!((rules.len(), rules.automatic, rules.reserved), (5, Some(1000), 2));
+    let alice = &clients.as_proto().clients[0];
+    assert_eq!((alice.name.as_str(), &alice.vlans[..]), ("alice", &[100][..]));
+    let none = Clients::from_toml("").unwrap();
+    assert_eq!((none.as_proto(), none.to_toml().as_str()), (&pb::Clients::default(), ""));
+    assert!(none.rules().is_empty());
+    // No automatic clients, and nothing said of them, are two things.
+    let limit = |text| Clients::from_toml(text).unwrap().rules().automatic;
+    assert_eq!((limit("automatic.limit = 0"), limit("[automatic]")), (Some(0), None));
+}
+
+#[test]
+fn each_fault_is_told_with_its_place_and_its_remedy() {
+    let of = |line: &str| format!("[[client]]\nname = \"a\"\n{line}\n");
+    for (text, message) in [
+        (
+            of("prefix = [\"10.1.2.3/24\"]"),
+            "line 3, column 11: client[0].prefix[0]: prefix 10.1.2.3/24 has bits set behind the first 24: write 10.1.2.0/24",
+        ),
+        (of("prefix = [\"10.1.2.3\"]"), "10.1.2.3 has no length: write 10.1.2.3/32"),
+        (of("prefix = [\"2001:db8::1\"]"), "write 2001:db8::1/128"),
+        (of("prefix = [\"10.1.0.0/33\"]"), "\"10.1.0.0/33\" is no prefix: write it as 10.1.0.0/24"),
+        (of("prefix = [\"lan\"]"), "\"lan\" is no prefix"),
+        (of("prefix = \"10.0.0.0/8\""), "is not a list: write prefix = [\"10.1.0.0/24\"]"),
+        (of("prefix = [10]"), "10 is not text: write it in quotes"),
+        (of("prefix = [\"224.0.0.0/8\"]"), "is in 224.0.0.0/4, whose addresses are of no one host"),
+        (of("prefix = [\"fe80::/64\"]"), "name the client's frames by vlan or mac"),
+        (
+            of("vlan = [0]"),
+            "line 3, column 9: client[0].vlan[0]: VLAN 0 cannot be: the ids are 1 to 4094",
+        ),
+        (of("vlan = [65637]"), "VLAN 65637 cannot be"),
+        (of("vlan = [-1]"), "-1 is not a whole number from 0 on"),
+        (of("vlan = [\"7\"]"), "without quotes"),
+        (
+            of("mac = [\"02:00:00:00:00\"]"),
+            "\"02:00:00:00:00\" is no MAC address: write it as 02:00",
+        ),
+        (of("mac = [\"+2:00:00:00:00:01\"]"), "is no MAC address"),
+        (of("mac = [\"a:b:c:0000000000d\"]"), "is no MAC address"),
+        (
+            of("vlan = [1, 2, 1]"),
+            "line 3, column 15: client[0].vlan[2]: VLAN 1 is named twice, for a and for a",
+        ),
+        (
+            of("mak = []\nvlan = [1]"),
+            "line 3, column 1: client[0].mak: unknown key \"mak\": the nearest is \"mac\"",
+        ),
+        (
+            of(""),
+            "line 1, column 1: client[0]: no frames are this client's: give it a prefix, a vlan or a mac",
+        ),
+        ("[[client]]\nvlan = [1]".into(), "client[0].name: missing: give the client a name"),
+        (
+            "[[client]]\nname = \"a b\"\nvlan = [1]".into(),
+            "line 2, column 8: client[0].name: \"a b\": ' ' cannot be in a client's name",
+        ),
+        (
+            "[[client]]\nname = \"10.0.0.1\"\nvlan = [1]".into(),
+            "an IP address is the name of that address's own client",
+        ),
+        (
+            "[[client]]\nname = \"Default\"\nvlan = [1]".into(),
+            "\"default\" is not a client that rules can name",
+        ),
+        ("[[client]]\nname = 7\nvlan = [1]".into(), "7 is not text"),
+        ("[[clients]]\n".into(), "unknown key \"clients\": the nearest is \"client\""),
+        ("client = 7".into(), "7 is not a list of tables: write [[client]] for each"),
+        ("automatic.limit = \"many\"".into(), "\"many\" is not a whole number"),
+        ("automatic.limit = 4294967296".into(), "4294967296 is not a whole number"),
+        ("automatic = 7".into(), "7 is not a table"),
+        ("client".into(), "not TOML"),
+    ] {
+        let found = refused(&text);
+        assert!(found.contains(message), "{found}");
+    }
+}
+
+#[test]
+fn what_two_clients_claim_is_told_with_both_names() {
+    let text = |rule: &str| {
+        format!("[[client]]\nname = \"a\"\n{rule}\n[[client]]\nname = \"b\"\n{rule}\n")
+    };
+    for (rule, what) in [
+        ("prefix = [\"10.0.0.0/8\"]", "prefix 10.0.0.0/8"),
+        ("vlan = [7]", "VLAN 7"),
+        ("mac = [\"02-00-00-00-00-0A\"]", "MAC 02:00:00:00:00:0a"),
+    ] {
+        let found = refused(&text(rule));
+        let message = format!("{what} is named twice, for a and for b: leave one of them out");
+        assert!(found.starts_with("line 6, ") && found.ends_with(&message), "{found}");
+    }
+    let found = refused(&text("vlan = [7]").replace("\"b\"", "\"a\""));
+    assert!(found.contains("a is the name of client[0] as well"), "{found}");
+}
+
+#[test]
+fn there_is_an_end_to_rules_to_faults_and_to_files() {
+    let prefixes = |n: usize| (0..n).map(|n| format!("2001:db8:{n:x}::/48")).collect();
+    let client = |n| pb::Client { name: "a".into(), prefixes: prefixes(n), ..Default::default() };
+    let message = |n| pb::Clients { clients: vec![client(n)], automatic: None };
+    let clients = Clients::try_from(message(MAX_RULES)).unwrap();
+    // What is written is read.
+    assert_eq!(Clients::from_toml(&clients.to_toml()).unwrap(), clients);
+    let found = rules(&message(MAX_RULES + 2)).unwrap_err();
+    assert_eq!(found.len(), 1);
+    assert!(found.to_string().contains("more than 16384 rules"), "{found}");
+    let bad = pb::Client { vlans: vec![0; 100_000], ..client(1) };
+    let found = rules(&pb::Clients { clients: vec![bad], automatic: None }).unwrap_err();
+    assert_eq!(found.len(), 100);
+    let faults = format!("[[client]]\nname = \"a\"\nvlan = [{}]", "0, ".repeat(100_000));
+    assert_eq!(Clients::from_toml(&faults).unwrap_err().len(), 100);
+    let long = "# ".repeat(clients::FILE_BYTES);
+    assert!(refused(&long).contains("shorten it"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().join("clients.toml");
+    assert!(matches!(Clients::from_file(&at), Err(FileError::Io { .. })));
+    std::fs::write(&at, "client = 1").unwrap();
+    let found = Clients::from_file(&at).unwrap_err().to_string();
+    assert!(found.contains("clients.toml:1:10: client: 1 is not a list"), "{found}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(\\[\\[client\\]\\]\n)?(name|vlan|mac|prefix|automatic) = .{0,40}") {
+        let _ = Clients::from_toml(&text);
+    }
+
+    #[test]
+    fn no_message_panics_and_what_is_valid_reads_back(
+        names in prop::collection::vec("[a-z0-9.:]{0,17}", 0..4),
+        prefixes in prop::collection::vec("[0-9]{1,3}\\.0\\.0\\.0/[0-9]{1,2}|[0-9a-f:/]{0,9}", 0..4),
+        vlans in prop::collection::vec(0_u32..5_000, 0..4),
+        macs in prop::collection::vec("[0-9a-f:-]{0,17}|0[0-9A-F]:00:00:00:00:0[0-9a-f]", 0..3),
+        limit in prop::option::of(any::<u32>()),
+    ) {
+        let client = |(n, name): (usize, String)| pb::Client {
+            name,
+            prefixes: prefixes.iter().skip(n).cloned().collect(),
+            vlans: vlans.iter().skip(n).copied().collect(),
+            macs: macs.iter().skip(n).cloned().collect(),
+        };
+        let clients = names.into_iter().enumerate().map(client).collect();
+        let automatic = limit.map(|limit| pb::Automatic { limit: Some(limit) });
+        if let Ok(valid) = Clients::try_from(pb::Clients { clients, automatic }) {
+            prop_assert_eq!(Clients::from_toml(&valid.to_toml()).unwrap(), valid);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is said of the clients: read, replaced, and listed with their accounts.
+//!
+//! It is part of the plan that is in force, as the profile is: a change of either keeps the
+//! other, and both take effect by one generation at one instant.
+
+use crate::answers::Named;
+use crate::caller::Caller;
+use crate::control::Control;
+use crate::refusal;
+use ::clients::Clients;
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use tonic::Status;
+
+/// Clients in a message of a listing.
+const PART: usize = 512;
+
+/// The messages of a listing.
+pub(crate) type Listing =
+    tokio_stream::Iter<std::vec::IntoIter<Result<pb::ListClientsResponse, Status>>>;
+
+impl Control {
+    /// What is in force.
+    pub async fn clients(&self) -> Result<pb::GetClientsResponse, Status> {
+        let dp::GetPlanResponse { plan, applied, .. } = self.dataplane().plan("").await?;
+        let clients = plan.unwrap_or_default().clients.unwrap_or_default();
+        Ok(pb::GetClientsResponse { clients: Some(clients), applied })
+    }
+
+    /// Replaces it.
+    pub async fn set_clients(
+        &self,
+        caller: &Caller,
+        request: pb::SetClientsRequest,
+    ) -> Result<pb::ChangeResponse, Status> {
+        let named = Named::new("SetClients", &caller.name, &request.request_id, &request);
+        let pb::SetClientsRequest { clients, expected_generation, lossy, request_id } = request;
+        let changing = async {
+            refusal::check_request_id(&request_id)?;
+            let missing =
+                || refusal::field("clients", "missing: send an empty message to say nothing");
+            let clients = Clients::try_from(clients.ok_or_else(missing)?)
+                .map_err(|found| refusal::invalid("what is said of the clients", &found))?;
+            let compile = |in_force: Option<dp::Plan>| {
+                let plan = in_force.ok_or_else(refusal::no_link)?;
+                Ok(dp::Plan { clients: Some(clients.as_proto().clone()), ..plan })
+            };
+            let terms = dp::ApplyRequest { expected_generation, lossy, ..Default::default() };
+            self.change(caller, named, terms, &compile).await
+        };
+        let answer = changing.await;
+        self.note("set clients", caller, &answer);
+        answer
+    }
+
+    /// Every client, those that have had no frame yet last.
+    pub async fn list_clients(&self) -> Result<Listing, Status> {
+        let said = self.clients().await?.clients.unwrap_or_default();
+        let stats = self.dataplane().stats(false).await?;
+        let mut silent: BTreeSet<&str> = said.clients.iter().map(|c| c.name.as_str()).collect();
+        let mut all: Vec<_> = stats
+            .clients
+            .into_iter()
+            .map(|stats| {
+                let kind = kind(&stats.client);
+                let removed = !silent.remove(&*stats.client) && kind == pb::ClientKind::Named;
+                pb::ClientState {
+                    kind: kind as i32,
+                    removed,
+                    forward_account: Some(account(stats.forward_pipe)),
+                    return_account: Some(account(stats.return_pipe)),
+                    client: stats.client,
+                }
+            })
+            .collect();
+        all.extend(silent.into_iter().map(|name| pb::ClientState {
+            client: name.to_owned(),
+            kind: pb::ClientKind::Named as i32,
+            forward_account: Some(account(None)),
+            return_account: Some(account(None)),
+            ..Default::default()
+        }));
+        let part =
+            |clients: &[pb::ClientState]| Ok(pb::ListClientsResponse { clients: clients.to_vec() });
+        let parts: Vec<_> = all.chunks(PART).map(part).collect();
+        Ok(tokio_stream::iter(parts))
+    }
+}
+
+fn kind(client: &str) -> pb::ClientKind {
+    match client {
+        "bypass" => pb::ClientKind::Bypass,
+        "default" => pb::ClientKind::Default,
+        // A name is never an address.
+        name if name.parse::<IpAddr>().is_ok() => pb::ClientKind::Automatic,
+        _ => pb::ClientKind::Named,
+    }
+}
+
+fn account(pipe: Option<pb::PipeStats>) -> pb::ClientAccount {
+    let pb::PipeStats { received, sent, dropped, held, .. } = pipe.unwrap_or_default();
+    let sum = dropped.iter().filter_map(|drop| drop.count).fold(pb::Count::default(), |a, b| {
+        pb::Count { packets: a.packets + b.packets, bytes: a.bytes + b.bytes }
+    });
+    pb::ClientAccount {
+        received: Some(received.unwrap_or_default()),
+        sent: Some(sent.unwrap_or_default()),
+        dropped: Some(sum),
+        held: Some(held.unwrap_or_default()),
+    }
+}

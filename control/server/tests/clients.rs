@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients by rules: one plan with the profile, whoever changes which of both.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use common::{Lab, rate};
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::events_client::EventsClient;
+use proto::linkemu::v1::leases_client::LeasesClient;
+use proto::linkemu::v1::scenarios_client::ScenariosClient;
+use std::collections::BTreeMap;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+fn client(name: &str, prefix: &str) -> pb::Client {
+    pb::Client { name: name.into(), prefixes: vec![prefix.into()], ..Default::default() }
+}
+
+fn two() -> pb::Clients {
+    let automatic = Some(pb::Automatic { limit: Some(9) });
+    let clients = vec![client("alice", "10.1.0.0/24"), client("bob", "10.0.0.0/8")];
+    pb::Clients { clients, automatic }
+}
+
+async fn set(lab: &mut Lab, clients: pb::Clients) -> Result<pb::ChangeResponse, Status> {
+    let request = pb::SetClientsRequest { clients: Some(clients), ..Default::default() };
+    lab.client.set_clients(request).await.map(tonic::Response::into_inner)
+}
+
+async fn get(lab: &mut Lab) -> (pb::Clients, u64) {
+    let answer = lab.client.get_clients(pb::GetClientsRequest {}).await.unwrap().into_inner();
+    (answer.clients.unwrap(), answer.applied.unwrap().generation)
+}
+
+#[tokio::test]
+async fn profile_and_clients_are_one_plan_and_each_change_keeps_the_other() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    assert_eq!(get(&mut lab).await, (pb::Clients::default(), 1));
+    let change = set(&mut lab, two()).await.unwrap();
+    assert_eq!(change.applied.unwrap().generation, 2);
+    assert_eq!(change.profile.unwrap().name, "viasat2");
+    // The random processes go on.
+    assert!(!lab.fake.state().applies[1].restart);
+    assert_eq!(get(&mut lab).await, (two(), 2));
+    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    lab.set("geo-600").await.unwrap();
+    assert_eq!(get(&mut lab).await, (two(), 4));
+    assert_eq!(lab.in_force().name, "geo-600");
+    set(&mut lab, pb::Clients::default()).await.unwrap();
+    assert_eq!(get(&mut lab).await, (pb::Clients::default(), 5));
+    let mut events = EventsClient::new(lab.linkd());
+    let request = pb::WatchEventsRequest { after: Some(0), once: true };
+    let mut events = events.watch_events(request).await.unwrap().into_inner();
+    let mut said = Vec::new();
+    while let Some(event) = events.message().await.unwrap() {
+        said.push(event.message);
+    }
+    assert!(said.contains(&"set clients: generation 2, seed 1".to_owned()), "{said:?}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_and_changes_nothing() {
+    let mut lab = Lab::new();
+    let refused = set(&mut lab, two()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    lab.set("viasat2").await.unwrap();
+    let mut bad = two();
+    bad.clients[1] = client("bob", "10.1.0.0/24");
+    bad.clients.push(client("", "10.1.0.1/24"));
+    let refused = set(&mut lab, bad).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let fields = refused.get_details_bad_request().unwrap().field_violations;
+    let fields: Vec<_> = fields.into_iter().map(|v| (v.field, v.description)).collect();
+    assert_eq!(fields.len(), 2);
+    assert_eq!(fields[0].0, "client[1].prefix[0]");
+    assert!(fields[0].1.contains("for alice and for bob"), "{fields:?}");
+    assert_eq!(fields[1].0, "client[2].name");
+    let none = lab.client.set_clients(pb::SetClientsRequest::default()).await.unwrap_err();
+    assert_eq!(none.code(), Code::InvalidArgument);
+    let stale = pb::SetClientsRequest {
+        clients: Some(two()),
+        expected_generation: Some(7),
+        ..Default::default()
+    };
+    assert_eq!(lab.client.set_clients(stale).await.unwrap_err().code(), Code::Aborted);
+    // What the dataplane says of it passes.
+    lab.fake.state().refuse = Some(Status::failed_precondition("needs one worker"));
+    let refused = set(&mut lab, two()).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "needs one worker"));
+    assert_eq!(get(&mut lab).await, (pb::Clients::default(), 1));
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_is_carried_out_once_and_a_lease_is_kept_to() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let request = pb::SetClientsRequest {
+        clients: Some(two()),
+        request_id: "job 7".into(),
+        ..Default::default()
+    };
+    let first = lab.client.set_clients(request.clone()).await.unwrap().into_inner();
+    let again = lab.client.set_clients(request).await.unwrap().into_inner();
+    assert!(again.repeated && !first.repeated);
+    assert_eq!((again.applied, lab.fake.state().generation), (first.applied, 2));
+    let lease = pb::AcquireLeaseRequest {
+        holder: "ci".into(),
+        ttl_ns: 60_000_000_000,
+        return_profile: "geo-600".into(),
+        ..Default::default()
+    };
+    let mut leases = LeasesClient::new(lab.linkd());
+    let token = leases.acquire_lease(lease).await.unwrap().into_inner().token;
+    let refused = set(&mut lab, pb::Clients::default()).await.unwrap_err();
+    assert!(refused.message().contains("leased to ci"), "{refused}");
+    // The link returns to its profile, with the clients that are in force.
+    leases.release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
+    assert_eq!(lab.in_force().name, "geo-600");
+    assert_eq!(get(&mut lab).await, (two(), 3));
+}
+
+#[tokio::test]
+async fn a_dataplane_that_was_started_anew_gets_the_clients_back_also_from_another_linkd() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    set(&mut lab, two()).await.unwrap();
+    lab.start_dataplane_anew(2);
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    assert_eq!(get(&mut lab).await, (two(), 1));
+    set(&mut lab, pb::Clients { clients: two().clients, automatic: None }).await.unwrap();
+    // Time for the state to be written.
+    let stop = lab.stop.take().unwrap();
+    stop.send(()).unwrap();
+    lab.until("linkd has ended", |lab| lab.server.is_finished()).await;
+    lab.kill_linkd().await;
+    lab.start_dataplane_anew(3);
+    lab.start_linkd();
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    let (clients, _) = get(&mut lab).await;
+    assert_eq!((clients.clients, clients.automatic), (two().clients, None));
+}
+
+#[tokio::test]
+async fn a_scenario_changes_the_link_and_not_the_clients() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    set(&mut lab, two()).await.unwrap();
+    let toml = "name = \"s\"\n[[step]]\nprofile = \"geo-600\"\n[[step]]\nafter = \"50 ms\"\n\
+                both.rate = \"7 Mbit/s\"\n[[step]]\nafter = \"1 h\"\nboth.rate = \"8 Mbit/s\"\n";
+    let mut scenarios = ScenariosClient::new(lab.linkd());
+    let request = pb::RunScenarioRequest {
+        scenario: Some(pb::run_scenario_request::Scenario::Toml(toml.into())),
+        tolerate_changes: true,
+        ..Default::default()
+    };
+    scenarios.run_scenario(request).await.unwrap();
+    lab.until("its steps are made", |lab| lab.fake.state().generation == 4).await;
+    // Others may change the clients meanwhile, and that stays.
+    let newer = pb::Clients { clients: two().clients, automatic: None };
+    set(&mut lab, newer.clone()).await.unwrap();
+    let request = pb::StopScenarioRequest { restore: true };
+    scenarios.stop_scenario(request).await.unwrap();
+    lab.until("the link is back", |lab| lab.fake.state().generation == 6).await;
+    let applies = lab.fake.state().applies.clone();
+    for (apply, clients) in applies[2..].iter().zip([two(), two(), newer.clone(), newer]) {
+        assert_eq!(apply.plan.as_ref().unwrap().clients, Some(clients));
+    }
+    assert_eq!(lab.in_force().name, "viasat2");
+}
+
+#[tokio::test]
+async fn every_client_is_listed_with_its_kind_and_its_accounts() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    set(&mut lab, two()).await.unwrap();
+    let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
+    let drop =
+        |reason: pb::DropReason, packets| pb::Drop { reason: reason as i32, count: count(packets) };
+    let pipe = pb::PipeStats {
+        received: count(10),
+        sent: count(4),
+        dropped: vec![drop(pb::DropReason::Aqm, 1), drop(pb::DropReason::Outage, 2)],
+        held: count(3),
+        ..Default::default()
+    };
+    let stats = |name: String| pb::ClientStats {
+        client: name,
+        forward_pipe: Some(pipe.clone()),
+        return_pipe: None,
+    };
+    let names = ["bypass", "default", "10.0.0.1", "2001:db8::1", "alice", "carol"];
+    let many = (0..1_000).map(|n| format!("10.2.{}.{}", n / 250, n % 250));
+    lab.fake.state().stats.clients =
+        names.map(str::to_owned).into_iter().chain(many).map(stats).collect();
+    let mut listing =
+        lab.client.list_clients(pb::ListClientsRequest {}).await.unwrap().into_inner();
+    let mut found = BTreeMap::new();
+    while let Some(part) = listing.message().await.unwrap() {
+        assert!(part.clients.len() <= 512);
+        found.extend(part.clients.into_iter().map(|state| (state.client.clone(), state)));
+    }
+    assert_eq!(found.len(), 1_007);
+    use pb::ClientKind::{Automatic, Bypass, Default as Shared, Named};
+    for (name, kind, removed) in [
+        ("bypass", Bypass, false),
+        ("default", Shared, false),
+        ("10.0.0.1", Automatic, false),
+        ("2001:db8::1", Automatic, false),
+        ("alice", Named, false),
+        ("bob", Named, false),
+        ("carol", Named, true),
+    ] {
+        assert_eq!((found[name].kind(), found[name].removed), (kind, removed), "{name}");
+    }
+    let account = found["alice"].forward_account.unwrap();
+    let expected = [count(10), count(4), count(3), count(3)];
+    assert_eq!([account.received, account.sent, account.dropped, account.held], expected);
+    // It has had no frame yet.
+    let none = found["bob"].forward_account.unwrap();
+    assert_eq!(none.received, Some(pb::Count::default()));
+}

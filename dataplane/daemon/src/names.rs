@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The places of named clients.
+//!
+//! A client that was named has its place and its accounts for as long as the dataplane
+//! runs, also when it is named no more. So that every named client has one, the places of
+//! all that were ever named are kept from automatic clients, and a change for which there
+//! are too few is refused.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use emu::plan::Plan;
+use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
+use thiserror::Error;
+
+/// Why clients cannot be as a plan says.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ClientsError {
+    /// Several workers.
+    #[error(
+        "rules and limits for clients need a dataplane of one worker, and this one has {0}: start \
+         linkd-dataplane with one --core, or leave all clients automatic"
+    )]
+    Workers(usize),
+    /// Too many names.
+    #[error(
+        "no room for {names} named clients (those that were named before count) beside \
+         {automatic} that were made for addresses: --max-clients is {max}; start \
+         linkd-dataplane anew with more, or name fewer"
+    )]
+    Room {
+        /// That there would be.
+        names: usize,
+        /// That there are.
+        automatic: usize,
+        /// Places.
+        max: u32,
+    },
+}
+
+/// All names of clients that were in force.
+#[derive(Debug, Default)]
+pub(crate) struct Names(BTreeSet<String>);
+
+impl Names {
+    /// Whether a plan names a client that is not known.
+    pub fn are_new(&self, plan: &pb::Plan) -> bool {
+        names(plan).any(|name| !self.0.contains(name))
+    }
+
+    /// Reserves places for all names, and for those of a plan that is to come.
+    ///
+    /// # Errors
+    /// If there are too few.
+    pub fn reserve(
+        &self,
+        plan: &pb::Plan,
+        compiled: &mut Plan,
+        automatic: usize,
+        max: u32,
+    ) -> Result<(), ClientsError> {
+        let names = self.0.len() + names(plan).filter(|name| !self.0.contains(*name)).count();
+        if names + automatic > max as usize && self.are_new(plan) {
+            return Err(ClientsError::Room { names, automatic, max });
+        }
+        if names > 0 {
+            Arc::make_mut(&mut compiled.rules).reserved = u32::try_from(names).unwrap_or(u32::MAX);
+        }
+        Ok(())
+    }
+
+    /// A plan is in force.
+    pub fn learn(&mut self, plan: &pb::Plan) {
+        for name in names(plan) {
+            if !self.0.contains(name) {
+                self.0.insert(name.to_owned());
+            }
+        }
+    }
+}
+
+fn names(plan: &pb::Plan) -> impl Iterator<Item = &str> {
+    plan.clients.iter().flat_map(|c| &c.clients).map(|client| client.name.as_str())
+}
+
+/// How many of the clients were made for addresses.
+pub(crate) fn automatic(stats: &model::Stats) -> usize {
+    stats.clients.iter().filter(|c| c.client.parse::<IpAddr>().is_ok()).count()
+}
