@@ -47,14 +47,19 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
             connection.call(|mut c| async move { c.patch_link(request).await }).await?
         }
     };
-    let applied = change.applied.unwrap_or_default();
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
+    tell(cli, profile, &change)
+}
+
+/// Tells since when something is in force.
+pub fn tell(cli: &Cli, what: &str, change: &pb::ChangeResponse) -> Result<(), Failure> {
+    let applied = change.applied.unwrap_or_default();
     match cli.output {
         Output::Text => {
             let since = instant::applied(&applied, "at");
             let mut lines = match change.repeated {
                 true => format!("carried out before: {since}"),
-                false => format!("{profile} in force: {since}"),
+                false => format!("{what} in force: {since}"),
             };
             for line in remarks(applied.lossy, &change.remarks) {
                 lines.push('\n');
@@ -66,7 +71,7 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
             generation: applied.generation,
             effective_ns: applied.effective_ns,
             effective_utc: instant::utc(applied.effective_utc.as_ref()),
-            profile,
+            profile: change.profile.as_ref().map_or("", |profile| &profile.name),
             seed: change.seed,
             lossy: applied.lossy,
             repeated: change.repeated,

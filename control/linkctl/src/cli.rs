@@ -3,7 +3,9 @@
 
 use crate::connection::Place;
 use crate::verify;
-use crate::{cert, certificate, doctor, envelope, events, fit, lease, man, probe, scenario, top};
+use crate::{
+    cert, certificate, clients, doctor, envelope, events, fit, lease, man, probe, scenario, top,
+};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
@@ -121,6 +123,13 @@ pub enum Command {
     /// Judge a run: was the emulator itself the bottleneck since the last mark?
     #[command(after_help = certificate::EXAMPLES)]
     Certificate(certificate::CertificateArgs),
+    /// Say which frames are which client's, and list the clients
+    #[command(after_help = clients::EXAMPLES, arg_required_else_help = true)]
+    Clients {
+        /// What to do.
+        #[command(subcommand)]
+        what: clients::Command,
+    },
     /// Show what can be held without loss, and whether a profile can
     #[command(after_help = envelope::EXAMPLES)]
     Envelope(envelope::EnvelopeArgs),

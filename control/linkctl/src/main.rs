@@ -9,6 +9,7 @@ mod cert;
 mod certificate;
 mod change;
 mod cli;
+mod clients;
 mod connection;
 mod doctor;
 mod envelope;
@@ -60,6 +61,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Top(args) => top::run(cli, args).await,
         Command::Certificate(args) => certificate::run(cli, args).await,
         Command::Envelope(args) => envelope::run(cli, args).await,
+        Command::Clients { what } => clients::run(cli, what).await,
         Command::Profile { what } => profiles::run(cli, what).await,
         Command::Scenario { what } => scenario::run(cli, what).await,
         Command::Probe { what } => probe::run(cli, what).await,

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl clients`: which frames are whose.
+
+use crate::change;
+use crate::cli::{Cli, Condition, Output};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use ::clients::{Clients, FileError};
+use clap::Subcommand;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::path::PathBuf;
+use view::instant;
+
+/// What `--help` ends with.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl clients set clients.toml          replaces all that is said of the clients
+  linkctl clients show > clients.toml       save it, edit it, and set it again
+  linkctl clients list                      every client there is, with its accounts
+  linkctl clients clear                     each address is a client of its own again
+
+A file of clients:
+  [automatic]
+  limit = 100                               addresses past these share the default client
+  [[client]]
+  name = \"alice\"
+  prefix = [\"10.1.0.0/24\", \"2001:db8:1::/48\"]
+  vlan = [100]                              of the outermost tag
+  mac = [\"02:00:00:00:00:01\"]               the client's own, in either direction
+
+A MAC goes before a VLAN, that before a prefix; of prefixes the longest wins.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Replace all that is said of the clients; the profile stays
+    Set {
+        /// Clients in TOML.
+        file: PathBuf,
+        #[command(flatten)]
+        condition: Condition,
+    },
+    /// What is said of them, as a file that can be saved and set again
+    Show,
+    /// Every client there is, with its accounts
+    List,
+    /// Say nothing of them: each address is a client of its own
+    Clear {
+        #[command(flatten)]
+        condition: Condition,
+    },
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    generation: u64,
+    effective_ns: u64,
+    effective_utc: Option<String>,
+    /// Null: as many as there is room for.
+    automatic_limit: Option<u32>,
+    clients: Vec<ClientView<'a>>,
+}
+
+#[derive(Serialize)]
+struct ClientView<'a> {
+    name: &'a str,
+    prefixes: &'a [String],
+    vlans: &'a [u32],
+    macs: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ListView {
+    clients: Vec<StateView>,
+}
+
+#[derive(Serialize)]
+struct StateView {
+    client: String,
+    kind: &'static str,
+    removed: bool,
+    forward: AccountView,
+    r#return: AccountView,
+}
+
+#[derive(Serialize)]
+struct AccountView {
+    received: CountView,
+    sent: CountView,
+    dropped: CountView,
+    held: CountView,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct CountView {
+    packets: u64,
+    bytes: u64,
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Io { .. } => Self::failed("io", error.to_string()),
+            FileError::Invalid { path, violations } => {
+                Self::invalid(format!("{path} does not say what clients there are"), violations)
+            }
+        }
+    }
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+    match what {
+        Command::Set { file, condition } => set(cli, Clients::from_file(file)?, condition).await,
+        Command::Clear { condition } => set(cli, Clients::default(), condition).await,
+        Command::Show => show(cli).await,
+        Command::List => list(cli).await,
+    }
+}
+
+async fn set(cli: &Cli, clients: Clients, condition: &Condition) -> Result<(), Failure> {
+    let request = pb::SetClientsRequest {
+        clients: Some(clients.into_proto()),
+        expected_generation: condition.expect_generation,
+        lossy: condition.lossy,
+        request_id: condition.request_id.clone(),
+    };
+    let connection = Connection::open(cli).await?;
+    let answer = connection.call(|mut c| async move { c.set_clients(request).await }).await?;
+    change::tell(cli, "clients", &answer)
+}
+
+async fn show(cli: &Cli) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let request = pb::GetClientsRequest {};
+    let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
+    let applied = answer.applied.unwrap_or_default();
+    let clients = answer.clients.unwrap_or_default();
+    if cli.output == Output::Json {
+        return output::json(&View {
+            generation: applied.generation,
+            effective_ns: applied.effective_ns,
+            effective_utc: instant::utc(applied.effective_utc.as_ref()),
+            automatic_limit: clients.automatic.and_then(|automatic| automatic.limit),
+            clients: clients.clients.iter().map(ClientView::from).collect(),
+        });
+    }
+    let since = instant::applied(&applied, "since");
+    let clients = Clients::try_from(clients).map_err(|violations| {
+        Failure::invalid("linkd sent clients that this linkctl does not understand", violations)
+    })?;
+    let none = match *clients.as_proto() == pb::Clients::default() {
+        true => "# Nothing is said of the clients: each address is one.\n",
+        false => "",
+    };
+    output::text(&format!("# In force: {since}.\n{none}{}", clients.to_toml()))
+}
+
+async fn list(cli: &Cli) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let request = pb::ListClientsRequest {};
+    let mut parts = connection.call(|mut c| async move { c.list_clients(request).await }).await?;
+    let mut clients = Vec::new();
+    while let Some(part) = parts.message().await.map_err(|status| connection.failure(&status))? {
+        clients.extend(part.clients.into_iter().map(StateView::from));
+    }
+    if cli.output == Output::Json {
+        return output::json(&ListView { clients });
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["CLIENT", "KIND", "DIRECTION", "RECEIVED", "SENT", "DROPPED", "HELD"]);
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for StateView { client, kind, removed, forward, r#return } in &clients {
+        let kind = if *removed { "removed" } else { kind };
+        for (way, account) in [("forward", forward), ("return", r#return)] {
+            let AccountView { received, sent, dropped, held } = account;
+            let counts = [received, sent, dropped, held].map(|count| count.packets.to_string());
+            let row = [client.clone(), kind.to_owned(), way.to_owned()];
+            table.add_row(row.into_iter().chain(counts));
+        }
+    }
+    output::text(&table.trim_fmt())
+}
+
+impl<'a> From<&'a pb::Client> for ClientView<'a> {
+    fn from(client: &'a pb::Client) -> Self {
+        let pb::Client { name, prefixes, vlans, macs } = client;
+        Self { name, prefixes, vlans, macs }
+    }
+}
+
+impl From<pb::ClientState> for StateView {
+    fn from(state: pb::ClientState) -> Self {
+        let kind = match state.kind() {
+            pb::ClientKind::Named => "named",
+            pb::ClientKind::Automatic => "automatic",
+            pb::ClientKind::Default => "default",
+            pb::ClientKind::Bypass => "bypass",
+            pb::ClientKind::Unspecified => "unspecified",
+        };
+        Self {
+            kind,
+            removed: state.removed,
+            forward: state.forward_account.unwrap_or_default().into(),
+            r#return: state.return_account.unwrap_or_default().into(),
+            client: state.client,
+        }
+    }
+}
+
+impl From<pb::ClientAccount> for AccountView {
+    fn from(account: pb::ClientAccount) -> Self {
+        let count = |count: Option<pb::Count>| {
+            let pb::Count { packets, bytes } = count.unwrap_or_default();
+            CountView { packets, bytes }
+        };
+        let pb::ClientAccount { received, sent, dropped, held } = account;
+        let [received, sent, dropped, held] = [received, sent, dropped, held].map(count);
+        Self { received, sent, dropped, held }
+    }
+}
