@@ -7,6 +7,11 @@
 //! bound, not an estimate: a plan within it never drops a frame as overload for want of
 //! memory, and the traffic exists that needs nearly as much (tests/envelope.rs).
 //!
+//! Beams limit what lies in the delay lines. But what waited for one, while it was slow or
+//! down, can go into the lines at once, while the queues fill again: so the clients' own rates
+//! bound the lines only up to another queue each. And the ports bound all that came since the
+//! frames that now leave.
+//!
 //! Time is bounded likewise: the random processes of all clients have events whether
 //! frames come or not, and catching up with them ([`work`]) must leave the worker's core
 //! to the frames.
@@ -23,10 +28,11 @@ mod remark;
 mod traffic;
 
 use crate::aqm::AqmPlan;
+use crate::beam::BeamsPlan;
 use crate::delay::DelayPlan;
 use crate::plan::{PipePlan, Plan, Room};
 use crate::shaper::RatePlan;
-use crate::units::{BitRate, ByDirection, NANOS_PER_SEC, Nanos, Probability};
+use crate::units::{BitRate, ByDirection, Direction, NANOS_PER_SEC, Nanos, Probability};
 
 pub use largest::{Fits, Largest, MAX_CLIENTS, MAX_DELAY, Pair};
 pub use refusal::{Shortage, TooBusy, excesses};
@@ -58,16 +64,31 @@ struct Demand {
     /// By how much frames are held back, if any are: they lie aside then, and their place in
     /// the line is taken as well.
     aside: Option<Nanos>,
+    /// Whether there are clients in beams.
+    shared: bool,
+    /// What the beams let through in bit/s, if all clients are in one.
+    beams: Option<u64>,
 }
 
 impl Demand {
-    fn of(p: &PipePlan) -> Self {
+    fn of(p: &PipePlan, beams: &BeamsPlan, direction: Direction) -> Self {
         let rate = largest_rate(&p.rate);
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
+        let limits = |beam| beams.limits(beam, direction);
+        let mut shares = beams.shares.values().chain(&beams.automatic);
+        let shared = shares.any(|s| limits(s.beam));
+        let all = beams.automatic.is_some_and(|s| limits(s.beam))
+            && beams.shares.values().all(|s| limits(s.beam));
+        let beams = all.then(|| beams_let_through(beams, direction));
         let aside = p.reorder.map(|r| r.by);
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
-        Self { rate, overhead: p.overhead, queue, delay, drops_late, copies, aside }
+        Self { rate, overhead: p.overhead, queue, delay, drops_late, copies, aside, shared, beams }
+    }
+
+    /// Whether frames wait: for their client's shaper or for its beam.
+    fn has_queue(&self) -> bool {
+        self.rate.is_some() || self.shared
     }
 
     /// What comes to the queues at most, in bit/s.
@@ -76,35 +97,69 @@ impl Demand {
     }
 
     /// What all clients' shapers let through at most, in bit/s.
-    fn through(&self, room: Room) -> u64 {
+    fn shaped(&self, room: Room) -> u64 {
         let Some(rate) = self.rate else { return self.brought(room) };
-        // A negative overhead lets more bytes of frame through than the rate.
-        let min = i64::from(MIN_FRAME);
-        let charged = (min + i64::from(self.overhead.min(0))).max(1).unsigned_abs();
-        let rate = u128::from(rate) * clients(room) * u128::from(MIN_FRAME) / u128::from(charged);
+        let rate = frames_of(u128::from(rate) * clients(room), self.overhead);
         u64::try_from(rate).unwrap_or(u64::MAX).min(self.brought(room))
+    }
+
+    /// What gets through at most in the long run, in bit/s.
+    fn through(&self, room: Room) -> u64 {
+        self.beams.unwrap_or(u64::MAX).min(self.shaped(room))
     }
 
     /// The most bytes of frames that are held. Queues fill whatever the ports' rate, delay
     /// lines do not.
     fn held(&self, room: Room) -> u128 {
-        let through = if self.drops_late { self.brought(room) } else { self.through(room) };
+        // What is held back lies aside, and its place in the line is taken as well.
         let aside = self.aside.map_or(0, |by| u128::from(self.delay.0) + u128::from(by.0));
-        let line = u128::from(through) * (u128::from(self.delay.0) + aside);
-        let line = line.div_ceil(u128::from(8 * NANOS_PER_SEC));
+        let span = u128::from(self.delay.0) + aside;
+        let in_delay =
+            |rate: u64| (u128::from(rate) * span).div_ceil(8 * u128::from(NANOS_PER_SEC));
+        // A span of time lets its share through and one frame more.
         let frame = u128::from(room.frame) * if self.aside.is_some() { 2 } else { 1 };
-        match self.rate {
-            // A span of time lets its share through and one frame more.
-            None => line + frame * u128::from(self.copies),
-            Some(_) => line + (u128::from(self.queue) + frame) * clients(room),
-        }
+        let queues = if self.has_queue() {
+            (u128::from(self.queue) + frame) * clients(room)
+        } else {
+            frame * u128::from(self.copies)
+        };
+        let line = match (self.drops_late, self.shared) {
+            (false, false) => in_delay(self.shaped(room)),
+            (true, false) => in_delay(self.brought(room)),
+            (false, true) => {
+                let beams = self.beams.map_or(u128::MAX, in_delay);
+                // With what the queues held before.
+                let shaped = in_delay(self.shaped(room)) + queues;
+                in_delay(self.brought(room)).min(shaped).min(beams)
+            }
+            // What is dropped before the shaper keeps its place while others wait for the beam.
+            (true, true) => in_delay(self.brought(room)) + queues,
+        };
+        line + queues
     }
+}
+
+/// The bytes of frame that a rate with such an overhead lets through at most: with a negative
+/// one, more than the rate.
+fn frames_of(rate: u128, overhead: i32) -> u128 {
+    let charged = (i64::from(MIN_FRAME) + i64::from(overhead.min(0))).max(1).unsigned_abs();
+    rate * u128::from(MIN_FRAME) / u128::from(charged)
+}
+
+/// What all beams of a direction let through at most, in bit/s.
+fn beams_let_through(beams: &BeamsPlan, direction: Direction) -> u64 {
+    let rates = beams.beams.iter().map(|b| match b.rate[direction] {
+        // It has no clients.
+        BitRate::Unlimited | BitRate::Down => 0,
+        BitRate::PerSec(rate) => frames_of(rate.get().into(), b.overhead) + 1,
+    });
+    u64::try_from(rates.sum::<u128>()).unwrap_or(u64::MAX)
 }
 
 type Demands = ByDirection<Demand>;
 
 fn demands(plan: &Plan) -> Demands {
-    ByDirection(plan.pipes.0.each_ref().map(Demand::of))
+    ByDirection(Direction::BOTH.map(|d| Demand::of(&plan.pipes[d], &plan.beams, d)))
 }
 
 /// With the default client, which is one more.

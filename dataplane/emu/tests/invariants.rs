@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::pie::PiePlan;
 use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
+use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
@@ -195,6 +197,38 @@ prop_compose! {
     }
 }
 
+/// Beams of some clients, all, or none.
+fn beams() -> impl Strategy<Value = BeamsPlan> {
+    let bps = || {
+        prop_oneof![
+            1 => Just(BitRate::Unlimited),
+            1 => Just(BitRate::Down),
+            6 => (100_000_u64..2_000_000_000).prop_map(BitRate::bps),
+        ]
+    };
+    let beam = (bps(), bps(), -20_i32..40).prop_map(|(forward, back, overhead)| BeamPlan {
+        name: String::new(),
+        rate: ByDirection([forward, back]),
+        overhead,
+    });
+    prop::collection::vec(beam, 1..4).prop_flat_map(|beams| {
+        let n = beams.len() as u16;
+        let share = move || (0..n, 1_u16..=1_000).prop_map(|(beam, weight)| Share { beam, weight });
+        let own = prop::collection::btree_map(0_u8..7, share(), 0..4);
+        (prop::option::weighted(0.8, share()), own).prop_map(move |(automatic, own)| {
+            let key = |(client, share)| (ClientKey::Ip([10, 0, 0, client].into()), share);
+            let shares = own.into_iter().map(key).collect();
+            BeamsPlan { beams: beams.clone(), shares, automatic }
+        })
+    })
+}
+
+prop_compose! {
+    fn plan_with_beams()(plan in plan(), beams in prop::option::of(beams())) -> Plan {
+        Plan { beams: Arc::new(beams.unwrap_or_default()), ..plan }
+    }
+}
+
 /// What happens next, and how long after the last.
 #[derive(Clone, Debug)]
 enum Step {
@@ -215,7 +249,7 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
             20 => arrive,
             6 => (1_usize..100, prop_oneof![Just(usize::MAX), 0_usize..20])
                 .prop_map(|(budget, port_takes)| Step::Release { budget, port_takes }),
-            1 => (plan(), any::<bool>()).prop_map(|(plan, restart)| Step::Apply { plan: Box::new(plan), restart }),
+            1 => (plan_with_beams(), any::<bool>()).prop_map(|(plan, restart)| Step::Apply { plan: Box::new(plan), restart }),
             1 => Just(Step::KeepUp),
         ],
     )
@@ -269,7 +303,7 @@ proptest! {
 
     #[test]
     fn conservation_order_time_and_content_hold_whatever_happens(
-        first in plan(),
+        first in plan_with_beams(),
         steps in prop::collection::vec(step(), 1..400),
     ) {
         let mut engine = Engine::new(LIMITS, faithful(first), Instant::ZERO).unwrap();
@@ -344,7 +378,7 @@ proptest! {
     /// An engine that is left alone until the end, and one that is looked at in every way.
     #[test]
     fn fates_and_accounts_are_the_same_looked_at_or_left_alone(
-        first in plan(),
+        first in plan_with_beams(),
         steps in prop::collection::vec((step(), 0_u8..20), 1..300),
     ) {
         let limits = Limits::copying(64 << 20, 4, 9_500);
@@ -487,10 +521,22 @@ proptest! {
         codel in any::<bool>(),
         by_ms in prop::option::of(0_u64..20),
         duplicate in any::<bool>(),
+        limited in any::<bool>(),
+        beam in prop::option::of((1_000_000_u64..400_000_000, any::<bool>())),
     ) {
         let mut plan = Plan::transparent();
+        if let Some((bps, all)) = beam {
+            let rate = ByDirection([BitRate::bps(bps); 2]);
+            let beam = BeamPlan { name: String::new(), rate, overhead };
+            let share = Share { beam: 0, weight: 1 };
+            let shares = BTreeMap::from([(ClientKey::Ip([10, 0, 0, 1].into()), share)]);
+            let automatic = all.then_some(share);
+            plan.beams = Arc::new(BeamsPlan { beams: vec![beam], shares, automatic });
+        }
         for p in &mut plan.pipes.0 {
-            p.rate = BitRate::bps(80_000_000).into();
+            if limited || beam.is_none() {
+                p.rate = BitRate::bps(80_000_000).into();
+            }
             p.overhead = overhead;
             p.queue = QueuePlan::tail_drop(limit);
             if codel {
@@ -533,7 +579,8 @@ proptest! {
         }
         engine.snapshot(Instant(400 * 200_000), false, &mut snapshot);
         let total = snapshot.total();
-        prop_assert!(total.dropped[DropReason::Limit as usize].packets > 0);
+        let full = total.dropped[DropReason::Limit as usize].packets > 0;
+        prop_assert!(full || !limited && beam.is_some());
         prop_assert_eq!(total.dropped[DropReason::Overload as usize].packets, 0);
     }
 }

@@ -87,7 +87,7 @@ impl Fits {
                 &demands,
                 room,
                 (u64::from(room.frame), MAX_QUEUE),
-                |d| d.rate.map(|_| d.queue),
+                |d| d.has_queue().then_some(d.queue),
                 |d, value| d.queue = value,
             ),
             rate: in_proportion(&demands, room, (MIN_RATE, MAX_RATE), limited, |d, value| {
