@@ -7,6 +7,8 @@ mod model;
 
 use std::sync::Arc;
 
+use emu::aqm::AqmPlan;
+use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
@@ -266,5 +268,164 @@ proptest! {
         }
         // Somebody got something.
         prop_assert!(got.iter().any(|b| *b > quantum));
+    }
+}
+
+/// A frame's time at a rate, rounded up.
+fn service(len: u32, bps: u64) -> u64 {
+    (u64::from(len) * 8 * 1_000_000_000).div_ceil(bps)
+}
+
+#[test]
+fn a_beam_that_is_not_full_adds_its_serialization_time_and_no_more() {
+    let (own, rate) = (1_000_000, 100_000_000);
+    let plan = shared(Some(own), Some(rate));
+    let mut alone = plan.clone();
+    alone.beams = Arc::default();
+    let mut engines = [engine(plan, 4), engine(alone, 4)];
+    let mut left = [Left::new(), Left::new()];
+    for (e, left) in engines.iter_mut().zip(&mut left) {
+        // A client of 1 Mbit/s has a frame of 60 bytes each 480 µs; two of them, so far apart
+        // that they do not meet, fill 1/50 of the beam.
+        for n in 0..200_u32 {
+            e.arrive(Instant(0), FORWARD, &frame(1, 60, n));
+        }
+        for n in 0..200_u32 {
+            e.arrive(Instant(200_000), FORWARD, &frame(2, 60, n));
+        }
+        drain(e, Instant(200_000), left);
+    }
+    let [with, without] = left;
+    assert_eq!(with.len(), 400);
+    for (a, b) in with.iter().zip(&without) {
+        assert_eq!((a.0, a.1, a.2), (b.0, b.1, b.2 + service(60, rate)));
+    }
+}
+
+#[test]
+fn a_beam_that_is_down_holds_all_and_goes_on_where_it_was() {
+    let mut plan = shared(None, Some(0));
+    plan.pipes[FORWARD].queue.limit = 10_000;
+    let mut e = engine(plan.clone(), 4);
+    for n in 0..20_u32 {
+        for client in 0..2 {
+            e.arrive(Instant(u64::from(n)), FORWARD, &frame(client, 1_000, n));
+        }
+    }
+    let mut snapshot = Snapshot::default();
+    e.snapshot(Instant(1_000), false, &mut snapshot);
+    let total = snapshot.total();
+    // A client without a limit of its own has a queue.
+    assert_eq!((total.queue.packets, total.queue.bytes), (20, 20_000));
+    assert_eq!(total.dropped[DropReason::Limit as usize].packets, 20);
+    let mut left = Left::new();
+    drain(&mut e, Instant(1_000), &mut left);
+    assert_eq!(left, []);
+    // Up for half a frame, down, and up again.
+    let at = |us: u64| Instant(us * 1_000);
+    for (us, bps) in [(10, 8_000_000), (510, 0), (9_000, 8_000_000)] {
+        Arc::make_mut(&mut plan.beams).beams[0] = beam(Some(bps));
+        e.apply(at(us), plan.clone(), 1, false);
+    }
+    drain(&mut e, at(9_000), &mut left);
+    let dues: Vec<u64> = left.iter().map(|l| l.2).collect();
+    let expected: Vec<u64> = (0..20).map(|n| 9_500_000 + n * 1_000_000).collect();
+    assert_eq!(dues, expected);
+}
+
+#[test]
+fn ten_thousand_clients_share_a_beam_alike() {
+    let n = 10_000_u16;
+    let bps = 1_000_000_000;
+    let mut e = engine(shared(Some(10_000_000), Some(bps)), n.into());
+    for round in 0..3 {
+        for client in 0..n {
+            e.arrive(Instant(u64::from(client)), FORWARD, &frame(client, 1_000, round));
+        }
+    }
+    let mut left = Left::new();
+    drain(&mut e, Instant(10_000), &mut left);
+    assert_eq!(left.len(), 3 * usize::from(n));
+    left.sort_by_key(|l| l.2);
+    // The first comes after its own shaper, and from then on the beam is never idle.
+    for (i, l) in left.iter().enumerate() {
+        assert_eq!(l.2, 800_000 + service(1_000, bps) * (i as u64 + 1));
+    }
+    // With equal frames and a quantum of less than two, nobody is ahead by more than two.
+    let mut got = vec![0_u32; usize::from(n)];
+    for (i, l) in left.iter().enumerate() {
+        let ClientKey::Ip(std::net::IpAddr::V4(a)) = l.0 else { panic!() };
+        let client = a.to_bits() as u16;
+        got[usize::from(client)] += 1;
+        let round = i / usize::from(n);
+        assert!(got[usize::from(client)] as usize <= round + 2, "{client} at {i}");
+    }
+    assert!(got.iter().all(|g| *g == 3));
+}
+
+#[test]
+fn a_beam_that_lags_behind_goes_on_in_the_next_turn() {
+    let bps = 10_000_000_000;
+    let mut e = engine(shared(None, Some(bps)), 100);
+    let n = 20_000_u32;
+    for i in 0..n {
+        e.arrive(Instant(0), FORWARD, &frame((i % 100) as u16, 60, i));
+    }
+    // All of it is over by now, and a turn does not do all of it.
+    let now = Instant(service(60, bps) * u64::from(n));
+    let mut left = Left::new();
+    let mut turns = 0;
+    while e.next_deadline().is_some() {
+        let before = left.len();
+        release(&mut e, now, usize::MAX, &mut left);
+        assert!(left.len() - before <= 2_048, "{}", left.len() - before);
+        turns += 1;
+    }
+    assert!(turns >= n / 2_048, "{turns}");
+    left.sort_by_key(|l| l.2);
+    for (i, l) in left.iter().enumerate() {
+        assert_eq!(l.2, service(60, bps) * (i as u64 + 1));
+    }
+}
+
+/// The median wait of a client that sends twice what the link takes, with CoDel, over the
+/// second half of ten seconds; and what share of the link's rate it got.
+fn with_codel(own: Rate, rate: Rate, bottleneck: u64) -> (Nanos, f64) {
+    let mut plan = shared(own, rate);
+    let (target, interval) = (Nanos::from_millis(5), Nanos::from_millis(100));
+    plan.pipes[FORWARD].queue.aqm = AqmPlan::CoDel(CoDelPlan { target, interval });
+    plan.pipes[FORWARD].queue.limit = 10_000_000;
+    let mut e = engine(plan, 4);
+    let gap = service(1_000, 2 * bottleneck);
+    let mut arrivals = Vec::new();
+    let (mut left, mut now) = (Left::new(), 0);
+    while now < 20_000_000_000 {
+        now += gap;
+        e.arrive(Instant(now), FORWARD, &frame(1, 1_000, arrivals.len() as u32));
+        arrivals.push(now);
+        release(&mut e, Instant(now), 256, &mut left);
+    }
+    let second = &left[left.len() / 2..];
+    let mut waits: Vec<u64> = second.iter().map(|l| l.2 - arrivals[l.1 as usize]).collect();
+    waits.sort_unstable();
+    let took = second.last().unwrap().2 - second[0].2;
+    let got = second.len() as f64 * 8_000.0 / (took as f64 / 1e9) / bottleneck as f64;
+    (Nanos(waits[waits.len() / 2]), got)
+}
+
+/// CoDel stands where its client's queue is. Before the beam it must, or the wait would grow
+/// to the queue's limit; before the shaper it must, or what it drops would have had its time
+/// there.
+#[test]
+fn codel_works_before_the_shaper_and_before_the_beam() {
+    let (slow, fast) = (8_000_000, 100_000_000);
+    let (alone, got) = with_codel(Some(slow), None, slow);
+    assert!(got > 0.99, "{got}");
+    let limit = Nanos(service(10_000_000, slow));
+    assert!(alone.0 < limit.0 / 2, "{alone:?}");
+    for (own, rate) in [(Some(slow), Some(fast)), (None, Some(slow)), (Some(fast), Some(slow))] {
+        let (wait, got) = with_codel(own, rate, slow);
+        assert!(got > 0.95, "{own:?} {rate:?}: {got}");
+        assert!(wait.0 <= 2 * alone.0, "{own:?} {rate:?}: {wait:?}, alone {alone:?}");
     }
 }
