@@ -10,14 +10,11 @@ mod clean;
 mod columns;
 mod error;
 mod irtt;
-mod number;
 mod ping;
 mod place;
 mod probe;
-pub mod rate;
 mod spacing;
 mod summary;
-mod tap;
 
 pub use columns::Columns;
 pub use error::{Place, ReadError};
@@ -27,7 +24,8 @@ use error::{duration, shown};
 use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::path::Path;
-use tap::{BOM, Bytes};
+use trace::tap::{BOM, Bytes};
+use trace::{number, tap};
 
 /// Bytes of a file's beginning that tell its format.
 const HEAD: u64 = 1 << 16;

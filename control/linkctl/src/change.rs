@@ -4,8 +4,9 @@
 use crate::cli::{Cli, Direction, Law, Output, Patch, Set, Target};
 use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::fit::trace_of;
 use crate::output;
-use profile::{Part, Profile};
+use profile::{Part, Profile, Rate};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::Path;
@@ -104,8 +105,12 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
     let mut pipe = pb::Pipe::default();
     let given: Vec<&str>;
     let (paths, target): (&[&str], &Target) = match what {
-        Patch::Rate { rate, target } => {
-            pipe.rate_bps = rate.bps();
+        Patch::Rate { trace: Some(path), trace_step, target, .. } => {
+            pipe.rate_trace = Some(trace_of(path, *trace_step)?);
+            (&["rate_trace"], target)
+        }
+        Patch::Rate { rate, target, .. } => {
+            pipe.rate_bps = rate.and_then(Rate::bps);
             (&["rate_bps"], target)
         }
         Patch::Delay { base, slot, target } => {

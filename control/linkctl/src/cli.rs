@@ -196,6 +196,7 @@ Examples:
   linkctl set profile viasat2 --seed 7
   linkctl set profile ./my-link.toml
   linkctl set rate down                     both directions: packets wait
+  linkctl set rate --trace lte.mahimahi -d forward
   linkctl set delay 300ms --slot none --direction return
   linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
   linkctl set loss --every 3h --for 320ms
@@ -307,8 +308,14 @@ pub enum Patch {
     /// Change the rate
     Rate {
         /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
-        #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate)]
-        rate: Rate,
+        #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate, required_unless_present = "trace")]
+        rate: Option<Rate>,
+        /// A trace of mahimahi, or CSV such as time_s,rate_mbps: from the change on, over and over
+        #[arg(long, value_name = "FILE", conflicts_with = "rate")]
+        trace: Option<PathBuf>,
+        /// Length of its steps, over which it is averaged; without it 100 ms, or as CSV's rows are
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace", conflicts_with = "rate")]
+        trace_step: Option<u64>,
         #[command(flatten)]
         target: Target,
     },
@@ -532,6 +539,9 @@ mod tests {
     fn usage_errors_name_the_value() {
         for (line, expected) in [
             ("set rate 72", "such as \"72 Mbit/s\""),
+            ("set rate", "<RATE|unlimited|down>"),
+            ("set rate 5Mbit/s --trace f", "cannot be used with"),
+            ("set rate 5Mbit/s --trace-step 1s", "--trace"),
             ("set rate 0Mbit/s", "say \"down\""),
             ("set queue 36Mb", "bits"),
             ("set delay 5m", "min (minutes)"),

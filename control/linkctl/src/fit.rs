@@ -5,6 +5,8 @@ mod destination;
 mod show;
 mod stated;
 
+pub use stated::{plain, trace_of};
+
 use crate::cli::{Cli, Output};
 use crate::failure::Failure;
 use crate::output;
@@ -104,7 +106,8 @@ fn named(path: &Path, error: &ReadError) -> String {
     }
 }
 
-fn warn(remarks: &[String]) {
+/// Tells what was done to what was read.
+pub fn warn(remarks: &[String]) {
     for remark in remarks {
         // Without stderr there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "warning: {remark}");

@@ -160,6 +160,55 @@ fn every_set_changes_what_it_says() {
 }
 
 #[test]
+fn a_rate_trace_comes_out_of_a_file() {
+    let lab = Lab::new();
+    lab.done("set profile viasat2");
+    // 1504 bytes each 10 ms for 200 ms, then none for as long.
+    let times: String = (1..=20).map(|n| format!("{}\n", n * 10)).collect();
+    std::fs::write(lab.at("lte"), times).unwrap();
+    std::fs::write(lab.at("rates.csv"), "time_s,rate_mbps\n0,10\n1,20\n").unwrap();
+    lab.done("set rate --trace lte -d forward");
+    let trace =
+        |step_ns, rates_bps: &[u64]| Some(pb::RateTrace { step_ns, rates_bps: rates_bps.to_vec() });
+    let forward = lab.forward();
+    assert_eq!((forward.rate_bps, forward.rate_trace), (None, trace(100_000_000, &[1_203_200; 2])));
+    assert_eq!(lab.back().rate_bps, Some(12_000_000));
+    lab.done("set rate --trace rates.csv --trace-step 2s");
+    assert_eq!(lab.back().rate_trace, trace(2_000_000_000, &[15_000_000]));
+    let told = lab.fails(1, "set rate --trace none");
+    assert!(told.contains("cannot read none"), "{told}");
+    std::fs::write(lab.at("long"), "100000000\n").unwrap();
+    let told = lab.fails(1, "set rate --trace long");
+    assert!(
+        told.contains("1000000 steps of 100 ms") && told.contains("--trace-step 1.526s"),
+        "{told}"
+    );
+    lab.done("set rate --trace long --trace-step 1.526s");
+    // A profile names the file that is beside it, wherever it is set from.
+    std::fs::create_dir(lab.at("links")).unwrap();
+    std::fs::rename(lab.at("lte"), lab.at("links/lte")).unwrap();
+    let varied = VARIED.replace(
+        "rate_trace = { step = \"100 ms\", rates = [\"12 Mbit/s\", \"down\"] }",
+        "rate_trace = { file = \"lte\" }",
+    );
+    std::fs::write(lab.at("links/varied.toml"), varied).unwrap();
+    for line in ["profile check links/varied.toml", "set profile links/varied.toml"] {
+        lab.done(line);
+    }
+    assert_eq!(lab.forward().rate_trace, trace(100_000_000, &[1_203_200; 2]));
+    lab.done("profile put links/varied.toml");
+    // What linkd is sent names no file.
+    let part = ["set", "part", "rate_trace = { file = \"lte\" }"];
+    let output = lab.command("").args(part).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("came without one"), "{}", text(&output.stderr));
+    let steps = "[[step]]\nforward.rate_trace = { file = \"links/lte\" }\n";
+    std::fs::write(lab.at("s.toml"), format!("name = \"s\"\n{steps}")).unwrap();
+    let told = lab.fails(4, "scenario check s.toml");
+    assert!(told.contains("1 file is not a valid scenario"), "{told}");
+}
+
+#[test]
 fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
     let lab = Lab::new();
     lab.done("set profile viasat2");

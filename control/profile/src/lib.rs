@@ -30,6 +30,7 @@
 mod catalog;
 mod limits;
 mod nearest;
+mod rate_file;
 mod read;
 mod units;
 mod validate;
@@ -39,6 +40,7 @@ mod write;
 pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
 pub use limits::*;
 pub use nearest::nearest;
+pub use rate_file::{TraceError, TraceFile, read_trace};
 pub use read::Part;
 pub use units::{
     Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
@@ -84,15 +86,15 @@ pub enum FileError {
 }
 
 impl Profile {
-    /// Reads a profile from TOML.
+    /// Reads a profile from TOML that names no other file.
     ///
     /// # Errors
     /// All that is wrong with the text, each with its line and column.
     pub fn from_toml(text: &str) -> Result<Self, Violations> {
-        read::profile(text).map(Self)
+        read::profile(text, None).map(Self)
     }
 
-    /// Reads a profile from a TOML file.
+    /// Reads a profile from a TOML file, and a rate trace that it names from the file beside it.
     ///
     /// # Errors
     /// If the file cannot be read, or is no valid profile.
@@ -100,7 +102,9 @@ impl Profile {
         let name = path.display().to_string();
         let text =
             read::file(path).map_err(|source| FileError::Io { path: name.clone(), source })?;
-        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let read = read::profile(&text, Some(directory)).map(Self);
+        read.map_err(|violations| FileError::Invalid { path: name, violations })
     }
 
     /// The profile as TOML that reads back to the identical profile.

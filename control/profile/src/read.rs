@@ -14,13 +14,14 @@ pub(crate) mod reader;
 
 pub use part::Part;
 
-use crate::limits::FILE_BYTES;
+use crate::limits::{FILE_BYTES, RATE_BPS, STEP_NS};
+use crate::rate_file::{beside, read_trace};
 use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate};
 use crate::{Rate, Violations};
 use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The text of a file of reasonable size.
 pub(crate) fn file(path: &Path) -> io::Result<String> {
@@ -30,9 +31,10 @@ pub(crate) fn file(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads and checks a profile.
-pub(crate) fn profile(text: &str) -> Result<pb::Profile, Violations> {
+/// Reads and checks a profile, whose file is in `directory`.
+pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profile, Violations> {
     let mut reader = Reader::new(text);
+    reader.directory = directory.map(Path::to_path_buf);
     let document = reader.document(FILE_BYTES, "profile")?;
     let profile = reader.profile(&Node {
         path: String::new(),
@@ -112,11 +114,35 @@ impl Reader<'_> {
 
     fn rate_trace(&mut self, node: &Node<'_>) -> pb::RateTrace {
         const RATES: &str = "[\"12 Mbit/s\", \"down\"]";
-        self.known(node, &["step", "rates"]);
+        self.known(node, &["step", "rates", "file"]);
+        if node.table.contains_key("file") {
+            return self.rate_file(node);
+        }
         self.present(node, "rates", RATES);
         pb::RateTrace {
             step_ns: self.time(node, "step", "100 ms"),
             rates_bps: self.list(node, "rates", RATES, Self::step_rate),
+        }
+    }
+
+    /// A trace that is in another file.
+    fn rate_file(&mut self, node: &Node<'_>) -> pb::RateTrace {
+        // What breaks no rule, since that it cannot be read is told.
+        let unread = pb::RateTrace { step_ns: *STEP_NS.end(), rates_bps: vec![*RATE_BPS.end()] };
+        let step = self.quantity(node, "step", parse_duration, "100 ms");
+        if let Some(value) = node.table.get("rates") {
+            let message = "the file is given as well: write one of both".to_owned();
+            self.fail(&node.at("rates"), value.span(), message);
+        }
+        let Some(item) = self.value(node, "file") else { return unread };
+        let Some(name) = self.string(&item) else { return unread };
+        let read = |path: PathBuf| read_trace(&path, step);
+        match beside(self.directory.as_deref(), &name).and_then(read) {
+            Ok(file) => file.trace,
+            Err(error) => {
+                self.fail(&item.path, item.value.span(), error.to_string());
+                unread
+            }
         }
     }
 

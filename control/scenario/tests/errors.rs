@@ -108,3 +108,14 @@ fn what_is_too_long_or_too_deep_is_refused_without_reading_it() {
     let bomb = format!("step = {}{}", "[".repeat(20_000), "]".repeat(20_000));
     assert!(errors(&bomb).contains("not TOML"), "{}", errors(&bomb));
 }
+
+#[test]
+fn a_scenario_s_text_names_no_other_file() {
+    // There is such a file, where tests run.
+    for name in ["Cargo.toml", "/etc/hostname"] {
+        let text = format!("name = \"it\"\n[[step]]\nforward.rate_trace = {{ file = {name:?} }}\n");
+        let told = Scenario::from_toml(&text).map(drop).unwrap_err().to_string();
+        let expected = "step[0].forward.rate_trace.file: a file is looked for beside the profile";
+        assert!(told.contains(expected), "{told}");
+    }
+}

@@ -16,7 +16,7 @@ use emu::engine::{Departure, Engine, Limits};
 use emu::plan::{Plan, Room};
 use emu::stats::Snapshot;
 use emu::units::{Direction, Instant};
-use fit::read::{self, Options, rate};
+use fit::read::{self, Options};
 use profile::Profile;
 use prost::Message;
 use proto::dataplane::v1 as dataplane;
@@ -99,8 +99,8 @@ pub fn clients(data: &[u8]) {
 /// A file with a rate over time, in either format.
 pub fn trace(data: &[u8]) {
     with_file(data, |path| {
-        let _ = rate::read_rate(path, None);
-        let _ = rate::read_rate(path, Some(1_000_000_000));
+        let _ = trace::read_rate(path, None);
+        let _ = trace::read_rate(path, Some(1_000_000_000));
     });
 }
 

@@ -4,6 +4,7 @@
 use crate::baseline::Format;
 use std::fmt;
 use std::io;
+pub(super) use trace::text::{counted, shown};
 
 /// Where in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,28 +265,11 @@ fn units(column: &str) -> &'static str {
     }
 }
 
-/// A text from a file as errors show it: short, and on one line.
-pub(super) fn shown(bytes: &[u8]) -> String {
-    const CHARS: usize = 100;
-    // A character has at most four bytes.
-    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS)]);
-    let head = head.trim_end();
-    match head.char_indices().nth(CHARS) {
-        Some((end, _)) => format!("{}...", &head[..end]),
-        None => head.to_string(),
-    }
-}
-
 /// A duration as errors and remarks show it: with at most four digits that matter.
 pub(super) fn duration(ns: u64) -> String {
     let digits = ns.max(1).ilog10();
     let unit = 10_u64.pow(digits.saturating_sub(3));
     profile::format_duration(ns.saturating_add(unit / 2) / unit * unit)
-}
-
-/// "1 probe", "2 probes".
-pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 impl From<io::Error> for ReadError {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the user states beside the baseline, because no round trip tells it.
 
-use super::{DelayIn, FitArgs, LossesIn, named, profile_of, warn};
+use super::{DelayIn, FitArgs, LossesIn, profile_of, warn};
 use crate::failure::Failure;
 use ::fit::fitted::{self, Capacity, Options};
 use ::fit::read::Input;
-use ::fit::read::rate::{self, RateError};
-use profile::{DURATION_NS, INTERVAL_NS, Profile, Rate, TRACE_STEPS, format_duration, format_size};
+use ::trace::RateError;
+use profile::{
+    DURATION_NS, INTERVAL_NS, Profile, Rate, TraceError, format_duration, format_size, read_trace,
+};
 use proto::linkemu::v1 as pb;
 use std::path::{Path, PathBuf};
 
@@ -149,35 +151,27 @@ fn option(path: &str) -> Option<&'static str> {
 }
 
 /// A rate that changes.
-fn trace_of(path: &Path, step_ns: Option<u64>) -> Result<pb::RateTrace, Failure> {
-    let steps = rate::read_rate(path, step_ns).map_err(|error| {
+pub fn trace_of(path: &Path, step_ns: Option<u64>) -> Result<pb::RateTrace, Failure> {
+    let read = read_trace(path, step_ns).map_err(|error| {
+        let path = path.display();
         let message = match &error {
-            RateError::Read(error) => named(path, error),
-            other => format!("{}: {other}", path.display()),
+            TraceError::Steps { enough_ns, .. } => format!(
+                "{path}: {error}: --trace-step {} or longer",
+                format_duration(*enough_ns).replace(' ', "")
+            ),
+            TraceError::Rate(
+                RateError::Io { .. } | RateError::NoFile { .. } | RateError::Bytes { .. },
+            ) => error.to_string(),
+            _ => format!("{path}: {error}"),
         };
         Failure::failed("trace", message)
     })?;
-    warn(&steps.remarks);
-    let (count, most) = (steps.rates_bps.len() as u64, *TRACE_STEPS.end() as u64);
-    if count > most {
-        // In whole milliseconds, which mahimahi's traces need.
-        let enough = steps.step_ns.saturating_mul(count).div_ceil(most).next_multiple_of(1_000_000);
-        return Err(Failure::failed(
-            "trace",
-            format!(
-                "{}: {count} steps of {} are more than the {most} that a profile holds: give \
-                 --trace-step {} or longer",
-                path.display(),
-                format_duration(steps.step_ns),
-                format_duration(enough).replace(' ', "")
-            ),
-        ));
-    }
-    Ok(pb::RateTrace { step_ns: steps.step_ns, rates_bps: steps.rates_bps })
+    warn(&read.remarks);
+    Ok(read.trace)
 }
 
 /// A file's name without its ending, as a profile's name may be.
-fn plain(path: &Path) -> String {
+pub fn plain(path: &Path) -> String {
     let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
     let name: String = plain.take(profile::NAME_CHARS).collect();

@@ -10,6 +10,7 @@ use crate::{Place, UnitError, Violations, nearest, validate};
 use proto::linkemu::v1 as pb;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -52,6 +53,8 @@ pub struct Reader<'t> {
     places: BTreeMap<String, Range<usize>>,
     /// Fields that were reported, so that the rules do not report them again.
     failed: BTreeSet<String>,
+    /// Where the text's file is, if it may name others beside it.
+    pub(crate) directory: Option<PathBuf>,
 }
 
 impl<'t> Reader<'t> {

@@ -9,10 +9,10 @@ use std::io::{self, BufRead as _, BufReader, Read};
 const LINE: usize = 1 << 20;
 
 /// A file, or a test's bytes.
-pub(super) type Bytes<'a> = Box<dyn Read + 'a>;
+pub type Bytes<'a> = Box<dyn Read + 'a>;
 
 /// A reader that hashes what passes.
-pub(super) struct Tap<'a> {
+pub struct Tap<'a> {
     inner: Bytes<'a>,
     hasher: Sha256,
     last: Option<u8>,
@@ -22,21 +22,27 @@ pub(super) struct Tap<'a> {
 
 impl<'a> Tap<'a> {
     /// Of text in lines.
+    #[must_use]
     pub fn lines(inner: Bytes<'a>) -> Self {
         Self { inner, hasher: Sha256::new(), last: None, line: Some(0) }
     }
 
     /// Of anything else.
+    #[must_use]
     pub fn bytes(inner: Bytes<'a>) -> Self {
         Self { line: None, ..Self::lines(inner) }
     }
 
     /// Whether the last line that was read has its end.
+    #[must_use]
     pub fn ended(&self) -> bool {
         self.last.is_none_or(|byte| byte == b'\n')
     }
 
     /// SHA-256 of the whole, in hexadecimal; reads what is left.
+    ///
+    /// # Errors
+    /// What reading it said; a line that is too long.
     pub fn sha256(mut self) -> io::Result<String> {
         self.line = None;
         io::copy(&mut self, &mut io::sink())?;
@@ -66,28 +72,35 @@ impl Read for Tap<'_> {
 }
 
 /// A line without its end.
-pub(super) struct Line<'a> {
+pub struct Line<'a> {
     /// From 1.
     pub number: u64,
+    /// What is in it.
     pub text: &'a [u8],
     /// Whether it has no end: the writer was stopped in it.
     pub cut: bool,
 }
 
 /// The lines of a file.
-pub(super) struct Lines<'a> {
+pub struct Lines<'a> {
     reader: BufReader<Tap<'a>>,
     line: Vec<u8>,
     number: u64,
 }
 
 impl<'a> Lines<'a> {
+    /// Of bytes.
+    #[must_use]
     pub fn of(bytes: Bytes<'a>) -> Self {
         let reader = BufReader::with_capacity(1 << 16, Tap::lines(bytes));
         Self { reader, line: Vec::new(), number: 0 }
     }
 
     /// The next line; `None` at the end.
+    ///
+    /// # Errors
+    /// What reading it said; a line that is too long.
+    #[expect(clippy::should_implement_trait, reason = "it lends the line")]
     pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.line.clear();
         if self.reader.read_until(b'\n', &mut self.line)? == 0 {
@@ -105,13 +118,16 @@ impl<'a> Lines<'a> {
     }
 
     /// SHA-256 of the whole file.
+    ///
+    /// # Errors
+    /// What reading it said; a line that is too long.
     pub fn sha256(self) -> io::Result<String> {
         self.reader.into_inner().sha256()
     }
 }
 
 /// What some editors begin a file with.
-pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
+pub const BOM: &[u8] = b"\xef\xbb\xbf";
 
 #[cfg(test)]
 mod tests {

@@ -15,11 +15,16 @@
 //! length is the one that was asked for, changed so that a whole number of steps fits. So
 //! the duration and the bytes are those of the trace, to rounding.
 
-use super::error::{Place, ReadError, counted, shown};
-use super::number::decimal;
-use super::tap::{Bytes, Lines};
+pub mod number;
+pub mod tap;
+pub mod text;
+
+use number::decimal;
 use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
+use tap::{Bytes, Lines};
+use text::{counted, shown};
 
 /// Bytes of an opportunity.
 const OPPORTUNITY_BYTES: u64 = 1_504;
@@ -30,6 +35,8 @@ const STEP_NS: u64 = 100 * MS;
 /// The most steps, and the longest trace.
 const STEPS: u64 = 10_000_000;
 const SPAN_NS: u64 = 366 * 86_400 * S;
+/// Bytes of a file: an hour of 12 Mbit/s is 25 MB of mahimahi's.
+pub const FILE_BYTES: u64 = 256 << 20;
 /// The highest rate: 1 Tbit/s.
 const RATE_BPS: i64 = 1_000_000_000_000;
 
@@ -70,12 +77,39 @@ pub struct RateSteps {
     pub remarks: Vec<String>,
 }
 
-/// Why a file is no trace of a rate.
+/// Why a file is no trace of a rate. Contents are shown shortened.
 #[derive(Debug, thiserror::Error)]
 pub enum RateError {
-    /// It cannot be read, or a line of it.
-    #[error(transparent)]
-    Read(#[from] ReadError),
+    /// It cannot be read.
+    #[error("cannot read {name}: {source}")]
+    Io {
+        /// The file.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A pipe or a device, which may have no end.
+    #[error("{name} is no file: write the trace into one")]
+    NoFile {
+        /// What it is called.
+        name: String,
+    },
+    /// More bytes than a trace has.
+    #[error("{name} has more than {} MiB: cut it, or average it into CSV such as time_s,rate_mbps", FILE_BYTES >> 20)]
+    Bytes {
+        /// The file.
+        name: String,
+    },
+    /// A line that cannot be understood.
+    #[error("line {line}: {problem}: {content:?}")]
+    Line {
+        /// From 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+        /// What is written there.
+        content: String,
+    },
     /// Neither format.
     #[error(
         "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
@@ -97,24 +131,38 @@ pub enum RateError {
     #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
     NoDuration,
     /// Too long.
-    #[error("{place}: the trace is longer than 366 d there: is the unit of time right?")]
+    #[error("line {line}: the trace is longer than 366 d there: is the unit of time right?")]
     Span {
         /// Where.
-        place: Place,
+        line: u64,
     },
     /// A step that is zero or too short.
-    #[error("steps of {step} cannot be: {problem}")]
+    #[error("steps of {step_ns} ns cannot be: {problem}")]
     Step {
         /// The step.
-        step: String,
+        step_ns: u64,
         /// Why.
         problem: String,
     },
 }
 
-impl From<std::io::Error> for RateError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Read(error.into())
+impl From<io::Error> for RateError {
+    fn from(source: io::Error) -> Self {
+        Self::Io { name: "the file".into(), source }
+    }
+}
+
+impl RateError {
+    fn line(line: u64, problem: &str, content: &[u8]) -> Self {
+        Self::Line { line, problem: problem.into(), content: shown(content) }
+    }
+
+    /// With the file's name, where the error is about the file.
+    fn named(self, name: &str) -> Self {
+        match self {
+            Self::Io { source, .. } => Self::Io { name: name.into(), source },
+            other => other,
+        }
     }
 }
 
@@ -149,11 +197,18 @@ fn open(
     step_ns: Option<u64>,
 ) -> Result<RateSteps, RateError> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|e| ReadError::from(e).named(&name))?;
-    read(Box::new(file), &name, format, step_ns).map_err(|error| match error {
-        RateError::Read(error) => RateError::Read(error.named(&name)),
-        other => other,
-    })
+    let named = |error: io::Error| RateError::from(error).named(&name);
+    // Before it is opened: a pipe without a writer would wait for one.
+    if !std::fs::metadata(path).map_err(named)?.is_file() {
+        return Err(RateError::NoFile { name });
+    }
+    let file = File::open(path).map_err(named)?;
+    if file.metadata().map_err(named)?.len() > FILE_BYTES {
+        return Err(RateError::Bytes { name });
+    }
+    // It may grow meanwhile.
+    let bytes = file.take(FILE_BYTES);
+    read(Box::new(bytes), &name, format, step_ns).map_err(|error| error.named(&name))
 }
 
 fn read(
@@ -207,8 +262,7 @@ impl Trace {
     /// Spreads the pieces over equal steps.
     fn steps(&self, format: RateFormat, asked: Option<u64>) -> Result<(u64, Vec<u64>), RateError> {
         let asked = asked.unwrap_or(self.usual_step_ns);
-        let error =
-            |problem: String| RateError::Step { step: profile::format_duration(asked), problem };
+        let error = |problem: String| RateError::Step { step_ns: asked, problem };
         let finest = if format == RateFormat::Mahimahi { MS } else { 1 };
         if asked < finest {
             return Err(error("a trace in milliseconds has none shorter than 1 ms".into()));
@@ -258,14 +312,13 @@ fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Tra
     let mut pieces: Vec<(u64, u128)> = Vec::new();
     let bits = u128::from(OPPORTUNITY_BYTES * 8) * u128::from(S);
     let mut add = |text: &[u8], number: u64| {
-        let place = Place::Line(number);
-        let bad = |problem: &str| RateError::from(ReadError::line(place, problem, text));
+        let bad = |problem: &str| RateError::line(number, problem, text);
         let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         let ms = plain.then(|| decimal(text, 1)).flatten();
         let ms = ms.ok_or_else(|| bad("this is no whole number of milliseconds"))?;
         let end = ms.value.unsigned_abs().saturating_mul(MS);
         if end > SPAN_NS {
-            return Err(RateError::Span { place });
+            return Err(RateError::Span { line: number });
         }
         // One at zero is earned in the first millisecond, as there is none before.
         let end = end.max(MS);
@@ -340,8 +393,7 @@ fn rows(
     let mut spacings: Vec<u64> = Vec::new();
     let mut repeated = 0;
     while let Some(line) = lines.next()? {
-        let place = Place::Line(line.number);
-        let bad = |problem: &str| RateError::from(ReadError::line(place, problem, line.text));
+        let bad = |problem: &str| RateError::line(line.number, problem, line.text);
         let text = line.text.trim_ascii();
         if text.is_empty() || text.starts_with(b"#") {
             continue;
@@ -371,7 +423,7 @@ fn rows(
         }
         rows.push((time, rate.unsigned_abs()));
         if rows.first().is_some_and(|first| time.abs_diff(first.0) > SPAN_NS) {
-            return Err(RateError::Span { place });
+            return Err(RateError::Span { line: line.number });
         }
     }
     let (Some(&(start, _)), Some(&last)) = (rows.first(), spacings.last()) else {
@@ -396,5 +448,4 @@ fn rows(
 }
 
 #[cfg(test)]
-#[path = "rate/tests.rs"]
 mod tests;

@@ -9,7 +9,7 @@ const DIGITS: u32 = 18;
 
 /// A number as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Decimal {
+pub struct Decimal {
     /// In whole units.
     pub value: i64,
     /// The value of its last digit is `10^-decimals`.
@@ -19,7 +19,7 @@ pub(super) struct Decimal {
 /// Reads a decimal number with an optional sign, fraction and exponent, and gives it in
 /// units of which `factor` make one of what was written: with a factor of 1,000,000,
 /// milliseconds in nanoseconds. `None` if it is no number, or too large.
-pub(super) fn decimal(text: &[u8], factor: u64) -> Option<Decimal> {
+pub fn decimal(text: &[u8], factor: u64) -> Option<Decimal> {
     let (negative, unsigned) = match text {
         [b'-', rest @ ..] => (true, rest),
         [b'+', rest @ ..] => (false, rest),
@@ -82,7 +82,7 @@ fn scaled(mantissa: u64, decimals: i32, factor: u64) -> Option<i64> {
 /// The steps of numbers that were written with the units of `factor` below: the finest
 /// decimal place of any of them.
 #[derive(Clone, Debug)]
-pub(super) struct Steps {
+pub struct Steps {
     factor: u64,
     decimals: i32,
     /// The largest power of ten, up to `factor`, that divides all of them.
@@ -114,7 +114,7 @@ impl Steps {
 }
 
 /// The value of a decimal place, in the units of which `factor` make one; at least one.
-pub(super) fn place(factor: u64, decimals: i32) -> u64 {
+pub fn place(factor: u64, decimals: i32) -> u64 {
     let power = u32::try_from(decimals.max(0)).ok().and_then(|d| 10_u64.checked_pow(d));
     power.map_or(1, |power| (factor / power).max(1))
 }

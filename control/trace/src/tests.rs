@@ -102,7 +102,7 @@ fn bad_traces_are_refused() {
     let short = steps("5\n6\n", Some(1)).unwrap_err().to_string();
     assert!(short.contains("shorter than 1 ms"), "{short}");
     let zero = steps("time_s,rate_bps\n1,2\n2,2\n", Some(0)).unwrap_err().to_string();
-    assert!(zero.contains("steps of 0 ms cannot be"), "{zero}");
+    assert!(zero.contains("steps of 0 ns cannot be"), "{zero}");
 }
 
 #[test]
@@ -116,6 +116,15 @@ fn files_are_read_in_the_format_that_is_asked_for() {
     assert!(error.contains("no column"), "{error}");
     let error = read_rate(&directory.path().join("none"), None).unwrap_err().to_string();
     assert!(error.contains("none"), "{error}");
+    let error = read_rate(directory.path(), None).unwrap_err().to_string();
+    assert!(error.contains("is no file"), "{error}");
+    // Nobody writes it, and so nobody waits.
+    let error = read_rate(Path::new("/dev/zero"), None).unwrap_err().to_string();
+    assert!(error.contains("is no file"), "{error}");
+    let large = File::create(directory.path().join("large")).unwrap();
+    large.set_len(FILE_BYTES + 1).unwrap();
+    let error = read_rate(&directory.path().join("large"), None).unwrap_err().to_string();
+    assert!(error.contains("more than 256 MiB"), "{error}");
 }
 
 proptest! {

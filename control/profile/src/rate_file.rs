@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A rate trace out of a file: of mahimahi, or CSV ([`trace`]).
+//!
+//! Whoever reads a profile's file reads what it names as well, there and then: the message has
+//! the rates and no name of a file, so that nobody can make another process open one. A text
+//! that came alone, such as a request's, may name none.
+
+use crate::format_duration;
+use crate::limits::TRACE_STEPS;
+use proto::linkemu::v1 as pb;
+use std::path::{Component, Path, PathBuf};
+use trace::{RateError, read_rate};
+
+/// Finer steps than this are not to be had of a mahimahi trace.
+const MS: u64 = 1_000_000;
+
+/// What a file has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceFile {
+    /// The rates.
+    pub trace: pb::RateTrace,
+    /// What was done to it, for people.
+    pub remarks: Vec<String>,
+}
+
+/// Why a file gives no rate trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// It is none, or cannot be read.
+    #[error(transparent)]
+    Rate(#[from] RateError),
+    /// More steps than a profile holds.
+    #[error(
+        "{count} steps of {} are more than the {} that a profile holds: {} each are few enough",
+        format_duration(*step_ns), TRACE_STEPS.end(), format_duration(*enough_ns)
+    )]
+    Steps {
+        /// Steps.
+        count: usize,
+        /// The length of each.
+        step_ns: u64,
+        /// A length that is enough.
+        enough_ns: u64,
+    },
+    /// A text that came alone.
+    #[error(
+        "a file is looked for beside the profile's file, and this text came without one: write \
+         step and rates, or set a profile that has it"
+    )]
+    Alone,
+    /// Somewhere else.
+    #[error("{0:?} is no file beside the profile: write its name, without .. or / in front")]
+    Elsewhere(String),
+}
+
+/// Reads a trace in steps of about `step_ns`; without it, of 100 ms, or as the rows of CSV are.
+///
+/// # Errors
+/// If it is no trace, or has more steps than a profile holds.
+pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceError> {
+    let steps = read_rate(path, step_ns)?;
+    let (count, most) = (steps.rates_bps.len(), *TRACE_STEPS.end());
+    let (step_ns, remarks) = (steps.step_ns, steps.remarks);
+    if count > most {
+        let whole = step_ns.saturating_mul(count as u64).div_ceil(most as u64);
+        let enough_ns = whole.checked_next_multiple_of(MS).unwrap_or(u64::MAX);
+        return Err(TraceError::Steps { count, step_ns, enough_ns });
+    }
+    Ok(TraceFile { trace: pb::RateTrace { step_ns, rates_bps: steps.rates_bps }, remarks })
+}
+
+/// The path of a file that a profile in `directory` names.
+pub(crate) fn beside(directory: Option<&Path>, name: &str) -> Result<PathBuf, TraceError> {
+    let directory = directory.ok_or(TraceError::Alone)?;
+    let path = Path::new(name);
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if name.is_empty() || !path.components().all(plain) {
+        return Err(TraceError::Elsewhere(name.chars().take(100).collect()));
+    }
+    Ok(directory.join(path))
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Profiles that name a file with a rate trace.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use profile::{Catalog, FileError, Part, Profile, TRACE_STEPS};
+use std::fs;
+use std::path::Path;
+
+/// A profile of which the forward rate is as `trace` says.
+fn toml(trace: &str) -> String {
+    format!(
+        "name = \"traced\"\n[forward]\nrate_trace = {trace}\nqueue.limit = \"1 MB\"\n\
+         delay.base = \"5 ms\"\n[return]\nrate = \"1 Mbit/s\"\nqueue.limit = \"1 MB\"\n\
+         delay.base = \"5 ms\"\n"
+    )
+}
+
+/// What is read of a profile in `directory`.
+fn read(directory: &Path, trace: &str) -> Result<Profile, String> {
+    let path = directory.join("traced.toml");
+    fs::write(&path, toml(trace)).unwrap();
+    Profile::from_file(&path).map_err(|error| match error {
+        FileError::Invalid { violations, .. } => violations.to_string(),
+        error @ FileError::Io { .. } => error.to_string(),
+    })
+}
+
+#[test]
+fn a_trace_beside_the_profile_is_what_its_rates_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    // An opportunity each millisecond, then each half of one, for 100 ms each.
+    let mut times: Vec<u64> = (1..=200).chain(101..=200).collect();
+    times.sort_unstable();
+    let lines: String = times.iter().map(|ms| format!("{ms}\n")).collect();
+    fs::create_dir(at("traces")).unwrap();
+    fs::write(at("traces/lte.mahimahi"), lines).unwrap();
+    fs::write(at("lte.csv"), "time_s,rate_mbps\n0,10\n1,0\n3,20\n").unwrap();
+    for (named, written) in [
+        (
+            "{ file = \"traces/lte.mahimahi\" }",
+            "{ step = \"100 ms\", rates = [\"12.032 Mbit/s\", \"24.064 Mbit/s\"] }",
+        ),
+        (
+            "{ file = \"./traces/lte.mahimahi\", step = \"200 ms\" }",
+            "{ step = \"200 ms\", rates = [\"18.048 Mbit/s\"] }",
+        ),
+        (
+            "{ file = \"lte.csv\", step = \"1 s\" }",
+            "{ step = \"1 s\", rates = [\"10 Mbit/s\", \"down\", \"down\", \"20 Mbit/s\", \"20 Mbit/s\"] }",
+        ),
+    ] {
+        let profile = read(directory.path(), named).unwrap();
+        assert_eq!(profile, Profile::from_toml(&toml(written)).unwrap(), "{named}");
+        // What is sent, and shown, has no file in it.
+        assert_eq!(Profile::from_toml(&profile.to_toml()).unwrap(), profile);
+    }
+    // linkd reads its own directories so.
+    let catalog = Catalog::load(&[directory.path()]).unwrap();
+    let pipe = catalog.get("traced").unwrap().as_proto().forward_pipe.clone().unwrap();
+    assert_eq!(pipe.rate_trace.unwrap().rates_bps.len(), 5);
+}
+
+#[test]
+fn a_file_that_cannot_be_is_refused_where_it_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("inner")).unwrap();
+    fs::write(at("words"), "hello\n").unwrap();
+    fs::write(at("nothing"), "").unwrap();
+    fs::write(at("short"), "1\n2\n").unwrap();
+    fs::write(at("slow.csv"), "time_s,rate_bps\n0,5000\n1,999\n").unwrap();
+    fs::write(at("long"), format!("{}\n", *TRACE_STEPS.end() * 100 + 100)).unwrap();
+    let absolute = at("short").display().to_string();
+    let inner = at("inner");
+    for (named, place, expected) in [
+        ("{ file = \"none\" }", "line 3, column 23: forward.rate_trace.file: ", "No such file"),
+        ("{ file = \"inner\" }", "forward.rate_trace.file: ", "is no file"),
+        ("{ file = \"words\" }", "forward.rate_trace.file: ", "neither a mahimahi trace"),
+        ("{ file = \"nothing\" }", "forward.rate_trace.file: ", "no duration"),
+        ("{ file = \"\" }", "forward.rate_trace.file: ", "no file beside the profile"),
+        ("{ file = \"../short\" }", "forward.rate_trace.file: ", "no file beside the profile"),
+        ("{ file = \"a/../../short\" }", "forward.rate_trace.file: ", "no file beside"),
+        (&format!("{{ file = {absolute:?} }}"), "forward.rate_trace.file: ", "no file beside"),
+        ("{ file = 5 }", "forward.rate_trace.file: ", "5 is not text"),
+        ("{ file = \"short\", step = \"1 us\" }", "forward.rate_trace.file: ", "shorter than 1 ms"),
+        ("{ file = \"short\", step = 5 }", "forward.rate_trace.step: ", "write a unit"),
+        ("{ file = \"slow.csv\" }", "forward.rate_trace.rates[1]: ", "999 bit/s"),
+        (
+            "{ file = \"long\" }",
+            "forward.rate_trace.file: ",
+            "65537 steps of 100 ms are more than the 65536 that a profile holds: 101 ms each",
+        ),
+        (
+            "{ file = \"short\", rates = [\"1 Mbit/s\"] }",
+            "line 3, column 40: forward.rate_trace.rates: ",
+            "the file is given as well",
+        ),
+        ("{ fil = \"short\" }", "forward.rate_trace.fil: ", "the nearest is \"file\""),
+    ] {
+        // One that climbs would find it from here.
+        let from = if named.contains("..") { inner.as_path() } else { directory.path() };
+        let told = read(from, named).unwrap_err();
+        assert!(told.contains(place) && told.contains(expected), "{named}: {told}");
+    }
+}
+
+#[test]
+fn a_text_that_came_alone_names_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("short");
+    fs::write(&file, "1\n2\n").unwrap();
+    for name in ["short", "Cargo.toml", file.to_str().unwrap()] {
+        let trace = format!("{{ file = {name:?} }}");
+        for told in [
+            Profile::from_toml(&toml(&trace)).unwrap_err().to_string(),
+            Part::from_toml(&format!("rate_trace = {trace}")).unwrap_err().to_string(),
+        ] {
+            assert!(told.contains("came without one: write step and rates"), "{told}");
+        }
+    }
+}
