@@ -74,7 +74,8 @@ Exit codes:
 pub enum Form {
     /// The form of what is printed.
     Print(Output),
-    /// The file that `linkctl fit` writes, or the directory of `linkctl cert`.
+    /// The file that `linkctl fit` or `linkctl scenario import` writes, or the directory of
+    /// `linkctl cert`.
     Place(PathBuf),
 }
 
@@ -447,6 +448,11 @@ impl Cli {
                 }
                 only(&mut args.write, file, "--write", "files")?;
             }
+            (Form::Place(file), Command::Scenario { what: scenario::Scenario::Import(args) })
+                if file.extension().is_some_and(|end| end == "toml") =>
+            {
+                only(&mut args.write, file, "--write", "files")?;
+            }
             (Form::Place(place), Command::Cert { what }) => match what.directory() {
                 Some(directory) => only(directory, place, "--directory", "directories")?,
                 None => return Err(no_form(place)),
@@ -510,7 +516,8 @@ mod tests {
             PROFILE_EXAMPLES,
         ];
         let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
-        let lab = [lease::EXAMPLES, events::EXAMPLES, scenario::EXAMPLES];
+        let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES];
+        let lab = [lease::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
         let rest = [
             fit::EXAMPLES,
             verify::EXAMPLES,
@@ -539,6 +546,9 @@ mod tests {
     fn usage_errors_name_the_value() {
         for (line, expected) in [
             ("set rate 72", "such as \"72 Mbit/s\""),
+            ("scenario import -o a.toml", "--forward"),
+            ("scenario import --write a.toml --repeat", "--forward"),
+            ("scenario import --forward a.csv --ignore jiter", "the nearest is \"JITTER\""),
             ("set rate", "<RATE|unlimited|down>"),
             ("set rate 5Mbit/s --trace f", "cannot be used with"),
             ("set rate 5Mbit/s --trace-step 1s", "--trace"),

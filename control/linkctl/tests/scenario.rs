@@ -128,3 +128,37 @@ fn an_interrupt_stops_it_and_the_exit_code_says_so() {
     assert!(text(&output.stderr).contains("did not come to its end: stopped by"));
     assert_eq!(lab.json("-o json scenario status")["phase"], "stopped");
 }
+
+#[test]
+fn traces_of_theaterq_become_a_scenario_that_runs() {
+    let lab = lab();
+    fs::write(lab.at("down.csv"), "100000,20000000,12000000,0,10\n100000,30000000,0,0,10\n")
+        .unwrap();
+    fs::write(lab.at("up.csv"), "KEEP,LATENCY,JITTER\n200000,20000000,5\n").unwrap();
+    let offline = "--socket /nonexistent/linkd.sock scenario";
+    let refused =
+        lab.fails(1, &format!("{offline} import --forward down.csv --return up.csv -o mine.toml"));
+    assert!(refused.contains("up.csv:2: JITTER"), "{refused}");
+    assert!(refused.contains("--ignore COLUMN"), "{refused}");
+    assert!(!lab.at("mine.toml").exists());
+    let done = lab.done(&format!(
+        "{offline} import --forward down.csv --return up.csv --ignore jitter -o mine.toml"
+    ));
+    assert_eq!(done, "mine.toml: mine (steps: 4; 200 ms)\n");
+    let checked = lab.done(&format!("{offline} check mine.toml"));
+    assert!(checked.contains("mine is valid"), "{checked}");
+    lab.done("scenario run mine.toml");
+    let (forward, back) = (lab.forward(), lab.back());
+    assert_eq!((forward.rate_bps, back.rate_bps), (Some(0), None));
+    assert_eq!(forward.delay.unwrap().base_ns, 30_000_000);
+    assert_eq!(back.delay.unwrap().base_ns, 20_000_000);
+    assert_eq!(forward.queue.unwrap().limit_bytes, 11 * 1_518);
+    // Without a file it is printed.
+    let printed = lab.done(&format!("{offline} import --return down.csv --name up --repeat"));
+    assert!(printed.starts_with("name = \"up\"\n") && printed.contains("forever"), "{printed}");
+    let json = lab.json(&format!("-o json {offline} import --return down.csv"));
+    assert_eq!((&json["name"], &json["steps"]), (&"down".into(), &4.into()));
+    assert!(lab.fails(2, "scenario run x -o y.toml").contains("write text or json"));
+    let none = lab.fails(1, &format!("{offline} import --forward none.csv"));
+    assert!(none.contains("cannot read none.csv"), "{none}");
+}

@@ -30,13 +30,14 @@
 //! ```
 //!
 //! Units: times in nanoseconds from the start. No clock, no thread, no I/O but
-//! [`Scenario::from_file`].
+//! [`Scenario::from_file`]. [`theaterq`] makes scenarios of another emulator's traces.
 
 mod catalog;
 mod limits;
 mod ramp;
 mod read;
 mod step;
+pub mod theaterq;
 mod timeline;
 
 pub use catalog::{built_in, named};

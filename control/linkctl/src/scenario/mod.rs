@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl scenario`: what there is, and the one that runs.
 
+pub mod import;
 mod log;
 mod run;
 mod state;
@@ -24,6 +25,7 @@ Examples:
   linkctl scenario show rain-fade > my-fade.toml
   linkctl scenario check my-fade.toml       exit code 4 if it is wrong; needs no linkd
   linkctl scenario run my-fade.toml --dry-run
+  linkctl scenario import --forward down.csv -o mine.toml
   linkctl scenario run rain-fade --seed 7 --log steps.csv
   linkctl scenario run link-flap --detach
   linkctl scenario watch
@@ -49,6 +51,9 @@ pub enum Scenario {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Make one of traces of TheaterQ; needs no linkd
+    #[command(after_help = import::EXAMPLES)]
+    Import(import::ImportArgs),
     /// Run one to its end
     Run(RunArgs),
     /// Stop the time of the one that runs
@@ -155,6 +160,7 @@ fn count(steps: Option<u64>) -> String {
 pub async fn run(cli: &Cli, what: &Scenario) -> Result<(), Failure> {
     match what {
         Scenario::Check { files } => return check(cli.output, files),
+        Scenario::Import(args) => return import::run(cli, args),
         Scenario::Run(args) => return run::run(cli, args).await,
         Scenario::Watch { log } => return run::watch(cli, log.as_deref()).await,
         _ => {}
