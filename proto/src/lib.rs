@@ -34,6 +34,15 @@ impl linkemu::v1::ScenarioState {
     }
 }
 
+impl linkemu::v1::Queue {
+    /// Whether it has an AQM, and does not drop from the tail alone.
+    #[must_use]
+    pub fn has_aqm(&self) -> bool {
+        let Self { random_drop, red, codel, pie, .. } = self;
+        random_drop.is_some() || red.is_some() || codel.is_some() || pie.is_some()
+    }
+}
+
 /// The metadata that carries the token of a lease (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 

@@ -44,6 +44,8 @@ pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profil
     reader.finish(profile)
 }
 
+/// The keys of a delay.
+const DELAY: [&str; 4] = ["base", "slot", "body", "excursions"];
 /// The keys of a pipe.
 const PIPE: [&str; 14] = [
     "rate",
@@ -79,16 +81,9 @@ impl Reader<'_> {
         let (rate, trace) = ("rate", "rate_trace");
         let loss = "packet_loss";
         self.known(node, &PIPE);
-        match (node.table.contains_key(rate), node.table.get(trace)) {
-            (true, Some(value)) => {
-                let message = "the rate is given as well: write one of both".to_owned();
-                self.fail(&node.at(trace), value.span(), message);
-            }
-            (false, None) => {
-                let examples = "\"144 Mbit/s\", \"unlimited\" or \"down\", or a rate_trace";
-                self.present(node, rate, examples);
-            }
-            _ => {}
+        if !self.is_twofold(node) && !node.table.contains_key(trace) {
+            let examples = "\"144 Mbit/s\", \"unlimited\" or \"down\", or a rate_trace";
+            self.present(node, rate, examples);
         }
         pb::Pipe {
             rate_bps: self.quantity(node, rate, parse_rate, "144 Mbit/s").and_then(Rate::bps),
@@ -110,6 +105,17 @@ impl Reader<'_> {
             fade: self.table(node, "fade").map(|node| self.fade(&node)),
             delay: self.table(node, "delay").map(|node| self.delay(&node)),
         }
+    }
+
+    /// Whether both a rate and a trace of it are given, which is told.
+    fn is_twofold(&mut self, node: &Node<'_>) -> bool {
+        let Some(trace) = node.table.get("rate_trace") else { return false };
+        let is = node.table.contains_key("rate");
+        if is {
+            let message = "the rate is given as well: write one of both".to_owned();
+            self.fail(&node.at("rate_trace"), trace.span(), message);
+        }
+        is
     }
 
     fn rate_trace(&mut self, node: &Node<'_>) -> pb::RateTrace {
@@ -174,7 +180,7 @@ impl Reader<'_> {
     }
 
     fn delay(&mut self, node: &Node<'_>) -> pb::Delay {
-        self.known(node, &["base", "slot", "body", "excursions"]);
+        self.known(node, &DELAY);
         pb::Delay {
             base_ns: self.time(node, "base", "275 ms"),
             slot_ns: self.quantity(node, "slot", parse_duration, "43 ms").unwrap_or(0),

@@ -240,7 +240,7 @@ impl Patch {
         if let Some(queue) = &mut pipe.queue
             && aqms.into_iter().any(|aqm| self.names(aqm))
             && !self.names(Field::Ecn)
-            && !has_aqm(queue)
+            && !queue.has_aqm()
         {
             queue.ecn = false;
         }
@@ -312,9 +312,4 @@ impl Patch {
             found.push(format!("{path}.queue.limit"), message);
         }
     }
-}
-
-fn has_aqm(queue: &pb::Queue) -> bool {
-    let pb::Queue { random_drop, red, codel, pie, .. } = queue;
-    random_drop.is_some() || red.is_some() || codel.is_some() || pie.is_some()
 }

@@ -40,7 +40,7 @@ fn plan() -> Plan {
         delay: DelayPlan { base: Nanos::from_millis(100), ..PipePlan::transparent().delay },
         ..PipePlan::transparent()
     };
-    Plan { seed: 3, pipes: ByDirection([pipe.clone(), pipe]) }
+    Plan { seed: 3, pipes: ByDirection([pipe.clone(), pipe]), ..Plan::transparent() }
 }
 
 /// Twice what the link takes, for three clients in turn, all of them ECN capable.

@@ -2,7 +2,9 @@
 //! A part of a pipe, in the words of a profile: some of its keys, and nothing that must
 //! be there. What a profile leaves out to have none of it is written `"none"` here.
 
+use super::queue::QUEUE;
 use super::reader::{Node, Reader};
+use super::{DELAY, PIPE};
 use crate::limits::{FILE_BYTES, INTERVAL_NS, QUEUE_BYTES};
 use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
 use crate::{Rate, Violations, format_duration, format_overhead, format_probability, format_size};
@@ -39,23 +41,7 @@ impl Reader<'_> {
     /// Reads a part of a pipe, and checks its values as far as they can be without the
     /// rest of the pipe.
     pub fn part(&mut self, node: &Node<'_>) -> Part {
-        const KEYS: [&str; 14] = [
-            "rate",
-            "rate_trace",
-            "overhead",
-            "packet_loss",
-            "gilbert_elliott",
-            "four_state_loss",
-            "drop_run",
-            "duplicate",
-            "corrupt",
-            "reorder",
-            "queue",
-            "outages",
-            "fade",
-            "delay",
-        ];
-        self.known(node, &KEYS);
+        self.known(node, &PIPE);
         let mut part = Part::default();
         let (pipe, paths) = (&mut part.pipe, &mut part.paths);
         let has = |key: &str| node.table.contains_key(key);
@@ -64,14 +50,9 @@ impl Reader<'_> {
             let rate = self.quantity(node, "rate", parse_rate, "144 Mbit/s");
             pipe.rate_bps = rate.and_then(Rate::bps);
         }
-        if let Some(value) = node.table.get("rate_trace") {
-            if has("rate") {
-                let message = "the rate is given as well: write one of both".to_owned();
-                self.fail(&node.at("rate_trace"), value.span(), message);
-            } else {
-                paths.push("rate_trace");
-                pipe.rate_trace = self.table(node, "rate_trace").map(|node| self.rate_trace(&node));
-            }
+        if has("rate_trace") && !self.is_twofold(node) {
+            paths.push("rate_trace");
+            pipe.rate_trace = self.table(node, "rate_trace").map(|node| self.rate_trace(&node));
         }
         if has("overhead") {
             paths.push("overhead_bytes");
@@ -108,7 +89,7 @@ impl Reader<'_> {
             pipe.reorder = self.or_none(node, "reorder", Self::reorder);
         }
         if let Some(node) = self.table(node, "queue") {
-            self.known(&node, &["limit", "random_drop", "red", "codel", "pie", "ecn"]);
+            self.known(&node, &QUEUE);
             let mut queue = pb::Queue::default();
             if node.table.contains_key("limit") {
                 paths.push("queue.limit_bytes");
@@ -146,7 +127,7 @@ impl Reader<'_> {
             pipe.fade = self.or_none(node, "fade", Self::fade);
         }
         if let Some(node) = self.table(node, "delay") {
-            self.known(&node, &["base", "slot", "body", "excursions"]);
+            self.known(&node, &DELAY);
             let mut delay = pb::Delay::default();
             if node.table.contains_key("base") {
                 paths.push("delay.base_ns");
@@ -167,9 +148,9 @@ impl Reader<'_> {
             pipe.delay = Some(delay);
         }
         // Of unknown keys it has been told.
-        let known = node.table.keys().all(|key| KEYS.contains(&key.get_ref().as_ref()));
+        let known = node.table.keys().all(|key| PIPE.contains(&key.get_ref().as_ref()));
         if paths.is_empty() && known {
-            let message = format!("changes nothing: write some of {}", KEYS.join(", "));
+            let message = format!("changes nothing: write some of {}", PIPE.join(", "));
             self.fail(&node.path, node.span.clone(), message);
         }
         if let Err(broken) = crate::validate_pipe(&node.path, &whole(&part)) {
@@ -211,13 +192,7 @@ fn whole(part: &Part) -> pb::Pipe {
         queue.limit_bytes = FREE.limit_bytes;
     }
     // Which one marks is not known, if the part does not say.
-    queue.ecn &= [
-        queue.random_drop.is_some(),
-        queue.red.is_some(),
-        queue.codel.is_some(),
-        queue.pie.is_some(),
-    ]
-    .contains(&true);
+    queue.ecn &= queue.has_aqm();
     pipe.delay.get_or_insert_default();
     if pipe.fade.is_some() && !part.paths.contains(&"outages") {
         let law = pb::DurationLaw::Fixed as i32;

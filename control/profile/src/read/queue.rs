@@ -5,11 +5,14 @@ use super::reader::{Node, Reader};
 use crate::units::{parse_duration, parse_probability, parse_size};
 use proto::linkemu::v1 as pb;
 
+/// The keys of a queue.
+pub(super) const QUEUE: [&str; 6] = ["limit", "random_drop", "red", "codel", "pie", "ecn"];
+
 const MS: u64 = 1_000_000;
 
 impl Reader<'_> {
     pub(super) fn queue(&mut self, node: &Node<'_>) -> pb::Queue {
-        self.known(node, &["limit", "random_drop", "red", "codel", "pie", "ecn"]);
+        self.known(node, &QUEUE);
         pb::Queue {
             limit_bytes: self.required(node, "limit", parse_size, "36 MB").unwrap_or(0),
             random_drop: self.table(node, "random_drop").map(|node| self.random_drop(&node)),
