@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What clients are held to, and the core's rules for those that hold.
 
+use crate::beams::beams;
+use emu::beam::BeamsPlan;
 use emu::client::ClientName;
 use emu::rules::{Rule, Rules, RulesError, VLAN_IDS};
 use ipnet::IpNet;
@@ -18,12 +20,12 @@ const SHOWN: usize = 60;
 const OF_NO_HOST: [&str; 5] =
     ["224.0.0.0/4", "127.0.0.0/8", "169.254.0.0/16", "ff00::/8", "fe80::/10"];
 
-/// The rules that a message stands for; of one of them, with the number of names as places
-/// that are reserved.
+/// The rules and the beams that a message stands for; the number of names is that of the
+/// places that are reserved.
 ///
 /// # Errors
 /// All that is wrong with it.
-pub fn rules(clients: &pb::Clients) -> Result<Rules, Violations> {
+pub fn check(clients: &pb::Clients) -> Result<(Rules, BeamsPlan), Violations> {
     let mut check = Check::default();
     let mut names: BTreeMap<ClientName, usize> = BTreeMap::new();
     for (n, client) in clients.clients.iter().enumerate() {
@@ -44,11 +46,12 @@ pub fn rules(clients: &pb::Clients) -> Result<Rules, Violations> {
         }
         check.client(&path, name, client);
     }
-    let Check { found, mut rules } = check;
+    let Check { mut found, mut rules } = check;
+    let beams = beams(clients, &mut found);
     found.into_result()?;
-    rules.automatic = clients.automatic.and_then(|automatic| automatic.limit);
+    rules.automatic = clients.automatic.as_ref().and_then(|automatic| automatic.limit);
     rules.reserved = u32::try_from(names.len()).unwrap_or(u32::MAX);
-    Ok(rules)
+    Ok((rules, beams))
 }
 
 #[derive(Default)]
@@ -147,7 +150,7 @@ fn mac(text: &str) -> Result<Rule, String> {
     Ok(Rule::Mac(mac.bytes()))
 }
 
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),

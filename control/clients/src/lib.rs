@@ -3,8 +3,8 @@
 //!
 //! A TOML file, and the same message in protobuf ([`proto::linkemu::v1::Clients`]). This
 //! crate converts between both, and holds the one set of rules that files, gRPC requests
-//! and the dataplane's plans are held to: [`rules`], which is also what the core makes of
-//! them.
+//! and the dataplane's plans are held to: [`check`], which also gives what the core makes
+//! of them.
 //!
 //! ```
 //! let clients = clients::Clients::from_toml(
@@ -23,12 +23,15 @@
 //!
 //! No clock, no thread; the only I/O is [`Clients::from_file`].
 
+mod beams;
 mod check;
 mod read;
 mod write;
 
-pub use check::rules;
+pub use beams::BEAMS;
+pub use check::check;
 
+use emu::beam::BeamsPlan;
 use emu::rules::Rules;
 use profile::Violations;
 use proto::linkemu::v1 as pb;
@@ -43,6 +46,7 @@ pub const FILE_BYTES: usize = 4 << 20;
 pub struct Clients {
     message: pb::Clients,
     rules: Rules,
+    beams: BeamsPlan,
 }
 
 /// Why a file gives no clients.
@@ -108,13 +112,18 @@ impl Clients {
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
+
+    /// And of its beams.
+    pub fn beams(&self) -> &BeamsPlan {
+        &self.beams
+    }
 }
 
 impl TryFrom<pb::Clients> for Clients {
     type Error = Violations;
 
     fn try_from(message: pb::Clients) -> Result<Self, Violations> {
-        let rules = rules(&message)?;
-        Ok(Self { message, rules })
+        let (rules, beams) = check(&message)?;
+        Ok(Self { message, rules, beams })
     }
 }

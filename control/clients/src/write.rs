@@ -1,25 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients as TOML. Lists can be long: an item a line where there are several.
 
+use profile::Rate;
 use proto::linkemu::v1 as pb;
 use std::fmt::{Debug, Write};
 
 /// The file.
 pub(crate) fn clients(message: &pb::Clients) -> String {
     let mut out = String::new();
-    if let Some(limit) = message.automatic.and_then(|automatic| automatic.limit) {
-        let _ = writeln!(out, "[automatic]\nlimit = {limit}");
+    if let Some(pb::Automatic { limit, beam, weight }) = &message.automatic {
+        let _ = writeln!(out, "[automatic]");
+        if let Some(limit) = limit {
+            let _ = writeln!(out, "limit = {limit}");
+        }
+        share(&mut out, beam, *weight);
     }
     for client in &message.clients {
-        let pb::Client { name, prefixes, vlans, macs } = client;
+        let pb::Client { name, prefixes, vlans, macs, beam, weight } = client;
         let start = if out.is_empty() { "" } else { "\n" };
         // What is valid has no character that TOML writes in another way than Rust.
         let _ = writeln!(out, "{start}[[client]]\nname = {name:?}");
         list(&mut out, "prefix", prefixes);
         list(&mut out, "vlan", vlans);
         list(&mut out, "mac", macs);
+        share(&mut out, beam, *weight);
+    }
+    for pb::Beam { name, forward_rate_bps, return_rate_bps } in &message.beams {
+        let start = if out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(out, "{start}[[beam]]\nname = {name:?}");
+        for (key, bps) in [("forward_rate", forward_rate_bps), ("return_rate", return_rate_bps)] {
+            if bps.is_some() {
+                let _ = writeln!(out, "{key} = \"{}\"", Rate::from_bps(*bps));
+            }
+        }
     }
     out
+}
+
+fn share(out: &mut String, beam: &str, weight: u32) {
+    if !beam.is_empty() {
+        let _ = writeln!(out, "beam = {beam:?}");
+    }
+    if weight > 0 {
+        let _ = writeln!(out, "weight = {weight}");
+    }
 }
 
 fn list(out: &mut String, key: &str, items: &[impl Debug]) {

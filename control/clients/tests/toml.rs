@@ -2,8 +2,10 @@
 //! Files of clients, good and bad ones.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use clients::{Clients, FileError, rules};
+use clients::{BEAMS, Clients, FileError, check};
+use emu::client::ClientKey;
 use emu::rules::MAX_RULES;
+use emu::units::{BitRate, Direction};
 use proptest::prelude::*;
 use proto::linkemu::v1 as pb;
 
@@ -112,6 +114,72 @@ fn each_fault_is_told_with_its_place_and_its_remedy() {
     }
 }
 
+const BEAM: &str = r#"
+[automatic]
+beam = "beam-1"
+weight = 3
+
+[[client]]
+name = "alice"
+vlan = [100]
+beam = "beam-1"
+weight = 2
+
+[[client]]
+name = "bob"
+vlan = [101]
+
+[[beam]]
+name = "beam-1"
+forward_rate = "400 Mbit/s"
+
+[[beam]]
+name = "beam-2"
+forward_rate = "down"
+return_rate = "40 Mbit/s"
+"#;
+
+#[test]
+fn beams_are_shared_by_those_who_say_so() {
+    let clients = Clients::from_toml(BEAM).unwrap();
+    assert_eq!(clients.to_toml(), BEAM.trim_start());
+    let beams = clients.beams();
+    beams.check().unwrap();
+    let named = |name: &str| ClientKey::Named(name.parse().unwrap());
+    let share = |key, direction| beams.share(key, direction).map(|s| (s.beam, s.weight));
+    use Direction::{Forward, Return};
+    assert_eq!(share(named("alice"), Forward), Some((0, 2)));
+    assert_eq!(share(named("alice"), Return), None);
+    // Not as automatic clients are: it is named, and in no beam.
+    assert_eq!(share(named("bob"), Forward), None);
+    assert_eq!(share(ClientKey::Ip([10, 0, 0, 1].into()), Forward), Some((0, 3)));
+    assert_eq!(share(ClientKey::Default, Forward), Some((0, 3)));
+    assert_eq!(beams.beams[0].rate.0, [BitRate::bps(400_000_000), BitRate::Unlimited]);
+    assert_eq!(beams.beams[1].rate.0, [BitRate::Down, BitRate::bps(40_000_000)]);
+    let own = "beam = \"beam-1\"\nweight = 2";
+    for (good, bad, message) in [
+        (own, "beam = \"beam-3\"", "no beam is named \"beam-3\": the nearest is \"beam-"),
+        (own, "weight = 2", "a weight is one in a beam"),
+        ("weight = 2", "weight = 1001", "weight 1001 is none of 1 to 1000"),
+        ("weight = 2", "weight = 0", "0 is no weight: write 1 to 1000"),
+        ("weight = 3", "weight = \"3\"", "\"3\" is not a whole number"),
+        ("\"beam-2\"", "\"beam-1\"", "beam-1 is the name of beam[0] as well"),
+        ("\"beam-2\"", "\"b 2\"", "\"b 2\" is no name"),
+        ("forward_rate = \"400 Mbit/s\"", "", "it limits neither direction"),
+        ("400 Mbit/s", "unlimited", "it limits neither direction"),
+        ("\"400 Mbit/s\"", "400", "forward_rate = 400 has no unit"),
+        ("400 Mbit/s", "10 bit/s", "10 bit/s is outside of 1 kbit/s to 400 Gbit/s"),
+    ] {
+        assert!(BEAM.contains(good));
+        let found = refused(&BEAM.replacen(good, bad, 1));
+        assert!(found.contains(message), "{found}");
+    }
+    let beam = |n| format!("[[beam]]\nname = \"b{n}\"\nforward_rate = \"1 Mbit/s\"\n");
+    let many = |n: usize| (0..n).map(beam).collect::<String>();
+    Clients::from_toml(&many(BEAMS)).unwrap().beams().check().unwrap();
+    assert!(refused(&many(BEAMS + 1)).contains("256 beams are more than 255"));
+}
+
 #[test]
 fn what_two_clients_claim_is_told_with_both_names() {
     let text = |rule: &str| {
@@ -134,15 +202,15 @@ fn what_two_clients_claim_is_told_with_both_names() {
 fn there_is_an_end_to_rules_to_faults_and_to_files() {
     let prefixes = |n: usize| (0..n).map(|n| format!("2001:db8:{n:x}::/48")).collect();
     let client = |n| pb::Client { name: "a".into(), prefixes: prefixes(n), ..Default::default() };
-    let message = |n| pb::Clients { clients: vec![client(n)], automatic: None };
+    let message = |n| pb::Clients { clients: vec![client(n)], ..Default::default() };
     let clients = Clients::try_from(message(MAX_RULES)).unwrap();
     // What is written is read.
     assert_eq!(Clients::from_toml(&clients.to_toml()).unwrap(), clients);
-    let found = rules(&message(MAX_RULES + 2)).unwrap_err();
+    let found = check(&message(MAX_RULES + 2)).unwrap_err();
     assert_eq!(found.len(), 1);
     assert!(found.to_string().contains("more than 16384 rules"), "{found}");
     let bad = pb::Client { vlans: vec![0; 100_000], ..client(1) };
-    let found = rules(&pb::Clients { clients: vec![bad], automatic: None }).unwrap_err();
+    let found = check(&pb::Clients { clients: vec![bad], ..Default::default() }).unwrap_err();
     assert_eq!(found.len(), 100);
     let faults = format!("[[client]]\nname = \"a\"\nvlan = [{}]", "0, ".repeat(100_000));
     assert_eq!(Clients::from_toml(&faults).unwrap_err().len(), 100);
@@ -179,10 +247,11 @@ proptest! {
             prefixes: prefixes.iter().skip(n).cloned().collect(),
             vlans: vlans.iter().skip(n).copied().collect(),
             macs: macs.iter().skip(n).cloned().collect(),
+            ..Default::default()
         };
         let clients = names.into_iter().enumerate().map(client).collect();
-        let automatic = limit.map(|limit| pb::Automatic { limit: Some(limit) });
-        if let Ok(valid) = Clients::try_from(pb::Clients { clients, automatic }) {
+        let automatic = limit.map(|limit| pb::Automatic { limit: Some(limit), ..Default::default() });
+        if let Ok(valid) = Clients::try_from(pb::Clients { clients, automatic, beams: Vec::new() }) {
             prop_assert_eq!(Clients::from_toml(&valid.to_toml()).unwrap(), valid);
         }
     }

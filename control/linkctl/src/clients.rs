@@ -2,13 +2,14 @@
 //! `linkctl clients`: which frames are whose.
 
 use crate::change;
-use crate::cli::{Cli, Condition, Output};
+use crate::cli::{Cli, Condition, Direction, Output, Target};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
 use ::clients::{Clients, FileError};
 use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use profile::{Rate, parse_rate};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ Examples:
   linkctl clients show > clients.toml       save it, edit it, and set it again
   linkctl clients list                      every client there is, with its accounts
   linkctl clients clear                     each address is a client of its own again
+  linkctl clients beam b1 200Mbit/s --direction forward
 
 A file of clients:
   [automatic]
@@ -30,6 +32,11 @@ A file of clients:
   prefix = [\"10.1.0.0/24\", \"2001:db8:1::/48\"]
   vlan = [100]                              of the outermost tag
   mac = [\"02:00:00:00:00:01\"]               the client's own, in either direction
+
+  beam = \"b1\"                               and weight = 2, if not 1
+  [[beam]]
+  name = \"b1\"
+  forward_rate = \"400 Mbit/s\"               shared by weight; return_rate likewise
 
 A MAC goes before a VLAN, that before a prefix; of prefixes the longest wins.";
 
@@ -52,6 +59,16 @@ pub enum Command {
         #[command(flatten)]
         condition: Condition,
     },
+    /// Change the rate of a beam; all else stays
+    Beam {
+        /// Its name.
+        name: String,
+        /// Such as 200Mbit/s, or unlimited, or down (packets wait)
+        #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate)]
+        rate: Rate,
+        #[command(flatten)]
+        target: Target,
+    },
 }
 
 #[derive(Serialize)]
@@ -61,7 +78,19 @@ struct View<'a> {
     effective_utc: Option<String>,
     /// Null: as many as there is room for.
     automatic_limit: Option<u32>,
+    /// Empty: none.
+    automatic_beam: &'a str,
+    automatic_weight: u32,
     clients: Vec<ClientView<'a>>,
+    beams: Vec<BeamView<'a>>,
+}
+
+#[derive(Serialize)]
+struct BeamView<'a> {
+    name: &'a str,
+    /// Null: not limited.
+    forward_rate_bps: Option<u64>,
+    return_rate_bps: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -70,6 +99,8 @@ struct ClientView<'a> {
     prefixes: &'a [String],
     vlans: &'a [u32],
     macs: &'a [String],
+    beam: &'a str,
+    weight: u32,
 }
 
 #[derive(Serialize)]
@@ -82,6 +113,8 @@ struct StateView {
     client: String,
     kind: &'static str,
     removed: bool,
+    beam: String,
+    weight: u32,
     forward: AccountView,
     r#return: AccountView,
 }
@@ -116,9 +149,34 @@ pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Set { file, condition } => set(cli, Clients::from_file(file)?, condition).await,
         Command::Clear { condition } => set(cli, Clients::default(), condition).await,
+        Command::Beam { name, rate, target } => beam(cli, name, *rate, target).await,
         Command::Show => show(cli).await,
         Command::List => list(cli).await,
     }
+}
+
+/// Reads what is in force, and replaces it if nobody else has done so meanwhile.
+async fn beam(cli: &Cli, name: &str, rate: Rate, target: &Target) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let request = pb::GetClientsRequest {};
+    let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
+    let mut clients = answer.clients.unwrap_or_default();
+    let Some(beam) = clients.beams.iter_mut().find(|beam| beam.name == name) else {
+        let message = format!("no beam is named {name:?}: see `linkctl clients show`");
+        return Err(Failure::failed("not_found", message));
+    };
+    if target.direction != Direction::Return {
+        beam.forward_rate_bps = rate.bps();
+    }
+    if target.direction != Direction::Forward {
+        beam.return_rate_bps = rate.bps();
+    }
+    let mut condition = target.condition.clone();
+    let in_force = answer.applied.map(|applied| applied.generation);
+    condition.expect_generation = condition.expect_generation.or(in_force);
+    let clients = Clients::try_from(clients)
+        .map_err(|violations| Failure::invalid("the beam cannot be so", violations))?;
+    set(cli, clients, &condition).await
 }
 
 async fn set(cli: &Cli, clients: Clients, condition: &Condition) -> Result<(), Failure> {
@@ -140,11 +198,15 @@ async fn show(cli: &Cli) -> Result<(), Failure> {
     let applied = answer.applied.unwrap_or_default();
     let clients = answer.clients.unwrap_or_default();
     if cli.output == Output::Json {
+        let automatic = clients.automatic.clone().unwrap_or_default();
         return output::json(&View {
             generation: applied.generation,
             effective_ns: applied.effective_ns,
             effective_utc: instant::utc(applied.effective_utc.as_ref()),
-            automatic_limit: clients.automatic.and_then(|automatic| automatic.limit),
+            automatic_limit: automatic.limit,
+            automatic_beam: &automatic.beam,
+            automatic_weight: automatic.weight,
+            beams: clients.beams.iter().map(BeamView::from).collect(),
             clients: clients.clients.iter().map(ClientView::from).collect(),
         });
     }
@@ -172,16 +234,26 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["CLIENT", "KIND", "DIRECTION", "RECEIVED", "SENT", "DROPPED", "HELD"]);
-    for column in table.column_iter_mut().skip(3) {
+    table.set_header([
+        "CLIENT",
+        "KIND",
+        "BEAM",
+        "DIRECTION",
+        "RECEIVED",
+        "SENT",
+        "DROPPED",
+        "HELD",
+    ]);
+    for column in table.column_iter_mut().skip(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    for StateView { client, kind, removed, forward, r#return } in &clients {
+    for StateView { client, kind, removed, beam, weight, forward, r#return } in &clients {
+        let beam = if beam.is_empty() { "-".to_owned() } else { format!("{beam}/{weight}") };
         let kind = if *removed { "removed" } else { kind };
         for (way, account) in [("forward", forward), ("return", r#return)] {
             let AccountView { received, sent, dropped, held } = account;
             let counts = [received, sent, dropped, held].map(|count| count.packets.to_string());
-            let row = [client.clone(), kind.to_owned(), way.to_owned()];
+            let row = [client.clone(), kind.to_owned(), beam.clone(), way.to_owned()];
             table.add_row(row.into_iter().chain(counts));
         }
     }
@@ -190,8 +262,16 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
 
 impl<'a> From<&'a pb::Client> for ClientView<'a> {
     fn from(client: &'a pb::Client) -> Self {
-        let pb::Client { name, prefixes, vlans, macs } = client;
-        Self { name, prefixes, vlans, macs }
+        let pb::Client { name, prefixes, vlans, macs, beam, weight } = client;
+        Self { name, prefixes, vlans, macs, beam, weight: *weight }
+    }
+}
+
+impl<'a> From<&'a pb::Beam> for BeamView<'a> {
+    fn from(beam: &'a pb::Beam) -> Self {
+        let pb::Beam { name, forward_rate_bps, return_rate_bps } = beam;
+        let (forward_rate_bps, return_rate_bps) = (*forward_rate_bps, *return_rate_bps);
+        Self { name, forward_rate_bps, return_rate_bps }
     }
 }
 
@@ -207,6 +287,8 @@ impl From<pb::ClientState> for StateView {
         Self {
             kind,
             removed: state.removed,
+            beam: state.beam,
+            weight: state.weight,
             forward: state.forward_account.unwrap_or_default().into(),
             r#return: state.return_account.unwrap_or_default().into(),
             client: state.client,

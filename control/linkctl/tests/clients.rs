@@ -20,10 +20,17 @@ prefix = [
 ]
 vlan = [100]
 mac = ["02:00:00:00:00:01"]
+beam = "b1"
+weight = 2
 
 [[client]]
 name = "bob"
 prefix = ["10.0.0.0/8"]
+
+[[beam]]
+name = "b1"
+forward_rate = "400 Mbit/s"
+return_rate = "40 Mbit/s"
 "#;
 
 fn lab() -> Lab {
@@ -50,8 +57,21 @@ fn the_clients_shown_can_be_set_again_and_cleared() {
     assert_eq!(shown["clients"][0]["vlans"], json!([100]));
     assert_eq!(
         shown["clients"][1],
-        json!({"name": "bob", "prefixes": ["10.0.0.0/8"], "vlans": [], "macs": []})
+        json!({
+            "name": "bob", "prefixes": ["10.0.0.0/8"], "vlans": [], "macs": [], "beam": "",
+            "weight": 0,
+        })
     );
+    lab.done("clients beam b1 200Mbit/s --direction forward");
+    lab.done("clients beam b1 unlimited --direction return");
+    let shown = lab.json("-o json clients show");
+    assert_eq!(
+        shown["beams"],
+        json!([{"name": "b1", "forward_rate_bps": 200_000_000, "return_rate_bps": null}])
+    );
+    assert_eq!((&shown["generation"], &shown["clients"][0]["weight"]), (&json!(5), &json!(2)));
+    assert_eq!(lab.run("clients beam b2 down").status.code(), Some(1));
+    assert_eq!(lab.run("clients beam b1 unlimited").status.code(), Some(1));
     lab.done("clients clear");
     let shown = lab.json("-o json clients show");
     assert_eq!((&shown["clients"], &shown["automatic_limit"]), (&json!([]), &json!(null)));
@@ -90,12 +110,12 @@ fn every_client_is_listed() {
         .collect();
     let table = lab.done("clients list");
     let rows: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
-    assert_eq!(rows[0][..4], ["CLIENT", "KIND", "DIRECTION", "RECEIVED"]);
+    assert_eq!(rows[0][..5], ["CLIENT", "KIND", "BEAM", "DIRECTION", "RECEIVED"]);
     for row in [
-        ["10.2.0.1", "automatic", "forward", "7", "7", "0", "0"],
-        ["alice", "named", "forward", "7", "7", "0", "0"],
-        ["carol", "removed", "forward", "7", "7", "0", "0"],
-        ["bob", "named", "return", "0", "0", "0", "0"],
+        ["10.2.0.1", "automatic", "-", "forward", "7", "7", "0", "0"],
+        ["alice", "named", "b1/2", "forward", "7", "7", "0", "0"],
+        ["carol", "removed", "-", "forward", "7", "7", "0", "0"],
+        ["bob", "named", "-", "return", "0", "0", "0", "0"],
     ] {
         assert!(rows.iter().any(|r| *r == row), "{row:?}\n{table}");
     }

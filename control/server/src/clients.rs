@@ -11,7 +11,7 @@ use crate::refusal;
 use ::clients::Clients;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use tonic::Status;
 
@@ -59,6 +59,9 @@ impl Control {
     /// Every client, those that have had no frame yet last.
     pub async fn list_clients(&self) -> Result<Listing, Status> {
         let said = self.clients().await?.clients.unwrap_or_default();
+        let shares: HashMap<&str, (&str, u32)> =
+            said.clients.iter().map(|c| (c.name.as_str(), (c.beam.as_str(), c.weight))).collect();
+        let others = said.automatic.as_ref().map_or(("", 0), |a| (a.beam.as_str(), a.weight));
         let stats = self.dataplane().stats(false).await?;
         let mut silent: BTreeSet<&str> = said.clients.iter().map(|c| c.name.as_str()).collect();
         let mut all: Vec<_> = stats
@@ -67,7 +70,14 @@ impl Control {
             .map(|stats| {
                 let kind = kind(&stats.client);
                 let removed = !silent.remove(&*stats.client) && kind == pb::ClientKind::Named;
+                let own = shares.get(&*stats.client).copied();
+                let (beam, weight) = share(match kind {
+                    pb::ClientKind::Bypass => ("", 0),
+                    _ => own.unwrap_or(others),
+                });
                 pb::ClientState {
+                    beam,
+                    weight,
                     kind: kind as i32,
                     removed,
                     forward_account: Some(account(stats.forward_pipe)),
@@ -76,18 +86,28 @@ impl Control {
                 }
             })
             .collect();
-        all.extend(silent.into_iter().map(|name| pb::ClientState {
-            client: name.to_owned(),
-            kind: pb::ClientKind::Named as i32,
-            forward_account: Some(account(None)),
-            return_account: Some(account(None)),
-            ..Default::default()
+        all.extend(silent.into_iter().map(|name| {
+            let (beam, weight) = share(shares.get(name).copied().unwrap_or_default());
+            pb::ClientState {
+                client: name.to_owned(),
+                kind: pb::ClientKind::Named as i32,
+                forward_account: Some(account(None)),
+                return_account: Some(account(None)),
+                removed: false,
+                beam,
+                weight,
+            }
         }));
         let part =
             |clients: &[pb::ClientState]| Ok(pb::ListClientsResponse { clients: clients.to_vec() });
         let parts: Vec<_> = all.chunks(PART).map(part).collect();
         Ok(tokio_stream::iter(parts))
     }
+}
+
+/// Without a weight it is 1.
+fn share((beam, weight): (&str, u32)) -> (String, u32) {
+    (beam.to_owned(), if beam.is_empty() { 0 } else { weight.max(1) })
 }
 
 fn kind(client: &str) -> pb::ClientKind {

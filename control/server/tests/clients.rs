@@ -18,9 +18,9 @@ fn client(name: &str, prefix: &str) -> pb::Client {
 }
 
 fn two() -> pb::Clients {
-    let automatic = Some(pb::Automatic { limit: Some(9) });
+    let automatic = Some(pb::Automatic { limit: Some(9), ..Default::default() });
     let clients = vec![client("alice", "10.1.0.0/24"), client("bob", "10.0.0.0/8")];
-    pb::Clients { clients, automatic }
+    pb::Clients { clients, automatic, beams: Vec::new() }
 }
 
 async fn set(lab: &mut Lab, clients: pb::Clients) -> Result<pb::ChangeResponse, Status> {
@@ -129,7 +129,7 @@ async fn a_dataplane_that_was_started_anew_gets_the_clients_back_also_from_anoth
     lab.start_dataplane_anew(2);
     lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
     assert_eq!(get(&mut lab).await, (two(), 1));
-    set(&mut lab, pb::Clients { clients: two().clients, automatic: None }).await.unwrap();
+    set(&mut lab, pb::Clients { clients: two().clients, ..Default::default() }).await.unwrap();
     // Time for the state to be written.
     let stop = lab.stop.take().unwrap();
     stop.send(()).unwrap();
@@ -158,7 +158,7 @@ async fn a_scenario_changes_the_link_and_not_the_clients() {
     scenarios.run_scenario(request).await.unwrap();
     lab.until("its steps are made", |lab| lab.fake.state().generation == 4).await;
     // Others may change the clients meanwhile, and that stays.
-    let newer = pb::Clients { clients: two().clients, automatic: None };
+    let newer = pb::Clients { clients: two().clients, ..Default::default() };
     set(&mut lab, newer.clone()).await.unwrap();
     let request = pb::StopScenarioRequest { restore: true };
     scenarios.stop_scenario(request).await.unwrap();

@@ -16,7 +16,6 @@ use emu::fade::FadePlan;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan};
 use emu::reorder::ReorderPlan;
-use emu::rules::Rules;
 use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, ByDirection, Nanos, Probability};
 use profile::Violations;
@@ -30,12 +29,13 @@ use proto::linkemu::v1 as model;
 pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     let profile = plan.profile.clone().unwrap_or_default();
     profile::validate(&profile)?;
-    let rules = plan.clients.as_ref().map_or_else(|| Ok(Rules::default()), clients::rules)?;
+    let (rules, beams) =
+        plan.clients.as_ref().map_or_else(|| Ok(Default::default()), clients::check)?;
     // What validation has let through is there.
     let forward = profile.forward_pipe.unwrap_or_default();
     let back = profile.return_pipe.unwrap_or_default();
     let pipes = ByDirection([pipe(&forward), pipe(&back)]);
-    Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), ..Plan::transparent() })
+    Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), beams: beams.into() })
 }
 
 fn pipe(p: &model::Pipe) -> PipePlan {
@@ -324,13 +324,24 @@ mod tests {
             vlans: vec![7],
             ..Default::default()
         };
-        let automatic = Some(model::Automatic { limit: Some(3) });
-        let message = model::Clients { clients: vec![client], automatic };
+        let client = model::Client { beam: "b".into(), weight: 3, ..client };
+        let automatic = Some(model::Automatic { limit: Some(3), ..Default::default() });
+        let beams = vec![model::Beam {
+            name: "b".into(),
+            forward_rate_bps: Some(9_000),
+            return_rate_bps: None,
+        }];
+        let message = model::Clients { clients: vec![client], automatic, beams };
         let with = |clients| compile(&pb::Plan { clients: Some(clients), ..plan(|_| ()) });
-        let rules = with(message.clone()).unwrap_or_else(|e| panic!("{e}")).rules;
+        let Plan { rules, beams, .. } = with(message.clone()).unwrap_or_else(|e| panic!("{e}"));
+        let alice = emu::client::ClientKey::Named("alice".parse().expect("a name"));
+        let share = emu::beam::Share { beam: 0, weight: 3 };
+        assert_eq!(beams.share(alice, Direction::Forward), Some(share));
+        assert_eq!(beams.share(alice, Direction::Return), None);
+        assert_eq!(beams.beams[0].rate[Direction::Forward], BitRate::bps(9_000));
         assert_eq!((rules.len(), rules.automatic, rules.reserved), (2, Some(3), 1));
         let none = compile(&plan(|_| ())).unwrap_or_else(|e| panic!("{e}")).rules;
-        assert_eq!(*none, Rules::default());
+        assert_eq!(*none, emu::rules::Rules::default());
         let mut bad = message;
         bad.clients[0].vlans = vec![0];
         let found = with(bad).expect_err("there is no VLAN 0").to_string();

@@ -289,8 +289,9 @@ impl Dataplane {
     /// Sees to it that every client that a plan names has a place.
     async fn make_room(&self, plan: &pb::Plan, compiled: &mut Plan) -> Result<(), DataplaneError> {
         let workers = self.0.workers.len();
-        let rules = &compiled.rules;
-        if workers > 1 && !(rules.is_empty() && rules.automatic.is_none()) {
+        let Plan { rules, beams, .. } = &*compiled;
+        let is_plain = rules.is_empty() && rules.automatic.is_none() && beams.beams.is_empty();
+        if workers > 1 && !is_plain {
             return Err(ClientsError::Workers(workers).into());
         }
         let history = &*self.history().await;

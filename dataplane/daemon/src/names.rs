@@ -20,7 +20,7 @@ use thiserror::Error;
 pub enum ClientsError {
     /// Several workers.
     #[error(
-        "rules and limits for clients need a dataplane of one worker, and this one has {0}: start \
+        "rules, limits and beams for clients need a dataplane of one worker, and this one has {0}: start \
          linkd-dataplane with one --core, or leave all clients automatic"
     )]
     Workers(usize),

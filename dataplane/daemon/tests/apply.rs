@@ -346,7 +346,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
         };
         let clients = names.iter().enumerate().map(client).collect();
         pb::Plan {
-            clients: Some(model::Clients { clients, automatic: None }),
+            clients: Some(model::Clients { clients, ..Default::default() }),
             ..plan("transparent")
         }
     };

@@ -99,13 +99,17 @@ fn two_workers_are_one_dataplane() {
         let applied = dataplane.apply(plan("geo-600"), Terms::default()).await.unwrap();
         assert_eq!(applied.applied.generation, 1);
         // All frames of a named client are to be one worker's.
-        let clients = model::Clients {
-            automatic: Some(model::Automatic { limit: Some(3) }),
-            ..Default::default()
-        };
-        let ruled = pb::Plan { clients: Some(clients), ..plan("geo-600") };
-        let refused = dataplane.apply(ruled, Terms::default()).await.unwrap_err().to_string();
-        assert!(refused.contains("this one has 2: start linkd-dataplane with one --core"));
+        let automatic = model::Automatic { limit: Some(3), ..Default::default() };
+        let beam =
+            model::Beam { name: "b".into(), forward_rate_bps: Some(0), ..Default::default() };
+        for clients in [
+            model::Clients { automatic: Some(automatic), ..Default::default() },
+            model::Clients { beams: vec![beam], ..Default::default() },
+        ] {
+            let ruled = pb::Plan { clients: Some(clients), ..plan("geo-600") };
+            let refused = dataplane.apply(ruled, Terms::default()).await.unwrap_err().to_string();
+            assert!(refused.contains("this one has 2: start linkd-dataplane with one --core"));
+        }
         clock.correct();
         dataplane.stop().await.unwrap()
     });

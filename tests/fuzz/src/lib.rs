@@ -93,7 +93,8 @@ pub fn clients(data: &[u8]) {
         Ok(again) => assert_eq!(again, read, "{written}"),
         Err(error) => panic!("what was written is refused: {error}\n{written}"),
     }
-    run(Plan { rules: read.rules().clone().into(), ..Plan::transparent() });
+    let (rules, beams) = (read.rules().clone().into(), read.beams().clone().into());
+    run(Plan { rules, beams, ..Plan::transparent() });
 }
 
 /// A file with a rate over time, in either format.
