@@ -40,6 +40,8 @@ const TESTS: &[Test] = &[
     ("api::a_thousand_patches_a_second_for_a_minute", Needs::Programs, suite::api::a_thousand_patches_a_second_for_a_minute),
     ("scenario::ten_steps_a_second_are_at_their_instants", Needs::Programs, suite::scenario::ten_steps_a_second_are_at_their_instants),
     ("clients::four_overloads_leave_a_fifth_client_alone", Needs::Programs, suite::clients::four_overloads_leave_a_fifth_client_alone),
+    ("rules::hosts_of_a_prefix_are_one_client_and_a_mac_is_another", Needs::Programs, suite::rules::hosts_of_a_prefix_are_one_client_and_a_mac_is_another),
+    ("rules::two_backlogged_clients_have_a_beam_by_their_weights", Needs::Programs, suite::rules::two_backlogged_clients_have_a_beam_by_their_weights),
     ("workers::two_workers_are_one_link", Needs::Programs, suite::workers::two_workers_are_one_link),
     ("model::outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not", Needs::Programs, suite::model::outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not),
     ("stages::a_rate_trace_is_what_the_receiver_sees", Needs::Programs, suite::stages::a_rate_trace_is_what_the_receiver_sees),

@@ -17,6 +17,7 @@ pub mod model;
 pub mod overload;
 pub mod refusal;
 pub mod restart;
+pub mod rules;
 pub mod scenario;
 pub mod stages;
 pub mod workers;
