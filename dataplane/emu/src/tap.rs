@@ -90,7 +90,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// A tap that sees what happens from `since` on, and copies up to `snaplen` bytes.
+    /// A tap that sees all that happens to the frames that arrive from now on, and to those that
+    /// are there what happens from `since` on. It copies up to `snaplen` bytes.
     #[must_use]
     pub fn new(selection: Selection, since: Instant, snaplen: usize, sink: Box<dyn Sink>) -> Self {
         let bytes = vec![0; snaplen].into_boxed_slice();
@@ -116,8 +117,9 @@ impl Tap {
 
     /// Something happened to a frame. Its number is the store's.
     pub(crate) fn see(&mut self, sighting: Sighting, frame: &[u8]) {
-        if sighting.at >= self.since {
-            let sighting = self.numbered(sighting);
+        let sighting = self.numbered(sighting);
+        // Of a frame that came before, what happened before is found out now.
+        if sighting.number.is_some() || sighting.at >= self.since {
             self.sink.take(&sighting, &frame[..frame.len().min(self.bytes.len())]);
         }
     }
