@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, ConnectError, Response, Status};
+use tonic::{Code, ConnectError, Response, Status, Streaming};
 
 /// Of a call that only reads.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
@@ -144,7 +144,20 @@ impl Dataplane {
         }
     }
 
-    fn translate(&self, status: Status) -> Status {
+    /// Captures packets; once more if the connection broke before it began.
+    pub async fn capture(
+        &self,
+        request: pb::CaptureRequest,
+    ) -> Result<Streaming<pb::CaptureChunk>, Status> {
+        self.read(|mut client| {
+            let request = request.clone();
+            async move { client.capture(request).await }
+        })
+        .await
+    }
+
+    /// What the dataplane said, as it is to be said to a caller.
+    pub fn translate(&self, status: Status) -> Status {
         if status.source().is_none() {
             // The dataplane's own answer; its transport metadata stays here.
             let details = status.details().to_vec().into();

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -54,6 +54,14 @@ pub struct State {
     pub effective_ns: Option<u64>,
     /// Every change at an instant takes effect this much after it could.
     pub late: Duration,
+    /// What Capture answers, chunk by chunk; then it ends.
+    pub capture: Vec<pb::CaptureChunk>,
+    /// It does not end, but waits until the caller goes away.
+    pub capture_waits: bool,
+    /// Captures that go on.
+    pub capturing: u32,
+    /// What was asked to be captured.
+    pub captures: Vec<pb::CaptureRequest>,
     /// Changes that wait for their instants.
     waiting: Vec<Waiting>,
     entered: u64,
@@ -295,5 +303,34 @@ impl Dataplane for FakeDataplane {
         state.marks += u64::from(request.get_ref().mark);
         let (generation, lossy) = (state.generation, state.lossy);
         Ok(Response::new(pb::Stats { generation, lossy, ..state.stats.clone() }))
+    }
+
+    type CaptureStream = ReceiverStream<Result<pb::CaptureChunk, Status>>;
+
+    async fn capture(
+        &self,
+        request: Request<pb::CaptureRequest>,
+    ) -> Result<Response<Self::CaptureStream>, Status> {
+        let mut state = self.state();
+        state.captures.push(request.into_inner());
+        if let Some(status) = &state.refuse {
+            return Err(status.clone());
+        }
+        let (chunks, waits) = (state.capture.clone(), state.capture_waits);
+        let (sender, receiver) = mpsc::channel(1);
+        state.capturing += 1;
+        let fake = self.clone();
+        tokio::spawn(async move {
+            for chunk in chunks {
+                if sender.send(Ok(chunk)).await.is_err() {
+                    break;
+                }
+            }
+            if waits {
+                sender.closed().await;
+            }
+            fake.state().capturing -= 1;
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }

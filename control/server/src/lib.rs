@@ -11,6 +11,7 @@ mod accept;
 mod answers;
 mod audit;
 mod caller;
+mod captures;
 mod clients;
 mod connection;
 mod control;

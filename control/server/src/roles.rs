@@ -13,6 +13,8 @@ const ROLE_NEEDED: &str = "ROLE_NEEDED";
 
 /// Every method, and the role that it needs.
 const METHODS: &[(&str, Role)] = &[
+    // It shows what is in the packets.
+    ("linkemu.v1.Captures/Capture", Operator),
     ("linkemu.v1.Events/WatchEvents", Viewer),
     ("linkemu.v1.Leases/AcquireLease", Operator),
     ("linkemu.v1.Leases/GetLease", Viewer),

@@ -14,10 +14,11 @@ use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
-use crate::{keeper, leases};
+use crate::{captures, keeper, leases};
 use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::captures_server::CapturesServer;
 use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
@@ -229,6 +230,10 @@ impl Server {
         control.tell_interrupted().await;
         let scenarios = Scenarios::new(control.clone(), events.clone(), watching.clone());
         let service = Service { control: control.clone(), watching: watching.clone() };
+        let captures = captures::Service {
+            dataplane: control.dataplane().clone(),
+            watching: watching.clone(),
+        };
         let leases = leases::Service(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
         let unknown = tonic_health::ServingStatus::NotServing;
@@ -257,6 +262,7 @@ impl Server {
             .timeout(DEADLINE)
             .layer(Gate::new(audit, REQUEST_BYTES))
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
+            .add_service(CapturesServer::new(captures))
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(LeasesServer::new(leases))
             .add_service(ScenariosServer::new(scenarios).max_decoding_message_size(REQUEST_BYTES))
@@ -295,6 +301,7 @@ impl Server {
 fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
     let served = [
         pb::linkemu_server::SERVICE_NAME,
+        pb::captures_server::SERVICE_NAME,
         pb::events_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,

@@ -190,7 +190,8 @@ fn count(c: Count) -> model::Count {
     model::Count { packets: c.packets, bytes: c.bytes }
 }
 
-fn reason(r: DropReason) -> model::DropReason {
+/// A reason, as the protos name it.
+pub(crate) fn reason(r: DropReason) -> model::DropReason {
     match r {
         DropReason::Aqm => model::DropReason::Aqm,
         DropReason::Limit => model::DropReason::Limit,

@@ -5,6 +5,8 @@
 //! their queues never fill and a change is whole before the next one is looked at. Only
 //! changes at an instant wait in the workers beside that ([`crate::schedule`]).
 
+mod capture;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use thiserror::Error;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::time::timeout;
 use worker::command::{Answer, Change, Changed, CommandError, Handle, Report};
 
@@ -27,6 +29,7 @@ use crate::accounts::{PortAccount, merge};
 use crate::names::{self, ClientsError, Names};
 use crate::schedule::{Schedule, ScheduleError, over};
 use crate::span::Span;
+pub use capture::Chunks;
 
 /// A change takes effect this much after it was accepted, so that every one of several
 /// workers hears of it in time.
@@ -73,6 +76,14 @@ pub enum DataplaneError {
          look at the link again, then decide"
     )]
     TakenBack,
+    /// What is to be captured is not valid.
+    #[error("{0}")]
+    Capture(String),
+    /// There is a capture.
+    #[error(
+        "somebody captures already, and one capture runs at a time: wait for its end, or end it"
+    )]
+    Capturing,
     /// A worker did not answer.
     #[error("{0}")]
     Worker(#[from] CommandError),
@@ -178,6 +189,8 @@ struct Shared {
     span: Mutex<Span>,
     /// A worker has failed to answer: nobody knows what it runs.
     broken: AtomicBool,
+    /// One permit.
+    capturing: Arc<Semaphore>,
 }
 
 /// The dataplane, as its service and its shutdown see it; clones are the same one.
@@ -204,7 +217,9 @@ impl Dataplane {
         let history = Mutex::new(History { in_force, made, schedule, names });
         let span = Mutex::new(Span::starting(start));
         let broken = AtomicBool::new(false);
-        Self(Arc::new(Shared { workers, clock, ports, fixed, history, span, broken }))
+        let capturing = Arc::new(Semaphore::new(1));
+        let shared = Shared { workers, clock, ports, fixed, history, span, broken, capturing };
+        Self(Arc::new(shared))
     }
 
     /// What is fixed.

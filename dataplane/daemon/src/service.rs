@@ -4,6 +4,7 @@
 use emu::units::{ByDirection, Instant};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -27,7 +28,10 @@ fn status(e: DataplaneError) -> Status {
         }
         DataplaneError::Refused(e) => refusal::status(&e),
         DataplaneError::Clients(_) => Status::failed_precondition(e.to_string()),
-        DataplaneError::Key(_) => Status::invalid_argument(e.to_string()),
+        DataplaneError::Key(_) | DataplaneError::Capture(_) => {
+            Status::invalid_argument(e.to_string())
+        }
+        DataplaneError::Capturing => Status::resource_exhausted(e.to_string()),
         DataplaneError::Generation { .. } | DataplaneError::TakenBack => {
             Status::aborted(e.to_string())
         }
@@ -126,5 +130,17 @@ impl pb::dataplane_server::Dataplane for Service {
     ) -> Result<Response<model::Stats>, Status> {
         let stats = self.0.stats(request.into_inner().mark).await.map_err(status)?;
         Ok(Response::new(stats))
+    }
+
+    type CaptureStream = ReceiverStream<Result<model::CaptureChunk, Status>>;
+
+    async fn capture(
+        &self,
+        request: Request<model::CaptureRequest>,
+    ) -> Result<Response<Self::CaptureStream>, Status> {
+        let chunks = self.0.capture(request.get_ref()).await.map_err(status)?;
+        let model::CaptureRequest { clients, direction, .. } = request.into_inner();
+        tracing::info!(?clients, direction, "captures");
+        Ok(Response::new(ReceiverStream::new(chunks)))
     }
 }

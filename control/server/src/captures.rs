@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkemu.v1.Captures`: forwards the dataplane's capture, of which there is one at a time.
+//!
+//! What waits here is bounded by the transport's windows: the dataplane sends no faster than
+//! the caller reads, and misses copies rather than hold up the link.
+
+use crate::caller::Caller;
+use crate::dataplane::Dataplane;
+use crate::watching::Watching;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::captures_server::Captures;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+/// The service.
+pub(crate) struct Service {
+    pub dataplane: Dataplane,
+    pub watching: Watching,
+}
+
+#[tonic::async_trait]
+impl Captures for Service {
+    type CaptureStream = ReceiverStream<Result<pb::CaptureChunk, Status>>;
+
+    async fn capture(
+        &self,
+        request: Request<pb::CaptureRequest>,
+    ) -> Result<Response<Self::CaptureStream>, Status> {
+        let permit = self.watching.permit(&Caller::of(&request))?;
+        let mut chunks = self.dataplane.capture(request.into_inner()).await?;
+        let (sender, receiver) = mpsc::channel(1);
+        let mut stopping = self.watching.stopping();
+        let dataplane = self.dataplane.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            loop {
+                let chunk = tokio::select! {
+                    chunk = chunks.message() => chunk,
+                    () = sender.closed() => return,
+                    () = stopping.stopped() => {
+                        let _ = sender.try_send(Err(stopping.status()));
+                        return;
+                    }
+                };
+                let (chunk, last) = match chunk {
+                    Ok(Some(chunk)) => (Ok(chunk), false),
+                    Ok(None) => return,
+                    Err(status) => (Err(dataplane.translate(status)), true),
+                };
+                if sender.send(chunk).await.is_err() || last {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
