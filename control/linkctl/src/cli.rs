@@ -4,7 +4,8 @@
 use crate::connection::Place;
 use crate::verify;
 use crate::{
-    cert, certificate, clients, doctor, envelope, events, fit, lease, man, probe, scenario, top,
+    capture, cert, certificate, clients, doctor, envelope, events, fit, lease, man, probe,
+    scenario, top,
 };
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
@@ -57,6 +58,7 @@ Examples:
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
   linkctl top                               the same, live
+  linkctl capture --client 10.0.0.2 -o run.pcapng    packets, and the fate of each
   linkctl doctor                            is this machine fit for it?
   linkctl -o json stats | jq .conservation
   linkctl envelope                          what can be held without loss
@@ -74,8 +76,8 @@ Exit codes:
 pub enum Form {
     /// The form of what is printed.
     Print(Output),
-    /// The file that `linkctl fit` or `linkctl scenario import` writes, or the directory of
-    /// `linkctl cert`.
+    /// The file that `linkctl fit`, `capture` or `scenario import` writes, or the directory
+    /// of `linkctl cert`.
     Place(PathBuf),
 }
 
@@ -121,6 +123,9 @@ pub enum Command {
     /// Watch all clients live, in the terminal
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArgs),
+    /// Capture packets as they come, and as they leave or are dropped
+    #[command(after_help = capture::EXAMPLES)]
+    Capture(capture::CaptureArgs),
     /// Judge a run: was the emulator itself the bottleneck since the last mark?
     #[command(after_help = certificate::EXAMPLES)]
     Certificate(certificate::CertificateArgs),
@@ -444,6 +449,16 @@ impl Cli {
                     return Err(format!(
                         "-o {file} is neither a form nor a profile: write text or json, or a \
                          file that ends in .toml"
+                    ));
+                }
+                only(&mut args.write, file, "--write", "files")?;
+            }
+            (Form::Place(file), Command::Capture(args)) => {
+                if file.as_os_str() != "-" && file.extension().is_none_or(|end| end != "pcapng") {
+                    let file = file.display();
+                    return Err(format!(
+                        "-o {file} is neither a form nor a capture: write text or json, or a \
+                         file that ends in .pcapng, or -"
                     ));
                 }
                 only(&mut args.write, file, "--write", "files")?;

@@ -7,6 +7,7 @@ use crate::tls::{self, Fault, Server};
 use clap::Args;
 use hyper_util::rt::TokioIo;
 use proto::LEASE_METADATA;
+use proto::linkemu::v1::captures_client::CapturesClient;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
@@ -154,6 +155,11 @@ impl Connection {
     /// The leases.
     pub fn leases(&self) -> LeasesClient<Way> {
         LeasesClient::new(self.way.clone())
+    }
+
+    /// The captures.
+    pub fn captures(&self) -> CapturesClient<Way> {
+        CapturesClient::new(self.way.clone())
     }
 
     /// The events.

@@ -5,6 +5,7 @@
 //! prints text or JSON. Results go to stdout, errors to stderr; the exit code says
 //! what became of it ([`failure`]).
 
+mod capture;
 mod cert;
 mod certificate;
 mod change;
@@ -59,6 +60,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Show => link::show(cli).await,
         Command::Stats(args) => stats::run(cli, args).await,
         Command::Top(args) => top::run(cli, args).await,
+        Command::Capture(args) => capture::run(cli, args).await,
         Command::Certificate(args) => certificate::run(cli, args).await,
         Command::Envelope(args) => envelope::run(cli, args).await,
         Command::Clients { what } => clients::run(cli, what).await,

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl capture`: a client's packets as they come and as they leave, as a pcapng file.
+//!
+//! What linkd sends is put in the order of its times ([`order`]) and written ([`file`]). An
+//! interrupt, an end of linkd and a full disk all leave a whole file, as far as it goes.
+
+mod file;
+mod order;
+
+use crate::cli::{Cli, Direction, Output};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use clap::Args;
+use file::{Counts, Writer};
+use indicatif::{ProgressBar, ProgressStyle};
+use order::Order;
+use profile::{parse_duration, parse_size};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Shown by `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl capture --client 10.0.0.2 -o run.pcapng             until interrupted
+  linkctl capture --client 10.0.0.2 --duration 10s -o run.pcapng
+  linkctl capture --direction forward --snaplen 1514B -o all.pcapng
+  linkctl capture --client 10.0.0.2 -o - | tshark -r -        live
+  linkctl -o json capture --count 1000 -w run.pcapng          the summary as JSON
+
+Wireshark opens the file. Each packet is in it as it came and as it left or was dropped, to
+the nanosecond of the dataplane's clock, in UTC. Which is which says the interface:
+  forward-in, forward-out     towards the client: received, and sent
+  return-in, return-out       from the client
+  forward-drop, return-drop   dropped; the comment says why: \"dropped: outage\"
+  forward-mark, return-mark   marked by the queue's AQM, and on its way
+All copies of a packet have the same packet ID (epb_packetid). What is in the link at the end
+has come and not left. Display filters:
+  frame.interface_name == \"forward-drop\"
+  frame.comment contains \"outage\"
+
+The link goes on as it would without. If it is too fast for who reads, copies are missed and
+not packets: the summary counts them, and the file for each interface (isb_ifdrop). One
+capture runs at a time, and needs the role operator: it shows what is in the packets.";
+
+/// What to capture.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// Whose packets: an address, or bypass (what is not IP), or default; without it, all
+    #[arg(short, long = "client", value_name = "ADDR")]
+    clients: Vec<String>,
+    /// Towards the client, from it, or both
+    #[arg(short, long, value_enum, default_value = "both")]
+    direction: Direction,
+    /// Of each packet, 1B to 10224B
+    #[arg(short, long, value_name = "SIZE", value_parser = snaplen, default_value = "128B")]
+    snaplen: u32,
+    /// End after so many copies
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so long; without --count and --duration, at SIGINT
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<u64>,
+    /// Write to this file, which must not be there; - is standard output. -o FILE.pcapng is the
+    /// same
+    #[arg(short, long, value_name = "FILE|-")]
+    pub write: Option<PathBuf>,
+}
+
+fn duration(text: &str) -> Result<u64, String> {
+    match parse_duration(text).map_err(|error| error.to_string())? {
+        0 => Err("0 is no time to capture in: give some, or leave it out".into()),
+        ns => Ok(ns),
+    }
+}
+
+fn snaplen(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (1..=10_224).contains(bytes))
+        .ok_or_else(|| format!("{bytes} B is outside of 1 B to 10224 B"))
+}
+
+/// What was captured.
+#[derive(Debug, Serialize)]
+struct Summary<'a> {
+    file: &'a Path,
+    profile: &'a str,
+    generation: u64,
+    /// Copies, by where they are from.
+    copies: u64,
+    forward: &'a Counts,
+    #[serde(rename = "return")]
+    back: &'a Counts,
+    /// Copies that nobody took in time.
+    missed: u64,
+    interrupted: bool,
+}
+
+impl Summary<'_> {
+    fn text(&self) -> String {
+        let way = |name, c: &Counts| {
+            let Counts { received, sent, marked, dropped, .. } = c;
+            let marked = if *marked > 0 { format!(", {marked} marked") } else { String::new() };
+            format!("{name:<8} {received} received, {sent} sent, {dropped} dropped{marked}\n")
+        };
+        let missed = match self.missed {
+            0 => "no copy was missed".to_owned(),
+            n => format!(
+                "{n} copies were missed, for they came faster than they were read: capture \
+                 fewer clients, one direction or less of each packet"
+            ),
+        };
+        format!(
+            "{}{}{} copies in {}; {missed}",
+            way("forward", self.forward),
+            way("return", self.back),
+            self.copies,
+            self.file.display()
+        )
+    }
+}
+
+/// Captures.
+pub async fn run(cli: &Cli, args: &CaptureArgs) -> Result<(), Failure> {
+    let Some(path) = &args.write else {
+        return Err(Failure::usage("where to? give -o FILE.pcapng, or -o - for standard output"));
+    };
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let signals = signals.map(|signal| {
+        signal.map_err(|error| Failure::failed("internal", format!("cannot take signals: {error}")))
+    });
+    let [interrupt, terminate] = signals;
+    let signals = [interrupt?, terminate?];
+    free(path)?;
+    let connection = Connection::open(cli).await?;
+    let mut client = connection.captures();
+    let chunks = connection.answer(client.capture(args.request())).await?;
+    let writer = Writer::new(open(path)?);
+    let mut capture = Capture {
+        writer,
+        order: Order::default(),
+        args,
+        progress: Progress::new(),
+        interrupted: false,
+    };
+    let result = capture.read(&connection, chunks, signals).await;
+    // A whole file, whatever happened.
+    let ended = capture.end();
+    capture.progress.end();
+    result?;
+    ended?;
+    let summary = capture.summary(path);
+    // The packets are where the result would be.
+    let aside = is_stdout(path);
+    match cli.output {
+        Output::Json if aside => say(&serde_json::to_string(&summary).unwrap_or_default()),
+        Output::Json => return output::json(&summary),
+        Output::Text if aside => say(&summary.text()),
+        Output::Text => return output::text(&summary.text()),
+    }
+    Ok(())
+}
+
+impl CaptureArgs {
+    fn request(&self) -> pb::CaptureRequest {
+        let direction = match self.direction {
+            Direction::Forward => pb::Direction::Forward,
+            Direction::Return => pb::Direction::Return,
+            Direction::Both => pb::Direction::Unspecified,
+        };
+        pb::CaptureRequest {
+            clients: self.clients.clone(),
+            direction: direction.into(),
+            snaplen: self.snaplen,
+            count: self.count.unwrap_or(0),
+            duration_ns: self.duration.unwrap_or(0),
+        }
+    }
+}
+
+/// A capture that runs.
+struct Capture<'a> {
+    writer: Writer<Box<dyn Write>>,
+    order: Order,
+    args: &'a CaptureArgs,
+    progress: Progress,
+    interrupted: bool,
+}
+
+impl Capture<'_> {
+    /// Until the end of the stream, or an interrupt.
+    async fn read(
+        &mut self,
+        connection: &Connection,
+        mut chunks: tonic::Streaming<pb::CaptureChunk>,
+        signals: [Signal; 2],
+    ) -> Result<(), Failure> {
+        let [mut interrupt, mut terminate] = signals;
+        loop {
+            let chunk = tokio::select! {
+                chunk = chunks.message() => chunk.map_err(|status| connection.failure(&status))?,
+                _ = interrupt.recv() => None,
+                _ = terminate.recv() => None,
+            };
+            let Some(mut chunk) = chunk else { break };
+            if let Some(start) = chunk.start.take() {
+                self.writer.start(start, self.args.direction)?;
+            }
+            self.writer.note(&chunk);
+            self.order.take(chunk);
+            while let Some(packet) = self.order.next() {
+                self.writer.packet(&packet)?;
+            }
+            self.writer.flush()?;
+            self.progress.show(&self.writer);
+        }
+        // As many as were asked for, or as long: else somebody has ended it.
+        let whole = match (self.args.count, self.args.duration) {
+            (None, None) => false,
+            (count, _) => count.is_none_or(|n| self.writer.copies() + self.order.len() >= n),
+        };
+        self.interrupted = !whole;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        for packet in self.order.rest() {
+            self.writer.packet(&packet)?;
+        }
+        self.writer.end()
+    }
+
+    fn summary<'b>(&'b self, file: &'b Path) -> Summary<'b> {
+        let [forward, back] = self.writer.counts();
+        let start = self.writer.started();
+        Summary {
+            file,
+            profile: start.map_or("", |start| &start.profile),
+            generation: start.map_or(0, |start| start.generation),
+            copies: self.writer.copies(),
+            forward,
+            back,
+            missed: forward.missed + back.missed,
+            interrupted: self.interrupted,
+        }
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What is there already stays, unless it is no file, such as a pipe.
+fn free(path: &Path) -> Result<(), Failure> {
+    if !is_stdout(path) && path.metadata().is_ok_and(|there| there.is_file()) {
+        let path = path.display();
+        let message = format!("{path} is there already: give another name, or remove it");
+        return Err(Failure::failed("already_exists", message));
+    }
+    if is_stdout(path) && std::io::stdout().is_terminal() {
+        return Err(Failure::usage("-o - writes packets, and standard output is a terminal"));
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<Box<dyn Write>, Failure> {
+    if is_stdout(path) {
+        return Ok(Box::new(std::io::stdout()));
+    }
+    let there = path.metadata().is_ok();
+    let file = OpenOptions::new().write(true).create_new(!there).open(path);
+    let file = file.map_err(|error| {
+        Failure::failed("io", format!("cannot write {}: {error}", path.display()))
+    })?;
+    Ok(Box::new(file))
+}
+
+/// On a terminal, how many there are.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new() -> Self {
+        Self(std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        }))
+    }
+
+    fn show(&self, writer: &Writer<Box<dyn Write>>) {
+        if let Some(bar) = &self.0 {
+            let missed: u64 = writer.counts().iter().map(|c| c.missed).sum();
+            bar.set_message(format!("{} copies, {missed} missed", writer.copies()));
+            bar.tick();
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies as a pcapng file.
+//!
+//! Format: draft-ietf-opsawg-pcapng. Big-endian, because `pcap-file` writes the times of
+//! interface statistics as one integer of 64 bits, which the format has as two of 32, the
+//! upper one first: only so are they the same. Times are nanoseconds since 1970 in UTC, by
+//! one offset from the dataplane's clock for the whole file: a step of the wall clock does
+//! not change the time that a packet took.
+
+use super::order::Packet;
+use crate::cli::Direction;
+use crate::failure::Failure;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::interface_statistics::{
+    InterfaceStatisticsBlock, InterfaceStatisticsOption,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::{Block, PcapNgReader, PcapNgWriter};
+use pcap_file::{DataLink, Endianness, PcapError};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::time::Duration;
+
+/// A file with one packet that has nothing but an `epb_packetid`. `pcap-file` reads and writes
+/// options that it does not know, and has no way to make one: so it reads this one.
+#[rustfmt::skip]
+const WITH_PACKET_ID: [u8; 96] = [
+    // Section, without options.
+    0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0,
+    255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 28,
+    // Interface, likewise.
+    0, 0, 0, 1, 0, 0, 0, 20, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20,
+    // Packet: interface, time, lengths, the option 5 of 8 bytes, the end of options.
+    0, 0, 0, 6, 0, 0, 0, 48, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 5, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 48,
+];
+/// `epb_flags`: which way it went through the interface.
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+
+/// The points of each direction, in the order of their interfaces.
+const POINTS: [pb::CapturePoint; 4] = [
+    pb::CapturePoint::Ingress,
+    pb::CapturePoint::Egress,
+    pb::CapturePoint::Dropped,
+    pb::CapturePoint::Marked,
+];
+
+/// Copies of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// At ingress.
+    pub received: u64,
+    /// At egress.
+    pub sent: u64,
+    /// Marked.
+    pub marked: u64,
+    /// Dropped.
+    pub dropped: u64,
+    /// That nobody took in time, of all of these.
+    pub missed: u64,
+}
+
+/// One interface of the file.
+#[derive(Debug)]
+struct Interface {
+    direction: pb::Direction,
+    point: pb::CapturePoint,
+    written: u64,
+    missed: u64,
+}
+
+/// Writes a file.
+pub struct Writer<W: Write> {
+    out: Option<BufWriter<W>>,
+    file: Option<PcapNgWriter<BufWriter<W>>>,
+    start: Option<pb::CaptureStart>,
+    interfaces: Vec<Interface>,
+    counts: [Counts; 2],
+    packet_id: Option<EnhancedPacketOption<'static>>,
+    /// On the dataplane's clock.
+    last_ns: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Of a file that is empty.
+    pub fn new(out: W) -> Self {
+        Self {
+            out: Some(BufWriter::new(out)),
+            file: None,
+            start: None,
+            interfaces: Vec::new(),
+            counts: Default::default(),
+            packet_id: packet_id(),
+            last_ns: 0,
+        }
+    }
+
+    /// What the capture began with, once it has.
+    pub fn started(&self) -> Option<&pb::CaptureStart> {
+        self.start.as_ref()
+    }
+
+    /// Of forward and return.
+    pub fn counts(&self) -> &[Counts; 2] {
+        &self.counts
+    }
+
+    /// All that were written.
+    pub fn copies(&self) -> u64 {
+        self.interfaces.iter().map(|i| i.written).sum()
+    }
+
+    /// Writes what comes before the packets.
+    pub fn start(&mut self, start: pb::CaptureStart, which: Direction) -> Result<(), Failure> {
+        let Some(out) = self.out.take() else { return Ok(()) };
+        let pb::CaptureStart { profile, generation, time_ns, snaplen, .. } = &start;
+        let comment = format!(
+            "linkemu: profile {profile}, generation {generation}; began at {time_ns} ns of the \
+             dataplane's clock"
+        );
+        let application = concat!("linkctl ", env!("CARGO_PKG_VERSION"));
+        let section = SectionHeaderBlock {
+            endianness: Endianness::Big,
+            options: vec![
+                SectionHeaderOption::Comment(Cow::Owned(comment)),
+                SectionHeaderOption::UserApplication(Cow::Borrowed(application)),
+            ],
+            ..SectionHeaderBlock::default()
+        };
+        let mut file = PcapNgWriter::with_section_header(out, section).map_err(failure)?;
+        let directions: &[_] = match which {
+            Direction::Forward => &[pb::Direction::Forward],
+            Direction::Return => &[pb::Direction::Return],
+            Direction::Both => &[pb::Direction::Forward, pb::Direction::Return],
+        };
+        for direction in directions {
+            for point in POINTS {
+                let (name, description) = names(*direction, point);
+                let block = InterfaceDescriptionBlock {
+                    linktype: DataLink::ETHERNET,
+                    snaplen: *snaplen,
+                    options: vec![
+                        InterfaceDescriptionOption::IfName(Cow::Owned(name)),
+                        InterfaceDescriptionOption::IfDescription(Cow::Borrowed(description)),
+                        InterfaceDescriptionOption::IfTsResol(9),
+                    ],
+                };
+                file.write_pcapng_block(block).map_err(failure)?;
+                let direction = *direction;
+                self.interfaces.push(Interface { direction, point, written: 0, missed: 0 });
+            }
+        }
+        self.last_ns = start.time_ns;
+        self.file = Some(file);
+        self.start = Some(start);
+        Ok(())
+    }
+
+    /// Remembers what a chunk says beside its packets.
+    pub fn note(&mut self, chunk: &pb::CaptureChunk) {
+        self.last_ns = self.last_ns.max(chunk.time_ns);
+        for missed in &chunk.missed {
+            let key = (missed.direction(), missed.point());
+            if let Some(i) = self.interfaces.iter_mut().find(|i| (i.direction, i.point) == key) {
+                i.missed = missed.copies;
+            }
+        }
+        for (counts, direction) in self.counts.iter_mut().zip(directions()) {
+            let of = self.interfaces.iter().filter(|i| i.direction == direction);
+            counts.missed = of.map(|i| i.missed).sum();
+        }
+    }
+
+    /// Writes a copy.
+    pub fn packet(&mut self, packet: &Packet) -> Result<(), Failure> {
+        let Packet { copy, client, .. } = packet;
+        let key = (copy.direction(), copy.point());
+        let of = self.interfaces.iter().position(|i| (i.direction, i.point) == key);
+        let (Some(id), Some(start), Some(file)) = (of, &self.start, &mut self.file) else {
+            let message =
+                format!("linkd sent a packet that it did not say of where it was: {key:?}");
+            return Err(Failure::failed("internal", message));
+        };
+        let mut options = Vec::new();
+        let comment = comment(copy, client);
+        if !comment.is_empty() {
+            options.push(EnhancedPacketOption::Comment(Cow::Owned(comment)));
+        }
+        match copy.point() {
+            pb::CapturePoint::Ingress => options.push(EnhancedPacketOption::Flags(INBOUND)),
+            pb::CapturePoint::Egress => options.push(EnhancedPacketOption::Flags(OUTBOUND)),
+            _ => {}
+        }
+        if let Some(EnhancedPacketOption::Unknown(mut id)) = self.packet_id.clone()
+            && copy.number > 0
+        {
+            id.value = Cow::Owned(copy.number.to_be_bytes().to_vec());
+            options.push(EnhancedPacketOption::Unknown(id));
+        }
+        let block = EnhancedPacketBlock {
+            interface_id: id as u32,
+            timestamp: utc(start, copy.time_ns),
+            original_len: copy.length,
+            data: Cow::Borrowed(&copy.data),
+            options,
+        };
+        file.write_pcapng_block(block).map_err(failure)?;
+        self.interfaces[id].written += 1;
+        let counts = &mut self.counts[usize::from(copy.direction() == pb::Direction::Return)];
+        match copy.point() {
+            pb::CapturePoint::Ingress => counts.received += 1,
+            pb::CapturePoint::Egress => counts.sent += 1,
+            pb::CapturePoint::Marked => counts.marked += 1,
+            _ => counts.dropped += 1,
+        }
+        Ok(())
+    }
+
+    /// Lets who reads along have it.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        match &mut self.file {
+            Some(file) => {
+                file.get_mut().flush().map_err(|error| failure(PcapError::IoError(error)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what comes after the packets.
+    pub fn end(&mut self) -> Result<(), Failure> {
+        let (Some(start), Some(file)) = (&self.start, &mut self.file) else { return Ok(()) };
+        let nanos = |at| u64::try_from(utc(start, at).as_nanos()).unwrap_or(u64::MAX);
+        for (id, interface) in self.interfaces.iter().enumerate() {
+            let Interface { written, missed, .. } = interface;
+            let block = InterfaceStatisticsBlock {
+                interface_id: id as u32,
+                timestamp: nanos(self.last_ns),
+                options: vec![
+                    InterfaceStatisticsOption::IsbStartTime(nanos(start.time_ns)),
+                    InterfaceStatisticsOption::IsbEndTime(nanos(self.last_ns)),
+                    InterfaceStatisticsOption::IsbIfRecv(written + missed),
+                    InterfaceStatisticsOption::IsbIfDrop(*missed),
+                ],
+            };
+            file.write_pcapng_block(block).map_err(failure)?;
+        }
+        self.flush()
+    }
+}
+
+/// The option of [`WITH_PACKET_ID`].
+fn packet_id() -> Option<EnhancedPacketOption<'static>> {
+    let mut reader = PcapNgReader::new(&WITH_PACKET_ID[..]).ok()?;
+    while let Some(Ok(block)) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.into_owned() {
+            return packet.options.into_iter().next();
+        }
+    }
+    None
+}
+
+fn directions() -> [pb::Direction; 2] {
+    [pb::Direction::Forward, pb::Direction::Return]
+}
+
+/// The name of an interface, and what it is.
+fn names(direction: pb::Direction, point: pb::CapturePoint) -> (String, &'static str) {
+    let forward = direction == pb::Direction::Forward;
+    let (end, description) = match (point, forward) {
+        (pb::CapturePoint::Ingress, true) => ("in", "towards the client, received at port wan"),
+        (pb::CapturePoint::Ingress, false) => ("in", "from the client, received at port client"),
+        (pb::CapturePoint::Egress, true) => ("out", "towards the client, sent at port client"),
+        (pb::CapturePoint::Egress, false) => ("out", "from the client, sent at port wan"),
+        (pb::CapturePoint::Marked, true) => ("mark", "towards the client, marked by the AQM"),
+        (pb::CapturePoint::Marked, false) => ("mark", "from the client, marked by the AQM"),
+        (_, true) => ("drop", "towards the client, dropped"),
+        (_, false) => ("drop", "from the client, dropped"),
+    };
+    (format!("{}-{end}", if forward { "forward" } else { "return" }), description)
+}
+
+/// What the bytes do not say.
+fn comment(copy: &pb::CapturedPacket, client: &str) -> String {
+    let mut words = Vec::new();
+    match copy.point() {
+        pb::CapturePoint::Dropped => {
+            let reason = copy.reason().as_str_name();
+            let reason = reason.strip_prefix("DROP_REASON_").unwrap_or(reason);
+            words.push(format!("dropped: {}", reason.to_lowercase()));
+        }
+        pb::CapturePoint::Marked => words.push("marked: congestion experienced".to_owned()),
+        _ => {}
+    }
+    if copy.number == 0 {
+        words.push("received before the capture began".to_owned());
+    }
+    // Of the others the address is in the packet.
+    if matches!(client, "bypass" | "default") {
+        words.push(format!("client: {client}"));
+    }
+    words.join("; ")
+}
+
+/// Since 1970.
+fn utc(start: &pb::CaptureStart, time_ns: u64) -> Duration {
+    let utc = start.utc.unwrap_or_default();
+    let seconds = u64::try_from(utc.seconds).unwrap_or(0);
+    let base = Duration::new(seconds, u32::try_from(utc.nanos).unwrap_or(0));
+    match time_ns.checked_sub(start.time_ns) {
+        Some(after) => base.saturating_add(Duration::from_nanos(after)),
+        None => base.saturating_sub(Duration::from_nanos(start.time_ns - time_ns)),
+    }
+}
+
+fn failure(error: PcapError) -> Failure {
+    match error {
+        PcapError::IoError(error) if error.kind() == ErrorKind::BrokenPipe => Failure::Closed,
+        PcapError::IoError(error) => {
+            Failure::failed("io", format!("cannot write the packets: {error}"))
+        }
+        error => Failure::failed("internal", format!("cannot write the packets: {error}")),
+    }
+}

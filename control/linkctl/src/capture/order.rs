@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Puts copies in the order of their times.
+//!
+//! The dataplane finds out up to [`LATE`] late what became of a packet, and each of its
+//! workers sends its own. So a copy waits until the dataplane's clock is that much further:
+//! what is written is in order then. Of [`HELD`] copies the first does not wait.
+
+use proto::linkemu::v1 as pb;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// A dataplane looks at each client twice a second at least.
+const LATE: u64 = 1_000_000_000;
+/// Copies that wait at most.
+const HELD: usize = 1 << 18;
+
+/// A copy, and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Packet {
+    /// The copy.
+    pub copy: pb::CapturedPacket,
+    /// Whose: as the dataplane names it.
+    pub client: String,
+    /// In which order it came.
+    sequence: u64,
+}
+
+impl Eq for Packet {}
+
+impl Ord for Packet {
+    /// The earliest is the greatest; of equal times, the one that came first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |p: &Self| (p.copy.time_ns, p.sequence);
+        key(other).cmp(&key(self))
+    }
+}
+
+impl PartialOrd for Packet {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Copies that wait.
+#[derive(Debug, Default)]
+pub struct Order {
+    waiting: BinaryHeap<Packet>,
+    taken: u64,
+    now: u64,
+}
+
+impl Order {
+    /// Takes a chunk.
+    pub fn take(&mut self, chunk: pb::CaptureChunk) {
+        let pb::CaptureChunk { clients, packets, time_ns, .. } = chunk;
+        self.now = self.now.max(time_ns);
+        for copy in packets {
+            let client = clients.get(copy.client as usize).cloned().unwrap_or_default();
+            self.taken += 1;
+            self.waiting.push(Packet { copy, client, sequence: self.taken });
+        }
+    }
+
+    /// The next copy, if none that is earlier can come, or too many wait.
+    pub fn next(&mut self) -> Option<Packet> {
+        let first = self.waiting.peek()?;
+        let waits = first.copy.time_ns.saturating_add(LATE) > self.now;
+        if waits && self.waiting.len() <= HELD { None } else { self.waiting.pop() }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+
+    /// Those that wait, in order.
+    pub fn rest(&mut self) -> impl Iterator<Item = Packet> {
+        std::iter::from_fn(|| self.waiting.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(now: u64, times: &[u64]) -> pb::CaptureChunk {
+        let copy = |(n, t): (usize, &u64)| pb::CapturedPacket {
+            time_ns: *t,
+            number: n as u64,
+            ..Default::default()
+        };
+        let packets = times.iter().enumerate().map(copy).collect();
+        pb::CaptureChunk { packets, time_ns: now, ..Default::default() }
+    }
+
+    #[test]
+    fn copies_wait_until_none_that_is_earlier_can_come() {
+        let mut order = Order::default();
+        order.take(chunk(LATE, &[7, 3, 7, 0]));
+        let mut times = |order: &mut Order| {
+            let next = std::iter::from_fn(|| order.next());
+            next.map(|p| (p.copy.time_ns, p.copy.number)).collect::<Vec<_>>()
+        };
+        assert_eq!(times(&mut order), [(0, 3)]);
+        order.take(chunk(LATE + 7, &[5, 8]));
+        assert_eq!(times(&mut order), [(3, 1), (5, 0), (7, 0), (7, 2)]);
+        assert_eq!(order.rest().map(|p| p.copy.time_ns).collect::<Vec<_>>(), [8]);
+        assert_eq!(order.len(), 0);
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut order = Order::default();
+        let times: Vec<u64> = (0..HELD as u64 + 3).map(|n| u64::MAX - n).collect();
+        order.take(chunk(0, &times));
+        assert_eq!(std::iter::from_fn(|| order.next()).count(), 3);
+        assert_eq!(order.len(), HELD as u64);
+    }
+}
