@@ -38,6 +38,7 @@ const TESTS: &[Test] = &[
     ("change::two_hundred_rates_in_a_minute_lose_nothing", Needs::Programs, suite::change::two_hundred_rates_in_a_minute_lose_nothing),
     ("api::a_python_client_needs_reflection_only", Needs::Programs, suite::api::a_python_client_needs_reflection_only),
     ("api::a_thousand_patches_a_second_for_a_minute", Needs::Programs, suite::api::a_thousand_patches_a_second_for_a_minute),
+    ("capture::what_is_captured_is_what_the_accounts_count", Needs::Programs, suite::capture::what_is_captured_is_what_the_accounts_count),
     ("scenario::ten_steps_a_second_are_at_their_instants", Needs::Programs, suite::scenario::ten_steps_a_second_are_at_their_instants),
     ("clients::four_overloads_leave_a_fifth_client_alone", Needs::Programs, suite::clients::four_overloads_leave_a_fifth_client_alone),
     ("rules::hosts_of_a_prefix_are_one_client_and_a_mac_is_another", Needs::Programs, suite::rules::hosts_of_a_prefix_are_one_client_and_a_mac_is_another),

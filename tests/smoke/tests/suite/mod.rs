@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod baseline;
+pub mod capture;
 pub mod certificate;
 pub mod change;
 pub mod clients;
