@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file that `linkctl capture` writes, read back; the dataplane is a fake.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod linkd;
 

@@ -64,8 +64,7 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
         let request = request.into_inner();
-        let (expected, instance) =
-            (request.expected_instance, self.0.fixed().description.instance);
+        let (expected, instance) = (request.expected_instance, self.0.fixed().description.instance);
         if expected != 0 && expected != instance {
             return Err(Status::aborted(format!(
                 "this dataplane is instance {instance:#018x} and {expected:#018x} was expected: it \

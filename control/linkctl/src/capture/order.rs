@@ -97,7 +97,7 @@ mod tests {
     fn copies_wait_until_none_that_is_earlier_can_come() {
         let mut order = Order::default();
         order.take(chunk(LATE, &[7, 3, 7, 0]));
-        let mut times = |order: &mut Order| {
+        let times = |order: &mut Order| {
             let next = std::iter::from_fn(|| order.next());
             next.map(|p| (p.copy.time_ns, p.copy.number)).collect::<Vec<_>>()
         };
