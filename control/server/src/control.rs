@@ -270,9 +270,9 @@ impl Control {
                 dp::ApplyRequest { expected_generation, expected_instance, ..terms.clone() };
             match self.put_in_force(terms, plan).await {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => {}
-                Err(status) if status.code() == Code::Aborted => {}
-                Err(status) => return Err(status),
+                Err(status) if is_away(&status) => return Err(status),
+                // Made before, or not fit for a link that may not be in force.
+                Ok(None) | Err(_) => {}
             }
         }
         let mut tries = 1;
