@@ -309,13 +309,17 @@ impl Dataplane {
         if workers > 1 && !is_plain {
             return Err(ClientsError::Workers(workers).into());
         }
-        let history = &*self.history().await;
-        let mut automatic = 0;
-        if history.names.are_new(plan) {
-            let reports = self.answers(self.0.workers.iter().map(|w| w.report(false))).await?;
-            automatic = names::automatic(&self.merge(&reports, history, false).await);
-        }
         let max = self.0.fixed.room.clients;
+        {
+            // Without waiting for a change that is under way.
+            let history = self.0.history.lock().await;
+            if !history.names.are_new(plan) {
+                return Ok(history.names.reserve(plan, compiled, 0, max)?);
+            }
+        }
+        let history = &*self.history().await;
+        let reports = self.answers(self.0.workers.iter().map(|w| w.report(false))).await?;
+        let automatic = names::automatic(&self.merge(&reports, history, false).await);
         Ok(history.names.reserve(plan, compiled, automatic, max)?)
     }
 
@@ -366,6 +370,8 @@ impl Dataplane {
             check(before, Some(history.generation(Instant::MAX)))?;
             next.applied.generation = before + 1;
             let asked = self.ask(self.changes(at, &compiled, &next, terms.restart))?;
+            // Their places are kept from here on.
+            history.names.learn(&next.plan);
             let within = ANSWER_WITHIN + Duration::from_nanos(at.since(now).0);
             (asked, history.schedule.enter(at, next), within)
         };

@@ -50,6 +50,11 @@ impl Names {
         names(plan).any(|name| !self.0.contains(name))
     }
 
+    /// Whether a client has been named so.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
     /// Reserves places for all names, and for those of a plan that is to come.
     ///
     /// # Errors

@@ -183,6 +183,7 @@ fn what_cannot_be_captured_is_refused_by_name() {
         let clients = |clients| model::CaptureRequest { clients, ..Default::default() };
         let cases = [
             (clients(vec!["10.0.0.256".into()]), "10.0.0.256"),
+            (clients(vec!["nobody".into()]), "nobody"),
             (clients(vec!["x".repeat(1 << 16)]), "xxx"),
             (clients(vec![String::new()]), "\"\""),
             (clients(vec!["10.0.0.1".into(); 65]), "65"),

@@ -129,11 +129,15 @@ impl BeamsPlan {
         beam.is_some_and(|b| b.rate[direction] != BitRate::Unlimited)
     }
 
-    /// The least weight in a beam, whether such a client is there or not.
-    fn lightest(&self, beam: usize) -> u16 {
-        let shares = self.shares.values().chain(&self.automatic);
-        let weights = shares.filter(|s| usize::from(s.beam) == beam).map(|s| s.weight);
-        weights.min().unwrap_or(1).max(1)
+    /// The least weight in each beam, whether such a client is there or not.
+    fn lightest(&self) -> Vec<u16> {
+        let mut least = vec![u16::MAX; self.beams.len()];
+        for share in self.shares.values().chain(&self.automatic) {
+            if let Some(least) = least.get_mut(usize::from(share.beam)) {
+                *least = share.weight.clamp(1, *least);
+            }
+        }
+        least
     }
 
     /// Whether who shares what with which weight is as in `other`: only rates differ.
@@ -165,8 +169,7 @@ impl BeamsPlan {
     /// On which terms each beam of the engine serves, in the order of [`number`]; none where
     /// a direction is not limited. No frame is longer than `longest`.
     pub(crate) fn terms(&self, longest: u32) -> impl Iterator<Item = Option<Terms>> {
-        self.beams.iter().enumerate().flat_map(move |(i, beam)| {
-            let lightest = self.lightest(i);
+        self.beams.iter().zip(self.lightest()).flat_map(move |(beam, lightest)| {
             beam.rate.0.map(|rate| {
                 let limited = rate != BitRate::Unlimited;
                 limited.then(|| Terms::new(rate, beam.overhead, lightest, longest))

@@ -115,6 +115,19 @@ impl ClientKey {
     }
 }
 
+/// As it is displayed.
+impl FromStr for ClientKey {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text {
+            "bypass" => Ok(Self::Bypass),
+            "default" => Ok(Self::Default),
+            _ => text.parse().map(Self::Ip).or_else(|_| text.parse().map(Self::Named)),
+        }
+    }
+}
+
 impl fmt::Display for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -134,6 +147,9 @@ mod tests {
     fn a_name_is_short_and_plain_and_means_nothing_else() {
         for good in ["a", "alice", "Site-7_b.x", "0123456789abcdef", "10.0.0", "bypass2", "-"] {
             assert_eq!(good.parse::<ClientName>().unwrap().to_string(), good);
+        }
+        for key in ["bypass", "default", "10.0.0.1", "2001:db8::1", "alice"] {
+            assert_eq!(key.parse::<ClientKey>().unwrap().to_string(), key);
         }
         for (bad, error) in [
             ("", NameError::Length(0)),

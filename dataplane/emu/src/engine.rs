@@ -380,12 +380,18 @@ impl<B: Buffer> Engine<B> {
     /// Comes before all else that is done to a pipe.
     #[inline]
     fn catch_up(&mut self, id: u32) {
+        self.look_for_tap(id);
+        if self.slots[id as usize].version != self.version {
+            self.take_changes(id);
+        }
+    }
+
+    /// Lets a pipe know whether it is tapped.
+    #[inline]
+    fn look_for_tap(&mut self, id: u32) {
         if let Some(tap) = self.store.tap() {
             let slot = &mut self.slots[id as usize];
             slot.pipe.set_tapped(tap.sees(slot.client, Direction::BOTH[id as usize % 2]));
-        }
-        if self.slots[id as usize].version != self.version {
-            self.take_changes(id);
         }
     }
 

@@ -486,10 +486,16 @@ impl Pipe {
         self.cold.reorder.as_mut().and_then(Reorder::holds_back)
     }
 
-    /// Lets the frame at the head of the queue, of `len` bytes, come out at `due`, past those
-    /// that follow it.
+    /// Lets the frame at the head of the queue, of `len` bytes, which leaves that at `finish`,
+    /// come out at `due`, past those that follow it.
     #[inline(never)]
-    fn hold_back<B: Buffer>(&mut self, store: &mut Store<B>, due: Instant, len: u32) {
+    fn hold_back<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        finish: Instant,
+        due: Instant,
+        len: u32,
+    ) {
         let Cold { aside, aside_last, dropped, .. } = &mut *self.cold;
         // After a change to less, together with those that were held back before it.
         *aside_last = due.max(*aside_last);
@@ -498,7 +504,7 @@ impl Pipe {
             dropped[DropReason::Overload as usize].add(len);
             if self.tapped {
                 let place = self.fifo.place_queued();
-                self.see(store, Point::Dropped(DropReason::Overload), due, place, len);
+                self.see(store, Point::Dropped(DropReason::Overload), finish, place, len);
             }
             self.fifo.depart(store, None);
         } else if self.aside_due == Instant::MAX {
@@ -613,7 +619,7 @@ impl Pipe {
             let due = self.delay.due(finish);
             match by {
                 None => self.fifo.depart(store, Some(due)),
-                Some(by) => self.hold_back(store, due + by, len),
+                Some(by) => self.hold_back(store, finish, due + by, len),
             }
         }
     }

@@ -91,7 +91,8 @@ pub struct PipeStats {
     pub marked: Count,
     /// Of which a bit was turned; wherever they went from there.
     pub corrupted: Count,
-    /// From a frame's arrival to the end of its service by the shaper, of all that it served.
+    /// From a frame's arrival to the end of its service, by the shaper or in a beam by that, of
+    /// all that were served.
     pub queue_delay: histogram::QueueDelay,
     /// How late the frames that were sent left.
     pub lateness: histogram::Lateness,

@@ -16,6 +16,7 @@ use emu::tap::{Point, Selection, Sighting, Tap};
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 use proto::linkemu::v1 as model;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::timeout;
 use worker::tap::{Copies, rings};
 
 use super::{Dataplane, DataplaneError, utc};
@@ -36,6 +37,8 @@ const WAITING: usize = 2;
 const EVERY: Duration = Duration::from_millis(5);
 /// and how often a chunk goes out although it is empty.
 const ALIVE: Nanos = Nanos::from_millis(500);
+/// A reader who takes nothing for so long is no reader.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A worker finds out this late at most what became of a packet: it looks at each client
 /// twice a second.
@@ -91,15 +94,11 @@ impl Wanted {
 
 /// A client by its name in the statistics.
 fn key(name: &str) -> Result<ClientKey, DataplaneError> {
-    Ok(match name {
-        "bypass" => ClientKey::Bypass,
-        "default" => ClientKey::Default,
-        address => ClientKey::Ip(address.parse().map_err(|_| {
-            let shown: String = address.chars().take(64).collect();
-            DataplaneError::Capture(format!(
-                "clients: {shown:?} is no IP address, nor bypass or default"
-            ))
-        })?),
+    name.parse().map_err(|error| {
+        let shown: String = name.chars().take(64).collect();
+        DataplaneError::Capture(format!(
+            "clients: {shown:?} is no IP address, nor bypass or default, and {error}"
+        ))
     })
 }
 
@@ -111,6 +110,7 @@ impl Dataplane {
     /// If the request is not valid, there is another capture, or a worker does not answer.
     pub async fn capture(&self, request: &model::CaptureRequest) -> Result<Chunks, DataplaneError> {
         let wanted = Wanted::of(request)?;
+        self.check_names(request).await?;
         let permit = self.0.capturing.clone().try_acquire_owned();
         let permit = permit.map_err(|_| DataplaneError::Capturing)?;
         let (sender, chunks) = mpsc::channel(WAITING);
@@ -119,6 +119,20 @@ impl Dataplane {
         tokio::spawn(self.clone().run(wanted, permit, sender, started));
         starting.await.map_err(|_| DataplaneError::Broken)??;
         Ok(chunks)
+    }
+
+    /// A name that no client ever had is an address with a slip, or another slip.
+    async fn check_names(&self, request: &model::CaptureRequest) -> Result<(), DataplaneError> {
+        let history = self.history().await;
+        for name in &request.clients {
+            if matches!(name.parse(), Ok(ClientKey::Named(_))) && !history.names.has(name) {
+                return Err(DataplaneError::Capture(format!(
+                    "clients: {name:?} is no IP address, nor bypass, default or a client that \
+                     rules have named: see `linkctl clients list`"
+                )));
+            }
+        }
+        Ok(())
     }
 
     async fn run(
@@ -212,7 +226,8 @@ impl Capture {
             let says = chunk.start.is_some() || !chunk.packets.is_empty();
             if ends || says || now.since(sent) >= ALIVE {
                 sent = now;
-                if sender.send(Ok(chunk)).await.is_err() {
+                // Else who stops reading would keep the capture from all others.
+                if !matches!(timeout(PATIENCE, sender.send(Ok(chunk))).await, Ok(Ok(()))) {
                     return;
                 }
             }

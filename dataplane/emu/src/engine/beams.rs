@@ -158,6 +158,8 @@ impl<B: Buffer> Engine<B> {
         self.beams = beams.collect();
         self.lagging.retain(|n| self.beams.get(*n as usize).is_some_and(Option::is_some));
         for id in 0..self.slots.len() {
+            // Who leaves a beam may lose frames on the way.
+            self.look_for_tap(id as u32);
             let slot = &mut self.slots[id];
             let direction = Direction::BOTH[id % 2];
             let share = plan.share(slot.client, direction);
