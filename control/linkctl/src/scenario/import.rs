@@ -3,13 +3,13 @@
 
 use crate::cli::{Cli, Output};
 use crate::failure::Failure;
-use crate::fit;
+use crate::fit::{self, Destination};
 use crate::output;
 use ::scenario::Scenario;
 use ::scenario::theaterq::{self, Column, ImportError};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +76,9 @@ struct View<'a> {
 
 /// Makes it.
 pub fn run(cli: &Cli, args: &ImportArgs) -> Result<(), Failure> {
+    let inputs: Vec<_> = args.forward.iter().chain(&args.back).map(PathBuf::as_path).collect();
+    let to = args.write.as_deref().map(|path| Destination::new("--write", path, &inputs));
+    let to = to.transpose()?;
     let one = args.forward.as_deref().or(args.back.as_deref()).unwrap_or(Path::new(""));
     let import = theaterq::Import {
         name: args.name.clone().unwrap_or_else(|| fit::plain(args.write.as_deref().unwrap_or(one))),
@@ -90,10 +93,8 @@ pub fn run(cli: &Cli, args: &ImportArgs) -> Result<(), Failure> {
     let scenario = Scenario::from_toml(&imported.toml)
         .map_err(|found| Failure::invalid("the traces make no valid scenario", found))?;
     fit::warn(&imported.remarks);
-    if let Some(path) = &args.write {
-        fs::write(path, &imported.toml).map_err(|error| {
-            Failure::failed("io", format!("cannot write {}: {error}", path.display()))
-        })?;
+    if let Some(to) = to {
+        to.write(&imported.toml)?;
     }
     if cli.output == Output::Json {
         return output::json(&View {

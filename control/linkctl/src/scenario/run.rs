@@ -214,8 +214,9 @@ impl Follower {
             self.before += 1;
         }
         self.last.push_back(event.clone());
-        // One runs at a time, and events come in their order.
-        Ok([ScenarioFinished, ScenarioStopped].contains(&event.kind()))
+        // Of other runs events may come before this one's first.
+        Ok(event.scenario_run == run.run
+            && [ScenarioFinished, ScenarioStopped].contains(&event.kind()))
     }
 }
 

@@ -666,6 +666,7 @@ impl Runner {
             subject: self.scenario.name().to_owned(),
             message: format!("step {}, {label}{}{late}", item.index, item.action),
             generation,
+            scenario_run: self.state.borrow().run,
             scenario_step: Some(pb::ScenarioStep {
                 run: self.state.borrow().run,
                 index: item.index,
@@ -686,6 +687,7 @@ impl Runner {
             who: self.options.caller.name.clone(),
             subject: self.scenario.name().to_owned(),
             message,
+            scenario_run: self.state.borrow().run,
             ..Default::default()
         });
     }
