@@ -18,7 +18,7 @@ use order::Order;
 use profile::{parse_duration, parse_size};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -50,8 +50,9 @@ capture runs at a time, and needs the role operator: it shows what is in the pac
 /// What to capture.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// Whose packets: an address, or bypass (what is not IP), or default; without it, all
-    #[arg(short, long = "client", value_name = "ADDR")]
+    /// Whose packets: an address or a name of `linkctl clients`, or bypass (what is not IP), or
+    /// default; without it, all
+    #[arg(short, long = "client", value_name = "CLIENT")]
     clients: Vec<String>,
     /// Towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]
@@ -116,8 +117,12 @@ impl Summary<'_> {
                  fewer clients, one direction or less of each packet"
             ),
         };
+        let hint = match self.copies {
+            0 => "\n`linkctl clients list` says which clients there are",
+            _ => "",
+        };
         format!(
-            "{}{}{} copies in {}; {missed}",
+            "{}{}{} copies in {}; {missed}{hint}",
             way("forward", self.forward),
             way("return", self.back),
             self.copies,
@@ -131,17 +136,25 @@ pub async fn run(cli: &Cli, args: &CaptureArgs) -> Result<(), Failure> {
     let Some(path) = &args.write else {
         return Err(Failure::usage("where to? give -o FILE.pcapng, or -o - for standard output"));
     };
+    free(path)?;
+    let connection = Connection::open(cli).await?;
+    // A pipe waits here for who reads it: signals still end it, and nobody is kept from
+    // capturing.
+    let out = open(path)?;
     let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let signals = signals.map(|signal| {
         signal.map_err(|error| Failure::failed("internal", format!("cannot take signals: {error}")))
     });
     let [interrupt, terminate] = signals;
     let signals = [interrupt?, terminate?];
-    free(path)?;
-    let connection = Connection::open(cli).await?;
     let mut client = connection.captures();
-    let chunks = connection.answer(client.capture(args.request())).await?;
-    let writer = Writer::new(open(path)?);
+    let chunks = connection.answer(client.capture(args.request())).await;
+    if chunks.is_err() && path.metadata().is_ok_and(|file| file.is_file()) {
+        // It was made for what does not come.
+        let _ = fs::remove_file(path);
+    }
+    let chunks = chunks?;
+    let writer = Writer::new(out);
     let mut capture = Capture {
         writer,
         order: Order::default(),
@@ -205,8 +218,8 @@ impl Capture<'_> {
         loop {
             let chunk = tokio::select! {
                 chunk = chunks.message() => chunk.map_err(|status| connection.failure(&status))?,
-                _ = interrupt.recv() => None,
-                _ = terminate.recv() => None,
+                _ = interrupt.recv() => self.interrupt(),
+                _ = terminate.recv() => self.interrupt(),
             };
             let Some(mut chunk) = chunk else { break };
             if let Some(start) = chunk.start.take() {
@@ -220,13 +233,13 @@ impl Capture<'_> {
             self.writer.flush()?;
             self.progress.show(&self.writer);
         }
-        // As many as were asked for, or as long: else somebody has ended it.
-        let whole = match (self.args.count, self.args.duration) {
-            (None, None) => false,
-            (count, _) => count.is_none_or(|n| self.writer.copies() + self.order.len() >= n),
-        };
-        self.interrupted = !whole;
         Ok(())
+    }
+
+    /// Somebody ends it: nothing comes any more.
+    fn interrupt(&mut self) -> Option<pb::CaptureChunk> {
+        self.interrupted = true;
+        None
     }
 
     fn end(&mut self) -> Result<(), Failure> {
@@ -277,8 +290,8 @@ fn open(path: &Path) -> Result<Box<dyn Write>, Failure> {
     if is_stdout(path) {
         return Ok(Box::new(std::io::stdout()));
     }
-    let there = path.metadata().is_ok();
-    let file = OpenOptions::new().write(true).create_new(!there).open(path);
+    let is_pipe = path.metadata().is_ok_and(|there| !there.is_file());
+    let file = OpenOptions::new().write(true).create_new(!is_pipe).open(path);
     let file = file.map_err(|error| {
         Failure::failed("io", format!("cannot write {}: {error}", path.display()))
     })?;

@@ -125,6 +125,7 @@ struct AccountView {
     sent: CountView,
     dropped: CountView,
     held: CountView,
+    duplicated: CountView,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -157,6 +158,12 @@ pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
 
 /// Reads what is in force, and replaces it if nobody else has done so meanwhile.
 async fn beam(cli: &Cli, name: &str, rate: Rate, target: &Target) -> Result<(), Failure> {
+    if !target.condition.request_id.is_empty() {
+        return Err(Failure::usage(
+            "--request-id names a request that can be sent again as it is, and this one is made of \
+             what is in force: leave it out, or use `linkctl clients set`",
+        ));
+    }
     let connection = Connection::open(cli).await?;
     let request = pb::GetClientsRequest {};
     let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
@@ -251,7 +258,7 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
         let beam = if beam.is_empty() { "-".to_owned() } else { format!("{beam}/{weight}") };
         let kind = if *removed { "removed" } else { kind };
         for (way, account) in [("forward", forward), ("return", r#return)] {
-            let AccountView { received, sent, dropped, held } = account;
+            let AccountView { received, sent, dropped, held, .. } = account;
             let counts = [received, sent, dropped, held].map(|count| count.packets.to_string());
             let row = [client.clone(), kind.to_owned(), beam.clone(), way.to_owned()];
             table.add_row(row.into_iter().chain(counts));
@@ -302,8 +309,8 @@ impl From<pb::ClientAccount> for AccountView {
             let pb::Count { packets, bytes } = count.unwrap_or_default();
             CountView { packets, bytes }
         };
-        let pb::ClientAccount { received, sent, dropped, held } = account;
+        let pb::ClientAccount { received, sent, dropped, held, duplicated } = account;
         let [received, sent, dropped, held] = [received, sent, dropped, held].map(count);
-        Self { received, sent, dropped, held }
+        Self { received, sent, dropped, held, duplicated: count(duplicated) }
     }
 }

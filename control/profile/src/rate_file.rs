@@ -5,11 +5,11 @@
 //! the rates and no name of a file, so that nobody can make another process open one. A text
 //! that came alone, such as a request's, may name none.
 
-use crate::format_duration;
-use crate::limits::TRACE_STEPS;
+use crate::limits::{RATE_BPS, TRACE_STEPS};
+use crate::{Rate, format_duration};
 use proto::linkemu::v1 as pb;
 use std::path::{Component, Path, PathBuf};
-use trace::{RateError, read_rate};
+use trace::{RateError, RateFormat, read_rate};
 
 /// Finer steps than this are not to be had of a mahimahi trace.
 const MS: u64 = 1_000_000;
@@ -60,13 +60,25 @@ pub enum TraceError {
 pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceError> {
     let steps = read_rate(path, step_ns)?;
     let (count, most) = (steps.rates_bps.len(), *TRACE_STEPS.end());
-    let (step_ns, remarks) = (steps.step_ns, steps.remarks);
+    let (step_ns, mut remarks) = (steps.step_ns, steps.remarks);
     if count > most {
         let whole = step_ns.saturating_mul(count as u64).div_ceil(most as u64);
         let enough_ns = whole.checked_next_multiple_of(MS).unwrap_or(u64::MAX);
         return Err(TraceError::Steps { count, step_ns, enough_ns });
     }
-    Ok(TraceFile { trace: pb::RateTrace { step_ns, rates_bps: steps.rates_bps }, remarks })
+    let mut rates_bps = steps.rates_bps;
+    let least = *RATE_BPS.start();
+    let mut slow = 0;
+    // Of mahimahi it is the rest of an opportunity that a step cuts through.
+    let is_rest = |rate: u64| steps.format == RateFormat::Mahimahi && (1..least).contains(&rate);
+    for rate in rates_bps.iter_mut().filter(|rate| is_rest(**rate)) {
+        *rate = 0;
+        slow += 1;
+    }
+    if slow > 0 {
+        remarks.push(format!("{slow} steps of less than {} are down", Rate::from_bps(Some(least))));
+    }
+    Ok(TraceFile { trace: pb::RateTrace { step_ns, rates_bps }, remarks })
 }
 
 /// The path of a file that a profile in `directory` names.

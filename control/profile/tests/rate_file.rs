@@ -106,6 +106,18 @@ fn a_file_that_cannot_be_is_refused_where_it_is_named() {
 }
 
 #[test]
+fn the_rest_of_an_opportunity_that_a_step_cuts_through_is_no_rate() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gap");
+    // 200 steps of 100.005 ms: 5 us of the last millisecond of the first are in the second.
+    std::fs::write(&path, "101\n20001\n").unwrap();
+    let read = profile::read_trace(&path, None).unwrap();
+    let rates = &read.trace.rates_bps;
+    assert!(rates.iter().all(|rate| *rate == 0 || *rate >= 1_000), "{rates:?}");
+    assert!(read.remarks.iter().any(|r| r.contains("are down")), "{:?}", read.remarks);
+}
+
+#[test]
 fn a_text_that_came_alone_names_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("short");

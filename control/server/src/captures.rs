@@ -48,7 +48,11 @@ impl Captures for Service {
                     Ok(None) => return,
                     Err(status) => (Err(dataplane.translate(status)), true),
                 };
-                if sender.send(chunk).await.is_err() || last {
+                let sent = tokio::select! {
+                    sent = sender.send(chunk) => sent,
+                    () = stopping.stopped() => return,
+                };
+                if sent.is_err() || last {
                     return;
                 }
             }

@@ -95,21 +95,26 @@ fn short(field: &FieldDescriptor, value: &Found) -> Option<Value> {
         }
         Found::Message(message) if message.descriptor().full_name() == MASK => {
             let paths = message.get_field_by_name("paths")?;
-            let paths = paths.as_list()?;
-            let text = |path: &Found| path.as_str().map(|path| json!(clip(path)));
-            let mut shown: Vec<_> = paths.iter().take(PATHS).filter_map(text).collect();
-            if paths.len() > PATHS {
-                shown.push(json!(format!("and {} more", paths.len() - PATHS)));
-            }
-            Value::Array(shown)
+            texts(paths.as_list()?)
         }
         Found::Message(message) => match message.get_field_by_name("name").as_deref() {
             Some(Found::String(name)) => json!({ "name": clip(name) }),
             _ => json!("given"),
         },
+        Found::List(list) if list.iter().all(|item| item.as_str().is_some()) => texts(list),
         Found::List(list) => json!(format!("{} of them", list.len())),
         Found::Map(map) => json!(format!("{} of them", map.len())),
     })
+}
+
+/// The first of some texts.
+fn texts(list: &[Found]) -> Value {
+    let text = |text: &Found| text.as_str().map(|text| json!(clip(text)));
+    let mut shown: Vec<_> = list.iter().take(PATHS).filter_map(text).collect();
+    if list.len() > PATHS {
+        shown.push(json!(format!("and {} more", list.len() - PATHS)));
+    }
+    Value::Array(shown)
 }
 
 const MASK: &str = "google.protobuf.FieldMask";

@@ -24,6 +24,7 @@ use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{BufWriter, ErrorKind, Write};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A file with one packet that has nothing but an `epb_packetid`. `pcap-file` reads and writes
@@ -300,8 +301,8 @@ fn comment(copy: &pb::CapturedPacket, client: &str) -> String {
     if copy.number == 0 {
         words.push("received before the capture began".to_owned());
     }
-    // Of the others the address is in the packet.
-    if matches!(client, "bypass" | "default") {
+    // Of the others it is in the packet.
+    if client.parse::<IpAddr>().is_err() {
         words.push(format!("client: {client}"));
     }
     words.join("; ")

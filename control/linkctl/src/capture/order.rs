@@ -3,7 +3,7 @@
 //!
 //! The dataplane finds out up to [`LATE`] late what became of a packet, and each of its
 //! workers sends its own. So a copy waits until the dataplane's clock is that much further:
-//! what is written is in order then. Of [`HELD`] copies the first does not wait.
+//! what is written is in order then. Of [`HELD`] copies, or [`BYTES`], the first does not wait.
 
 use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
@@ -13,6 +13,8 @@ use std::collections::BinaryHeap;
 const LATE: u64 = 1_000_000_000;
 /// Copies that wait at most.
 const HELD: usize = 1 << 18;
+/// Their bytes.
+const BYTES: usize = 64 << 20;
 
 /// A copy, and whose it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +47,7 @@ impl PartialOrd for Packet {
 #[derive(Debug, Default)]
 pub struct Order {
     waiting: BinaryHeap<Packet>,
+    bytes: usize,
     taken: u64,
     now: u64,
 }
@@ -57,6 +60,7 @@ impl Order {
         for copy in packets {
             let client = clients.get(copy.client as usize).cloned().unwrap_or_default();
             self.taken += 1;
+            self.bytes += copy.data.len();
             self.waiting.push(Packet { copy, client, sequence: self.taken });
         }
     }
@@ -65,12 +69,12 @@ impl Order {
     pub fn next(&mut self) -> Option<Packet> {
         let first = self.waiting.peek()?;
         let waits = first.copy.time_ns.saturating_add(LATE) > self.now;
-        if waits && self.waiting.len() <= HELD { None } else { self.waiting.pop() }
-    }
-
-    /// How many wait.
-    pub fn len(&self) -> u64 {
-        self.waiting.len() as u64
+        if waits && self.waiting.len() <= HELD && self.bytes <= BYTES {
+            return None;
+        }
+        let first = self.waiting.pop()?;
+        self.bytes -= first.copy.data.len();
+        Some(first)
     }
 
     /// Those that wait, in order.
@@ -105,7 +109,7 @@ mod tests {
         order.take(chunk(LATE + 7, &[5, 8]));
         assert_eq!(times(&mut order), [(3, 1), (5, 0), (7, 0), (7, 2)]);
         assert_eq!(order.rest().map(|p| p.copy.time_ns).collect::<Vec<_>>(), [8]);
-        assert_eq!(order.len(), 0);
+        assert_eq!(order.waiting.len() as u64, 0);
     }
 
     #[test]
@@ -114,6 +118,6 @@ mod tests {
         let times: Vec<u64> = (0..HELD as u64 + 3).map(|n| u64::MAX - n).collect();
         order.take(chunk(0, &times));
         assert_eq!(std::iter::from_fn(|| order.next()).count(), 3);
-        assert_eq!(order.len(), HELD as u64);
+        assert_eq!(order.waiting.len() as u64, HELD as u64);
     }
 }
