@@ -33,9 +33,8 @@ pub use check::check;
 
 use emu::beam::BeamsPlan;
 use emu::rules::Rules;
-use profile::Violations;
+use profile::{Violations, reading};
 use proto::linkemu::v1 as pb;
-use std::io::Read;
 use std::path::Path;
 
 /// Bytes of a file, at most: all rules there can be, with room for comments.
@@ -85,10 +84,7 @@ impl Clients {
     /// If the file cannot be read, or is not valid.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let mut text = String::new();
-        // One byte more than allowed shows that there is more.
-        std::fs::File::open(path)
-            .and_then(|file| file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text))
+        let text = reading::file(path, FILE_BYTES)
             .map_err(|source| FileError::Io { path: name.clone(), source })?;
         Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
     }

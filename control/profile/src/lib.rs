@@ -54,6 +54,7 @@ use std::path::Path;
 
 /// Reading TOML with the place of each value, for other files that speak of links.
 pub mod reading {
+    pub use crate::read::file;
     pub use crate::read::reader::{Item, Node, Reader, describe};
 }
 
@@ -100,8 +101,8 @@ impl Profile {
     /// If the file cannot be read, or is no valid profile.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let text =
-            read::file(path).map_err(|source| FileError::Io { path: name.clone(), source })?;
+        let text = read::file(path, FILE_BYTES)
+            .map_err(|source| FileError::Io { path: name.clone(), source })?;
         let directory = path.parent().unwrap_or(Path::new(""));
         let read = read::profile(&text, Some(directory)).map(Self);
         read.map_err(|violations| FileError::Invalid { path: name, violations })

@@ -23,11 +23,14 @@ use reader::{Item, Node, Reader};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The text of a file of reasonable size.
-pub(crate) fn file(path: &Path) -> io::Result<String> {
+/// The text of a file; of one that is longer than `most` bytes, one byte more than that, which
+/// shows that there is more.
+///
+/// # Errors
+/// If it cannot be read, or is not UTF-8.
+pub fn file(path: &Path, most: usize) -> io::Result<String> {
     let mut text = String::new();
-    // One byte more than allowed shows that there is more.
-    std::fs::File::open(path)?.take(FILE_BYTES as u64 + 1).read_to_string(&mut text)?;
+    std::fs::File::open(path)?.take(most as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -46,8 +46,7 @@ pub use ramp::RampError;
 pub use step::{Action, Parts, Wait};
 pub use timeline::{Item, Timeline};
 
-use profile::Violations;
-use std::io::Read;
+use profile::{Violations, reading};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,10 +97,7 @@ impl Scenario {
     /// If the file cannot be read, or is no valid scenario.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let mut text = String::new();
-        // One byte more than allowed shows that there is more.
-        std::fs::File::open(path)
-            .and_then(|file| file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text))
+        let text = reading::file(path, FILE_BYTES)
             .map_err(|source| FileError::Io { path: name.clone(), source })?;
         Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
     }
