@@ -2,6 +2,8 @@
 //! Duplicates and wrong bits through a whole engine, against what chance alone makes of them.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod numbered;
+
 use std::collections::BTreeMap;
 
 use emu::engine::{Departure, Engine, Limits};
@@ -9,22 +11,12 @@ use emu::frame::Frame;
 use emu::plan::{PipePlan, Plan};
 use emu::stats::{DropReason, PipeStats, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
+use numbered::frame;
 
 const FORWARD: Direction = Direction::Forward;
 const N: u32 = 40_000;
 const GAP: Nanos = Nanos::from_micros(100);
 const BASE: Nanos = Nanos::from_millis(20);
-
-/// A frame of `len` bytes that carries its number.
-fn frame(len: u16, number: u32) -> Vec<u8> {
-    let mut f = vec![number as u8; usize::from(len)];
-    f[12..14].copy_from_slice(&[8, 0]);
-    f[14] = 0x45;
-    f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
-    f[30..34].copy_from_slice(&[10, 0, 0, 1]);
-    f[34..38].copy_from_slice(&number.to_be_bytes());
-    f
-}
 
 fn len_of(number: u32) -> u16 {
     if number.is_multiple_of(2) { 60 } else { 1_200 }

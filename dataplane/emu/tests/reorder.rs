@@ -2,28 +2,20 @@
 //! Reordering through a whole engine, by the counts of RFC 4737.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod numbered;
+
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::plan::Plan;
 use emu::reorder::ReorderPlan;
 use emu::stats::Snapshot;
 use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
+use numbered::frame;
 use proptest::prelude::*;
 
 const FORWARD: Direction = Direction::Forward;
 const GAP: Nanos = Nanos::from_micros(100);
 const BASE: Nanos = Nanos::from_millis(20);
-
-/// A frame of `len` bytes that carries its number.
-fn frame(len: u16, number: u32) -> Vec<u8> {
-    let mut f = vec![number as u8; usize::from(len)];
-    f[12..14].copy_from_slice(&[8, 0]);
-    f[14] = 0x45;
-    f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
-    f[30..34].copy_from_slice(&[10, 0, 0, 1]);
-    f[34..38].copy_from_slice(&number.to_be_bytes());
-    f
-}
 
 fn plan(probability: f64, by: Nanos) -> Plan {
     let mut plan = Plan::transparent();

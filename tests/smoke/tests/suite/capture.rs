@@ -21,7 +21,7 @@ use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use smoke::wait;
 
-use super::{SEED, drained, emulator, on_bed, udp_at};
+use super::{SEED, drained, emulator, on_bed, udp_at, written};
 
 /// A queue that overflows, and outages that come within each part of a second.
 const LOSSY: &str = r#"
@@ -48,9 +48,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub fn what_is_captured_is_what_the_accounts_count(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {
         let linkctl = bed.linkctl()?;
-        let profile = bed.directory().path("lossy.toml");
-        std::fs::write(&profile, LOSSY)?;
-        linkctl.set_profile(&profile.display().to_string(), SEED)?;
+        linkctl.set_profile(&written(bed, "lossy.toml", LOSSY)?, SEED)?;
         let client = bed.client_address(0).to_string();
         let before = linkctl.stats()?;
         let before = before.client(&client).map(|c| [c.forward.clone(), c.back.clone()]).ok();

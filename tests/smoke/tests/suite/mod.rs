@@ -43,6 +43,11 @@ pub const SEED: u64 = 20;
 /// The port that UDP receivers bind to.
 pub const UDP_PORT: u16 = 9000;
 
+/// Writes a file for linkctl: its path.
+pub fn written(bed: &Testbed, name: &str, text: &str) -> anyhow::Result<String> {
+    Ok(bed.directory().write(name, text)?.display().to_string())
+}
+
 /// Runs a test on a bed, adds the programs' own words to its failure, and at its end
 /// asks the dataplane for its final accounts.
 ///

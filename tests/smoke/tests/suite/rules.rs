@@ -12,7 +12,8 @@ use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
 use super::{
-    SEED, UDP_PORT, drained, dropped_only_for, emulator, had_room, on_bed, punctual, udp_at, within,
+    SEED, UDP_PORT, drained, dropped_only_for, emulator, had_room, on_bed, punctual, udp_at,
+    within, written,
 };
 
 const LINK: &str = r#"
@@ -130,11 +131,6 @@ fn forgets(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     let pair = clients.iter().find(|c| c["client"] == "pair").context("the pair is not listed")?;
     ensure!(pair["kind"] == "named" && pair["removed"] == true, "{pair}");
     Ok(())
-}
-
-/// Writes a file for linkctl.
-fn written(bed: &Testbed, name: &str, text: &str) -> anyhow::Result<String> {
-    Ok(bed.directory().write(name, text)?.display().to_string())
 }
 
 const FAST: &str = r#"

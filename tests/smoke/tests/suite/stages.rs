@@ -8,10 +8,10 @@ use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
 use smoke::linkctl::Change;
 use smoke::ping::Ping;
-use smoke::testbed::{SERVER, Testbed};
+use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sender};
 
-use super::{SEED, drained, dropped_only_for, emulator, on_bed, punctual, udp_at, within};
+use super::{SEED, drained, dropped_only_for, emulator, on_bed, punctual, udp_at, within, written};
 
 const STEPS: &str = r#"
 name = "steps"
@@ -92,11 +92,6 @@ fn follows_the_trace(received: &Received, change: &Change) -> anyhow::Result<()>
 fn seconds(change: &Change) -> anyhow::Result<f64> {
     let at: jiff::Timestamp = change.effective_utc.parse().context("the instant of a change")?;
     Ok(at.as_nanosecond() as f64 / 1e9)
-}
-
-/// Writes a profile for `linkctl set profile`.
-fn written(bed: &Testbed, name: &str, profile: &str) -> anyhow::Result<String> {
-    Ok(bed.directory().write(name, profile)?.display().to_string())
 }
 
 const VARYING: &str = r#"
