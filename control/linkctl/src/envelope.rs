@@ -169,7 +169,8 @@ fn built_in(name: &str) -> Result<Profile, Failure> {
 }
 
 fn compile(profile: &Profile) -> Result<Plan, Failure> {
-    let plan = dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, clients: None };
+    let plan =
+        dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..Default::default() };
     compile::compile(&plan)
         .map_err(|violations| Failure::invalid("the profile is not valid", violations))
 }

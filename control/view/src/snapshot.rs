@@ -102,6 +102,9 @@ pub struct Dropped {
     pub runt: Count,
     pub oversize: Count,
     pub scheduled: Count,
+    /// Where a P4 switch puts a shim on each.
+    #[serde(skip_serializing_if = "Count::is_zero")]
+    pub shim: Count,
     /// Reasons that a newer linkd has.
     #[serde(skip_serializing_if = "Count::is_zero")]
     pub other: Count,
@@ -172,7 +175,7 @@ impl From<Option<pb::Count>> for Count {
 
 impl Dropped {
     /// Each reason and its name.
-    pub fn reasons(&self) -> [(&'static str, Count); 9] {
+    pub fn reasons(&self) -> [(&'static str, Count); 10] {
         [
             ("aqm", self.aqm),
             ("limit", self.limit),
@@ -182,6 +185,7 @@ impl Dropped {
             ("runt", self.runt),
             ("oversize", self.oversize),
             ("scheduled", self.scheduled),
+            ("shim", self.shim),
             ("other", self.other),
         ]
     }
@@ -196,8 +200,9 @@ impl Dropped {
 
 impl AddAssign<&Self> for Dropped {
     fn add_assign(&mut self, o: &Self) {
-        let Self { aqm, limit, outage, loss, overload, runt, oversize, scheduled, other } = self;
-        let sums = [aqm, limit, outage, loss, overload, runt, oversize, scheduled, other];
+        let Self { aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other } =
+            self;
+        let sums = [aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other];
         sums.into_iter().zip(o.reasons()).for_each(|(sum, (_, count))| *sum += count);
     }
 }
@@ -264,6 +269,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
                 pb::DropReason::Runt => &mut dropped.runt,
                 pb::DropReason::Oversize => &mut dropped.oversize,
                 pb::DropReason::Scheduled => &mut dropped.scheduled,
+                pb::DropReason::Shim => &mut dropped.shim,
                 pb::DropReason::Unspecified => &mut dropped.other,
             };
             *slot += drop.count.into();

@@ -172,7 +172,7 @@ mod tests {
         let mut profile =
             profile::Catalog::built_in().get("viasat2").expect("built in").as_proto().clone();
         change(profile.forward_pipe.as_mut().expect("it has one"));
-        pb::Plan { profile: Some(profile), seed: 9, clients: None }
+        pb::Plan { profile: Some(profile), seed: 9, ..pb::Plan::default() }
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             let plan = pb::Plan {
                 profile: Some(entry.profile.as_proto().clone()),
                 seed: 1,
-                clients: None,
+                ..pb::Plan::default()
             };
             let compiled = compile(&plan).unwrap_or_else(|e| panic!("{e}"));
             // All but a store for it is there.

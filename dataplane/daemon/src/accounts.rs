@@ -114,6 +114,7 @@ fn add_client(
                 client: c.key.to_string(),
                 forward_pipe: Some(forward),
                 return_pipe: Some(back),
+                number: 0,
             });
         }
     }

@@ -84,7 +84,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),
         seed: arguments.seed,
-        clients: None,
+        ..pb::Plan::default()
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
     let instance = getrandom::u64().context("cannot draw a random number")?.max(1);
@@ -215,6 +215,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, insta
             max_frame_bytes: opened.max_frame,
             room: None,
             instance,
+            switch: None,
         },
     }
 }

@@ -31,7 +31,7 @@ impl Ports for NoPorts {
 
 fn plan(profile: &str) -> pb::Plan {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
-    pb::Plan { profile: Some(profile), seed: 1, clients: None }
+    pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() }
 }
 
 const RESTART: Terms = Terms {

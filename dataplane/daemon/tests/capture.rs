@@ -32,7 +32,7 @@ impl Ports for NoPorts {
 fn dataplane() -> (Dataplane, Vec<thread::JoinHandle<()>>) {
     let clock = TscClock::calibrate(Duration::from_millis(10));
     let profile = profile::Catalog::built_in().get("transparent").unwrap().as_proto().clone();
-    let plan = pb::Plan { profile: Some(profile), seed: 1, clients: None };
+    let plan = pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() };
     let compiled = compile(&plan).unwrap();
     let workers = [1_u8, 2].map(|worker| {
         let (handle, inbox) = channel(4);

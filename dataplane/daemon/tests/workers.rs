@@ -47,7 +47,7 @@ fn eal() -> &'static Mutex<Eal> {
 
 fn plan(profile: &str) -> pb::Plan {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
-    pb::Plan { profile: Some(profile), seed: 1, clients: None }
+    pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() }
 }
 
 #[test]

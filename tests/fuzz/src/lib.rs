@@ -146,7 +146,7 @@ pub fn request(data: &[u8]) {
 
 /// What was found valid compiles, and runs.
 fn known(profile: pb::Profile, seed: u64) {
-    let plan = dataplane::Plan { profile: Some(profile), seed, clients: None };
+    let plan = dataplane::Plan { profile: Some(profile), seed, ..dataplane::Plan::default() };
     match compile(&plan) {
         Ok(compiled) => run(compiled),
         Err(error) => panic!("valid, and does not compile: {error}\n{plan:?}"),

@@ -138,7 +138,8 @@ impl Case {
 fn viasat2() -> Result<Plan, Error> {
     let catalog = Catalog::built_in();
     let profile = catalog.get("viasat2").ok_or(Error::Profile { name: "viasat2" })?;
-    let plan = pb::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, clients: None };
+    let plan =
+        pb::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..pb::Plan::default() };
     Ok(compile(&plan)?)
 }
 

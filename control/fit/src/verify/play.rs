@@ -43,8 +43,8 @@ pub fn play(
     seed: u64,
     sent_ns: impl IntoIterator<Item = u64>,
 ) -> Result<Series, PlayError> {
-    let plan =
-        compile::compile(&Plan { profile: Some(profile.as_proto().clone()), seed, clients: None })?;
+    let profile = Some(profile.as_proto().clone());
+    let plan = compile::compile(&Plan { profile, seed, ..Plan::default() })?;
     let mut engine = Engine::new(LIMITS, plan, Instant::ZERO)
         .map_err(|error| PlayError::Engine(error.to_string()))?;
     let mut series = Series::default();

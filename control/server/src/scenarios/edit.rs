@@ -67,10 +67,11 @@ impl Edit {
 
     /// The plan after it.
     pub fn plan(&self, in_force: Option<dp::Plan>, seed: Option<u64>) -> Result<dp::Plan, Status> {
-        let dp::Plan { profile, seed: in_force, clients } = in_force
+        let mut plan = in_force
             .unwrap_or_else(|| dp::Plan { seed: crate::control::FIRST_SEED, ..Default::default() });
-        let (profile, seed) = (Some(self.link(profile)?), seed.unwrap_or(in_force));
-        Ok(dp::Plan { profile, seed, clients })
+        let profile = Some(self.link(plan.profile.take())?);
+        let seed = seed.unwrap_or(plan.seed);
+        Ok(dp::Plan { profile, seed, ..plan })
     }
 
     /// The pipes, forward and return, whose drop run begins anew.

@@ -204,5 +204,5 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
 
 pub fn plan(name: &str, seed: u64) -> dp::Plan {
     let profile = Some(pb::Profile { name: name.into(), ..Default::default() });
-    dp::Plan { profile, seed, clients: None }
+    dp::Plan { profile, seed, ..dp::Plan::default() }
 }

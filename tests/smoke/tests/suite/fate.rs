@@ -32,7 +32,7 @@ pub fn channel(
     client: Ipv4Addr,
     direction: Direction,
 ) -> anyhow::Result<Channel> {
-    let plan = Plan { profile: Some(profile.as_proto().clone()), seed, clients: None };
+    let plan = Plan { profile: Some(profile.as_proto().clone()), seed, ..Plan::default() };
     let plan = compile::compile(&plan).map_err(|e| anyhow!("{}: {e}", profile.name()))?;
     let key = StreamKey { seed, client: ClientKey::Ip(IpAddr::V4(client)), direction, epoch: 0 };
     Ok(Channel::new(&plan.pipes[direction], key, Instant::ZERO))
