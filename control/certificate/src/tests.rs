@@ -16,6 +16,7 @@ fn sound() -> pb::Stats {
             client: "10.0.0.1".into(),
             forward_pipe: Some(pipe.clone()),
             return_pipe: Some(pipe),
+            ..Default::default()
         }],
         lateness: Some(pb::Lateness {
             count: 1,

@@ -106,6 +106,7 @@ fn every_client_is_listed() {
             client: (*name).into(),
             forward_pipe: Some(pipe.clone()),
             return_pipe: Some(pb::PipeStats::default()),
+            ..Default::default()
         })
         .collect();
     let table = lab.done("clients list");

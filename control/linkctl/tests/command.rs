@@ -66,6 +66,7 @@ fn stats() -> pb::Stats {
             client: "10.0.0.2".into(),
             forward_pipe: Some(pipe),
             return_pipe: Some(pb::PipeStats::default()),
+            ..Default::default()
         }],
         ports: vec![pb::PortStats { name: "wan".into(), missed: 3, ..Default::default() }],
         lateness: Some(pb::Lateness {

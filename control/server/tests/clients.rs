@@ -189,6 +189,7 @@ async fn every_client_is_listed_with_its_kind_and_its_accounts() {
         client: name,
         forward_pipe: Some(pipe.clone()),
         return_pipe: None,
+        ..Default::default()
     };
     let names = ["bypass", "default", "10.0.0.1", "2001:db8::1", "alice", "carol"];
     let many = (0..1_000).map(|n| format!("10.2.{}.{}", n / 250, n % 250));

@@ -406,7 +406,7 @@ mod tests {
         let client = |pipe: &Option<pb::PipeStats>| pb::ClientStats {
             client: "10.0.0.1".into(),
             forward_pipe: pipe.clone(),
-            return_pipe: None,
+            ..Default::default()
         };
         pb::Stats { clients: pipes.iter().map(client).collect(), ..Default::default() }.into()
     }

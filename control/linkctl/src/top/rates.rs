@@ -222,6 +222,7 @@ pub mod tests {
             client: name.into(),
             forward_pipe: Some(pipe(sent, queue, outages)),
             return_pipe: Some(pipe(sent / 10, 0, 0)),
+            ..Default::default()
         }
     }
 

@@ -85,6 +85,7 @@ mod tests {
             client: (*name).into(),
             forward_pipe: Some(pipe(*bytes)),
             return_pipe: None,
+            ..Default::default()
         };
         pb::Stats { clients: traffic.iter().map(client).collect(), ..Default::default() }.into()
     }

@@ -163,6 +163,7 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
         client,
         forward_pipe: Some(pipe(received)),
         return_pipe: Some(pipe(5)),
+        ..Default::default()
     };
     let fixed = ["bypass", "default"].map(|name| client(name.into(), 5));
     let port = |name: &str| pb::PortStats {
