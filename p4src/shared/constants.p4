@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers that the switch, the control plane and the dataplane agree on: sizes of tables,
+// protocol numbers, clients with fixed numbers, fates of frames, reasons of drops.
+
+#ifndef LINKEMU_CONSTANTS
+#define LINKEMU_CONSTANTS
+
+// Sizes. Each table's is also in the P4Info, where the control plane reads it.
+const int PORTS = 512;
+const int MACS = 8192;
+const int VLANS = 4096;
+const int PREFIXES4 = 8192;
+const int PREFIXES6 = 4096;
+const int GATES = 1024;
+const int LOSSES = 1024;
+const int BINS = 1024;
+const int SOURCES = 4096;
+const int HOSTS = 4096;
+
+// Clients that have cells of their own. Whose number is not below this is counted at 0.
+#ifndef CLIENT_BITS
+#define CLIENT_BITS 12
+#endif
+// Cells: client ++ direction.
+const int CLIENT_CELLS = 1 << (CLIENT_BITS + 1);
+// Cells: client ++ direction ++ fate.
+const int FATE_CELLS = 1 << (CLIENT_BITS + 4);
+// Cells: client ++ direction ++ bin.
+const int TRANSIT_CELLS = 1 << (CLIENT_BITS + 6);
+// Cells: direction ++ bin.
+const int LATENESS_CELLS = 1 << 6;
+// Cells: port ++ reason.
+const int PORT_DROP_CELLS = 1 << 11;
+
+// EtherTypes.
+const bit<16> TYPE_SHIM = 0x88b5; // IEEE 802, local experimental 1
+const bit<16> TYPE_IPV4 = 0x0800;
+const bit<16> TYPE_IPV6 = 0x86dd;
+const bit<16> TYPE_TAG = 0x8100; // 802.1Q
+const bit<16> TYPE_STAG = 0x88a8; // 802.1ad
+const bit<16> TYPE_OLD_TAG = 0x9100; // stacked tags before 802.1ad
+
+const bit<8> PROTOCOL_ICMPV6 = 58;
+
+// What the shim's own Ethernet header says; locally administered.
+const bit<48> MAC_OF_SWITCH = 0x020000000001;
+const bit<48> MAC_OF_BOX = 0x020000000002;
+const bit<4> SHIM_VERSION = 1;
+
+typedef bit<1> direction_t;
+const direction_t FORWARD = 0; // to the clients; 1: from them
+
+// Clients' numbers: 0 is not known yet, and the box classifies; from 2 on they are the box's.
+const bit<16> CLIENT_BYPASS = 1; // what a link needs to work at all: never impaired
+
+// What a frame carries behind its tags.
+typedef bit<2> kind_t;
+const kind_t KIND_UNREADABLE = 0; // an IP header that is cut or wrong, or too many tags
+const kind_t KIND_BYPASS = 1; // not IP, or neighbour discovery
+const kind_t KIND_IPV4 = 2;
+const kind_t KIND_IPV6 = 3;
+
+// Fates: what `fates` counts.
+typedef bit<3> fate_t;
+const fate_t FATE_RECEIVED = 0; // from a host, and sent to the box
+const fate_t FATE_RETURNED = 1; // from the box
+const fate_t FATE_DELIVERED = 2; // sent to the hosts
+const fate_t DROP_LOSS = 3;
+const fate_t DROP_OUTAGE = 4; // the gate was closed
+const fate_t FATE_MARKED = 5; // delivered, with CE set
+const fate_t FATE_STALE = 6; // delivered, of another epoch: not measured
+const fate_t FATE_UNKNOWN_LOSS = 7; // delivered: there is no such loss entry
+
+// Frames that are nobody's: what `port_drops` counts.
+typedef bit<2> reason_t;
+const reason_t DROP_UNKNOWN_PORT = 0;
+const reason_t DROP_NO_SHIM = 1; // from the box, without a shim or of another version
+const reason_t DROP_WRONG_DIRECTION = 2; // from a port of the box that faces the other side
+const reason_t DROP_CUT = 3; // no whole Ethernet header
+
+// Bins with a meaning of their own.
+typedef bit<5> bin_t;
+const bin_t BIN_EARLY = 30; // of lateness: sent before it was due
+const bin_t BIN_ABOVE = 31; // beyond all bounds
+
+// Multicast group of the hosts that a direction's frames go to: this, plus the direction.
+const bit<16> GROUP_OF_FORWARD = 1;
+
+#endif

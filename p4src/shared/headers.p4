@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Headers, and what is known of a frame while it is in the pipeline.
+
+#ifndef LINKEMU_HEADERS
+#define LINKEMU_HEADERS
+
+#include "constants.p4"
+
+header ethernet_h {
+    bit<48> destination;
+    bit<48> source;
+    bit<16> type;
+}
+
+// Between switch and box, behind an Ethernet header of its own, before the whole frame.
+header shim_h {
+    bit<4> version;
+    direction_t direction;
+    bit<3> reserved;
+    bit<7> flags;
+    bit<1> mark; // set CE
+    bit<16> client; // 0: not classified
+    bit<16> epoch; // of client and stamp
+    bit<16> loss; // entry by which the switch draws; 0: none
+    bit<48> stamp; // when the host's frame came, in ticks
+    bit<32> planned; // ticks that the box meant to keep the frame, modulo 2^32
+}
+
+header tag_h {
+    bit<3> priority;
+    bit<1> eligible;
+    bit<12> vlan;
+    bit<16> type;
+}
+
+// Options are not parsed: they are payload.
+header ipv4_h {
+    bit<4> version;
+    bit<4> ihl;
+    bit<6> dscp;
+    bit<2> ecn;
+    bit<16> length;
+    bit<16> identification;
+    bit<16> fragment;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    bit<32> source;
+    bit<32> destination;
+}
+
+header ipv6_h {
+    bit<4> version;
+    bit<6> dscp;
+    bit<2> ecn;
+    bit<20> flow;
+    bit<16> length;
+    bit<8> next;
+    bit<8> hops;
+    bit<128> source;
+    bit<128> destination;
+}
+
+struct headers_t {
+    // What the switch puts before a host's frame.
+    ethernet_h wrap;
+    shim_h wrap_shim;
+    // What came before a frame. From a host it is the frame's own, and stays.
+    ethernet_h outer;
+    shim_h shim;
+    // The frame.
+    ethernet_h ethernet;
+    tag_h tag;
+    tag_h tag2;
+    ipv4_h ipv4;
+    ipv6_h ipv6;
+}
+
+// What is told of a host that is not known.
+struct learn_t {
+    bit<9> port;
+    bit<48> mac;
+    direction_t direction;
+}
+
+struct meta_t {
+    // The architecture's: where and when the frame came, two draws of 32 bits.
+    bit<9> port;
+    bit<48> now;
+    bit<32> draw_move;
+    bit<32> draw_loss;
+
+    // What the port and the parser say.
+    kind_t kind;
+    bit<12> vlan; // of the outermost tag; 0: none
+    direction_t direction;
+    bit<1> is_turned; // the shim is of the other direction
+    bit<16> epoch;
+
+    // The client's side of the frame, and whose it is.
+    bit<48> source;
+    bit<48> mac;
+    bit<32> address4;
+    bit<128> address6;
+    bit<16> client;
+    bit<CLIENT_BITS> cell; // where the client is counted
+
+    // Of loss. Differences saturate at 0: not 0 is yes.
+    bit<1> closed;
+    bit<1> chained;
+    bit<1> state; // 0: good
+    bit<32> worsens;
+    bit<32> betters;
+    bit<32> lost_in_good;
+    bit<32> lost_in_bad;
+
+    // Of time, in ticks modulo 2^32.
+    bit<16> stale; // epochs differ
+    bit<32> transit;
+    bit<32> late;
+    bit<32> early;
+    bin_t transit_bin;
+    bin_t lateness_bin;
+
+    // What becomes of it.
+    bit<1> learn;
+    bit<1> drop;
+    bit<1> is_refused; // nobody's: counted by port and reason
+    reason_t reason;
+    fate_t fate;
+    bit<1> is_returned;
+    bit<1> is_marked;
+    bit<1> is_stale;
+    bit<1> is_unknown_loss;
+    bit<1> is_timed;
+    bit<9> to_port;
+    bit<16> to_group; // 0: to_port alone
+}
+
+#endif

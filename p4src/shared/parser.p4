@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads a frame, with or without a shim, as far as the IP addresses. It cannot know which
+// ports are the box's: a host's frame of the shim's type is read as if it had one, and
+// taken for what it is by the control.
+//
+// A frame that ends within a header is no error: what was read stays read, the rest is
+// payload, and the kind is what it was before. So the frame goes on as it came.
+
+#ifndef LINKEMU_PARSER
+#define LINKEMU_PARSER
+
+#include "headers.p4"
+
+parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
+    state start {
+        m.kind = KIND_UNREADABLE;
+        m.vlan = 0;
+        transition select(packet.lookahead<ethernet_h>().type) {
+            TYPE_SHIM: shim;
+            default: ethernet;
+        }
+    }
+
+    state shim {
+        packet.extract(h.outer);
+        packet.extract(h.shim);
+        transition ethernet;
+    }
+
+    state ethernet {
+        packet.extract(h.ethernet);
+        transition select(h.ethernet.type) {
+            TYPE_TAG: tag;
+            TYPE_STAG: tag;
+            TYPE_OLD_TAG: tag;
+            TYPE_IPV4: ipv4;
+            TYPE_IPV6: ipv6;
+            default: bypass;
+        }
+    }
+
+    state tag {
+        packet.extract(h.tag);
+        m.vlan = h.tag.vlan;
+        transition select(h.tag.type) {
+            TYPE_TAG: tag2;
+            TYPE_STAG: tag2;
+            TYPE_OLD_TAG: tag2;
+            TYPE_IPV4: ipv4;
+            TYPE_IPV6: ipv6;
+            default: bypass;
+        }
+    }
+
+    state tag2 {
+        packet.extract(h.tag2);
+        transition select(h.tag2.type) {
+            // A third tag: nobody reads on.
+            TYPE_TAG: accept;
+            TYPE_STAG: accept;
+            TYPE_OLD_TAG: accept;
+            TYPE_IPV4: ipv4;
+            TYPE_IPV6: ipv6;
+            default: bypass;
+        }
+    }
+
+    state ipv4 {
+        packet.extract(h.ipv4);
+        transition select(h.ipv4.version, h.ipv4.ihl) {
+            // At least five words.
+            (4, 5): is_ipv4;
+            (4, 6 &&& 14): is_ipv4;
+            (4, 8 &&& 8): is_ipv4;
+            default: accept;
+        }
+    }
+
+    state is_ipv4 {
+        m.kind = KIND_IPV4;
+        transition accept;
+    }
+
+    state ipv6 {
+        packet.extract(h.ipv6);
+        transition select(h.ipv6.version) {
+            6: is_ipv6;
+            default: accept;
+        }
+    }
+
+    state is_ipv6 {
+        m.kind = KIND_IPV6;
+        transition select(h.ipv6.next) {
+            PROTOCOL_ICMPV6: icmpv6;
+            default: accept;
+        }
+    }
+
+    state icmpv6 {
+        transition select(packet.lookahead<bit<8>>()) {
+            // Router solicitation to redirect (RFC 4861).
+            133: bypass;
+            134 &&& 0xfe: bypass;
+            136 &&& 0xfe: bypass;
+            default: accept;
+        }
+    }
+
+    state bypass {
+        m.kind = KIND_BYPASS;
+        transition accept;
+    }
+}
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the shared pipeline takes from v1model: random bits, the state of loss, counters.
+
+#ifndef LINKEMU_EXTERNS
+#define LINKEMU_EXTERNS
+
+#include "../shared/headers.p4"
+
+#define PACKETS(INDEX, SIZE) counter<INDEX>(SIZE, CounterType.packets)
+#define PACKETS_AND_BYTES(INDEX, SIZE) counter<INDEX>(SIZE, CounterType.packets_and_bytes)
+
+// Draws.
+control Draw(inout meta_t m) {
+    apply {
+        random(m.draw_move, (bit<32>)0, (bit<32>)0xffffffff);
+        random(m.draw_loss, (bit<32>)0, (bit<32>)0xffffffff);
+    }
+}
+
+// Gilbert and Elliott's state, of a client and direction: the one that the packet finds, and
+// the move behind it. bmv2 runs ingress in one thread.
+control Chain(inout meta_t m) {
+    @name(".linkemu.loss_state")
+    register<bit<1>, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
+
+    apply {
+        bit<(CLIENT_BITS + 1)> index = m.cell ++ m.direction;
+        loss_state.read(m.state, index);
+        if (m.state == 0) {
+            if (m.worsens != 0) {
+                loss_state.write(index, 1);
+            }
+        } else if (m.betters != 0) {
+            loss_state.write(index, 0);
+        }
+    }
+}
+
+// Counts a frame by its fates, of which it has several.
+control Fates(in meta_t m) {
+    @name(".linkemu.fates")
+    PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates;
+
+    apply {
+        fates.count(m.cell ++ m.direction ++ m.fate);
+        if (m.is_returned == 1) {
+            fates.count(m.cell ++ m.direction ++ FATE_RETURNED);
+        }
+        if (m.is_marked == 1) {
+            fates.count(m.cell ++ m.direction ++ FATE_MARKED);
+        }
+        if (m.is_stale == 1) {
+            fates.count(m.cell ++ m.direction ++ FATE_STALE);
+        }
+        if (m.is_unknown_loss == 1) {
+            fates.count(m.cell ++ m.direction ++ FATE_UNKNOWN_LOSS);
+        }
+    }
+}
+
+#endif
