@@ -76,9 +76,9 @@ control Classify(inout headers_t h, inout meta_t m) {
     }
 
     apply {
-        if (m.kind == KIND_BYPASS) {
+        if (m.bypasses == 1) {
             m.client = CLIENT_BYPASS;
-        } else if (m.kind != KIND_UNREADABLE) {
+        } else if (m.kind != KIND_OTHER) {
             if (m.direction == FORWARD) {
                 of_destination();
             } else {

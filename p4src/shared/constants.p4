@@ -56,10 +56,9 @@ const bit<16> CLIENT_BYPASS = 1; // what a link needs to work at all: never impa
 
 // What a frame carries behind its tags.
 typedef bit<2> kind_t;
-const kind_t KIND_UNREADABLE = 0; // an IP header that is cut or wrong, or too many tags
-const kind_t KIND_BYPASS = 1; // not IP, or neighbour discovery
-const kind_t KIND_IPV4 = 2;
-const kind_t KIND_IPV6 = 3;
+const kind_t KIND_OTHER = 0; // not IP, or not to be read: a header cut or wrong, more tags
+const kind_t KIND_IPV4 = 1;
+const kind_t KIND_IPV6 = 2;
 
 // Fates: what `fates` counts.
 typedef bit<3> fate_t;

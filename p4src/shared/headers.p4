@@ -93,6 +93,7 @@ struct meta_t {
 
     // What the port and the parser say.
     kind_t kind;
+    bit<1> bypasses; // not IP, or neighbour discovery
     bit<12> vlan; // of the outermost tag; 0: none
     direction_t direction;
     bit<1> is_turned; // the shim is of the other direction

@@ -5,7 +5,9 @@
 // taken for what it is by the control.
 //
 // A frame that ends within a header is no error: what was read stays read, the rest is
-// payload, and the kind is what it was before. So the frame goes on as it came.
+// payload. So the frame goes on as it came.
+//
+// Metadata is set once behind its 0: a second value would be or'ed to it on Tofino.
 
 #ifndef LINKEMU_PARSER
 #define LINKEMU_PARSER
@@ -14,7 +16,8 @@
 
 parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
     state start {
-        m.kind = KIND_UNREADABLE;
+        m.kind = KIND_OTHER;
+        m.bypasses = 0;
         m.vlan = 0;
         transition select(packet.lookahead<ethernet_h>().type) {
             TYPE_SHIM: shim;
@@ -109,7 +112,7 @@ parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
     }
 
     state bypass {
-        m.kind = KIND_BYPASS;
+        m.bypasses = 1;
         transition accept;
     }
 }

@@ -29,6 +29,12 @@ control Verify(inout headers_t h, inout meta_t m) {
 // An IP packet that is longer than its frame has a header that cannot be read, as in the
 // dataplane. Tofino does not know a frame's length at this place.
 control Lengths(in headers_t h, inout meta_t m, in standard_metadata_t s) {
+    @hidden
+    action unreadable() {
+        m.kind = KIND_OTHER;
+        m.bypasses = 0;
+    }
+
     apply {
         bit<32> before = 14;
         if (h.shim.isValid()) {
@@ -43,12 +49,12 @@ control Lengths(in headers_t h, inout meta_t m, in standard_metadata_t s) {
         if (h.ipv4.isValid()) {
             if ((bit<32>)h.ipv4.length + before > s.packet_length
                     || h.ipv4.length < (bit<16>)(h.ipv4.ihl ++ 2w0)) {
-                m.kind = KIND_UNREADABLE;
+                unreadable();
             }
         }
         if (h.ipv6.isValid()) {
             if ((bit<32>)h.ipv6.length + 40 + before > s.packet_length) {
-                m.kind = KIND_UNREADABLE;
+                unreadable();
             }
         }
     }
