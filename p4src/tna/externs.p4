@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the shared pipeline takes from TNA: random bits, the state of loss, counters.
+
+#ifndef LINKEMU_EXTERNS
+#define LINKEMU_EXTERNS
+
+#include "../shared/headers.p4"
+
+// Widths are the least: 32 bits make two of packets and bytes in a word of memory, or four of
+// packets, and the driver adds up what flows over.
+#define PACKETS(INDEX, SIZE) Counter<bit<32>, INDEX>(SIZE, CounterType_t.PACKETS)
+#define PACKETS_AND_BYTES(INDEX, SIZE) \
+    Counter<bit<32>, INDEX>(SIZE, CounterType_t.PACKETS_AND_BYTES)
+
+// Draws.
+control Draw(inout meta_t m) {
+    Random<bit<32>>() move;
+    Random<bit<32>>() lost;
+
+    apply {
+        m.draw_move = move.get();
+        m.draw_loss = lost.get();
+    }
+}
+
+// Gilbert and Elliott's state, of a client and direction: the one that the packet finds, and
+// the move behind it. A stateful ALU does one of four things to it, which a table chooses.
+control Chain(inout meta_t m) {
+    @name(".linkemu.loss_state")
+    Register<bit<1>, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
+
+    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) read = {
+        void apply(inout bit<1> state, out bit<1> found) {
+            found = state;
+        }
+    };
+    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) set = {
+        void apply(inout bit<1> state, out bit<1> found) {
+            found = state;
+            state = 1;
+        }
+    };
+    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) clear = {
+        void apply(inout bit<1> state, out bit<1> found) {
+            found = state;
+            state = 0;
+        }
+    };
+    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) turn = {
+        void apply(inout bit<1> state, out bit<1> found) {
+            found = state;
+            state = ~state;
+        }
+    };
+
+    // No draw moves it.
+    action keep() {
+        m.state = read.execute(m.cell ++ m.direction);
+    }
+
+    // Bad, if it is not.
+    action worsen() {
+        m.state = set.execute(m.cell ++ m.direction);
+    }
+
+    // Good, if it is not.
+    action better() {
+        m.state = clear.execute(m.cell ++ m.direction);
+    }
+
+    // The other.
+    action toggle() {
+        m.state = turn.execute(m.cell ++ m.direction);
+    }
+
+    // What the draw means for either state. Not for the control plane.
+    @hidden
+    table moves {
+        key = {
+            m.worsens: ternary;
+            m.betters: ternary;
+        }
+        actions = { keep; worsen; better; toggle; }
+        const entries = {
+            (0, 0): keep();
+            (0, _): better();
+            (_, 0): worsen();
+        }
+        const default_action = toggle();
+    }
+
+    apply {
+        moves.apply();
+    }
+}
+
+// Counts a frame by its fates. A counter counts a packet once, so those fates that can
+// belong to one packet together have counters of their own, with the same index: what is
+// counted of a fate is the sum of all.
+control Fates(in meta_t m) {
+    @name(".linkemu.fates")
+    PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates;
+    @name(".linkemu.fates_returned")
+    PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates_returned;
+    @name(".linkemu.fates_marked")
+    PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates_marked;
+    @name(".linkemu.fates_stale")
+    PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates_stale;
+    @name(".linkemu.fates_unknown_loss")
+    PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates_unknown_loss;
+
+    apply {
+        fates.count(m.cell ++ m.direction ++ m.fate);
+        if (m.is_returned == 1) {
+            fates_returned.count(m.cell ++ m.direction ++ FATE_RETURNED);
+        }
+        if (m.is_marked == 1) {
+            fates_marked.count(m.cell ++ m.direction ++ FATE_MARKED);
+        }
+        if (m.is_stale == 1) {
+            fates_stale.count(m.cell ++ m.direction ++ FATE_STALE);
+        }
+        if (m.is_unknown_loss == 1) {
+            fates_unknown_loss.count(m.cell ++ m.direction ++ FATE_UNKNOWN_LOSS);
+        }
+    }
+}
+
+#endif
