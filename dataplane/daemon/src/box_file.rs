@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The description of a box: its ports, its workers' cores, its memory, in TOML.
+//! The description of a box: its ports, its workers' cores, its memory, the switch that it is
+//! behind, in TOML.
 //!
 //! Sizes have units. A key that is not known is refused, with the nearest one that is;
 //! one that is not there is as if the option of the command line was not given.
@@ -12,14 +13,16 @@ use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use crate::arguments::{Huge, Idle};
+use crate::switch::{self, SwitchFile};
 
 /// A longer file is none.
 const MAX_BYTES: u64 = 64 << 10;
 /// The tables and their keys.
-const KEYS: [(&str, &[&str]); 3] = [
+const KEYS: [(&str, &[&str]); 4] = [
     ("ports", &["wan", "client"]),
     ("workers", &["cores", "count", "idle"]),
     ("memory", &["packets", "buffers", "copy_break", "max_frame", "max_clients", "huge"]),
+    ("switch", switch::KEYS),
 ];
 
 /// A box, as far as its file says.
@@ -32,6 +35,8 @@ pub struct BoxFile {
     pub workers: Workers,
     /// `[memory]`.
     pub memory: Memory,
+    /// `[switch]`.
+    pub switch: Option<SwitchFile>,
 }
 
 /// `[ports]`: what `--port` takes after the name.
@@ -189,10 +194,22 @@ mod tests {
     }
 
     #[test]
+    fn every_key_of_a_switch_is_known() {
+        let text = "[switch]\naddress = \"x\"\ndevice = 1\ntarget = \"bmv2\"\nelection = 1\n\
+                    box_wan = 0\nbox_client = 1\nwan = [2]\nclient = [3]\nstages = []\n\
+                    program = \"/p\"";
+        assert_eq!(text.lines().count(), switch::KEYS.len() + 1);
+        let file = parse(text).unwrap().switch.unwrap();
+        assert_eq!((file.wan, file.program), (Some(vec![2]), Some(PathBuf::from("/p"))));
+        assert_eq!(parse("").unwrap().switch, None);
+    }
+
+    #[test]
     fn a_key_that_is_not_known_is_named_with_the_nearest() {
         for (text, words) in [
             ("[worker]\ncount = 1", "no key `worker`: the nearest is `workers`"),
             ("[workers]\ncore = [1]", "no key `workers.core`: the nearest is `cores`"),
+            ("[switch]\nadress = 1", "no key `switch.adress`: the nearest is `address`"),
             ("[ports]\nxyzzy = 1", "no key `ports.xyzzy`: there are wan, client"),
         ] {
             let error = parse(text).unwrap_err();

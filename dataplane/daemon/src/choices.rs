@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::arguments::{Arguments, Huge, Idle, MIN_MAX_FRAME};
 use crate::box_file::{BoxFile, BoxFileError};
+use crate::switch::{Switch, SwitchError};
 
 /// Names of the two ports.
 pub const PORT_NAMES: [&str; 2] = ["wan", "client"];
@@ -43,6 +44,8 @@ pub struct Choices {
     pub max_clients: u32,
     /// Hugepages.
     pub huge: Huge,
+    /// The P4 switch between the hosts and the box.
+    pub switch: Option<Switch>,
 }
 
 /// Why options and file do not make a dataplane.
@@ -54,6 +57,15 @@ pub enum ChoiceError {
     /// A port's specification in the file.
     #[error("{0}")]
     Port(#[from] dpdk::Error),
+    /// The switch in the file.
+    #[error("{0}")]
+    Switch(#[from] SwitchError),
+    /// Several workers behind a switch.
+    #[error(
+        "{0} workers behind a switch: its client numbers are those of one worker; give one --core, \
+         or one of `cores` under [workers] in the box's file"
+    )]
+    Behind(usize),
     /// A port is missing.
     #[error("no port `{0}`: give --port {0}=SPEC, or `{0}` under [ports] of the box's file")]
     NoPort(&'static str),
@@ -151,9 +163,14 @@ impl Choices {
         }
         let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_deref())?;
         let client = port(arguments, PORT_NAMES[1], file.ports.client.as_deref())?;
+        let cores = cores(arguments, file, may)?;
+        let switch = file.switch.as_ref().map(Switch::new).transpose()?;
+        if switch.is_some() && cores.len() != 1 {
+            return Err(ChoiceError::Behind(cores.len()));
+        }
         Ok(Self {
             ports: [wan, client],
-            cores: cores(arguments, file, may)?,
+            cores,
             idle: arguments.idle.or(workers.idle).unwrap_or_default(),
             memory: arguments.memory.or(memory.packets).unwrap_or(MEMORY),
             buffers: arguments.buffers.or(memory.buffers).unwrap_or(0),
@@ -161,6 +178,7 @@ impl Choices {
             max_frame: arguments.max_frame.or(max_frame),
             max_clients: arguments.max_clients.or(clients).unwrap_or(CLIENTS),
             huge: arguments.huge.or(memory.huge).unwrap_or_default(),
+            switch,
         })
     }
 }
@@ -276,6 +294,18 @@ mod tests {
             let error = with_ports(words, file).unwrap_err();
             assert!(error.contains(message), "{error}");
         }
+    }
+
+    #[test]
+    fn behind_a_switch_there_is_one_worker() {
+        let file = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
+                    client = [3]\n";
+        assert!(with_ports(&[], file).unwrap().switch.is_some());
+        assert_eq!(with_ports(&[], "").unwrap().switch, None);
+        let error = with_ports(&["--workers", "2"], file).unwrap_err();
+        assert!(error.contains("2 workers behind a switch") && error.contains("--core"), "{error}");
+        let error = with_ports(&[], &format!("{file}election = 0")).unwrap_err();
+        assert!(error.contains("switch.election"), "{error}");
     }
 
     #[test]

@@ -19,5 +19,6 @@ pub mod schedule;
 pub mod service;
 pub mod span;
 pub mod steering;
+pub mod switch;
 pub mod timekeeping;
 pub mod workers;

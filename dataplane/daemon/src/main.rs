@@ -14,6 +14,7 @@ use dataplane::memory::check_memory;
 use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::service::Service;
 use dataplane::steering;
+use dataplane::switch::Switch;
 use dataplane::timekeeping;
 use dataplane::workers::{self, Settings};
 use dpdk::{TscClock, Waiter};
@@ -215,7 +216,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, insta
             max_frame_bytes: opened.max_frame,
             room: None,
             instance,
-            switch: None,
+            switch: choices.switch.as_ref().map(Switch::describe),
         },
     }
 }

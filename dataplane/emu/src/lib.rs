@@ -44,6 +44,7 @@ pub mod reorder;
 pub mod rng;
 pub mod rules;
 pub mod shaper;
+pub mod shim;
 pub mod si;
 pub mod stats;
 pub mod store;

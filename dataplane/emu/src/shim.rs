@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shim: what a P4 switch between the hosts and the box puts before each frame, and what
+//! the box tells the switch in it (docs/p4.md).
+//!
+//! An outer Ethernet header, so that any port carries it, and 18 bytes; the host's frame
+//! follows as it was. Numbers are big endian.
+//!
+//! | byte | bits | field | from the switch | to the switch |
+//! |---|---|---|---|---|
+//! | 0 | 48 | destination, [`DESTINATION`] | | stays |
+//! | 6 | 48 | source, [`SOURCE`] | | stays |
+//! | 12 | 16 | EtherType, [`ETHERTYPE`]: IEEE local experimental 1 | | stays |
+//! | 14 | 4 | version, 1 | | stays |
+//! | 14 | 1 | direction: 0 forward, 1 return | | stays |
+//! | 14 | 3 | reserved | 0, not looked at | stays |
+//! | 15 | 8 | flags: 0x01 the switch is to mark the packet | 0, not looked at | written |
+//! | 16 | 16 | client's number | 0: to be classified here | written |
+//! | 18 | 16 | epoch of number and stamp | | stays |
+//! | 20 | 16 | loss by which the switch draws, 0: none | 0, not looked at | written |
+//! | 22 | 48 | stamp: when it came to the switch, in ticks | | stays |
+//! | 28 | 32 | planned: ticks from arrival to when it is due, modulo 2³² | | written |
+//!
+//! A client's number is its index in the engine and one more, if that is below [`NUMBERS`]. It
+//! is believed only in the epoch of the plan in force (docs/adr/0031): whatever else a number
+//! says, the frame is classified as if there were none. So the worst that a wrong number can do
+//! is nothing.
+
+use crate::units::{Direction, Instant};
+
+/// Bytes of the shim with its outer header.
+pub const SHIM: u32 = 32;
+/// Client numbers are below this.
+pub const NUMBERS: u32 = 4096;
+/// Of the outer header.
+pub const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Of the outer header.
+pub const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// Of the outer header.
+pub const ETHERTYPE: u16 = 0x88b5;
+
+const VERSION: u8 = 1;
+const RETURN: u8 = 0x08;
+const MARK: u8 = 0x01;
+
+/// The bytes of a shim.
+pub type Bytes = [u8; SHIM as usize];
+
+/// The unit of a switch's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tick {
+    /// As the behavioral model counts.
+    Microsecond,
+    /// As Tofino does.
+    Nanosecond,
+}
+
+impl Tick {
+    /// Whole ticks from one instant to another, modulo 2³²: never more than there are.
+    #[inline]
+    #[must_use]
+    pub fn between(self, from: Instant, to: Instant) -> u32 {
+        let nanos = to.since(from).0;
+        match self {
+            Self::Microsecond => (nanos / 1_000) as u32,
+            Self::Nanosecond => nanos as u32,
+        }
+    }
+}
+
+/// What the switch does in the place of one pipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffloadPlan {
+    /// By which of its figures it loses packets; zero: the pipe's channel does.
+    pub loss: u16,
+    /// It marks the packets that the pipe's AQM chose.
+    pub marks: bool,
+}
+
+/// What a shim says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shim {
+    /// Which way the frame goes.
+    pub direction: Direction,
+    /// The switch is to mark the packet.
+    pub mark: bool,
+    /// The client's number; zero: there is none.
+    pub client: u16,
+    /// Of number and stamp; zero: neither is believed.
+    pub epoch: u16,
+    /// By which of its figures the switch is to draw a loss; zero: it is not.
+    pub loss: u16,
+    /// When the frame came to the switch, in ticks of 48 bits.
+    pub stamp: u64,
+    /// How many ticks the box meant to keep the frame, modulo 2³².
+    pub planned: u32,
+}
+
+impl Shim {
+    /// A frame's shim and the frame behind it; none if it has none, or one that is cut or of
+    /// another version.
+    #[inline]
+    #[must_use]
+    pub fn read(frame: &[u8]) -> Option<(Self, &[u8])> {
+        let (b, inner) = frame.split_first_chunk::<{ SHIM as usize }>()?;
+        if u16::from_be_bytes([b[12], b[13]]) != ETHERTYPE || b[14] >> 4 != VERSION {
+            return None;
+        }
+        let word = |at: usize| u16::from_be_bytes([b[at], b[at + 1]]);
+        let shim = Self {
+            direction: if b[14] & RETURN == 0 { Direction::Forward } else { Direction::Return },
+            mark: b[15] & MARK != 0,
+            client: word(16),
+            epoch: word(18),
+            loss: word(20),
+            stamp: u64::from_be_bytes([0, 0, b[22], b[23], b[24], b[25], b[26], b[27]]),
+            planned: u32::from_be_bytes([b[28], b[29], b[30], b[31]]),
+        };
+        Some((shim, inner))
+    }
+
+    /// As it stands before a frame.
+    #[must_use]
+    pub fn to_bytes(self) -> Bytes {
+        let mut b = [0; SHIM as usize];
+        b[..6].copy_from_slice(&DESTINATION);
+        b[6..12].copy_from_slice(&SOURCE);
+        b[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+        b[14] = VERSION << 4 | if self.direction == Direction::Return { RETURN } else { 0 };
+        b[15] = if self.mark { MARK } else { 0 };
+        b[16..18].copy_from_slice(&self.client.to_be_bytes());
+        b[18..20].copy_from_slice(&self.epoch.to_be_bytes());
+        b[20..22].copy_from_slice(&self.loss.to_be_bytes());
+        b[22..28].copy_from_slice(&self.stamp.to_be_bytes()[2..]);
+        b[28..].copy_from_slice(&self.planned.to_be_bytes());
+        b
+    }
+
+    /// The index of the client that it names, if it is to be believed in `epoch`.
+    #[inline]
+    #[must_use]
+    pub fn believed(&self, epoch: u16) -> Option<u32> {
+        let believed = self.epoch == epoch && epoch != 0 && u32::from(self.client) < NUMBERS;
+        if believed { u32::from(self.client).checked_sub(1) } else { None }
+    }
+}
+
+/// The number of the client with an index; zero: it has none.
+#[must_use]
+pub fn number(client: u32) -> u16 {
+    u16::try_from(client.saturating_add(1)).ok().filter(|n| u32::from(*n) < NUMBERS).unwrap_or(0)
+}
+
+/// Begins the shim of a frame that arrived: nothing is asked of the switch yet.
+#[inline]
+pub fn open(b: &mut Bytes) {
+    b[15] = 0;
+}
+
+/// Asks the switch to mark the packet.
+#[inline]
+pub fn mark(b: &mut Bytes) {
+    b[15] |= MARK;
+}
+
+/// Ends the shim of a frame that will leave.
+#[inline]
+pub fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
+    b[16..18].copy_from_slice(&client.to_be_bytes());
+    b[20..22].copy_from_slice(&loss.to_be_bytes());
+    b[28..32].copy_from_slice(&planned.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Nanos;
+    use proptest::prelude::*;
+
+    fn direction(back: bool) -> Direction {
+        if back { Direction::Return } else { Direction::Forward }
+    }
+
+    proptest! {
+        #[test]
+        fn a_shim_that_was_written_reads_the_same(
+            back: bool, mark: bool, client: u16, epoch: u16, loss: u16, stamp in 0..1_u64 << 48,
+            planned: u32, frame: Vec<u8>,
+        ) {
+            let shim = Shim { direction: direction(back), mark, client, epoch, loss, stamp, planned };
+            let bytes = [&shim.to_bytes()[..], &frame].concat();
+            prop_assert_eq!(Shim::read(&bytes), Some((shim, &frame[..])));
+        }
+
+        #[test]
+        fn what_is_no_shim_is_none(mut frame: Vec<u8>, ethertype: u16, version in 0..16_u8) {
+            let cut = frame.len() < SHIM as usize;
+            if frame.len() > 14 {
+                frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+                frame[14] = version << 4;
+            }
+            let is_one = !cut && ethertype == ETHERTYPE && version == VERSION;
+            prop_assert_eq!(Shim::read(&frame).is_some(), is_one);
+        }
+
+        #[test]
+        fn what_the_box_writes_leaves_the_rest(
+            back: bool, bytes: [u8; 32], client: u16, loss: u16, planned: u32,
+        ) {
+            let came = Shim {
+                direction: direction(back),
+                mark: true,
+                client: 1,
+                epoch: u16::from_be_bytes([bytes[0], bytes[1]]),
+                loss: 9,
+                stamp: u64::from(u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]])),
+                planned: 9,
+            };
+            let mut b = came.to_bytes();
+            open(&mut b);
+            close(&mut b, client, loss, planned);
+            let expected = Shim { mark: false, client, loss, planned, ..came };
+            prop_assert_eq!(Shim::read(&b), Some((expected, &[][..])));
+            mark(&mut b);
+            prop_assert_eq!(Shim::read(&b), Some((Shim { mark: true, ..expected }, &[][..])));
+        }
+
+        #[test]
+        fn planned_is_never_more_than_there_is_and_less_by_under_a_tick(from: u32, span: u32) {
+            let (from, nanos) = (Instant(from.into()), Nanos(span.into()));
+            let micros = u64::from(Tick::Microsecond.between(from, from + nanos));
+            prop_assert!(micros * 1_000 <= nanos.0 && nanos.0 < (micros + 1) * 1_000);
+            prop_assert_eq!(Tick::Nanosecond.between(from, from + nanos), span);
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_switch_s() {
+        let shim = Shim {
+            direction: Direction::Return,
+            mark: true,
+            client: 0x0203,
+            epoch: 0x0405,
+            loss: 0x0607,
+            stamp: 0x0809_0a0b_0c0d,
+            planned: 0x0e0f_1011,
+        };
+        let expected = [
+            2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, 0x18, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+            11, 12, 13, 14, 15, 16, 17,
+        ];
+        assert_eq!(shim.to_bytes(), expected);
+    }
+
+    #[test]
+    fn a_number_is_believed_in_its_epoch_alone() {
+        let shim = |client, epoch| Shim {
+            direction: Direction::Forward,
+            mark: false,
+            client,
+            epoch,
+            loss: 0,
+            stamp: 0,
+            planned: 0,
+        };
+        assert_eq!(shim(1, 7).believed(7), Some(0));
+        assert_eq!(shim(4095, 7).believed(7), Some(4094));
+        for (client, epoch, in_force) in [(0, 7, 7), (4096, 7, 7), (1, 7, 8), (1, 0, 0), (1, 7, 0)]
+        {
+            assert_eq!(shim(client, epoch).believed(in_force), None, "{client} {epoch}");
+        }
+        assert_eq!([0, 4094, 4095, 70_000, u32::MAX - 1].map(number), [1, 4095, 0, 0, 0]);
+    }
+}
