@@ -17,6 +17,7 @@ use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan};
 use emu::reorder::ReorderPlan;
 use emu::shaper::{RatePlan, RateTrace};
+use emu::shim::OffloadPlan;
 use emu::units::{BitRate, ByDirection, Nanos, Probability};
 use profile::Violations;
 use proto::dataplane::v1 as pb;
@@ -34,8 +35,38 @@ pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     // What validation has let through is there.
     let forward = profile.forward_pipe.unwrap_or_default();
     let back = profile.return_pipe.unwrap_or_default();
-    let pipes = ByDirection([pipe(&forward), pipe(&back)]);
-    Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), beams: beams.into() })
+    let mut pipes = ByDirection([pipe(&forward), pipe(&back)]);
+    let Offloaded { epoch, pipes: offloaded } = offload(plan.offload)?;
+    for (pipe, offload) in pipes.0.iter_mut().zip(offloaded) {
+        pipe.offload = offload;
+    }
+    Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), beams: beams.into(), epoch })
+}
+
+/// What the switch does.
+#[derive(Default)]
+struct Offloaded {
+    epoch: u16,
+    pipes: [OffloadPlan; 2],
+}
+
+fn offload(offload: Option<pb::Offload>) -> Result<Offloaded, Violations> {
+    let Some(offload) = offload else { return Ok(Offloaded::default()) };
+    let mut found = Violations::default();
+    let mut number = |key: &str, value: u32| {
+        u16::try_from(value).unwrap_or_else(|_| {
+            let most = u16::MAX;
+            let message = format!("{value} is more than {most}, which is all that a shim holds");
+            found.push(format!("offload.{key}"), message);
+            0
+        })
+    };
+    let epoch = number("epoch", offload.epoch);
+    let loss =
+        [number("forward_loss", offload.forward_loss), number("return_loss", offload.return_loss)];
+    found.into_result()?;
+    let pipes = loss.map(|loss| OffloadPlan { loss, marks: offload.marks });
+    Ok(Offloaded { epoch, pipes })
 }
 
 fn pipe(p: &model::Pipe) -> PipePlan {
@@ -67,6 +98,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
             body: delay.body.as_ref().map(body),
             excursions: delay.excursions.iter().map(excursion).collect(),
         },
+        offload: OffloadPlan::default(),
     }
 }
 
@@ -346,6 +378,31 @@ mod tests {
         bad.clients[0].vlans = vec![0];
         let found = with(bad).expect_err("there is no VLAN 0").to_string();
         assert!(found.contains("client[0].vlan[0]"), "{found}");
+    }
+
+    #[test]
+    fn what_the_switch_does_is_as_the_message_says() {
+        let with = |offload| compile(&pb::Plan { offload, ..plan(|p| p.packet_loss = 0.25) });
+        let offload = pb::Offload { epoch: 65_535, forward_loss: 7, return_loss: 0, marks: true };
+        let compiled = with(Some(offload)).unwrap_or_else(|e| panic!("{e}"));
+        let [forward, back] = compiled.pipes.0;
+        assert_eq!(compiled.epoch, 65_535);
+        assert_eq!(forward.offload, OffloadPlan { loss: 7, marks: true });
+        assert_eq!(back.offload, OffloadPlan { loss: 0, marks: true });
+        // What is asked for stays, whoever does it.
+        assert_eq!(forward.packet_loss, Probability::new(0.25).into());
+        assert_eq!(forward.drawn_loss(), LossPlan::None);
+        let none = with(None).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((none.epoch, none.pipes.0[0].offload), (0, OffloadPlan::default()));
+        for (epoch, forward_loss, return_loss, words) in [
+            (65_536, 1, 1, "offload.epoch"),
+            (1, 65_536, 1, "offload.forward_loss"),
+            (1, 1, u32::MAX, "offload.return_loss: 4294967295 is more than 65535"),
+        ] {
+            let offload = pb::Offload { epoch, forward_loss, return_loss, marks: false };
+            let error = with(Some(offload)).expect_err("it is too large").to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -202,5 +202,6 @@ pub(crate) fn reason(r: DropReason) -> model::DropReason {
         DropReason::Runt => model::DropReason::Runt,
         DropReason::Oversize => model::DropReason::Oversize,
         DropReason::Scheduled => model::DropReason::Scheduled,
+        DropReason::Shim => model::DropReason::Shim,
     }
 }

@@ -81,6 +81,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         frame: opened.max_frame,
         copy_break: choices.copy_break,
         buffers: opened.kept,
+        shim: None,
     };
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),

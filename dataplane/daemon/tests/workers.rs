@@ -62,8 +62,14 @@ fn two_workers_are_one_dataplane() {
     // Half of the buffers each: data, headroom and what a buffer takes beside.
     assert_eq!(u64::from(opened.kept), BUFFERS / 2 / (1518 + 128 + 512));
     let Opened { ports, shares, lends, max_frame, kept } = opened;
-    let limits =
-        Limits { memory: 64 << 20, clients: 4, frame: max_frame, copy_break: 256, buffers: kept };
+    let limits = Limits {
+        memory: 64 << 20,
+        clients: 4,
+        frame: max_frame,
+        copy_break: 256,
+        buffers: kept,
+        shim: None,
+    };
     let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
     let io = shares
         .into_iter()

@@ -55,8 +55,8 @@ impl Channel {
         self.clear_until = Instant::ZERO;
         let Processes { classes, fades, loss, run } = &mut *self.processes;
         *loss = match loss.take() {
-            Some(loss) => loss.replanned(plan.packet_loss, key),
-            None => Loss::new(plan.packet_loss, key),
+            Some(loss) => loss.replanned(plan.drawn_loss(), key),
+            None => Loss::new(plan.drawn_loss(), key),
         };
         *run = DropRun::replanned(run.take(), plan.drop_run);
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;

@@ -9,6 +9,7 @@ mod beams;
 mod index;
 mod lateness;
 mod limits;
+mod shimmed;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::pipe::Pipe;
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::rules::Rules;
+use crate::shim::{self, SHIM};
 use crate::stats::{ClientStats, DropReason, Snapshot};
 use crate::store::{Head, MAX_FRAME, Store};
 use crate::tap::Tap;
@@ -30,6 +32,7 @@ use crate::wheel::{MAX_ID, Wheel};
 use index::Index;
 use lateness::Counted;
 pub use limits::{EngineError, Limits};
+use shimmed::{shim_of, without_switch};
 
 /// Frames that a pipe releases before the next pipe has its turn, and before the clock is
 /// read again.
@@ -61,12 +64,12 @@ pub struct Departure<'a, B = NoBuffer> {
     pub direction: Direction,
     /// When it was due.
     pub due: Instant,
-    /// The frame.
+    /// The frame, behind its shim where it came with one.
     pub frame: Frame<'a, B>,
 }
 
 impl<B: Buffer> Departure<'_, B> {
-    /// The frame's bytes.
+    /// The frame's bytes, its shim included.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.frame.bytes()
@@ -130,6 +133,8 @@ pub struct Engine<B = NoBuffer> {
     /// Of the plan in force, and whether there are any.
     rules: Arc<Rules>,
     is_ruled: bool,
+    /// Of the plan in force: client numbers in shims are believed in this epoch.
+    epoch: u16,
     /// Clients that were made for addresses.
     automatic: u32,
     wheel: Wheel,
@@ -168,15 +173,20 @@ impl<B: Buffer> Engine<B> {
     /// # Errors
     /// If there is no room for its packet store.
     pub fn new(limits: Limits, plan: Plan, at: Instant) -> Result<Self, EngineError> {
-        let frame = limits.frame.min(MAX_FRAME);
+        let prefix = if limits.shim.is_some() { SHIM } else { 0 };
+        let frame = limits.frame.min(MAX_FRAME - prefix);
+        let plan = if limits.shim.is_some() { plan } else { without_switch(plan) };
         let limits = Limits {
             frame,
+            // It is asked of what comes.
+            copy_break: limits.copy_break.saturating_add(prefix),
             clients: limits.clients.min(MAX_ID / 2 - FIXED - MAX_BEAMS as u32),
             ..limits
         };
         let room = (limits.clients + FIXED) as usize;
         let store = Store::new(limits.memory, limits.buffers)
-            .map_err(|e| EngineError::Memory(limits.memory, e))?;
+            .map_err(|e| EngineError::Memory(limits.memory, e))?
+            .with_prefix(prefix);
         let index = Index::new(plan.seed, room);
         let since = ByDirection([at; 2]);
         let mut engine = Self {
@@ -186,6 +196,7 @@ impl<B: Buffer> Engine<B> {
             index,
             rules: Arc::clone(&plan.rules),
             is_ruled: !plan.rules.is_empty(),
+            epoch: plan.epoch,
             automatic: 0,
             wheel: Wheel::default(),
             beams: Vec::new(),
@@ -237,8 +248,12 @@ impl<B: Buffer> Engine<B> {
             let bypass = key == ClientKey::Bypass;
             let plan = if bypass { &self.bypass } else { &in_force.plan.pipes[direction] };
             let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch: 0 };
+            let mut pipe = Pipe::new(plan, stream, self.now, in_force.since[direction]);
+            if let Some(tick) = self.limits.shim {
+                pipe.set_switch(shim::number(id), tick);
+            }
             self.slots.push(Slot {
-                pipe: Pipe::new(plan, stream, self.now, in_force.since[direction]),
+                pipe,
                 scheduled: Instant::MAX,
                 later: Instant::MAX,
                 version: self.version,
@@ -272,6 +287,15 @@ impl<B: Buffer> Engine<B> {
     /// The pipe of a frame of a known client; [`UNKNOWN`] if it takes more.
     #[inline]
     fn route(&self, direction: Direction, frame: &[u8]) -> u32 {
+        if self.limits.shim.is_some() {
+            self.route_by_shim(direction, frame)
+        } else {
+            self.route_by_headers(direction, frame)
+        }
+    }
+
+    #[inline]
+    fn route_by_headers(&self, direction: Direction, frame: &[u8]) -> u32 {
         match classify(frame, direction) {
             Class::Client(key) if frame.len() <= self.limits.frame as usize => {
                 let key = self.owner(key, direction, frame);
@@ -283,7 +307,10 @@ impl<B: Buffer> Engine<B> {
 
     /// The pipe of any frame; a client that is not there yet is made, if there is room.
     #[cold]
-    fn pipe_of(&mut self, direction: Direction, frame: &[u8]) -> Result<u32, DropReason> {
+    fn pipe_of(&mut self, direction: Direction, mut frame: &[u8]) -> Result<u32, DropReason> {
+        if self.limits.shim.is_some() {
+            (_, frame) = shim_of(direction, frame).ok_or(DropReason::Shim)?;
+        }
         let client = match classify(frame, direction) {
             Class::Runt => return Err(DropReason::Runt),
             _ if frame.len() > self.limits.frame as usize => return Err(DropReason::Oversize),
@@ -353,11 +380,17 @@ impl<B: Buffer> Engine<B> {
     fn take_in(&mut self, mut id: u32, direction: Direction, frame: Frame<'_, B>) {
         let bytes = frame.bytes();
         // Longer ones are rejected.
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let whole = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let len = whole.saturating_sub(self.store.prefix());
         if id == UNKNOWN {
             match self.pipe_of(direction, bytes) {
                 Ok(known) => id = known,
                 Err(reason) => {
+                    // Without a shim all of it is the frame.
+                    let (bytes, len) = match reason {
+                        DropReason::Shim => (bytes, whole),
+                        _ => (self.store.inner(bytes), len),
+                    };
                     let bypass = pipe_id(BYPASS, direction);
                     self.catch_up(bypass);
                     let pipe = &mut self.slots[bypass as usize].pipe;
@@ -573,6 +606,7 @@ impl<B: Buffer> Engine<B> {
     pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Instant {
         self.now = self.now.max(at);
         let at = self.now;
+        let plan = if self.limits.shim.is_some() { plan } else { without_switch(plan) };
         let Some(before) = self.changes.back() else { return at };
         let mut since = before.since;
         let turned =
@@ -586,6 +620,7 @@ impl<B: Buffer> Engine<B> {
         // The plan before keeps its own: nothing is freed here.
         self.is_ruled = !plan.rules.is_empty();
         self.rules = Arc::clone(&plan.rules);
+        self.epoch = plan.epoch;
         let regroups = plan.beams.regroups(&before.plan.beams);
         self.end_beams(at, &plan.beams, regroups);
         self.changes.push_back(Change { at, plan, restart, epoch, since });

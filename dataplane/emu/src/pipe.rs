@@ -25,6 +25,7 @@ use crate::plan::PipePlan;
 use crate::reorder::Reorder;
 use crate::rng::StreamKey;
 use crate::shaper::Shaper;
+use crate::shim::{self, Tick};
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Head, Place, Store};
 use crate::tap::{Point, Sighting};
@@ -60,6 +61,10 @@ struct Cold {
     stage: Stage,
     client: ClientKey,
     direction: Direction,
+    /// What shims say: the client's number, and the loss by which the switch draws.
+    number: u16,
+    slot: u16,
+    tick: Tick,
 }
 
 /// What a pipe has that most have not: one look tells that it has none of it.
@@ -70,6 +75,8 @@ struct Extras {
     duplicates: bool,
     corrupts: bool,
     reorders: bool,
+    /// The switch marks what the AQM chose.
+    switch_marks: bool,
 }
 
 impl Extras {
@@ -79,6 +86,7 @@ impl Extras {
             duplicates: plan.duplicate != Probability::ZERO,
             corrupts: plan.corrupt != Probability::ZERO,
             reorders: plan.reorder.is_some(),
+            switch_marks: plan.offload.marks,
         }
     }
 }
@@ -138,6 +146,9 @@ impl Pipe {
             stage: Stage::default(),
             client: key.client,
             direction: key.direction,
+            number: 0,
+            slot: plan.offload.loss,
+            tick: Tick::Nanosecond,
         };
         Self {
             admitted: plan.queue.admits_up_to(),
@@ -161,6 +172,11 @@ impl Pipe {
             lateness: Lateness::default(),
             queue_delay: QueueDelay::default(),
         }
+    }
+
+    /// The number by which a switch knows the client, and the unit of its clock.
+    pub fn set_switch(&mut self, number: u16, tick: Tick) {
+        (self.cold.number, self.cold.tick) = (number, tick);
     }
 
     /// The accounts as of the last instant that the pipe was brought up to.
@@ -205,7 +221,7 @@ impl Pipe {
         if self.has_queue() { self.queued } else { 0 }
     }
 
-    /// A frame of `len` bytes arrives at `at`.
+    /// A frame that counts as `len` bytes arrives at `at`.
     #[inline]
     pub fn arrive<B: Buffer>(
         &mut self,
@@ -243,7 +259,8 @@ impl Pipe {
         if self.has_queue() {
             self.serve_until(store, at);
         }
-        let tag = if self.tapped { self.see_arrival(store, at, frame.bytes(), len) } else { None };
+        let inner = store.inner(frame.bytes());
+        let tag = if self.tapped { self.see_arrival(store, at, inner, len) } else { None };
         let mut queued = self.queue_bytes();
         let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
@@ -251,9 +268,9 @@ impl Pipe {
             self.make_room(store, at, len);
             queued = self.queue_bytes();
             fills = queued.saturating_add(u64::from(len));
-            match self.judge(at, queued, len, frame.bytes()) {
+            match self.judge(at, queued, len, inner) {
                 Ok(marks) => mark = marks,
-                Err(reason) => return self.turn_away(store, at, reason, (frame.bytes(), len), tag),
+                Err(reason) => return self.turn_away(store, at, reason, (inner, len), tag),
             }
         }
         let pushed = match &mut frame {
@@ -261,9 +278,13 @@ impl Pipe {
             Frame::Buffer(buffer) => self.fifo.keep(store, at, buffer, tag),
         };
         let Ok(place) = pushed else {
-            return self.turn_away(store, at, DropReason::Overload, (frame.bytes(), len), tag);
+            let inner = store.inner(frame.bytes());
+            return self.turn_away(store, at, DropReason::Overload, (inner, len), tag);
         };
-        if mark && store.edit(place, ecn::mark) {
+        if store.prefix() != 0 {
+            store.edit_shim(place, shim::open);
+        }
+        if mark && self.mark_at(store, place) {
             self.cold.marked.add(len);
             if self.tapped {
                 self.see(store, Point::Marked, at, Some(place), len);
@@ -442,7 +463,7 @@ impl Pipe {
                 return dropped;
             }
             dropped += 1;
-            if self.cold.aqm.plan().ecn && store.edit(place, ecn::mark) {
+            if self.cold.aqm.plan().ecn && self.mark_at(store, place) {
                 self.cold.marked.add(len);
                 if self.tapped {
                     self.see(store, Point::Marked, now, Some(place), len);
@@ -462,6 +483,32 @@ impl Pipe {
         }
         self.attach(now, head.map(|(h, _)| h.arrived));
         dropped
+    }
+
+    /// Marks the packet of a frame that is held, or asks the switch to, if it can be marked.
+    /// Whether it is or will be.
+    #[inline(never)]
+    fn mark_at<B: Buffer>(&self, store: &mut Store<B>, place: Place) -> bool {
+        if !self.extras.switch_marks {
+            return store.edit(place, ecn::mark);
+        }
+        let capable = store.show(place, |frame, _| ecn::is_capable(frame));
+        if capable {
+            store.edit_shim(place, shim::mark);
+        }
+        capable
+    }
+
+    /// Ends the shim of the frame at the head of the queue, which arrived at `arrived` and is
+    /// due at `due`: what the switch is to do with it is decided by the plan under which it
+    /// leaves the queue, as all else is.
+    #[inline(never)]
+    fn close_shim<B: Buffer>(&self, store: &mut Store<B>, arrived: Instant, due: Instant) {
+        let Cold { number, slot, tick, .. } = *self.cold;
+        if let Some(place) = self.fifo.place_queued() {
+            let planned = tick.between(arrived, due);
+            store.edit_shim(place, |bytes| shim::close(bytes, number, slot, planned));
+        }
     }
 
     /// Which bit of the next frame is wrong, if one is.
@@ -486,19 +533,23 @@ impl Pipe {
         self.cold.reorder.as_mut().and_then(Reorder::holds_back)
     }
 
-    /// Lets the frame at the head of the queue, of `len` bytes, which leaves that at `finish`,
-    /// come out at `due`, past those that follow it.
+    /// Lets the frame at the head of the queue, of `len` bytes, which arrived at `arrived` and
+    /// leaves the queue at `finish`, come out at `due`, past those that follow it.
     #[inline(never)]
     fn hold_back<B: Buffer>(
         &mut self,
         store: &mut Store<B>,
-        finish: Instant,
+        (arrived, finish): (Instant, Instant),
         due: Instant,
         len: u32,
     ) {
-        let Cold { aside, aside_last, dropped, .. } = &mut *self.cold;
         // After a change to less, together with those that were held back before it.
-        *aside_last = due.max(*aside_last);
+        let due = due.max(self.cold.aside_last);
+        self.cold.aside_last = due;
+        if store.prefix() != 0 {
+            self.close_shim(store, arrived, due);
+        }
+        let Cold { aside, aside_last, dropped, .. } = &mut *self.cold;
         if self.fifo.set_aside(store, aside, *aside_last).is_err() {
             self.held -= u64::from(len);
             dropped[DropReason::Overload as usize].add(len);
@@ -533,7 +584,7 @@ impl Pipe {
         };
     }
 
-    /// Counts a frame that is dropped before it reaches the pipe's queue.
+    /// Counts a frame that is dropped before it reaches the pipe's queue: all of `frame`.
     pub fn reject<B: Buffer>(
         &mut self,
         store: &mut Store<B>,
@@ -618,8 +669,13 @@ impl Pipe {
             }
             let due = self.delay.due(finish);
             match by {
-                None => self.fifo.depart(store, Some(due)),
-                Some(by) => self.hold_back(store, finish, due + by, len),
+                None => {
+                    if store.prefix() != 0 {
+                        self.close_shim(store, arrived, due);
+                    }
+                    self.fifo.depart(store, Some(due));
+                }
+                Some(by) => self.hold_back(store, (arrived, finish), due + by, len),
             }
         }
     }
@@ -733,6 +789,7 @@ impl Pipe {
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.at_arrival = at_arrival(plan);
+        self.cold.slot = plan.offload.loss;
         self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
             self.cold.aqm = Aqm::new(plan.queue, key, at);

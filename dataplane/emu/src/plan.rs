@@ -20,6 +20,7 @@ use crate::loss::LossPlan;
 use crate::reorder::ReorderPlan;
 use crate::rules::Rules;
 use crate::shaper::{RatePlan, RateTrace};
+use crate::shim::OffloadPlan;
 use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
@@ -79,6 +80,8 @@ pub struct PipePlan {
     pub reorder: Option<ReorderPlan>,
     /// The delay.
     pub delay: DelayPlan,
+    /// What the switch does of it, where there is one.
+    pub offload: OffloadPlan,
 }
 
 impl PipePlan {
@@ -97,7 +100,14 @@ impl PipePlan {
             corrupt: Probability::ZERO,
             reorder: None,
             delay: DelayPlan::default(),
+            offload: OffloadPlan::default(),
         }
+    }
+
+    /// What of the losses of single frames is drawn here.
+    #[must_use]
+    pub fn drawn_loss(&self) -> LossPlan {
+        if self.offload.loss == 0 { self.packet_loss } else { LossPlan::None }
     }
 }
 
@@ -112,6 +122,8 @@ pub struct Plan {
     pub beams: Arc<BeamsPlan>,
     /// Whose a frame is, where that is not its address's own client.
     pub rules: Arc<Rules>,
+    /// Client numbers in shims are believed in this epoch; zero: in none.
+    pub epoch: u16,
 }
 
 /// A plan that the core does not take.
@@ -184,7 +196,7 @@ impl Plan {
     #[must_use]
     pub fn transparent() -> Self {
         let pipes = ByDirection([PipePlan::transparent(), PipePlan::transparent()]);
-        Self { seed: 1, pipes, beams: Arc::default(), rules: Arc::default() }
+        Self { seed: 1, pipes, beams: Arc::default(), rules: Arc::default(), epoch: 0 }
     }
 
     /// Checks what the core relies on, and that the plan fits into `room` whatever the

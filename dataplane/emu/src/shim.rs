@@ -152,19 +152,19 @@ pub fn number(client: u32) -> u16 {
 
 /// Begins the shim of a frame that arrived: nothing is asked of the switch yet.
 #[inline]
-pub fn open(b: &mut Bytes) {
+pub(crate) fn open(b: &mut Bytes) {
     b[15] = 0;
 }
 
 /// Asks the switch to mark the packet.
 #[inline]
-pub fn mark(b: &mut Bytes) {
+pub(crate) fn mark(b: &mut Bytes) {
     b[15] |= MARK;
 }
 
 /// Ends the shim of a frame that will leave.
 #[inline]
-pub fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
+pub(crate) fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
     b[16..18].copy_from_slice(&client.to_be_bytes());
     b[20..22].copy_from_slice(&loss.to_be_bytes());
     b[28..32].copy_from_slice(&planned.to_be_bytes());

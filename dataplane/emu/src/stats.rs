@@ -30,11 +30,13 @@ pub enum DropReason {
     Oversize,
     /// Its turn in a run that is dropped by count.
     Scheduled,
+    /// Without a shim that can be, where each frame is to have one.
+    Shim,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`PipeStats::dropped`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Aqm,
         Self::Limit,
         Self::Outage,
@@ -43,6 +45,7 @@ impl DropReason {
         Self::Runt,
         Self::Oversize,
         Self::Scheduled,
+        Self::Shim,
     ];
 }
 

@@ -23,6 +23,10 @@
 //! Memory is touched when it is first used and then reused last in, first out. A
 //! fifo that runs empty holds no segment. The arena asks the system for large pages.
 //!
+//! Where frames carry a prefix, such as a shim, the store holds it with them and gives it back
+//! with them. Lengths that are asked for, and what is shown and changed, are those of the frame
+//! behind it.
+//!
 //! A record may carry a tag behind its frame, by which a [`Tap`] knows it again: only the
 //! frames that are captured take that room (docs/adr/0026).
 
@@ -32,6 +36,7 @@ use memmap2::{Advice, MmapMut};
 
 use crate::frame::{Buffer, Frame, NoBuffer};
 use crate::memory::{LINE, prefetch};
+use crate::shim::{self, SHIM};
 use crate::tap::Tap;
 use crate::units::Instant;
 
@@ -83,6 +88,8 @@ pub struct Store<B = NoBuffer> {
     tap: Option<Box<Tap>>,
     /// Frames that were captured, by this tap or an earlier one.
     tapped: u64,
+    /// Bytes of each frame that come before what is counted.
+    prefix: u32,
 }
 
 /// The store has no free segment.
@@ -116,7 +123,34 @@ impl<B: Buffer> Store<B> {
             scratch: vec![0; MAX_FRAME as usize].into_boxed_slice(),
             tap: None,
             tapped: 0,
+            prefix: 0,
         })
+    }
+
+    /// The same, empty, for frames of which the first `prefix` bytes do not count.
+    #[must_use]
+    pub fn with_prefix(self, prefix: u32) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// Bytes of each frame that come before what is counted.
+    #[inline]
+    #[must_use]
+    pub fn prefix(&self) -> u32 {
+        self.prefix
+    }
+
+    /// What counts of a frame.
+    #[inline]
+    #[must_use]
+    pub fn inner<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame.get(self.prefix as usize..).unwrap_or_default()
+    }
+
+    /// The length of what counts of the frame whose record has `word`.
+    #[inline]
+    fn length(&self, word: u32) -> u32 {
+        (word & LENGTH).saturating_sub(self.prefix)
     }
 
     /// Size in bytes.
@@ -206,9 +240,10 @@ impl<B: Buffer> Store<B> {
         let (_, word) = self.header(place.0);
         if word & KEPT != 0 {
             let kept = &self.kept[self.place(place.0)];
-            return look(kept.as_ref().map_or(&[], B::bytes), number);
+            return look(self.inner(kept.as_ref().map_or(&[], B::bytes)), number);
         }
-        look(self.packed(place.0, word & LENGTH), number)
+        let prefix = self.prefix as usize;
+        look(self.packed(place.0, word & LENGTH).get(prefix..).unwrap_or_default(), number)
     }
 
     fn has_free(&self, segments: u32) -> bool {
@@ -349,6 +384,41 @@ impl<B: Buffer> Store<B> {
 
     /// Lets `change` see the frame that is held at `place` and change it, but for its length.
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let prefix = self.prefix as usize;
+        self.edit_whole(place, |bytes| change(bytes.get_mut(prefix..).unwrap_or_default()))
+    }
+
+    /// Lets `change` see the shim of the frame that is held at `place` and change it. Nothing
+    /// happens where frames have none.
+    #[inline(never)]
+    pub(crate) fn edit_shim(&mut self, place: Place, change: impl FnOnce(&mut shim::Bytes)) {
+        if self.prefix != SHIM {
+            return;
+        }
+        let c = place.0;
+        let (_, word) = self.header(c);
+        if word & KEPT == 0 && c.offset + HEADER + SHIM > SEGMENT {
+            // Only these bytes go over the end, not the whole frame.
+            self.gather(c, SHIM);
+            let mut bytes: shim::Bytes = [0; SHIM as usize];
+            bytes.copy_from_slice(&self.scratch[..SHIM as usize]);
+            change(&mut bytes);
+            self.write(Cursor { offset: c.offset + HEADER, ..c }, &bytes);
+        } else if word & KEPT == 0 {
+            let at = c.at() + HEADER as usize;
+            if let Some(bytes) = self.bytes[at..].first_chunk_mut() {
+                change(bytes);
+            }
+        } else {
+            let place = self.place(c);
+            let bytes = self.kept[place].as_mut().map_or(&mut [][..], B::bytes_mut);
+            if let Some(bytes) = bytes.first_chunk_mut() {
+                change(bytes);
+            }
+        }
+    }
+
+    fn edit_whole<R>(&mut self, place: Place, change: impl FnOnce(&mut [u8]) -> R) -> R {
         let c = place.0;
         let (_, word) = self.header(c);
         let len = (word & LENGTH) as usize;
@@ -559,7 +629,7 @@ impl Fifo {
             return None;
         }
         let (at, word) = store.header(self.middle);
-        Some((word & LENGTH, Instant(at)))
+        Some((store.length(word), Instant(at)))
     }
 
     /// Bytes in the queue behind its head that arrived before `before`: exact up to
@@ -574,7 +644,7 @@ impl Fifo {
             if at >= before.0 || bytes > enough {
                 break;
             }
-            bytes += u64::from(word & LENGTH);
+            bytes += u64::from(store.length(word));
         }
         bytes
     }
@@ -713,7 +783,8 @@ impl Fifo {
         }
     }
 
-    /// The frame at the head of the delay line, and its length; none if it was lost.
+    /// The frame at the head of the delay line, with its prefix, and the length that counts; none
+    /// if it was lost.
     #[inline]
     #[must_use]
     pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
@@ -721,9 +792,9 @@ impl Fifo {
             return None;
         }
         let (_, word) = store.header(self.head);
-        let len = word & LENGTH;
+        let len = store.length(word);
         match (word & LOST, word & KEPT) {
-            (0, 0) => Some((Frame::Bytes(store.packed(self.head, len)), len)),
+            (0, 0) => Some((Frame::Bytes(store.packed(self.head, word & LENGTH)), len)),
             (0, _) => {
                 let place = store.place(self.head);
                 Some((Frame::Buffer(&mut store.kept[place]), len))

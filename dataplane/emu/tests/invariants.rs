@@ -24,10 +24,13 @@ use emu::plan::{PipePlan, Plan, Room};
 use emu::reorder::ReorderPlan;
 use emu::rules::{Rule, Rules};
 use emu::shaper::{RatePlan, RateTrace};
+use emu::shim::OffloadPlan;
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
+#[path = "invariants/shim.rs"]
+mod shim;
 #[path = "invariants/tap.rs"]
 mod tap;
 
@@ -158,6 +161,7 @@ prop_compose! {
             corrupt: Probability::new(corrupt),
             reorder: None,
             delay,
+            offload: OffloadPlan::default(),
         }
     }
 }

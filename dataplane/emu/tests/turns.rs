@@ -78,7 +78,7 @@ proptest! {
         buffers in prop_oneof![Just(0_u32), Just(3), Just(1000)],
         burst in 1_usize..100,
     ) {
-        let limits = Limits { memory: 16 << 20, clients: 3, frame: 9_400, copy_break, buffers };
+        let limits = Limits { memory: 16 << 20, clients: 3, frame: 9_400, copy_break, buffers, shim: None };
         let mut copied = Engine::<NoBuffer>::new(Limits::copying(16 << 20, 3, 9_400), plan(), Instant::ZERO).unwrap();
         let mut kept = Engine::<Vec<u8>>::new(limits, plan(), Instant::ZERO).unwrap();
         let (mut a, mut b) = (Left::new(), Left::new());

@@ -169,7 +169,14 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
         Waiter::new(),
     );
     // The link may keep more than the pool has.
-    let limits = Limits { memory: 8 << 20, clients: 4, frame: 1514, copy_break: 0, buffers: 1000 };
+    let limits = Limits {
+        memory: 8 << 20,
+        clients: 4,
+        frame: 1514,
+        copy_break: 0,
+        buffers: 1000,
+        shim: None,
+    };
     let clock = VirtualClock::default();
     let mut worker = worker(Recorder { inner: io, sent: Vec::new() }, &clock, limits);
     run_until(&mut worker, &clock, Nanos::ZERO, Nanos::from_millis(5));
@@ -329,6 +336,7 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
                         frame: 1514,
                         copy_break: 0,
                         buffers: 1000,
+                        shim: None,
                     };
                     let engine = Engine::new(limits, delayed(), Instant::ZERO).unwrap();
                     let mut worker = Worker::new(engine, io, clock, channel(32).1, Idle::Busy);

@@ -15,6 +15,7 @@ use emu::loss::LossPlan;
 use emu::plan::{PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
 use emu::shaper::{RatePlan, RateTrace};
+use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
@@ -77,6 +78,7 @@ fn plan() -> Plan {
                 max: Nanos::from_millis(500),
             }],
         },
+        offload: OffloadPlan::default(),
     };
     Plan { seed: 42, pipes: ByDirection([pipe.clone(), pipe]), ..Plan::transparent() }
 }
@@ -189,6 +191,34 @@ fn play_distributed(
         assert_eq!(overflow.iter().map(|o| o.missed(direction)).sum::<u64>(), 0);
     }
     (met, drops)
+}
+
+#[test]
+fn fates_do_not_depend_on_the_shims_of_a_switch() {
+    let wrap = |Arrival { at, direction, frame }: Arrival| {
+        let (client, epoch, loss, planned) = (0, 0, 0, 0);
+        let shim = Shim { direction, mark: false, client, epoch, loss, stamp: at.0, planned };
+        Arrival { at, direction, frame: [&shim.to_bytes()[..], &frame].concat() }
+    };
+    let io = SimIo::new(arrivals().into_iter().map(wrap).collect(), 7);
+    let tick = Tick::Microsecond;
+    let limits = Limits { shim: Some(tick), ..LIMITS };
+    let engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
+    let clock = VirtualClock::default();
+    let mut worker = Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy);
+    sim::run(&mut worker, &clock);
+    let mut drops = Drops::new();
+    account(&mut worker, &mut drops);
+    let mut sent = worker.into_io().sent;
+    for s in &mut sent {
+        let (shim, inner) = Shim::read(&s.frame).unwrap();
+        // What the switch calls late is what the worker does, but for less than a tick.
+        let transit = (s.at.0 - shim.stamp) / 1_000;
+        assert_eq!(shim.planned, tick.between(Instant(shim.stamp), s.due));
+        assert!(transit.saturating_sub(shim.planned.into()) <= s.at.since(s.due).0 / 1_000 + 1);
+        s.frame = inner.to_vec();
+    }
+    assert_eq!((fates(&sent), drops), play(1, 1));
 }
 
 #[test]

@@ -127,6 +127,7 @@ impl Bench {
             frame: FRAME,
             copy_break: self.copy_break,
             buffers: kept(case, self.copy_break),
+            shim: None,
         }
     }
 }

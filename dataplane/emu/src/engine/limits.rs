@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::shim::Tick;
+
 /// The limits of an engine, fixed for its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -16,13 +18,16 @@ pub struct Limits {
     pub copy_break: u32,
     /// Most buffers that are kept at a time; further frames are copied, however long.
     pub buffers: u32,
+    /// Each frame comes and goes behind a shim, by a switch whose clock has this unit. All
+    /// lengths, these included, are of the frame behind it.
+    pub shim: Option<Tick>,
 }
 
 impl Limits {
     /// The limits of an engine that copies every frame.
     #[must_use]
     pub const fn copying(memory: usize, clients: u32, frame: u32) -> Self {
-        Self { memory, clients, frame, copy_break: frame, buffers: 0 }
+        Self { memory, clients, frame, copy_break: frame, buffers: 0, shim: None }
     }
 }
 

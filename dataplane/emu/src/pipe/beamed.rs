@@ -9,7 +9,6 @@
 use std::num::NonZeroU64;
 
 use crate::aqm::codel::{Candidate, MAX_PACKET};
-use crate::ecn;
 use crate::frame::Buffer;
 use crate::stats::DropReason;
 use crate::store::{Ahead, Place, Store};
@@ -183,7 +182,7 @@ impl Pipe {
                 self.choosing = true;
                 return;
             };
-            if self.cold.aqm.plan().ecn && store.edit(at, ecn::mark) {
+            if self.cold.aqm.plan().ecn && self.mark_at(store, at) {
                 self.cold.marked.add(len);
                 if self.tapped {
                     self.see(store, Point::Marked, now, Some(at), len);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames behind the shims of a P4 switch, through a whole engine: whose they are, and who
+//! draws their losses and sets their marks.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod numbered;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use emu::aqm::AqmPlan;
+use emu::aqm::codel::CoDelPlan;
+use emu::beam::{BeamPlan, BeamsPlan, Share};
+use emu::client::ClientKey;
+use emu::engine::{Departure, Engine, Limits};
+use emu::plan::{PipePlan, Plan};
+use emu::reorder::ReorderPlan;
+use emu::shim::{OffloadPlan, Shim, Tick};
+use emu::stats::{DropReason, Snapshot};
+use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use numbered::frame;
+
+const FORWARD: Direction = Direction::Forward;
+const EPOCH: u16 = 5;
+const BASE: Nanos = Nanos::from_millis(20);
+
+fn wrap(client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> {
+    let shim =
+        Shim { direction: FORWARD, mark: false, client, epoch, loss: 0, stamp: 9, planned: 0 };
+    [&shim.to_bytes()[..], inner].concat()
+}
+
+fn engine(plan: Plan) -> Engine<Vec<u8>> {
+    let copying = Limits::copying(64 << 20, 8, 1_514);
+    let limits =
+        Limits { copy_break: 1_000, buffers: 64, shim: Some(Tick::Microsecond), ..copying };
+    Engine::new(limits, plan, Instant::ZERO).unwrap()
+}
+
+/// A frame that left: whose it was, when it was due, its shim and what was behind.
+type Left = (ClientKey, Instant, Shim, Vec<u8>);
+
+fn release(engine: &mut Engine<Vec<u8>>, now: Instant, left: &mut Vec<Left>) {
+    engine.release(now, usize::MAX, &mut |d: Departure<'_, Vec<u8>>| {
+        let (shim, inner) = Shim::read(d.bytes()).unwrap();
+        left.push((d.client, d.due, shim, inner.to_vec()));
+        if let emu::frame::Frame::Buffer(buffer) = d.frame {
+            buffer.take();
+        }
+        true
+    });
+}
+
+fn drain(engine: &mut Engine<Vec<u8>>, left: &mut Vec<Left>) -> Snapshot {
+    let mut end = Instant::ZERO;
+    while let Some(t) = engine.next_deadline() {
+        end = end.max(t);
+        release(engine, end, left);
+    }
+    let mut snapshot = Snapshot::default();
+    engine.snapshot(end, false, &mut snapshot);
+    assert!(snapshot.is_conserved());
+    assert_eq!((snapshot.total().held.packets, snapshot.buffers), (0, 0));
+    snapshot
+}
+
+#[test]
+fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
+    let mut engine = engine(Plan { epoch: EPOCH, ..Plan::transparent() });
+    let mut left = Vec::new();
+    let mut whose = |engine: &mut Engine<Vec<u8>>, client, epoch| {
+        left.clear();
+        engine.arrive(Instant::ZERO, FORWARD, &wrap(client, epoch, &frame(60, 1)));
+        release(engine, Instant::ZERO, &mut left);
+        (left[0].0, left[0].2.client)
+    };
+    let own = ClientKey::Ip([10, 0, 0, 1].into());
+    // Of the address, which becomes the third client.
+    assert_eq!(whose(&mut engine, 0, EPOCH), (own, 3));
+    assert_eq!(whose(&mut engine, 1, EPOCH), (ClientKey::Bypass, 1));
+    assert_eq!(whose(&mut engine, 2, EPOCH), (ClientKey::Default, 2));
+    assert_eq!(whose(&mut engine, 3, EPOCH), (own, 3));
+    for (client, epoch) in [(1, 0), (1, EPOCH + 1), (4, EPOCH), (4_096, EPOCH), (u16::MAX, EPOCH)] {
+        assert_eq!(whose(&mut engine, client, epoch), (own, 3), "{client} of {epoch}");
+    }
+    // Another epoch from a change on, and none.
+    engine.apply(Instant::ZERO, Plan { epoch: 6, ..Plan::transparent() }, 1, false);
+    assert_eq!(whose(&mut engine, 2, EPOCH), (own, 3));
+    assert_eq!(whose(&mut engine, 2, 6), (ClientKey::Default, 2));
+    engine.apply(Instant::ZERO, Plan::transparent(), 2, false);
+    assert_eq!(whose(&mut engine, 2, 6), (own, 3));
+    assert_eq!(whose(&mut engine, 2, 0), (own, 3));
+}
+
+#[test]
+fn without_a_switch_a_frame_of_its_ethertype_bypasses_as_any_other() {
+    let limits = Limits::copying(1 << 20, 4, 1_514);
+    let offload = OffloadPlan { loss: 9, marks: true };
+    let mut plan = Plan { epoch: EPOCH, ..Plan::transparent() };
+    plan.pipes[FORWARD] =
+        PipePlan { offload, packet_loss: Probability::ONE.into(), ..PipePlan::transparent() };
+    let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let shimmed = wrap(3, EPOCH, &frame(60, 1));
+    engine.arrive(Instant::ZERO, FORWARD, &shimmed);
+    engine.arrive(Instant::ZERO, FORWARD, &frame(60, 1));
+    let mut left = Vec::new();
+    engine.release(Instant::ZERO, 9, &mut |d: Departure<'_>| {
+        left.push((d.client, d.bytes().to_vec()));
+        true
+    });
+    // And nobody else would lose what is to be lost.
+    assert_eq!(left, [(ClientKey::Bypass, shimmed)]);
+}
+
+/// How the frames of a test get from the shaper to the channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Plain,
+    Beam,
+    Reordered,
+}
+
+/// A plan that loses every packet, by the switch's `slot` or in the channel if that is zero.
+fn losing(slot: u16, way: Way) -> Plan {
+    let mut plan = Plan { epoch: EPOCH, ..Plan::transparent() };
+    let pipe = &mut plan.pipes[FORWARD];
+    // A frame of 1,000 bytes takes 1 ms.
+    pipe.rate = BitRate::bps(8_000_000).into();
+    pipe.queue.limit = 1 << 20;
+    pipe.delay.base = BASE;
+    pipe.packet_loss = Probability::ONE.into();
+    pipe.offload = OffloadPlan { loss: slot, marks: false };
+    match way {
+        Way::Plain => {}
+        Way::Beam => {
+            pipe.rate = BitRate::bps(800_000_000).into();
+            let rate = ByDirection([BitRate::bps(8_000_000), BitRate::Unlimited]);
+            let beam = BeamPlan { name: "spot".into(), rate, overhead: 0 };
+            let automatic = Some(Share { beam: 0, weight: 1 });
+            let beams = BeamsPlan { beams: vec![beam], automatic, ..BeamsPlan::default() };
+            plan.beams = Arc::new(beams);
+        }
+        Way::Reordered => {
+            // All alike, so that the instant at which each left the queue stays known.
+            let by = Nanos::from_millis(3);
+            pipe.reorder = Some(ReorderPlan { probability: Probability::ONE, by });
+        }
+    }
+    plan
+}
+
+#[test]
+fn each_frame_is_drawn_in_one_place_by_the_plan_under_which_it_leaves_the_queue() {
+    for way in [Way::Plain, Way::Beam, Way::Reordered] {
+        let slots = [0, 7, 8, 0, 7, 65_535, 0, 9];
+        let mut engine = engine(losing(slots[0], way));
+        let (mut left, mut changes) = (Vec::new(), vec![(Instant::ZERO, slots[0])]);
+        // Frames come at twice the rate for 400 ms: queue, line and beam are never empty at a
+        // change, each 37.3 ms.
+        let mut next = 1;
+        for number in 0..800_u32 {
+            let now = Instant(u64::from(number) * 500_000);
+            if let Some(slot) = slots.get(next)
+                && now.0 >= next as u64 * 37_300_000
+            {
+                engine.apply(now, losing(*slot, way), next as u64, false);
+                changes.push((now, *slot));
+                next += 1;
+            }
+            // Some are kept in their buffers.
+            let len = if number % 3 == 0 { 1_000 } else { 999 };
+            engine.arrive_burst(now, FORWARD, &mut [Some(wrap(3, EPOCH, &frame(len, number)))]);
+            release(&mut engine, now, &mut left);
+        }
+        let snapshot = drain(&mut engine, &mut left);
+        assert_eq!(changes.len(), slots.len());
+        let aside = if way == Way::Reordered { Nanos::from_millis(3) } else { Nanos(0) };
+        let in_force = |t: Instant| changes.iter().rfind(|(at, _)| *at < t).unwrap().1;
+        let mut by_slot = BTreeMap::<u16, u64>::new();
+        for (_, due, shim, _) in &left {
+            assert_eq!(shim.loss, in_force(*due - (BASE + aside)), "{way:?} at {due}");
+            *by_slot.entry(shim.loss).or_default() += 1;
+        }
+        // Where the switch draws the channel loses nothing, and the other way round.
+        assert!(by_slot.keys().eq([&7, &8, &9, &65_535]), "{by_slot:?}");
+        let lost = snapshot.total().dropped[DropReason::Loss as usize].packets;
+        assert_eq!(left.len() as u64 + lost, 800);
+        // 37 ms of each plan, and of the last one what is still to come, at 1 ms a frame.
+        assert!((110..=113).contains(&lost), "{lost}");
+        assert!((73..=76).contains(&by_slot[&7]), "{by_slot:?}");
+    }
+}
+
+#[test]
+fn planned_is_how_long_a_frame_was_to_be_kept_and_copies_have_their_own_shims() {
+    let mut plan = losing(3, Way::Plain);
+    plan.pipes[FORWARD].duplicate = Probability::ONE;
+    let mut engine = engine(plan);
+    let mut left = Vec::new();
+    for number in 0..4 {
+        engine.arrive(Instant(1_000_700), FORWARD, &wrap(0, 1, &frame(1_000, number)));
+    }
+    drain(&mut engine, &mut left);
+    let planned: Vec<_> = left.iter().map(|(_, _, shim, _)| shim.planned).collect();
+    // Each one and its copy, 1 ms apart, with the delay, in µs.
+    assert_eq!(planned, (1..=8).map(|n| n * 1_000 + 20_000).collect::<Vec<u32>>());
+    assert!(left.iter().all(|(_, _, s, _)| (s.loss, s.client, s.epoch, s.stamp) == (3, 3, 1, 9)));
+    assert!(left.iter().zip(0..).all(|(l, i)| l.3 == frame(1_000, i / 2)));
+}
+
+#[test]
+fn what_the_channel_drops_by_itself_it_drops_also_where_the_switch_draws() {
+    let mut plan = losing(3, Way::Plain);
+    plan.pipes[FORWARD].drop_run =
+        Some(emu::drop_run::DropRunPlan { pass: 3, drop: 1, once: false, arm: false });
+    let mut engine = engine(plan);
+    let mut left = Vec::new();
+    for number in 0..40 {
+        engine.arrive(Instant::ZERO, FORWARD, &wrap(0, EPOCH, &frame(1_000, number)));
+    }
+    let total = drain(&mut engine, &mut left).total();
+    assert_eq!((left.len(), total.dropped[DropReason::Scheduled as usize].packets), (30, 10));
+}
+
+#[test]
+fn where_the_switch_marks_the_packet_is_left_as_it_is_and_counts_as_marked() {
+    let marking = |marks| {
+        let mut plan = losing(3, Way::Plain);
+        let pipe = &mut plan.pipes[FORWARD];
+        let (target, interval) = (Nanos::from_millis(5), Nanos::from_millis(20));
+        pipe.queue.aqm = AqmPlan::CoDel(CoDelPlan { target, interval });
+        pipe.queue.ecn = true;
+        pipe.offload.marks = marks;
+        let mut engine = engine(plan);
+        let mut left = Vec::new();
+        for number in 0..200_u32 {
+            let mut inner = frame(1_000, number);
+            // One in two can be marked.
+            inner[15] = if number % 2 == 0 { 0b10 } else { 0 };
+            inner[24..26].fill(0);
+            let sum: u32 =
+                inner[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            inner[24..26].copy_from_slice(&sum.to_be_bytes());
+            let at = Instant(u64::from(number) * 500_000);
+            engine.arrive(at, FORWARD, &wrap(0, EPOCH, &inner));
+        }
+        let total = drain(&mut engine, &mut left).total();
+        (left, total)
+    };
+    let ((by_switch, counts), (here, same)) = (marking(true), marking(false));
+    assert_eq!(counts, same);
+    let marks = by_switch.iter().filter(|l| l.2.mark).count() as u64;
+    assert!(marks > 0 && counts.marked.packets == marks, "{marks} {:?}", counts.marked);
+    assert!(counts.dropped[DropReason::Aqm as usize].packets > 0);
+    for (switch, here) in by_switch.iter().zip(&here) {
+        assert!(!here.2.mark);
+        assert_eq!((switch.3[15], here.3[15] == 0b11), (switch.3[15] & 0b10, switch.2.mark));
+    }
+}
