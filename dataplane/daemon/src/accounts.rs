@@ -6,6 +6,7 @@ use std::slice;
 
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
+use emu::shim;
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
 use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
@@ -72,6 +73,13 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     stats.emulator_drops =
         overload + stats.ports.iter().map(|p| p.missed + p.transmit_dropped).sum::<u64>();
     stats
+}
+
+/// Says by which number a switch knows each client: by its place among those of the only worker.
+pub(crate) fn number_clients(clients: &mut [model::ClientStats]) {
+    for (client, place) in clients.iter_mut().zip(0..) {
+        client.number = shim::number(place).into();
+    }
 }
 
 fn memory(reports: &[Box<Report>]) -> model::Memory {

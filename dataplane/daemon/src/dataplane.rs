@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::time::timeout;
 use worker::command::{Answer, Change, Changed, CommandError, Handle, Report};
 
-use crate::accounts::{PortAccount, merge};
+use crate::accounts::{PortAccount, merge, number_clients};
 use crate::names::{self, ClientsError, Names};
 use crate::schedule::{Schedule, ScheduleError, over};
 use crate::span::Span;
@@ -53,6 +53,12 @@ pub enum DataplaneError {
     /// The clients cannot be as the plan says.
     #[error("{0}")]
     Clients(#[from] ClientsError),
+    /// The plan leaves work to a switch, and there is none.
+    #[error(
+        "the plan has an `offload`, and no P4 switch is before this box: leave it out, or describe \
+         the switch under [switch] in the box's file and start the dataplane anew"
+    )]
+    NoSwitch,
     /// Somebody else changed the configuration meanwhile.
     #[error(
         "generation {current} is in force and {expected} was expected: somebody else changed the \
@@ -228,6 +234,11 @@ impl Dataplane {
         &self.0.fixed
     }
 
+    /// Whether a P4 switch is before the box.
+    fn has_switch(&self) -> bool {
+        self.0.fixed.description.switch.is_some()
+    }
+
     /// The time, on this clock and in UTC.
     #[must_use]
     pub fn time(&self) -> (u64, prost_types::Timestamp) {
@@ -275,6 +286,9 @@ impl Dataplane {
             return Err(ScheduleError::Key.into());
         }
         let mut compiled = compile(&plan)?;
+        if plan.offload.is_some() && !self.has_switch() {
+            return Err(DataplaneError::NoSwitch);
+        }
         for (pipe, arm) in compiled.pipes.0.iter_mut().zip(terms.arm.0) {
             if let Some(run) = &mut pipe.drop_run {
                 run.arm = arm;
@@ -518,6 +532,9 @@ impl Dataplane {
 
     async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
         let mut stats = merge(reports, self.0.ports.accounts());
+        if self.has_switch() {
+            number_clients(&mut stats.clients);
+        }
         // A clock that stood still hides from the workers that they did.
         let jump = self.0.clock.longest_jump(mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));

@@ -20,6 +20,7 @@ use dataplane::workers::{self, Settings};
 use dpdk::{TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
+use emu::shim::SHIM;
 use endpoint::Claim;
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
@@ -61,8 +62,9 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
     check_memory(choices.memory)?;
     let min_data_room = specs.iter().map(|p| p.spec.min_data_room()).max().unwrap_or(0);
-    let needs =
-        Needs { cores, max_frame: choices.max_frame, buffers: choices.buffers, min_data_room };
+    let shim = choices.switch.as_ref().map_or(0, |_| SHIM);
+    let (max_frame, buffers) = (choices.max_frame, choices.buffers);
+    let needs = Needs { cores, max_frame, buffers, min_data_room, shim };
     let memory = ports::memory(choices.huge, needs);
     if let dpdk::Memory::NoHuge { megabytes } = memory {
         check_memory(choices.memory.saturating_add(u64::from(megabytes) << 20))
@@ -81,7 +83,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         frame: opened.max_frame,
         copy_break: choices.copy_break,
         buffers: opened.kept,
-        shim: None,
+        shim: choices.switch.as_ref().map(Switch::tick),
     };
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),

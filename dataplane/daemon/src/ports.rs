@@ -12,11 +12,12 @@ use emu::stats::Count;
 use emu::store::MAX_FRAME;
 use emu::units::Direction;
 use nix::sched::{CpuSet, sched_getaffinity};
+use thiserror::Error;
 use worker::distribute::{DEPTH, Overflow};
 use worker::dpdk_io::PortQueues;
 
 use crate::accounts::PortAccount;
-use crate::arguments::Huge;
+use crate::arguments::{Huge, MIN_MAX_FRAME};
 use crate::dataplane::Ports;
 
 const RING: u16 = 1024;
@@ -24,6 +25,32 @@ const RING: u16 = 1024;
 const SPARE: u32 = 2048;
 /// What a buffer takes beside its data: headroom, the mbuf itself, and the pool's padding.
 const OVERHEAD: u32 = 512;
+/// What most hosts have.
+const HOSTS_MTU: u16 = 1500;
+/// Bytes of an Ethernet header,
+const ETHERNET: u32 = 14;
+/// and with two VLAN tags and the FCS, as drivers count.
+const TAGGED_ETHERNET: u32 = 26;
+
+/// Why the ports are not open.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// DPDK's reason.
+    #[error("{0}")]
+    Dpdk(#[from] Error),
+    /// The shim leaves too little of a frame.
+    #[error(
+        "the ports carry frames of {carried} bytes, of which a switch's shim takes {shim}: at least \
+         {MIN_MAX_FRAME} have to be left; raise the MTU of both ports to that of the hosts and \
+         {shim} more"
+    )]
+    Short {
+        /// The longest that both ports carry.
+        carried: u32,
+        /// Bytes of the shim.
+        shim: u32,
+    },
+}
 
 /// What is opened for.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +63,8 @@ pub struct Needs<'a> {
     pub buffers: u64,
     /// Data that the ports want a buffer to hold at least.
     pub min_data_room: u32,
+    /// Bytes that come before each frame.
+    pub shim: u32,
 }
 
 impl Needs<'_> {
@@ -46,7 +75,18 @@ impl Needs<'_> {
     /// The data that a buffer holds: headroom and the longest frame with a tag; drivers that
     /// need larger buffers say so.
     fn data_room(&self) -> u32 {
-        (self.max_frame.unwrap_or(MAX_FRAME) + 128).max(self.min_data_room)
+        let longest = self.max_frame.map_or(MAX_FRAME, |frame| (frame + self.shim).min(MAX_FRAME));
+        (longest + 128).max(self.min_data_room)
+    }
+
+    /// The longest frame behind the shim, of ports that carry `carried` bytes.
+    fn longest(&self, carried: u32) -> Result<u32, OpenError> {
+        let carried = carried.min(MAX_FRAME);
+        let longest = carried.saturating_sub(self.shim);
+        if self.shim > 0 && longest < MIN_MAX_FRAME {
+            return Err(OpenError::Short { carried, shim: self.shim });
+        }
+        Ok(self.max_frame.map_or(longest, |frame| frame.min(longest)))
     }
 
     /// Buffers that a worker may keep, if each has so much data.
@@ -122,7 +162,7 @@ fn receiving(info: [&PortInfo; 2], queues: u16) -> [Receiving; 2] {
 ///
 /// # Errors
 /// What is missing: driver, interface, permission, memory, queues.
-pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opened, Error> {
+pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opened, OpenError> {
     dpdk::ensure_distinct(specs)?;
     for iface in specs.iter().filter_map(|p| p.spec.iface()) {
         turn_offloads_off(iface);
@@ -138,14 +178,16 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
             asked: queues,
             limit: format!("the device has {}, and each worker needs its own", port.max_tx_queues),
             remedy: "give fewer --workers, or `qpairs=N` (net_af_packet)",
-        });
+        }
+        .into());
     }
     let receiving = receiving(info, queues);
     tracing::info!(workers = queues, wan = ?receiving[0], client = ?receiving[1], "frames come in");
     let first = receiving == [Receiving::First; 2];
     let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(needs.data_room());
-    let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0).min(MAX_FRAME);
-    let max_frame = needs.max_frame.map_or(carried, |m| m.min(carried));
+    let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0);
+    let max_frame = needs.longest(carried)?;
+    let mtu = shimmed_mtu(info, needs.shim, max_frame);
     let kept = needs.kept(room);
     let data_room = u16::try_from(room).unwrap_or(u16::MAX);
     let mut pools = Vec::with_capacity(needs.cores.len());
@@ -160,6 +202,7 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
         tx_queues: queues,
         rx_descriptors: RING,
         tx_descriptors: RING,
+        mtu,
         pools: &pools,
         ..PortConfig::new(&pools[0])
     };
@@ -175,6 +218,29 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
         .map(|((wan, client), pool)| Share { queues: [wan, client], pool })
         .collect();
     Ok(Opened { ports: [wan, client], shares, lends: first, max_frame, kept })
+}
+
+/// The MTU that a NIC is to have, so that it takes frames with their shims; none without shims.
+/// Kernel interfaces keep theirs: says so where it is less than most hosts' frames need.
+fn shimmed_mtu(info: [&PortInfo; 2], shim: u32, max_frame: u32) -> Option<u16> {
+    if shim == 0 {
+        return None;
+    }
+    for port in info.into_iter().filter(|port| port.iface.is_some()) {
+        let (mtu, needed) = (port.mtu, u32::from(HOSTS_MTU) + shim);
+        if u32::from(mtu) < needed {
+            let carries = u32::from(mtu).saturating_sub(shim);
+            tracing::warn!(
+                port = port.name,
+                mtu,
+                "with a switch's shim it carries packets of {carries} bytes: give it an MTU of \
+                 {needed} for hosts with {HOSTS_MTU}, and the switch's port as well"
+            );
+        }
+    }
+    let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0);
+    let mtu = (max_frame + shim - ETHERNET).min(carried.saturating_sub(TAGGED_ETHERNET));
+    u16::try_from(mtu).ok()
 }
 
 /// A pool in the memory of the core's own node, or else anywhere.
@@ -310,8 +376,32 @@ mod tests {
     }
 
     #[test]
+    fn a_shim_takes_its_part_of_what_the_ports_carry() {
+        let bare = Needs { cores: &[0], max_frame: None, buffers: 0, min_data_room: 0, shim: 0 };
+        let shimmed = Needs { shim: 32, ..bare };
+        assert_eq!((bare.longest(1518).unwrap(), shimmed.longest(1550).unwrap()), (1518, 1518));
+        assert_eq!(shimmed.longest(u32::MAX).unwrap(), MAX_FRAME - 32);
+        let asked = Needs { max_frame: Some(1000), ..shimmed };
+        assert_eq!((asked.longest(1550).unwrap(), asked.longest(700).unwrap()), (1000, 668));
+        assert_eq!(asked.data_room(), 1000 + 32 + 128);
+        assert_eq!(Needs { max_frame: Some(MAX_FRAME), ..shimmed }.data_room(), MAX_FRAME + 128);
+        assert_eq!(shimmed.longest(622).unwrap(), 590);
+        for carried in [621, 32, 0] {
+            let error = shimmed.longest(carried).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("of {carried} bytes")) && error.contains("raise the MTU")
+            );
+        }
+        let nic = PortInfo { max_frame: 9728, ..port(1) };
+        assert_eq!(shimmed_mtu([&nic, &nic], 32, 1518), Some(1536));
+        assert_eq!(shimmed_mtu([&nic, &nic], 32, 9728 - 32), Some(9702));
+        assert_eq!(shimmed_mtu([&nic, &nic], 0, 1518), None);
+    }
+
+    #[test]
     fn a_pool_has_what_is_kept_on_top_of_what_the_rings_hold() {
-        let one = Needs { cores: &[0], max_frame: Some(1518), buffers: 0, min_data_room: 0 };
+        let one =
+            Needs { cores: &[0], max_frame: Some(1518), buffers: 0, min_data_room: 0, shim: 0 };
         assert_eq!(one.pool(true, 0), 4 * 1024 + SPARE);
         assert_eq!(one.kept(1646), 0);
         let two = Needs { cores: &[0, 1], buffers: 1 << 30, ..one };

@@ -27,7 +27,9 @@ fn status(e: DataplaneError) -> Status {
             Status::with_error_details(tonic::Code::InvalidArgument, message, details)
         }
         DataplaneError::Refused(e) => refusal::status(&e),
-        DataplaneError::Clients(_) => Status::failed_precondition(e.to_string()),
+        DataplaneError::Clients(_) | DataplaneError::NoSwitch => {
+            Status::failed_precondition(e.to_string())
+        }
         DataplaneError::Key(_) | DataplaneError::Capture(_) => {
             Status::invalid_argument(e.to_string())
         }

@@ -132,6 +132,9 @@ fn what_is_refused_changes_nothing() {
             let invalid = dataplane.apply(hostile.clone(), terms).await.unwrap_err();
             assert!(matches!(invalid, DataplaneError::Invalid(_)), "{invalid}");
         }
+        let offloaded = pb::Plan { offload: Some(pb::Offload::default()), ..plan("transparent") };
+        let switchless = dataplane.apply(offloaded, RESTART).await.unwrap_err();
+        assert!(matches!(switchless, DataplaneError::NoSwitch), "{switchless}");
         let expected = Terms { expected: Some(7), ..RESTART };
         let stale = dataplane.apply(plan("transparent"), expected).await.unwrap_err();
         assert!(matches!(stale, DataplaneError::Generation { current: 0, expected: 7 }));

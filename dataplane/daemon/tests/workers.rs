@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as Wall};
 use compile::compile;
 use dataplane::arguments::Huge;
 use dataplane::dataplane::{Dataplane, Fixed, Terms};
-use dataplane::ports::{self, Counted, Needs, Opened};
+use dataplane::ports::{self, Counted, Needs, OpenError, Opened};
 use dataplane::workers::{self, Settings};
 use dpdk::{Eal, Error, NamedPort, TscClock, Waiter};
 use emu::engine::Limits;
@@ -33,7 +33,7 @@ fn cores() -> Vec<usize> {
 const BUFFERS: u64 = 16 << 20;
 
 fn needs(cores: &[usize]) -> Needs<'_> {
-    Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0 }
+    Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0, shim: 0 }
 }
 
 fn eal() -> &'static Mutex<Eal> {
@@ -153,7 +153,7 @@ fn a_port_with_too_few_transmit_queues_is_refused_with_the_numbers() {
     let cores = [cores()[0]; 17];
     let refused = ports::open(&eal, &specs("net_ring", "net_null"), needs(&cores)).map(drop);
     let refused = refused.unwrap_err();
-    assert!(matches!(refused, Error::Queues { asked: 17, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Dpdk(Error::Queues { asked: 17, .. })), "{refused}");
     let text = refused.to_string();
     let numbers = "port `wan`: 17 transmit queue(s) asked for, the device has 16";
     assert!(text.contains(numbers), "{text}");
