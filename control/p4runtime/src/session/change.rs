@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is written to a switch, and what of it is read back besides entries.
+
+use super::Error;
+use crate::bits;
+use crate::entry::{Entry, EntryError, Key};
+use crate::info::{Counter, P4Info};
+use crate::proto::p4::v1 as p4;
+use p4::entity::Entity as Kind;
+use p4::packet_replication_engine_entry::Type as Replication;
+use p4::replica::PortKind;
+use p4::update::Type;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+/// A change to a switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An entry that is not there.
+    Insert(Entry),
+    /// An entry that is there gets another action.
+    Modify(Entry),
+    /// An entry that is there goes.
+    Delete(Key),
+    /// A multicast group.
+    Group {
+        /// Whether it is there.
+        exists: bool,
+        /// Above zero.
+        group: u32,
+        /// Where its frames go, once to each.
+        ports: BTreeSet<u32>,
+    },
+    /// A multicast group goes.
+    DeleteGroup(u32),
+    /// A digest is sent from here on.
+    Digest {
+        /// Whether it is sent already.
+        exists: bool,
+        /// By its name.
+        digest: String,
+        /// How.
+        config: DigestConfig,
+    },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Insert(entry) => write!(f, "insert {entry}"),
+            Self::Modify(entry) => write!(f, "modify {entry}"),
+            Self::Delete(key) => write!(f, "delete {key}"),
+            Self::Group { group, ports, .. } => write!(f, "multicast group {group} to {ports:?}"),
+            Self::DeleteGroup(group) => write!(f, "delete multicast group {group}"),
+            Self::Digest { digest, .. } => write!(f, "digest {digest}"),
+        }
+    }
+}
+
+/// How a digest is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestConfig {
+    /// The longest that one waits for others to come with it.
+    pub wait: Duration,
+    /// The most in a list.
+    pub list: u32,
+    /// The same is not said again so long, unless its list is acknowledged.
+    pub repeat: Duration,
+}
+
+/// A counter's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Frames.
+    pub packets: u64,
+    /// Bytes, as the architecture counts them.
+    pub bytes: u64,
+}
+
+impl Change {
+    pub(super) fn encode(&self, info: &P4Info) -> Result<p4::Update, EntryError> {
+        let known = |exists: bool| if exists { Type::Modify } else { Type::Insert };
+        let (r#type, entity) = match self {
+            Self::Insert(entry) => (Type::Insert, Kind::TableEntry(entry.encode(info)?)),
+            Self::Modify(entry) => (Type::Modify, Kind::TableEntry(entry.encode(info)?)),
+            Self::Delete(key) => (Type::Delete, Kind::TableEntry(key.encode(info)?)),
+            Self::Group { exists, group, ports } => (known(*exists), replication(*group, ports)),
+            Self::DeleteGroup(group) => (Type::Delete, replication(*group, &BTreeSet::new())),
+            Self::Digest { exists, digest, config } => {
+                let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+                let config = p4::digest_entry::Config {
+                    max_timeout_ns: nanos(config.wait),
+                    max_list_size: i32::try_from(config.list).unwrap_or(i32::MAX),
+                    ack_timeout_ns: nanos(config.repeat),
+                };
+                let digest_id = info.digest(digest)?.id;
+                let entry = p4::DigestEntry { digest_id, config: Some(config) };
+                (known(*exists), Kind::DigestEntry(entry))
+            }
+        };
+        let entity = Some(p4::Entity { entity: Some(entity) });
+        Ok(p4::Update { r#type: r#type.into(), entity })
+    }
+}
+
+fn replication(group: u32, ports: &BTreeSet<u32>) -> Kind {
+    let replica =
+        |port: &u32| p4::Replica { port_kind: Some(PortKind::EgressPort(*port)), instance: 0 };
+    let group = p4::MulticastGroupEntry {
+        multicast_group_id: group,
+        replicas: ports.iter().map(replica).collect(),
+    };
+    let r#type = Some(Replication::MulticastGroupEntry(group));
+    Kind::PacketReplicationEngineEntry(p4::PacketReplicationEngineEntry { r#type })
+}
+
+pub(super) fn group(entity: Kind) -> Result<(u32, BTreeSet<u32>), Error> {
+    let Kind::PacketReplicationEngineEntry(entry) = entity else {
+        return Err(Error::strange("something else than multicast groups"));
+    };
+    let Some(Replication::MulticastGroupEntry(group)) = entry.r#type else {
+        return Err(Error::strange("something else than a multicast group"));
+    };
+    let port = |replica: p4::Replica| match replica.port_kind {
+        Some(PortKind::EgressPort(port)) => Ok(port),
+        Some(PortKind::Port(port)) => bits::decode(&port, 32)
+            .and_then(|port| u32::try_from(port).ok())
+            .ok_or_else(|| Error::strange("a multicast port that is no number")),
+        None => Err(Error::strange("a multicast group with no port")),
+    };
+    let ports = group.replicas.into_iter().map(port).collect::<Result<_, _>>()?;
+    Ok((group.multicast_group_id, ports))
+}
+
+pub(super) fn digest(id: u32, entity: &Kind) -> Option<DigestConfig> {
+    let Kind::DigestEntry(p4::DigestEntry { digest_id, config: Some(config) }) = entity else {
+        return None;
+    };
+    let nanos = |time: i64| Duration::from_nanos(u64::try_from(time).unwrap_or(0));
+    let config = DigestConfig {
+        wait: nanos(config.max_timeout_ns),
+        list: u32::try_from(config.max_list_size).unwrap_or(0),
+        repeat: nanos(config.ack_timeout_ns),
+    };
+    (*digest_id == id).then_some(config)
+}
+
+pub(super) fn count(counter: &Counter, entity: &Kind) -> Result<(u64, Count), Error> {
+    let strange = || Error::strange(&format!("something else than a count of {}", counter.name));
+    let Kind::CounterEntry(entry) = entity else {
+        return Err(strange());
+    };
+    let number = |value: i64| u64::try_from(value).map_err(|_| strange());
+    let index = number(entry.index.ok_or_else(strange)?.index)?;
+    if entry.counter_id != counter.id {
+        return Err(strange());
+    }
+    // A count of nothing may be left out.
+    let data = entry.data.unwrap_or_default();
+    Ok((index, Count { packets: number(data.packet_count)?, bytes: number(data.byte_count)? }))
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The stream between controller and switch: who the primary is, and digests.
+
+use super::error::words;
+use super::{Error, Target, election, within};
+use crate::bits;
+use crate::proto::p4::v1::{self as p4, p4_runtime_client::P4RuntimeClient};
+use p4::p4_data::Data;
+use p4::stream_message_request::Update as Request;
+use p4::stream_message_response::Update as Response;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
+
+/// Requests that wait to be sent; acknowledgements beyond that are left out.
+const WAITING: usize = 64;
+/// Bytes of a message: a list of digests is small.
+const MESSAGE: usize = 4 << 20;
+
+/// What a switch says by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// We are the primary controller.
+    Primary,
+    /// We are not.
+    Backup {
+        /// Number of the primary in the election, as far as there is one.
+        primary: Option<u128>,
+        /// The switch's words.
+        message: String,
+    },
+    /// Digests. [`Stream::acknowledge`] lets the switch say the same again.
+    Digests {
+        /// Which, by its number.
+        digest: u32,
+        /// The list's number.
+        list: u64,
+        /// Each with its members, in the program's order.
+        rows: Vec<Vec<u128>>,
+    },
+    /// It did not like what we sent.
+    Complaint(String),
+}
+
+/// The controller's end of the stream; the session ends when it is dropped.
+#[derive(Debug)]
+pub struct Stream {
+    requests: mpsc::Sender<p4::StreamMessageRequest>,
+    responses: Streaming<p4::StreamMessageResponse>,
+}
+
+impl Stream {
+    pub(super) async fn open(
+        client: P4RuntimeClient<Channel>,
+        target: &Target,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        let (requests, waiting) = mpsc::channel(WAITING);
+        let arbitration = p4::MasterArbitrationUpdate {
+            device_id: target.device,
+            election_id: Some(election(target.election)),
+            status: None,
+        };
+        // A server may answer with headers only when it has something to say: it must have
+        // our request by then.
+        let update = Some(Request::Arbitration(arbitration));
+        requests.try_send(p4::StreamMessageRequest { update }).map_err(|_| Error::Ended)?;
+        let mut client = client.max_decoding_message_size(MESSAGE);
+        let opened = async move { Ok(client.stream_channel(ReceiverStream::new(waiting)).await?) };
+        let responses = within("the election of a primary", limit, opened).await?.into_inner();
+        Ok(Self { requests, responses })
+    }
+
+    /// The next news. May be dropped while it waits: nothing is lost.
+    ///
+    /// # Errors
+    /// The session is over.
+    pub async fn next(&mut self) -> Result<News, Error> {
+        loop {
+            let message = self.responses.message().await?.ok_or(Error::Ended)?;
+            match message.update {
+                Some(Response::Arbitration(update)) => return Ok(arbitration(update)),
+                Some(Response::Digest(list)) => {
+                    let rows = list.data.into_iter().map(row).collect::<Result<_, _>>()?;
+                    let (digest, list) = (list.digest_id, list.list_id);
+                    return Ok(News::Digests { digest, list, rows });
+                }
+                Some(Response::Error(error)) => {
+                    return Ok(News::Complaint(words(&error.message)));
+                }
+                // Packets and timeouts, which we do not ask for.
+                None => {}
+            }
+        }
+    }
+
+    /// Says that a list of digests has come.
+    pub fn acknowledge(&self, digest: u32, list: u64) {
+        let ack = p4::DigestListAck { digest_id: digest, list_id: list };
+        let update = Some(Request::DigestAck(ack));
+        // One that is left out costs the time after which the switch repeats itself.
+        let _left_out = self.requests.try_send(p4::StreamMessageRequest { update });
+    }
+}
+
+fn arbitration(update: p4::MasterArbitrationUpdate) -> News {
+    let status = update.status.unwrap_or_default();
+    if Code::from(status.code) == Code::Ok {
+        return News::Primary;
+    }
+    let number = |id: p4::Uint128| (u128::from(id.high) << 64) | u128::from(id.low);
+    News::Backup { primary: update.election_id.map(number), message: words(&status.message) }
+}
+
+fn row(data: p4::P4Data) -> Result<Vec<u128>, Error> {
+    let strange = || Error::strange("a digest that is not made of numbers");
+    let number = |data: &p4::P4Data| match &data.data {
+        Some(Data::Bitstring(bytes)) => bits::decode(bytes, 128).ok_or_else(strange),
+        _ => Err(strange()),
+    };
+    match &data.data {
+        Some(Data::Bitstring(_)) => Ok(vec![number(&data)?]),
+        Some(Data::Tuple(members) | Data::Struct(members)) => {
+            members.members.iter().map(number).collect()
+        }
+        None => Err(strange()),
+    }
+}
