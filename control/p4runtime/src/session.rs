@@ -29,8 +29,8 @@ use tonic::transport::{Channel, Endpoint};
 
 /// How long a switch may take to accept a connection and to say who the primary is.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long it may take for an answer.
-const ANSWER: Duration = Duration::from_secs(10);
+/// How long it may take for an answer, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to load a program.
 const PUSH: Duration = Duration::from_secs(60);
 /// Updates in a message, and cells asked for in one. gRPC tells the fate of each update in the
@@ -61,6 +61,7 @@ pub struct Session {
     client: P4RuntimeClient<Channel>,
     target: Target,
     info: Arc<P4Info>,
+    patience: Duration,
 }
 
 impl Session {
@@ -79,9 +80,15 @@ impl Session {
             endpoint.connect().await.map_err(|e| Error::unreachable(address, &e))
         });
         let client = P4RuntimeClient::new(channel.await?).max_decoding_message_size(MESSAGE);
-        let session = Self { client, target: target.clone(), info };
+        let session = Self { client, target: target.clone(), info, patience: PATIENCE };
         let stream = Stream::open(session.client.clone(), target, CONNECT).await?;
         Ok((session, stream))
+    }
+
+    /// The same session, waiting so long for each answer. A program may take longer.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The program that names are looked up in.
@@ -101,7 +108,7 @@ impl Session {
         };
         let mut client = self.client.clone();
         let asked = async move { Ok(client.get_forwarding_pipeline_config(request).await?) };
-        match within("the program's cookie", ANSWER, asked).await {
+        match within("the program's cookie", self.patience, asked).await {
             Ok(answer) => {
                 let config = answer.into_inner().config;
                 Ok(config.and_then(|config| config.cookie).map(|cookie| cookie.cookie))
@@ -150,7 +157,7 @@ impl Session {
             };
             let mut client = self.client.clone();
             let written = async move { Ok(client.write(request).await) };
-            if let Err(status) = within("a write", ANSWER, written).await? {
+            if let Err(status) = within("a write", self.patience, written).await? {
                 failures.extend(error::failures(part, &status)?);
             }
         }
@@ -212,6 +219,23 @@ impl Session {
         Ok(counts)
     }
 
+    /// All counters that are not zero, by their indices.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn all_counts(&self, counter: &str) -> Result<Vec<(u64, Count)>, Error> {
+        let counter = self.info.counter(counter)?;
+        let asked = p4::CounterEntry { counter_id: counter.id, index: None, data: None };
+        let mut counts = Vec::new();
+        for entity in self.read(vec![Kind::CounterEntry(asked)]).await? {
+            let (index, count) = change::count(counter, &entity)?;
+            if count != Count::default() {
+                counts.push((index, count));
+            }
+        }
+        Ok(counts)
+    }
+
     /// The multicast groups and the ports of each.
     ///
     /// # Errors
@@ -255,7 +279,7 @@ impl Session {
             }
             Ok(answered)
         };
-        within("a read", ANSWER, answered).await
+        within("a read", self.patience, answered).await
     }
 }
 

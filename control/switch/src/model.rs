@@ -4,8 +4,7 @@
 use emu::units::ByDirection;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Number of what is not impaired.
 pub const BYPASS: u16 = 1;
@@ -197,7 +196,7 @@ pub struct Counts {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The switch is not ready.
-    #[error("the switch is not ready: {0}; it is set when it is")]
+    #[error("the switch is not ready ({0}): try again when it is, linkctl switch says so")]
     NotReady(String),
     /// There is no such client.
     #[error("client number {number}: 1 to {} can have a gate in the switch", MAX_CLIENTS - 1)]

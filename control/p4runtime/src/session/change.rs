@@ -23,6 +23,15 @@ pub enum Change {
     Modify(Entry),
     /// An entry that is there goes.
     Delete(Key),
+    /// A counter begins again from there.
+    Count {
+        /// By its name.
+        counter: String,
+        /// Which of its cells.
+        index: u64,
+        /// From where.
+        count: Count,
+    },
     /// A multicast group.
     Group {
         /// Whether it is there.
@@ -51,6 +60,7 @@ impl fmt::Display for Change {
             Self::Insert(entry) => write!(f, "insert {entry}"),
             Self::Modify(entry) => write!(f, "modify {entry}"),
             Self::Delete(key) => write!(f, "delete {key}"),
+            Self::Count { counter, index, .. } => write!(f, "set {counter}[{index}]"),
             Self::Group { group, ports, .. } => write!(f, "multicast group {group} to {ports:?}"),
             Self::DeleteGroup(group) => write!(f, "delete multicast group {group}"),
             Self::Digest { digest, .. } => write!(f, "digest {digest}"),
@@ -85,6 +95,20 @@ impl Change {
             Self::Insert(entry) => (Type::Insert, Kind::TableEntry(entry.encode(info)?)),
             Self::Modify(entry) => (Type::Modify, Kind::TableEntry(entry.encode(info)?)),
             Self::Delete(key) => (Type::Delete, Kind::TableEntry(key.encode(info)?)),
+            Self::Count { counter, index, count } => {
+                let counter = info.counter(counter)?;
+                (
+                    Type::Modify,
+                    Kind::CounterEntry(p4::CounterEntry {
+                        counter_id: counter.id,
+                        index: Some(p4::Index { index: signed(*index) }),
+                        data: Some(p4::CounterData {
+                            byte_count: signed(count.bytes),
+                            packet_count: signed(count.packets),
+                        }),
+                    }),
+                )
+            }
             Self::Group { exists, group, ports } => (known(*exists), replication(*group, ports)),
             Self::DeleteGroup(group) => (Type::Delete, replication(*group, &BTreeSet::new())),
             Self::Digest { exists, digest, config } => {
@@ -102,6 +126,10 @@ impl Change {
         let entity = Some(p4::Entity { entity: Some(entity) });
         Ok(p4::Update { r#type: r#type.into(), entity })
     }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn replication(group: u32, ports: &BTreeSet<u32>) -> Kind {

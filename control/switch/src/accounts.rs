@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the switch has counted, over its restarts.
+//!
+//! Each cell is what the switch says plus what it had said when it last began from zero: it
+//! was given its program, or says less than before. Frames between the last look and the end
+//! of a switch are not known. Invariant: what is shown of a dataplane instance only grows.
+
+use crate::bins::{Bounds, EARLY};
+use crate::config::Config;
+use crate::model::{BYPASS, Counts, DEFAULT, Fates, Histogram, MAX_CLIENTS, PortDrops};
+use crate::names::{self, BINS, DROP_CELLS, FATE_CELLS};
+use emu::units::{ByDirection, Direction};
+use p4runtime::{Change, Count, Error, Session};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A cell of the switch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    /// Of former lives of the switch.
+    base: Count,
+    /// What it said at last.
+    last: Count,
+}
+
+fn plus(a: Count, b: Count) -> Count {
+    let bytes = a.bytes.saturating_add(b.bytes);
+    Count { packets: a.packets.saturating_add(b.packets), bytes }
+}
+
+impl Cell {
+    fn restart(&mut self) {
+        self.base = plus(self.base, self.last);
+        self.last = Count::default();
+    }
+
+    /// Says whether it has grown.
+    fn read(&mut self, now: Count) -> bool {
+        if now.packets < self.last.packets || now.bytes < self.last.bytes {
+            self.restart();
+        }
+        now != std::mem::replace(&mut self.last, now)
+    }
+
+    fn value(&self) -> Count {
+        plus(self.base, self.last)
+    }
+}
+
+type FateCells = [Cell; FATE_CELLS as usize];
+type BinCells = [Cell; BINS as usize];
+
+/// Of a client and direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    fates: FateCells,
+    transit: BinCells,
+}
+
+/// All accounts.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    clients: BTreeMap<u16, [Account; 2]>,
+    ports: BTreeMap<u16, [Cell; DROP_CELLS as usize]>,
+    lateness: [BinCells; 2],
+}
+
+/// A place among `fates` of [`names::FATES`].
+const DELIVERED: usize = 2;
+
+impl Accounts {
+    pub fn new(config: &Config) -> Self {
+        let mut accounts = Self::default();
+        accounts.know([0, BYPASS, DEFAULT]);
+        let sides = [&config.host_ports.wan, &config.host_ports.client];
+        let boxes = [config.box_ports.wan, config.box_ports.client];
+        for port in sides.into_iter().flatten().chain(&boxes) {
+            accounts.ports.entry(*port).or_default();
+        }
+        accounts
+    }
+
+    /// Counts these clients too.
+    pub fn know(&mut self, numbers: impl IntoIterator<Item = u16>) {
+        for number in numbers.into_iter().filter(|number| *number < MAX_CLIENTS) {
+            self.clients.entry(number).or_default();
+        }
+    }
+
+    /// The switch begins from zero.
+    pub fn restart(&mut self) {
+        let clients = self.clients.values_mut().flatten();
+        let cells = clients.flat_map(|client| client.fates.iter_mut().chain(&mut client.transit));
+        let ports = self.ports.values_mut().flatten();
+        let all = cells.chain(ports).chain(self.lateness.iter_mut().flatten());
+        all.for_each(Cell::restart);
+    }
+
+    /// Looks at all of it. Transit times are looked at where frames were delivered since.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub async fn read(&mut self, session: &Session) -> Result<(), Error> {
+        let all = self.places();
+        let fates = read(session, names::FATES, names::fates, FATE_CELLS, &all).await?;
+        let mut grown = Vec::new();
+        for ((client, direction), counts) in all.iter().zip(fates.chunks(FATE_CELLS as usize)) {
+            let Some(account) = self.account(*client, *direction) else {
+                continue;
+            };
+            let mut delivered = false;
+            for (n, (cell, count)) in account.fates.iter_mut().zip(counts).enumerate() {
+                delivered |= cell.read(*count) && n == DELIVERED;
+            }
+            if delivered {
+                grown.push((*client, *direction));
+            }
+        }
+        let bins = read(session, names::TRANSIT, names::transit, BINS, &grown).await?;
+        for ((client, direction), counts) in grown.iter().zip(bins.chunks(BINS as usize)) {
+            if let Some(account) = self.account(*client, *direction) {
+                update(&mut account.transit, counts);
+            }
+        }
+        let ports: Vec<_> = self.ports.keys().map(|port| (*port, Direction::Forward)).collect();
+        let first = |port, _| names::port_drops(port);
+        let drops = read(session, names::PORT_DROPS, first, DROP_CELLS, &ports).await?;
+        for (cells, counts) in self.ports.values_mut().zip(drops.chunks(DROP_CELLS as usize)) {
+            update(cells, counts);
+        }
+        let both = Direction::BOTH.map(|direction| (0, direction));
+        let first = |_, direction| names::lateness(direction);
+        let late = read(session, names::LATENESS, first, BINS, &both).await?;
+        for (cells, counts) in self.lateness.iter_mut().zip(late.chunks(BINS as usize)) {
+            update(cells, counts);
+        }
+        Ok(())
+    }
+
+    fn places(&self) -> Vec<(u16, Direction)> {
+        let numbers = self.clients.keys().copied();
+        numbers.flat_map(|number| Direction::BOTH.map(|direction| (number, direction))).collect()
+    }
+
+    fn account(&mut self, client: u16, direction: Direction) -> Option<&mut Account> {
+        self.clients.get_mut(&client)?.get_mut(direction as usize)
+    }
+
+    /// As it is shown.
+    pub fn counts(&self, instance: u64, tick: u64, ready: bool) -> Counts {
+        let by_direction =
+            |accounts: &[Account; 2]| ByDirection(accounts.map(|account| fates(&account.fates)));
+        let clients = self.clients.iter().map(|(number, both)| (*number, by_direction(both)));
+        let ports = self.ports.iter().map(|(port, cells)| (*port, drops(cells)));
+        let transit = |direction: Direction| {
+            let accounts = self.clients.values().filter_map(|both| both.get(direction as usize));
+            histogram(&Bounds::transit(tick), accounts.map(|account| &account.transit))
+        };
+        let lateness = |cells: &BinCells| histogram(&Bounds::lateness(tick), [cells]);
+        let early = self.lateness.iter().filter_map(|cells| cells.get(EARLY as usize));
+        Counts {
+            ready,
+            instance,
+            clients: clients.collect(),
+            ports: ports.collect(),
+            transit: ByDirection(Direction::BOTH.map(transit)),
+            lateness: ByDirection(self.lateness.each_ref().map(lateness)),
+            early: early.map(|cell| cell.value().packets).sum(),
+        }
+    }
+}
+
+/// Sets to zero what is not: client numbers of another dataplane are other clients'.
+///
+/// # Errors
+/// The switch does not answer, or does not let its counters be written.
+pub async fn clear(session: &Session) -> Result<(), Error> {
+    let mut clients = BTreeSet::new();
+    for (counter, each) in [(names::FATES, FATE_CELLS), (names::PORT_DROPS, DROP_CELLS)] {
+        let counts = session.all_counts(counter).await?;
+        if counter == names::FATES {
+            clients.extend(counts.iter().map(|(cell, _)| cell / each));
+        }
+        zero(session, counter, counts.into_iter().map(|(cell, _)| cell)).await?;
+    }
+    let bins = clients.into_iter().flat_map(|client| client * BINS..(client + 1) * BINS);
+    for (counter, cells) in
+        [(names::TRANSIT, bins.collect()), (names::LATENESS, (0..2 * BINS).collect::<Vec<_>>())]
+    {
+        let counts = session.counts(counter, &cells).await?;
+        let grown = cells.iter().zip(counts).filter(|(_, count)| *count != Count::default());
+        zero(session, counter, grown.map(|(cell, _)| *cell)).await?;
+    }
+    Ok(())
+}
+
+async fn zero(
+    session: &Session,
+    counter: &str,
+    cells: impl Iterator<Item = u64>,
+) -> Result<(), Error> {
+    let zero = |index| Change::Count { counter: counter.into(), index, count: Count::default() };
+    session.write(&cells.map(zero).collect::<Vec<_>>()).await
+}
+
+/// The cells of all places, `cells` each.
+async fn read(
+    session: &Session,
+    counter: &str,
+    first: impl Fn(u16, Direction) -> u64,
+    cells: u64,
+    places: &[(u16, Direction)],
+) -> Result<Vec<Count>, Error> {
+    let of = |(number, direction): &(u16, Direction)| {
+        let first = first(*number, *direction);
+        first..first + cells
+    };
+    let indices: Vec<u64> = places.iter().flat_map(of).collect();
+    session.counts(counter, &indices).await
+}
+
+fn update(cells: &mut [Cell], counts: &[Count]) {
+    for (cell, count) in cells.iter_mut().zip(counts) {
+        cell.read(*count);
+    }
+}
+
+fn fates(cells: &FateCells) -> Fates {
+    let [received, returned, delivered, lost, gated, marked, stale, unknown_loss] =
+        cells.map(|cell| cell.value());
+    Fates { received, returned, delivered, lost, gated, marked, stale, unknown_loss }
+}
+
+fn drops(cells: &[Cell; DROP_CELLS as usize]) -> PortDrops {
+    let [unknown_port, no_shim, wrong_direction, cut] = cells.map(|cell| cell.value());
+    PortDrops { unknown_port, no_shim, wrong_direction, cut }
+}
+
+fn histogram<'a>(bounds: &Bounds, parts: impl IntoIterator<Item = &'a BinCells>) -> Histogram {
+    let bins: Vec<_> = bounds.bins().collect();
+    let mut counts = vec![0; bins.len()];
+    for cells in parts {
+        for (count, bin) in counts.iter_mut().zip(&bins) {
+            *count += cells.get(*bin as usize).map_or(0, |cell| cell.value().packets);
+        }
+    }
+    Histogram { bounds: bounds.ns(), counts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn count(packets: u64) -> Count {
+        Count { packets, bytes: packets * 100 }
+    }
+
+    #[test]
+    fn a_switch_that_begins_from_zero_takes_nothing_away() {
+        let mut cell = Cell::default();
+        cell.read(count(5));
+        cell.restart();
+        assert_eq!(cell.value(), count(5));
+        cell.read(count(2));
+        assert_eq!(cell.value(), count(7));
+        // It has begun anew, and nobody said so.
+        cell.read(count(1));
+        assert_eq!(cell.value(), count(8));
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_never_falls(looks: Vec<(u32, bool)>) {
+            let (mut cell, mut before) = (Cell::default(), Count::default());
+            for (packets, restart) in looks {
+                if restart {
+                    cell.restart();
+                }
+                cell.read(count(packets.into()));
+                let value = cell.value();
+                prop_assert!(value.packets >= before.packets && value.bytes >= before.bytes);
+                before = value;
+            }
+        }
+    }
+}

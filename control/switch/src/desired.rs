@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What should stand in the switch, table by table.
+
+use crate::bins;
+use crate::config::Config;
+use crate::hosts::Hosts;
+use crate::model::{BYPASS, Client, DEFAULT, MAX_CLIENTS, Match};
+use crate::names::{self, bit};
+use crate::slots::Slots;
+use emu::units::Direction;
+use p4runtime::entry::Key;
+use p4runtime::{Entry, bits};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses of no one host: those of the default client, whatever the rules say, as in the
+/// dataplane. A longer prefix than any rule's within them would be, so a rule is left out that
+/// lies in one.
+const SPECIAL: [(IpAddr, u8); 9] = [
+    (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 32),
+    (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 4),
+    (IpAddr::V4(Ipv4Addr::BROADCAST), 32),
+    (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 128),
+    (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+    (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+    (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
+];
+
+/// Of entries with ternary fields: they do not compete.
+const PRIORITY: i32 = 1;
+
+/// What should stand in the switch.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// Of all client numbers; never zero.
+    pub epoch: u16,
+    /// The dataplane that the epoch is of; zero: none yet.
+    pub instance: u64,
+    /// None: what stands there stays, until it is known what should.
+    pub clients: Option<Vec<Client>>,
+    pub gates: BTreeSet<(Option<u16>, Direction)>,
+    pub slots: Slots,
+    pub hosts: Hosts,
+}
+
+impl Desired {
+    pub fn new(epoch: u16) -> Self {
+        Self {
+            epoch,
+            instance: 0,
+            clients: Some(Vec::new()),
+            gates: BTreeSet::new(),
+            slots: Slots::default(),
+            hosts: Hosts::default(),
+        }
+    }
+
+    /// The entries of a table; none: whatever stands there stays.
+    pub fn entries(&self, table: &str, config: &Config) -> Option<BTreeMap<Key, Entry>> {
+        let entries: Vec<Entry> = match table {
+            names::PORTS => self.ports(config),
+            names::GATES => self.gates.iter().map(gate).collect(),
+            names::LOSS => self.slots.entries().collect(),
+            names::HOSTS => self.hosts.entries().collect(),
+            names::SOURCES => self.hosts.sources().collect(),
+            names::TRANSIT_BINS | names::LATENESS_BINS => {
+                bins::entries(table, config.target.tick())
+            }
+            _ if !config.stages.classifies => Vec::new(),
+            _ => clients(table, self.clients.as_ref()?),
+        };
+        Some(entries.into_iter().rev().map(|entry| (entry.key.clone(), entry)).collect())
+    }
+
+    fn ports(&self, config: &Config) -> Vec<Entry> {
+        let note = self.instance.to_be_bytes();
+        let entry = |port: u16, action: &str, direction| {
+            let entry = Entry::new(names::PORTS).exact("port", port).does(action).noted(note);
+            entry.with("direction", bit(direction)).with("epoch", self.epoch)
+        };
+        let mut entries = Vec::new();
+        for direction in Direction::BOTH {
+            let (into, out) = (config.box_ports.incoming(), config.box_ports.outgoing());
+            for port in config.host_ports.incoming()[direction] {
+                let entry = entry(*port, names::FROM_HOST, direction);
+                entries.push(entry.with("box_port", *into[direction]));
+            }
+            entries.push(entry(*out[direction], names::FROM_BOX, direction));
+        }
+        entries
+    }
+
+    /// Whose epoch and dataplane these entries of [`names::PORTS`] say, if they agree and are
+    /// of all ports.
+    pub fn epoch_of(entries: &BTreeMap<Key, Entry>, config: &Config) -> Option<(u16, u64)> {
+        let first = entries.values().next()?;
+        let epoch = u16::try_from(*first.action.params.get("epoch")?).ok().filter(|e| *e != 0)?;
+        let instance = u64::from_be_bytes(first.metadata.as_slice().try_into().ok()?);
+        let said = Self { instance, ..Self::new(epoch) };
+        let same = said.entries(names::PORTS, config).as_ref() == Some(entries);
+        same.then_some((epoch, instance))
+    }
+
+    /// How many clients the switch tells apart.
+    pub fn client_count(&self, config: &Config) -> u32 {
+        if !config.stages.classifies {
+            return 0;
+        }
+        let known = |client: &&Client| !rules(client).is_empty();
+        self.clients.iter().flatten().filter(known).count() as u32
+    }
+}
+
+fn gate((client, direction): &(Option<u16>, Direction)) -> Entry {
+    let entry = Entry::new(names::GATES).exact("direction", bit(*direction));
+    let entry = match client {
+        Some(client) => entry.ternary("client", *client, u16::MAX),
+        None => entry,
+    };
+    entry.priority(PRIORITY).does(names::CLOSE_GATE)
+}
+
+/// The entries of one of the four tables that name clients. What is named twice is the first
+/// one's.
+fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
+    let special = SPECIAL.iter().filter_map(|(address, length)| prefix(*address, *length));
+    let special = special.map(|rule| (DEFAULT, rule));
+    let named = clients.iter().flat_map(|client| {
+        let rules = rules(client).into_iter();
+        rules.map(|rule| (client.number, rule))
+    });
+    let all = special.chain(named).filter(|(_, rule)| rule.key.table == table);
+    all.map(|(number, rule)| rule.does(names::SET_CLIENT).with("client", number)).collect()
+}
+
+/// A client's entries, without their action. Numbers, tags and prefixes that cannot be are
+/// left out: the dataplane classifies what the switch does not.
+fn rules(client: &Client) -> Vec<Entry> {
+    if !(BYPASS..MAX_CLIENTS).contains(&client.number) {
+        return Vec::new();
+    }
+    let rules = client.matches.iter().flat_map(|rule| match *rule {
+        Match::Mac(mac) => {
+            let mac = mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte));
+            let of = |direction| {
+                Entry::new(names::MACS).exact("direction", bit(direction)).exact("mac", mac)
+            };
+            Direction::BOTH.map(of).to_vec()
+        }
+        Match::Vlan(vlan @ 1..4095) => {
+            vec![Entry::new(names::VLANS).exact("vlan", vlan).priority(PRIORITY)]
+        }
+        Match::Vlan(_) => Vec::new(),
+        Match::Prefix(address, length) => {
+            let special = SPECIAL.iter().any(|of| within((address, length), *of));
+            let rule = (!special).then(|| prefix(address, length));
+            rule.flatten().into_iter().collect()
+        }
+    });
+    rules.collect()
+}
+
+fn within((address, length): (IpAddr, u8), (of, shorter): (IpAddr, u8)) -> bool {
+    let same = |a: u128, b: u128, width| (a ^ b) & bits::prefix(shorter.into(), width) == 0;
+    length >= shorter
+        && match (address, of) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(a.to_bits().into(), b.to_bits().into(), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
+            _ => false,
+        }
+}
+
+fn prefix(address: IpAddr, length: u8) -> Option<Entry> {
+    let (table, address, width) = match address {
+        IpAddr::V4(address) => (names::PREFIXES4, address.to_bits().into(), 32),
+        IpAddr::V6(address) => (names::PREFIXES6, address.to_bits(), 128),
+    };
+    let length = u32::from(length);
+    let entry = |address| {
+        let entry = Entry::new(table);
+        // A prefix of no bits is said by leaving the field out.
+        if length == 0 { entry } else { entry.lpm("address", address, length) }
+    };
+    (length <= width).then(|| entry(address & bits::prefix(length, width)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Program, Sides, Stages, Target};
+
+    fn config() -> Config {
+        Config {
+            address: String::new(),
+            device: 1,
+            election: 1,
+            target: Target::Bmv2,
+            box_ports: Sides { wan: 1, client: 2 },
+            host_ports: Sides { wan: vec![3], client: vec![4, 5] },
+            stages: Stages { classifies: true, loses: true, marks: true },
+            program: Program::embedded(b"", b""),
+        }
+    }
+
+    fn said(desired: &Desired, table: &str) -> Vec<String> {
+        let entries = desired.entries(table, &config()).unwrap();
+        entries.values().map(ToString::to_string).collect()
+    }
+
+    fn desired(number: u16, matches: &[Match]) -> Desired {
+        let clients = Some(vec![Client { number, matches: matches.to_vec() }]);
+        Desired { clients, ..Desired::new(7) }
+    }
+
+    #[test]
+    fn frames_go_in_at_one_port_of_the_box_and_come_out_at_the_other() {
+        let ports = said(&Desired::new(7), names::PORTS);
+        let expected = [
+            "linkemu.ports[port=0x1] -> linkemu.from_box(direction=1, epoch=7)",
+            "linkemu.ports[port=0x2] -> linkemu.from_box(direction=0, epoch=7)",
+            "linkemu.ports[port=0x3] -> linkemu.from_host(box_port=1, direction=0, epoch=7)",
+            "linkemu.ports[port=0x4] -> linkemu.from_host(box_port=2, direction=1, epoch=7)",
+            "linkemu.ports[port=0x5] -> linkemu.from_host(box_port=2, direction=1, epoch=7)",
+        ];
+        assert_eq!(ports, expected);
+    }
+
+    #[test]
+    fn ports_say_their_epoch_only_if_all_of_them_do() {
+        let mut desired = Desired::new(7);
+        desired.instance = 99;
+        let mut ports = desired.entries(names::PORTS, &config()).unwrap();
+        assert_eq!(Desired::epoch_of(&ports, &config()), Some((7, 99)));
+        let first = ports.keys().next().unwrap().clone();
+        let mut other = ports.clone();
+        other.get_mut(&first).unwrap().action.params.insert("epoch".into(), 8);
+        assert_eq!(Desired::epoch_of(&other, &config()), None);
+        ports.remove(&first);
+        assert_eq!(Desired::epoch_of(&ports, &config()), None);
+        assert_eq!(Desired::epoch_of(&BTreeMap::new(), &config()), None);
+    }
+
+    #[test]
+    fn a_mac_is_looked_for_in_both_directions_and_a_vlan_at_all_ports() {
+        let desired = desired(9, &[Match::Mac([2, 0, 0, 0, 0, 1]), Match::Vlan(12)]);
+        let macs = said(&desired, names::MACS);
+        let expected = [
+            "linkemu.macs[direction=0x0, mac=0x20000000001] -> linkemu.set_client(client=9)",
+            "linkemu.macs[direction=0x1, mac=0x20000000001] -> linkemu.set_client(client=9)",
+        ];
+        assert_eq!(macs, expected);
+        assert_eq!(
+            said(&desired, names::VLANS),
+            ["linkemu.vlans[vlan=0xc] -> linkemu.set_client(client=9)"]
+        );
+    }
+
+    #[test]
+    fn addresses_of_no_one_host_are_the_default_client_s() {
+        let prefix = |text: &str, length| Match::Prefix(text.parse().unwrap(), length);
+        let of_nine = |rules: &[Match]| {
+            let desired = desired(9, rules);
+            let tables = [names::PREFIXES4, names::PREFIXES6];
+            let all = tables.map(|table| said(&desired, table)).concat();
+            let nine = |entry: &&String| entry.contains("client=9");
+            let ours: Vec<_> = all.iter().filter(nine).cloned().collect();
+            assert_eq!(all.len(), SPECIAL.len() + ours.len());
+            ours
+        };
+        let none = [
+            prefix("224.0.0.1", 32),
+            prefix("127.1.0.0", 16),
+            prefix("255.255.255.255", 32),
+            prefix("fe80::1", 128),
+            prefix("::1", 128),
+        ];
+        assert!(of_nine(&none).is_empty());
+        let some = [
+            prefix("0.0.0.0", 0),
+            prefix("128.0.0.0", 1),
+            prefix("10.1.2.3", 24),
+            prefix("2001:db8::1", 64),
+        ];
+        let expected = [
+            "linkemu.prefixes4[] -> linkemu.set_client(client=9)",
+            "linkemu.prefixes4[address=0xa010200/24] -> linkemu.set_client(client=9)",
+            "linkemu.prefixes4[address=0x80000000/1] -> linkemu.set_client(client=9)",
+            "linkemu.prefixes6[address=0x20010db8000000000000000000000000/64] -> \
+             linkemu.set_client(client=9)",
+        ];
+        assert_eq!(of_nine(&some), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_is_left_out() {
+        let rules = [
+            Match::Vlan(0),
+            Match::Vlan(4095),
+            Match::Prefix(Ipv4Addr::new(10, 0, 0, 0).into(), 33),
+            Match::Prefix(Ipv6Addr::LOCALHOST.into(), 129),
+        ];
+        assert_eq!(desired(9, &rules).client_count(&config()), 0);
+        for number in [0, MAX_CLIENTS] {
+            assert_eq!(desired(number, &[Match::Vlan(1)]).client_count(&config()), 0);
+        }
+        assert_eq!(desired(MAX_CLIENTS - 1, &[Match::Vlan(1)]).client_count(&config()), 1);
+    }
+
+    #[test]
+    fn what_is_named_twice_is_the_first_one_s() {
+        let client = |number| Client { number, matches: vec![Match::Vlan(5)] };
+        let clients = Some(vec![client(8), client(9)]);
+        let desired = Desired { clients, ..Desired::new(7) };
+        assert_eq!(
+            said(&desired, names::VLANS),
+            ["linkemu.vlans[vlan=0x5] -> linkemu.set_client(client=8)"]
+        );
+    }
+
+    #[test]
+    fn a_gate_is_of_one_client_or_of_all() {
+        let mut desired = Desired::new(7);
+        desired.gates.insert((Some(9), Direction::Forward));
+        desired.gates.insert((None, Direction::Return));
+        let mut gates = said(&desired, names::GATES);
+        gates.sort();
+        let expected = [
+            "linkemu.gates[client=0x9 &&& 0xffff, direction=0x0] -> linkemu.close_gate()",
+            "linkemu.gates[direction=0x1] -> linkemu.close_gate()",
+        ];
+        assert_eq!(gates, expected);
+    }
+
+    #[test]
+    fn a_switch_that_does_not_classify_knows_no_client() {
+        let mut config = config();
+        config.stages.classifies = false;
+        let desired = desired(9, &[Match::Vlan(5)]);
+        for table in names::CLIENTS {
+            assert_eq!(desired.entries(table, &config), Some(BTreeMap::new()));
+        }
+        assert_eq!(desired.client_count(&config), 0);
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the P4 program calls its tables, actions and counters, and how it numbers cells
+//! (docs/p4.md; the sizes are in p4src/shared).
+
+use emu::units::Direction;
+use p4runtime::P4Info;
+use p4runtime::info::InfoError;
+
+pub const PORTS: &str = "linkemu.ports";
+pub const MACS: &str = "linkemu.macs";
+pub const VLANS: &str = "linkemu.vlans";
+pub const PREFIXES4: &str = "linkemu.prefixes4";
+pub const PREFIXES6: &str = "linkemu.prefixes6";
+pub const GATES: &str = "linkemu.gates";
+pub const LOSS: &str = "linkemu.loss";
+pub const TRANSIT_BINS: &str = "linkemu.transit_bins";
+pub const LATENESS_BINS: &str = "linkemu.lateness_bins";
+pub const SOURCES: &str = "linkemu.sources";
+pub const HOSTS: &str = "linkemu.hosts";
+
+/// Tables that name clients.
+pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
+/// All tables in the order in which they are written: nothing passes before the last.
+pub const TABLES: [&str; 11] = [
+    TRANSIT_BINS,
+    LATENESS_BINS,
+    MACS,
+    VLANS,
+    PREFIXES4,
+    PREFIXES6,
+    GATES,
+    LOSS,
+    HOSTS,
+    SOURCES,
+    PORTS,
+];
+
+pub const FROM_HOST: &str = "linkemu.from_host";
+pub const FROM_BOX: &str = "linkemu.from_box";
+pub const SET_CLIENT: &str = "linkemu.set_client";
+pub const CLOSE_GATE: &str = "linkemu.close_gate";
+pub const INDEPENDENT: &str = "linkemu.independent";
+pub const GILBERT_ELLIOTT: &str = "linkemu.gilbert_elliott";
+pub const SET_TRANSIT_BIN: &str = "linkemu.set_transit_bin";
+pub const SET_LATENESS_BIN: &str = "linkemu.set_lateness_bin";
+pub const KNOWN: &str = "linkemu.known";
+pub const TO_HOST: &str = "linkemu.to_host";
+const ACTIONS: [&str; 10] = [
+    FROM_HOST,
+    FROM_BOX,
+    SET_CLIENT,
+    CLOSE_GATE,
+    INDEPENDENT,
+    GILBERT_ELLIOTT,
+    SET_TRANSIT_BIN,
+    SET_LATENESS_BIN,
+    KNOWN,
+    TO_HOST,
+];
+
+pub const FATES: &str = "linkemu.fates";
+pub const PORT_DROPS: &str = "linkemu.port_drops";
+pub const TRANSIT: &str = "linkemu.transit";
+pub const LATENESS: &str = "linkemu.lateness";
+const COUNTERS: [&str; 4] = [FATES, PORT_DROPS, TRANSIT, LATENESS];
+
+/// Of a client and direction.
+pub const FATE_CELLS: u64 = 8;
+/// Of a port.
+pub const DROP_CELLS: u64 = 4;
+/// Of a histogram.
+pub const BINS: u64 = 32;
+
+/// What the program writes for a direction.
+pub fn bit(direction: Direction) -> u128 {
+    match direction {
+        Direction::Forward => 0,
+        Direction::Return => 1,
+    }
+}
+
+/// The first cell of a client and direction in [`FATES`].
+pub fn fates(client: u16, direction: Direction) -> u64 {
+    (u64::from(client) << 1 | bit(direction) as u64) * FATE_CELLS
+}
+
+/// The first cell of a port in [`PORT_DROPS`].
+pub fn port_drops(port: u16) -> u64 {
+    u64::from(port) * DROP_CELLS
+}
+
+/// The first cell of a client and direction in [`TRANSIT`].
+pub fn transit(client: u16, direction: Direction) -> u64 {
+    (u64::from(client) << 1 | bit(direction) as u64) * BINS
+}
+
+/// The first cell of a direction in [`LATENESS`].
+pub fn lateness(direction: Direction) -> u64 {
+    bit(direction) as u64 * BINS
+}
+
+/// The group of the ports where frames of a direction go out.
+pub fn group(direction: Direction) -> u32 {
+    match direction {
+        Direction::Forward => 1,
+        Direction::Return => 2,
+    }
+}
+
+/// The digest of a host's frame: the program has one.
+///
+/// # Errors
+/// It has none.
+pub fn digest(info: &P4Info) -> Result<&p4runtime::info::Digest, InfoError> {
+    let first = info.digests().min_by_key(|digest| digest.id);
+    let missing = || InfoError::Missing { kind: "digest", name: "of a host".into() };
+    first.ok_or_else(missing)
+}
+
+/// Whether the program has all that is used here.
+///
+/// # Errors
+/// What is missing.
+pub fn check(info: &P4Info) -> Result<(), InfoError> {
+    TABLES.iter().try_for_each(|name| info.table(name).map(drop))?;
+    ACTIONS.iter().try_for_each(|name| info.action(name).map(drop))?;
+    COUNTERS.iter().try_for_each(|name| info.counter(name).map(drop))?;
+    digest(info).map(drop)
+}

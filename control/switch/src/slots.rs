@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Losses by number, as shims carry it.
+//!
+//! The same figures have the same number, so that a plan that is set again changes nothing.
+//! A number goes when no plan has used it for a time that is longer than any frame stays in
+//! the box.
+
+use crate::model::Loss;
+use crate::names;
+use p4runtime::Entry;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    loss: Loss,
+    used: Instant,
+}
+
+/// All that the switch has.
+#[derive(Clone, Debug, Default)]
+pub struct Slots(BTreeMap<u16, Slot>);
+
+impl Slots {
+    /// The number of a loss, which is used from here on; zero is none. None if `size` others
+    /// are there.
+    pub fn number(&mut self, loss: Loss, size: u64, now: Instant) -> Option<u16> {
+        if loss == Loss::None {
+            return Some(0);
+        }
+        let found = self.0.iter_mut().find(|(_, slot)| slot.loss == loss);
+        if let Some((number, slot)) = found {
+            slot.used = now;
+            return Some(*number);
+        }
+        if self.0.len() as u64 >= size {
+            return None;
+        }
+        let number = (1..=u16::MAX).find(|number| !self.0.contains_key(number))?;
+        self.0.insert(number, Slot { loss, used: now });
+        Some(number)
+    }
+
+    /// Says that a plan uses these.
+    pub fn used(&mut self, numbers: [u16; 2], now: Instant) {
+        for number in numbers {
+            if let Some(slot) = self.0.get_mut(&number) {
+                slot.used = now;
+            }
+        }
+    }
+
+    /// Takes in what stands in the switch under a number that is free.
+    pub fn adopt(&mut self, entry: &Entry, now: Instant) {
+        let Some(p4runtime::Match::Exact(number)) = entry.key.fields.get("slot") else {
+            return;
+        };
+        if let (Ok(number @ 1..), Some(loss)) = (u16::try_from(*number), loss(entry)) {
+            self.0.entry(number).or_insert(Slot { loss, used: now });
+        }
+    }
+
+    /// Removes what has not been used for so long; says whether there was something.
+    pub fn collect(&mut self, idle: Duration, now: Instant) -> bool {
+        let before = self.0.len();
+        self.0.retain(|_, slot| now.saturating_duration_since(slot.used) < idle);
+        self.0.len() != before
+    }
+
+    /// As the switch has them.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.0.iter().filter_map(|(number, slot)| {
+            let entry = Entry::new(names::LOSS).exact("slot", *number);
+            Some(match slot.loss {
+                Loss::None => return None,
+                Loss::Independent(p) => entry.does(names::INDEPENDENT).with("p", p),
+                Loss::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } => entry
+                    .does(names::GILBERT_ELLIOTT)
+                    .with("to_bad", to_bad)
+                    .with("to_good", to_good)
+                    .with("loss_in_bad", loss_in_bad)
+                    .with("loss_in_good", loss_in_good),
+            })
+        })
+    }
+}
+
+fn loss(entry: &Entry) -> Option<Loss> {
+    let param = |name: &str| u32::try_from(*entry.action.params.get(name)?).ok();
+    match entry.action.name.as_str() {
+        names::INDEPENDENT => Some(Loss::Independent(param("p")?)),
+        names::GILBERT_ELLIOTT => Some(Loss::GilbertElliott {
+            to_bad: param("to_bad")?,
+            to_good: param("to_good")?,
+            loss_in_bad: param("loss_in_bad")?,
+            loss_in_good: param("loss_in_good")?,
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GE: Loss =
+        Loss::GilbertElliott { to_bad: 1, to_good: 2, loss_in_bad: u32::MAX, loss_in_good: 0 };
+
+    #[test]
+    fn the_same_figures_have_the_same_number_and_no_loss_has_none() {
+        let (mut slots, now) = (Slots::default(), Instant::now());
+        let mut number = |loss| slots.number(loss, 2, now);
+        assert_eq!(number(Loss::None), Some(0));
+        assert_eq!(number(Loss::Independent(7)), Some(1));
+        assert_eq!(number(GE), Some(2));
+        assert_eq!(number(Loss::Independent(7)), Some(1));
+        assert_eq!(number(Loss::Independent(8)), None);
+    }
+
+    #[test]
+    fn a_number_goes_when_it_was_not_used_for_long_enough() {
+        let (mut slots, start) = (Slots::default(), Instant::now());
+        let idle = Duration::from_secs(600);
+        slots.number(Loss::Independent(7), 9, start);
+        slots.number(GE, 9, start);
+        slots.used([0, 2], start + idle / 2);
+        assert!(!slots.collect(idle, start + idle / 2));
+        assert!(slots.collect(idle, start + idle));
+        assert_eq!(slots.entries().count(), 1);
+        // The number is free again.
+        assert_eq!(slots.number(Loss::Independent(9), 9, start), Some(1));
+    }
+
+    #[test]
+    fn what_stands_in_the_switch_is_taken_in_as_it_was() {
+        let (mut before, now) = (Slots::default(), Instant::now());
+        before.number(Loss::Independent(7), 9, now);
+        before.number(GE, 9, now);
+        let mut after = Slots::default();
+        before.entries().for_each(|entry| after.adopt(&entry, now));
+        assert!(after.entries().eq(before.entries()));
+        // A number that we use ourselves stays ours.
+        let mut ours = Slots::default();
+        ours.number(Loss::Independent(1), 9, now);
+        before.entries().for_each(|entry| ours.adopt(&entry, now));
+        assert_eq!(ours.number(Loss::Independent(1), 9, now), Some(1));
+        assert_eq!(ours.number(GE, 9, now), Some(2));
+    }
+}

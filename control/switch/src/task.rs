@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The task of a session: the only one that speaks with the switch.
+//!
+//! Connect → wait to be the primary → restore → serve, and again from the first when the
+//! switch is lost, from the second when another one is its primary. A switch is lost when the
+//! stream ends, when it does not answer a question that is put to it once a second, or when
+//! it has another program than ours: one that was restarted may be back at once.
+
+use crate::accounts::Accounts;
+use crate::config::Config;
+use crate::desired::Desired;
+use crate::handle::{Request, Shared};
+use crate::model::{Client, Error, Loss, News, Offload, Phase};
+use crate::standing::Standing;
+use crate::{names, timing::Timing};
+use emu::units::Direction;
+use p4runtime::session::DigestConfig;
+use p4runtime::{Error as P4Error, News as Said, P4Info, Session, Stream, Target};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Hosts that are told of together, how long the first waits for others, and after what time
+/// one is told of again whose list we have not acknowledged.
+const DIGEST: DigestConfig =
+    DigestConfig { wait: Duration::from_millis(10), list: 64, repeat: Duration::from_secs(1) };
+
+/// Why a session ends.
+enum End {
+    /// The switch is lost.
+    Lost(P4Error),
+    /// Another one is its primary.
+    Taken(String),
+    /// Nobody holds a handle.
+    Closed,
+}
+
+impl From<P4Error> for End {
+    fn from(error: P4Error) -> Self {
+        match error {
+            P4Error::NotPrimary { message } => Self::Taken(message),
+            error => Self::Lost(error),
+        }
+    }
+}
+
+/// All that the task has.
+pub struct Task {
+    config: Config,
+    timing: Timing,
+    info: Arc<P4Info>,
+    cookie: u64,
+    desired: Desired,
+    standing: Standing,
+    accounts: Accounts,
+    shared: Arc<Shared>,
+    requests: mpsc::Receiver<Request>,
+    told: Box<dyn Fn(News) + Send + Sync>,
+    /// Since when the switch is not ready.
+    away: Instant,
+    /// What the plan in force uses.
+    in_use: Offload,
+    /// What was told at last.
+    said: Option<Phase>,
+    /// Whether the switch still has counts of a former dataplane.
+    uncleared: bool,
+}
+
+impl Task {
+    /// Serves the requests until nobody holds a handle.
+    pub async fn run(
+        config: Config,
+        timing: Timing,
+        shared: Arc<Shared>,
+        requests: mpsc::Receiver<Request>,
+        told: Box<dyn Fn(News) + Send + Sync>,
+    ) {
+        let info = P4Info::decode(&config.program.p4info);
+        let info = info.and_then(|info| names::check(&info).map(|()| info));
+        let info = match info {
+            Ok(info) => Arc::new(info),
+            Err(error) => {
+                // No switch can be used with it: requests are not answered from here on.
+                shared.set_phase(Phase::Lost, error.to_string());
+                told(News::Lost { why: error.to_string() });
+                return;
+            }
+        };
+        let cookie = config.program.cookie();
+        let accounts = Accounts::new(&config);
+        let desired = Desired::new(epoch(0));
+        let (away, in_use) = (Instant::now(), Offload::default());
+        let standing = Standing::default();
+        let mut task = Self {
+            config,
+            timing,
+            info,
+            cookie,
+            desired,
+            standing,
+            accounts,
+            shared,
+            requests,
+            told,
+            away,
+            in_use,
+            said: None,
+            uncleared: false,
+        };
+        task.sessions().await;
+    }
+
+    async fn sessions(&mut self) {
+        let target = Target {
+            address: self.config.address.clone(),
+            device: self.config.device,
+            election: self.config.election,
+        };
+        let mut wait = self.timing.first_wait;
+        while !self.requests.is_closed() {
+            let connected = Session::connect(&target, Arc::clone(&self.info)).await;
+            let end = match connected {
+                Ok((session, mut stream)) => {
+                    let session = session.with_patience(self.timing.patience);
+                    let began = Instant::now();
+                    let end = self.session(&session, &mut stream).await;
+                    if began.elapsed() > self.timing.poll {
+                        wait = self.timing.first_wait;
+                    }
+                    end
+                }
+                Err(error) => End::Lost(error),
+            };
+            match end {
+                End::Closed => return,
+                End::Lost(why) => self.lost(why.to_string()),
+                End::Taken(by) => self.taken(by),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(self.timing.poll);
+        }
+    }
+
+    /// From the election to the end of a session.
+    async fn session(&mut self, session: &Session, stream: &mut Stream) -> End {
+        loop {
+            let end = match self.elected(session, stream).await {
+                Ok(()) => match self.ready(session).await {
+                    Ok(()) => self.serve(session, stream).await,
+                    Err(end) => end,
+                },
+                Err(end) => end,
+            };
+            match end {
+                End::Taken(by) => self.taken(by),
+                end => return end,
+            }
+        }
+    }
+
+    /// Waits to be the primary.
+    async fn elected(&mut self, session: &Session, stream: &mut Stream) -> Result<(), End> {
+        loop {
+            let said = tokio::time::timeout(self.timing.poll, stream.next()).await;
+            match said {
+                Ok(Ok(Said::Primary)) => return Ok(()),
+                Ok(Ok(Said::Backup { primary, message })) => {
+                    let number = primary.map_or(String::new(), |n| format!(", number {n}"));
+                    self.taken(format!("another controller{number} ({message})"));
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(End::Lost(error)),
+                Err(_) if self.requests.is_closed() => return Err(End::Closed),
+                Err(_) => session.cookie().await.map(drop)?,
+            }
+        }
+    }
+
+    fn lost(&mut self, why: String) {
+        self.shared.set_phase(Phase::Lost, why.clone());
+        self.say(Phase::Lost, News::Lost { why });
+    }
+
+    fn taken(&mut self, by: String) {
+        self.shared.set_phase(Phase::Taken, by.clone());
+        self.say(Phase::Taken, News::Taken { by });
+    }
+
+    /// Tells what was not told at last.
+    fn say(&mut self, phase: Phase, news: News) {
+        let before = self.said.replace(phase);
+        if before == Some(Phase::Ready) {
+            self.away = Instant::now();
+        }
+        if before != Some(phase) {
+            (self.told)(news);
+        }
+    }
+
+    /// Makes the switch be as it should, whatever it is.
+    async fn ready(&mut self, session: &Session) -> Result<(), End> {
+        self.shared.set_phase(Phase::Restoring, String::new());
+        let pushed = self.restore(session).await?;
+        let took = self.away.elapsed();
+        self.shared.set_restored(took);
+        self.publish();
+        self.said = Some(Phase::Ready);
+        (self.told)(News::Ready { took, pushed, entries: self.standing.entries() });
+        Ok(())
+    }
+
+    async fn restore(&mut self, session: &Session) -> Result<bool, End> {
+        let mut found = None;
+        if session.cookie().await? == Some(self.cookie) {
+            found = match Standing::read(session).await {
+                Ok(found) => Some(found),
+                // Its program is ours, and its entries are not: it begins anew.
+                Err(P4Error::Entry(_) | P4Error::NoProgram { .. }) => None,
+                Err(other) => return Err(other.into()),
+            };
+        }
+        let pushed = found.is_none();
+        if let Some(found) = found {
+            self.adopt(&found);
+            self.standing = found;
+        } else {
+            let program = &self.config.program;
+            session.push(&program.device, &program.p4info, self.cookie).await?;
+            self.accounts.restart();
+            self.standing = Standing::default();
+            // Its clock has begun anew: stamps from before are not to be believed.
+            self.desired.epoch = epoch(self.desired.epoch);
+            // What stood there is gone, and nobody will say again what was to stay.
+            self.desired.clients.get_or_insert_default();
+        }
+        self.write_groups(session).await?;
+        self.write(session, &names::TABLES).await?;
+        if pushed {
+            self.uncleared = false;
+        }
+        self.clear(session).await?;
+        Ok(pushed)
+    }
+
+    /// Takes in what is to stay of what is found.
+    fn adopt(&mut self, found: &Standing) {
+        let now = Instant::now();
+        let epoch = Desired::epoch_of(found.table(names::PORTS), &self.config);
+        match epoch {
+            // We said so before, or a linkd before us did and we know no other.
+            Some((epoch, instance))
+                if self.desired.instance == 0 || {
+                    (epoch, instance) == (self.desired.epoch, self.desired.instance)
+                } =>
+            {
+                if self.desired.instance == 0 && instance != 0 {
+                    self.desired.clients = None;
+                }
+                (self.desired.epoch, self.desired.instance) = (epoch, instance);
+            }
+            // Numbers of another epoch, in entries that are deleted before the new one is
+            // written.
+            _ => self.desired.epoch = self::epoch(self.desired.epoch),
+        }
+        for entry in found.table(names::LOSS).values() {
+            self.desired.slots.adopt(entry, now);
+        }
+        for entry in found.table(names::HOSTS).values() {
+            self.desired.hosts.adopt(entry, &self.config.host_ports);
+        }
+    }
+
+    async fn write_groups(&mut self, session: &Session) -> Result<(), P4Error> {
+        let mut groups = BTreeMap::new();
+        for direction in Direction::BOTH {
+            let ports = self.config.host_ports.outgoing()[direction];
+            let ports: BTreeSet<u32> = ports.iter().map(|port| u32::from(*port)).collect();
+            if !ports.is_empty() {
+                groups.insert(names::group(direction), ports);
+            }
+        }
+        self.standing.write_groups(session, groups, DIGEST).await
+    }
+
+    /// Makes these tables be as they should, in this order.
+    async fn write(&mut self, session: &Session, tables: &[&'static str]) -> Result<(), End> {
+        for table in tables {
+            if let Some(desired) = self.desired.entries(table, &self.config) {
+                self.standing.write(session, table, &desired).await?;
+            }
+        }
+        if self.standing.wrong().contains(&names::PORTS) {
+            // Nothing passes as it should.
+            let what = self.standing.refusals();
+            return Err(End::Lost(P4Error::Strange { what }));
+        }
+        Ok(())
+    }
+
+    /// Says how the switch is while it is ready.
+    fn publish(&self) {
+        let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
+        let gates = self.desired.gates.iter().copied().collect();
+        self.shared.set_figures(entries, clients, gates);
+        self.shared.set_phase(Phase::Ready, self.standing.refusals());
+    }
+
+    /// While all is well.
+    async fn serve(&mut self, session: &Session, stream: &mut Stream) -> End {
+        let mut tick = tokio::time::interval(self.timing.poll);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        tick.reset();
+        let mut retried = Instant::now();
+        loop {
+            let shared = Arc::clone(&self.shared);
+            let done = tokio::select! {
+                said = stream.next() => match said {
+                    Ok(said) => self.heard(session, stream, said).await,
+                    Err(error) => Err(End::Lost(error)),
+                },
+                request = self.requests.recv() => match request {
+                    Some(request) => self.answer(session, request).await,
+                    None => Err(End::Closed),
+                },
+                () = shared.told() => self.take(session).await,
+                _ = tick.tick() => {
+                    let retry = retried.elapsed() >= self.timing.retry;
+                    if retry {
+                        retried = Instant::now();
+                    }
+                    self.look(session, retry).await
+                }
+            };
+            match done {
+                Ok(()) => self.publish(),
+                Err(end) => return end,
+            }
+        }
+    }
+
+    async fn heard(&mut self, session: &Session, stream: &Stream, said: Said) -> Result<(), End> {
+        match said {
+            Said::Primary => Ok(()),
+            Said::Backup { primary, message } => {
+                let number = primary.map_or(String::new(), |n| format!(", number {n}"));
+                Err(End::Taken(format!("another controller{number} ({message})")))
+            }
+            Said::Digests { digest, list, rows } => {
+                let size = self.size(names::HOSTS).min(self.size(names::SOURCES));
+                let ports = &self.config.host_ports;
+                let mut learned = false;
+                for row in &rows {
+                    learned |= self.desired.hosts.learn(row, ports, size);
+                }
+                if learned {
+                    self.write(session, &[names::HOSTS, names::SOURCES]).await?;
+                }
+                stream.acknowledge(digest, list);
+                Ok(())
+            }
+            Said::Complaint(what) => {
+                tracing::warn!("the switch complains: {what}");
+                Ok(())
+            }
+        }
+    }
+
+    fn size(&self, table: &str) -> u64 {
+        self.info.table(table).map_or(0, |table| table.size)
+    }
+
+    async fn answer(&mut self, session: &Session, request: Request) -> Result<(), End> {
+        match request {
+            // Who asked has stopped waiting.
+            Request::Offload { reply, .. } if reply.is_closed() => Ok(()),
+            Request::Gate { reply, .. } if reply.is_closed() => Ok(()),
+            Request::Counts { reply } if reply.is_closed() => Ok(()),
+            Request::Offload { instance, forward, return_, reply } => {
+                let offload = self.offload(session, instance, forward, return_).await?;
+                // Slots of one who went away are collected as all others.
+                let _gone = reply.send(offload);
+                Ok(())
+            }
+            Request::Gate { client, direction, closed, reply } => {
+                let done = self.gate(session, client, direction, closed).await;
+                let said = match &done {
+                    Ok(refused) if refused.is_empty() => Ok(()),
+                    Ok(refused) => Err(Error::NotReady(refused.clone())),
+                    Err(End::Lost(error)) => Err(Error::Switch(error.clone())),
+                    Err(End::Taken(by)) => Err(Error::NotReady(by.clone())),
+                    Err(End::Closed) => Err(Error::Ended),
+                };
+                let _gone = reply.send(said);
+                done.map(drop)
+            }
+            Request::Counts { reply } => {
+                let read = self.accounts.read(session).await;
+                let tick = self.config.target.tick();
+                let counts = self.accounts.counts(self.desired.instance, tick, read.is_ok());
+                self.shared.set_counts(counts);
+                let _gone = reply.send(());
+                read.map_err(End::from)
+            }
+        }
+    }
+
+    async fn offload(
+        &mut self,
+        session: &Session,
+        instance: u64,
+        forward: Loss,
+        return_: Loss,
+    ) -> Result<Offload, End> {
+        if self.desired.instance != instance {
+            self.begin(session, instance).await?;
+        }
+        let stages = self.config.stages;
+        let mut numbers = [0; 2];
+        if stages.loses {
+            let (size, now) = (self.size(names::LOSS), Instant::now());
+            for (number, loss) in numbers.iter_mut().zip([forward, return_]) {
+                *number = self.desired.slots.number(loss, size, now).unwrap_or(0);
+            }
+            self.write(session, &[names::LOSS]).await?;
+            let standing = self.standing.table(names::LOSS);
+            for number in &mut numbers {
+                let key = p4runtime::Entry::new(names::LOSS).exact("slot", *number).key;
+                if !standing.contains_key(&key) {
+                    *number = 0;
+                }
+            }
+        }
+        let [forward_loss, return_loss] = numbers;
+        let epoch = self.desired.epoch;
+        Ok(Offload { epoch, forward_loss, return_loss, marks: stages.marks })
+    }
+
+    /// Begins with another dataplane, which numbers its clients anew: their entries go before
+    /// the epoch does.
+    async fn begin(&mut self, session: &Session, instance: u64) -> Result<(), End> {
+        self.desired.instance = instance;
+        self.desired.clients = Some(Vec::new());
+        self.write(session, &names::CLIENTS).await?;
+        self.desired.epoch = epoch(self.desired.epoch);
+        self.write(session, &[names::PORTS]).await?;
+        (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
+        self.clear(session).await
+    }
+
+    /// Lets the switch count from zero.
+    async fn clear(&mut self, session: &Session) -> Result<(), End> {
+        if self.uncleared {
+            crate::accounts::clear(session).await?;
+            self.uncleared = false;
+        }
+        Ok(())
+    }
+
+    async fn gate(
+        &mut self,
+        session: &Session,
+        client: Option<u16>,
+        direction: Option<Direction>,
+        closed: bool,
+    ) -> Result<String, End> {
+        for one in Direction::BOTH.into_iter().filter(|one| direction.is_none_or(|d| d == *one)) {
+            let gate = (client, one);
+            if closed {
+                self.desired.gates.insert(gate);
+            } else {
+                self.desired.gates.remove(&gate);
+            }
+        }
+        self.write(session, &[names::GATES]).await?;
+        let wrong = self.standing.wrong().contains(&names::GATES);
+        Ok(if wrong { self.standing.refusals() } else { String::new() })
+    }
+
+    /// Takes what was said and needs no answer.
+    async fn take(&mut self, session: &Session) -> Result<(), End> {
+        let (clients, in_use) = self.shared.take();
+        if let Some(offload) = in_use {
+            self.in_use = offload;
+            self.use_slots();
+        }
+        match clients {
+            Some((instance, clients)) if instance == self.desired.instance => {
+                self.clients(session, clients).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn clients(&mut self, session: &Session, clients: Vec<Client>) -> Result<(), End> {
+        self.accounts.know(clients.iter().map(|client| client.number));
+        self.desired.clients = Some(clients);
+        self.write(session, &names::CLIENTS).await
+    }
+
+    fn use_slots(&mut self) {
+        let Offload { forward_loss, return_loss, .. } = self.in_use;
+        self.desired.slots.used([forward_loss, return_loss], Instant::now());
+    }
+
+    /// Once in a while: whether the switch is there and has our program, and what is to go.
+    async fn look(&mut self, session: &Session, retry: bool) -> Result<(), End> {
+        if session.cookie().await? != Some(self.cookie) {
+            let message = "it was restarted, or given another one".into();
+            return Err(End::Lost(P4Error::NoProgram { message }));
+        }
+        self.use_slots();
+        if self.desired.slots.collect(self.timing.idle, Instant::now()) {
+            self.write(session, &[names::LOSS]).await?;
+        }
+        let wrong = self.standing.wrong();
+        if retry && !wrong.is_empty() {
+            self.write(session, &wrong).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Another epoch than this one, drawn: a number that two linkds do not both begin with.
+fn epoch(other: u16) -> u16 {
+    loop {
+        let mut bytes = [0; 2];
+        // Without the system's random numbers, the next is as good: it must only be another.
+        let drawn = match getrandom::fill(&mut bytes) {
+            Ok(()) => u16::from_be_bytes(bytes),
+            Err(_) => other.wrapping_add(1).max(1),
+        };
+        if drawn != 0 && drawn != other {
+            return drawn;
+        }
+    }
+}
