@@ -258,6 +258,11 @@ impl P4Info {
         self.tables.values()
     }
 
+    /// All counters, in no order.
+    pub fn counters(&self) -> impl Iterator<Item = &Counter> {
+        self.counters.values()
+    }
+
     /// All digests, in no order.
     pub fn digests(&self) -> impl Iterator<Item = &Digest> {
         self.digests.values()
