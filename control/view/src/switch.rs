@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The P4 switch before a box, as JSON and as text. Its keys are a contract: they stay.
+#![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
+
+use crate::snapshot::Count;
+use crate::table::time;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Of a histogram's longest bar, in characters.
+const BAR: u64 = 40;
+
+/// What the switch is, does and has counted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Switch {
+    pub phase: &'static str,
+    pub message: String,
+    pub address: String,
+    pub target: String,
+    pub stages: Vec<Stage>,
+    pub clients: u32,
+    pub entries: u32,
+    pub restored_ns: u64,
+    pub counts: Vec<SwitchCount>,
+    /// Null: there is none.
+    pub forward_transit_ns: Option<Times>,
+    pub return_transit_ns: Option<Times>,
+    pub forward_excess_ns: Option<Times>,
+    pub return_excess_ns: Option<Times>,
+    pub early: u64,
+    pub gates: Vec<Gate>,
+}
+
+/// Where a stage of the link runs, and why there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stage {
+    pub name: String,
+    pub direction: &'static str,
+    pub place: &'static str,
+    pub reason: String,
+}
+
+/// Frames by what the switch did with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SwitchCount {
+    pub fate: String,
+    pub forward: Count,
+    pub r#return: Count,
+}
+
+/// Times in buckets with ascending upper bounds; the last one has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Times {
+    pub bounds: Vec<u64>,
+    pub counts: Vec<u64>,
+}
+
+/// A closed gate: of all clients if it names none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gate {
+    pub client: String,
+    pub direction: &'static str,
+}
+
+fn direction(direction: pb::Direction) -> &'static str {
+    match direction {
+        pb::Direction::Forward => "forward",
+        pb::Direction::Return => "return",
+        pb::Direction::Unspecified => "both",
+    }
+}
+
+impl From<pb::SwitchState> for Switch {
+    fn from(state: pb::SwitchState) -> Self {
+        let phase = match state.phase() {
+            pb::SwitchPhase::Lost => "lost",
+            pb::SwitchPhase::Taken => "taken",
+            pb::SwitchPhase::Restoring => "restoring",
+            pb::SwitchPhase::Ready => "ready",
+            pb::SwitchPhase::Unspecified => "unspecified",
+        };
+        let count = |c: pb::SwitchCount| SwitchCount {
+            fate: c.fate,
+            forward: c.forward_count.into(),
+            r#return: c.return_count.into(),
+        };
+        let gate =
+            |gate: pb::Gate| Gate { direction: direction(gate.direction()), client: gate.client };
+        let times = |times: Option<pb::TimeHistogram>| {
+            times.map(|t| Times { bounds: t.bounds_ns, counts: t.counts })
+        };
+        Self {
+            phase,
+            message: state.message,
+            address: state.address,
+            target: state.target,
+            stages: state.stages.into_iter().map(Stage::from).collect(),
+            clients: state.clients,
+            entries: state.entries,
+            restored_ns: state.restored_ns,
+            counts: state.counts.into_iter().map(count).collect(),
+            forward_transit_ns: times(state.forward_transit),
+            return_transit_ns: times(state.return_transit),
+            forward_excess_ns: times(state.forward_excess),
+            return_excess_ns: times(state.return_excess),
+            early: state.early,
+            gates: state.gates.into_iter().map(gate).collect(),
+        }
+    }
+}
+
+impl From<pb::Stage> for Stage {
+    fn from(stage: pb::Stage) -> Self {
+        let place = match stage.place() {
+            pb::StagePlace::Switch => "switch",
+            pb::StagePlace::Dataplane => "dataplane",
+            pb::StagePlace::Unspecified => "unspecified",
+        };
+        let direction = direction(stage.direction());
+        Self { name: stage.name, direction, place, reason: stage.reason }
+    }
+}
+
+impl Switch {
+    /// Frames of a fate, forward and return.
+    #[must_use]
+    pub fn count(&self, fate: &str) -> (Count, Count) {
+        let found = self.counts.iter().find(|count| count.fate == fate);
+        found.map_or_else(Default::default, |count| (count.forward, count.r#return))
+    }
+
+    /// All of it, for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!("{} ({}): {}", self.address, self.target, self.phase);
+        if !self.message.is_empty() {
+            let _ = write!(text, ", {}", self.message);
+        }
+        let restored = match self.restored_ns {
+            0 => "not restored yet".to_owned(),
+            ns => format!("restored in {}", time(ns)),
+        };
+        let _ = writeln!(text, "\n{} entries, {} clients, {restored}", self.entries, self.clients);
+        for gate in &self.gates {
+            let of = if gate.client.is_empty() { "all clients" } else { &gate.client };
+            let _ = writeln!(text, "closed gate: {of}, {}", gate.direction);
+        }
+        let mut counts = Table::new();
+        counts.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        counts.set_header(["FRAMES", "FORWARD", "RETURN"]);
+        for column in counts.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for SwitchCount { fate, forward, r#return } in &self.counts {
+            counts.add_row([
+                fate.clone(),
+                forward.packets.to_string(),
+                r#return.packets.to_string(),
+            ]);
+        }
+        let _ = writeln!(text, "\n{}", counts.trim_fmt());
+        for (title, times) in [
+            ("forward, from a host to its way back from the box", &self.forward_transit_ns),
+            ("return, from a host to its way back from the box", &self.return_transit_ns),
+            ("forward, more than the emulator meant to keep it", &self.forward_excess_ns),
+            ("return, more than the emulator meant to keep it", &self.return_excess_ns),
+        ] {
+            if let Some(bars) = times.as_ref().and_then(Times::bars) {
+                let _ = write!(text, "\n{title}:\n{bars}");
+            }
+        }
+        let _ = writeln!(text, "\nsooner than meant: {} frames", self.early);
+        text
+    }
+}
+
+impl Times {
+    /// A bar for each bucket from the first that has any to the last; none if none has.
+    #[must_use]
+    pub fn bars(&self) -> Option<String> {
+        let first = self.counts.iter().position(|count| *count > 0)?;
+        let last = self.counts.iter().rposition(|count| *count > 0)?;
+        let most = self.counts.iter().copied().max()?.max(1);
+        let mut text = String::new();
+        for (n, count) in self.counts.iter().enumerate().take(last + 1).skip(first) {
+            let label = match (self.bounds.get(n), self.bounds.last()) {
+                (Some(bound), _) => format!("<= {}", time(*bound)),
+                (None, Some(bound)) => format!(" > {}", time(*bound)),
+                (None, None) => "all".to_owned(),
+            };
+            let product = u128::from(*count) * u128::from(BAR);
+            // What is there is seen.
+            let length = product.div_ceil(u128::from(most)).min(u128::from(BAR));
+            let bar = "#".repeat(usize::try_from(length).unwrap_or_default());
+            let line = format!("  {label:<12} {count:>12} {bar}");
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        Some(text)
+    }
+}
+
+/// Where each stage runs, for people: a line each.
+#[must_use]
+pub fn stages(stages: &[Stage]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    for Stage { name, direction, place, reason } in stages {
+        table.add_row([name, *direction, *place, reason]);
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(bounds: &[u64], counts: &[u64]) -> Times {
+        Times { bounds: bounds.into(), counts: counts.into() }
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_counts_and_what_is_there_is_seen() {
+        let bars = times(&[1_000, 2_000, 4_000], &[0, 1, 1_000_000, 0]).bars().unwrap();
+        let lines: Vec<_> = bars.lines().collect();
+        assert_eq!(lines.len(), 2, "{bars}");
+        assert_eq!(lines[0].matches('#').count(), 1);
+        assert_eq!(lines[1].matches('#').count(), 40);
+        assert!(lines[0].starts_with("  <= 2.0 us "), "{bars}");
+    }
+
+    #[test]
+    fn the_last_bucket_has_no_bound_and_hostile_histograms_are_shown() {
+        let bars = times(&[1_000], &[0, 7]).bars().unwrap();
+        assert!(bars.starts_with("  > 1.0 us") || bars.starts_with("   > 1.0 us"), "{bars}");
+        assert_eq!(times(&[], &[]).bars(), None);
+        assert_eq!(times(&[1], &[0, 0]).bars(), None);
+        assert!(times(&[], &[u64::MAX, u64::MAX]).bars().is_some());
+    }
+
+    #[test]
+    fn keys_are_in_snake_case_and_unknown_values_have_a_name() {
+        let stage = pb::Stage { name: "loss".into(), direction: 1, place: 2, reason: "r".into() };
+        let state = pb::SwitchState { phase: 99, stages: vec![stage], ..Default::default() };
+        let json = serde_json::to_value(Switch::from(state)).unwrap();
+        assert_eq!(json["phase"], "unspecified");
+        assert_eq!(json["forward_transit_ns"], serde_json::Value::Null);
+        assert_eq!(
+            json["stages"][0],
+            serde_json::json!({
+                "name": "loss", "direction": "forward", "place": "switch", "reason": "r",
+            })
+        );
+    }
+}
