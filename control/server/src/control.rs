@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::dataplane::{Dataplane, Taken};
 use crate::events::Events;
 use crate::leases::Leases;
+use crate::matches::Matches;
 use crate::patch::Patch;
 use crate::refusal;
 use crate::scenarios::interrupted;
@@ -36,6 +37,8 @@ struct Shared {
     changing: Mutex<Changing>,
     /// The lease is another one, or has another end.
     lease_changed: watch::Sender<()>,
+    /// What linkd has put in force for the switch's sake.
+    matches: Matches,
 }
 
 /// What only who changes the link looks at.
@@ -45,6 +48,8 @@ pub(crate) struct Changing {
     answers: Answers,
     /// The dataplane that cannot be brought back to the last link: that is said once.
     hopeless: Option<u64>,
+    /// What the dataplane did not let the switch do: so is that.
+    pub unmatched: Option<(u64, u64, dp::Offload)>,
 }
 
 /// What linkd has last known to be in force, and on which dataplane.
@@ -68,6 +73,7 @@ impl Control {
             saver,
             changing: Mutex::new(Changing { leases, ..Changing::default() }),
             lease_changed: watch::Sender::new(()),
+            matches: Matches::default(),
         }))
     }
 
@@ -268,7 +274,7 @@ impl Control {
             let expected_instance = known.instance;
             let terms =
                 dp::ApplyRequest { expected_generation, expected_instance, ..terms.clone() };
-            match self.put_in_force(terms, plan).await {
+            match self.put_in_force(terms, plan, known.instance).await {
                 Ok(Some(answer)) => return Ok(answer),
                 Err(status) if is_away(&status) => return Err(status),
                 // Made before, or not fit for a link that may not be in force.
@@ -298,10 +304,11 @@ impl Control {
             {
                 return Err(refusal::other_generation(expected, in_force));
             }
+            let instance = current.instance;
             let plan = compile(current.plan)?;
             let expected_generation = expected.or(generation);
             let terms = dp::ApplyRequest { expected_generation, ..terms.clone() };
-            match self.put_in_force(terms, plan).await {
+            match self.put_in_force(terms, plan, instance).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // Made by now: how is read above.
                 Ok(None) => {}
@@ -331,8 +338,10 @@ impl Control {
         &self,
         terms: dp::ApplyRequest,
         plan: dp::Plan,
+        instance: u64,
     ) -> Result<Option<pb::ChangeResponse>, Status> {
         let request = dp::ApplyRequest { plan: Some(plan.clone()), ..terms };
+        let request = self.0.dataplane.offloaded(request, instance).await;
         let Taken { applied, remarks, repeated } = self.0.dataplane.apply(request).await?;
         if repeated {
             return Ok(None);
@@ -388,6 +397,7 @@ impl Control {
             lossy: kept.lossy,
             ..Default::default()
         };
+        let request = dataplane.offloaded(request, instance).await;
         match dataplane.apply(request).await {
             Ok(Taken { applied, remarks, .. }) => {
                 saver.update(|state| {
@@ -411,6 +421,11 @@ impl Control {
                 Ok(false)
             }
         }
+    }
+
+    /// What linkd has put in force for the switch's sake.
+    pub fn matches(&self) -> &Matches {
+        &self.0.matches
     }
 
     /// Ends the lease that runs, and returns the link as it says; gives the generation of
@@ -515,7 +530,8 @@ impl Control {
         }
     }
 
-    fn note_as(&self, kind: pb::EventKind, what: &str, who: &str, change: &pb::ChangeResponse) {
+    /// Notes a change.
+    pub fn note_as(&self, kind: pb::EventKind, what: &str, who: &str, change: &pb::ChangeResponse) {
         let pb::Applied { generation, effective_ns, effective_utc, lossy } =
             change.applied.unwrap_or_default();
         let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
@@ -544,7 +560,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 }
 
 /// Whether the dataplane did not answer.
-fn is_away(status: &Status) -> bool {
+pub(crate) fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
 

@@ -5,6 +5,7 @@
 //! Every call has a deadline. What goes wrong on the way becomes UNAVAILABLE with
 //! the path and the remedy; what the dataplane itself refuses passes as it is.
 
+use crate::switch::Switches;
 use hyper_util::rt::TokioIo;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
@@ -40,11 +41,12 @@ pub(crate) struct Taken {
 pub(crate) struct Dataplane {
     path: PathBuf,
     client: DataplaneClient<Channel>,
+    switches: Switches,
 }
 
 impl Dataplane {
     /// Connects when used; call within a runtime.
-    pub fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf, switches: Switches) -> Self {
         let socket = path.clone();
         let connect = tower::service_fn(move |_: Uri| {
             let socket = socket.clone();
@@ -54,7 +56,12 @@ impl Dataplane {
         let channel =
             Endpoint::from_static("http://dataplane").connect_with_connector_lazy(connect);
         let client = DataplaneClient::new(channel).max_decoding_message_size(ANSWER_BYTES);
-        Self { path, client }
+        Self { path, client, switches }
+    }
+
+    /// The switch before it, if there is one.
+    pub fn switches(&self) -> &Switches {
+        &self.switches
     }
 
     /// What is in force, and whether the change with a key was made.
@@ -67,10 +74,47 @@ impl Dataplane {
         .await
     }
 
-    /// A snapshot.
+    /// A snapshot, of the dataplane and the switch before it.
     pub async fn stats(&self, mark: bool) -> Result<pb::Stats, Status> {
-        self.read(|mut client| async move { client.get_stats(dp::GetStatsRequest { mark }).await })
-            .await
+        // First, so that it never shows more lost than the dataplane shows sent.
+        let taken = self.switches.read().await;
+        let stats = |mut client: DataplaneClient<Channel>| async move {
+            client.get_stats(dp::GetStatsRequest { mark }).await
+        };
+        let mut stats = self.read(stats).await?;
+        if let Some(taken) = taken {
+            taken.merge(&mut stats, mark);
+        }
+        Ok(stats)
+    }
+
+    /// Asks a dataplane that has not been asked yet what switch is before it.
+    pub async fn meet(&self, instance: u64) -> Result<(), Status> {
+        if self.switches.must_ask(instance) {
+            self.switches.described(&self.describe().await?);
+        }
+        Ok(())
+    }
+
+    /// A request with what the switch is to do for its plan: that stands in the switch then.
+    /// What the plan said of it before is of no account. `instance` is the dataplane's that
+    /// the request is for.
+    pub async fn offloaded(
+        &self,
+        mut request: dp::ApplyRequest,
+        instance: u64,
+    ) -> dp::ApplyRequest {
+        let Some(plan) = &mut request.plan else { return request };
+        plan.offload = match self.meet(instance).await {
+            Ok(()) => self.switches.offload(instance, plan.profile.as_ref()).await,
+            // The change will say it.
+            Err(_) => None,
+        };
+        if plan.offload.is_some() && request.expected_instance == 0 {
+            // Another one has other clients under these numbers.
+            request.expected_instance = instance;
+        }
+        request
     }
 
     /// What it is.
@@ -88,8 +132,10 @@ impl Dataplane {
         })
     }
 
-    /// Puts a plan in force; not tried again, since it may have been taken.
+    /// Puts a plan in force that is [`offloaded`](Self::offloaded); not tried again, since it
+    /// may have been taken.
     pub async fn apply(&self, request: dp::ApplyRequest) -> Result<Taken, Status> {
+        let offload = request.plan.as_ref().and_then(|plan| plan.offload);
         let mut client = self.client.clone();
         let answer = tokio::time::timeout(APPLY_DEADLINE, client.apply(request)).await;
         let unknown = "the change may have been taken or not: see `linkctl show`";
@@ -108,6 +154,9 @@ impl Dataplane {
                 let applied = applied.ok_or_else(|| {
                     Status::internal("the dataplane did not say since when the change is in force")
                 })?;
+                if !repeated {
+                    self.switches.in_use(offload.as_ref());
+                }
                 Ok(Taken { applied, remarks, repeated })
             }
         }

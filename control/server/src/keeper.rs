@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks after the dataplane and the lease: brings a dataplane that was started anew back
-//! to the last link, and ends a lease whose time is over.
+//! Looks after the dataplane, the switch and the lease: brings a dataplane that was started
+//! anew back to the last link, lets a switch that is ready do its part of it, and ends a lease
+//! whose time is over.
 
 use crate::control::Control;
 use proto::linkemu::v1 as pb;
@@ -37,15 +38,47 @@ pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) 
                 control.tell(pb::EventKind::DataplaneLost, "", "", status.message());
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = control.dataplane().switches().news() => {}
+        }
     }
 }
 
-/// Sees what is in force, and brings back the last link if need be.
+/// Tells the switch which clients there are.
+pub(crate) async fn watch_clients(control: &Control) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // Who looks after the dataplane tells what is wrong with it.
+        let _ = meet_clients(control).await;
+    }
+}
+
+async fn meet_clients(control: &Control) -> Result<(), Status> {
+    let dataplane = control.dataplane();
+    if !dataplane.switches().is_ready() {
+        return Ok(());
+    }
+    let before = dataplane.describe().await?.instance;
+    let stats = dataplane.stats(false).await?;
+    let in_force = dataplane.plan("").await?;
+    // Another one would have given other numbers.
+    if before == in_force.instance {
+        let said = in_force.plan.unwrap_or_default().clients.unwrap_or_default();
+        dataplane.switches().meet(before, &said, &stats).await;
+    }
+    Ok(())
+}
+
+/// Sees what is in force, brings back the last link if need be, and lets the switch do its
+/// part.
 async fn look(control: &Control) -> Result<(), Status> {
     let mut changing = control.changing().await;
     let in_force = control.dataplane().plan("").await?;
-    control.bring_back(&mut changing, &in_force).await.map(drop)
+    if control.bring_back(&mut changing, &in_force).await? {
+        return Ok(());
+    }
+    control.match_switch(&mut changing, in_force).await.map(drop)
 }
 
 /// Ends the lease when its time is over.

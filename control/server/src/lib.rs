@@ -24,6 +24,7 @@ mod gate;
 mod keeper;
 mod leases;
 mod limits;
+mod matches;
 mod metrics;
 mod patch;
 mod refusal;
@@ -33,6 +34,7 @@ mod server;
 mod service;
 mod state;
 mod summary;
+mod switch;
 mod tls;
 mod watching;
 

@@ -43,6 +43,8 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Scenarios/RunScenario", Operator),
     ("linkemu.v1.Scenarios/StopScenario", Operator),
     ("linkemu.v1.Scenarios/WatchScenario", Viewer),
+    ("linkemu.v1.Switch/GetSwitch", Viewer),
+    ("linkemu.v1.Switch/SetGate", Operator),
 ];
 
 /// Those of other packages that linkd serves.

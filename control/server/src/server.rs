@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::scenarios::Scenarios;
 use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
+use crate::switch::{self, Switches};
 use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
 use crate::{captures, keeper, leases};
@@ -23,6 +24,7 @@ use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use proto::linkemu::v1::scenarios_server::ScenariosServer;
+use proto::linkemu::v1::switch_server::SwitchServer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -219,11 +221,12 @@ impl Server {
         let Self { listener, tcp, audit, claim, metrics, .. } = self;
         let (stop, stopping) = watch::channel(false);
         let mut stopped = stopping.clone();
-        let dataplane = Dataplane::new(dataplane);
+        let events = Events::new();
+        let dataplane = Dataplane::new(dataplane, Switches::new(events.clone()));
         if let Some(metrics) = metrics {
             tokio::spawn(metrics.serve(dataplane.clone(), stopping.clone()));
         }
-        let (watching, events) = (Watching::new(stopping), Events::new());
+        let watching = Watching::new(stopping);
         let control = Control::new(catalog, dataplane, events.clone(), saver.clone());
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));
@@ -235,6 +238,7 @@ impl Server {
             watching: watching.clone(),
         };
         let leases = leases::Service(control.clone());
+        let switch = switch::Service(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
         let unknown = tonic_health::ServingStatus::NotServing;
         reporter.set_service_status(pb::linkemu_server::SERVICE_NAME, unknown).await;
@@ -242,6 +246,7 @@ impl Server {
             tokio::join!(
                 keeper::watch_dataplane(&control, &reporter),
                 keeper::watch_lease(&control),
+                keeper::watch_clients(&control),
                 saver.run(),
             )
         };
@@ -266,6 +271,7 @@ impl Server {
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(LeasesServer::new(leases))
             .add_service(ScenariosServer::new(scenarios).max_decoding_message_size(REQUEST_BYTES))
+            .add_service(SwitchServer::new(switch))
             .add_service(health)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
@@ -305,6 +311,7 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
         pb::events_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,
+        pb::switch_server::SERVICE_NAME,
     ];
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)

@@ -4,6 +4,8 @@
 //! Families are written as in the classic format, in which a counter's name, `_total`
 //! included, is that of its family: see ADR 18.
 
+use super::switch;
+use crate::switch::Look;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -13,7 +15,7 @@ use std::fmt;
 use view::{Histogram, Pipe, Port, Snapshot, Worker};
 
 const PREFIX: &str = "linkemu";
-const NS: f64 = 1e-9;
+pub(super) const NS: f64 = 1e-9;
 
 /// What a scrape found.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(super) struct Scrape {
     pub version: String,
     /// On which it runs.
     pub dpdk: String,
+    /// The P4 switch, if there is one.
+    pub switch: Option<Look>,
     /// How long it took.
     pub seconds: f64,
 }
@@ -42,15 +46,15 @@ pub(super) fn text(scrape: Scrape) -> Result<String, fmt::Error> {
     Ok(out)
 }
 
-type Labels<'a> = &'a [(&'a str, &'a str)];
+pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// A family of counters or gauges: name, help, type.
-struct Family(&'static str, &'static str, MetricType);
+pub(super) struct Family(pub &'static str, pub &'static str, pub MetricType);
 
 impl Family {
     /// Writes its series. The encoder's own counters would be those of `OpenMetrics`, whose
     /// family is named without `_total`.
-    fn write<'a, L: AsRef<[(&'a str, &'a str)]>>(
+    pub fn write<'a, L: AsRef<[(&'a str, &'a str)]>>(
         self,
         encoder: &mut DescriptorEncoder<'_>,
         series: impl IntoIterator<Item = (L, f64)>,
@@ -89,6 +93,9 @@ impl Collector for Scrape {
             Family("config_info", "Profile and seed in force; always 1", Gauge)
                 .write(e, [(config, 1.0)])?;
         }
+        if let Some(look) = &self.switch {
+            switch::encode(e, look)?;
+        }
         match &self.stats {
             None => Ok(()),
             Some(stats) => {
@@ -105,7 +112,7 @@ use MetricType::{Counter, Gauge};
 /// Buckets that a histogram has, however many a dataplane names.
 const BUCKETS: usize = 32;
 
-fn one(
+pub(super) fn one(
     encoder: &mut DescriptorEncoder<'_>,
     name: &'static str,
     help: &'static str,

@@ -73,16 +73,20 @@ impl Scraper {
                 "the dataplane did not answer within {DEADLINE:?}"
             ))),
         };
+        let switch = self.dataplane.switches().look().await;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.note(&answer);
         let scrape = match answer {
-            Err(_) => Scrape { seconds: start.elapsed().as_secs_f64(), ..Scrape::default() },
+            Err(_) => {
+                let seconds = start.elapsed().as_secs_f64();
+                Scrape { switch, seconds, ..Scrape::default() }
+            }
             Ok((stats, plan, description)) => {
                 let stats = kept.choice.reduce(Snapshot::from(stats));
                 let plan = plan.and_then(|answer| answer.plan);
                 let dp::DescribeResponse { version, dpdk, .. } = description.unwrap_or_default();
                 let seconds = start.elapsed().as_secs_f64();
-                Scrape { stats: Some(stats), plan, version, dpdk, seconds }
+                Scrape { stats: Some(stats), plan, version, dpdk, switch, seconds }
             }
         };
         drop(kept);

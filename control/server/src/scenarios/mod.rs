@@ -273,6 +273,7 @@ impl Scenarios {
             scenario,
             profiles,
             timeline,
+            instance: plan.instance,
             clock,
             before: plan.plan.clone().map(|plan| (plan, lossy_before)),
             commands: obeyed,

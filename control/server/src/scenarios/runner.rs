@@ -86,6 +86,8 @@ pub(super) struct Runner {
     pub scenario: Scenario,
     pub profiles: Arc<BTreeMap<String, pb::Profile>>,
     pub timeline: Timeline,
+    /// The dataplane that it began with; another one ends it.
+    pub instance: u64,
     pub clock: Clock,
     /// The link before it, to return to, and whether it was lossy.
     pub before: Option<(dp::Plan, bool)>,
@@ -332,6 +334,8 @@ impl Runner {
             ..Default::default()
         };
         let dataplane = self.control.dataplane().clone();
+        // Before it is under way: it may have to wait for the switch, and changes come in order.
+        let request = dataplane.offloaded(request, self.instance).await;
         let mut answer = Box::pin(async move { dataplane.apply(request).await });
         // Begun here, so that they come in their order.
         let begun = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
@@ -447,7 +451,8 @@ impl Runner {
         if (known..=known + self.progress.changes()).contains(&in_force) {
             return Ok(());
         }
-        if !tolerate {
+        let own = self.control.matches().after(self.instance, known) == in_force;
+        if !tolerate && !own {
             return Err(Halt::because(somebody_else(known, in_force)));
         }
         if self.progress.changes() == 0 {
@@ -591,8 +596,9 @@ impl Runner {
         };
         let seed = self.progress.link.as_ref().map(|link| link.seed);
         let Options { caller, tolerate_changes, lossy, .. } = &self.options;
+        let in_force = self.control.matches().after(self.instance, self.progress.generation);
         let terms = dp::ApplyRequest {
-            expected_generation: (!tolerate_changes).then_some(self.progress.generation),
+            expected_generation: (!tolerate_changes).then_some(in_force),
             lossy: *lossy || was_lossy,
             // Another seed takes effect at a new beginning only.
             restart: seed != Some(before.seed),

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One account over the dataplane and the switch.
+//!
+//! The dataplane counts as sent what it gave the switch; what the switch then lost, or a
+//! closed gate took, is moved from there to what was dropped, by client and direction. So
+//! received + duplicated = sent + dropped + held holds as it did before.
+//!
+//! The switch is read before the dataplane: what it has counted as lost, the dataplane has
+//! counted as sent by then.
+
+use proto::linkemu::v1 as pb;
+use std::collections::HashMap;
+
+/// A client's number and a direction.
+pub(crate) type Key = (u16, pb::Direction);
+
+/// What the switch took away of what it was to deliver; bytes of inner frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Away {
+    pub lost: pb::Count,
+    pub gated: pb::Count,
+}
+
+/// What the switch took away since the dataplane began.
+pub(crate) type Reading = HashMap<Key, Away>;
+
+/// Keeps what a merged account needs of the one before.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// What had been moved at the last mark that linkd knows of, and the instant of that on
+    /// the dataplane's clock.
+    mark: Option<(u64, pb::Count)>,
+}
+
+impl Account {
+    /// Moves what the switch took away from sent to dropped. Gives how many packets could not
+    /// be moved, because the dataplane did not send as many: none, unless counters are wrong.
+    pub fn merge(&mut self, stats: &mut pb::Stats, reading: &Reading, marks: bool) -> u64 {
+        let (mut moved, mut over) = (pb::Count::default(), 0);
+        for client in &mut stats.clients {
+            let Some(number) = u16::try_from(client.number).ok().filter(|n| *n > 0) else {
+                continue;
+            };
+            for (direction, pipe) in [
+                (pb::Direction::Forward, &mut client.forward_pipe),
+                (pb::Direction::Return, &mut client.return_pipe),
+            ] {
+                let Some(away) = reading.get(&(number, direction)) else { continue };
+                let pipe = pipe.get_or_insert_default();
+                for (reason, count) in
+                    [(pb::DropReason::Loss, away.lost), (pb::DropReason::Outage, away.gated)]
+                {
+                    let part = shift(pipe, reason, count);
+                    over += count.packets - part.packets;
+                    add(&mut moved, part);
+                }
+            }
+        }
+        self.correct_span(stats, moved);
+        if marks {
+            self.mark = Some((stats.time_ns, moved));
+        }
+        over
+    }
+
+    /// What was sent since a mark is corrected by what was taken away since then; that is not
+    /// known of a mark that another linkd set.
+    fn correct_span(&self, stats: &mut pb::Stats, moved: pb::Count) {
+        let Some(span) = &mut stats.span else { return };
+        let before = match self.mark {
+            _ if !span.marked => pb::Count::default(),
+            Some((at, before)) if at == span.since_ns => before,
+            _ => return,
+        };
+        let sent = span.sent.get_or_insert_default();
+        let less =
+            |sent: u64, before, moved: u64| sent.saturating_sub(moved.saturating_sub(before));
+        sent.packets = less(sent.packets, before.packets, moved.packets);
+        sent.bytes = less(sent.bytes, before.bytes, moved.bytes);
+    }
+}
+
+/// Moves a count from sent to a reason of drops, as far as there is as much.
+fn shift(pipe: &mut pb::PipeStats, reason: pb::DropReason, count: pb::Count) -> pb::Count {
+    if count == pb::Count::default() {
+        return count;
+    }
+    let sent = pipe.sent.get_or_insert_default();
+    let (packets, bytes) = (count.packets.min(sent.packets), count.bytes.min(sent.bytes));
+    sent.packets -= packets;
+    sent.bytes -= bytes;
+    let part = pb::Count { packets, bytes };
+    match pipe.dropped.iter_mut().find(|drop| drop.reason() == reason) {
+        Some(drop) => add(drop.count.get_or_insert_default(), part),
+        None => pipe.dropped.push(pb::Drop { reason: reason as i32, count: Some(part) }),
+    }
+    part
+}
+
+fn add(sum: &mut pb::Count, count: pb::Count) {
+    sum.packets = sum.packets.saturating_add(count.packets);
+    sum.bytes = sum.bytes.saturating_add(count.bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use view::Snapshot;
+
+    const FORWARD: pb::Direction = pb::Direction::Forward;
+
+    fn count(packets: u64) -> pb::Count {
+        pb::Count { packets, bytes: packets * 100 }
+    }
+
+    fn away(lost: u64, gated: u64) -> Away {
+        Away { lost: count(lost), gated: count(gated) }
+    }
+
+    fn reading(number: u16, lost: u64, gated: u64) -> Reading {
+        Reading::from([((number, FORWARD), away(lost, gated))])
+    }
+
+    /// A client of this number that was sent so many packets, and lost two.
+    fn stats(number: u32, sent: u64) -> pb::Stats {
+        let drop =
+            |reason: pb::DropReason| pb::Drop { reason: reason.into(), count: Some(count(1)) };
+        let pipe = pb::PipeStats {
+            received: Some(count(sent + 3)),
+            sent: Some(count(sent)),
+            dropped: vec![drop(pb::DropReason::Loss), drop(pb::DropReason::Aqm)],
+            held: Some(count(1)),
+            ..Default::default()
+        };
+        let client = pb::ClientStats { number, forward_pipe: Some(pipe), ..Default::default() };
+        pb::Stats { clients: vec![client], ..Default::default() }
+    }
+
+    #[test]
+    fn what_the_switch_took_away_was_dropped_and_not_sent() {
+        let mut stats = stats(3, 100);
+        let over = Account::default().merge(&mut stats, &reading(3, 10, 4), false);
+        let merged = Snapshot::from(stats);
+        let pipe = &merged.clients[0].forward;
+        assert_eq!((pipe.sent.packets, pipe.sent.bytes, over), (86, 8_600, 0));
+        assert_eq!((pipe.dropped.loss.packets, pipe.dropped.outage.packets), (11, 4));
+        assert!(merged.conservation.exact);
+    }
+
+    #[test]
+    fn others_clients_and_those_without_a_number_are_left_alone() {
+        for number in [0, 4, 70_000] {
+            let reading = Reading::from([
+                ((3, FORWARD), away(10, 0)),
+                ((0, FORWARD), away(10, 0)),
+                ((4, pb::Direction::Return), away(10, 0)),
+            ]);
+            let mut found = stats(number, 100);
+            found.clients[0].return_pipe = None;
+            let over = Account::default().merge(&mut found, &reading, false);
+            assert_eq!(found.clients[0].forward_pipe, stats(number, 100).clients[0].forward_pipe);
+            assert_eq!(over, if number == 4 { 10 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn what_was_sent_since_a_mark_is_without_what_was_lost_since_then() {
+        let span = |since_ns, marked, sent| {
+            Some(pb::Span { since_ns, marked, sent: Some(count(sent)), ..Default::default() })
+        };
+        let sent = |stats: &pb::Stats| stats.span.unwrap().sent.unwrap().packets;
+        let mut account = Account::default();
+        let mut first = pb::Stats { time_ns: 7, span: span(0, false, 100), ..stats(3, 100) };
+        account.merge(&mut first, &reading(3, 10, 0), true);
+        assert_eq!(sent(&first), 90);
+        let mut second = pb::Stats { time_ns: 9, span: span(7, true, 50), ..stats(3, 150) };
+        account.merge(&mut second, &reading(3, 15, 0), false);
+        assert_eq!(sent(&second), 45);
+        // A mark that is not known.
+        let mut other = pb::Stats { time_ns: 11, span: span(8, true, 50), ..stats(3, 150) };
+        account.merge(&mut other, &reading(3, 15, 0), false);
+        assert_eq!(sent(&other), 50);
+    }
+
+    proptest! {
+        /// Whatever both counted, in whatever order, also where it cannot be.
+        #[test]
+        fn every_merged_snapshot_conserves_packets_and_bytes(
+            pipes in prop::collection::vec(
+                (0_u32..6, any::<bool>(), 0_u64..1 << 40, 0_u64..1 << 40, 0_u64..1 << 40), 0..8
+            ),
+            reading in prop::collection::vec(
+                (0_u16..6, any::<bool>(), 0_u64..1 << 40, 0_u64..1 << 40), 0..8
+            ),
+        ) {
+            let direction = |back| if back { pb::Direction::Return } else { FORWARD };
+            let reading: Reading = reading
+                .iter()
+                .map(|(number, back, lost, gated)| {
+                    let lost = pb::Count { packets: *lost, bytes: lost.wrapping_mul(*gated) >> 24 };
+                    ((*number, direction(*back)), Away { lost, gated: count(*gated) })
+                })
+                .collect();
+            let clients = pipes.iter().map(|(number, back, sent, bytes, dropped)| {
+                let sent = pb::Count { packets: *sent, bytes: *bytes };
+                let lost = count(*dropped);
+                let pipe = Some(pb::PipeStats {
+                    received: Some(pb::Count {
+                        packets: sent.packets + lost.packets,
+                        bytes: sent.bytes + lost.bytes,
+                    }),
+                    sent: Some(sent),
+                    dropped: vec![
+                        pb::Drop { reason: pb::DropReason::Loss.into(), count: Some(lost) },
+                    ],
+                    ..Default::default()
+                });
+                let (forward_pipe, return_pipe) =
+                    if *back { (None, pipe) } else { (pipe, None) };
+                pb::ClientStats { number: *number, forward_pipe, return_pipe, ..Default::default() }
+            });
+            let mut stats = pb::Stats { clients: clients.collect(), ..Default::default() };
+            let received = Snapshot::from(stats.clone()).conservation.received;
+            Account::default().merge(&mut stats, &reading, false);
+            let merged = Snapshot::from(stats);
+            prop_assert!(merged.conservation.exact);
+            prop_assert_eq!(merged.conservation.received, received);
+        }
+    }
+}

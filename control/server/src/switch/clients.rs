@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which packets the switch knows to be whose.
+//!
+//! A named client by its rules, an automatic one by its address; the fixed ones by nothing,
+//! since what is theirs is not said of any address. The switch has to say what the dataplane
+//! would, or nothing:
+//!
+//! - A named client has a number once it has had a frame. Until then the switch knows its
+//!   rules all the same, as those of number 0: whose they are the dataplane says. Otherwise a
+//!   wider prefix, or the address in a frame with its VLAN, would give them to another.
+//! - An automatic client that was made before a prefix named its address is not asked any more.
+//!
+//! A client without a rule is told too, so that the switch's counters of it are read: the
+//! dataplane writes its number into what it sends, however it was found.
+
+use ::switch::{Client, Match};
+use ipnet::IpNet;
+use mac_address::MacAddress;
+use proto::linkemu::v1 as pb;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+/// Clients that have no rules.
+const FIXED: [&str; 2] = ["bypass", "default"];
+
+/// The clients of a snapshot by their names, those that have a number.
+pub(crate) fn numbers(stats: &pb::Stats) -> BTreeMap<String, u16> {
+    let number = |c: &pb::ClientStats| u16::try_from(c.number).ok().filter(|number| *number > 0);
+    stats.clients.iter().filter_map(|c| Some((c.client.clone(), number(c)?))).collect()
+}
+
+/// What the switch is to know, of what is said of the clients and which there are.
+pub(crate) fn known(said: &pb::Clients, numbers: &BTreeMap<String, u16>) -> Vec<Client> {
+    let mut named: HashMap<&str, Vec<Match>> = HashMap::new();
+    for client in &said.clients {
+        named.entry(&client.name).or_default().extend(rules(client));
+    }
+    let taken = Prefixes::of(named.values().flatten());
+    let mut all: Vec<_> = numbers
+        .iter()
+        .filter(|(name, _)| !FIXED.contains(&name.as_str()))
+        .map(|(name, number)| {
+            let matches = match (named.remove(name.as_str()), name.parse::<IpAddr>()) {
+                (Some(matches), _) => matches,
+                (None, Ok(address)) if !taken.contain(address) => {
+                    vec![prefix(IpNet::from(address))]
+                }
+                _ => Vec::new(),
+            };
+            Client { number: *number, matches }
+        })
+        .collect();
+    let mut unknown: Vec<_> = named.into_values().flatten().collect();
+    if !unknown.is_empty() {
+        unknown.sort();
+        all.push(Client { number: 0, matches: unknown });
+    }
+    all.sort_by_key(|known| known.number);
+    all
+}
+
+/// A client's; what linkd would not have taken is left out.
+fn rules(client: &pb::Client) -> Vec<Match> {
+    let prefixes = client.prefixes.iter().filter_map(|text| text.parse().ok().map(prefix));
+    let vlans = client.vlans.iter().filter_map(|id| u16::try_from(*id).ok().map(Match::Vlan));
+    let mac = |text: &String| text.parse().ok().map(|mac: MacAddress| Match::Mac(mac.bytes()));
+    prefixes.chain(vlans).chain(client.macs.iter().filter_map(mac)).collect()
+}
+
+fn prefix(net: IpNet) -> Match {
+    Match::Prefix(net.addr(), net.prefix_len())
+}
+
+/// Prefixes by their lengths, so that an address costs a look for each length.
+#[derive(Default)]
+struct Prefixes(HashMap<(bool, u8), HashSet<IpNet>>);
+
+impl Prefixes {
+    fn of<'a>(rules: impl Iterator<Item = &'a Match>) -> Self {
+        let mut all = Self::default();
+        for rule in rules {
+            if let Match::Prefix(address, length) = rule
+                && let Ok(net) = IpNet::new(*address, *length)
+            {
+                let net = net.trunc();
+                let of_length = all.0.entry((net.addr().is_ipv4(), net.prefix_len()));
+                of_length.or_default().insert(net);
+            }
+        }
+        all
+    }
+
+    fn contain(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|((v4, length), nets)| {
+            *v4 == address.is_ipv4()
+                && IpNet::new(address, *length).is_ok_and(|net| nets.contains(&net.trunc()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(name: &str, prefixes: &[&str]) -> pb::Client {
+        let prefixes = prefixes.iter().map(|&p| p.to_owned()).collect();
+        pb::Client { name: name.into(), prefixes, ..Default::default() }
+    }
+
+    fn said(clients: &[pb::Client]) -> pb::Clients {
+        pb::Clients { clients: clients.into(), ..Default::default() }
+    }
+
+    fn numbered(of: &[(&str, u32)]) -> BTreeMap<String, u16> {
+        let client = |(name, number): &(&str, u32)| pb::ClientStats {
+            client: (*name).into(),
+            number: *number,
+            ..Default::default()
+        };
+        numbers(&pb::Stats { clients: of.iter().map(client).collect(), ..Default::default() })
+    }
+
+    fn prefix(text: &str) -> Match {
+        super::prefix(text.parse().unwrap())
+    }
+
+    #[test]
+    fn named_clients_are_known_by_their_rules_and_automatic_ones_by_their_address() {
+        let alice = pb::Client {
+            vlans: vec![100],
+            macs: vec!["02:00:00:00:00:01".into()],
+            ..client("alice", &["10.1.0.0/24", "2001:db8:1::/48"])
+        };
+        let numbers = numbered(&[("alice", 3), ("192.0.2.7", 4), ("2001:db8::1", 5)]);
+        let expected = [
+            Client {
+                number: 3,
+                matches: vec![
+                    prefix("10.1.0.0/24"),
+                    prefix("2001:db8:1::/48"),
+                    Match::Vlan(100),
+                    Match::Mac([2, 0, 0, 0, 0, 1]),
+                ],
+            },
+            Client { number: 4, matches: vec![prefix("192.0.2.7/32")] },
+            Client { number: 5, matches: vec![prefix("2001:db8::1/128")] },
+        ];
+        assert_eq!(known(&said(&[alice]), &numbers), expected);
+    }
+
+    #[test]
+    fn the_fixed_clients_and_those_without_a_number_are_not_told() {
+        let numbers = numbered(&[
+            ("bypass", 1),
+            ("default", 2),
+            ("gone", 3),
+            ("192.0.2.7", 0),
+            ("192.0.2.8", 65_536),
+        ]);
+        // It drains, and its counters are read.
+        assert_eq!(known(&said(&[]), &numbers), [Client { number: 3, matches: vec![] }]);
+    }
+
+    #[test]
+    fn a_named_client_that_had_no_frame_yet_keeps_its_packets_from_others() {
+        let clients = said(&[client("alice", &["10.1.0.0/24"]), client("bob", &["10.0.0.0/8"])]);
+        let expected = [
+            Client { number: 0, matches: vec![prefix("10.1.0.0/24")] },
+            Client { number: 3, matches: vec![prefix("10.0.0.0/8")] },
+        ];
+        assert_eq!(known(&clients, &numbered(&[("bob", 3)])), expected);
+    }
+
+    #[test]
+    fn an_address_that_a_prefix_names_is_not_its_automatic_clients_any_more() {
+        let clients = said(&[client("alice", &["10.1.0.0/24", "2001:db8:1::/48"])]);
+        let numbers = numbered(&[("10.1.0.9", 3), ("10.1.1.9", 4), ("2001:db8:1::1", 5)]);
+        let all = known(&clients, &numbers);
+        let of = |number| &all.iter().find(|known| known.number == number).unwrap().matches;
+        assert_eq!((of(3).len(), of(5).len()), (0, 0));
+        assert_eq!(of(4)[..], [prefix("10.1.1.9/32")]);
+    }
+
+    #[test]
+    fn hostile_rules_are_left_out() {
+        let wrong = pb::Client {
+            vlans: vec![70_000],
+            macs: vec!["x".into(), "02".into()],
+            ..client("alice", &["10.0.0.0/33", "", "::/129"])
+        };
+        let none = Client { number: 3, matches: vec![] };
+        assert_eq!(known(&said(&[wrong]), &numbered(&[("alice", 3)])), [none]);
+    }
+}

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The P4 switch between the hosts and the box, where the box's file says that there is one.
+//!
+//! The dataplane says so (`Describe`), and says another one if it was started with another
+//! file; [`Switches`] then holds a session with it. Nothing here needs the switch to be there:
+//! without it, plans are whole, statistics are the dataplane's, and the API says why.
+
+mod account;
+mod clients;
+mod service;
+mod split;
+mod state;
+
+pub(crate) use service::Service;
+pub(crate) use split::{Split, StageDecision};
+pub(crate) use state::{counts, is_ready};
+
+use crate::events::Events;
+use ::switch::{
+    Config, Counts, Error, Loss, News, Phase, Program, Sides, Status as Standing, Switch, Target,
+};
+use account::{Account, Away, Reading};
+use emu::units::{ByDirection, Direction};
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use split::{Stages, split};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// For what a change asks of the switch. The session gives up sooner; a change waits no longer
+/// whatever it does.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// For the switch's counters; then those of the last time count.
+const READ_DEADLINE: Duration = Duration::from_secs(1);
+/// Of a frame that comes back from the box, beside the frame itself.
+const SHIM_BYTES: u64 = 32;
+
+/// The switch that there is, if there is one; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Switches(Arc<Shared>);
+
+struct Shared {
+    events: Events,
+    place: RwLock<Place>,
+    /// It is ready, or no longer: a look at the plan in force is due.
+    news: Arc<Notify>,
+}
+
+/// What the dataplane has said.
+#[derive(Clone, Default)]
+struct Place {
+    /// Of the dataplane that said it; none: nobody was asked.
+    instance: Option<u64>,
+    current: Option<Arc<Current>>,
+}
+
+/// A switch and the session with it.
+struct Current {
+    declared: dp::Switch,
+    /// Or why there is none.
+    session: Result<Switch, String>,
+    account: Mutex<Books>,
+    gates: Mutex<Gates>,
+}
+
+/// What is kept from one look at the counters to the next.
+#[derive(Default)]
+struct Books {
+    account: Account,
+    counts: Arc<Counts>,
+    /// That they do not agree is said once.
+    said: bool,
+}
+
+/// Closed gates by the names of their clients: a dataplane that was started anew has other
+/// numbers for them.
+#[derive(Default)]
+struct Gates {
+    /// Empty: of all clients.
+    closed: BTreeSet<(String, Way)>,
+    /// Of the clients that there are.
+    numbers: BTreeMap<String, u16>,
+}
+
+/// A direction that has an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Forward,
+    Return,
+}
+
+impl Way {
+    const BOTH: [Self; 2] = [Self::Forward, Self::Return];
+
+    fn of(direction: pb::Direction) -> Vec<Self> {
+        match direction {
+            pb::Direction::Forward => vec![Self::Forward],
+            pb::Direction::Return => vec![Self::Return],
+            pb::Direction::Unspecified => Self::BOTH.to_vec(),
+        }
+    }
+
+    fn core(self) -> Direction {
+        match self {
+            Self::Forward => Direction::Forward,
+            Self::Return => Direction::Return,
+        }
+    }
+
+    fn message(self) -> pb::Direction {
+        match self {
+            Self::Forward => pb::Direction::Forward,
+            Self::Return => pb::Direction::Return,
+        }
+    }
+}
+
+/// What was read of the switch, for who looks at it.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub declared: dp::Switch,
+    /// Or why there is no session.
+    pub standing: Result<Standing, String>,
+    pub counts: Arc<Counts>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Switches {
+    /// None is known.
+    pub fn new(events: Events) -> Self {
+        let (place, news) = (RwLock::default(), Arc::default());
+        Self(Arc::new(Shared { events, place, news }))
+    }
+
+    fn place(&self) -> Place {
+        self.0.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn current(&self) -> Option<Arc<Current>> {
+        self.place().current
+    }
+
+    /// Waits until the switch is ready, or is so no longer.
+    pub async fn news(&self) {
+        self.0.news.notified().await;
+    }
+
+    /// Whether this dataplane has not said yet what switch there is.
+    pub fn must_ask(&self, instance: u64) -> bool {
+        self.place().instance != Some(instance)
+    }
+
+    /// Takes what a dataplane says: goes on with the session, begins another one, or ends it.
+    pub fn described(&self, described: &dp::DescribeResponse) {
+        let dp::DescribeResponse { instance, switch: declared, .. } = described;
+        let mut place = self.0.place.write().unwrap_or_else(PoisonError::into_inner);
+        place.instance = Some(*instance);
+        if place.current.as_ref().map(|current| &current.declared) != declared.as_ref() {
+            // The one that was ends with its last user.
+            place.current = declared.clone().map(|declared| Arc::new(self.begin(declared)));
+        }
+        if let Some(current) = &place.current {
+            locked(&current.account).account = Account::default();
+        }
+    }
+
+    fn begin(&self, declared: dp::Switch) -> Current {
+        let session = match config(&declared) {
+            Ok(config) => {
+                // Not the switches themselves, which hold the session.
+                let (events, news) = (self.0.events.clone(), self.0.news.clone());
+                let address = declared.address.clone();
+                Ok(Switch::start(config, move |heard| {
+                    tell(&events, &address, heard);
+                    news.notify_one();
+                }))
+            }
+            Err(why) => {
+                let message = format!("it cannot be used: {why}");
+                let event = event(pb::EventKind::SwitchLost, &declared.address, message.clone());
+                self.0.events.publish(event);
+                Err(message)
+            }
+        };
+        let (account, gates) = (Mutex::default(), Mutex::default());
+        Current { declared, session, account, gates }
+    }
+
+    /// Whether it can be used.
+    pub fn is_ready(&self) -> bool {
+        self.current().is_some_and(|current| current.stages().ready)
+    }
+
+    /// A link, split between the dataplane and the switch, if there is one.
+    pub fn split(&self, profile: &pb::Profile) -> Option<Split> {
+        self.current().map(|current| split(profile, current.stages()))
+    }
+
+    /// What the switch is to do for a plan of this dataplane, and can from now on: what it
+    /// needs stands there when this returns. None if there is no switch, or it does nothing.
+    pub async fn offload(
+        &self,
+        instance: u64,
+        profile: Option<&pb::Profile>,
+    ) -> Option<dp::Offload> {
+        let Place { instance: known, current } = self.place();
+        let current = current.filter(|_| known == Some(instance))?;
+        let stages = current.stages();
+        if !stages.ready {
+            return None;
+        }
+        let Split { forward, back, marks, .. } =
+            profile.map(|profile| split(profile, stages)).unwrap_or_default();
+        let asked = current.session.as_ref().ok()?.offload(instance, forward, back);
+        let offload = tokio::time::timeout(DEADLINE, asked).await.ok()?;
+        if offload.epoch == 0 {
+            return None;
+        }
+        Some(dp::Offload {
+            epoch: offload.epoch.into(),
+            forward_loss: slot(forward, offload.forward_loss),
+            return_loss: slot(back, offload.return_loss),
+            marks: offload.marks && marks,
+        })
+    }
+
+    /// Says what the plan in force uses.
+    pub fn in_use(&self, offload: Option<&dp::Offload>) {
+        let current = self.current();
+        let Some(Ok(session)) = current.as_ref().map(|current| &current.session) else { return };
+        let offload = offload.copied().unwrap_or_default();
+        let number = |number: u32| u16::try_from(number).unwrap_or_default();
+        session.in_use(&::switch::Offload {
+            epoch: number(offload.epoch),
+            forward_loss: number(offload.forward_loss),
+            return_loss: number(offload.return_loss),
+            marks: offload.marks,
+        });
+    }
+
+    /// Says which clients there are, and closes the gates of those that came.
+    pub async fn meet(&self, instance: u64, said: &pb::Clients, stats: &pb::Stats) {
+        let Place { instance: known, current } = self.place();
+        let Some(current) = current.filter(|_| known == Some(instance)) else { return };
+        let numbers = clients::numbers(stats);
+        if let Ok(session) = &current.session {
+            session.set_clients(instance, clients::known(said, &numbers));
+            renumber(session, &current.gates, numbers).await;
+        }
+    }
+
+    /// Closes or opens a gate, of all clients if none is named.
+    ///
+    /// # Errors
+    /// In words, if there is no such client or the switch does not do it.
+    pub async fn set_gate(
+        &self,
+        client: &str,
+        direction: pb::Direction,
+        closed: bool,
+    ) -> Result<(), tonic::Status> {
+        let current = self.current().ok_or_else(none_there)?;
+        let session = current.session.as_ref().map_err(tonic::Status::unavailable)?;
+        let number = match client {
+            "" => None,
+            name => Some(locked(&current.gates).numbers.get(name).copied().ok_or_else(|| {
+                tonic::Status::not_found(format!(
+                    "the switch knows no client {:?}: it knows those that have had a frame \
+                     (linkctl clients list)",
+                    crate::refusal::clip(name)
+                ))
+            })?),
+        };
+        let mut refused = None;
+        for way in Way::of(direction) {
+            let set = session.set_gate(number, Some(way.core()), closed).await;
+            // One that is not ready is given it when it is.
+            let is_kept = matches!(set, Ok(()) | Err(Error::NotReady(_)));
+            let mut gates = locked(&current.gates);
+            let gate = (client.to_owned(), way);
+            match (is_kept, closed) {
+                (true, true) => drop(gates.closed.insert(gate)),
+                (true, false) => drop(gates.closed.remove(&gate)),
+                (false, _) => {}
+            }
+            drop(gates);
+            refused = refused.or(set.err());
+        }
+        refused.map_or(Ok(()), |error| Err(ungated(&error)))
+    }
+
+    /// Reads the switch's counters. To be done before the dataplane is asked for its own.
+    pub async fn read(&self) -> Option<Taken> {
+        let current = self.current()?;
+        let counts = current.counts().await;
+        Some(Taken { current, counts })
+    }
+
+    /// The switch as it is; none if there is none.
+    pub async fn look(&self) -> Option<Look> {
+        let current = self.current()?;
+        let counts = current.counts().await;
+        let standing = current.session.as_ref().map(Switch::status).map_err(Clone::clone);
+        Some(Look { declared: current.declared.clone(), standing, counts })
+    }
+
+    /// The closed gates.
+    fn gates(&self) -> Vec<pb::Gate> {
+        let Some(current) = self.current() else { return Vec::new() };
+        let gates = locked(&current.gates);
+        let mut shown: Vec<pb::Gate> = Vec::new();
+        for (client, way) in &gates.closed {
+            match shown.last_mut() {
+                // Forward comes before return.
+                Some(last) if last.client == *client => last.direction = 0,
+                _ => {
+                    shown.push(pb::Gate { client: client.clone(), direction: way.message() as i32 })
+                }
+            }
+        }
+        shown
+    }
+}
+
+impl Current {
+    fn stages(&self) -> Stages {
+        let dp::Switch { classifies, loses, marks, .. } = self.declared;
+        let ready =
+            self.session.as_ref().is_ok_and(|session| session.status().phase == Phase::Ready);
+        Stages { ready, classifies, loses, marks }
+    }
+
+    /// As they are, or were when it last answered.
+    async fn counts(&self) -> Arc<Counts> {
+        let Ok(session) = &self.session else { return Arc::default() };
+        match tokio::time::timeout(READ_DEADLINE, session.counts()).await {
+            Ok(counts) => {
+                let counts = Arc::new(counts);
+                locked(&self.account).counts = counts.clone();
+                counts
+            }
+            Err(_) => locked(&self.account).counts.clone(),
+        }
+    }
+}
+
+/// Gates follow their clients to other numbers.
+async fn renumber(session: &Switch, gates: &Mutex<Gates>, numbers: BTreeMap<String, u16>) {
+    let moves: Vec<_> = {
+        let mut gates = locked(gates);
+        let before = std::mem::replace(&mut gates.numbers, numbers);
+        let of_clients = gates.closed.iter().filter(|(name, _)| !name.is_empty());
+        of_clients
+            .filter_map(|(name, way)| {
+                let (old, new) = (before.get(name), gates.numbers.get(name));
+                (old != new).then_some((*way, old.copied(), new.copied()))
+            })
+            .collect()
+    };
+    // What is opened does not open what another one's move closes.
+    let opened = moves.iter().filter_map(|(way, old, _)| old.map(|old| (*way, old, false)));
+    let closed = moves.iter().filter_map(|(way, _, new)| new.map(|new| (*way, new, true)));
+    for (way, number, closed) in opened.chain(closed) {
+        let set = session.set_gate(Some(number), Some(way.core()), closed).await;
+        if let Err(error) = set {
+            tracing::warn!(number, closed, %error, "a gate of the switch");
+        }
+    }
+}
+
+/// The switch's counters, read before the dataplane's.
+pub(crate) struct Taken {
+    current: Arc<Current>,
+    counts: Arc<Counts>,
+}
+
+impl Taken {
+    /// Moves what the switch lost and gated from sent to dropped, in the statistics that were
+    /// asked for after it was read.
+    pub fn merge(&self, stats: &mut pb::Stats, marks: bool) {
+        let mut books = locked(&self.current.account);
+        let over = books.account.merge(stats, &reading(&self.counts), marks);
+        if over > 0 && !std::mem::replace(&mut books.said, true) {
+            tracing::warn!(
+                packets = over,
+                "the switch has lost more than the dataplane gave it: its counters are of another \
+                 time"
+            );
+        }
+    }
+}
+
+/// What the switch took away, by client and direction; bytes without shims.
+fn reading(counts: &Counts) -> Reading {
+    let inner = |count: ::switch::Count| pb::Count {
+        packets: count.packets,
+        bytes: count.bytes.saturating_sub(count.packets.saturating_mul(SHIM_BYTES)),
+    };
+    let mut reading = Reading::new();
+    for (number, ByDirection([forward, back])) in &counts.clients {
+        for (direction, fates) in [(pb::Direction::Forward, forward), (pb::Direction::Return, back)]
+        {
+            let away = Away { lost: inner(fates.lost), gated: inner(fates.gated) };
+            if away != Away::default() {
+                reading.insert((*number, direction), away);
+            }
+        }
+    }
+    reading
+}
+
+/// What a session says by itself, as an event.
+fn tell(events: &Events, address: &str, news: News) {
+    let (kind, message) = match news {
+        News::Ready { took, pushed, entries } => {
+            let program = if pushed { "given its program and " } else { "given " };
+            let took = profile::format_duration(whole_ms(took));
+            let message = format!("ready after {took}: {program}{entries} entries");
+            (pb::EventKind::SwitchReady, message)
+        }
+        News::Lost { why } => (pb::EventKind::SwitchLost, format!("it does not answer: {why}")),
+        News::Taken { by } => {
+            let message = format!("another one is its primary controller: {by}");
+            (pb::EventKind::SwitchTaken, message)
+        }
+    };
+    events.publish(event(kind, address, message));
+}
+
+fn event(kind: pb::EventKind, address: &str, message: String) -> pb::Event {
+    let (kind, subject) = (kind as i32, address.to_owned());
+    pb::Event { kind, subject, message, ..Default::default() }
+}
+
+/// A number for a loss that is one: without, the dataplane draws.
+fn slot(loss: Loss, number: u16) -> u32 {
+    if loss == Loss::None { 0 } else { number.into() }
+}
+
+fn config(declared: &dp::Switch) -> Result<Config, String> {
+    let target = match declared.target() {
+        dp::SwitchTarget::Bmv2 => Target::Bmv2,
+        dp::SwitchTarget::Tofino => Target::Tofino,
+        dp::SwitchTarget::Unspecified => {
+            return Err("the dataplane does not say what it is: it is of another version".into());
+        }
+    };
+    let program = match (declared.program.as_str(), target) {
+        ("", Target::Bmv2) => Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
+        ("", Target::Tofino) => {
+            return Err("linkd brings no program for a Tofino: name the directory of yours as \
+                 `program` in the box's file"
+                .into());
+        }
+        (directory, target) => Program::read(Path::new(directory), target)
+            .map_err(|error| format!("{error}; see `program` in the box's file"))?,
+    };
+    let dp::Switch { address, device, election, box_wan_port, box_client_port, .. } = declared;
+    let port = |port: &u32| u16::try_from(*port).unwrap_or(u16::MAX);
+    let ports = |ports: &[u32]| ports.iter().map(port).collect();
+    Ok(Config {
+        address: address.clone(),
+        device: *device,
+        election: *election,
+        target,
+        box_ports: Sides { wan: port(box_wan_port), client: port(box_client_port) },
+        host_ports: Sides {
+            wan: ports(&declared.wan_ports),
+            client: ports(&declared.client_ports),
+        },
+        stages: ::switch::Stages {
+            classifies: declared.classifies,
+            loses: declared.loses,
+            marks: declared.marks,
+        },
+        program,
+    })
+}
+
+fn none_there() -> tonic::Status {
+    tonic::Status::failed_precondition(
+        "this box has no P4 switch: [switch] in the box's file (linkd-dataplane --box) says that \
+         there is one",
+    )
+}
+
+fn ungated(error: &Error) -> tonic::Status {
+    let message = crate::refusal::clip(&error.to_string());
+    match error {
+        Error::NotReady(_) | Error::Ended | Error::Switch(_) => tonic::Status::unavailable(message),
+        Error::Client { .. } => tonic::Status::failed_precondition(message),
+    }
+}
+
+/// Shorter than a person reads.
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1).saturating_mul(1_000_000)
+}
