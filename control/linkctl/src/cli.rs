@@ -5,7 +5,7 @@ use crate::connection::Place;
 use crate::verify;
 use crate::{
     capture, cert, certificate, clients, doctor, envelope, events, fit, lease, man, probe,
-    scenario, top,
+    scenario, switch, top,
 };
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
@@ -152,6 +152,13 @@ pub enum Command {
         /// What to do.
         #[command(subcommand)]
         what: scenario::Scenario,
+    },
+    /// Show the P4 switch between the hosts and the box, and close its gates
+    #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]
+    Switch {
+        /// What to do.
+        #[command(subcommand)]
+        what: switch::Command,
     },
     /// Measure a link's baseline: send probes, and reflect them
     #[command(after_help = probe::EXAMPLES, arg_required_else_help = true)]
@@ -540,6 +547,8 @@ mod tests {
             top::EXAMPLES,
             doctor::EXAMPLES,
             man::EXAMPLES,
+            switch::EXAMPLES,
+            switch::GATE_EXAMPLES,
             certificate::EXAMPLES,
             cert::EXAMPLES,
         ];

@@ -12,6 +12,7 @@ use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
+use proto::linkemu::v1::switch_client::SwitchClient;
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tower::Service;
 
 /// Longer than linkd's own deadlines towards the dataplane.
@@ -172,6 +173,11 @@ impl Connection {
         ScenariosClient::new(self.way.clone())
     }
 
+    /// The P4 switch.
+    pub fn switch(&self) -> SwitchClient<Way> {
+        SwitchClient::new(self.way.clone())
+    }
+
     /// Waits for the answer to a call.
     pub async fn answer<T>(
         &self,
@@ -185,6 +191,28 @@ impl Connection {
                 Err(unreachable(&self.place, &self.fault, &why))
             }
         }
+    }
+
+    /// The answer of what a box need not have, or a linkd need not know.
+    pub async fn optional<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<Option<T>, Failure> {
+        let call = async {
+            match call.await {
+                Err(status)
+                    if status.source().is_none()
+                        && matches!(
+                            status.code(),
+                            Code::FailedPrecondition | Code::Unimplemented
+                        ) =>
+                {
+                    Ok(Response::new(None))
+                }
+                answer => answer.map(|answer| answer.map(Some)),
+            }
+        };
+        self.answer(call).await
     }
 
     /// What a status of a call or a stream means.

@@ -9,6 +9,7 @@ use crate::cli::{Cli, Output};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
+use crate::switch;
 use losses::{DropRunView, FourStateLossView, GilbertElliottView, ReorderView};
 use profile::Profile;
 use proto::linkemu::v1 as pb;
@@ -26,6 +27,8 @@ struct View<'a> {
     lossy: bool,
     remarks: &'a [String],
     link: Option<ProfileView<'a>>,
+    /// Where each stage runs; null: there is no P4 switch.
+    stages: Option<Vec<view::Stage>>,
 }
 
 /// A profile in JSON.
@@ -143,6 +146,7 @@ pub async fn show(cli: &Cli) -> Result<(), Failure> {
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
     let pb::Link { profile, seed, applied, remarks } = link;
     let applied = applied.unwrap_or_default();
+    let stages = switch::places(&connection).await?;
     if cli.output == Output::Json {
         return output::json(&View {
             generation: applied.generation,
@@ -153,6 +157,7 @@ pub async fn show(cli: &Cli) -> Result<(), Failure> {
             lossy: applied.lossy,
             remarks: &remarks,
             link: profile.as_ref().map(ProfileView::from),
+            stages,
         });
     }
     match profile {
@@ -164,7 +169,11 @@ pub async fn show(cli: &Cli) -> Result<(), Failure> {
             let toml = toml(profile)?;
             let remarks = change::remarks(applied.lossy, &remarks);
             let remarks: String = remarks.map(|line| format!("# {line}\n")).collect();
-            output::text(&format!("# In force: {since}; seed {seed}.\n{remarks}{toml}"))
+            let places = match stages {
+                Some(stages) => format!("# Where its stages run:\n{}", switch::comments(&stages)),
+                None => String::new(),
+            };
+            output::text(&format!("# In force: {since}; seed {seed}.\n{remarks}{places}{toml}"))
         }
     }
 }

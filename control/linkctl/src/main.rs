@@ -25,6 +25,7 @@ mod probe;
 mod profiles;
 mod scenario;
 mod stats;
+mod switch;
 mod tls;
 mod top;
 mod verify;
@@ -66,6 +67,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Clients { what } => clients::run(cli, what).await,
         Command::Profile { what } => profiles::run(cli, what).await,
         Command::Scenario { what } => scenario::run(cli, what).await,
+        Command::Switch { what } => switch::run(cli, what).await,
         Command::Probe { what } => probe::run(cli, what).await,
         Command::Fit(args) => fit::run(cli, args),
         Command::Verify(args) => verify::run(cli, args).await,

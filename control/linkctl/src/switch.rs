@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl switch`: the P4 switch between the hosts and the box.
+
+use crate::cli::{Cli, Direction, Output};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output;
+use clap::{Args, Subcommand};
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use std::fmt::Write as _;
+use view::{Snapshot, Stage, Switch, stages};
+
+/// Shown by `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl switch show                       is it ready, what it counted, how long frames took
+  linkctl -o json switch show | jq .forward_excess_ns
+  linkctl switch gate close --client 10.0.0.2 --direction forward
+  linkctl switch gate open --client 10.0.0.2
+  linkctl show                              where each stage of the link runs, and why there
+
+A switch is declared in the box's file ([switch]); linkd then gives it its program and its
+tables. It tells packets' clients, loses and marks packets where it does so exactly as the
+dataplane would, and measures from outside how long the emulator kept them.
+
+Frames by what it did: received from hosts, returned by the box, and of these delivered to
+hosts, lost, or gated (behind a closed gate). What it lost and gated is in `linkctl stats`
+among the drops, as loss and outage.";
+
+/// Shown by `--help` of the gates.
+pub const GATE_EXAMPLES: &str = "\
+Examples:
+  linkctl switch gate close                 nobody's frames leave the switch, in either direction
+  linkctl switch gate close --client alice --direction return
+  linkctl switch gate open                  the gate of all; a client's own stays closed
+
+A closed gate is an outage from now on until it is opened. It is no part of a profile, and all
+are open when linkd starts. Frames pass where neither their client's gate nor that of all is
+closed.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show whether it is ready, what it counted, and how long frames were away
+    Show,
+    /// Let no frame of a client out, or let them out again
+    #[command(after_help = GATE_EXAMPLES, arg_required_else_help = true)]
+    Gate {
+        /// What to do with it.
+        #[command(subcommand)]
+        what: Gate,
+    },
+}
+
+/// What to do with a gate.
+#[derive(Debug, Subcommand)]
+pub enum Gate {
+    /// Let no frame out: an outage
+    Close(Of),
+    /// Let frames out again
+    Open(Of),
+}
+
+/// Whose gate.
+#[derive(Clone, Debug, Args)]
+pub struct Of {
+    /// A client's name or address, as in `linkctl clients list`; without it, that of all
+    #[arg(long, value_name = "CLIENT", default_value = "", hide_default_value = true)]
+    client: String,
+    /// Towards the client, from it, or both
+    #[arg(short, long, value_enum, default_value = "both")]
+    direction: Direction,
+}
+
+/// Frames that left at one end of a wire, and those that came in at the other.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Wire {
+    from: &'static str,
+    to: &'static str,
+    /// The box's port.
+    port: &'static str,
+    left: u64,
+    arrived: u64,
+    /// Lost on the wire, or on their way.
+    missing: u64,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    #[serde(flatten)]
+    switch: &'a Switch,
+    wires: Vec<Wire>,
+}
+
+/// Does it.
+pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+    match what {
+        Command::Show => show(cli).await,
+        Command::Gate { what: Gate::Close(of) } => gate(cli, of, true).await,
+        Command::Gate { what: Gate::Open(of) } => gate(cli, of, false).await,
+    }
+}
+
+async fn show(cli: &Cli) -> Result<(), Failure> {
+    let connection = Connection::open(cli).await?;
+    let mut client = connection.switch();
+    let state = connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?;
+    let request = pb::GetStatsRequest { mark: false };
+    let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
+    let (switch, snapshot) = (Switch::from(state), Snapshot::from(stats));
+    let wires = wires(&switch, &snapshot);
+    if cli.output == Output::Json {
+        return output::json(&View { switch: &switch, wires });
+    }
+    let mut text = format!("{}\nwires:\n", switch.table());
+    for Wire { from, to, port, left, arrived, missing } in wires {
+        let _ = writeln!(
+            text,
+            "  {from} to {to}, port {port}: {left} left, {arrived} arrived, {missing} missing"
+        );
+    }
+    output::text(&text)
+}
+
+/// The four ways between the switch and the box. The switch is read first: what is missing
+/// towards the box is lost, what is missing from there may be on its way.
+fn wires(switch: &Switch, snapshot: &Snapshot) -> Vec<Wire> {
+    let port = |name: &str| snapshot.ports.iter().find(|port| port.name == name);
+    let received = |name| port(name).map_or(0, |port| port.received.packets);
+    let sent = |name| port(name).map_or(0, |port| port.sent.packets);
+    let (to_wan, to_client) = switch.count("received");
+    let (from_client, from_wan) = switch.count("returned");
+    let wire = |from, to, port, left: u64, arrived: u64| {
+        let missing = left.saturating_sub(arrived);
+        Wire { from, to, port, left, arrived, missing }
+    };
+    vec![
+        wire("switch", "box", "wan", to_wan.packets, received("wan")),
+        wire("switch", "box", "client", to_client.packets, received("client")),
+        wire("box", "switch", "client", sent("client"), from_client.packets),
+        wire("box", "switch", "wan", sent("wan"), from_wan.packets),
+    ]
+}
+
+async fn gate(cli: &Cli, of: &Of, closed: bool) -> Result<(), Failure> {
+    let direction = match of.direction {
+        Direction::Forward => pb::Direction::Forward,
+        Direction::Return => pb::Direction::Return,
+        Direction::Both => pb::Direction::Unspecified,
+    };
+    let gate = pb::Gate { client: of.client.clone(), direction: direction as i32 };
+    let connection = Connection::open(cli).await?;
+    let request = pb::SetGateRequest { gate: Some(gate), closed };
+    connection.answer(connection.switch().set_gate(request)).await?;
+    let client = if of.client.is_empty() { "all clients" } else { &of.client };
+    let (state, direction) = (if closed { "closed" } else { "open" }, way(of.direction));
+    if cli.output == Output::Json {
+        let (client, all) = (&of.client, of.client.is_empty());
+        return output::json(&serde_json::json!({
+            "client": client, "all": all, "direction": direction, "closed": closed,
+        }));
+    }
+    output::text(&format!("the gate of {client}, {direction}, is {state}"))
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "forward",
+        Direction::Return => "return",
+        Direction::Both => "both",
+    }
+}
+
+/// Where each stage runs; none without a switch.
+pub async fn places(connection: &Connection) -> Result<Option<Vec<Stage>>, Failure> {
+    let mut client = connection.switch();
+    let state = connection.optional(client.get_switch(pb::GetSwitchRequest {})).await?;
+    Ok(state.map(|state| Switch::from(state).stages))
+}
+
+/// Where each stage runs, as comments of a profile.
+pub fn comments(places: &[Stage]) -> String {
+    stages(places).lines().map(|line| format!("# {}\n", line.trim_end())).collect()
+}
