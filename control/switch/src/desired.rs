@@ -108,7 +108,7 @@ impl Desired {
         if !config.stages.classifies {
             return 0;
         }
-        let known = |client: &&Client| !rules(client).is_empty();
+        let known = |client: &&Client| client.number >= BYPASS && !rules(client).is_empty();
         self.clients.iter().flatten().filter(known).count() as u32
     }
 }
@@ -135,10 +135,11 @@ fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
     all.map(|(number, rule)| rule.does(names::SET_CLIENT).with("client", number)).collect()
 }
 
-/// A client's entries, without their action. Numbers, tags and prefixes that cannot be are
+/// A client's entries, without their action; those of number 0 leave it to the dataplane to
+/// say whose a frame is, where a wider rule of another client would say it. Numbers, tags and prefixes that cannot be are
 /// left out: the dataplane classifies what the switch does not.
 fn rules(client: &Client) -> Vec<Entry> {
-    if !(BYPASS..MAX_CLIENTS).contains(&client.number) {
+    if client.number >= MAX_CLIENTS {
         return Vec::new();
     }
     let rules = client.matches.iter().flat_map(|rule| match *rule {
