@@ -78,14 +78,17 @@ impl Dataplane {
     pub async fn stats(&self, mark: bool) -> Result<pb::Stats, Status> {
         // First, so that it never shows more lost than the dataplane shows sent.
         let taken = self.switches.read().await;
-        let stats = |mut client: DataplaneClient<Channel>| async move {
-            client.get_stats(dp::GetStatsRequest { mark }).await
-        };
-        let mut stats = self.read(stats).await?;
+        let mut stats = self.own_stats(mark).await?;
         if let Some(taken) = taken {
             taken.merge(&mut stats, mark);
         }
         Ok(stats)
+    }
+
+    /// A snapshot of the dataplane alone, whatever became of what it sent.
+    pub async fn own_stats(&self, mark: bool) -> Result<pb::Stats, Status> {
+        self.read(|mut client| async move { client.get_stats(dp::GetStatsRequest { mark }).await })
+            .await
     }
 
     /// Asks a dataplane that has not been asked yet what switch is before it.

@@ -46,6 +46,8 @@ pub struct State {
     pub excess: Option<String>,
     /// Whether the plan in force is.
     pub lossy: bool,
+    /// What Describe says of a P4 switch; without one, no plan may need it.
+    pub switch: Option<dp::Switch>,
     /// Another number is a dataplane that was started anew.
     pub instance: u64,
     /// The changes that had a key.
@@ -196,9 +198,12 @@ impl Dataplane for FakeDataplane {
         &self,
         _: Request<dp::DescribeRequest>,
     ) -> Result<Response<dp::DescribeResponse>, Status> {
-        let State { room, instance, .. } = *self.state();
+        let state = self.state();
+        let (room, instance, switch) = (state.room, state.instance, state.switch.clone());
         let version = "fake".into();
-        Ok(Response::new(dp::DescribeResponse { version, room, instance, ..Default::default() }))
+        let described =
+            dp::DescribeResponse { version, room, instance, switch, ..Default::default() };
+        Ok(Response::new(described))
     }
 
     async fn apply(
@@ -239,6 +244,10 @@ impl Dataplane for FakeDataplane {
             let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
             let code = Code::FailedPrecondition;
             return Err(Status::with_error_details(code, excess, details));
+        }
+        let offload = request.plan.as_ref().and_then(|plan| plan.offload);
+        if offload.is_some() && state.switch.is_none() {
+            return Err(Status::failed_precondition("there is no switch"));
         }
         state.lossy = state.excess.is_some();
         state.plan = request.plan;

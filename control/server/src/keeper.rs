@@ -14,6 +14,8 @@ use tonic_health::server::HealthReporter;
 
 /// Between one look at the dataplane and the next.
 const LOOK: Duration = Duration::from_millis(500);
+/// Looks from one reading of the switch's counters to the next, if nobody else reads them.
+const READ_EVERY: u32 = 4;
 /// Before a link that cannot return is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -47,8 +49,12 @@ pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) 
 
 /// Tells the switch which clients there are.
 pub(crate) async fn watch_clients(control: &Control) {
-    loop {
+    for turn in 0_u32.. {
         tokio::time::sleep(LOOK).await;
+        if turn % READ_EVERY == 0 {
+            // What a switch counted since the last look is lost with it.
+            drop(control.dataplane().switches().read().await);
+        }
         // Who looks after the dataplane tells what is wrong with it.
         let _ = meet_clients(control).await;
     }
@@ -60,7 +66,7 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
         return Ok(());
     }
     let before = dataplane.describe().await?.instance;
-    let stats = dataplane.stats(false).await?;
+    let stats = dataplane.own_stats(false).await?;
     let in_force = dataplane.plan("").await?;
     // Another one would have given other numbers.
     if before == in_force.instance {

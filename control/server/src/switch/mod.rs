@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 /// whatever it does.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// For the switch's counters; then those of the last time count.
-const READ_DEADLINE: Duration = Duration::from_secs(1);
+const READ_DEADLINE: Duration = Duration::from_secs(2);
 /// Of a frame that comes back from the box, beside the frame itself.
 const SHIM_BYTES: u64 = 32;
 
@@ -280,11 +280,9 @@ impl Switches {
         let mut refused = None;
         for way in Way::of(direction) {
             let set = session.set_gate(number, Some(way.core()), closed).await;
-            // One that is not ready is given it when it is.
-            let is_kept = matches!(set, Ok(()) | Err(Error::NotReady(_)));
             let mut gates = locked(&current.gates);
             let gate = (client.to_owned(), way);
-            match (is_kept, closed) {
+            match (set.is_ok(), closed) {
                 (true, true) => drop(gates.closed.insert(gate)),
                 (true, false) => drop(gates.closed.remove(&gate)),
                 (false, _) => {}
@@ -297,8 +295,11 @@ impl Switches {
 
     /// Reads the switch's counters. To be done before the dataplane is asked for its own.
     pub async fn read(&self) -> Option<Taken> {
-        let current = self.current()?;
+        let Place { instance, current } = self.place();
+        let current = current?;
         let counts = current.counts().await;
+        // Of a dataplane that was, they say nothing of the one that is.
+        let counts = if instance == Some(counts.instance) { counts } else { Arc::default() };
         Some(Taken { current, counts })
     }
 
@@ -339,6 +340,9 @@ impl Current {
     /// As they are, or were when it last answered.
     async fn counts(&self) -> Arc<Counts> {
         let Ok(session) = &self.session else { return Arc::default() };
+        if !self.stages().ready {
+            return locked(&self.account).counts.clone();
+        }
         match tokio::time::timeout(READ_DEADLINE, session.counts()).await {
             Ok(counts) => {
                 let counts = Arc::new(counts);
