@@ -31,3 +31,4 @@ pub mod stats;
 pub mod testbed;
 pub mod udp;
 pub mod wait;
+pub mod wire;

@@ -56,7 +56,7 @@ impl RawSocket {
 }
 
 /// The link-layer address of an interface in this thread's namespace.
-fn link_address(interface: &str) -> Result<LinkAddr> {
+pub(crate) fn link_address(interface: &str) -> Result<LinkAddr> {
     let all = getifaddrs().trying(|| "list the interfaces".to_owned())?;
     all.filter(|a| a.interface_name == interface)
         .find_map(|a| a.address?.as_link_addr().copied())
