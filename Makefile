@@ -18,10 +18,10 @@ BASE ?=
 DPDK_CRATES := dpdk-sys dpdk linkd-dataplane perf
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench test unit nohuge smoke lint install clean
+.PHONY: help setup build demo bench test unit nohuge smoke p4 lint install clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what is missing (Debian, as root)
 	@scripts/setup.sh
@@ -37,17 +37,20 @@ bench: ## What a packet costs, beside the driver alone (BASE=REV BENCH_ARGS=--qu
 	$(CARGO) build --release -p perf
 	$(TARGET_DIR)/release/bench --out $(BENCH_OUT) $(BASE:%=--base %) $(BENCH_ARGS)
 
-test: unit nohuge smoke ## All suites
+test: unit nohuge smoke p4 ## All suites
 
 unit: setup ## Units, properties and fits in virtual time; ports on loopback only
-	$(CARGO) test --workspace --no-fail-fast --exclude smoke $(DPDK_CRATES:%=--exclude %)
-	$(CARGO) test -p smoke --lib
+	$(CARGO) test --workspace --no-fail-fast --exclude smoke --exclude p4 $(DPDK_CRATES:%=--exclude %)
+	$(CARGO) test -p smoke -p p4 --lib
 
 nohuge: setup ## Real DPDK without hugepages
 	$(CARGO) test --no-fail-fast $(DPDK_CRATES:%=-p %)
 
 smoke: build ## Real hosts in network namespaces, the real programs (as root)
 	LINKEMU_BIN=$(TARGET_DIR)/release $(CARGO) test --release -p smoke --test smoke
+
+p4: build ## The P4 pipeline in a software switch, where there is one (as root)
+	LINKEMU_BIN=$(TARGET_DIR)/release $(CARGO) test --release -p p4 --test p4
 
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A switch between wires whose other ends the test holds.
+//!
+//! ```text
+//!   wan host a ── 1 ┐             ┌ 3 ── client host a
+//!   wan host b ── 2 ┤   switch    ├ 4 ── client host b
+//!    box, wan ─── 5 ┤             ├ 6 ── box, client
+//!                   └ 7: in no table
+//! ```
+//!
+//! All is in one namespace, in which nothing but the tests speaks. What comes out for what
+//! went in is known without waiting: after the frames, [`sentinels`](Bench::exchange) go in at
+//! each port and come out at each. A switch takes the frames of a port in their order, and
+//! keeps it towards a port; so after a first round of sentinels all frames are on their way
+//! out, and after a second one they are out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use p4runtime::Entry;
+use smoke::directory::Directory;
+use smoke::namespace::Namespace;
+use smoke::raw::Mac;
+use smoke::wire::Wire;
+
+use crate::bmv2::{self, Bmv2};
+use crate::control::{Control, Fates};
+use crate::frame::Frame;
+use crate::shim::{FORWARD, LENGTH, OUTER, RETURN, Shim};
+
+/// Hosts of the servers' side,
+pub const WAN_A: u16 = 1;
+/// and another one.
+pub const WAN_B: u16 = 2;
+/// Hosts of the clients' side,
+pub const CLIENT_A: u16 = 3;
+/// and another one.
+pub const CLIENT_B: u16 = 4;
+/// The box's port towards the servers.
+pub const BOX_WAN: u16 = 5;
+/// The box's port towards the clients.
+pub const BOX_CLIENT: u16 = 6;
+/// A port that the switch was not told of.
+pub const STRANGER: u16 = 7;
+/// Of the numbers and stamps.
+pub const EPOCH: u16 = 0x2a5b;
+
+/// Of the test's controller.
+const ELECTION: u64 = 1;
+/// Sentinels go between this MAC and itself, and are a client of their own.
+const SENTINEL: Mac = [2, 0, 0, 0, 9, 9];
+/// The client that sentinels are.
+pub const SENTINEL_CLIENT: u16 = 4000;
+const LIMIT: Duration = Duration::from_secs(10);
+/// Carries full frames behind a shim.
+const MTU: &str = "1600";
+/// The switch's queue towards a port holds 64 frames, and drops without a word.
+const WINDOW: usize = 32;
+
+/// The host ports and the box's of a direction: where frames go in, where the switch sends them
+/// to, where they come back, and where they come out.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// [`FORWARD`] or [`RETURN`].
+    pub direction: u8,
+    /// Where the hosts' frames go in.
+    pub hosts: [u16; 2],
+    /// Where they come out wrapped.
+    pub to_box: u16,
+    /// Where the box gives them back.
+    pub from_box: u16,
+    /// Where they come out.
+    pub out: [u16; 2],
+}
+
+/// Towards the clients.
+pub const FORWARDS: Way = Way {
+    direction: FORWARD,
+    hosts: [WAN_A, WAN_B],
+    to_box: BOX_WAN,
+    from_box: BOX_CLIENT,
+    out: [CLIENT_A, CLIENT_B],
+};
+/// From the clients.
+pub const RETURNS: Way = Way {
+    direction: RETURN,
+    hosts: [CLIENT_A, CLIENT_B],
+    to_box: BOX_CLIENT,
+    from_box: BOX_WAN,
+    out: [WAN_A, WAN_B],
+};
+/// Both.
+pub const WAYS: [Way; 2] = [FORWARDS, RETURNS];
+
+impl Way {
+    /// A frame as its hosts send it, of one that is written as towards the client.
+    #[must_use]
+    pub fn turn(&self, frame: Frame) -> Frame {
+        if self.direction == FORWARD { frame } else { frame.back() }
+    }
+
+    /// A shim as the box gives it back.
+    #[must_use]
+    pub fn shim(&self, client: u16) -> Shim {
+        Shim::new(self.direction, client, EPOCH)
+    }
+
+    /// The box's before a sentinel: of no epoch, so that it is not measured.
+    fn sentinel(&self) -> Shim {
+        Shim::new(self.direction, SENTINEL_CLIENT, 0)
+    }
+}
+
+/// What came out, in its order at each port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Out(BTreeMap<u16, Vec<Vec<u8>>>);
+
+impl Out {
+    /// The frames of a port.
+    #[must_use]
+    pub fn at(&self, port: u16) -> &[Vec<u8>] {
+        self.0.get(&port).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether this is all that came out: each frame once, at its port.
+    ///
+    /// # Errors
+    /// What came out instead.
+    pub fn is(&self, expected: &[(u16, &[u8])]) -> anyhow::Result<()> {
+        let mut all = Self::default();
+        for (port, frame) in expected {
+            all.0.entry(*port).or_default().push(frame.to_vec());
+        }
+        ensure!(*self == all, "{self:x?} came out, and not {all:x?}");
+        Ok(())
+    }
+
+    /// The one frame that came out, at this port.
+    ///
+    /// # Errors
+    /// What came out instead.
+    pub fn only(&self, port: u16) -> anyhow::Result<&[u8]> {
+        let count: usize = self.0.values().map(Vec::len).sum();
+        ensure!(count == 1, "{self:x?} came out, and not one frame at port {port}");
+        self.at(port).first().map(Vec::as_slice).ok_or_else(|| anyhow!("{self:x?} came out"))
+    }
+}
+
+/// A switch with the program of the release, its ports told, and nothing else in its tables.
+/// It is used on a thread that is in its namespace.
+#[derive(Debug)]
+pub struct Bench {
+    /// Its controller.
+    pub control: Control,
+    wires: BTreeMap<u16, Wire>,
+    switch: Bmv2,
+    round: u32,
+    _directory: Directory,
+}
+
+/// Runs a test on a bench of its own. A failure has the switch's own words with it.
+///
+/// # Errors
+/// Those of the test, and if the bench cannot be made.
+pub fn on_bench(
+    test: impl FnOnce(&mut Bench) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<()> {
+    in_namespace(|namespace| {
+        let mut bench = Bench::new(namespace)?;
+        test(&mut bench).map_err(|e| {
+            let ended = if bench.switch.runs() { "" } else { "\nTHE SWITCH HAS ENDED" };
+            anyhow!("{e:#}{ended}\n{}", bench.switch.said())
+        })
+    })
+}
+
+/// Runs something on a thread in a namespace of its own.
+///
+/// # Errors
+/// Those of the work, and if there can be no namespace.
+pub fn in_namespace<T: Send + 'static>(
+    work: impl FnOnce(&Namespace) -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let namespace = std::sync::Arc::new(Namespace::new("switch")?);
+    let inside = std::sync::Arc::clone(&namespace);
+    namespace.enter(move || Ok(work(&inside)))?
+}
+
+impl Bench {
+    fn new(namespace: &Namespace) -> anyhow::Result<Self> {
+        let directory = Directory::new()?;
+        let ports = WAN_A..=STRANGER;
+        for port in ports.clone() {
+            pair(namespace, port)?;
+        }
+        let interfaces: Vec<_> = ports.clone().map(|port| (port, format!("sw{port}"))).collect();
+        let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
+        let log = directory.path("switch.log");
+        let switch = Bmv2::start(&program, namespace, &interfaces, log)?;
+        let wires = ports.map(|port| Ok((port, Wire::open(namespace, &format!("t{port}"))?)));
+        let wires = wires.collect::<anyhow::Result<_>>()?;
+        let control = Control::connect(ELECTION)?;
+        control.push()?;
+        let bench = Self { control, wires, switch, round: 0, _directory: directory };
+        bench.base()?;
+        Ok(bench)
+    }
+
+    /// What each port faces, who is where if that is unknown, and what sentinels are.
+    fn base(&self) -> anyhow::Result<()> {
+        self.control.group(1, &[CLIENT_A, CLIENT_B])?;
+        self.control.group(2, &[WAN_A, WAN_B])?;
+        let mut entries = Vec::new();
+        for way in WAYS {
+            let mac = number(SENTINEL);
+            entries.push(
+                Entry::new("linkemu.macs")
+                    .exact("direction", way.direction)
+                    .exact("mac", mac)
+                    .does("linkemu.set_client")
+                    .with("client", SENTINEL_CLIENT),
+            );
+            entries.extend(way.hosts.map(|port| source(port, SENTINEL)));
+            entries.extend(way.hosts.map(|port| from_host(port, way, EPOCH)));
+            entries.push(from_box(way, EPOCH));
+        }
+        self.control.insert(&entries)
+    }
+
+    /// Sends frames in at ports and takes all that comes out.
+    ///
+    /// # Errors
+    /// If the switch loses a sentinel, or takes too long.
+    pub fn exchange(&mut self, frames: &[(u16, &[u8])]) -> anyhow::Result<Out> {
+        for (port, frame) in frames {
+            self.wire(*port)?.send(frame)?;
+        }
+        let mut out = Out::default();
+        self.sentinels(&mut out)?;
+        self.sentinels(&mut out)?;
+        Ok(out)
+    }
+
+    /// Sends a host's frame in at a port. It comes out at the box as it was, behind the shim
+    /// that is given.
+    ///
+    /// # Errors
+    /// If anything else comes out.
+    pub fn wrapped(&mut self, way: Way, port: u16, frame: &[u8]) -> anyhow::Result<Shim> {
+        let out = self.exchange(&[(port, frame)])?;
+        let wrapped = out.only(way.to_box)?;
+        let (shim, inner) =
+            Shim::unwrap(wrapped).with_context(|| format!("no shim before {wrapped:02x?}"))?;
+        ensure!(inner == frame, "{frame:02x?} was changed to {inner:02x?}");
+        Ok(shim)
+    }
+
+    /// The client that the switch takes a host's frame for.
+    ///
+    /// # Errors
+    /// If the frame does not come out as it was.
+    pub fn client_of(&mut self, way: Way, frame: &Frame) -> anyhow::Result<u16> {
+        Ok(self.wrapped(way, way.hosts[0], &frame.bytes())?.client)
+    }
+
+    /// Gives a frame back as the box does, and takes what comes out.
+    ///
+    /// # Errors
+    /// If the switch takes too long.
+    pub fn unwrapped(&mut self, way: Way, shim: Shim, inner: &[u8]) -> anyhow::Result<Out> {
+        self.exchange(&[(way.from_box, &shim.wrap(inner))])
+    }
+
+    /// Sends many frames in at a port, never more at once than the switch holds, and takes what
+    /// comes out at another one.
+    ///
+    /// # Errors
+    /// If the switch takes too long.
+    pub fn stream(
+        &mut self,
+        way: Way,
+        frames: impl Iterator<Item = Vec<u8>>,
+        mut came: impl FnMut(Vec<u8>),
+    ) -> anyhow::Result<()> {
+        let mut frames = frames.peekable();
+        let [to, _] = way.out;
+        while frames.peek().is_some() {
+            for frame in frames.by_ref().take(WINDOW) {
+                self.wire(way.from_box)?.send(&frame)?;
+            }
+            self.round += 1;
+            let sentinel = sentinel(self.round);
+            self.wire(way.from_box)?.send(&way.sentinel().wrap(&sentinel))?;
+            let deadline = Instant::now() + LIMIT;
+            let wire = self.wire(to)?;
+            loop {
+                match wire.receive()? {
+                    Some(frame) if frame == sentinel => break,
+                    Some(frame) => came(frame),
+                    None => {
+                        let ready = Wire::wait(&[wire], deadline)?;
+                        ensure!(ready || Instant::now() < deadline, "no sentinel at port {to}");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What became of a client's frames while something was done.
+    ///
+    /// # Errors
+    /// Those of what is done, and if the switch does not answer.
+    pub fn fates<T>(
+        &mut self,
+        way: Way,
+        client: u16,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Fates)> {
+        let before = self.control.fates(client, way.direction)?;
+        let done = work(self)?;
+        let fates = self.control.fates(client, way.direction)?.since(&before);
+        ensure!(fates.add_up(), "RETURNED is not DELIVERED + DROP_LOSS + DROP_OUTAGE: {fates:?}");
+        Ok((done, fates))
+    }
+
+    fn wire(&self, port: u16) -> anyhow::Result<&Wire> {
+        self.wires.get(&port).with_context(|| format!("there is no port {port}"))
+    }
+
+    /// A round of sentinels, and what came out before them.
+    fn sentinels(&mut self, out: &mut Out) -> anyhow::Result<()> {
+        self.round += 1;
+        let sentinel = sentinel(self.round);
+        let mut missing = BTreeSet::new();
+        for way in WAYS {
+            for port in way.hosts {
+                self.wire(port)?.send(&sentinel)?;
+            }
+            self.wire(way.from_box)?.send(&way.sentinel().wrap(&sentinel))?;
+            missing.extend(way.out.map(|port| (port, 0)));
+            missing.extend([(way.to_box, 0), (way.to_box, 1)]);
+        }
+        let deadline = Instant::now() + LIMIT;
+        while !missing.is_empty() {
+            for (port, wire) in &self.wires {
+                while let Some(frame) = wire.receive()? {
+                    let behind = if frame.starts_with(&OUTER) { LENGTH } else { 0 };
+                    if frame.get(behind..) == Some(&sentinel[..]) {
+                        let copy = missing.iter().copied().find(|(at, _)| at == port);
+                        let copy = copy.with_context(|| format!("a sentinel at port {port}"))?;
+                        missing.remove(&copy);
+                    } else {
+                        out.0.entry(*port).or_default().push(frame);
+                    }
+                }
+            }
+            if !missing.is_empty() {
+                let wires: Vec<&Wire> = self.wires.values().collect();
+                let ready = Wire::wait(&wires, deadline)?;
+                let ports = missing.iter().map(|m| m.0);
+                ensure!(
+                    ready || Instant::now() < deadline,
+                    "sentinels did not come out at ports {:?}, others: {out:x?}",
+                    Vec::from_iter(ports)
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sentinel(round: u32) -> Vec<u8> {
+    Frame::v4(Ipv4Addr::from(round), Ipv4Addr::UNSPECIFIED).between(SENTINEL, SENTINEL).bytes()
+}
+
+/// A MAC as a table has it.
+#[must_use]
+pub fn number(mac: Mac) -> u64 {
+    mac.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+}
+
+/// A port with a host.
+#[must_use]
+pub fn from_host(port: u16, way: Way, epoch: u16) -> Entry {
+    Entry::new("linkemu.ports")
+        .exact("port", port)
+        .does("linkemu.from_host")
+        .with("direction", way.direction)
+        .with("box_port", way.to_box)
+        .with("epoch", epoch)
+}
+
+/// The port at which the box gives the frames of a direction back.
+#[must_use]
+pub fn from_box(way: Way, epoch: u16) -> Entry {
+    Entry::new("linkemu.ports")
+        .exact("port", way.from_box)
+        .does("linkemu.from_box")
+        .with("direction", way.direction)
+        .with("epoch", epoch)
+}
+
+/// A host that the switch knows at a port.
+#[must_use]
+pub fn source(port: u16, mac: Mac) -> Entry {
+    let entry = Entry::new("linkemu.sources").exact("port", port);
+    entry.exact("mac", number(mac)).does("linkemu.known")
+}
+
+/// The two ends of a wire, both in the switch's namespace.
+fn pair(namespace: &Namespace, port: u16) -> anyhow::Result<()> {
+    let [switch, test] = [format!("sw{port}"), format!("t{port}")];
+    namespace.run(&["ip", "link", "add", &switch, "type", "veth", "peer", "name", &test])?;
+    for end in [&switch, &test] {
+        let offloads = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+        namespace.run(&[&["ethtool", "-K", end][..], &offloads].concat())?;
+        namespace.run(&["ip", "link", "set", end, "mtu", MTU, "up"])?;
+    }
+    Ok(())
+}

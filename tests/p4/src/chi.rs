@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pearson's χ² (1900), and how often a test by it may be repeated.
+//!
+//! The switch draws by a generator that cannot be seeded, so that a test at 5 % fails one time
+//! in twenty though nothing is wrong. What fails is measured anew, [`TRIES`] times in all; a
+//! test that looks at several statistics divides its 5 % among them (Bonferroni). A right
+//! switch then fails a test with a chance of 0.05⁴ = 6.25 × 10⁻⁶ at most, and a suite of up to
+//! 15 such tests with less than 10⁻⁴. A wrong one fails every time: at 10⁵ packets, a loss of
+//! 5 % that is off by a twentieth part of itself is 3.6 standard errors away.
+
+use std::fmt;
+
+use statrs::distribution::{ChiSquared, ContinuousCDF};
+
+/// The level.
+pub const LEVEL: f64 = 0.05;
+/// How often what fails is measured.
+pub const TRIES: u32 = 4;
+/// Pearson's approximation wants as many expected in a cell.
+const LEAST_EXPECTED: f64 = 5.0;
+
+/// What a test found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What was tested.
+    pub what: String,
+    /// χ².
+    pub statistic: f64,
+    /// Degrees of freedom.
+    pub freedom: f64,
+    /// The chance of as great a statistic, if nothing is wrong.
+    pub p: f64,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, statistic, freedom, p } = self;
+        write!(f, "{what}: χ² {statistic:.2} at {freedom} degrees of freedom, p {p:.3}")
+    }
+}
+
+impl Finding {
+    fn new(what: &str, statistic: f64, freedom: usize) -> Self {
+        let what = what.to_owned();
+        let freedom = freedom as f64;
+        let p = ChiSquared::new(freedom).map_or(1.0, |d| d.sf(statistic));
+        Self { what, statistic, freedom, p }
+    }
+
+    /// One value against what it is to be, by its standard deviation.
+    #[must_use]
+    pub fn of_normal(what: &str, value: f64, mean: f64, deviation: f64) -> Self {
+        let z = (value - mean) / deviation;
+        Self::new(what, z * z, 1)
+    }
+
+    /// Counts against those expected; the last cell is of all that is greater. Cells in which
+    /// too few are expected are joined with the one before.
+    #[must_use]
+    pub fn of_fit(what: &str, observed: &[u64], expected: &[f64]) -> Self {
+        let pairs = observed.iter().map(|&o| o as f64).zip(expected.iter().copied());
+        let cells = joined(pairs.collect(), |&(_, e)| e);
+        let statistic = cells.iter().map(|(o, e)| (o - e) * (o - e) / e).sum();
+        Self::new(what, statistic, cells.len().saturating_sub(1))
+    }
+
+    /// Counts of two samples, whether they are of one distribution.
+    #[must_use]
+    pub fn of_two(what: &str, one: &[u64], other: &[u64]) -> Self {
+        let [n, m] = [one, other].map(|counts| counts.iter().sum::<u64>() as f64);
+        let pairs = one.iter().zip(other).map(|(&a, &b)| (a as f64, b as f64));
+        let smaller = n.min(m) / (n + m);
+        let cells = joined(pairs.collect(), |(a, b)| (a + b) * smaller);
+        let cell = |&(a, b): &(f64, f64)| {
+            let both = a + b;
+            let [of_a, of_b] = [n, m].map(|all| both * all / (n + m));
+            (a - of_a) * (a - of_a) / of_a + (b - of_b) * (b - of_b) / of_b
+        };
+        Self::new(what, cells.iter().map(cell).sum(), cells.len().saturating_sub(1))
+    }
+}
+
+/// Joins cells until as many are expected in each as there must be.
+fn joined(cells: Vec<(f64, f64)>, expected: impl Fn(&(f64, f64)) -> f64) -> Vec<(f64, f64)> {
+    let mut joined: Vec<(f64, f64)> = Vec::new();
+    for cell in cells {
+        match joined.last_mut() {
+            Some(last) if expected(last) < LEAST_EXPECTED => {
+                last.0 += cell.0;
+                last.1 += cell.1;
+            }
+            _ => joined.push(cell),
+        }
+    }
+    if joined.len() > 1
+        && let Some(rest) = joined.pop_if(|last| expected(last) < LEAST_EXPECTED)
+        && let Some(last) = joined.last_mut()
+    {
+        last.0 += rest.0;
+        last.1 += rest.1;
+    }
+    joined
+}
+
+/// Measures until nothing is found at the level, as often as it may.
+///
+/// # Errors
+/// Those of the measurement, and if something was found each time.
+pub fn repeated(measure: impl FnMut() -> anyhow::Result<Vec<Finding>>) -> anyhow::Result<()> {
+    at_most(TRIES, measure)
+}
+
+fn at_most(
+    tries: u32,
+    mut measure: impl FnMut() -> anyhow::Result<Vec<Finding>>,
+) -> anyhow::Result<()> {
+    for attempt in 1..=tries {
+        let findings = measure()?;
+        anyhow::ensure!(!findings.is_empty(), "nothing was tested");
+        let level = LEVEL / findings.len() as f64;
+        let mut held = true;
+        for finding in &findings {
+            println!("    {finding} (level {level:.4})");
+            held &= finding.p >= level;
+        }
+        if held {
+            return Ok(());
+        }
+        println!("    attempt {attempt} of {tries}: rejected");
+    }
+    anyhow::bail!("rejected at {LEVEL} in each of {tries} attempts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_values_are_those_of_the_tables() {
+        // χ² of 3.841 with one and of 11.070 with five degrees of freedom is at 5 %.
+        assert!((Finding::of_normal("", 1.959_964, 0.0, 1.0).p - 0.05).abs() < 1e-6);
+        assert!((Finding::new("", 11.070_498, 5).p - 0.05).abs() < 1e-6);
+    }
+
+    #[test]
+    fn thin_cells_are_joined() {
+        let fit = Finding::of_fit("", &[50, 4, 0, 1], &[48.0, 4.0, 2.0, 1.0]);
+        assert!((fit.freedom - 1.0).abs() < f64::EPSILON);
+        let expected = 4.0 / 48.0 + 4.0 / 7.0;
+        assert!((fit.statistic - expected).abs() < 1e-9, "{fit}");
+    }
+
+    #[test]
+    fn two_samples_agree_or_not() {
+        assert!(Finding::of_two("", &[500, 9_500], &[520, 9_480]).p > 0.05);
+        assert!(Finding::of_two("", &[500, 9_500], &[600, 9_400]).p < 0.01);
+        // By hand: 2 × 2 with 10, 20 of 100 each: (10 - 15)² / 15 × 2 + (90 - 85)² / 85 × 2.
+        let two = Finding::of_two("", &[10, 90], &[20, 80]);
+        assert!((two.statistic - (50.0 / 15.0 + 50.0 / 85.0)).abs() < 1e-9, "{two}");
+    }
+
+    #[test]
+    fn what_is_wrong_fails_each_time_and_what_is_right_passes_once() {
+        let mut rounds = 0;
+        let wrong = repeated(|| {
+            rounds += 1;
+            Ok(vec![Finding::of_two("", &[500, 9_500], &[800, 9_200])])
+        });
+        assert!(wrong.is_err() && rounds == TRIES);
+        let mut fine = false;
+        let right = repeated(|| {
+            let z = if std::mem::replace(&mut fine, true) { 0.5 } else { 3.0 };
+            Ok(vec![Finding::of_normal("", z, 0.0, 1.0)])
+        });
+        assert!(right.is_ok());
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shim between switch and box, byte by byte: written and read here on its own, so that
+//! an error that the parts share is found. docs/p4.md has its form.
+
+/// To the box, from the switch, and the local experimental EtherType.
+pub const OUTER: [u8; 14] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+/// Bytes before the inner frame.
+pub const LENGTH: usize = 32;
+/// The flag by which the box asks for a mark.
+pub const MARK: u8 = 1;
+
+/// Towards the clients.
+pub const FORWARD: u8 = 0;
+/// From the clients.
+pub const RETURN: u8 = 1;
+
+/// What a shim says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shim {
+    /// Of its form; 1.
+    pub version: u8,
+    /// [`FORWARD`] or [`RETURN`].
+    pub direction: u8,
+    /// [`MARK`] or none.
+    pub flags: u8,
+    /// A client's number, or 0.
+    pub client: u16,
+    /// Of the numbers and stamps.
+    pub epoch: u16,
+    /// By which the switch draws, or 0.
+    pub loss: u16,
+    /// 48 bits of ticks.
+    pub stamp: u64,
+    /// Ticks.
+    pub planned: u32,
+}
+
+impl Shim {
+    /// One of the current form.
+    #[must_use]
+    pub fn new(direction: u8, client: u16, epoch: u16) -> Self {
+        Self { version: 1, direction, client, epoch, ..Self::default() }
+    }
+
+    /// The frame between switch and box.
+    #[must_use]
+    pub fn wrap(&self, inner: &[u8]) -> Vec<u8> {
+        let mut frame = OUTER.to_vec();
+        frame.extend([self.version << 4 | self.direction << 3, self.flags]);
+        for field in [self.client, self.epoch, self.loss] {
+            frame.extend(field.to_be_bytes());
+        }
+        frame.extend(&self.stamp.to_be_bytes()[2..]);
+        frame.extend(self.planned.to_be_bytes());
+        frame.extend(inner);
+        frame
+    }
+
+    /// Reads a frame between switch and box. None if it is not one: every bit that is to be
+    /// zero is looked at.
+    #[must_use]
+    pub fn unwrap(frame: &[u8]) -> Option<(Self, &[u8])> {
+        let (shim, inner) = frame.strip_prefix(&OUTER)?.split_at_checked(LENGTH - OUTER.len())?;
+        let half = |at: usize| u16::from_be_bytes([shim[at], shim[at + 1]]);
+        let wide = |from: usize, to: usize| {
+            shim[from..to].iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+        };
+        let read = Self {
+            version: shim[0] >> 4,
+            direction: shim[0] >> 3 & 1,
+            flags: shim[1],
+            client: half(2),
+            epoch: half(4),
+            loss: half(6),
+            stamp: wide(8, 14),
+            planned: u32::try_from(wide(14, 18)).ok()?,
+        };
+        (read.wrap(inner) == frame).then_some((read, inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shim_is_read_as_it_was_written_and_reserved_bits_are_seen() {
+        let shim = Shim {
+            version: 1,
+            direction: RETURN,
+            flags: MARK,
+            client: 0x0123,
+            epoch: 0x4567,
+            loss: 0x89ab,
+            stamp: 0x0102_0304_0506,
+            planned: 0xfedc_ba98,
+        };
+        let frame = shim.wrap(&[0xaa; 14]);
+        let written =
+            [0x18, 1, 1, 0x23, 0x45, 0x67, 0x89, 0xab, 1, 2, 3, 4, 5, 6, 0xfe, 0xdc, 0xba, 0x98];
+        assert_eq!((frame.len(), &frame[14..LENGTH]), (46, &written[..]));
+        assert_eq!(Shim::unwrap(&frame), Some((shim, &[0xaa; 14][..])));
+        let mut reserved = frame.clone();
+        reserved[14] |= 4;
+        assert_eq!(Shim::unwrap(&reserved), None);
+        assert_eq!(Shim::unwrap(&frame[..31]), None);
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The P4 suite: the pipeline in bmv2, frame by frame; the controller's session with it; and
+//! the whole path, with the real programs and hosts.
+//!
+//! bmv2 is in few distributions. Where it is missing, or namespaces are not permitted, nothing
+//! fails: each test is skipped, and the last lines say what was skipped, why, and how to get it.
+#![allow(clippy::cast_precision_loss)]
+
+mod suite;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use p4::bmv2;
+use smoke::binaries::{Binaries, Lack, check_machine};
+use smoke::cpus::Cpus;
+use smoke::estate;
+
+/// A test, and whether it needs the programs under test.
+type Test = (&'static str, Needs, fn(&Cpus) -> anyhow::Result<()>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Switch,
+    #[allow(dead_code)]
+    Programs,
+}
+
+#[rustfmt::skip]
+const TESTS: &[Test] = &[
+    ("classify::the_longest_prefix_wins_and_before_it_the_vlan_and_before_that_the_mac", Needs::Switch, suite::classify::the_longest_prefix_wins_and_before_it_the_vlan_and_before_that_the_mac),
+    ("shim::a_shim_has_the_bytes_that_the_box_reads", Needs::Switch, suite::shim::a_shim_has_the_bytes_that_the_box_reads),
+    ("shim::random_frames_pass_both_ways_byte_for_byte", Needs::Switch, suite::shim::random_frames_pass_both_ways_byte_for_byte),
+    ("shim::a_shim_that_a_host_forges_selects_nobody", Needs::Switch, suite::shim::a_shim_that_a_host_forges_selects_nobody),
+    ("shim::the_box_s_ports_are_no_hosts", Needs::Switch, suite::shim::the_box_s_ports_are_no_hosts),
+    ("refuse::nobody_s_frames_are_counted_by_port_and_reason", Needs::Switch, suite::refuse::nobody_s_frames_are_counted_by_port_and_reason),
+    ("refuse::a_closed_gate_drops_a_client_s_frames_of_one_direction", Needs::Switch, suite::refuse::a_closed_gate_drops_a_client_s_frames_of_one_direction),
+    ("refuse::clients_beyond_the_cells_are_counted_at_0", Needs::Switch, suite::refuse::clients_beyond_the_cells_are_counted_at_0),
+    ("hosts::a_host_gets_its_frames_and_what_is_for_nobody_known_goes_to_its_side", Needs::Switch, suite::hosts::a_host_gets_its_frames_and_what_is_for_nobody_known_goes_to_its_side),
+    ("hosts::the_switch_tells_of_hosts_that_it_does_not_know", Needs::Switch, suite::hosts::the_switch_tells_of_hosts_that_it_does_not_know),
+    ("mark::a_packet_that_can_take_a_mark_gets_it_with_its_checksum", Needs::Switch, suite::mark::a_packet_that_can_take_a_mark_gets_it_with_its_checksum),
+    ("mark::the_checksum_is_right_at_the_edges_of_its_arithmetic", Needs::Switch, suite::mark::the_checksum_is_right_at_the_edges_of_its_arithmetic),
+    ("mark::what_has_no_ecn_field_is_not_marked", Needs::Switch, suite::mark::what_has_no_ecn_field_is_not_marked),
+    ("measure::times_away_are_counted_by_client_direction_and_bin", Needs::Switch, suite::measure::times_away_are_counted_by_client_direction_and_bin),
+    ("measure::lateness_is_what_is_more_than_was_meant", Needs::Switch, suite::measure::lateness_is_what_is_more_than_was_meant),
+    ("measure::only_stamps_of_this_epoch_are_believed", Needs::Switch, suite::measure::only_stamps_of_this_epoch_are_believed),
+    ("loss::independent_losses_have_their_probability_and_no_memory", Needs::Switch, suite::loss::independent_losses_have_their_probability_and_no_memory),
+    ("loss::a_probability_is_exact_at_its_ends", Needs::Switch, suite::loss::a_probability_is_exact_at_its_ends),
+    ("loss::losses_in_bursts_have_geometric_runs_and_gaps", Needs::Switch, suite::loss::losses_in_bursts_have_geometric_runs_and_gaps),
+    ("loss::each_client_and_direction_has_a_state_of_its_own", Needs::Switch, suite::loss::each_client_and_direction_has_a_state_of_its_own),
+    ("loss::clients_that_share_figures_lose_each_by_itself", Needs::Switch, suite::loss::clients_that_share_figures_lose_each_by_itself),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They share the machine.
+    arguments.test_threads = Some(1);
+    if let Err(error) = estate::watch_signals() {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    let cpus = Cpus::available();
+    let lack = check_machine().and_then(|()| bmv2::find().map(drop));
+    let skipped = match lack {
+        // In CI a tool that setup.sh installs is not to be missing.
+        Err(Lack::Part(reason)) if in_ci() => {
+            eprintln!("{reason}");
+            return ExitCode::FAILURE;
+        }
+        Err(Lack::Part(reason) | Lack::Permission(reason)) => Some(reason),
+        Ok(()) => None,
+    };
+    let trials = TESTS.iter().map(|&(name, needs, test)| {
+        let (cpus, skipped) = (cpus.clone(), skipped.clone());
+        Trial::ignorable_test(name, move || run(needs, test, &cpus, skipped))
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    if let Some(reason) = skipped {
+        eprintln!("SKIPPED: p4, all {} tests: {reason}", TESTS.len());
+    }
+    conclusion.exit_code()
+}
+
+fn run(
+    needs: Needs,
+    test: fn(&Cpus) -> anyhow::Result<()>,
+    cpus: &Cpus,
+    skipped: Option<String>,
+) -> Result<Completion, Failed> {
+    if let Some(reason) = skipped {
+        return Ok(Completion::ignored_with(reason));
+    }
+    if needs == Needs::Programs
+        && let Err(Lack::Part(reason) | Lack::Permission(reason)) = Binaries::find()
+    {
+        if in_ci() {
+            return Err(reason.into());
+        }
+        eprintln!("SKIPPED: {reason}");
+        return Ok(Completion::ignored_with(reason));
+    }
+    match test(cpus) {
+        Ok(()) => Ok(Completion::Completed),
+        Err(error) => Err(format!("{error:#}").into()),
+    }
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
+}

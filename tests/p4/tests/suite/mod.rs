@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tests, one file per subject, and what they share.
+
+pub mod classify;
+pub mod hosts;
+pub mod loss;
+pub mod mark;
+pub mod measure;
+pub mod refuse;
+pub mod shim;
+
+use p4runtime::Entry;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+/// Of everything that the tests draw themselves.
+pub const SEED: u64 = 20;
+
+/// A generator that always draws the same.
+pub fn generator() -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(SEED)
+}
+
+/// Random bytes.
+pub fn noise(random: &mut ChaCha8Rng, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    random.fill_bytes(&mut bytes);
+    bytes
+}
+
+/// With the action that says whose a frame is.
+pub fn is_client(entry: Entry, client: u16) -> Entry {
+    entry.does("linkemu.set_client").with("client", client)
+}

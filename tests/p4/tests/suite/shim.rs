@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shim's bytes, and that what is behind it is never touched.
+
+use std::net::Ipv4Addr;
+
+use anyhow::ensure;
+use p4::bench::{BOX_CLIENT, BOX_WAN, EPOCH, WAYS, Way, from_box, from_host, on_bench};
+use p4::frame::Frame;
+use p4::shim::{FORWARD, OUTER, RETURN, Shim};
+use p4runtime::Entry;
+use rand_core::Rng;
+use smoke::cpus::Cpus;
+
+use super::{generator, is_client, noise};
+
+const RANDOM_FRAMES: usize = 600;
+/// At once.
+const BATCH: usize = 30;
+const SHORTEST: usize = 14;
+const LONGEST: usize = 1518;
+const BYPASS: u16 = 1;
+const A: u16 = 1234;
+
+pub fn a_shim_has_the_bytes_that_the_box_reads(_: &Cpus) -> anyhow::Result<()> {
+    on_bench(|bench| {
+        let address = [10, 77, 0, 9];
+        let rule = Entry::new("linkemu.prefixes4").lpm("address", u32::from_be_bytes(address), 32);
+        bench.control.insert(&[is_client(rule, A)])?;
+        let mut latest = 0;
+        for epoch in [EPOCH, 0xfedc] {
+            for way in WAYS {
+                let hosts = way.hosts.map(|port| from_host(port, way, epoch));
+                bench.control.modify(&hosts)?;
+                bench.control.modify(&[from_box(way, epoch)])?;
+                for port in way.hosts {
+                    let frame = Frame::v4([192, 0, 2, 1].into(), Ipv4Addr::from(address));
+                    let frame = way.turn(frame).bytes();
+                    let out = bench.exchange(&[(port, &frame)])?;
+                    let wrapped = out.only(way.to_box)?;
+                    // Outer header, version and direction, flags, client, epoch, loss.
+                    let direction = [0x10 | way.direction << 3, 0];
+                    let [c, e] = [A, epoch].map(u16::to_be_bytes);
+                    let head = [&OUTER[..], &direction, &c, &e, &[0, 0]].concat();
+                    ensure!(wrapped.starts_with(&head), "{wrapped:02x?}, not {head:02x?}");
+                    ensure!(wrapped[28..32] == [0; 4], "planned is set: {wrapped:02x?}");
+                    ensure!(wrapped[32..] == frame, "{frame:02x?} became {wrapped:02x?}");
+                    let stamp = wrapped[22..28].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+                    // Each frame was sent when the one before had come out.
+                    ensure!(stamp > latest, "stamps {latest}, then {stamp}");
+                    latest = stamp;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+pub fn random_frames_pass_both_ways_byte_for_byte(_: &Cpus) -> anyhow::Result<()> {
+    on_bench(|bench| {
+        let mut random = generator();
+        for way in WAYS {
+            let mut left = RANDOM_FRAMES;
+            while left > 0 {
+                let frames = Vec::from_iter((0..BATCH).map(|_| frame(&mut random)));
+                left -= BATCH;
+                let sent = Vec::from_iter(frames.iter().map(|f| (way.hosts[0], &f[..])));
+                let out = bench.exchange(&sent)?;
+                let inner = out.at(way.to_box).iter().map(|f| Some(Shim::unwrap(f)?.1));
+                ensure!(inner.eq(frames.iter().map(|f| Some(&f[..]))), "{frames:02x?}: {out:02x?}");
+                // And out again, to all hosts of the other side.
+                let shims = frames.iter().map(|_| Shim {
+                    stamp: random.next_u64() >> 16,
+                    planned: random.next_u32(),
+                    ..way.shim(random.next_u32() as u16)
+                });
+                let back = Vec::from_iter(shims.zip(&frames).map(|(shim, f)| shim.wrap(f)));
+                let given = Vec::from_iter(back.iter().map(|f| (way.from_box, &f[..])));
+                let out = bench.exchange(&given)?;
+                for port in way.out {
+                    ensure!(out.at(port) == frames, "{frames:02x?} became {out:02x?}");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A frame of random bytes. One in four each claims to be IPv4, to be IPv6, and to have a tag
+/// before one of these, so that the switch reads on. Its MACs are unicast.
+fn frame(random: &mut rand_chacha::ChaCha8Rng) -> Vec<u8> {
+    let length = SHORTEST + random.next_u32() as usize % (LONGEST - SHORTEST + 1);
+    let mut frame = noise(random, length);
+    frame[0] &= 0xfe;
+    frame[6] &= 0xfe;
+    let types: &[u8] = match random.next_u32() % 8 {
+        0 | 1 => &[0x08, 0x00, 0x45],
+        2 | 3 => &[0x86, 0xdd, 0x60],
+        4 => &[0x81, 0x00, 0x00, 0x07, 0x08, 0x00, 0x46],
+        5 => &[0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x00, 0x08, 0x86, 0xdd, 0x60],
+        _ => &[],
+    };
+    for (byte, given) in frame.iter_mut().skip(12).zip(types) {
+        *byte = *given;
+    }
+    // The kernel itself drops what has fewer than two bytes behind the tag.
+    if frame.len() < 20 && matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
+        frame[12] = 0xff;
+    }
+    frame
+}
+
+pub fn a_shim_that_a_host_forges_selects_nobody(_: &Cpus) -> anyhow::Result<()> {
+    on_bench(|bench| {
+        let inner = Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).bytes();
+        for way in WAYS {
+            for direction in [FORWARD, RETURN] {
+                let forged =
+                    Shim { loss: 3, flags: 1, planned: 9, ..Shim::new(direction, A, EPOCH) };
+                for forged in [forged, Shim { version: 0, ..forged }, Shim { client: 2, ..forged }]
+                {
+                    for bytes in [forged.wrap(&inner), forged.wrap(&[]), OUTER.to_vec()] {
+                        forged_is_bypass(bench, way, &bytes)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// It goes behind a shim of the switch's own, as any other frame that is not IP.
+fn forged_is_bypass(bench: &mut p4::bench::Bench, way: Way, forged: &[u8]) -> anyhow::Result<()> {
+    let (shim, fates) = bench.fates(way, BYPASS, |b| b.wrapped(way, way.hosts[0], forged))?;
+    let expected = Shim { stamp: shim.stamp, ..way.shim(BYPASS) };
+    ensure!(shim == expected, "{forged:02x?} came behind {shim:?}");
+    ensure!(fates.received() == 1, "{fates:?}");
+    // Back from the box it is what the host sent, once: the outer shim only is taken off.
+    let out = bench.unwrapped(way, shim, forged)?;
+    out.is(&way.out.map(|port| (port, forged)))
+}
+
+pub fn the_box_s_ports_are_no_hosts(_: &Cpus) -> anyhow::Result<()> {
+    on_bench(|bench| {
+        // From host to box and back, and never from one to the other box port or host side.
+        let inner = Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).bytes();
+        for way in WAYS {
+            for port in way.hosts {
+                let out = bench.exchange(&[(port, &inner)])?;
+                out.only(way.to_box)?;
+            }
+            let out = bench.unwrapped(way, way.shim(A), &inner)?;
+            out.is(&way.out.map(|port| (port, &inner[..])))?;
+            ensure!(out.at(BOX_WAN).is_empty() && out.at(BOX_CLIENT).is_empty());
+        }
+        Ok(())
+    })
+}
