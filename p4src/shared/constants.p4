@@ -49,7 +49,8 @@ const bit<48> MAC_OF_BOX = 0x020000000002;
 const bit<4> SHIM_VERSION = 1;
 
 typedef bit<1> direction_t;
-const direction_t FORWARD = 0; // to the clients; 1: from them
+const direction_t FORWARD = 0; // to the clients
+const direction_t RETURN = 1;
 
 // Clients' numbers: 0 is not known yet, and the box classifies; from 2 on they are the box's.
 const bit<16> CLIENT_BYPASS = 1; // what a link needs to work at all: never impaired
@@ -59,6 +60,11 @@ typedef bit<2> kind_t;
 const kind_t KIND_OTHER = 0; // not IP, or not to be read: a header cut or wrong, more tags
 const kind_t KIND_IPV4 = 1;
 const kind_t KIND_IPV6 = 2;
+
+// State of the loss chain; eight bits, since an ALU of Tofino cannot turn a single one.
+typedef bit<8> state_t;
+const state_t STATE_GOOD = 0;
+const state_t STATE_BAD = 1;
 
 // Fates: what `fates` counts.
 typedef bit<3> fate_t;

@@ -110,7 +110,7 @@ struct meta_t {
     // Of loss. Differences saturate at 0: not 0 is yes.
     bit<1> closed;
     bit<1> chained;
-    bit<1> state; // 0: good
+    state_t state;
     bit<32> worsens;
     bit<32> betters;
     bit<32> lost_in_good;

@@ -54,7 +54,7 @@ control Loss(inout headers_t h, inout meta_t m) {
         if (m.chained == 1) {
             chain.apply(m);
         }
-        if (m.state == 0) {
+        if (m.state == STATE_GOOD) {
             if (m.lost_in_good != 0) {
                 m.drop = 1;
             }

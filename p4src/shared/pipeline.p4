@@ -151,7 +151,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         h.wrap.type = TYPE_SHIM;
         h.wrap_shim.setValid();
         h.wrap_shim.version = SHIM_VERSION;
-        h.wrap_shim.direction = m.direction;
+        h.wrap_shim.direction = FORWARD;
         h.wrap_shim.reserved = 0;
         h.wrap_shim.flags = 0;
         h.wrap_shim.mark = 0;
@@ -160,6 +160,13 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         h.wrap_shim.loss = 0;
         h.wrap_shim.stamp = m.now;
         h.wrap_shim.planned = 0;
+    }
+
+    // Its direction. Not in one action with the bits beside it: Tofino writes a byte from
+    // constants or from a field.
+    @hidden
+    action wrap_return() {
+        h.wrap_shim.direction = RETURN;
     }
 
     // The frame as the host sent it.
@@ -229,6 +236,9 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         } else if (m.is_refused == 0) {
             sources.apply();
             wrap();
+            if (m.direction == RETURN) {
+                wrap_return();
+            }
             m.fate = FATE_RECEIVED;
         }
         if (m.is_refused == 1) {

@@ -28,50 +28,53 @@ control Draw(inout meta_t m) {
 // the move behind it. A stateful ALU does one of four things to it, which a table chooses.
 control Chain(inout meta_t m) {
     @name(".linkemu.loss_state")
-    Register<bit<1>, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
+    Register<state_t, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
 
-    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) read = {
-        void apply(inout bit<1> state, out bit<1> found) {
+    RegisterAction<state_t, bit<(CLIENT_BITS + 1)>, state_t>(loss_state) read = {
+        void apply(inout state_t state, out state_t found) {
             found = state;
         }
     };
-    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) set = {
-        void apply(inout bit<1> state, out bit<1> found) {
+    RegisterAction<state_t, bit<(CLIENT_BITS + 1)>, state_t>(loss_state) set = {
+        void apply(inout state_t state, out state_t found) {
             found = state;
-            state = 1;
+            state = STATE_BAD;
         }
     };
-    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) clear = {
-        void apply(inout bit<1> state, out bit<1> found) {
+    RegisterAction<state_t, bit<(CLIENT_BITS + 1)>, state_t>(loss_state) clear = {
+        void apply(inout state_t state, out state_t found) {
             found = state;
-            state = 0;
+            state = STATE_GOOD;
         }
     };
-    RegisterAction<bit<1>, bit<(CLIENT_BITS + 1)>, bit<1>>(loss_state) turn = {
-        void apply(inout bit<1> state, out bit<1> found) {
+    RegisterAction<state_t, bit<(CLIENT_BITS + 1)>, state_t>(loss_state) turn = {
+        void apply(inout state_t state, out state_t found) {
             found = state;
-            state = ~state;
+            state = state ^ STATE_BAD;
         }
     };
+
+    // Of client and direction.
+    bit<(CLIENT_BITS + 1)> index;
 
     // No draw moves it.
     action keep() {
-        m.state = read.execute(m.cell ++ m.direction);
+        m.state = read.execute(index);
     }
 
     // Bad, if it is not.
     action worsen() {
-        m.state = set.execute(m.cell ++ m.direction);
+        m.state = set.execute(index);
     }
 
     // Good, if it is not.
     action better() {
-        m.state = clear.execute(m.cell ++ m.direction);
+        m.state = clear.execute(index);
     }
 
     // The other.
     action toggle() {
-        m.state = turn.execute(m.cell ++ m.direction);
+        m.state = turn.execute(index);
     }
 
     // What the draw means for either state. Not for the control plane.
@@ -91,6 +94,7 @@ control Chain(inout meta_t m) {
     }
 
     apply {
+        index = m.cell ++ m.direction;
         moves.apply();
     }
 }

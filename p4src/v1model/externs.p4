@@ -22,17 +22,17 @@ control Draw(inout meta_t m) {
 // the move behind it. bmv2 runs ingress in one thread.
 control Chain(inout meta_t m) {
     @name(".linkemu.loss_state")
-    register<bit<1>, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
+    register<state_t, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
 
     apply {
         bit<(CLIENT_BITS + 1)> index = m.cell ++ m.direction;
         loss_state.read(m.state, index);
-        if (m.state == 0) {
+        if (m.state == STATE_GOOD) {
             if (m.worsens != 0) {
-                loss_state.write(index, 1);
+                loss_state.write(index, STATE_BAD);
             }
         } else if (m.betters != 0) {
-            loss_state.write(index, 0);
+            loss_state.write(index, STATE_GOOD);
         }
     }
 }
