@@ -122,6 +122,10 @@ impl Device {
         Ok(self.connections)
     }
 
+    pub fn controllers(&self) -> usize {
+        self.controllers.len()
+    }
+
     /// A controller goes.
     pub fn leave(&mut self, connection: u64) {
         let before = self.primary().map(|one| one.election);

@@ -145,6 +145,12 @@ impl Fake {
         self.device().acknowledged
     }
 
+    /// Controllers that have a session.
+    #[must_use]
+    pub fn controllers(&self) -> usize {
+        self.device().controllers()
+    }
+
     /// Programs that it was given since it is there.
     #[must_use]
     pub fn pushes(&self) -> u64 {

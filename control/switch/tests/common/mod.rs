@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A switch in this process, and a session with it.
+#![allow(clippy::unwrap_used, clippy::panic, dead_code, reason = "a test")]
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use switch::fake::Fake;
+use switch::{
+    Client, Config, Loss, Match, News, Offload, Program, Sides, Stages, Switch, Target, Timing,
+};
+
+/// How long anything may take: only a test that fails waits so long.
+const LIMIT: Duration = Duration::from_secs(30);
+pub const INSTANCE: u64 = 77;
+pub const GE: Loss =
+    Loss::GilbertElliott { to_bad: 1, to_good: 2, loss_in_bad: u32::MAX, loss_in_good: 0 };
+
+pub type Told = Arc<Mutex<Vec<News>>>;
+
+pub fn config(address: String) -> Config {
+    Config {
+        address,
+        device: 1,
+        election: 5,
+        target: Target::Bmv2,
+        box_ports: Sides { wan: 1, client: 2 },
+        host_ports: Sides { wan: vec![3], client: vec![4, 5] },
+        stages: Stages { classifies: true, loses: true, marks: true },
+        program: Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
+    }
+}
+
+/// Short times, and answers that are waited for as long as a test may take.
+pub fn timing() -> Timing {
+    Timing {
+        poll: Duration::from_millis(50),
+        first_wait: Duration::from_millis(5),
+        retry: Duration::from_millis(100),
+        idle: Duration::from_secs(600),
+        patience: LIMIT,
+        ask: LIMIT,
+        fresh: Duration::ZERO,
+    }
+}
+
+pub fn session(config: Config, timing: Timing) -> (Switch, Told) {
+    let told = Told::default();
+    let tell = Arc::clone(&told);
+    (Switch::start_timed(config, timing, move |news| tell.lock().unwrap().push(news)), told)
+}
+
+/// A switch, and a session that has restored it.
+pub async fn rig() -> (Fake, Switch, Told) {
+    let fake = Fake::start(1).await.unwrap();
+    let (switch, told) = session(config(fake.address()), timing());
+    ready(&told, 1).await;
+    (fake, switch, told)
+}
+
+/// Ends a session, until the switch has seen it: its number in the election is free.
+pub async fn end(switch: Switch, fake: &Fake) {
+    drop(switch);
+    until("the session ends", || fake.controllers() == 0).await;
+}
+
+pub async fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub fn count_ready(told: &Told) -> usize {
+    let news = told.lock().unwrap();
+    news.iter().filter(|news| matches!(news, News::Ready { .. })).count()
+}
+
+pub async fn ready(told: &Told, times: usize) {
+    until("the switch is ready", || count_ready(told) >= times).await;
+}
+
+pub async fn offload(switch: &Switch) -> Offload {
+    switch.offload(INSTANCE, Loss::Independent(7), GE).await
+}
+
+pub fn client(number: u16) -> Client {
+    let address = Ipv4Addr::from(0x0a00_0000 + u32::from(number));
+    Client { number, matches: vec![Match::Prefix(address.into(), 32)] }
+}
+
+/// Entries of these clients in the table of IPv4 prefixes, beside those of special addresses.
+pub fn known(fake: &Fake) -> usize {
+    let named = |entry: &&p4runtime::Entry| entry.action.params["client"] > 2;
+    fake.entries("linkemu.prefixes4").iter().filter(named).count()
+}
+
+pub fn epoch(fake: &Fake) -> u16 {
+    let ports = fake.entries("linkemu.ports");
+    let first = ports[0].action.params["epoch"];
+    assert!(ports.iter().all(|port| port.action.params["epoch"] == first));
+    u16::try_from(first).unwrap()
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A session with a switch that does as P4Runtime says: whatever happens to either, what
+//! should stand in the switch does, and nothing passes unimpaired meanwhile.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use common::{GE, INSTANCE, client, config, count_ready, end, epoch, known, offload, ready, rig};
+use common::{session, timing, until};
+use emu::units::Direction::{Forward, Return};
+use p4runtime::{Count, Entry};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use switch::fake::Fake;
+use switch::{Loss, News, Offload, Phase, Timing};
+
+#[tokio::test]
+async fn an_empty_switch_is_given_its_program_and_ports_come_last() {
+    let (fake, switch, told) = rig().await;
+    let log = fake.log();
+    assert_eq!(log[0], "push");
+    let first = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
+    assert!(log[first..].iter().all(|line| line.contains("linkemu.ports")), "{log:#?}");
+    let groups = fake.groups();
+    assert_eq!(groups[&1], BTreeSet::from([4, 5]));
+    assert_eq!(groups[&2], BTreeSet::from([3]));
+    let entries = log.iter().filter(|line| line.starts_with("insert")).count();
+    let News::Ready { pushed, entries: said, .. } = told.lock().unwrap()[0] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((pushed, said as usize), (true, entries));
+    assert_eq!(switch.status().phase, Phase::Ready);
+    assert_eq!(switch.status().entries as usize, entries);
+}
+
+#[tokio::test]
+async fn losses_stand_in_the_switch_when_their_numbers_are_said() {
+    let (fake, switch, _told) = rig().await;
+    let said = offload(&switch).await;
+    assert_eq!((said.epoch, said.forward_loss, said.return_loss), (epoch(&fake), 1, 2));
+    assert!(said.marks);
+    let entry = |slot: u8| Entry::new("linkemu.loss").exact("slot", slot);
+    let independent = entry(1).does("linkemu.independent").with("p", 7u8);
+    assert!(fake.entries("linkemu.loss").contains(&independent));
+    // The same figures again, and the other way round.
+    assert_eq!(offload(&switch).await, said);
+    let swapped = switch.offload(INSTANCE, GE, Loss::Independent(7)).await;
+    assert_eq!((swapped.forward_loss, swapped.return_loss), (2, 1));
+    let none = switch.offload(INSTANCE, Loss::None, Loss::None).await;
+    assert_eq!((none.forward_loss, none.return_loss), (0, 0));
+    assert_eq!(fake.entries("linkemu.loss").len(), 2);
+}
+
+#[tokio::test]
+async fn a_loss_that_no_plan_uses_goes_and_one_in_use_stays() {
+    let fake = Fake::start(1).await.unwrap();
+    let timing = Timing { idle: Duration::from_millis(300), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    ready(&told, 1).await;
+    let kept = switch.offload(INSTANCE, Loss::Independent(1), Loss::None).await;
+    switch.in_use(&kept);
+    switch.offload(INSTANCE, Loss::Independent(2), Loss::None).await;
+    until("the unused one goes", || fake.entries("linkemu.loss").len() == 1).await;
+    tokio::time::sleep(timing.idle * 2).await;
+    let left = fake.entries("linkemu.loss");
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].action.params["p"], 1);
+}
+
+#[tokio::test]
+async fn a_thousand_clients_are_written_and_only_differences_after_that() {
+    let (fake, switch, _told) = rig().await;
+    offload(&switch).await;
+    let clients: Vec<_> = (3..1003).map(client).collect();
+    switch.set_clients(INSTANCE, clients.clone());
+    until("clients", || known(&fake) == 1000).await;
+    until("status", || switch.status().clients == 1000).await;
+    fake.clear_log();
+    let mut fewer = clients[1..].to_vec();
+    fewer[0].number = 2000;
+    switch.set_clients(INSTANCE, fewer);
+    until("differences", || known(&fake) == 999 && !fake.log().is_empty()).await;
+    until("status", || switch.status().clients == 999).await;
+    let expected = [
+        "delete linkemu.prefixes4[address=0xa000003/32]",
+        "modify linkemu.prefixes4[address=0xa000004/32] -> linkemu.set_client(client=2000)",
+    ];
+    assert_eq!(fake.log(), expected);
+}
+
+#[tokio::test]
+async fn clients_of_another_dataplane_are_not_taken() {
+    let (fake, switch, _told) = rig().await;
+    offload(&switch).await;
+    switch.set_clients(INSTANCE + 1, vec![client(3)]);
+    switch.set_clients(INSTANCE, vec![client(4), client(5)]);
+    until("clients", || known(&fake) == 2).await;
+    switch.set_clients(INSTANCE + 1, vec![client(3)]);
+    offload(&switch).await;
+    assert_eq!(known(&fake), 2);
+}
+
+#[tokio::test]
+async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
+    let (fake, switch, _told) = rig().await;
+    let before = offload(&switch).await;
+    switch.set_clients(INSTANCE, vec![client(3), client(4)]);
+    until("clients", || known(&fake) == 2).await;
+    fake.count("linkemu.fates", 3 << 4, Count { packets: 5, bytes: 500 });
+    assert_eq!(switch.counts().await.clients[&3].0[0].received.packets, 5);
+    fake.clear_log();
+    let after = switch.offload(INSTANCE + 1, Loss::Independent(7), GE).await;
+    assert_ne!(after.epoch, before.epoch);
+    assert_eq!((after.forward_loss, after.return_loss), (before.forward_loss, before.return_loss));
+    assert_eq!(after.epoch, epoch(&fake));
+    assert_eq!(known(&fake), 0);
+    let log = fake.log();
+    let last_client = log.iter().rposition(|line| line.contains("prefixes4")).unwrap();
+    let first_port = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
+    assert!(last_client < first_port, "{log:#?}");
+    assert!(log[..2].iter().all(|line| line.starts_with("delete linkemu.prefixes4")), "{log:#?}");
+    // What was counted for the number is nothing of the new one's client.
+    assert_eq!(fake.counted("linkemu.fates", 3 << 4), Count::default());
+    let counts = switch.counts().await;
+    assert_eq!((counts.instance, counts.clients.get(&3)), (INSTANCE + 1, None));
+}
+
+#[tokio::test]
+async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
+    let (fake, switch, told) = rig().await;
+    let before = offload(&switch).await;
+    switch.set_clients(INSTANCE, vec![client(3)]);
+    switch.set_gate(Some(3), Some(Return), true).await.unwrap();
+    until("clients", || known(&fake) == 1).await;
+    assert!(fake.digest(&[3, 0x42, 0]));
+    until("a host", || fake.entries("linkemu.hosts").len() == 1).await;
+    let (lost, both) = ((3 << 4) + 3, Count { packets: 5, bytes: 500 });
+    fake.count("linkemu.fates", lost, both);
+    assert_eq!(switch.counts().await.clients[&3][Forward].lost, both);
+
+    fake.restart();
+    ready(&told, 2).await;
+    let news = told.lock().unwrap().clone();
+    assert!(matches!(news[1], News::Lost { .. }), "{news:?}");
+    assert!(matches!(news[2], News::Ready { pushed: true, .. }), "{news:?}");
+    assert!(switch.status().restored > Duration::ZERO);
+    for (table, entries) in
+        [("linkemu.loss", 2), ("linkemu.gates", 1), ("linkemu.hosts", 1), ("linkemu.sources", 1)]
+    {
+        assert_eq!(fake.entries(table).len(), entries, "{table}");
+    }
+    assert_eq!(known(&fake), 1);
+    let log = fake.log();
+    let first = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
+    assert!(log[first..].iter().all(|line| line.contains("linkemu.ports")), "{log:#?}");
+    // Its clock has begun anew, so has the epoch; numbers of losses have not.
+    let after = offload(&switch).await;
+    assert_ne!(after.epoch, before.epoch);
+    assert_eq!((after.forward_loss, after.return_loss), (before.forward_loss, before.return_loss));
+
+    let counts = switch.counts().await;
+    assert!(counts.ready);
+    assert_eq!(counts.clients[&3][Forward].lost, both);
+    fake.count("linkemu.fates", lost, Count { packets: 2, bytes: 20 });
+    let sum = Count { packets: 7, bytes: 520 };
+    assert_eq!(switch.counts().await.clients[&3][Forward].lost, sum);
+}
+
+#[tokio::test]
+async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
+    let (fake, switch, _told) = rig().await;
+    let before = offload(&switch).await;
+    switch.set_clients(INSTANCE, vec![client(3)]);
+    until("clients", || known(&fake) == 1).await;
+    fake.digest(&[3, 0x42, 0]);
+    until("a host", || fake.entries("linkemu.sources").len() == 1).await;
+    fake.count("linkemu.fates", 3 << 4, Count { packets: 5, bytes: 500 });
+    end(switch, &fake).await;
+
+    fake.clear_log();
+    let (switch, told) = session(config(fake.address()), timing());
+    ready(&told, 1).await;
+    assert!(matches!(told.lock().unwrap()[0], News::Ready { pushed: false, .. }));
+    assert_eq!(offload(&switch).await, before);
+    switch.set_clients(INSTANCE, vec![client(3)]);
+    until("clients", || switch.status().clients == 1).await;
+    assert!(fake.log().is_empty(), "{:#?}", fake.log());
+    assert_eq!(switch.counts().await.clients[&3][Forward].received.packets, 5);
+}
+
+#[tokio::test]
+async fn a_new_linkd_with_a_new_dataplane_begins_anew() {
+    let (fake, switch, _told) = rig().await;
+    let before = offload(&switch).await;
+    switch.set_clients(INSTANCE, vec![client(3)]);
+    until("clients", || known(&fake) == 1).await;
+    end(switch, &fake).await;
+    fake.clear_log();
+    let (switch, told) = session(config(fake.address()), timing());
+    ready(&told, 1).await;
+    assert!(fake.log().is_empty(), "nothing is known of the dataplane yet");
+    let after = switch.offload(INSTANCE + 1, Loss::None, Loss::None).await;
+    assert_ne!(after.epoch, before.epoch);
+    let log = fake.log();
+    assert_eq!(log[0], "delete linkemu.prefixes4[address=0xa000003/32]");
+    assert!(log[1].starts_with("modify linkemu.ports"), "{log:#?}");
+}
+
+#[tokio::test]
+async fn what_another_changed_is_put_right() {
+    let (fake, switch, told) = rig().await;
+    offload(&switch).await;
+    end(switch, &fake).await;
+    let lost = fake.entries("linkemu.loss");
+    let ports = fake.entries("linkemu.ports");
+    fake.remove(&fake.entries("linkemu.transit_bins")[0]);
+    fake.remove(&ports[0]);
+    let (_switch, again) = session(config(fake.address()), timing());
+    ready(&again, 1).await;
+    assert_eq!(fake.entries("linkemu.ports").len(), ports.len());
+    assert_eq!(fake.entries("linkemu.loss"), lost);
+    let of = |told: &common::Told| match told.lock().unwrap()[0] {
+        News::Ready { entries, .. } => entries,
+        _ => 0,
+    };
+    assert_eq!(of(&told) + 2, of(&again), "all of the first, and two losses");
+}
+
+#[tokio::test]
+async fn a_switch_that_another_takes_is_left_alone_and_restored_when_it_is_back() {
+    let (fake, switch, told) = rig().await;
+    let before = offload(&switch).await;
+    let mut other = config(fake.address());
+    other.election = 9;
+    other.host_ports.client = vec![4];
+    let (thief, theirs) = session(other, timing());
+    ready(&theirs, 1).await;
+    until("taken", || switch.status().phase == Phase::Taken).await;
+    let by = told.lock().unwrap()[1].clone();
+    assert!(matches!(&by, News::Taken { by } if by.contains('9')), "{by:?}");
+    assert!(switch.set_gate(None, None, true).await.is_err());
+    assert_eq!(fake.entries("linkemu.ports").len(), 4);
+    fake.clear_log();
+    tokio::time::sleep(timing().poll * 4).await;
+    assert!(fake.log().is_empty());
+
+    drop(thief);
+    ready(&told, 2).await;
+    assert_eq!(fake.entries("linkemu.ports").len(), 5);
+    let after = offload(&switch).await;
+    assert_eq!((after.forward_loss, after.epoch), (before.forward_loss, epoch(&fake)));
+    assert_eq!(fake.pushes(), 1);
+}
+
+#[tokio::test]
+async fn a_host_is_learned_moves_and_is_acknowledged() {
+    let (fake, _switch, _told) = rig().await;
+    let at = |port: u128| {
+        let hosts = fake.entries("linkemu.hosts");
+        let sources = fake.entries("linkemu.sources");
+        let source = Entry::new("linkemu.sources").exact("port", port).exact("mac", 0x42u8);
+        hosts.len() == 1
+            && hosts[0].action.params["port"] == port
+            && sources == [source.does("linkemu.known")]
+    };
+    assert!(fake.digest(&[4, 0x42, 1]));
+    until("learned", || at(4)).await;
+    assert!(fake.digest(&[5, 0x42, 1]));
+    until("moved", || at(5)).await;
+    // What a host may not say: a port of the other side, a group address, too few members.
+    for row in [&[3, 0x43, 1][..], &[4, 1 << 40, 1], &[4]] {
+        assert!(fake.digest(row));
+    }
+    until("acknowledged", || fake.acknowledged() == 5).await;
+    assert!(at(5));
+}
+
+#[tokio::test]
+async fn a_gate_is_closed_and_opened_for_one_and_for_all() {
+    let (fake, switch, _told) = rig().await;
+    let gates = || fake.entries("linkemu.gates").len();
+    switch.set_gate(Some(7), None, true).await.unwrap();
+    assert_eq!(gates(), 2);
+    switch.set_gate(None, Some(Forward), true).await.unwrap();
+    assert_eq!(gates(), 3);
+    assert_eq!(switch.status().gates, [(None, Forward), (Some(7), Forward), (Some(7), Return)]);
+    switch.set_gate(Some(7), Some(Return), false).await.unwrap();
+    switch.set_gate(None, None, false).await.unwrap();
+    assert_eq!(switch.status().gates, [(Some(7), Forward)]);
+    assert_eq!(gates(), 1);
+    for number in [0, switch::MAX_CLIENTS] {
+        assert!(switch.set_gate(Some(number), None, true).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_switch_that_is_not_there_does_nothing_in_the_dataplane_s_place() {
+    let fake = Fake::start(1).await.unwrap();
+    fake.down(true);
+    let timing = Timing { ask: Duration::from_millis(50), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    until("lost", || !told.lock().unwrap().is_empty()).await;
+    assert_eq!(offload(&switch).await, Offload::default());
+    let counts = switch.counts().await;
+    assert!(!counts.ready);
+    assert!(switch.set_gate(None, None, true).await.is_err());
+    assert_eq!(switch.status().phase, Phase::Lost);
+    assert_eq!(told.lock().unwrap().len(), 1, "it is told once");
+    fake.down(false);
+    ready(&told, 1).await;
+}
+
+#[tokio::test]
+async fn a_switch_that_falls_silent_is_lost_and_comes_back() {
+    let fake = Fake::start(1).await.unwrap();
+    let timing = Timing { patience: Duration::from_secs(1), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    ready(&told, 1).await;
+    fake.hang(true);
+    until("lost", || switch.status().phase == Phase::Lost).await;
+    let why = switch.status().message;
+    assert!(why.contains("has not answered"), "{why}");
+    fake.hang(false);
+    ready(&told, 2).await;
+    assert!(matches!(told.lock().unwrap().last(), Some(News::Ready { pushed: false, .. })));
+}
+
+#[tokio::test]
+async fn the_session_ends_with_its_last_handle() {
+    let (fake, switch, told) = rig().await;
+    let other = switch.clone();
+    drop(switch);
+    offload(&other).await;
+    end(other, &fake).await;
+    assert_eq!(count_ready(&told), 1);
+}
