@@ -7,7 +7,10 @@
 
 mod exporter;
 
+use ::switch::fake::Fake;
 use exporter::{Exporter, LIMIT, Scraped, busy, get, plan};
+use p4runtime::Count;
+use proto::dataplane::v1 as dp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -127,18 +130,70 @@ async fn promtool_finds_nothing_wrong() {
     std::fs::remove_file(exporter.directory.path().join("dataplane.sock")).unwrap();
     let down = get(exporter.address, "/metrics").body;
     for text in [up, down] {
-        let mut check = Command::new(&promtool)
-            .args(["check", "metrics"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        let output = check.wait_with_output().unwrap();
-        holds("check metrics", &output);
-        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        check_metrics(&promtool, &text);
     }
+}
+
+fn check_metrics(promtool: &Path, text: &str) {
+    let mut check = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = check.wait_with_output().unwrap();
+    holds("check metrics", &output);
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_is_in_the_metrics_and_promtool_finds_nothing_wrong() {
+    let switch = Fake::start(1).await.unwrap();
+    let exporter = exporter().await;
+    assert!(!exporter.scrape().has("linkemu_switch_up"));
+    {
+        let mut state = exporter.fake.state();
+        state.switch = Some(dp::Switch {
+            address: switch.address(),
+            device: 1,
+            election: 1,
+            target: dp::SwitchTarget::Bmv2 as i32,
+            box_wan_port: 1,
+            box_client_port: 2,
+            wan_ports: vec![3],
+            client_ports: vec![4],
+            loses: true,
+            ..Default::default()
+        });
+        (state.instance, state.generation) = (9, 1);
+    }
+    let lost = r#"linkemu_switch_frames_total{direction="forward",fate="lost"}"#;
+    let late = r#"linkemu_switch_excess_seconds_count{direction="return"}"#;
+    let start = Instant::now();
+    let scraped = loop {
+        // Client 2, forward; and the eighth bucket of what is late on the return.
+        switch.count("linkemu.fates", 2 << 4 | 3, Count { packets: 7, bytes: 700 });
+        switch.count("linkemu.lateness", 32 + 7, Count { packets: 5, bytes: 0 });
+        let scraped = exporter.scrape();
+        let there = |series| scraped.has(series) && scraped.value(series) > 0.0;
+        if there(lost) && there(late) {
+            break scraped;
+        }
+        assert!(start.elapsed() < LIMIT, "{}", scraped.text);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(scraped.value("linkemu_switch_up"), 1.0);
+    let rest = (scraped.value(lost) % 7.0, scraped.value(late) % 5.0);
+    assert_eq!(rest, (0.0, 0.0));
+    assert!(scraped.value("linkemu_switch_entries") > 5.0);
+    assert!(scraped.value("linkemu_switch_restore_seconds") > 0.0);
+    assert_eq!(scraped.value("linkemu_switch_early_total"), 0.0);
+    let sum = r#"linkemu_switch_excess_seconds_sum{direction="return"}"#;
+    assert!(scraped.value(sum).is_nan());
+    let Some(promtool) = tool("promtool") else { return };
+    check_metrics(&promtool, &scraped.text);
 }
 
 /// A Prometheus that ends with its owner.

@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A P4 switch before the dataplane: what linkd has it do, and that nothing needs it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use ::switch::fake::Fake;
+use common::{Lab, rate};
+use p4runtime::{Count, P4Info, Session, Target};
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::events_client::EventsClient;
+use proto::linkemu::v1::leases_client::LeasesClient;
+use proto::linkemu::v1::scenarios_client::ScenariosClient;
+use proto::linkemu::v1::switch_client::SwitchClient;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::Code;
+use tonic::transport::Channel;
+
+/// Longer than linkd takes between two looks.
+const LOOKS: Duration = Duration::from_millis(1_500);
+
+fn declared(address: &str) -> dp::Switch {
+    dp::Switch {
+        address: address.into(),
+        device: 1,
+        target: dp::SwitchTarget::Bmv2 as i32,
+        election: 1,
+        box_wan_port: 1,
+        box_client_port: 2,
+        wan_ports: vec![3],
+        client_ports: vec![4],
+        classifies: true,
+        loses: true,
+        marks: true,
+        program: String::new(),
+    }
+}
+
+/// The next dataplane of the lab has this switch.
+fn declare(lab: &mut Lab, switch: Option<dp::Switch>, instance: u64) {
+    lab.fake.state().switch = switch;
+    lab.start_dataplane_anew(instance);
+}
+
+fn client(lab: &Lab) -> SwitchClient<Channel> {
+    SwitchClient::new(lab.linkd())
+}
+
+async fn state(lab: &Lab) -> Result<pb::SwitchState, tonic::Status> {
+    client(lab).get_switch(pb::GetSwitchRequest {}).await.map(tonic::Response::into_inner)
+}
+
+async fn gate(lab: &Lab, name: &str, closed: bool) -> Result<(), tonic::Status> {
+    let gate = Some(pb::Gate { client: name.into(), direction: 0 });
+    client(lab).set_gate(pb::SetGateRequest { gate, closed }).await.map(drop)
+}
+
+/// All events so far.
+async fn events(lab: &Lab) -> Vec<pb::Event> {
+    let request = pb::WatchEventsRequest { after: Some(0), once: true };
+    let mut events =
+        EventsClient::new(lab.linkd()).watch_events(request).await.unwrap().into_inner();
+    let mut all = Vec::new();
+    while let Some(event) = events.message().await.unwrap() {
+        all.push(event);
+    }
+    all
+}
+
+async fn of_kind(lab: &Lab, kind: pb::EventKind) -> Vec<pb::Event> {
+    events(lab).await.into_iter().filter(|event| event.kind() == kind).collect()
+}
+
+/// Waits for so many events of a kind.
+async fn until_event(lab: &Lab, kind: pb::EventKind, count: usize) -> Vec<pb::Event> {
+    for _ in 0..1500 {
+        let found = of_kind(lab, kind).await;
+        if found.len() >= count {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{kind:?}: not within 30 s: {:#?}", events(lab).await);
+}
+
+/// A lab with a switch, of which nothing has been asked yet.
+async fn both() -> (Lab, Fake) {
+    let switch = Fake::start(1).await.unwrap();
+    let mut lab = Lab::new();
+    declare(&mut lab, Some(declared(&switch.address())), 2);
+    (lab, switch)
+}
+
+/// A lab with a switch that is ready, and a link that loses nothing.
+async fn ready() -> (Lab, Fake) {
+    let (mut lab, switch) = both().await;
+    until_event(&lab, pb::EventKind::SwitchReady, 1).await;
+    lab.set("transparent").await.unwrap();
+    lab.until("the switch is used", |lab| offload(lab).is_some()).await;
+    (lab, switch)
+}
+
+fn losing(p: f64) -> pb::Pipe {
+    pb::Pipe { packet_loss: p, ..Default::default() }
+}
+
+/// Sets the forward loss.
+async fn lose(lab: &mut Lab, p: f64) -> Option<dp::Offload> {
+    lab.patch(pb::Direction::Forward, &["packet_loss"], losing(p)).await.unwrap();
+    offload(lab)
+}
+
+/// The slots that stand in the switch.
+fn slots(switch: &Fake) -> Vec<u32> {
+    let entries = switch.entries("linkemu.loss");
+    let slot = |entry: &p4runtime::Entry| {
+        let text = entry.to_string();
+        let (_, rest) = text.split_once("slot=0x").unwrap();
+        u32::from_str_radix(rest.split_once(']').unwrap().0, 16).unwrap()
+    };
+    entries.iter().map(slot).collect()
+}
+
+/// Changes of a table that were asked of the switch.
+fn changes(switch: &Fake, table: &str) -> usize {
+    switch.log().iter().filter(|line| line.contains(table)).count()
+}
+
+fn offload(lab: &Lab) -> Option<dp::Offload> {
+    lab.fake.state().plan.as_ref().and_then(|plan| plan.offload)
+}
+
+#[tokio::test]
+async fn without_a_switch_plans_are_whole_and_the_api_says_why() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    assert_eq!(offload(&lab), None);
+    for status in [state(&lab).await.unwrap_err(), gate(&lab, "", true).await.unwrap_err()] {
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("[switch]"), "{}", status.message());
+    }
+}
+
+#[tokio::test]
+async fn a_switch_that_is_not_there_is_one_event_and_all_else_works() {
+    let mut lab = Lab::new();
+    // Nothing listens there.
+    let nowhere = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    declare(&mut lab, Some(declared(&nowhere)), 2);
+    lab.set("viasat2").await.unwrap();
+    let lost = until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    assert_eq!((lost[0].subject.as_str(), lost[0].who.as_str()), (nowhere.as_str(), ""));
+    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    assert_eq!(offload(&lab), None);
+    lab.client.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    let shown = state(&lab).await.unwrap();
+    assert_eq!(shown.phase(), pb::SwitchPhase::Lost);
+    assert!(shown.stages.iter().all(|stage| stage.place() == pb::StagePlace::Dataplane));
+    assert_eq!(gate(&lab, "", true).await.unwrap_err().code(), Code::Unavailable);
+    tokio::time::sleep(LOOKS).await;
+    assert_eq!(of_kind(&lab, pb::EventKind::SwitchLost).await.len(), 1);
+    assert_eq!(of_kind(&lab, pb::EventKind::LinkChanged).await.len(), 2);
+    // A dataplane that was started with another file has none.
+    declare(&mut lab, None, 3);
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    lab.until("there is no switch", |lab| lab.fake.state().plan.is_some()).await;
+    assert_eq!(state(&lab).await.unwrap_err().code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_read_is_told_with_the_remedy() {
+    let mut lab = Lab::new();
+    let program = lab.directory.path().join("nothing").display().to_string();
+    let switch = dp::Switch { program: program.clone(), ..declared("http://127.0.0.1:1") };
+    declare(&mut lab, Some(switch), 2);
+    let lost = until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    assert!(lost[0].message.contains(&program), "{}", lost[0].message);
+    lab.set("viasat2").await.unwrap();
+    assert!(state(&lab).await.unwrap().message.contains(&program));
+    assert_eq!(gate(&lab, "", true).await.unwrap_err().code(), Code::Unavailable);
+    let tofino =
+        dp::Switch { target: dp::SwitchTarget::Tofino as i32, ..declared("http://127.0.0.1:1") };
+    declare(&mut lab, Some(tofino), 3);
+    let lost = until_event(&lab, pb::EventKind::SwitchLost, 2).await;
+    assert!(lost[1].message.contains("`program`"), "{}", lost[1].message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_switch_does_of_each_plan_what_it_does_exactly() {
+    let (mut lab, switch) = ready().await;
+    let first = lose(&mut lab, 0.25).await.unwrap();
+    assert!(first.epoch > 0 && first.forward_loss > 0 && first.return_loss == 0, "{first:?}");
+    assert!(!first.marks);
+    assert!(slots(&switch).contains(&first.forward_loss));
+    // What needs no new slot asks nothing of the switch.
+    switch.clear_log();
+    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    assert_eq!(offload(&lab), Some(first));
+    let second = lose(&mut lab, 0.5).await.unwrap();
+    assert_eq!(changes(&switch, "linkemu.loss"), 1, "{:?}", switch.log());
+    assert_eq!(lose(&mut lab, 0.25).await, Some(first));
+    assert_eq!(changes(&switch, "linkemu.loss"), 1, "{:?}", switch.log());
+    assert!(second.epoch == first.epoch && second.forward_loss != first.forward_loss);
+    let both = [first.forward_loss, second.forward_loss];
+    assert!(both.iter().all(|slot| slots(&switch).contains(slot)));
+    // Where packets are reordered, the dataplane loses.
+    let reorder = Some(pb::Reorder { probability: 0.5, by_ns: 1_000_000 });
+    let pipe = pb::Pipe { reorder, ..Default::default() };
+    lab.patch(pb::Direction::Forward, &["reorder"], pipe).await.unwrap();
+    assert_eq!(offload(&lab).unwrap().forward_loss, 0);
+    let stages = state(&lab).await.unwrap().stages;
+    let loss = |direction: pb::Direction| {
+        stages.iter().find(|s| s.name == "loss" && s.direction() == direction).unwrap()
+    };
+    assert_eq!(loss(pb::Direction::Forward).place(), pb::StagePlace::Dataplane);
+    assert!(loss(pb::Direction::Forward).reason.contains("reordering"));
+    // Nothing was put in force but what was asked for, and for the switch once at most.
+    let own = of_kind(&lab, pb::EventKind::LinkChanged).await;
+    assert!(own.iter().filter(|event| event.who.is_empty()).count() <= 1, "{own:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_that_becomes_ready_takes_its_part_of_the_link_in_force() {
+    let (mut lab, switch) = both().await;
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    lab.set("transparent").await.unwrap();
+    assert_eq!(lose(&mut lab, 0.25).await, None);
+    let (link, generation) = (lab.in_force(), lab.fake.state().generation);
+    switch.down(false);
+    lab.until("the switch is used", |lab| offload(lab).is_some()).await;
+    assert_eq!(lab.in_force(), link);
+    let found = offload(&lab).unwrap();
+    assert!(slots(&switch).contains(&found.forward_loss));
+    let apply = lab.fake.state().applies.last().unwrap().clone();
+    assert!(!apply.restart && apply.at_ns.is_none() && !apply.arm_forward);
+    assert_eq!((apply.expected_generation, apply.expected_instance), (Some(generation), 2));
+    let told = until_event(&lab, pb::EventKind::LinkChanged, 3).await;
+    assert_eq!((told[2].generation, told[2].who.as_str()), (Some(generation + 1), ""));
+    let message = &told[2].message;
+    assert!(
+        message.contains("the switch is ready and does classification, loss (forward)"),
+        "{message}"
+    );
+    let events = until_event(&lab, pb::EventKind::SwitchReady, 1).await;
+    let message = &events.last().unwrap().message;
+    assert!(message.contains("ready after") && message.contains("its program"), "{message}");
+    // Once.
+    tokio::time::sleep(LOOKS).await;
+    assert_eq!(lab.fake.state().generation, generation + 1);
+    let shown = state(&lab).await.unwrap();
+    assert_eq!(shown.phase(), pb::SwitchPhase::Ready);
+    assert!(shown.entries > 0 && shown.restored_ns > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_that_is_lost_changes_nothing_until_the_next_change() {
+    let (mut lab, switch) = ready().await;
+    let before = lose(&mut lab, 0.25).await;
+    let generation = lab.fake.state().generation;
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    tokio::time::sleep(LOOKS).await;
+    assert_eq!((offload(&lab), lab.fake.state().generation), (before, generation));
+    let shown = state(&lab).await.unwrap();
+    assert_eq!(shown.phase(), pb::SwitchPhase::Lost);
+    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    assert_eq!(offload(&lab), None);
+    switch.down(false);
+    lab.until("the switch is used again", |lab| offload(lab).is_some()).await;
+    assert_eq!(lab.fake.state().generation, generation + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_that_restarts_empty_is_given_all_of_it_again() {
+    let (mut lab, switch) = ready().await;
+    let before = lose(&mut lab, 0.25).await.unwrap();
+    switch.restart();
+    until_event(&lab, pb::EventKind::SwitchReady, 2).await;
+    lab.until("the plan has the new epoch", |lab| {
+        offload(lab).is_some_and(|found| found.epoch != before.epoch)
+    })
+    .await;
+    let after = offload(&lab).unwrap();
+    assert!(slots(&switch).contains(&after.forward_loss));
+    assert_eq!(switch.pushes(), 2);
+    let ready = of_kind(&lab, pb::EventKind::SwitchReady).await;
+    assert!(ready[1].message.contains("given its program and"), "{}", ready[1].message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_that_another_controls_is_told_and_waited_for() {
+    let (lab, switch) = ready().await;
+    let info = Arc::new(P4Info::decode(p4src::BMV2_P4INFO).unwrap());
+    let target = Target { address: switch.address(), device: 1, election: 9 };
+    let other = Session::connect(&target, info).await.unwrap();
+    let taken = until_event(&lab, pb::EventKind::SwitchTaken, 1).await;
+    assert!(taken[0].message.contains("primary controller"), "{}", taken[0].message);
+    assert_eq!(state(&lab).await.unwrap().phase(), pb::SwitchPhase::Taken);
+    drop(other);
+    until_event(&lab, pb::EventKind::SwitchReady, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dataplane_that_was_started_anew_has_an_epoch_of_its_own() {
+    let (mut lab, switch) = ready().await;
+    let before = lose(&mut lab, 0.25).await.unwrap();
+    lab.start_dataplane_anew(7);
+    lab.until("the link is back with the switch", |lab| offload(lab).is_some()).await;
+    let after = offload(&lab).unwrap();
+    assert_ne!(after.epoch, before.epoch);
+    assert!(slots(&switch).contains(&after.forward_loss));
+    assert_eq!(lab.fake.state().applies.last().unwrap().expected_instance, 7);
+    assert_eq!(switch.pushes(), 1);
+    // One that is started with another file has no switch, and the link is whole.
+    declare(&mut lab, None, 8);
+    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
+    assert_eq!(offload(&lab), None);
+    assert_eq!(state(&lab).await.unwrap_err().code(), Code::FailedPrecondition);
+}
+
+fn count(packets: u64) -> Option<pb::Count> {
+    Some(pb::Count { packets, bytes: 100 * packets })
+}
+
+/// Clients with numbers from 1, of which each was sent a thousand frames each way.
+fn numbered(lab: &Lab, names: &[&str]) {
+    let pipe =
+        || Some(pb::PipeStats { received: count(1_000), sent: count(1_000), ..Default::default() });
+    let client = |(name, number): (&&str, u32)| pb::ClientStats {
+        client: (*name).into(),
+        forward_pipe: pipe(),
+        return_pipe: pipe(),
+        number,
+    };
+    lab.fake.state().stats.clients = names.iter().zip(1..).map(client).collect();
+}
+
+/// Lets the switch count frames of 100 bytes that came back from the box.
+fn counted(switch: &Fake, number: u64, direction: u64, fate: u64, packets: u64) {
+    let bytes = packets * 132;
+    switch.count("linkemu.fates", (number << 1 | direction) << 3 | fate, Count { packets, bytes });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_switch_lost_is_in_one_account_with_all_else() {
+    let (mut lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3", "10.0.0.4"]);
+    lab.until("the clients are known", |_| switch.entries("linkemu.prefixes4").len() > 6).await;
+    counted(&switch, 3, 0, 3, 30);
+    counted(&switch, 3, 0, 4, 4);
+    counted(&switch, 4, 1, 3, 7);
+    let mut merged = view::Snapshot::from(pb::Stats::default());
+    for _ in 0..200 {
+        let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+        merged = view::Snapshot::from(stats.into_inner());
+        assert!(merged.conservation.exact);
+        if merged.conservation.sent == 7_959 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let three = &merged.clients[2].forward;
+    let found = (three.sent, three.dropped.loss, three.dropped.outage);
+    let packets = |packets| view::Count { packets, bytes: 100 * packets };
+    assert_eq!(found, (packets(966), packets(30), packets(4)));
+    assert_eq!(merged.clients[3].r#return.dropped.loss, packets(7));
+    // So they are where clients are listed, and watched.
+    let request = pb::ListClientsRequest {};
+    let mut list = lab.client.list_clients(request).await.unwrap().into_inner();
+    let clients = list.message().await.unwrap().unwrap().clients;
+    let account = clients[2].forward_account.unwrap();
+    assert_eq!((account.sent, account.dropped), (count(966), count(34)));
+    let request = pb::WatchStatsRequest { interval_ns: 10_000_000 };
+    let mut watch = lab.client.watch_stats(request).await.unwrap().into_inner();
+    for _ in 0..20 {
+        let stats = view::Snapshot::from(watch.message().await.unwrap().unwrap());
+        assert_eq!((stats.conservation.sent, stats.conservation.exact), (7_959, true));
+    }
+    let counts = state(&lab).await.unwrap().counts;
+    let lost = counts.iter().find(|count| count.fate == "lost").unwrap();
+    assert_eq!((lost.forward_count, lost.return_count), (count(30), count(7)));
+    // A switch that does not answer has lost what it had.
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+    assert_eq!(view::Snapshot::from(stats.into_inner()).conservation.sent, 7_959);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_switch_knows_clients_by_their_rules_once_they_have_a_number() {
+    let (mut lab, switch) = ready().await;
+    let client = |name: &str, prefix: &str| pb::Client {
+        name: name.into(),
+        prefixes: vec![prefix.into()],
+        ..Default::default()
+    };
+    let clients = vec![client("alice", "10.1.0.0/24"), client("bob", "10.0.0.0/8")];
+    let clients = Some(pb::Clients { clients, ..Default::default() });
+    let request = pb::SetClientsRequest { clients, ..Default::default() };
+    lab.client.set_clients(request).await.unwrap();
+    numbered(&lab, &["bypass", "default", "bob", "192.0.2.7"]);
+    let has = |switch: &Fake, prefix: &str, number: u16| {
+        let entries = switch.entries("linkemu.prefixes4");
+        let end = format!("set_client(client={number})");
+        let of = |text: &String| text.contains(prefix) && text.ends_with(&end);
+        entries.iter().map(ToString::to_string).any(|text| of(&text))
+    };
+    lab.until("bob and an address are known", |_| {
+        has(&switch, "0xa000000/8", 3) && has(&switch, "0xc0000207/32", 4)
+    })
+    .await;
+    // What is alice's is not bob's.
+    assert!(has(&switch, "0xa010000/24", 0), "{:?}", switch.entries("linkemu.prefixes4"));
+    numbered(&lab, &["bypass", "default", "bob", "192.0.2.7", "alice"]);
+    lab.until("alice is known", |_| has(&switch, "0xa010000/24", 5)).await;
+    assert_eq!(state(&lab).await.unwrap().clients, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_is_moved_under_the_lease_and_follows_its_client() {
+    let (lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    gate(&lab, "10.0.0.3", true).await.unwrap();
+    let gates = || -> Vec<String> {
+        switch.entries("linkemu.gates").iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(gates().len(), 2, "{:?}", gates());
+    let shown = state(&lab).await.unwrap().gates;
+    assert_eq!(shown, [pb::Gate { client: "10.0.0.3".into(), direction: 0 }]);
+    let unknown = gate(&lab, "nobody", true).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+    assert!(unknown.message().contains("linkctl clients list"), "{}", unknown.message());
+    // Another dataplane has another number for it.
+    lab.fake.state().instance = 9;
+    numbered(&lab, &["bypass", "default", "10.0.0.9", "10.0.0.3"]);
+    lab.until("the gate is its client's", |_| {
+        gates().len() == 2 && gates().iter().all(|gate| gate.contains("client=0x4"))
+    })
+    .await;
+    let acquire = pb::AcquireLeaseRequest {
+        holder: "ci".into(),
+        ttl_ns: 60_000_000_000,
+        ..Default::default()
+    };
+    let lease = LeasesClient::new(lab.linkd()).acquire_lease(acquire).await.unwrap().into_inner();
+    assert_eq!(gate(&lab, "10.0.0.3", false).await.unwrap_err().code(), Code::FailedPrecondition);
+    let gate = Some(pb::Gate { client: "10.0.0.3".into(), direction: 0 });
+    let mut request = tonic::Request::new(pb::SetGateRequest { gate, closed: false });
+    request.metadata_mut().insert(proto::LEASE_METADATA, lease.token.parse().unwrap());
+    client(&lab).set_gate(request).await.unwrap();
+    assert_eq!((gates().len(), state(&lab).await.unwrap().gates.len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scenarios_steps_have_their_losses_in_the_switch_before_their_instants() {
+    let (mut lab, switch) = ready().await;
+    lose(&mut lab, 0.25).await.unwrap();
+    let toml = "name = \"it\"\n[[step]]\nforward.packet_loss = \"50 %\"\n[[step]]\nafter = \"100 ms\"\n\
+                forward.packet_loss = \"12.5 %\"\n";
+    let scenario = Some(pb::run_scenario_request::Scenario::Toml(toml.into()));
+    let request = pb::RunScenarioRequest { scenario, ..Default::default() };
+    let mut scenarios = ScenariosClient::new(lab.linkd());
+    scenarios.run_scenario(request).await.unwrap();
+    until_event(&lab, pb::EventKind::ScenarioFinished, 1).await;
+    let applies = lab.fake.state().applies.clone();
+    let steps: Vec<_> = applies.iter().filter(|apply| apply.at_ns.is_some()).collect();
+    assert_eq!(steps.len(), 2);
+    for step in steps {
+        let found = step.plan.as_ref().unwrap().offload.unwrap();
+        assert!(slots(&switch).contains(&found.forward_loss), "{found:?}");
+        assert_eq!(step.expected_instance, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scenario_goes_on_when_the_switch_takes_its_part() {
+    let (mut lab, switch) = both().await;
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    lab.set("transparent").await.unwrap();
+    let toml = "name = \"it\"\n[[step]]\nrepeat = \"forever\"\n[[step.step]]\nboth.rate = \"1 Mbit/s\"\n\
+                [[step.step]]\nafter = \"3 s\"\n";
+    let scenario = Some(pb::run_scenario_request::Scenario::Toml(toml.into()));
+    let request = pb::RunScenarioRequest { scenario, ..Default::default() };
+    let mut scenarios = ScenariosClient::new(lab.linkd());
+    scenarios.run_scenario(request).await.unwrap();
+    until_event(&lab, pb::EventKind::ScenarioStep, 1).await;
+    switch.down(false);
+    let told = until_event(&lab, pb::EventKind::LinkChanged, 2).await;
+    assert!(told[1].message.contains("the switch is ready"), "{}", told[1].message);
+    let steps = of_kind(&lab, pb::EventKind::ScenarioStep).await.len();
+    until_event(&lab, pb::EventKind::ScenarioStep, steps + 3).await;
+    let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
+    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Running, "{:?}", state.get_ref());
+    assert!(offload(&lab).is_some());
+}
