@@ -181,5 +181,5 @@ pub async fn places(connection: &Connection) -> Result<Option<Vec<Stage>>, Failu
 
 /// Where each stage runs, as comments of a profile.
 pub fn comments(places: &[Stage]) -> String {
-    stages(places).lines().map(|line| format!("# {}\n", line.trim_end())).collect()
+    stages(places).lines().map(|line| format!("# {}\n", line.trim())).collect()
 }

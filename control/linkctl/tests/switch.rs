@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl switch`, and what `linkctl show` says of a switch, against linkd in-process.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+#[path = "linkd/mod.rs"]
+mod lab;
+
+use lab::Lab;
+use p4runtime::Count;
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use switch::fake::Fake;
+use tokio::runtime::Runtime;
+
+fn declared(address: &str) -> dp::Switch {
+    dp::Switch {
+        address: address.into(),
+        device: 1,
+        target: dp::SwitchTarget::Bmv2 as i32,
+        election: 1,
+        box_wan_port: 1,
+        box_client_port: 2,
+        wan_ports: vec![3],
+        client_ports: vec![4],
+        classifies: true,
+        loses: true,
+        marks: true,
+        ..Default::default()
+    }
+}
+
+/// A lab whose dataplane says that there is a switch.
+fn with(address: &str) -> Lab {
+    let lab = Lab::new();
+    {
+        let mut state = lab.fake.state();
+        (state.switch, state.instance) = (Some(declared(address)), 5);
+    }
+    until("linkd knows of the switch", || lab.run("switch show").status.code() == Some(0));
+    lab.done("set profile transparent");
+    lab
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// An address at which nobody listens.
+fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// Clients with numbers from 1.
+fn numbered(lab: &Lab, names: &[&str]) {
+    let client = |(name, number): (&&str, u32)| pb::ClientStats {
+        client: (*name).into(),
+        number,
+        ..Default::default()
+    };
+    lab.fake.state().stats.clients = names.iter().zip(1..).map(client).collect();
+}
+
+#[test]
+fn without_a_switch_there_is_nothing_of_it_to_see() {
+    let lab = Lab::new();
+    lab.done("set profile transparent");
+    assert!(!lab.done("show").contains("stages"));
+    assert_eq!(lab.json("-o json show")["stages"], Value::Null);
+    for line in ["switch show", "switch gate close", "switch gate open --client alice"] {
+        let said = lab.fails(1, line);
+        assert!(said.contains("no P4 switch") && said.contains("[switch]"), "{said}");
+    }
+    assert!(lab.fails(2, "switch gate").contains("close"));
+    lab.fails(2, "switch gate close --direction up");
+}
+
+#[test]
+fn a_switch_that_is_not_there_is_shown_and_the_link_can_be_set_again() {
+    let address = nowhere();
+    let lab = with(&address);
+    let shown = lab.done("switch show");
+    assert!(shown.starts_with(&format!("{address} (bmv2): lost, for ")), "{shown}");
+    assert!(shown.contains("not restored yet"), "{shown}");
+    let json = lab.json("-o json switch show");
+    assert_eq!((&json["phase"], &json["entries"]), (&"lost".into(), &0.into()));
+    assert_eq!(json["wires"].as_array().unwrap().len(), 4);
+    let text = lab.done("show");
+    let loss = text.lines().find(|line| line.starts_with("# loss") && line.contains("forward"));
+    assert!(loss.unwrap().contains("dataplane"), "{text}");
+    std::fs::write(lab.at("saved.toml"), &text).unwrap();
+    lab.done("profile check saved.toml");
+    let stages = lab.json("-o json show")["stages"].clone();
+    assert_eq!(stages.as_array().unwrap().len(), 14);
+    assert!(stages.as_array().unwrap().iter().all(|stage| stage["place"] == "dataplane"));
+    let said = lab.fails(1, "switch gate close --client 10.0.0.2");
+    assert!(said.contains("10.0.0.2"), "{said}");
+    let said = lab.fails(3, "switch gate close");
+    assert!(said.contains("not ready"), "{said}");
+}
+
+#[test]
+fn a_switch_that_is_ready_shows_its_part_its_counts_and_its_times() {
+    let runtime = Runtime::new().unwrap();
+    let switch = runtime.block_on(Fake::start(1)).unwrap();
+    let lab = with(&switch.address());
+    until("the switch is used", || {
+        lab.fake.state().plan.as_ref().is_some_and(|plan| plan.offload.is_some())
+    });
+    lab.done(r#"set part packet_loss="1%" -d forward"#);
+    let text = lab.done("show");
+    let stage = |name: &str, direction: &str| {
+        let found = text.lines().find(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next() == Some(name) && words.next() == Some(direction)
+        });
+        found.unwrap_or_else(|| panic!("{name} {direction}: {text}")).to_owned()
+    };
+    assert!(text.contains("# Where its stages run:"), "{text}");
+    assert!(stage("loss", "forward").contains(" switch "), "{text}");
+    assert!(stage("loss", "return").contains(" dataplane "), "{text}");
+    assert!(stage("classification", "return").contains(" switch "), "{text}");
+    let json = lab.json("-o json show");
+    let loss = |direction: &str| {
+        let stages = json["stages"].as_array().unwrap().iter();
+        let mut found = stages.filter(|s| s["name"] == "loss" && s["direction"] == direction);
+        found.next().unwrap()["place"].clone()
+    };
+    assert_eq!((loss("forward"), loss("return")), ("switch".into(), "dataplane".into()));
+    // Client 2, forward: 9 from hosts, 8 from the box; and 4 of these in the third bucket.
+    for (fate, packets) in [(0, 9), (1, 8), (2, 6), (3, 2)] {
+        switch.count("linkemu.fates", 2 << 4 | fate, Count { packets, bytes: packets * 132 });
+    }
+    switch.count("linkemu.transit", 2 << 6 | 2, Count { packets: 4, bytes: 0 });
+    let port = |name: &str, received| pb::PortStats {
+        name: name.into(),
+        received: Some(pb::Count { packets: received, bytes: 100 * received }),
+        ..Default::default()
+    };
+    lab.fake.state().stats.ports = vec![port("wan", 7), port("client", 0)];
+    until("the counts are read", || {
+        let json = lab.json("-o json switch show");
+        json["counts"][0]["forward"]["packets"] == 9 && json["phase"] == "ready"
+    });
+    let json = lab.json("-o json switch show");
+    let times = &json["forward_transit_ns"];
+    assert_eq!(times["counts"][2], 4);
+    let lengths = ["counts", "bounds"].map(|key| times[key].as_array().unwrap().len());
+    assert_eq!(lengths[0], lengths[1] + 1);
+    let expected = serde_json::json!({
+        "from": "switch", "to": "box", "port": "wan", "left": 9, "arrived": 7, "missing": 2,
+    });
+    assert_eq!(json["wires"][0], expected);
+    let shown = lab.done("switch show");
+    for part in ["ready, for", "restored in", "9 left, 7 arrived, 2 missing", "####", "lost"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn a_gate_is_closed_shown_and_opened() {
+    let runtime = Runtime::new().unwrap();
+    let switch = runtime.block_on(Fake::start(1)).unwrap();
+    let lab = with(&switch.address());
+    numbered(&lab, &["bypass", "default", "10.0.0.2"]);
+    until("the client can be gated", || {
+        lab.run("switch gate close --client 10.0.0.2 -d forward").status.code() == Some(0)
+    });
+    assert_eq!(
+        lab.done("switch gate close --client 10.0.0.2"),
+        "the gate of 10.0.0.2, both, is closed\n"
+    );
+    let said = lab.json("-o json switch gate close --direction return");
+    let expected = serde_json::json!({
+        "client": "", "all": true, "direction": "return", "closed": true,
+    });
+    assert_eq!(said, expected);
+    let shown = lab.done("switch show");
+    assert!(shown.contains("closed gate: all clients, return"), "{shown}");
+    assert!(shown.contains("closed gate: 10.0.0.2, both"), "{shown}");
+    assert_eq!(switch.entries("linkemu.gates").len(), 3);
+    lab.done("switch gate open");
+    lab.done("switch gate open --client 10.0.0.2");
+    assert_eq!(lab.json("-o json switch show")["gates"], serde_json::json!([]));
+    assert_eq!(switch.entries("linkemu.gates").len(), 0);
+}
