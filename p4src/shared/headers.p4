@@ -120,7 +120,6 @@ struct meta_t {
     bit<16> stale; // epochs differ
     bit<32> transit;
     bit<32> late;
-    bit<32> early;
     bin_t transit_bin;
     bin_t lateness_bin;
 

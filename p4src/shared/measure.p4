@@ -49,11 +49,10 @@ control Measure(inout headers_t h, inout meta_t m) {
         } else {
             m.is_timed = 1;
             m.transit = m.now[31:0] - h.shim.stamp[31:0];
-            m.late = m.transit + 1;
-            m.early = h.shim.planned |-| m.late;
-            m.late = m.late |-| h.shim.planned;
+            // Half of what 32 bits can say is before, the other half after it was due.
+            m.late = m.transit + 1 - h.shim.planned;
             transit_bins.apply();
-            if (m.early != 0) {
+            if (m.late[31:31] == 1) {
                 m.lateness_bin = BIN_EARLY;
             } else {
                 lateness_bins.apply();
