@@ -254,6 +254,9 @@ impl Entry {
             return Err(key.wrong("it has no action".into()));
         };
         let action = info.action_of(said.action_id)?;
+        if !info.table(&key.table)?.actions.contains(&action.id) {
+            return Err(key.wrong(format!("its action cannot be {}", action.name)));
+        }
         let mut params = BTreeMap::new();
         for param in &action.params {
             let said = said.params.iter().find(|said| said.param_id == param.id);
@@ -439,3 +442,6 @@ impl Key {
         self
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,14 +226,19 @@ impl Session {
     pub async fn all_counts(&self, counter: &str) -> Result<Vec<(u64, Count)>, Error> {
         let counter = self.info.counter(counter)?;
         let asked = p4::CounterEntry { counter_id: counter.id, index: None, data: None };
-        let mut counts = Vec::new();
+        let mut counts = BTreeMap::new();
         for entity in self.read(vec![Kind::CounterEntry(asked)]).await? {
             let (index, count) = change::count(counter, &entity)?;
-            if count != Count::default() {
-                counts.push((index, count));
-            }
+            counts.insert(index, count);
         }
-        Ok(counts)
+        let all = counts.len() as u64 == counter.size;
+        if !all || counts.last_key_value().is_some_and(|(last, _)| *last >= counter.size) {
+            let what =
+                format!("{} of the {} counts of {}", counts.len(), counter.size, counter.name);
+            return Err(Error::strange(&what));
+        }
+        counts.retain(|_, count| *count != Count::default());
+        Ok(counts.into_iter().collect())
     }
 
     /// The multicast groups and the ports of each.

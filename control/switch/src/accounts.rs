@@ -121,17 +121,29 @@ impl Accounts {
                 update(&mut account.transit, counts);
             }
         }
-        let ports: Vec<_> = self.ports.keys().map(|port| (*port, Direction::Forward)).collect();
-        let first = |port, _| names::port_drops(port);
-        let drops = read(session, names::PORT_DROPS, first, DROP_CELLS, &ports).await?;
-        for (cells, counts) in self.ports.values_mut().zip(drops.chunks(DROP_CELLS as usize)) {
-            update(cells, counts);
-        }
+        self.read_ports(session).await?;
         let both = Direction::BOTH.map(|direction| (0, direction));
         let first = |_, direction| names::lateness(direction);
         let late = read(session, names::LATENESS, first, BINS, &both).await?;
         for (cells, counts) in self.lateness.iter_mut().zip(late.chunks(BINS as usize)) {
             update(cells, counts);
+        }
+        Ok(())
+    }
+
+    /// A frame of no configured port is counted by its own.
+    async fn read_ports(&mut self, session: &Session) -> Result<(), Error> {
+        let drops = session.all_counts(names::PORT_DROPS).await?;
+        let drops: BTreeMap<u64, Count> = drops.into_iter().collect();
+        for cell in drops.keys() {
+            if let Ok(port) = u16::try_from(cell / DROP_CELLS) {
+                self.ports.entry(port).or_default();
+            }
+        }
+        for (port, cells) in &mut self.ports {
+            for (index, cell) in (names::port_drops(*port)..).zip(cells) {
+                cell.read(drops.get(&index).copied().unwrap_or_default());
+            }
         }
         Ok(())
     }

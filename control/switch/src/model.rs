@@ -182,7 +182,7 @@ pub struct Counts {
     /// By client number: 0 what was not classified, 1 bypass, 2 default, and those of
     /// [`crate::Switch::set_clients`].
     pub clients: BTreeMap<u16, ByDirection<Fates>>,
-    /// By the switch's port: those of the configuration.
+    /// By the switch's port: those of the configuration, and where there was something else.
     pub ports: BTreeMap<u16, PortDrops>,
     /// From the arrival of a frame from its host until it came back from the box, of all
     /// clients together.

@@ -167,6 +167,39 @@ async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
 }
 
 #[tokio::test]
+async fn frames_of_any_port_are_counted() {
+    let (fake, switch, _told) = rig().await;
+    let one = Count { packets: 1, bytes: 60 };
+    fake.count("linkemu.port_drops", 9 * 4, one);
+    fake.count("linkemu.port_drops", 2 * 4 + 1, one);
+    let counts = switch.counts().await;
+    assert_eq!(counts.ports[&9].unknown_port, one);
+    assert_eq!(counts.ports[&2].no_shim, one);
+    assert_eq!(counts.ports.len(), 6);
+}
+
+#[tokio::test]
+async fn times_are_counted_by_their_bounds() {
+    let (fake, switch, _told) = rig().await;
+    let one = Count { packets: 1, bytes: 0 };
+    let transit = ((2 << 1) | 1) * 32;
+    fake.count("linkemu.transit", transit, one);
+    fake.count("linkemu.transit", transit + 31, one);
+    // Where nothing was delivered, no time was measured.
+    assert_eq!(switch.counts().await.transit[Return].counts.iter().sum::<u64>(), 0);
+    fake.count("linkemu.fates", (2 << 4) + 8 + 2, one);
+    fake.count("linkemu.lateness", 15, one);
+    fake.count("linkemu.lateness", 31, one);
+    fake.count("linkemu.lateness", 32 + 30, one);
+    let counts = switch.counts().await;
+    let times = &counts.transit[Return];
+    assert_eq!(times.counts.len(), times.bounds.len() + 1);
+    assert_eq!((times.counts[0], times.counts.last()), (1, Some(&1)));
+    assert_eq!(counts.lateness[Forward].counts.iter().sum::<u64>(), 1);
+    assert_eq!(counts.early, 1);
+}
+
+#[tokio::test]
 async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;

@@ -164,3 +164,76 @@ pub(super) fn failures(changes: &[Change], status: &Status) -> Result<Vec<Failur
     }
     if failures.is_empty() { Err(status.clone().into()) } else { Ok(failures) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Entry;
+    use crate::proto::p4::v1 as p4;
+    use proptest::prelude::*;
+
+    fn changes(count: u8) -> Vec<Change> {
+        (0..count).map(|n| Change::Insert(Entry::new("t").exact("k", n))).collect()
+    }
+
+    fn status(codes: &[Code]) -> Status {
+        let detail = |code: &Code| prost_types::Any {
+            type_url: "type.googleapis.com/p4.v1.Error".into(),
+            value: p4::Error {
+                canonical_code: (*code).into(),
+                message: "Match entry\nexists".into(),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        };
+        let details = codes.iter().map(detail).collect();
+        let details = rpc::Status { code: 2, message: String::new(), details };
+        Status::with_details(Code::Unknown, "", details.encode_to_vec().into())
+    }
+
+    #[test]
+    fn each_change_that_was_not_made_is_said_with_the_switch_s_words() {
+        let status = status(&[Code::Ok, Code::AlreadyExists, Code::Ok]);
+        let failed = failures(&changes(3), &status).unwrap();
+        assert_eq!(failed.len(), 1);
+        let said = Error::Rejected(failed).to_string();
+        assert!(said.contains("insert t[k=0x1]"), "{said}");
+        assert!(said.contains("Match entry exists (AlreadyExists)"), "{said}");
+    }
+
+    #[test]
+    fn a_status_that_says_nothing_of_each_is_of_the_whole() {
+        for (codes, count) in [(&[Code::Ok, Code::NotFound][..], 3), (&[Code::Ok; 3], 3), (&[], 1)]
+        {
+            let said = failures(&changes(count), &status(codes));
+            assert!(matches!(said, Err(Error::Refused { .. })), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn codes_say_who_the_primary_is_and_whether_there_is_a_program() {
+        let of = |status: Status| Error::from(status);
+        assert!(matches!(of(Status::permission_denied("x")), Error::NotPrimary { .. }));
+        let none = Status::failed_precondition("No forwarding pipeline config set");
+        assert!(matches!(of(none), Error::NoProgram { .. }));
+        let other = Status::failed_precondition("something else");
+        assert!(matches!(of(other), Error::Refused { .. }));
+    }
+
+    #[test]
+    fn a_switch_s_words_are_bounded_and_on_one_line() {
+        let said = words(&"a\u{1b}[2J\n".repeat(1000));
+        assert!(said.chars().count() <= WORDS + 3);
+        assert!(!said.chars().any(char::is_control));
+    }
+
+    proptest! {
+        #[test]
+        fn any_details_are_failures_or_an_error(details: Vec<u8>, count in 0u8..4) {
+            let status = Status::with_details(Code::Unknown, "", details.into());
+            if let Ok(failed) = failures(&changes(count), &status) {
+                prop_assert!(!failed.is_empty() && failed.len() <= count.into());
+            }
+        }
+    }
+}
