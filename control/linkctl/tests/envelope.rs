@@ -20,6 +20,7 @@ fn with_room() -> Lab {
         frame_bytes: 1_514,
         memory_bytes: 3 << 30,
         workers: 1,
+        shim_bytes: 0,
     });
     lab
 }

@@ -209,6 +209,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, insta
             frame: opened.max_frame,
             capacity: memory,
             workers: u32::try_from(choices.cores.len()).unwrap_or(u32::MAX),
+            shim: choices.switch.as_ref().map_or(0, |_| SHIM),
         },
         description: pb::DescribeResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -57,6 +57,7 @@ impl pb::dataplane_server::Dataplane for Service {
             frame_bytes: room.frame,
             memory_bytes: room.capacity,
             workers: room.workers,
+            shim_bytes: room.shim,
         };
         Ok(Response::new(pb::DescribeResponse { room: Some(room), ..description.clone() }))
     }

@@ -54,7 +54,8 @@ fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
         let engine = Engine::new(limits, compiled, Instant::ZERO).unwrap();
         Worker::new(engine, SimIo::new(Vec::new(), 1), clock, inbox, Idle::Busy).run();
     });
-    let room = Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1 };
+    let room =
+        Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1, shim: 0 };
     let fixed = Fixed { room, ..Fixed::default() };
     (Dataplane::new(vec![handle], clock, Box::new(NoPorts), fixed, running), thread)
 }

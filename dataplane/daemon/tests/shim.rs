@@ -157,7 +157,8 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
     };
     let settings = Settings { idle: Idle::Busy, cores: cores.clone(), limits };
     let workers = workers::spawn(&eal, vec![io], clock, &compiled, &settings).unwrap();
-    let room = Room { clients: 4, frame: max_frame, capacity: 1 << 40, ..Room::default() };
+    let room =
+        Room { clients: 4, frame: max_frame, capacity: 1 << 40, shim: SHIM, ..Room::default() };
     let description =
         pb::DescribeResponse { switch: Some(pb::Switch::default()), ..Default::default() };
     let counted = Box::new(Counted { ports, overflow: Vec::new() });

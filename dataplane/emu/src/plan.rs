@@ -53,6 +53,9 @@ pub struct Room {
     /// Workers, each with a store of this size; all that comes may be for one of them.
     /// Zero counts as one.
     pub workers: u32,
+    /// Bytes of the shim that is held before each frame, and counts nowhere else; zero: there is
+    /// no switch.
+    pub shim: u32,
 }
 
 /// The parameters of one pipe.
@@ -300,8 +303,14 @@ mod tests {
     use crate::episode::DurationLaw;
     use crate::store::SEGMENT;
 
-    const ROOM: Room =
-        Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0, workers: 1 };
+    const ROOM: Room = Room {
+        clients: 1,
+        port_bps: 10_000_000_000,
+        frame: 1514,
+        capacity: 0,
+        workers: 1,
+        shim: 0,
+    };
 
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {

@@ -24,7 +24,7 @@ use emu::plan::{PipePlan, Plan, Room};
 use emu::reorder::ReorderPlan;
 use emu::rules::{Rule, Rules};
 use emu::shaper::{RatePlan, RateTrace};
-use emu::shim::OffloadPlan;
+use emu::shim::{OffloadPlan, SHIM, Tick};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
@@ -526,6 +526,7 @@ proptest! {
         by_ms in prop::option::of(0_u64..20),
         duplicate in any::<bool>(),
         limited in any::<bool>(),
+        shimmed in any::<bool>(),
         beam in prop::option::of((1_000_000_u64..400_000_000, any::<bool>())),
     ) {
         let mut plan = Plan::transparent();
@@ -556,9 +557,12 @@ proptest! {
         }
         let clients = 2;
         let frame_max = 9_216;
-        let room = Room { clients, port_bps: 10_000_000_000, frame: frame_max, capacity: 0, workers: 1 };
+        let shim = if shimmed { SHIM } else { 0 };
+        let port_bps = 10_000_000_000;
+        let room = Room { clients, port_bps, frame: frame_max, capacity: 0, workers: 1, shim };
         let memory = plan.memory(room) as usize;
-        let limits = Limits::copying(memory, clients, frame_max);
+        let tick = shimmed.then_some(Tick::Microsecond);
+        let limits = Limits { shim: tick, ..Limits::copying(memory, clients, frame_max) };
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
         let mut snapshot = Snapshot::default();
         // Three senders, the last of which is one too many and gets the default client,
@@ -573,7 +577,11 @@ proptest! {
                     let burst = if step == 0 { 2 * limit as usize } else { 6_000 };
                     while bytes < burst {
                         let len = lens[n % lens.len()];
-                        engine.arrive(now, d, &frame(d, client, len, n as u32));
+                        let mut f = frame(d, client, len, n as u32);
+                        if shimmed {
+                            f = shim::wrap(now, d, &f);
+                        }
+                        engine.arrive(now, d, &f);
                         bytes += usize::from(len);
                         n += 1;
                     }

@@ -97,7 +97,7 @@ struct PairView {
 impl<'a> View<'a> {
     /// Of a room, and of a profile if there is one.
     pub fn new(room: Room, profile: Option<(&'a str, &Plan)>) -> Self {
-        let Room { clients, port_bps, frame, capacity, workers } = room;
+        let Room { clients, port_bps, frame, capacity, workers, .. } = room;
         let row = |rate_bps| RowView {
             rate_bps,
             port: rate_bps == port_bps,
@@ -170,7 +170,7 @@ fn rates(port: u64) -> Vec<u64> {
 
 /// For people.
 pub fn text(room: Room, profile: Option<(&str, &Plan)>) -> String {
-    let Room { clients, port_bps, frame, capacity, workers } = room;
+    let Room { clients, port_bps, frame, capacity, workers, .. } = room;
     let part = match workers {
         0 | 1 => String::new(),
         n => format!(", the part of each of {n} workers,"),

@@ -43,7 +43,7 @@ fn engine(plan: Plan, shim: Option<Tick>) -> Engine<Vec<u8>> {
 }
 
 /// A shim of a switch that classifies nothing. Its stamp is when it arrives.
-fn wrap(now: Instant, direction: Direction, frame: &[u8]) -> Vec<u8> {
+pub fn wrap(now: Instant, direction: Direction, frame: &[u8]) -> Vec<u8> {
     let shim =
         Shim { direction, mark: true, client: 0, epoch: 0, loss: 77, stamp: now.0, planned: 77 };
     [&shim.to_bytes()[..], frame].concat()
