@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -181,10 +182,10 @@ pub fn on_bench(
 /// # Errors
 /// Those of the work, and if there can be no namespace.
 pub fn in_namespace<T: Send + 'static>(
-    work: impl FnOnce(&Namespace) -> anyhow::Result<T> + Send + 'static,
+    work: impl FnOnce(&Arc<Namespace>) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
-    let namespace = std::sync::Arc::new(Namespace::new("switch")?);
-    let inside = std::sync::Arc::clone(&namespace);
+    let namespace = Arc::new(Namespace::new("switch")?);
+    let inside = Arc::clone(&namespace);
     namespace.enter(move || Ok(work(&inside)))?
 }
 
@@ -410,8 +411,11 @@ pub fn source(port: u16, mac: Mac) -> Entry {
     entry.exact("mac", number(mac)).does("linkemu.known")
 }
 
-/// The two ends of a wire, both in the switch's namespace.
-fn pair(namespace: &Namespace, port: u16) -> anyhow::Result<()> {
+/// The two ends of a wire, both in the switch's namespace: `swN` the switch's, `tN` the test's.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn pair(namespace: &Namespace, port: u16) -> anyhow::Result<()> {
     let [switch, test] = [format!("sw{port}"), format!("t{port}")];
     namespace.run(&["ip", "link", "add", &switch, "type", "veth", "peer", "name", &test])?;
     for end in [&switch, &test] {

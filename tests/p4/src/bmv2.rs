@@ -20,7 +20,7 @@ pub const PROGRAM: &str = "simple_switch_grpc";
 /// Where it serves P4Runtime, inside its namespace: nobody else is there.
 pub const SERVES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9559);
 /// Of its device, in P4Runtime.
-pub const DEVICE: u64 = 0;
+pub const DEVICE: u64 = 1;
 
 const START: Duration = Duration::from_secs(20);
 

@@ -22,7 +22,6 @@ type Test = (&'static str, Needs, fn(&Cpus) -> anyhow::Result<()>);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Switch,
-    #[allow(dead_code)]
     Programs,
 }
 
@@ -49,6 +48,14 @@ const TESTS: &[Test] = &[
     ("loss::losses_in_bursts_have_geometric_runs_and_gaps", Needs::Switch, suite::loss::losses_in_bursts_have_geometric_runs_and_gaps),
     ("loss::each_client_and_direction_has_a_state_of_its_own", Needs::Switch, suite::loss::each_client_and_direction_has_a_state_of_its_own),
     ("loss::clients_that_share_figures_lose_each_by_itself", Needs::Switch, suite::loss::clients_that_share_figures_lose_each_by_itself),
+    ("session::an_empty_switch_is_given_its_program_and_a_thousand_clients", Needs::Switch, suite::session::an_empty_switch_is_given_its_program_and_a_thousand_clients),
+    ("session::a_switch_that_was_killed_has_all_back", Needs::Switch, suite::session::a_switch_that_was_killed_has_all_back),
+    ("session::another_controller_takes_it_and_goes", Needs::Switch, suite::session::another_controller_takes_it_and_goes),
+    ("path::a_satellite_link_behind_a_switch", Needs::Programs, suite::path::a_satellite_link_behind_a_switch),
+    ("path::the_same_link_with_and_without_the_switch", Needs::Programs, suite::path::the_same_link_with_and_without_the_switch),
+    ("path::no_frame_is_without_account_whatever_changes", Needs::Programs, suite::path::no_frame_is_without_account_whatever_changes),
+    ("path::the_switch_sees_the_lateness_that_the_dataplane_confesses", Needs::Programs, suite::path::the_switch_sees_the_lateness_that_the_dataplane_confesses),
+    ("path::a_switch_that_is_killed_in_mid_run_comes_back_to_the_link", Needs::Programs, suite::path::a_switch_that_is_killed_in_mid_run_comes_back_to_the_link),
 ];
 
 fn main() -> ExitCode {

@@ -44,6 +44,18 @@ nix::setsockopt_impl!(
     sockopt::SetBool
 );
 
+/// Asks the kernel to leave out what others send from the interface.
+#[derive(Clone, Copy, Debug)]
+struct IgnoreOutgoing;
+
+nix::setsockopt_impl!(
+    IgnoreOutgoing,
+    libc::SOL_PACKET,
+    libc::PACKET_IGNORE_OUTGOING,
+    bool,
+    sockopt::SetBool
+);
+
 /// Both directions of an interface.
 #[derive(Debug)]
 pub struct Wire {
@@ -51,7 +63,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens one. What it sends itself it does not receive.
+    /// Opens one. It receives what comes in, and not what is sent here.
     ///
     /// # Errors
     /// If there is no such interface, or the system refuses it.
@@ -64,6 +76,7 @@ impl Wire {
                 .trying(|| "open a packet socket".to_owned())?;
             setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)
                 .and_then(|()| setsockopt(&socket, PacketAuxdata, &true))
+                .and_then(|()| setsockopt(&socket, IgnoreOutgoing, &true))
                 .trying(|| "set a packet socket up".to_owned())?;
             bind(socket.as_raw_fd(), &link).trying(|| format!("bind to {interface}"))?;
             let wire = Self { socket };

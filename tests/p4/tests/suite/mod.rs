@@ -6,7 +6,9 @@ pub mod hosts;
 pub mod loss;
 pub mod mark;
 pub mod measure;
+pub mod path;
 pub mod refuse;
+pub mod session;
 pub mod shim;
 
 use p4runtime::Entry;

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole path: hosts, a switch, and the box behind it, with the real programs.
+//!
+//! ```text
+//!   server ── srv0 ═ wan0 ┐          ┌ sat0 ═ cli0 ── client
+//!                         └─ switch ─┘
+//!                      sww ║        ║ swc
+//!                     boxw ╚═ box ══╝ boxc
+//! ```
+//!
+//! Hosts are as in [`smoke::testbed`]; switch and box share the emulator's namespace. linkd is
+//! there too, since the switch serves on its loopback.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use serde::Deserialize;
+use smoke::cpus::Cpus;
+use smoke::linkctl::Linkctl;
+use smoke::process::Process;
+use smoke::stats::Count;
+use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, answers};
+use smoke::wait;
+
+use crate::bmv2::{self, Bmv2, DEVICE};
+use crate::control::address;
+
+/// Ports of the switch: to the box,
+const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
+/// and to the hosts.
+const TO_HOSTS: [(u16, &str); 2] = [(2, WAN_INTERFACE), (3, SAT_INTERFACE)];
+/// Of a full frame of the hosts behind a shim.
+const MTU: &str = "1532";
+const READY: Duration = Duration::from_secs(30);
+
+/// Hosts, a switch, a box and their control plane. Dropping it ends all.
+#[derive(Debug)]
+pub struct Bed {
+    linkd: Option<Process>,
+    dataplane: Option<Process>,
+    switch: Option<Bmv2>,
+    restarts: u32,
+    /// The hosts, and the namespace in between.
+    pub hosts: Testbed,
+}
+
+/// Times in buckets with ascending upper bounds in ns; the last one has none.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Times {
+    /// Upper bounds.
+    pub bounds: Vec<u64>,
+    /// One more than bounds.
+    pub counts: Vec<u64>,
+}
+
+/// Frames by what the switch did with them.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Fate {
+    /// `received`, `returned`, `delivered`, `lost`, `gated`, …
+    pub fate: String,
+    /// Towards the clients.
+    pub forward: Count,
+    /// From the clients.
+    #[serde(rename = "return")]
+    pub back: Count,
+}
+
+/// Where a stage of the link runs.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Stage {
+    /// `loss`, `delay`, …
+    pub name: String,
+    /// `forward` or `return`.
+    pub direction: String,
+    /// `switch` or `dataplane`.
+    pub place: String,
+}
+
+/// What `linkctl switch show` says.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Shown {
+    /// `ready`, or why not.
+    pub phase: String,
+    /// In words.
+    pub message: String,
+    /// Where each runs.
+    pub stages: Vec<Stage>,
+    /// How long the last restoration took.
+    pub restored_ns: u64,
+    /// Of all tables.
+    pub entries: u64,
+    /// By fate.
+    pub counts: Vec<Fate>,
+    /// More than the box meant to keep them.
+    pub forward_excess_ns: Option<Times>,
+    /// From host to the way back.
+    pub forward_transit_ns: Option<Times>,
+    /// Back sooner than the box meant.
+    pub early: u64,
+}
+
+impl Shown {
+    /// Frames of a fate, forward and return.
+    #[must_use]
+    pub fn fate(&self, fate: &str) -> (u64, u64) {
+        let found = self.counts.iter().find(|f| f.fate == fate);
+        found.map_or((0, 0), |f| (f.forward.packets, f.back.packets))
+    }
+
+    /// Where a stage towards the clients runs.
+    #[must_use]
+    pub fn place(&self, stage: &str) -> Option<&str> {
+        let found = self.stages.iter().find(|s| s.name == stage && s.direction != "return");
+        found.map(|s| s.place.as_str())
+    }
+}
+
+impl Bed {
+    /// Builds and starts it, and waits until linkd has the switch ready.
+    ///
+    /// # Errors
+    /// If a part of it fails.
+    pub fn new(cpus: &Cpus, clients: u8, seed: u64) -> anyhow::Result<Self> {
+        let options = Options { middle: Middle::Nothing, clients, seed, ..Options::default() };
+        let hosts = Testbed::new(options, cpus)?;
+        for (_, near, far) in TO_BOX {
+            let emulator = hosts.emulator();
+            emulator.run(&["ip", "link", "add", near, "type", "veth", "peer", "name", far])?;
+            for end in [near, far] {
+                let offloads = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+                emulator.run(&[&["ethtool", "-K", end][..], &offloads].concat())?;
+                emulator.run(&["ip", "link", "set", end, "mtu", MTU, "up"])?;
+            }
+        }
+        let mut bed = Self { linkd: None, dataplane: None, switch: None, restarts: 0, hosts };
+        bed.start_switch()?;
+        bed.start_box(seed)?;
+        bed.start_linkd()?;
+        bed.ready().map_err(|e| anyhow!("{e:#}\n{}", bed.report()))?;
+        Ok(bed)
+    }
+
+    /// Starts the switch, without a program.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_switch(&mut self) -> anyhow::Result<()> {
+        let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
+        let to_box = TO_BOX.iter().map(|(port, near, _)| (*port, (*near).to_owned()));
+        let to_hosts = TO_HOSTS.iter().map(|(port, near)| (*port, (*near).to_owned()));
+        let ports: Vec<_> = to_box.chain(to_hosts).collect();
+        self.restarts += 1;
+        let log = self.hosts.directory().path(&format!("switch-{}.log", self.restarts));
+        self.switch = Some(Bmv2::start(&program, self.hosts.emulator(), &ports, log)?);
+        Ok(())
+    }
+
+    /// Ends the switch at once.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn kill_switch(&mut self) -> anyhow::Result<()> {
+        self.switch.take().context("no switch runs")?.kill()?;
+        Ok(())
+    }
+
+    fn start_box(&mut self, seed: u64) -> anyhow::Result<()> {
+        let file = format!(
+            "[switch]\ntarget = \"bmv2\"\naddress = \"{}\"\ndevice = {DEVICE}\nbox_wan = {}\n\
+             box_client = {}\nwan = [{}]\nclient = [{}]\n",
+            address(),
+            TO_BOX[0].0,
+            TO_BOX[1].0,
+            TO_HOSTS[0].0,
+            TO_HOSTS[1].0
+        );
+        let file = self.hosts.directory().write("box.toml", &file)?.display().to_string();
+        let socket = self.hosts.dataplane_socket();
+        let [wan, client] = ["wan", "client"];
+        let port = |name, interface| format!("{name}=net_af_packet,iface={interface}");
+        let command = self.hosts.dataplane_command(
+            &port(wan, TO_BOX[0].2),
+            &port(client, TO_BOX[1].2),
+            &[
+                "--box",
+                &file,
+                "--socket",
+                &socket.display().to_string(),
+                "--seed",
+                &seed.to_string(),
+                "--memory",
+                "2 GiB",
+                // The switch needs the processors too.
+                "--idle",
+                "adaptive",
+                "-o",
+                "json",
+            ],
+        )?;
+        let mut process = Process::spawn(command)?;
+        answers(&mut process, "linkd-dataplane", &socket)?;
+        self.dataplane = Some(process);
+        Ok(())
+    }
+
+    fn start_linkd(&mut self) -> anyhow::Result<()> {
+        let mut command = self.hosts.emulator().command(&[]);
+        command.arg(&self.hosts.binaries()?.linkd);
+        command.arg("--socket").arg(self.hosts.linkd_socket());
+        command.arg("--dataplane").arg(self.hosts.dataplane_socket());
+        command.arg("--state").arg(self.hosts.directory().path("state"));
+        let mut process = Process::spawn(command)?;
+        answers(&mut process, "linkd", &self.hosts.linkd_socket())?;
+        self.linkd = Some(process);
+        Ok(())
+    }
+
+    /// `linkctl` for this bed.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn linkctl(&self) -> anyhow::Result<Linkctl> {
+        Ok(self.hosts.linkctl()?)
+    }
+
+    /// What linkd says of the switch.
+    ///
+    /// # Errors
+    /// If it says nothing.
+    pub fn shown(&self) -> anyhow::Result<Shown> {
+        let text = self.linkctl()?.run(&["switch", "show"])?.success()?;
+        serde_json::from_str(&text).with_context(|| format!("read {text}"))
+    }
+
+    /// Waits until linkd has the switch ready.
+    ///
+    /// # Errors
+    /// If it takes too long.
+    pub fn ready(&self) -> anyhow::Result<Shown> {
+        self.until("linkd has the switch ready", |shown| shown.phase == "ready")
+    }
+
+    /// Waits until what linkd says of the switch is so.
+    ///
+    /// # Errors
+    /// If it takes too long.
+    pub fn until(&self, what: &str, is: impl Fn(&Shown) -> bool) -> anyhow::Result<Shown> {
+        let mut last = String::new();
+        let waited = wait::until(what, READY, || match self.shown() {
+            Ok(shown) if is(&shown) => Ok(Some(shown)),
+            Ok(shown) => {
+                last = format!("{shown:?}");
+                Ok(None)
+            }
+            Err(e) => {
+                last = format!("{e:#}");
+                Ok(None)
+            }
+        });
+        waited.with_context(|| format!("the last word was {last}"))
+    }
+
+    /// Writes a file for linkctl: its path.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn written(&self, name: &str, text: &str) -> anyhow::Result<String> {
+        Ok(self.hosts.directory().write(name, text)?.display().to_string())
+    }
+
+    /// The dataplane's process id.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn dataplane(&mut self) -> anyhow::Result<&mut Process> {
+        self.dataplane.as_mut().context("no dataplane runs")
+    }
+
+    /// Asks the dataplane to end; it ends well.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn close(&mut self) -> anyhow::Result<()> {
+        let status = self.dataplane()?.stop()?;
+        ensure!(status.success(), "the dataplane ended with {status} at SIGTERM");
+        Ok(())
+    }
+
+    /// What the programs say of themselves: for the message of a failure.
+    #[must_use]
+    pub fn report(&self) -> String {
+        let said = |name: &str, process: &Option<Process>| {
+            process
+                .as_ref()
+                .map_or_else(String::new, |p| format!("--- {name}:\n{}{}", p.stderr(), p.stdout()))
+        };
+        let switch = self.switch.as_ref().map_or_else(String::new, Bmv2::said);
+        let shown = self.shown().map_or_else(|e| format!("{e:#}"), |s| format!("{s:?}"));
+        let stats = self.linkctl().and_then(|l| Ok(l.run(&["stats"])?.stdout));
+        let stats = stats.unwrap_or_else(|e| format!("{e:#}"));
+        let linkd = said("linkd", &self.linkd);
+        let links = self.hosts.emulator().run(&["ip", "-s", "link"]);
+        let links = links.unwrap_or_else(|e| e.to_string());
+        let dataplane = said("linkd-dataplane", &self.dataplane);
+        format!("{shown}\n{stats}\n{linkd}{dataplane}{switch}{links}")
+    }
+}
+
+/// Runs a test on a bed of its own; a failure has the programs' words with it.
+///
+/// # Errors
+/// Those of the test.
+pub fn on_bed(
+    cpus: &Cpus,
+    clients: u8,
+    seed: u64,
+    test: impl FnOnce(&mut Bed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut bed = Bed::new(cpus, clients, seed)?;
+    let done = test(&mut bed).and_then(|()| bed.close());
+    done.map_err(|e| anyhow!("{e:#}\n{}", bed.report()))
+}

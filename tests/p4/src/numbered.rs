@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbered frames between hosts, at the pace of what is between them: never more at once than
+//! a software switch holds.
+//!
+//! After each few frames goes a sentinel, which is not IP and passes at once. When it has come,
+//! the frames before it are in the box, and the next ones go. So a machine that stands still
+//! loses nothing. Frames are addressed to a MAC that no host has, so that the hosts' own stacks
+//! leave them alone.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use smoke::namespace::Namespace;
+use smoke::raw::{Mac, RawSocket};
+use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed};
+use smoke::wire::Wire;
+
+use crate::frame::Frame;
+
+/// Unicast, and of no host.
+const NOBODY: Mac = [2, 0, 0, 0, 0, 0x99];
+/// IEEE 802, local experimental 2.
+const SENTINEL: u16 = 0x88b6;
+/// Frames before a sentinel; the switch's queue holds 64.
+const WINDOW: u32 = 24;
+const LIMIT: Duration = Duration::from_secs(10);
+/// Where an IPv4 address of the sender and of the receiver is in a frame.
+const SOURCE: usize = 26;
+const DESTINATION: usize = 30;
+
+/// Frames in one direction.
+#[derive(Debug)]
+pub struct Numbered {
+    from: Wire,
+    to: Wire,
+    forward: bool,
+    clients: Vec<Ipv4Addr>,
+    /// Frames sent, sentinels among them.
+    pub sent: u64,
+    /// Frames that came, sentinels among them.
+    pub came: u64,
+    rounds: u32,
+    /// Of each number, whether it did not come.
+    pub lost: Vec<bool>,
+}
+
+impl Numbered {
+    /// Frames to these clients by turns, or from them.
+    ///
+    /// # Errors
+    /// If there can be no packet sockets.
+    pub fn new(hosts: &Testbed, forward: bool, clients: usize) -> anyhow::Result<Self> {
+        let open = |host: &Namespace, interface| Wire::open(host, interface);
+        let server = open(hosts.server(), SERVER_INTERFACE)?;
+        let client = open(hosts.client(), CLIENT_INTERFACE)?;
+        let (from, to) = if forward { (server, client) } else { (client, server) };
+        let clients = Vec::from_iter((0..clients).map(|c| hosts.client_address(c)));
+        // No host has a question while frames are counted.
+        let mac = |host: &Namespace, interface| {
+            let mac = RawSocket::open(host, interface)?.mac;
+            anyhow::Ok(mac.map(|byte| format!("{byte:02x}")).join(":"))
+        };
+        let known = |host: &Namespace, address: Ipv4Addr, mac: &str, interface| {
+            let address = address.to_string();
+            let command = ["ip", "neighbour", "replace", &address, "lladdr", mac];
+            host.run(&[&command[..], &["dev", interface]].concat())
+        };
+        let servers = mac(hosts.server(), SERVER_INTERFACE)?;
+        known(hosts.client(), SERVER, &servers, CLIENT_INTERFACE)?;
+        let clients_mac = mac(hosts.client(), CLIENT_INTERFACE)?;
+        for address in &clients {
+            known(hosts.server(), *address, &clients_mac, SERVER_INTERFACE)?;
+        }
+        let (sent, came, rounds, lost) = (0, 0, 0, Vec::new());
+        Ok(Self { from, to, forward, clients, sent, came, rounds, lost })
+    }
+
+    /// Sends a few more frames, and takes what comes meanwhile.
+    ///
+    /// # Errors
+    /// If the sentinel does not come.
+    pub fn window(&mut self) -> anyhow::Result<()> {
+        for _ in 0..WINDOW {
+            self.one()?;
+        }
+        self.sentinel()
+    }
+
+    /// Sends one frame more.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn one(&mut self) -> anyhow::Result<()> {
+        let number = self.lost.len();
+        let client = self.clients[number % self.clients.len()];
+        // The other end's address is the number.
+        let other = Ipv4Addr::from(u32::try_from(number)?);
+        let (source, target) = if self.forward { (other, client) } else { (client, other) };
+        let frame = Frame::v4(source, target).between([2, 0, 0, 0, 0, 0x98], NOBODY);
+        self.from.send(&frame.bytes())?;
+        self.sent += 1;
+        self.lost.push(true);
+        Ok(())
+    }
+
+    /// Waits until all that was sent before is in the box at least, or behind it if the box held
+    /// nothing, and takes what comes.
+    ///
+    /// # Errors
+    /// If the sentinel does not come.
+    pub fn sentinel(&mut self) -> anyhow::Result<()> {
+        self.rounds += 1;
+        let payload = [&self.rounds.to_be_bytes()[..], &[0; 42]].concat();
+        let sentinel = Frame::other(SENTINEL, &payload).between([2, 0, 0, 0, 0, 0x98], NOBODY);
+        let sentinel = sentinel.bytes();
+        self.from.send(&sentinel)?;
+        self.sent += 1;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match self.to.receive()? {
+                Some(frame) if frame == sentinel => {
+                    self.came += 1;
+                    return Ok(());
+                }
+                Some(frame) => self.take(&frame)?,
+                None => {
+                    let ready = Wire::wait(&[&self.to], deadline)?;
+                    ensure!(ready || Instant::now() < deadline, "a sentinel did not come");
+                }
+            }
+        }
+    }
+
+    /// Takes what has come.
+    ///
+    /// # Errors
+    /// If a frame came twice, or one that nobody sent.
+    pub fn taken(&mut self) -> anyhow::Result<()> {
+        while let Some(frame) = self.to.receive()? {
+            self.take(&frame)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: &[u8]) -> anyhow::Result<()> {
+        let at = if self.forward { SOURCE } else { DESTINATION };
+        let number = frame.get(at..).and_then(|f| f.first_chunk()).map(|n| u32::from_be_bytes(*n));
+        let lost = number.and_then(|n| self.lost.get_mut(n as usize));
+        ensure!(frame.starts_with(&NOBODY), "a frame of somebody else: {frame:02x?}");
+        match lost {
+            Some(lost) if *lost => *lost = false,
+            _ => anyhow::bail!("a frame came twice, or was never sent: {frame:02x?}"),
+        }
+        self.came += 1;
+        Ok(())
+    }
+
+    /// Which of a client's frames did not come, in their order.
+    #[must_use]
+    pub fn lost_of(&self, client: usize) -> Vec<bool> {
+        self.lost.iter().skip(client).step_by(self.clients.len()).copied().collect()
+    }
+}

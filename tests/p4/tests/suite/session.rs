@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! linkd's session with a real switch: empty, full, killed and taken.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use p4::bench::{in_namespace, pair};
+use p4::bmv2::{self, Bmv2, DEVICE};
+use p4::control::{Control, address};
+use p4::frame::Frame;
+use p4::shim::Shim;
+use smoke::cpus::Cpus;
+use smoke::directory::Directory;
+use smoke::namespace::Namespace;
+use smoke::wait;
+use smoke::wire::Wire;
+use switch::{
+    Client, Config, Loss, Match, News, Phase, Program, Sides, Stages, Status, Switch, Target,
+};
+use tokio::runtime::Runtime;
+
+/// Ports of the switch.
+const BOX: Sides<u16> = Sides { wan: 1, client: 2 };
+const HOSTS: Sides<u16> = Sides { wan: 3, client: 4 };
+const ELECTION: u64 = 10;
+const HIGHER: u64 = 11;
+/// Of the dataplane that there is not.
+const INSTANCE: u64 = 77;
+const CLIENTS: u16 = 1_000;
+const FIRST: u16 = 3;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A switch and a session with it, in a namespace.
+struct Bed {
+    namespace: Arc<Namespace>,
+    switch: Option<Bmv2>,
+    wires: BTreeMap<u16, Wire>,
+    runtime: Runtime,
+    session: Switch,
+    news: Arc<Mutex<Vec<News>>>,
+    directory: Directory,
+    starts: u32,
+}
+
+fn on_session(
+    test: impl FnOnce(&mut Bed) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<()> {
+    in_namespace(|namespace| {
+        let mut bed = Bed::new(namespace)?;
+        test(&mut bed).map_err(|e| {
+            let status = bed.session.status();
+            let said = bed.switch.as_ref().map_or_else(String::new, Bmv2::said);
+            anyhow!("{e:#}\n{status:?}\n{said}")
+        })
+    })
+}
+
+impl Bed {
+    fn new(namespace: &Arc<Namespace>) -> anyhow::Result<Self> {
+        let ports = [BOX.wan, BOX.client, HOSTS.wan, HOSTS.client];
+        for port in ports {
+            pair(namespace, port)?;
+        }
+        let wires = ports.map(|port| Ok((port, Wire::open(namespace, &format!("t{port}"))?)));
+        let wires = wires.into_iter().collect::<anyhow::Result<_>>()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let config = Config {
+            address: address(),
+            device: DEVICE,
+            election: ELECTION,
+            target: Target::Bmv2,
+            box_ports: BOX,
+            host_ports: Sides { wan: vec![HOSTS.wan], client: vec![HOSTS.client] },
+            stages: Stages { classifies: true, loses: true, marks: true },
+            program: Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
+        };
+        let news = Arc::<Mutex<Vec<News>>>::default();
+        let heard = Arc::clone(&news);
+        let session = {
+            let _inside = runtime.enter();
+            Switch::start(config, move |said| {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+            })
+        };
+        let namespace = Arc::clone(namespace);
+        let directory = Directory::new()?;
+        let (switch, starts) = (None, 0);
+        Ok(Self { namespace, switch, wires, runtime, session, news, directory, starts })
+    }
+
+    fn start(&mut self) -> anyhow::Result<()> {
+        let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
+        let ports = self.wires.keys().map(|port| (*port, format!("sw{port}")));
+        self.starts += 1;
+        let log = self.directory.path(&format!("switch-{}.log", self.starts));
+        self.switch = Some(Bmv2::start(&program, &self.namespace, &Vec::from_iter(ports), log)?);
+        Ok(())
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        Ok(self.switch.take().context("no switch runs")?.kill()?)
+    }
+
+    /// Waits until the session is so.
+    fn until(&self, what: &str, is: impl Fn(&Status) -> bool) -> anyhow::Result<Status> {
+        let status = wait::until(what, LIMIT, || Ok(Some(self.session.status()).filter(&is)))?;
+        Ok(status)
+    }
+
+    fn ready(&self) -> anyhow::Result<Status> {
+        self.until("the switch is ready", |s| s.phase == Phase::Ready)
+    }
+
+    fn news(&self) -> Vec<News> {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells of the dataplane and its clients, as linkd does.
+    fn clients(&self, loss: Loss) -> anyhow::Result<switch::Offload> {
+        let offload = self.runtime.block_on(self.session.offload(INSTANCE, loss, Loss::None));
+        ensure!(offload.epoch != 0, "the switch is not used: {offload:?}");
+        self.session.in_use(&offload);
+        let clients = (FIRST..FIRST + CLIENTS).map(|number| Client {
+            number,
+            matches: vec![Match::Prefix(IpAddr::V4(of_client(number)), 32)],
+        });
+        self.session.set_clients(INSTANCE, clients.collect());
+        Ok(offload)
+    }
+
+    /// A host's frame for a client comes out at the box with its number and the epoch.
+    fn classified(&self, number: u16, epoch: u16) -> anyhow::Result<()> {
+        let frame = Frame::v4(Ipv4Addr::new(192, 0, 2, 1), of_client(number)).bytes();
+        let [host, to_box] = [HOSTS.wan, BOX.wan].map(|port| &self.wires[&port]);
+        while to_box.receive()?.is_some() {}
+        host.send(&frame)?;
+        let came = self.came(to_box)?.context("nothing came out")?;
+        let (shim, inner) = Shim::unwrap(&came).context("no shim")?;
+        ensure!(inner == frame, "{inner:02x?}");
+        let expected = Shim { stamp: shim.stamp, ..Shim::new(0, number, epoch) };
+        ensure!(shim == expected, "{shim:?}, not {expected:?}");
+        Ok(())
+    }
+
+    fn came(&self, wire: &Wire) -> anyhow::Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline {
+            if let Some(frame) = wire.receive()? {
+                return Ok(Some(frame));
+            }
+            Wire::wait(&[wire], deadline)?;
+        }
+        Ok(None)
+    }
+
+    /// What stands: some of the clients, to which the first and the last belong.
+    fn stands(&self, offload: switch::Offload) -> anyhow::Result<()> {
+        for number in (FIRST..FIRST + CLIENTS).step_by(111) {
+            self.classified(number, offload.epoch)?;
+        }
+        self.classified(FIRST + CLIENTS - 1, offload.epoch)
+    }
+
+    fn knows_all(&self) -> anyhow::Result<Status> {
+        let all = u32::from(CLIENTS);
+        self.until("the switch knows all clients", |s| s.clients == all && s.message.is_empty())
+    }
+}
+
+fn of_client(number: u16) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a4d_0000 + u32::from(number))
+}
+
+pub fn an_empty_switch_is_given_its_program_and_a_thousand_clients(_: &Cpus) -> anyhow::Result<()> {
+    on_session(|bed| {
+        // The session is there before the switch.
+        bed.start()?;
+        let started = Instant::now();
+        bed.ready()?;
+        println!("    ready after {:?}", started.elapsed());
+        let pushed = bed.news().iter().any(|n| matches!(n, News::Ready { pushed: true, .. }));
+        ensure!(pushed, "no word of a program that was pushed");
+        let began = Instant::now();
+        let offload = bed.clients(Loss::Independent(1 << 20))?;
+        let status = bed.knows_all()?;
+        let took = began.elapsed();
+        println!("    {CLIENTS} clients, {} entries in all, after {took:?}", status.entries);
+        ensure!(offload.forward_loss != 0 && offload.return_loss == 0, "{offload:?}");
+        bed.stands(offload)?;
+        // Nothing of it goes, and half of the clients do.
+        let half = (FIRST..FIRST + CLIENTS / 2).map(|number| Client {
+            number,
+            matches: vec![Match::Prefix(IpAddr::V4(of_client(number)), 32)],
+        });
+        bed.session.set_clients(INSTANCE, half.collect());
+        let left = u32::from(CLIENTS / 2);
+        bed.until("half of the clients are gone", |s| s.clients == left)?;
+        bed.classified(FIRST, offload.epoch)?;
+        ensure!(bed.classified(FIRST + CLIENTS - 1, offload.epoch).is_err(), "it is still known");
+        Ok(())
+    })
+}
+
+pub fn a_switch_that_was_killed_has_all_back(_: &Cpus) -> anyhow::Result<()> {
+    on_session(|bed| {
+        bed.start()?;
+        bed.ready()?;
+        let before = bed.clients(Loss::Independent(1 << 20))?;
+        bed.knows_all()?;
+        bed.stands(before)?;
+        bed.news();
+        bed.kill()?;
+        bed.until("the switch is lost", |s| s.phase == Phase::Lost)?;
+        ensure!(bed.news().iter().any(|n| matches!(n, News::Lost { .. })), "no word of its end");
+        bed.start()?;
+        let started = Instant::now();
+        bed.ready()?;
+        // As linkd does, which hears of it.
+        let after = bed.clients(Loss::Independent(1 << 20))?;
+        let status = bed.knows_all()?;
+        println!(
+            "    {CLIENTS} clients back {:?} after the switch was; the session says {:?}",
+            started.elapsed(),
+            status.restored
+        );
+        ensure!(after.epoch != before.epoch, "numbers of before are believed: {after:?}");
+        bed.stands(after)
+    })
+}
+
+pub fn another_controller_takes_it_and_goes(_: &Cpus) -> anyhow::Result<()> {
+    on_session(|bed| {
+        bed.start()?;
+        bed.ready()?;
+        let offload = bed.clients(Loss::None)?;
+        bed.knows_all()?;
+        bed.news();
+        let other = Control::connect(HIGHER)?;
+        bed.until("the switch is taken", |s| s.phase == Phase::Taken)?;
+        ensure!(bed.news().iter().any(|n| matches!(n, News::Taken { .. })), "no word of it");
+        // It leaves nothing as it was.
+        other.push()?;
+        drop(other);
+        bed.ready()?;
+        let again = bed.clients(Loss::None)?;
+        bed.knows_all()?;
+        ensure!(again.epoch != offload.epoch, "the stamps of before are believed");
+        bed.stands(again)
+    })
+}
