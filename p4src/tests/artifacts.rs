@@ -64,6 +64,28 @@ fn every_source_and_every_artifact_is_listed() {
     assert_eq!(listed, expected, "{REMEDY}");
 }
 
+/// What the control plane sees of a target, by the annotations in its sources.
+fn names(target: &str) -> BTreeSet<String> {
+    let files = ["shared", target].into_iter().flat_map(|d| fs::read_dir(here().join(d)).unwrap());
+    let text: String = files.map(|f| fs::read_to_string(f.unwrap().path()).unwrap()).collect();
+    let named = text.split("@name(\".").skip(1);
+    named.map(|rest| rest.split_once('"').unwrap().0.to_owned()).collect()
+}
+
+#[test]
+fn both_targets_have_the_same_names() {
+    let v1model = names("v1model");
+    let kept = fs::read_to_string(here().join(KEPT).join("linkemu.p4info.txtpb")).unwrap();
+    for name in &v1model {
+        assert!(kept.contains(&format!("name: \"{name}\"")), "{name}: {REMEDY}");
+    }
+    // Of a packet's several fates a counter of Tofino counts one.
+    let (more, same): (BTreeSet<_>, BTreeSet<_>) =
+        names("tna").into_iter().partition(|n| n.starts_with("linkemu.fates_"));
+    assert_eq!(same, v1model);
+    assert_eq!(more.len(), 4);
+}
+
 #[test]
 fn no_path_of_a_machine_is_in_what_is_kept() {
     for name in MADE {
