@@ -6,7 +6,7 @@
 mod numbered;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use emu::aqm::AqmPlan;
 use emu::aqm::codel::CoDelPlan;
@@ -17,6 +17,7 @@ use emu::plan::{PipePlan, Plan};
 use emu::reorder::ReorderPlan;
 use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{DropReason, Snapshot};
+use emu::tap::{Point, Selection, Sighting, Sink, Tap};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use numbered::frame;
 
@@ -206,6 +207,49 @@ fn planned_is_how_long_a_frame_was_to_be_kept_and_copies_have_their_own_shims() 
     assert_eq!(planned, (1..=8).map(|n| n * 1_000 + 20_000).collect::<Vec<u32>>());
     assert!(left.iter().all(|(_, _, s, _)| (s.loss, s.client, s.epoch, s.stamp) == (3, 3, 1, 9)));
     assert!(left.iter().zip(0..).all(|(l, i)| l.3 == frame(1_000, i / 2)));
+}
+
+/// Where a frame was seen, its length, and what was seen of it.
+type Sight = (Point, u32, Vec<u8>);
+
+#[derive(Clone, Debug, Default)]
+struct Seen(Arc<Mutex<Vec<Sight>>>);
+
+impl Sink for Seen {
+    fn take(&mut self, sighting: &Sighting, bytes: &[u8]) {
+        self.0.lock().unwrap().push((sighting.point, sighting.len, bytes.to_vec()));
+    }
+}
+
+#[test]
+fn a_capture_shows_the_frames_behind_their_shims() {
+    let mut plan = losing(3, Way::Plain);
+    plan.pipes[FORWARD].queue.limit = 2_500;
+    let mut engine = engine(plan);
+    let seen = Seen::default();
+    let selection = Selection::new(Vec::new(), ByDirection([true; 2]));
+    let tap = Tap::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
+    engine.set_tap(Some(Box::new(tap)));
+    // One is kept in its buffer, one is copied, one finds the queue full, and one is no shim's.
+    let frames = [1_001, 999, 1_000].map(|len| frame(len, 7));
+    let bare = frame(900, 7);
+    let mut burst: Vec<_> =
+        frames.iter().map(|f| Some(wrap(0, EPOCH, f))).chain([Some(bare.clone())]).collect();
+    engine.arrive_burst(Instant::ZERO, FORWARD, &mut burst);
+    drain(&mut engine, &mut Vec::new());
+    let of = |point, bytes: &Vec<u8>| (point, bytes.len() as u32, bytes.clone());
+    let [kept, copied, full] = &frames;
+    let expected = [
+        of(Point::Ingress, kept),
+        of(Point::Ingress, copied),
+        of(Point::Ingress, full),
+        of(Point::Dropped(DropReason::Limit), full),
+        of(Point::Ingress, &bare),
+        of(Point::Dropped(DropReason::Shim), &bare),
+        of(Point::Egress, kept),
+        of(Point::Egress, copied),
+    ];
+    assert_eq!(*seen.0.lock().unwrap(), expected);
 }
 
 #[test]
