@@ -6,7 +6,7 @@ use std::slice;
 
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
-use emu::shim;
+use emu::shim::{self, Tick};
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
 use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
@@ -76,9 +76,9 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
 }
 
 /// Says by which number a switch knows each client: by its place among those of the only worker.
-pub(crate) fn number_clients(clients: &mut [model::ClientStats]) {
+pub(crate) fn number_clients(clients: &mut [model::ClientStats], tick: Tick) {
     for (client, place) in clients.iter_mut().zip(0..) {
-        client.number = shim::number(place).into();
+        client.number = shim::number(place, tick).into();
     }
 }
 

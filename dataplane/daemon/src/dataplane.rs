@@ -29,6 +29,7 @@ use crate::accounts::{PortAccount, merge, number_clients};
 use crate::names::{self, ClientsError, Names};
 use crate::schedule::{Schedule, ScheduleError, over};
 use crate::span::Span;
+use crate::switch::tick;
 pub use capture::Chunks;
 
 /// A change takes effect this much after it was accepted, so that every one of several
@@ -532,8 +533,8 @@ impl Dataplane {
 
     async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
         let mut stats = merge(reports, self.0.ports.accounts());
-        if self.has_switch() {
-            number_clients(&mut stats.clients);
+        if let Some(switch) = &self.0.fixed.description.switch {
+            number_clients(&mut stats.clients, tick(switch.target()));
         }
         // A clock that stood still hides from the workers that they did.
         let jump = self.0.clock.longest_jump(mark).as_nanos();

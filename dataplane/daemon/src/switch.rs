@@ -26,8 +26,9 @@ pub(crate) const KEYS: &[&str] = &[
     "stages",
     "program",
 ];
-/// The highest port: the program has nine bits for it.
-const MAX_PORT: u64 = 511;
+/// The highest port: the program has nine bits for it, and all of them set are bmv2's way to
+/// say that a frame is dropped.
+const MAX_PORT: u64 = 510;
 /// Where P4Runtime is, on this machine.
 const ADDRESS: &str = "http://127.0.0.1:9559";
 
@@ -39,6 +40,23 @@ pub enum Target {
     Bmv2,
     /// Intel Tofino.
     Tofino,
+}
+
+impl From<Target> for pb::SwitchTarget {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Bmv2 => Self::Bmv2,
+            Target::Tofino => Self::Tofino,
+        }
+    }
+}
+
+/// The unit of a switch's clock.
+pub(crate) fn tick(target: pb::SwitchTarget) -> Tick {
+    match target {
+        pb::SwitchTarget::Bmv2 => Tick::Microsecond,
+        pb::SwitchTarget::Tofino | pb::SwitchTarget::Unspecified => Tick::Nanosecond,
+    }
 }
 
 /// What a switch may do in the dataplane's place.
@@ -205,20 +223,14 @@ impl Switch {
     /// The unit of its clock.
     #[must_use]
     pub fn tick(&self) -> Tick {
-        match self.target {
-            Target::Bmv2 => Tick::Microsecond,
-            Target::Tofino => Tick::Nanosecond,
-        }
+        tick(self.target.into())
     }
 
     /// As `Describe` says it.
     #[must_use]
     pub fn describe(&self) -> pb::Switch {
         let may = |stage| self.stages.contains(&stage);
-        let target = match self.target {
-            Target::Bmv2 => pb::SwitchTarget::Bmv2,
-            Target::Tofino => pb::SwitchTarget::Tofino,
-        };
+        let target = pb::SwitchTarget::from(self.target);
         let [box_wan_port, box_client_port] = self.to_box;
         pb::Switch {
             address: self.address.clone(),
@@ -282,11 +294,11 @@ mod tests {
     #[test]
     fn what_is_said_is_described() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
-                    election = 7\nbox_wan = 511\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
+                    election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
         let found = switch(text).unwrap();
         assert_eq!((found.target(), found.device), (pb::SwitchTarget::Tofino, 0));
-        assert_eq!((found.box_wan_port, found.wan_ports), (511, vec![1, 2, 3]));
+        assert_eq!((found.box_wan_port, found.wan_ports), (510, vec![1, 2, 3]));
         assert_eq!((found.classifies, found.loses, found.marks), (false, true, false));
         assert_eq!((found.election, &*found.program), (7, "/usr/share/linkemu"));
         let none = switch(&format!("{LEAST}\nstages = []")).unwrap();
@@ -297,8 +309,8 @@ mod tests {
     fn what_cannot_be_is_refused_with_value_limit_and_remedy() {
         for (from, to, words) in [
             ("wan = [2]", "wan = []", "switch.wan in the box's file is empty: give"),
-            ("wan = [2]", "wan = [2, 512]", "switch.wan in the box's file has port 512: it has to"),
-            ("box_wan = 0", "box_wan = 4294967296", "has port 4294967296: it has to be 0 to 511"),
+            ("wan = [2]", "wan = [2, 511]", "switch.wan in the box's file has port 511: it has to"),
+            ("box_wan = 0", "box_wan = 4294967296", "has port 4294967296: it has to be 0 to 510"),
             ("client = [3]", "client = [3, 2]", "port 2 of the switch is in switch.wan and in swi"),
             ("box_client = 1", "box_client = 0", "is in switch.box_wan and in switch.box_client"),
             ("wan = [2]", "wan = [2, 2]", "is in switch.wan and in switch.wan"),

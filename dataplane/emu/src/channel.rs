@@ -27,6 +27,8 @@ use crate::units::Instant;
 pub struct Channel {
     /// Before this no frame is lost, whatever the processes are asked.
     clear_until: Instant,
+    /// It draws all losses, whatever a plan leaves to a switch.
+    alone: bool,
     processes: Box<Processes>,
 }
 
@@ -43,8 +45,18 @@ impl Channel {
     /// A channel whose processes start at `at`.
     #[must_use]
     pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
+        Self::of(plan, key, at, false)
+    }
+
+    /// As [`Channel::new`], but what a plan leaves to a switch is done here as well.
+    #[must_use]
+    pub fn alone(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
+        Self::of(plan, key, at, true)
+    }
+
+    fn of(plan: &PipePlan, key: StreamKey, at: Instant, alone: bool) -> Self {
         let processes = Processes { classes: Vec::new(), fades: None, loss: None, run: None };
-        let mut c = Self { clear_until: Instant::ZERO, processes: Box::new(processes) };
+        let mut c = Self { clear_until: Instant::ZERO, alone, processes: Box::new(processes) };
         c.replan(plan, key, at);
         c
     }
@@ -54,9 +66,10 @@ impl Channel {
     pub fn replan(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
         self.clear_until = Instant::ZERO;
         let Processes { classes, fades, loss, run } = &mut *self.processes;
+        let drawn = if self.alone { plan.packet_loss } else { plan.drawn_loss() };
         *loss = match loss.take() {
-            Some(loss) => loss.replanned(plan.drawn_loss(), key),
-            None => Loss::new(plan.drawn_loss(), key),
+            Some(loss) => loss.replanned(drawn, key),
+            None => Loss::new(drawn, key),
         };
         *run = DropRun::replanned(run.take(), plan.drop_run);
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;

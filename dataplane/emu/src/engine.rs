@@ -250,7 +250,8 @@ impl<B: Buffer> Engine<B> {
             let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch: 0 };
             let mut pipe = Pipe::new(plan, stream, self.now, in_force.since[direction]);
             if let Some(tick) = self.limits.shim {
-                pipe.set_switch(shim::number(id), tick);
+                let number = shim::number(id, tick);
+                pipe.set_switch((number, tick), plan, stream, self.now);
             }
             self.slots.push(Slot {
                 pipe,

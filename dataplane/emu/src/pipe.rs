@@ -147,7 +147,7 @@ impl Pipe {
             client: key.client,
             direction: key.direction,
             number: 0,
-            slot: plan.offload.loss,
+            slot: 0,
             tick: Tick::Nanosecond,
         };
         Self {
@@ -158,7 +158,7 @@ impl Pipe {
             tapped: false,
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.overhead, since),
-            channel: Channel::new(plan, key, at),
+            channel: Channel::alone(plan, key, at),
             delay: Delay::new(&plan.delay, key, at),
             fifo: Fifo::default(),
             received: Count::default(),
@@ -174,9 +174,29 @@ impl Pipe {
         }
     }
 
-    /// The number by which a switch knows the client, and the unit of its clock.
-    pub fn set_switch(&mut self, number: u16, tick: Tick) {
+    /// Puts an empty pipe behind a switch, which knows the client by `number` and counts time
+    /// in `tick`. A client without a number is not one that the switch could lose packets of:
+    /// they would be nobody's in its accounts, and all such clients' in its chains.
+    pub fn set_switch(
+        &mut self,
+        (number, tick): (u16, Tick),
+        plan: &PipePlan,
+        key: StreamKey,
+        at: Instant,
+    ) {
         (self.cold.number, self.cold.tick) = (number, tick);
+        self.cold.slot = self.slot(plan);
+        self.channel = self.new_channel(plan, key, at);
+    }
+
+    /// By which of its figures the switch loses the client's packets; zero: it does not.
+    fn slot(&self, plan: &PipePlan) -> u16 {
+        if self.cold.number == 0 { 0 } else { plan.offload.loss }
+    }
+
+    fn new_channel(&self, plan: &PipePlan, key: StreamKey, at: Instant) -> Channel {
+        let new = if self.cold.number == 0 { Channel::alone } else { Channel::new };
+        new(plan, key, at)
     }
 
     /// The accounts as of the last instant that the pipe was brought up to.
@@ -492,7 +512,11 @@ impl Pipe {
         if !self.extras.switch_marks {
             return store.edit(place, ecn::mark);
         }
-        let capable = store.show(place, |frame, _| ecn::is_capable(frame));
+        let (capable, seen) =
+            store.show(place, |frame, _| (ecn::is_capable(frame), shim::sees_packet(frame)));
+        if capable && !seen {
+            return store.edit(place, ecn::mark);
+        }
         if capable {
             store.edit_shim(place, shim::mark);
         }
@@ -789,14 +813,14 @@ impl Pipe {
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.at_arrival = at_arrival(plan);
-        self.cold.slot = plan.offload.loss;
+        self.cold.slot = self.slot(plan);
         self.shaper.replan(&plan.rate, plan.overhead, at, since);
         if restart {
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.duplicate = None;
             self.cold.corrupt = None;
             self.cold.reorder = None;
-            self.channel = Channel::new(plan, key, at);
+            self.channel = self.new_channel(plan, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
             self.cold.aqm.replan(plan.queue, at);

@@ -20,17 +20,16 @@
 //! | 22 | 48 | stamp: when it came to the switch, in ticks | | stays |
 //! | 28 | 32 | planned: ticks from arrival to when it is due, modulo 2³² | | written |
 //!
-//! A client's number is its index in the engine and one more, if that is below [`NUMBERS`]. It
+//! A client's number is its index in the engine and one more, if that is below [`Tick::numbers`]. It
 //! is believed only in the epoch of the plan in force (docs/adr/0031): whatever else a number
 //! says, the frame is classified as if there were none. So the worst that a wrong number can do
 //! is nothing.
 
+use crate::classify::{ETHERNET, payload};
 use crate::units::{Direction, Instant};
 
 /// Bytes of the shim with its outer header.
 pub const SHIM: u32 = 32;
-/// Client numbers are below this.
-pub const NUMBERS: u32 = 4096;
 /// Of the outer header.
 pub const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Of the outer header.
@@ -55,6 +54,16 @@ pub enum Tick {
 }
 
 impl Tick {
+    /// Client numbers are below this: the cells of a switch's counters and of its chains.
+    #[inline]
+    #[must_use]
+    pub fn numbers(self) -> u32 {
+        match self {
+            Self::Microsecond => 4096,
+            Self::Nanosecond => 2048,
+        }
+    }
+
     /// Whole ticks from one instant to another, modulo 2³²: never more than there are.
     #[inline]
     #[must_use]
@@ -138,16 +147,23 @@ impl Shim {
     /// The index of the client that it names, if it is to be believed in `epoch`.
     #[inline]
     #[must_use]
-    pub fn believed(&self, epoch: u16) -> Option<u32> {
-        let believed = self.epoch == epoch && epoch != 0 && u32::from(self.client) < NUMBERS;
+    pub fn believed(&self, epoch: u16, tick: Tick) -> Option<u32> {
+        let known = u32::from(self.client) < tick.numbers();
+        let believed = self.epoch == epoch && epoch != 0 && known;
         if believed { u32::from(self.client).checked_sub(1) } else { None }
     }
 }
 
 /// The number of the client with an index; zero: it has none.
 #[must_use]
-pub fn number(client: u32) -> u16 {
-    u16::try_from(client.saturating_add(1)).ok().filter(|n| u32::from(*n) < NUMBERS).unwrap_or(0)
+pub fn number(client: u32, tick: Tick) -> u16 {
+    let number = client.saturating_add(1);
+    u16::try_from(number).ok().filter(|_| number < tick.numbers()).unwrap_or(0)
+}
+
+/// Whether the switch reads as far as the frame's packet: behind two VLAN tags at most.
+pub(crate) fn sees_packet(frame: &[u8]) -> bool {
+    payload(frame).1 <= ETHERNET + 8
 }
 
 /// Begins the shim of a frame that arrived: nothing is asked of the switch yet.
@@ -262,12 +278,17 @@ mod tests {
             stamp: 0,
             planned: 0,
         };
-        assert_eq!(shim(1, 7).believed(7), Some(0));
-        assert_eq!(shim(4095, 7).believed(7), Some(4094));
+        let tick = Tick::Microsecond;
+        assert_eq!(shim(1, 7).believed(7, tick), Some(0));
+        assert_eq!(shim(4095, 7).believed(7, tick), Some(4094));
+        assert_eq!(shim(2048, 7).believed(7, Tick::Nanosecond), None);
         for (client, epoch, in_force) in [(0, 7, 7), (4096, 7, 7), (1, 7, 8), (1, 0, 0), (1, 7, 0)]
         {
-            assert_eq!(shim(client, epoch).believed(in_force), None, "{client} {epoch}");
+            assert_eq!(shim(client, epoch).believed(in_force, tick), None, "{client} {epoch}");
         }
-        assert_eq!([0, 4094, 4095, 70_000, u32::MAX - 1].map(number), [1, 4095, 0, 0, 0]);
+        let numbers = [0, 2047, 4094, 4095, 70_000, u32::MAX];
+        assert_eq!(numbers.map(|client| number(client, tick)), [1, 2048, 4095, 0, 0, 0]);
+        assert_eq!(number(2046, Tick::Nanosecond), 2047);
+        assert_eq!(number(2047, Tick::Nanosecond), 0);
     }
 }

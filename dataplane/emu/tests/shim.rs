@@ -302,3 +302,67 @@ fn where_the_switch_marks_the_packet_is_left_as_it_is_and_counts_as_marked() {
         assert_eq!((switch.3[15], here.3[15] == 0b11), (switch.3[15] & 0b10, switch.2.mark));
     }
 }
+
+#[test]
+fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
+    let clients = Tick::Nanosecond.numbers() + 3;
+    let mut plan = losing(3, Way::Plain);
+    plan.pipes[FORWARD].rate = BitRate::Unlimited.into();
+    let limits =
+        Limits { shim: Some(Tick::Nanosecond), ..Limits::copying(64 << 20, clients, 1_514) };
+    let mut engine: Engine<Vec<u8>> = Engine::new(limits, plan.clone(), Instant::ZERO).unwrap();
+    let mut left = Vec::new();
+    let mut each = |engine: &mut Engine<Vec<u8>>, now| {
+        for client in 0..clients {
+            let mut inner = frame(100, client);
+            inner[30..34].copy_from_slice(&(0x0a00_0001 + client).to_be_bytes());
+            engine.arrive(now, FORWARD, &wrap(0, EPOCH, &inner));
+        }
+    };
+    each(&mut engine, Instant::ZERO);
+    // Also under a plan that begins its processes anew.
+    let later = Instant(1_000);
+    engine.apply(later, plan, 2, true);
+    each(&mut engine, later);
+    let snapshot = drain(&mut engine, &mut left);
+    // Two clients are always there, and zero is no number.
+    let numbered = Tick::Nanosecond.numbers() - 3;
+    assert!(left.iter().all(|(_, _, shim, _)| shim.client > 0 && shim.loss == 3));
+    assert_eq!(left.len() as u32, 2 * numbered);
+    let lost = snapshot.total().dropped[DropReason::Loss as usize].packets;
+    assert_eq!(lost, u64::from(2 * (clients - numbered)));
+}
+
+#[test]
+fn a_packet_that_the_switch_does_not_see_is_marked_here() {
+    let mut plan = losing(3, Way::Plain);
+    let pipe = &mut plan.pipes[FORWARD];
+    let target = Nanos::from_millis(1);
+    pipe.queue.aqm = AqmPlan::CoDel(CoDelPlan { target, interval: target });
+    (pipe.queue.ecn, pipe.offload.marks) = (true, true);
+    let mut engine = engine(plan);
+    let mut left = Vec::new();
+    for number in 0..50 {
+        let mut inner = frame(1_000, number);
+        inner[15] = 0b10;
+        inner[24..26].fill(0);
+        let sum: u32 =
+            inner[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+        inner[24..26].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+        let tags = [0x81, 0, 0, 7].repeat(2 + number as usize % 2);
+        inner.splice(12..12, tags);
+        engine.arrive(Instant::ZERO, FORWARD, &wrap(0, EPOCH, &inner));
+    }
+    let total = drain(&mut engine, &mut left).total();
+    let (mut by_switch, mut here) = (0, 0);
+    for (_, _, shim, inner) in &left {
+        let behind_three = inner[20..22] == [0x81, 0];
+        let at = if behind_three { 27 } else { 23 };
+        let is_marked = inner[at] & 0b11 == 0b11;
+        assert!(!(behind_three && shim.mark) && !(is_marked && !behind_three));
+        by_switch += u64::from(shim.mark);
+        here += u64::from(is_marked);
+    }
+    assert!(by_switch > 0 && here > 0);
+    assert_eq!(by_switch + here, total.marked.packets);
+}

@@ -4,7 +4,7 @@
 use crate::classify::ETHERNET;
 use crate::frame::Buffer;
 use crate::plan::Plan;
-use crate::shim::{OffloadPlan, Shim};
+use crate::shim::{OffloadPlan, Shim, Tick};
 use crate::units::Direction;
 
 use super::{Engine, UNKNOWN, pipe_id};
@@ -14,8 +14,11 @@ impl<B: Buffer> Engine<B> {
     #[inline(never)]
     pub(super) fn route_by_shim(&self, direction: Direction, frame: &[u8]) -> u32 {
         let Some((shim, inner)) = shim_of(direction, frame) else { return UNKNOWN };
+        // Without a switch nothing comes here.
+        let tick = self.limits.shim.unwrap_or(Tick::Nanosecond);
         let may_be = (ETHERNET..=self.limits.frame as usize).contains(&inner.len());
-        match shim.believed(self.epoch).filter(|client| (*client as usize) < self.clients()) {
+        let believed = shim.believed(self.epoch, tick);
+        match believed.filter(|client| (*client as usize) < self.clients()) {
             Some(client) if may_be => pipe_id(client, direction),
             _ => self.route_by_headers(direction, inner),
         }

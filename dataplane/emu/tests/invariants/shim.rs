@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(with.malformed, without.malformed);
         prop_assert_eq!(with.store_used, 0);
         let numbers: BTreeMap<_, _> =
-            with.clients.iter().zip(0..).map(|(c, n)| (c.key, number(n))).collect();
+            with.clients.iter().zip(0..).map(|(c, n)| (c.key, number(n, Tick::Microsecond))).collect();
         prop_assert_eq!(left[0].len(), left[1].len());
         for (with, without) in left[0].iter().zip(&left[1]) {
             prop_assert_eq!((with.0, with.1, with.2), (without.0, without.1, without.2));
