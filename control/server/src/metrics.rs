@@ -12,6 +12,7 @@ mod clients;
 mod export;
 mod http;
 mod scrape;
+mod steady;
 mod switch;
 
 use crate::dataplane::Dataplane;

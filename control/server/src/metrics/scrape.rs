@@ -3,6 +3,7 @@
 
 use super::clients::Choice;
 use super::export::{self, Scrape};
+use super::steady::Steady;
 use crate::dataplane::Dataplane;
 use hyper::body::Bytes;
 use proto::dataplane::v1 as dp;
@@ -29,6 +30,7 @@ pub(super) struct Scraper {
 /// What one scrape leaves to the next.
 struct Kept {
     choice: Choice,
+    steady: Steady,
     /// Whether the dataplane answered, if it was ever asked.
     up: Option<bool>,
 }
@@ -36,7 +38,7 @@ struct Kept {
 impl Scraper {
     /// Up to `clients` clients are exported each for itself.
     pub fn new(dataplane: Dataplane, clients: usize) -> Self {
-        let kept = Kept { choice: Choice::new(clients), up: None };
+        let kept = Kept { choice: Choice::new(clients), steady: Steady::default(), up: None };
         Self { dataplane, current: Mutex::new(Weak::new()), kept: Mutex::new(kept) }
     }
 
@@ -81,7 +83,10 @@ impl Scraper {
                 let seconds = start.elapsed().as_secs_f64();
                 Scrape { switch, seconds, ..Scrape::default() }
             }
-            Ok((stats, plan, description)) => {
+            Ok((mut stats, plan, description)) => {
+                if switch.is_some() {
+                    kept.steady.hold(&mut stats);
+                }
                 let stats = kept.choice.reduce(Snapshot::from(stats));
                 let plan = plan.and_then(|answer| answer.plan);
                 let dp::DescribeResponse { version, dpdk, .. } = description.unwrap_or_default();
