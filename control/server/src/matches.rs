@@ -39,6 +39,12 @@ impl Matches {
         all.push_back(made);
     }
 
+    /// Whether a generation is one of them.
+    pub fn made(&self, instance: u64, generation: u64) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().any(|made| made.instance == instance && made.to == generation)
+    }
+
     /// The generation of the same link by what linkd has done to it since.
     pub fn after(&self, instance: u64, generation: u64) -> u64 {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,6 +152,7 @@ mod tests {
         assert_eq!(matches.after(1, 7), 7);
         assert_eq!(matches.after(1, 8), 8);
         assert_eq!(matches.after(2, 7), 8);
+        assert!(matches.made(1, 6) && !matches.made(1, 5) && !matches.made(2, 6));
         for n in 0..1_000 {
             matches.remember(Match { instance: 3, from: n, to: n + 1 });
         }

@@ -550,7 +550,11 @@ impl Runner {
                             Next::Event(found) => {
                                 after = found.sequence;
                                 let about = subject.is_empty() || found.subject == *subject;
-                                if found.kind() == *event && about {
+                                // The switch takes its part of the same link.
+                                let own = found.generation.is_some_and(|generation| {
+                                    self.control.matches().made(self.instance, generation)
+                                });
+                                if found.kind() == *event && about && !own {
                                     met = Some(found.time_ns);
                                 }
                             }
