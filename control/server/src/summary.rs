@@ -97,6 +97,10 @@ fn short(field: &FieldDescriptor, value: &Found) -> Option<Value> {
             let paths = message.get_field_by_name("paths")?;
             texts(paths.as_list()?)
         }
+        Found::Message(message) if message.descriptor().full_name() == GATE => match of(message) {
+            Value::Null => json!("of all clients"),
+            gate => gate,
+        },
         Found::Message(message) => match message.get_field_by_name("name").as_deref() {
             Some(Found::String(name)) => json!({ "name": clip(name) }),
             _ => json!("given"),
@@ -117,6 +121,8 @@ fn texts(list: &[Found]) -> Value {
     Value::Array(shown)
 }
 
+/// It is small, and says itself what it is.
+const GATE: &str = "linkemu.v1.Gate";
 const MASK: &str = "google.protobuf.FieldMask";
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use proto::linkemu::v1::switch_client::SwitchClient;
 use rcgen::ExtendedKeyUsagePurpose;
 use serde_json::Value;
 use std::io::Write;
@@ -193,6 +194,31 @@ async fn what_does_not_speak_tls_is_refused() {
     assert!(error.to_string().contains("UnknownIssuer"), "{error}");
     assert!(secure.lab.fake.state().applies.is_empty());
     secure.serves().await;
+}
+
+#[tokio::test]
+async fn a_gate_of_the_switch_is_an_operators_and_the_log_says_whose() {
+    let secure = Secure::new();
+    let client = |name, uris| SwitchClient::new(secure.channel(Some(&secure.pair(name, uris))));
+    let gate = Some(pb::Gate { client: "10.0.0.2".into(), direction: 1 });
+    let close = pb::SetGateRequest { gate, closed: true };
+    let (mut viewer, mut operator) = (client("eve", VIEWER), client("ci-7", OPERATOR));
+    denied(&viewer.set_gate(close.clone()).await.unwrap_err(), "operator", "viewer");
+    // This box has no switch; both may know that.
+    let status = viewer.get_switch(pb::GetSwitchRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let status = operator.set_gate(close).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let asked = secure.line(|line| line["event"] == "asked").await;
+    let gate = serde_json::json!({ "client": "10.0.0.2", "direction": "DIRECTION_FORWARD" });
+    assert_eq!(asked["request"], serde_json::json!({ "gate": gate, "closed": true }));
+    operator
+        .set_gate(pb::SetGateRequest { gate: Some(pb::Gate::default()), closed: false })
+        .await
+        .unwrap_err();
+    let all =
+        |line: &Value| line["event"] == "asked" && line["request"]["gate"] == "of all clients";
+    secure.line(all).await;
 }
 
 #[tokio::test]
