@@ -35,9 +35,9 @@ Examples:
   linkctl switch gate close --client alice --direction return
   linkctl switch gate open                  the gate of all; a client's own stays closed
 
-A closed gate is an outage from now on until it is opened. It is no part of a profile, and all
-are open when linkd starts. Frames pass where neither their client's gate nor that of all is
-closed.";
+A closed gate is an outage from now on until it is opened; ARP and neighbour discovery pass. It
+is no part of a profile, and all are open when linkd starts. Frames pass where neither their
+client's gate nor that of all is closed.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
