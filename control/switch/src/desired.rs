@@ -38,6 +38,8 @@ pub struct Desired {
     pub epoch: u16,
     /// The dataplane that the epoch is of; zero: none yet.
     pub instance: u64,
+    /// What stands for all that its plan says of clients.
+    pub rules: u64,
     /// None: what stands there stays, until it is known what should.
     pub clients: Option<Vec<Client>>,
     pub gates: BTreeSet<(Option<u16>, Direction)>,
@@ -50,6 +52,7 @@ impl Desired {
         Self {
             epoch,
             instance: 0,
+            rules: 0,
             clients: Some(Vec::new()),
             gates: BTreeSet::new(),
             slots: Slots::default(),
@@ -75,9 +78,10 @@ impl Desired {
     }
 
     fn ports(&self, config: &Config) -> Vec<Entry> {
-        let note = self.instance.to_be_bytes();
+        let note = [self.instance.to_be_bytes(), self.rules.to_be_bytes()].concat();
         let entry = |port: u16, action: &str, direction| {
-            let entry = Entry::new(names::PORTS).exact("port", port).does(action).noted(note);
+            let entry =
+                Entry::new(names::PORTS).exact("port", port).does(action).noted(note.clone());
             entry.with("direction", bit(direction)).with("epoch", self.epoch)
         };
         let mut entries = Vec::new();
@@ -92,15 +96,17 @@ impl Desired {
         entries
     }
 
-    /// Whose epoch and dataplane these entries of [`names::PORTS`] say, if they agree and are
-    /// of all ports.
-    pub fn epoch_of(entries: &BTreeMap<Key, Entry>, config: &Config) -> Option<(u16, u64)> {
+    /// Whose epoch, dataplane and rules these entries of [`names::PORTS`] say, if they agree
+    /// and are of all ports.
+    pub fn epoch_of(entries: &BTreeMap<Key, Entry>, config: &Config) -> Option<(u16, u64, u64)> {
         let first = entries.values().next()?;
         let epoch = u16::try_from(*first.action.params.get("epoch")?).ok().filter(|e| *e != 0)?;
-        let instance = u64::from_be_bytes(first.metadata.as_slice().try_into().ok()?);
-        let said = Self { instance, ..Self::new(epoch) };
+        let (instance, rules) = first.metadata.split_first_chunk()?;
+        let instance = u64::from_be_bytes(*instance);
+        let rules = u64::from_be_bytes(rules.try_into().ok()?);
+        let said = Self { instance, rules, ..Self::new(epoch) };
         let same = said.entries(names::PORTS, config).as_ref() == Some(entries);
-        same.then_some((epoch, instance))
+        same.then_some((epoch, instance, rules))
     }
 
     /// How many clients the switch tells apart.
@@ -231,9 +237,9 @@ mod tests {
     #[test]
     fn ports_say_their_epoch_only_if_all_of_them_do() {
         let mut desired = Desired::new(7);
-        desired.instance = 99;
+        (desired.instance, desired.rules) = (99, 5);
         let mut ports = desired.entries(names::PORTS, &config()).unwrap();
-        assert_eq!(Desired::epoch_of(&ports, &config()), Some((7, 99)));
+        assert_eq!(Desired::epoch_of(&ports, &config()), Some((7, 99, 5)));
         let first = ports.keys().next().unwrap().clone();
         let mut other = ports.clone();
         other.get_mut(&first).unwrap().action.params.insert("epoch".into(), 8);

@@ -22,6 +22,7 @@ const WAITING: usize = 64;
 pub enum Request {
     Offload {
         instance: u64,
+        rules: u64,
         forward: Loss,
         return_: Loss,
         reply: oneshot::Sender<Offload>,
@@ -37,11 +38,19 @@ pub enum Request {
     },
 }
 
+/// All clients of a dataplane's instance by these rules.
+#[derive(Debug)]
+pub struct Said {
+    pub instance: u64,
+    pub rules: u64,
+    pub clients: Vec<Client>,
+}
+
 #[derive(Debug)]
 struct State {
     status: Status,
     counts: Counts,
-    clients: Option<(u64, Vec<Client>)>,
+    clients: Option<Said>,
     in_use: Option<Offload>,
 }
 
@@ -100,7 +109,7 @@ impl Shared {
     }
 
     /// What was said since the last time.
-    pub fn take(&self) -> (Option<(u64, Vec<Client>)>, Option<Offload>) {
+    pub fn take(&self) -> (Option<Said>, Option<Offload>) {
         let mut state = self.state();
         (state.clients.take(), state.in_use.take())
     }
@@ -139,9 +148,17 @@ impl Switch {
     /// answers: the losses stand in it. All zero if it is not ready within a second or so.
     /// The same figures have the same number.
     ///
-    /// Another instance than the last one begins a new epoch, without clients.
-    pub async fn offload(&self, instance: u64, forward: Loss, return_: Loss) -> Offload {
-        let ask = |reply| Request::Offload { instance, forward, return_, reply };
+    /// `rules` stands for all that the plan says of clients: any two plans that say the same
+    /// have the same, any others another. Another instance or other rules than the last ones
+    /// begin a new epoch, without clients: no number that was found by other rules is believed.
+    pub async fn offload(
+        &self,
+        instance: u64,
+        rules: u64,
+        forward: Loss,
+        return_: Loss,
+    ) -> Offload {
+        let ask = |reply| Request::Offload { instance, rules, forward, return_, reply };
         self.ask(ask, self.timing.ask).await.unwrap_or_default()
     }
 
@@ -151,10 +168,10 @@ impl Switch {
         self.shared.told.notify_one();
     }
 
-    /// Says all clients that the switch is to know. Ignored if the instance is not the one of
-    /// the last [`Switch::offload`].
-    pub fn set_clients(&self, instance: u64, clients: Vec<Client>) {
-        self.shared.state().clients = Some((instance, clients));
+    /// Says all clients that the switch is to know. Ignored if the instance or the rules
+    /// are not those of the last [`Switch::offload`].
+    pub fn set_clients(&self, instance: u64, rules: u64, clients: Vec<Client>) {
+        self.shared.state().clients = Some(Said { instance, rules, clients });
         self.shared.told.notify_one();
     }
 

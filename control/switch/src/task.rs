@@ -9,7 +9,7 @@
 use crate::accounts::Accounts;
 use crate::config::Config;
 use crate::desired::Desired;
-use crate::handle::{Request, Shared};
+use crate::handle::{Request, Said as Clients, Shared};
 use crate::model::{Client, Error, Loss, News, Offload, Phase};
 use crate::standing::Standing;
 use crate::{names, timing::Timing};
@@ -246,18 +246,16 @@ impl Task {
     /// Takes in what is to stay of what is found.
     fn adopt(&mut self, found: &Standing) {
         let now = Instant::now();
+        let ours = (self.desired.epoch, self.desired.instance, self.desired.rules);
         let epoch = Desired::epoch_of(found.table(names::PORTS), &self.config);
         match epoch {
             // We said so before, or a linkd before us did and we know no other.
-            Some((epoch, instance))
-                if self.desired.instance == 0 || {
-                    (epoch, instance) == (self.desired.epoch, self.desired.instance)
-                } =>
-            {
-                if self.desired.instance == 0 && instance != 0 {
+            Some(found @ (epoch, instance, rules)) if ours.1 == 0 || found == ours => {
+                if ours.1 == 0 && instance != 0 {
                     self.desired.clients = None;
                 }
-                (self.desired.epoch, self.desired.instance) = (epoch, instance);
+                let Desired { epoch: e, instance: i, rules: r, .. } = &mut self.desired;
+                (*e, *i, *r) = (epoch, instance, rules);
             }
             // Numbers of another epoch, in entries that are deleted before the new one is
             // written.
@@ -376,8 +374,9 @@ impl Task {
             Request::Offload { reply, .. } if reply.is_closed() => Ok(()),
             Request::Gate { reply, .. } if reply.is_closed() => Ok(()),
             Request::Counts { reply } if reply.is_closed() => Ok(()),
-            Request::Offload { instance, forward, return_, reply } => {
-                let offload = self.offload(session, instance, forward, return_).await?;
+            Request::Offload { instance, rules, forward, return_, reply } => {
+                let losses = [forward, return_];
+                let offload = self.offload(session, (instance, rules), losses).await?;
                 // Slots of one who went away are collected as all others.
                 let _gone = reply.send(offload);
                 Ok(())
@@ -408,18 +407,17 @@ impl Task {
     async fn offload(
         &mut self,
         session: &Session,
-        instance: u64,
-        forward: Loss,
-        return_: Loss,
+        (instance, rules): (u64, u64),
+        losses: [Loss; 2],
     ) -> Result<Offload, End> {
-        if self.desired.instance != instance {
-            self.begin(session, instance).await?;
+        if (self.desired.instance, self.desired.rules) != (instance, rules) {
+            self.begin(session, instance, rules).await?;
         }
         let stages = self.config.stages;
         let mut numbers = [0; 2];
         if stages.loses {
             let (size, now) = (self.size(names::LOSS), Instant::now());
-            for (number, loss) in numbers.iter_mut().zip([forward, return_]) {
+            for (number, loss) in numbers.iter_mut().zip(losses) {
                 *number = self.desired.slots.number(loss, size, now).unwrap_or(0);
             }
             self.write(session, &[names::LOSS]).await?;
@@ -436,15 +434,19 @@ impl Task {
         Ok(Offload { epoch, forward_loss, return_loss, marks: stages.marks })
     }
 
-    /// Begins with another dataplane, which numbers its clients anew: their entries go before
-    /// the epoch does.
-    async fn begin(&mut self, session: &Session, instance: u64) -> Result<(), End> {
-        self.desired.instance = instance;
+    /// Begins with another dataplane, which numbers its clients anew, or with other rules of
+    /// the same: entries of clients go before the epoch does. What was counted for a number
+    /// is another client's only in another dataplane.
+    async fn begin(&mut self, session: &Session, instance: u64, rules: u64) -> Result<(), End> {
+        let renumbered = self.desired.instance != instance;
+        (self.desired.instance, self.desired.rules) = (instance, rules);
         self.desired.clients = Some(Vec::new());
         self.write(session, &names::CLIENTS).await?;
         self.desired.epoch = epoch(self.desired.epoch);
         self.write(session, &[names::PORTS]).await?;
-        (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
+        if renumbered {
+            (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
+        }
         self.clear(session).await
     }
 
@@ -485,7 +487,9 @@ impl Task {
             self.use_slots();
         }
         match clients {
-            Some((instance, clients)) if instance == self.desired.instance => {
+            Some(Clients { instance, rules, clients })
+                if (instance, rules) == (self.desired.instance, self.desired.rules) =>
+            {
                 self.clients(session, clients).await
             }
             _ => Ok(()),

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{INSTANCE, client, config, known, offload, ready, rig, session, timing, until};
+use common::{INSTANCE, RULES, client, config, known, offload, ready, rig, session, timing, until};
 use p4runtime::Count;
 use switch::fake::{Fake, Wrong};
 use switch::{News, Phase, Program, Switch};
@@ -15,7 +15,7 @@ async fn clients_that_a_switch_refuses_are_said_and_tried_again() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     fake.refuse(Some("linkemu.prefixes4"));
-    switch.set_clients(INSTANCE, vec![client(3)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     until("said", || switch.status().message.contains("Table is full")).await;
     let status = switch.status();
     assert_eq!(status.phase, Phase::Ready, "{}", status.message);
@@ -54,7 +54,7 @@ async fn more_clients_than_the_table_holds_are_no_end() {
         number: low,
         matches: vec![switch::Match::Mac([2, 0, 0, high as u8, (low >> 8) as u8, low as u8])],
     });
-    switch.set_clients(INSTANCE, many.collect());
+    switch.set_clients(INSTANCE, RULES, many.collect());
     until("said", || switch.status().message.contains("Table is full")).await;
     assert_eq!(fake.entries("linkemu.macs").len(), 8192);
     assert_eq!(switch.status().phase, Phase::Ready);

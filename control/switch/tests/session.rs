@@ -5,8 +5,10 @@
 
 mod common;
 
-use common::{GE, INSTANCE, client, config, count_ready, end, epoch, known, offload, ready, rig};
-use common::{session, timing, until};
+use common::{
+    GE, INSTANCE, RULES, client, config, count_ready, end, epoch, known, offload, ready, rig,
+};
+use common::{offload_by, session, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
 use std::collections::BTreeSet;
@@ -44,9 +46,9 @@ async fn losses_stand_in_the_switch_when_their_numbers_are_said() {
     assert!(fake.entries("linkemu.loss").contains(&independent));
     // The same figures again, and the other way round.
     assert_eq!(offload(&switch).await, said);
-    let swapped = switch.offload(INSTANCE, GE, Loss::Independent(7)).await;
+    let swapped = switch.offload(INSTANCE, RULES, GE, Loss::Independent(7)).await;
     assert_eq!((swapped.forward_loss, swapped.return_loss), (2, 1));
-    let none = switch.offload(INSTANCE, Loss::None, Loss::None).await;
+    let none = switch.offload(INSTANCE, RULES, Loss::None, Loss::None).await;
     assert_eq!((none.forward_loss, none.return_loss), (0, 0));
     assert_eq!(fake.entries("linkemu.loss").len(), 2);
 }
@@ -57,9 +59,9 @@ async fn a_loss_that_no_plan_uses_goes_and_one_in_use_stays() {
     let timing = Timing { idle: Duration::from_millis(300), ..timing() };
     let (switch, told) = session(config(fake.address()), timing);
     ready(&told, 1).await;
-    let kept = switch.offload(INSTANCE, Loss::Independent(1), Loss::None).await;
+    let kept = switch.offload(INSTANCE, RULES, Loss::Independent(1), Loss::None).await;
     switch.in_use(&kept);
-    switch.offload(INSTANCE, Loss::Independent(2), Loss::None).await;
+    switch.offload(INSTANCE, RULES, Loss::Independent(2), Loss::None).await;
     until("the unused one goes", || fake.entries("linkemu.loss").len() == 1).await;
     tokio::time::sleep(timing.idle * 2).await;
     let left = fake.entries("linkemu.loss");
@@ -72,13 +74,13 @@ async fn a_thousand_clients_are_written_and_only_differences_after_that() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     let clients: Vec<_> = (3..1003).map(client).collect();
-    switch.set_clients(INSTANCE, clients.clone());
+    switch.set_clients(INSTANCE, RULES, clients.clone());
     until("clients", || known(&fake) == 1000).await;
     until("status", || switch.status().clients == 1000).await;
     fake.clear_log();
     let mut fewer = clients[1..].to_vec();
     fewer[0].number = 2000;
-    switch.set_clients(INSTANCE, fewer);
+    switch.set_clients(INSTANCE, RULES, fewer);
     until("differences", || known(&fake) == 999 && !fake.log().is_empty()).await;
     until("status", || switch.status().clients == 999).await;
     let expected = [
@@ -92,10 +94,10 @@ async fn a_thousand_clients_are_written_and_only_differences_after_that() {
 async fn clients_of_another_dataplane_are_not_taken() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
-    switch.set_clients(INSTANCE + 1, vec![client(3)]);
-    switch.set_clients(INSTANCE, vec![client(4), client(5)]);
+    switch.set_clients(INSTANCE + 1, RULES, vec![client(3)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(4), client(5)]);
     until("clients", || known(&fake) == 2).await;
-    switch.set_clients(INSTANCE + 1, vec![client(3)]);
+    switch.set_clients(INSTANCE + 1, RULES, vec![client(3)]);
     offload(&switch).await;
     assert_eq!(known(&fake), 2);
 }
@@ -104,12 +106,12 @@ async fn clients_of_another_dataplane_are_not_taken() {
 async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
-    switch.set_clients(INSTANCE, vec![client(3), client(4)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
     until("clients", || known(&fake) == 2).await;
     fake.count("linkemu.fates", 3 << 4, Count { packets: 5, bytes: 500 });
     assert_eq!(switch.counts().await.clients[&3].0[0].received.packets, 5);
     fake.clear_log();
-    let after = switch.offload(INSTANCE + 1, Loss::Independent(7), GE).await;
+    let after = switch.offload(INSTANCE + 1, RULES, Loss::Independent(7), GE).await;
     assert_ne!(after.epoch, before.epoch);
     assert_eq!((after.forward_loss, after.return_loss), (before.forward_loss, before.return_loss));
     assert_eq!(after.epoch, epoch(&fake));
@@ -126,10 +128,44 @@ async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
 }
 
 #[tokio::test]
+async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
+    let (fake, switch, _told) = rig().await;
+    let before = offload(&switch).await;
+    switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
+    until("clients", || known(&fake) == 2).await;
+    let five = Count { packets: 5, bytes: 500 };
+    fake.count("linkemu.fates", 3 << 4, five);
+    fake.clear_log();
+    let after = switch.offload(INSTANCE, RULES + 1, Loss::Independent(7), GE).await;
+    assert_ne!(after.epoch, before.epoch);
+    assert_eq!((after.epoch, known(&fake)), (epoch(&fake), 0));
+    let log = fake.log();
+    let last_client = log.iter().rposition(|line| line.contains("prefixes4")).unwrap();
+    let first_port = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
+    assert!(last_client < first_port, "{log:#?}");
+    assert!(!log.iter().any(|line| line.starts_with("set")), "{log:#?}");
+    // What was found by the rules that were is not taken.
+    switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
+    offload_by(&switch, RULES + 1).await;
+    assert_eq!(known(&fake), 0);
+    switch.set_clients(INSTANCE, RULES + 1, vec![client(3)]);
+    until("clients", || known(&fake) == 1).await;
+    assert_eq!(switch.counts().await.clients[&3][Forward].received, five);
+    // They are known to the next linkd too.
+    end(switch, &fake).await;
+    let (switch, told) = session(config(fake.address()), timing());
+    ready(&told, 1).await;
+    assert_eq!(offload_by(&switch, RULES + 1).await, after);
+    assert_eq!(known(&fake), 1);
+    assert_ne!(offload_by(&switch, RULES).await.epoch, after.epoch);
+    assert_eq!(known(&fake), 0);
+}
+
+#[tokio::test]
 async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
     let (fake, switch, told) = rig().await;
     let before = offload(&switch).await;
-    switch.set_clients(INSTANCE, vec![client(3)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     switch.set_gate(Some(3), Some(Return), true).await.unwrap();
     until("clients", || known(&fake) == 1).await;
     assert!(fake.digest(&[3, 0x42, 0]));
@@ -203,7 +239,7 @@ async fn times_are_counted_by_their_bounds() {
 async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
-    switch.set_clients(INSTANCE, vec![client(3)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     until("clients", || known(&fake) == 1).await;
     fake.digest(&[3, 0x42, 0]);
     until("a host", || fake.entries("linkemu.sources").len() == 1).await;
@@ -215,7 +251,7 @@ async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
     ready(&told, 1).await;
     assert!(matches!(told.lock().unwrap()[0], News::Ready { pushed: false, .. }));
     assert_eq!(offload(&switch).await, before);
-    switch.set_clients(INSTANCE, vec![client(3)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     until("clients", || switch.status().clients == 1).await;
     assert!(fake.log().is_empty(), "{:#?}", fake.log());
     assert_eq!(switch.counts().await.clients[&3][Forward].received.packets, 5);
@@ -225,14 +261,14 @@ async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
 async fn a_new_linkd_with_a_new_dataplane_begins_anew() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
-    switch.set_clients(INSTANCE, vec![client(3)]);
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     until("clients", || known(&fake) == 1).await;
     end(switch, &fake).await;
     fake.clear_log();
     let (switch, told) = session(config(fake.address()), timing());
     ready(&told, 1).await;
     assert!(fake.log().is_empty(), "nothing is known of the dataplane yet");
-    let after = switch.offload(INSTANCE + 1, Loss::None, Loss::None).await;
+    let after = switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
     assert_ne!(after.epoch, before.epoch);
     let log = fake.log();
     assert_eq!(log[0], "delete linkemu.prefixes4[address=0xa000003/32]");

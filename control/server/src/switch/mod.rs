@@ -217,7 +217,7 @@ impl Switches {
         }
         let Split { forward, back, marks, .. } =
             profile.map(|profile| split(profile, stages)).unwrap_or_default();
-        let asked = current.session.as_ref().ok()?.offload(instance, forward, back);
+        let asked = current.session.as_ref().ok()?.offload(instance, 0, forward, back);
         let offload = tokio::time::timeout(DEADLINE, asked).await.ok()?;
         if offload.epoch == 0 {
             return None;
@@ -250,7 +250,7 @@ impl Switches {
         let Some(current) = current.filter(|_| known == Some(instance)) else { return };
         let numbers = clients::numbers(stats);
         if let Ok(session) = &current.session {
-            session.set_clients(instance, clients::known(said, &numbers));
+            session.set_clients(instance, 0, clients::known(said, &numbers));
             renumber(session, &current.gates, numbers).await;
         }
     }

@@ -13,6 +13,7 @@ use switch::{
 /// How long anything may take: only a test that fails waits so long.
 const LIMIT: Duration = Duration::from_secs(30);
 pub const INSTANCE: u64 = 77;
+pub const RULES: u64 = 5;
 pub const GE: Loss =
     Loss::GilbertElliott { to_bad: 1, to_good: 2, loss_in_bad: u32::MAX, loss_in_good: 0 };
 
@@ -82,7 +83,11 @@ pub async fn ready(told: &Told, times: usize) {
 }
 
 pub async fn offload(switch: &Switch) -> Offload {
-    switch.offload(INSTANCE, Loss::Independent(7), GE).await
+    offload_by(switch, RULES).await
+}
+
+pub async fn offload_by(switch: &Switch, rules: u64) -> Offload {
+    switch.offload(INSTANCE, rules, Loss::Independent(7), GE).await
 }
 
 pub fn client(number: u16) -> Client {
