@@ -42,6 +42,8 @@ pub struct Desired {
     pub rules: u64,
     /// None: what stands there stays, until it is known what should.
     pub clients: Option<Vec<Client>>,
+    /// Why no client stands in the switch; none: they do.
+    pub withheld: Option<String>,
     pub gates: BTreeSet<(Option<u16>, Direction)>,
     pub slots: Slots,
     pub hosts: Hosts,
@@ -54,6 +56,7 @@ impl Desired {
             instance: 0,
             rules: 0,
             clients: Some(Vec::new()),
+            withheld: None,
             gates: BTreeSet::new(),
             slots: Slots::default(),
             hosts: Hosts::default(),
@@ -71,7 +74,7 @@ impl Desired {
             names::TRANSIT_BINS | names::LATENESS_BINS => {
                 bins::entries(table, config.target.tick())
             }
-            _ if !config.stages.classifies => Vec::new(),
+            _ if !config.stages.classifies || self.withheld.is_some() => Vec::new(),
             _ => clients(table, self.clients.as_ref()?),
         };
         Some(entries.into_iter().rev().map(|entry| (entry.key.clone(), entry)).collect())
@@ -111,7 +114,7 @@ impl Desired {
 
     /// How many clients the switch tells apart.
     pub fn client_count(&self, config: &Config) -> u32 {
-        if !config.stages.classifies {
+        if !config.stages.classifies || self.withheld.is_some() {
             return 0;
         }
         let known = |client: &&Client| client.number >= BYPASS && !rules(client).is_empty();
@@ -129,8 +132,12 @@ fn gate((client, direction): &(Option<u16>, Direction)) -> Entry {
 }
 
 /// The entries of one of the four tables that name clients. What is named twice is the first
-/// one's.
+/// one's. Without a client there are no special addresses either: they would be looked for
+/// before a MAC that is not there.
 fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
+    if clients.is_empty() {
+        return Vec::new();
+    }
     let special = SPECIAL.iter().filter_map(|(address, length)| prefix(*address, *length));
     let special = special.map(|rule| (DEFAULT, rule));
     let named = clients.iter().flat_map(|client| {

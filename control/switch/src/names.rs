@@ -20,7 +20,11 @@ pub const HOSTS: &str = "linkemu.hosts";
 
 /// Tables that name clients.
 pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
-/// All tables in the order in which they are written: nothing passes before the last.
+/// Tables that are written before those of clients.
+pub const FIRST: [&str; 2] = [TRANSIT_BINS, LATENESS_BINS];
+/// Tables that are written after them: nothing passes before the last.
+pub const LAST: [&str; 5] = [GATES, LOSS, HOSTS, SOURCES, PORTS];
+/// All tables.
 pub const TABLES: [&str; 11] = [
     TRANSIT_BINS,
     LATENESS_BINS,

@@ -8,7 +8,7 @@
 use crate::names;
 use p4runtime::entry::Key;
 use p4runtime::session::DigestConfig;
-use p4runtime::{Change, Entry, Error, Session};
+use p4runtime::{Change, Entry, Error, Match, Session};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Entries = BTreeMap<Key, Entry>;
@@ -94,15 +94,15 @@ impl Standing {
     ) -> Result<Option<Error>, Error> {
         let standing = self.tables.entry(table).or_default();
         let gone = standing.keys().filter(|key| !desired.contains_key(*key));
-        let gone: Vec<_> = gone.cloned().map(Change::Delete).collect();
+        let gone = gone.map(|key| (length(key), Change::Delete(key.clone())));
         let changed = desired.iter().filter_map(|(key, entry)| match standing.get(key) {
-            None => Some(Change::Insert(entry.clone())),
-            Some(found) if found != entry => Some(Change::Modify(entry.clone())),
+            None => Some((length(key), Change::Insert(entry.clone()))),
+            Some(found) if found != entry => Some((length(key), Change::Modify(entry.clone()))),
             Some(_) => None,
         });
-        let changed: Vec<_> = changed.collect();
+        let (gone, changed) = (by_length(gone), by_length(changed));
         // What goes makes room in a full table.
-        for changes in [gone, changed] {
+        for changes in gone.into_values().chain(changed.into_values().rev()) {
             match session.write(&changes).await {
                 Ok(()) => {}
                 Err(refused @ Error::Rejected(_)) => return Ok(Some(refused)),
@@ -143,6 +143,20 @@ impl Standing {
         (self.groups, self.digest) = (desired, Some(digest));
         Ok(())
     }
+}
+
+/// Of the prefix in a key.
+fn length(key: &Key) -> u32 {
+    let of = |field: &Match| if let Match::Lpm { length, .. } = field { *length } else { 0 };
+    key.fields.values().map(of).max().unwrap_or(0)
+}
+
+/// Changes that may be made together: a prefix is there as long as a wider one is, which would
+/// answer in its place.
+fn by_length(changes: impl Iterator<Item = (u32, Change)>) -> BTreeMap<u32, Vec<Change>> {
+    let mut all = BTreeMap::<_, Vec<_>>::new();
+    changes.for_each(|(length, change)| all.entry(length).or_default().push(change));
+    all
 }
 
 async fn entries(session: &Session, table: &str) -> Result<Entries, Error> {

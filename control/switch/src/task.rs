@@ -235,7 +235,9 @@ impl Task {
             self.desired.clients.get_or_insert_default();
         }
         self.write_groups(session).await?;
-        self.write(session, &names::TABLES).await?;
+        self.write(session, &names::FIRST).await?;
+        self.write_clients(session).await?;
+        self.write(session, &names::LAST).await?;
         if pushed {
             self.uncleared = false;
         }
@@ -296,12 +298,59 @@ impl Task {
         Ok(())
     }
 
+    /// Makes the tables that name clients be as they should, or lets none of them name one:
+    /// where one rule is missing, another client's answers in its place.
+    async fn write_clients(&mut self, session: &Session) -> Result<(), End> {
+        self.desired.withheld = None;
+        let Some(why) = self.try_clients(session).await? else { return Ok(()) };
+        tracing::warn!("the switch knows no client: {why}");
+        self.desired.withheld = Some(why);
+        self.empty_clients(session).await
+    }
+
+    /// Says why not.
+    async fn try_clients(&mut self, session: &Session) -> Result<Option<String>, End> {
+        for table in names::CLIENTS {
+            let desired = self.desired.entries(table, &self.config);
+            let (wanted, size) = (desired.map_or(0, |all| all.len() as u64), self.size(table));
+            if wanted > size {
+                return Ok(Some(format!(
+                    "{table} holds {size} entries, and the rules of the clients need {wanted}: \
+                     the box classifies until there are fewer"
+                )));
+            }
+        }
+        for table in names::CLIENTS {
+            self.write(session, &[table]).await?;
+            if self.standing.wrong().contains(&table) {
+                let refusals = self.standing.refusals();
+                return Ok(Some(format!("the box classifies, since {refusals}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets no client stand there, from the last to be looked for to the first.
+    async fn empty_clients(&mut self, session: &Session) -> Result<(), End> {
+        for table in names::CLIENTS.into_iter().rev() {
+            self.standing.write(session, table, &BTreeMap::new()).await?;
+        }
+        if names::CLIENTS.iter().any(|table| self.standing.wrong().contains(table)) {
+            // What stands there would be believed.
+            let what = self.standing.refusals();
+            return Err(End::Lost(P4Error::Strange { what }));
+        }
+        Ok(())
+    }
+
     /// Says how the switch is while it is ready.
     fn publish(&self) {
         let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
         let gates = self.desired.gates.iter().copied().collect();
         self.shared.set_figures(entries, clients, gates);
-        self.shared.set_phase(Phase::Ready, self.standing.refusals());
+        let refusals = Some(self.standing.refusals()).filter(|refusals| !refusals.is_empty());
+        let said: Vec<_> = self.desired.withheld.iter().cloned().chain(refusals).collect();
+        self.shared.set_phase(Phase::Ready, said.join("; "));
     }
 
     /// While all is well.
@@ -441,7 +490,8 @@ impl Task {
         let renumbered = self.desired.instance != instance;
         (self.desired.instance, self.desired.rules) = (instance, rules);
         self.desired.clients = Some(Vec::new());
-        self.write(session, &names::CLIENTS).await?;
+        self.desired.withheld = None;
+        self.empty_clients(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
         self.write(session, &[names::PORTS]).await?;
         if renumbered {
@@ -498,8 +548,12 @@ impl Task {
 
     async fn clients(&mut self, session: &Session, clients: Vec<Client>) -> Result<(), End> {
         self.accounts.know(clients.iter().map(|client| client.number));
-        self.desired.clients = Some(clients);
-        self.write(session, &names::CLIENTS).await
+        let clients = Some(clients);
+        if self.desired.clients == clients {
+            return Ok(());
+        }
+        self.desired.clients = clients;
+        self.write_clients(session).await
     }
 
     fn use_slots(&mut self) {
@@ -520,6 +574,9 @@ impl Task {
         let wrong = self.standing.wrong();
         if retry && !wrong.is_empty() {
             self.write(session, &wrong).await?;
+        }
+        if retry && self.desired.withheld.is_some() {
+            self.write_clients(session).await?;
         }
         Ok(())
     }

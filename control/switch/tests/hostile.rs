@@ -7,8 +7,10 @@ mod common;
 
 use common::{INSTANCE, RULES, client, config, known, offload, ready, rig, session, timing, until};
 use p4runtime::Count;
+use std::net::Ipv6Addr;
+use std::time::Duration;
 use switch::fake::{Fake, Wrong};
-use switch::{News, Phase, Program, Switch};
+use switch::{Client, Loss, Match, News, Offload, Phase, Program, Switch, Timing};
 
 #[tokio::test]
 async fn clients_that_a_switch_refuses_are_said_and_tried_again() {
@@ -19,7 +21,7 @@ async fn clients_that_a_switch_refuses_are_said_and_tried_again() {
     until("said", || switch.status().message.contains("Table is full")).await;
     let status = switch.status();
     assert_eq!(status.phase, Phase::Ready, "{}", status.message);
-    assert!(status.message.contains("linkemu.prefixes4[address=0xa000003/32]"));
+    assert!(status.message.contains("linkemu.prefixes4[address="), "{}", status.message);
     fake.refuse(None);
     until("tried again", || known(&fake) == 1).await;
     until("well", || switch.status().message.is_empty()).await;
@@ -45,19 +47,82 @@ async fn a_switch_that_refuses_its_ports_is_not_ready() {
     ready(&told, 1).await;
 }
 
+/// Clients with a MAC each: so many numbers, three times.
+fn many() -> Vec<Client> {
+    let many = (0..3u16).flat_map(|high| (3..4096).map(move |low| (high, low)));
+    let of = |(high, low): (u16, u16)| Client {
+        number: low,
+        matches: vec![Match::Mac([2, 0, 0, high as u8, (low >> 8) as u8, low as u8])],
+    };
+    many.map(of).collect()
+}
+
+/// Entries that name a client.
+fn named(fake: &Fake) -> usize {
+    let tables = ["linkemu.macs", "linkemu.vlans", "linkemu.prefixes4", "linkemu.prefixes6"];
+    tables.into_iter().map(|table| fake.entries(table).len()).sum()
+}
+
 #[tokio::test]
-async fn more_clients_than_the_table_holds_are_no_end() {
+async fn of_more_clients_than_a_table_holds_none_stands_and_nothing_is_tried() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
-    let many = (0..3u16).flat_map(|high| (3..4096).map(move |low| (high, low)));
-    let many = many.map(|(high, low)| switch::Client {
-        number: low,
-        matches: vec![switch::Match::Mac([2, 0, 0, high as u8, (low >> 8) as u8, low as u8])],
-    });
-    switch.set_clients(INSTANCE, RULES, many.collect());
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
+    until("clients", || known(&fake) == 1).await;
+    switch.set_clients(INSTANCE, RULES, many());
+    until("said", || switch.status().message.contains("linkemu.macs holds 8192")).await;
+    let status = switch.status();
+    assert_eq!((status.phase, status.clients, named(&fake)), (Phase::Ready, 0, 0));
+    fake.clear_log();
+    switch.set_clients(INSTANCE, RULES, many());
+    tokio::time::sleep(timing().retry * 3).await;
+    assert!(fake.log().is_empty(), "{:?}", fake.log());
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
+    until("fewer", || known(&fake) == 1 && switch.status().message.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_is_refused_lets_no_wider_one_answer_in_its_place() {
+    let fake = Fake::start(1).await.unwrap();
+    let timing = Timing { retry: Duration::from_secs(600), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    ready(&told, 1).await;
+    offload(&switch).await;
+    let rules = |number, v6: bool| Client {
+        number,
+        matches: vec![
+            Match::Mac([2, 0, 0, 0, 0, number as u8]),
+            Match::Prefix(if v6 { Ipv6Addr::UNSPECIFIED.into() } else { [10, 0, 0, 0].into() }, 8),
+        ],
+    };
+    let both = || vec![rules(3, false), rules(4, true)];
+    fake.refuse(Some("linkemu.prefixes6"));
+    switch.set_clients(INSTANCE, RULES, both());
     until("said", || switch.status().message.contains("Table is full")).await;
-    assert_eq!(fake.entries("linkemu.macs").len(), 8192);
-    assert_eq!(switch.status().phase, Phase::Ready);
+    assert_eq!((switch.status().clients, named(&fake)), (0, 0));
+    // The same again is no reason to try.
+    fake.clear_log();
+    switch.set_clients(INSTANCE, RULES, both());
+    assert_ne!(offload(&switch).await.epoch, 0);
+    tokio::time::sleep(timing.poll * 4).await;
+    assert!(fake.log().is_empty(), "{:?}", fake.log());
+}
+
+#[tokio::test]
+async fn a_client_that_a_switch_does_not_give_up_is_not_believed() {
+    let (fake, switch, told) = rig().await;
+    let before = offload(&switch).await;
+    switch.set_clients(INSTANCE, RULES, vec![client(3)]);
+    until("clients", || known(&fake) == 1).await;
+    fake.refuse(Some("linkemu.prefixes4"));
+    let none = switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None);
+    assert_eq!(none.await, Offload::default());
+    until("lost", || told.lock().unwrap().iter().any(|n| matches!(n, News::Lost { .. }))).await;
+    assert_eq!(common::epoch(&fake), before.epoch);
+    fake.refuse(None);
+    ready(&told, 2).await;
+    assert_eq!(known(&fake), 0);
+    assert_ne!(common::epoch(&fake), before.epoch);
 }
 
 async fn counts_fail(wrong: Wrong, words: &str) {

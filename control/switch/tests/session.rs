@@ -91,6 +91,27 @@ async fn a_thousand_clients_are_written_and_only_differences_after_that() {
 }
 
 #[tokio::test]
+async fn a_wider_prefix_stands_only_while_a_longer_one_does() {
+    let (fake, switch, _told) = rig().await;
+    offload(&switch).await;
+    let prefix = |number, length| switch::Client {
+        number,
+        matches: vec![switch::Match::Prefix([10, 0, 0, 0].into(), length)],
+    };
+    let lengths = |word: &str| {
+        let log = fake.log();
+        let lines = log.iter().filter(|line| line.starts_with(word) && line.contains("=0xa000000"));
+        let length = |line: &String| line.split(['/', ']']).nth(1).unwrap().to_owned();
+        lines.map(length).collect::<Vec<_>>()
+    };
+    switch.set_clients(INSTANCE, RULES, vec![prefix(3, 8), prefix(4, 24), prefix(5, 16)]);
+    until("clients", || known(&fake) == 3).await;
+    assert_eq!(lengths("insert"), ["24", "16", "8"]);
+    offload_by(&switch, RULES + 1).await;
+    assert_eq!(lengths("delete"), ["8", "16", "24"]);
+}
+
+#[tokio::test]
 async fn clients_of_another_dataplane_are_not_taken() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
