@@ -489,15 +489,17 @@ impl Task {
     async fn begin(&mut self, session: &Session, instance: u64, rules: u64) -> Result<(), End> {
         let renumbered = self.desired.instance != instance;
         (self.desired.instance, self.desired.rules) = (instance, rules);
+        if renumbered {
+            // Also if the switch is lost half-way.
+            (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
+        }
         self.desired.clients = Some(Vec::new());
         self.desired.withheld = None;
         self.empty_clients(session).await?;
+        // The next linkd takes counts for those of the dataplane that ports are of.
+        self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
-        self.write(session, &[names::PORTS]).await?;
-        if renumbered {
-            (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
-        }
-        self.clear(session).await
+        self.write(session, &[names::PORTS]).await
     }
 
     /// Lets the switch count from zero.

@@ -149,6 +149,29 @@ async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
 }
 
 #[tokio::test]
+async fn a_new_dataplane_s_counts_are_its_own_when_the_switch_is_lost_half_way() {
+    for table in ["linkemu.prefixes4", "linkemu.ports"] {
+        let (fake, switch, told) = rig().await;
+        offload(&switch).await;
+        switch.set_clients(INSTANCE, RULES, vec![client(3)]);
+        until("clients", || known(&fake) == 1).await;
+        let five = Count { packets: 5, bytes: 500 };
+        fake.count("linkemu.fates", 3 << 4, five);
+        fake.count("linkemu.fates", 2 << 4, five);
+        assert_eq!(switch.counts().await.clients[&3][Forward].received, five);
+        fake.refuse(Some(table));
+        let asked = switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None);
+        assert_eq!(asked.await, Offload::default());
+        fake.refuse(None);
+        ready(&told, 2).await;
+        let counts = switch.counts().await;
+        assert_eq!((counts.instance, counts.clients.get(&3)), (INSTANCE + 1, None));
+        assert_eq!(counts.clients[&2][Forward].received, Count::default(), "{table}");
+        assert_eq!(fake.counted("linkemu.fates", 3 << 4), Count::default());
+    }
+}
+
+#[tokio::test]
 async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
