@@ -69,18 +69,21 @@ impl Slots {
 
     /// As the switch has them.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.0.iter().filter_map(|(number, slot)| {
-            let entry = Entry::new(names::LOSS).exact("slot", *number);
-            Some(match slot.loss {
-                Loss::None => return None,
-                Loss::Independent(p) => entry.does(names::INDEPENDENT).with("p", p),
-                Loss::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } => entry
-                    .does(names::GILBERT_ELLIOTT)
-                    .with("to_bad", to_bad)
-                    .with("to_good", to_good)
-                    .with("loss_in_bad", loss_in_bad)
-                    .with("loss_in_good", loss_in_good),
-            })
+        self.0.keys().filter_map(|number| self.entry(*number))
+    }
+
+    /// As the switch has this one.
+    pub fn entry(&self, number: u16) -> Option<Entry> {
+        let entry = Entry::new(names::LOSS).exact("slot", number);
+        Some(match self.0.get(&number)?.loss {
+            Loss::None => return None,
+            Loss::Independent(p) => entry.does(names::INDEPENDENT).with("p", p),
+            Loss::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } => entry
+                .does(names::GILBERT_ELLIOTT)
+                .with("to_bad", to_bad)
+                .with("to_good", to_good)
+                .with("loss_in_bad", loss_in_bad)
+                .with("loss_in_good", loss_in_good),
         })
     }
 }

@@ -472,8 +472,9 @@ impl Task {
             self.write(session, &[names::LOSS]).await?;
             let standing = self.standing.table(names::LOSS);
             for number in &mut numbers {
-                let key = p4runtime::Entry::new(names::LOSS).exact("slot", *number).key;
-                if !standing.contains_key(&key) {
+                // One that was refused may stand there with the figures that it had.
+                let stands = self.desired.slots.entry(*number);
+                if stands.is_none_or(|entry| standing.get(&entry.key) != Some(&entry)) {
                     *number = 0;
                 }
             }

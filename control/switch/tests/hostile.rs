@@ -37,6 +37,23 @@ async fn a_loss_that_a_switch_refuses_is_drawn_by_the_dataplane() {
 }
 
 #[tokio::test]
+async fn a_number_that_stands_for_other_figures_is_not_said() {
+    let fake = Fake::start(1).await.unwrap();
+    let timing = Timing { idle: Duration::from_millis(100), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    ready(&told, 1).await;
+    let said = |loss| switch.offload(INSTANCE, RULES, loss, Loss::None);
+    let first = said(Loss::Independent(1)).await.forward_loss;
+    assert_ne!(first, 0);
+    fake.refuse(Some("linkemu.loss"));
+    until("idle, and refused", || switch.status().message.contains("Table is full")).await;
+    assert_eq!(said(Loss::Independent(2)).await.forward_loss, 0);
+    assert_eq!(fake.entries("linkemu.loss")[0].action.params["p"], 1);
+    fake.refuse(None);
+    assert_eq!(said(Loss::Independent(2)).await.forward_loss, first);
+}
+
+#[tokio::test]
 async fn a_switch_that_refuses_its_ports_is_not_ready() {
     let fake = Fake::start(1).await.unwrap();
     fake.refuse(Some("linkemu.ports"));
