@@ -431,6 +431,7 @@ impl Task {
                 Ok(())
             }
             Request::Gate { client, direction, closed, reply } => {
+                let before = self.desired.gates.clone();
                 let done = self.gate(session, client, direction, closed).await;
                 let said = match &done {
                     Ok(refused) if refused.is_empty() => Ok(()),
@@ -439,8 +440,14 @@ impl Task {
                     Err(End::Taken(by)) => Err(Error::NotReady(by.clone())),
                     Err(End::Closed) => Err(Error::Ended),
                 };
-                let _gone = reply.send(said);
-                done.map(drop)
+                let failed = said.is_err();
+                if reply.send(said).is_err() || failed {
+                    // Nobody knows of it, so it does not come into force later either.
+                    self.desired.gates = before;
+                    done?;
+                    return self.write(session, &[names::GATES]).await;
+                }
+                Ok(())
             }
             Request::Counts { reply } => {
                 let read = self.accounts.read(session).await;

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{INSTANCE, RULES, client, config, known, offload, ready, rig, session, timing, until};
+use emu::units::Direction::Forward;
 use p4runtime::Count;
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -51,6 +52,46 @@ async fn a_number_that_stands_for_other_figures_is_not_said() {
     assert_eq!(fake.entries("linkemu.loss")[0].action.params["p"], 1);
     fake.refuse(None);
     assert_eq!(said(Loss::Independent(2)).await.forward_loss, first);
+}
+
+#[tokio::test]
+async fn a_gate_that_was_refused_does_not_come_into_force_later() {
+    let (fake, switch, told) = rig().await;
+    switch.set_gate(Some(7), Some(Forward), true).await.unwrap();
+    fake.refuse(Some("linkemu.gates"));
+    let refused = switch.set_gate(Some(8), None, true).await.unwrap_err();
+    assert!(refused.to_string().contains("Table is full"), "{refused}");
+    let refused = switch.set_gate(Some(7), None, false).await.unwrap_err();
+    assert!(refused.to_string().contains("Table is full"), "{refused}");
+    fake.refuse(None);
+    tokio::time::sleep(timing().retry * 3).await;
+    let gates = || (switch.status().gates, fake.entries("linkemu.gates").len());
+    assert_eq!(gates(), (vec![(Some(7), Forward)], 1));
+    // Nor when the switch is lost meanwhile.
+    fake.down(true);
+    assert!(switch.set_gate(Some(8), None, true).await.is_err());
+    until("lost", || switch.status().phase == Phase::Lost).await;
+    fake.down(false);
+    ready(&told, 2).await;
+    assert_eq!(gates(), (vec![(Some(7), Forward)], 1));
+}
+
+#[tokio::test]
+async fn a_gate_that_nobody_waits_for_any_more_stays_as_it_was() {
+    let (fake, switch, _told) = rig().await;
+    fake.hang(true);
+    let asked = tokio::spawn({
+        let switch = switch.clone();
+        async move { switch.set_gate(Some(8), None, true).await }
+    });
+    tokio::time::sleep(timing().poll * 2).await;
+    asked.abort();
+    assert!(asked.await.unwrap_err().is_cancelled());
+    fake.hang(false);
+    // Answered after it.
+    switch.set_gate(Some(9), Some(Forward), true).await.unwrap();
+    assert_eq!(switch.status().gates, [(Some(9), Forward)]);
+    assert_eq!(fake.entries("linkemu.gates").len(), 1);
 }
 
 #[tokio::test]
