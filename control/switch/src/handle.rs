@@ -176,7 +176,8 @@ impl Switch {
     }
 
     /// Closes or opens the gate of a client or of all, in a direction or in both. It stays so
-    /// when the switch restarts. One that was closed for all is opened for all.
+    /// when the switch restarts; with another dataplane, where a number is another client's, the
+    /// gates of all, of the bypass and of the default stay. One that was closed for all is opened for all.
     ///
     /// # Errors
     /// [`Error`]; nothing has changed if the switch was not ready.

@@ -10,7 +10,7 @@ use crate::accounts::Accounts;
 use crate::config::Config;
 use crate::desired::Desired;
 use crate::handle::{Request, Said as Clients, Shared};
-use crate::model::{Client, Error, Loss, News, Offload, Phase};
+use crate::model::{Client, DEFAULT, Error, Loss, News, Offload, Phase};
 use crate::standing::Standing;
 use crate::{names, timing::Timing};
 use emu::units::Direction;
@@ -500,6 +500,9 @@ impl Task {
         if renumbered {
             // Also if the switch is lost half-way.
             (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
+            // A number above these is another client's: who knows its name sets its gate again.
+            let gates = &mut self.desired.gates;
+            gates.retain(|(client, _)| client.is_none_or(|number| number <= DEFAULT));
         }
         self.desired.clients = Some(Vec::new());
         self.desired.withheld = None;
@@ -507,7 +510,7 @@ impl Task {
         // The next linkd takes counts for those of the dataplane that ports are of.
         self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
-        self.write(session, &[names::PORTS]).await
+        self.write(session, &[names::GATES, names::PORTS]).await
     }
 
     /// Lets the switch count from zero.

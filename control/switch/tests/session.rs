@@ -407,6 +407,21 @@ async fn a_gate_is_closed_and_opened_for_one_and_for_all() {
 }
 
 #[tokio::test]
+async fn a_gate_is_not_another_dataplane_s_client_s() {
+    let (fake, switch, _told) = rig().await;
+    offload(&switch).await;
+    for number in [None, Some(switch::DEFAULT), Some(7)] {
+        switch.set_gate(number, Some(Return), true).await.unwrap();
+    }
+    // A number is the same client's by other rules.
+    offload_by(&switch, RULES + 1).await;
+    assert_eq!(fake.entries("linkemu.gates").len(), 3);
+    switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
+    assert_eq!(switch.status().gates, [(None, Return), (Some(switch::DEFAULT), Return)]);
+    assert_eq!(fake.entries("linkemu.gates").len(), 2);
+}
+
+#[tokio::test]
 async fn a_switch_that_is_not_there_does_nothing_in_the_dataplane_s_place() {
     let fake = Fake::start(1).await.unwrap();
     fake.down(true);
