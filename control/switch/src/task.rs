@@ -30,8 +30,10 @@ const DIGEST: DigestConfig =
 enum End {
     /// The switch is lost.
     Lost(P4Error),
-    /// Another one is its primary.
+    /// Another one is its primary, as the stream says.
     Taken(String),
+    /// It takes no orders from us, and the stream has not said so.
+    Denied(String),
     /// Nobody holds a handle.
     Closed,
 }
@@ -39,7 +41,7 @@ enum End {
 impl From<P4Error> for End {
     fn from(error: P4Error) -> Self {
         match error {
-            P4Error::NotPrimary { message } => Self::Taken(message),
+            P4Error::NotPrimary { message } => Self::Denied(message),
             error => Self::Lost(error),
         }
     }
@@ -135,7 +137,7 @@ impl Task {
             match end {
                 End::Closed => return,
                 End::Lost(why) => self.lost(why.to_string()),
-                End::Taken(by) => self.taken(by),
+                End::Taken(by) | End::Denied(by) => self.taken(by),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(self.timing.poll);
@@ -144,34 +146,47 @@ impl Task {
 
     /// From the election to the end of a session.
     async fn session(&mut self, session: &Session, stream: &mut Stream) -> End {
+        let mut denied = false;
         loop {
-            let end = match self.elected(session, stream).await {
+            let end = match self.elected(session, stream, denied).await {
                 Ok(()) => match self.ready(session).await {
                     Ok(()) => self.serve(session, stream).await,
                     Err(end) => end,
                 },
                 Err(end) => end,
             };
+            denied = matches!(end, End::Denied(_));
             match end {
-                End::Taken(by) => self.taken(by),
+                End::Taken(by) | End::Denied(by) => self.taken(by),
                 end => return end,
             }
         }
     }
 
-    /// Waits to be the primary.
-    async fn elected(&mut self, session: &Session, stream: &mut Stream) -> Result<(), End> {
+    /// Waits to be the primary. Where an order was denied, the stream says soon by whom, or
+    /// never: then a new one says how it is.
+    async fn elected(
+        &mut self,
+        session: &Session,
+        stream: &mut Stream,
+        mut denied: bool,
+    ) -> Result<(), End> {
         loop {
             let said = tokio::time::timeout(self.timing.poll, stream.next()).await;
             match said {
                 Ok(Ok(Said::Primary)) => return Ok(()),
                 Ok(Ok(Said::Backup { primary, message })) => {
+                    denied = false;
                     let number = primary.map_or(String::new(), |n| format!(", number {n}"));
                     self.taken(format!("another controller{number} ({message})"));
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(End::Lost(error)),
                 Err(_) if self.requests.is_closed() => return Err(End::Closed),
+                Err(_) if denied => {
+                    let what = "orders with \"not primary\", and names no other primary".into();
+                    return Err(End::Lost(P4Error::Strange { what }));
+                }
                 Err(_) => session.cookie().await.map(drop)?,
             }
         }
@@ -437,7 +452,7 @@ impl Task {
                     Ok(refused) if refused.is_empty() => Ok(()),
                     Ok(refused) => Err(Error::NotReady(refused.clone())),
                     Err(End::Lost(error)) => Err(Error::Switch(error.clone())),
-                    Err(End::Taken(by)) => Err(Error::NotReady(by.clone())),
+                    Err(End::Taken(by) | End::Denied(by)) => Err(Error::NotReady(by.clone())),
                     Err(End::Closed) => Err(Error::Ended),
                 };
                 let failed = said.is_err();

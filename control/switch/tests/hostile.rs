@@ -95,6 +95,21 @@ async fn a_gate_that_nobody_waits_for_any_more_stays_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_switch_that_takes_no_orders_and_names_no_primary_is_connected_to_again() {
+    let (fake, switch, told) = rig().await;
+    fake.deny(true);
+    assert!(switch.set_gate(Some(7), None, true).await.is_err());
+    until("said", || {
+        let news = told.lock().unwrap();
+        news.iter().any(|news| matches!(news, News::Taken { .. }))
+    })
+    .await;
+    fake.deny(false);
+    ready(&told, 2).await;
+    switch.set_gate(Some(7), None, true).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_switch_that_refuses_its_ports_is_not_ready() {
     let fake = Fake::start(1).await.unwrap();
     fake.refuse(Some("linkemu.ports"));

@@ -60,6 +60,7 @@ pub struct Device {
     pub hang: bool,
     is_down: bool,
     pub refuse: Option<String>,
+    pub deny: bool,
     pub wrong: Option<Wrong>,
 }
 
@@ -102,6 +103,7 @@ impl Device {
 
     fn permit(&self, election: Option<p4::Uint128>) -> Result<(), Status> {
         let primary = self.primary().is_some_and(|one| one.election == number(election));
+        let primary = primary && !self.deny;
         if primary { Ok(()) } else { Err(Status::permission_denied("Not primary")) }
     }
 

@@ -87,6 +87,11 @@ impl Fake {
         self.device().refuse = table.map(Into::into);
     }
 
+    /// Takes no orders from its primary, and does not say that there is another.
+    pub fn deny(&self, deny: bool) {
+        self.device().deny = deny;
+    }
+
     /// Answers reads with what cannot be.
     pub fn answer(&self, wrong: Option<Wrong>) {
         self.device().wrong = wrong;
