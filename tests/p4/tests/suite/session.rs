@@ -29,6 +29,8 @@ const ELECTION: u64 = 10;
 const HIGHER: u64 = 11;
 /// Of the dataplane that there is not.
 const INSTANCE: u64 = 77;
+/// And what stands for its rules.
+const RULES: u64 = 1;
 const CLIENTS: u16 = 1_000;
 const FIRST: u16 = 3;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -121,14 +123,15 @@ impl Bed {
 
     /// Tells of the dataplane and its clients, as linkd does.
     fn clients(&self, loss: Loss) -> anyhow::Result<switch::Offload> {
-        let offload = self.runtime.block_on(self.session.offload(INSTANCE, loss, Loss::None));
+        let offload =
+            self.runtime.block_on(self.session.offload(INSTANCE, RULES, loss, Loss::None));
         ensure!(offload.epoch != 0, "the switch is not used: {offload:?}");
         self.session.in_use(&offload);
         let clients = (FIRST..FIRST + CLIENTS).map(|number| Client {
             number,
             matches: vec![Match::Prefix(IpAddr::V4(of_client(number)), 32)],
         });
-        self.session.set_clients(INSTANCE, clients.collect());
+        self.session.set_clients(INSTANCE, RULES, clients.collect());
         Ok(offload)
     }
 
@@ -196,7 +199,7 @@ pub fn an_empty_switch_is_given_its_program_and_a_thousand_clients(_: &Cpus) -> 
             number,
             matches: vec![Match::Prefix(IpAddr::V4(of_client(number)), 32)],
         });
-        bed.session.set_clients(INSTANCE, half.collect());
+        bed.session.set_clients(INSTANCE, RULES, half.collect());
         let left = u32::from(CLIENTS / 2);
         bed.until("half of the clients are gone", |s| s.clients == left)?;
         bed.classified(FIRST, offload.epoch)?;
