@@ -19,32 +19,43 @@ struct Slot {
 
 /// All that the switch has.
 #[derive(Clone, Debug, Default)]
-pub struct Slots(BTreeMap<u16, Slot>);
+pub struct Slots {
+    /// Where numbers begin.
+    first: u16,
+    all: BTreeMap<u16, Slot>,
+}
 
 impl Slots {
+    /// None yet. The box may still send numbers of one who was here before and is not known,
+    /// so each begins somewhere else.
+    pub fn beginning_at(first: u16) -> Self {
+        Self { first, all: BTreeMap::new() }
+    }
+
     /// The number of a loss, which is used from here on; zero is none. None if `size` others
     /// are there.
     pub fn number(&mut self, loss: Loss, size: u64, now: Instant) -> Option<u16> {
         if loss == Loss::None {
             return Some(0);
         }
-        let found = self.0.iter_mut().find(|(_, slot)| slot.loss == loss);
+        let found = self.all.iter_mut().find(|(_, slot)| slot.loss == loss);
         if let Some((number, slot)) = found {
             slot.used = now;
             return Some(*number);
         }
-        if self.0.len() as u64 >= size {
+        if self.all.len() as u64 >= size {
             return None;
         }
-        let number = (1..=u16::MAX).find(|number| !self.0.contains_key(number))?;
-        self.0.insert(number, Slot { loss, used: now });
+        let mut numbers = (0..=u16::MAX).map(|n| self.first.wrapping_add(n));
+        let number = numbers.find(|n| *n != 0 && !self.all.contains_key(n))?;
+        self.all.insert(number, Slot { loss, used: now });
         Some(number)
     }
 
     /// Says that a plan uses these.
     pub fn used(&mut self, numbers: [u16; 2], now: Instant) {
         for number in numbers {
-            if let Some(slot) = self.0.get_mut(&number) {
+            if let Some(slot) = self.all.get_mut(&number) {
                 slot.used = now;
             }
         }
@@ -56,26 +67,26 @@ impl Slots {
             return;
         };
         if let (Ok(number @ 1..), Some(loss)) = (u16::try_from(*number), loss(entry)) {
-            self.0.entry(number).or_insert(Slot { loss, used: now });
+            self.all.entry(number).or_insert(Slot { loss, used: now });
         }
     }
 
     /// Removes what has not been used for so long; says whether there was something.
     pub fn collect(&mut self, idle: Duration, now: Instant) -> bool {
-        let before = self.0.len();
-        self.0.retain(|_, slot| now.saturating_duration_since(slot.used) < idle);
-        self.0.len() != before
+        let before = self.all.len();
+        self.all.retain(|_, slot| now.saturating_duration_since(slot.used) < idle);
+        self.all.len() != before
     }
 
     /// As the switch has them.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.0.keys().filter_map(|number| self.entry(*number))
+        self.all.keys().filter_map(|number| self.entry(*number))
     }
 
     /// As the switch has this one.
     pub fn entry(&self, number: u16) -> Option<Entry> {
         let entry = Entry::new(names::LOSS).exact("slot", number);
-        Some(match self.0.get(&number)?.loss {
+        Some(match self.all.get(&number)?.loss {
             Loss::None => return None,
             Loss::Independent(p) => entry.does(names::INDEPENDENT).with("p", p),
             Loss::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good } => entry
@@ -118,6 +129,13 @@ mod tests {
         assert_eq!(number(GE), Some(2));
         assert_eq!(number(Loss::Independent(7)), Some(1));
         assert_eq!(number(Loss::Independent(8)), None);
+    }
+
+    #[test]
+    fn numbers_begin_anywhere_and_go_round_without_zero() {
+        let (mut slots, now) = (Slots::beginning_at(u16::MAX), Instant::now());
+        let mut number = |p| slots.number(Loss::Independent(p), 9, now);
+        assert_eq!([number(1), number(2), number(3)], [Some(u16::MAX), Some(1), Some(2)]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::desired::Desired;
 use crate::handle::{Request, Said as Clients, Shared};
 use crate::model::{Client, DEFAULT, Error, Loss, News, Offload, Phase};
+use crate::slots::Slots;
 use crate::standing::Standing;
 use crate::{names, timing::Timing};
 use emu::units::Direction;
@@ -91,7 +92,8 @@ impl Task {
         };
         let cookie = config.program.cookie();
         let accounts = Accounts::new(&config);
-        let desired = Desired::new(epoch(0));
+        let mut desired = Desired::new(epoch(0));
+        desired.slots = Slots::beginning_at(epoch(0));
         let (away, in_use) = (Instant::now(), Offload::default());
         let standing = Standing::default();
         let mut task = Self {

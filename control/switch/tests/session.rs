@@ -39,18 +39,32 @@ async fn an_empty_switch_is_given_its_program_and_ports_come_last() {
 async fn losses_stand_in_the_switch_when_their_numbers_are_said() {
     let (fake, switch, _told) = rig().await;
     let said = offload(&switch).await;
-    assert_eq!((said.epoch, said.forward_loss, said.return_loss), (epoch(&fake), 1, 2));
+    let (one, other) = (said.forward_loss, said.return_loss);
+    assert!(one != 0 && other != 0 && one != other, "{said:?}");
+    assert_eq!(said.epoch, epoch(&fake));
     assert!(said.marks);
-    let entry = |slot: u8| Entry::new("linkemu.loss").exact("slot", slot);
-    let independent = entry(1).does("linkemu.independent").with("p", 7u8);
+    let entry = |slot: u16| Entry::new("linkemu.loss").exact("slot", slot);
+    let independent = entry(one).does("linkemu.independent").with("p", 7u8);
     assert!(fake.entries("linkemu.loss").contains(&independent));
     // The same figures again, and the other way round.
     assert_eq!(offload(&switch).await, said);
     let swapped = switch.offload(INSTANCE, RULES, GE, Loss::Independent(7)).await;
-    assert_eq!((swapped.forward_loss, swapped.return_loss), (2, 1));
+    assert_eq!((swapped.forward_loss, swapped.return_loss), (other, one));
     let none = switch.offload(INSTANCE, RULES, Loss::None, Loss::None).await;
     assert_eq!((none.forward_loss, none.return_loss), (0, 0));
     assert_eq!(fake.entries("linkemu.loss").len(), 2);
+}
+
+#[tokio::test]
+async fn a_linkd_and_a_switch_that_begin_anew_together_give_other_numbers() {
+    let mut before = BTreeSet::new();
+    // Eight draws of 65535 that are all the same are no chance.
+    for _ in 0..8 {
+        let (fake, switch, _told) = rig().await;
+        before.insert(offload(&switch).await.forward_loss);
+        end(switch, &fake).await;
+    }
+    assert!(before.len() > 1, "{before:?}");
 }
 
 #[tokio::test]
