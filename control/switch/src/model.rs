@@ -175,7 +175,8 @@ pub struct Histogram {
 /// the switch is restarted; what it counted between the last look and its end is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Whether the switch has answered; else these are the values of the last time.
+    /// Whether the switch has answered, and for all clients: it was said which there are. Else
+    /// these are the values of the last time, or some clients are missing.
     pub ready: bool,
     /// The dataplane's; zero: none is known.
     pub instance: u64,

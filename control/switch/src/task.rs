@@ -68,6 +68,8 @@ pub struct Task {
     said: Option<Phase>,
     /// Whether the switch still has counts of a former dataplane.
     uncleared: bool,
+    /// Whether it was said which clients the dataplane has: only these are looked at.
+    knows_clients: bool,
 }
 
 impl Task {
@@ -111,6 +113,7 @@ impl Task {
             in_use,
             said: None,
             uncleared: false,
+            knows_clients: false,
         };
         task.sessions().await;
     }
@@ -469,7 +472,8 @@ impl Task {
             Request::Counts { reply } => {
                 let read = self.accounts.read(session).await;
                 let tick = self.config.target.tick();
-                let counts = self.accounts.counts(self.desired.instance, tick, read.is_ok());
+                let ready = read.is_ok() && self.knows_clients;
+                let counts = self.accounts.counts(self.desired.instance, tick, ready);
                 self.shared.set_counts(counts);
                 let _gone = reply.send(());
                 read.map_err(End::from)
@@ -515,6 +519,7 @@ impl Task {
         let renumbered = self.desired.instance != instance;
         (self.desired.instance, self.desired.rules) = (instance, rules);
         if renumbered {
+            self.knows_clients = false;
             // Also if the switch is lost half-way.
             (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
             // A number above these is another client's: who knows its name sets its gate again.
@@ -578,6 +583,7 @@ impl Task {
 
     async fn clients(&mut self, session: &Session, clients: Vec<Client>) -> Result<(), End> {
         self.accounts.know(clients.iter().map(|client| client.number));
+        self.knows_clients = true;
         let clients = Some(clients);
         if self.desired.clients == clients {
             return Ok(());

@@ -160,6 +160,7 @@ async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
     assert_eq!(fake.counted("linkemu.fates", 3 << 4), Count::default());
     let counts = switch.counts().await;
     assert_eq!((counts.instance, counts.clients.get(&3)), (INSTANCE + 1, None));
+    assert!(!counts.ready, "another one's clients were said");
 }
 
 #[tokio::test]
@@ -309,10 +310,13 @@ async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
     ready(&told, 1).await;
     assert!(matches!(told.lock().unwrap()[0], News::Ready { pushed: false, .. }));
     assert_eq!(offload(&switch).await, before);
+    assert!(!switch.counts().await.ready, "nobody has said which clients there are");
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     until("clients", || switch.status().clients == 1).await;
     assert!(fake.log().is_empty(), "{:#?}", fake.log());
-    assert_eq!(switch.counts().await.clients[&3][Forward].received.packets, 5);
+    let counts = switch.counts().await;
+    assert!(counts.ready);
+    assert_eq!(counts.clients[&3][Forward].received.packets, 5);
 }
 
 #[tokio::test]

@@ -90,6 +90,16 @@ pub async fn offload_by(switch: &Switch, rules: u64) -> Offload {
     switch.offload(INSTANCE, rules, Loss::Independent(7), GE).await
 }
 
+/// Says which clients there are, until they are counted.
+pub async fn counted(switch: &Switch, clients: &[Client]) {
+    switch.set_clients(INSTANCE, RULES, clients.to_vec());
+    let start = Instant::now();
+    while !switch.counts().await.ready {
+        assert!(start.elapsed() < LIMIT, "nothing is counted within {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 pub fn client(number: u16) -> Client {
     let address = Ipv4Addr::from(0x0a00_0000 + u32::from(number));
     Client { number, matches: vec![Match::Prefix(address.into(), 32)] }
