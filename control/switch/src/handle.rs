@@ -52,6 +52,8 @@ struct State {
     counts: Counts,
     clients: Option<Said>,
     in_use: Option<Offload>,
+    /// Since when somebody has waited in vain for what a plan can use.
+    slow: Option<Instant>,
 }
 
 /// Between the handles and the task.
@@ -73,7 +75,7 @@ impl Shared {
             gates: Vec::new(),
         };
         let (clients, in_use, counts) = (None, None, Counts::default());
-        let state = Mutex::new(State { status, counts, clients, in_use });
+        let state = Mutex::new(State { status, counts, clients, in_use, slow: None });
         Self { state, told: Notify::new() }
     }
 
@@ -97,6 +99,11 @@ impl Shared {
     pub fn set_figures(&self, entries: u32, clients: u32, gates: Vec<(Option<u16>, Direction)>) {
         let status = &mut self.state().status;
         (status.entries, status.clients, status.gates) = (entries, clients, gates);
+    }
+
+    /// The task answers; says since when it has not, if somebody waited in vain.
+    pub fn answers(&self) -> Option<Duration> {
+        self.state().slow.take().map(|since| since.elapsed())
     }
 
     pub fn set_counts(&self, counts: Counts) {
@@ -146,7 +153,8 @@ impl Switch {
 
     /// What the switch can do for a plan of this dataplane instance, and does when this
     /// answers: the losses stand in it. All zero if it is not ready within a second or so.
-    /// The same figures have the same number.
+    /// The same figures have the same number. After one that was not answered in time all are
+    /// zero at once, until [`News::Ready`] says that it is worth while to ask again.
     ///
     /// `rules` stands for all that the plan says of clients: any two plans that say the same
     /// have the same, any others another. Another instance or other rules than the last ones
@@ -159,7 +167,15 @@ impl Switch {
         return_: Loss,
     ) -> Offload {
         let ask = |reply| Request::Offload { instance, rules, forward, return_, reply };
-        self.ask(ask, self.timing.ask).await.unwrap_or_default()
+        if self.shared.state().slow.is_some() {
+            return Offload::default();
+        }
+        let asked = Instant::now();
+        let answered = self.ask(ask, self.timing.ask).await;
+        if answered.is_none() {
+            self.shared.state().slow.get_or_insert(asked);
+        }
+        answered.unwrap_or_default()
     }
 
     /// Says what the plan in force uses. What none has used for ten minutes goes.

@@ -73,7 +73,8 @@ pub enum Match {
 pub enum News {
     /// The switch has its program and its tables.
     Ready {
-        /// Since it was lost or taken, or since the start.
+        /// Since it was lost or taken, or since the start; since the first who asked in vain, if
+        /// it was only slow.
         took: Duration,
         /// Whether it was given its program.
         pushed: bool,

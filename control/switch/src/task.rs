@@ -224,7 +224,8 @@ impl Task {
         let pushed = self.restore(session).await?;
         let took = self.away.elapsed();
         self.shared.set_restored(took);
-        self.publish();
+        // All are told.
+        let _slow = self.publish();
         self.said = Some(Phase::Ready);
         (self.told)(News::Ready { took, pushed, entries: self.standing.entries() });
         Ok(())
@@ -363,14 +364,16 @@ impl Task {
         Ok(())
     }
 
-    /// Says how the switch is while it is ready.
-    fn publish(&self) {
+    /// Says how the switch is while it is ready, and since when it did not answer if somebody
+    /// waited for it in vain.
+    fn publish(&self) -> Option<Duration> {
         let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
         let gates = self.desired.gates.iter().copied().collect();
         self.shared.set_figures(entries, clients, gates);
         let refusals = Some(self.standing.refusals()).filter(|refusals| !refusals.is_empty());
         let said: Vec<_> = self.desired.withheld.iter().cloned().chain(refusals).collect();
         self.shared.set_phase(Phase::Ready, said.join("; "));
+        self.shared.answers()
     }
 
     /// While all is well.
@@ -400,7 +403,12 @@ impl Task {
                 }
             };
             match done {
-                Ok(()) => self.publish(),
+                Ok(()) => {
+                    if let Some(took) = self.publish() {
+                        let entries = self.standing.entries();
+                        (self.told)(News::Ready { took, pushed: false, entries });
+                    }
+                }
                 Err(end) => return end,
             }
         }
@@ -519,6 +527,8 @@ impl Task {
         let renumbered = self.desired.instance != instance;
         (self.desired.instance, self.desired.rules) = (instance, rules);
         if renumbered {
+            // To clear all counters takes a time.
+            self.shared.set_phase(Phase::Restoring, String::new());
             self.knows_clients = false;
             // Also if the switch is lost half-way.
             (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
@@ -532,7 +542,10 @@ impl Task {
         // The next linkd takes counts for those of the dataplane that ports are of.
         self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
-        self.write(session, &[names::GATES, names::PORTS]).await
+        self.write(session, &[names::GATES, names::PORTS]).await?;
+        // Before the answer: who has it finds the switch ready.
+        self.shared.set_phase(Phase::Ready, self.standing.refusals());
+        Ok(())
     }
 
     /// Lets the switch count from zero.

@@ -12,6 +12,9 @@ use common::{offload_by, session, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
 use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 use switch::fake::Fake;
 use switch::{Loss, News, Offload, Phase, Timing};
@@ -469,6 +472,28 @@ async fn a_switch_that_falls_silent_is_lost_and_comes_back() {
     fake.hang(false);
     ready(&told, 2).await;
     assert!(matches!(told.lock().unwrap().last(), Some(News::Ready { pushed: false, .. })));
+}
+
+#[tokio::test]
+async fn a_switch_that_is_slow_is_waited_for_once_and_says_when_it_answers() {
+    let fake = Fake::start(1).await.unwrap();
+    let timing = Timing { ask: Duration::from_millis(100), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    ready(&told, 1).await;
+    fake.hang(true);
+    assert_eq!(offload(&switch).await, Offload::default());
+    let mut again = pin!(offload(&switch));
+    let first = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
+    assert_eq!(first, Poll::Ready(Offload::default()), "at once");
+    fake.hang(false);
+    ready(&told, 2).await;
+    assert!(!told.lock().unwrap().iter().any(|news| matches!(news, News::Lost { .. })));
+    let patient = async {
+        while offload(&switch).await.epoch == 0 {
+            tokio::time::sleep(timing.ask).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), patient).await.unwrap();
 }
 
 #[tokio::test]
