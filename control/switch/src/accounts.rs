@@ -101,7 +101,15 @@ impl Accounts {
     /// The switch does not answer.
     pub async fn read(&mut self, session: &Session) -> Result<(), Error> {
         let all = self.places();
-        let fates = read(session, names::FATES, names::fates, FATE_CELLS, &all).await?;
+        let info = session.info();
+        let mut fates = Vec::new();
+        for counter in names::all_fates(info) {
+            let more = read(session, &counter.name, names::fates, FATE_CELLS, &all).await?;
+            fates.resize(more.len(), Count::default());
+            for (sum, more) in fates.iter_mut().zip(more) {
+                *sum = plus(*sum, more);
+            }
+        }
         let mut grown = Vec::new();
         for ((client, direction), counts) in all.iter().zip(fates.chunks(FATE_CELLS as usize)) {
             let Some(account) = self.account(*client, *direction) else {
@@ -187,10 +195,11 @@ impl Accounts {
 /// The switch does not answer, or does not let its counters be written.
 pub async fn clear(session: &Session) -> Result<(), Error> {
     let mut clients = BTreeSet::new();
-    for (counter, each) in [(names::FATES, FATE_CELLS), (names::PORT_DROPS, DROP_CELLS)] {
+    let fates = names::all_fates(session.info());
+    for counter in fates.iter().map(|counter| counter.name.as_str()).chain([names::PORT_DROPS]) {
         let counts = session.all_counts(counter).await?;
-        if counter == names::FATES {
-            clients.extend(counts.iter().map(|(cell, _)| cell / each));
+        if counter != names::PORT_DROPS {
+            clients.extend(counts.iter().map(|(cell, _)| cell / FATE_CELLS));
         }
         zero(session, counter, counts.into_iter().map(|(cell, _)| cell)).await?;
     }
@@ -198,7 +207,7 @@ pub async fn clear(session: &Session) -> Result<(), Error> {
     for (counter, cells) in
         [(names::TRANSIT, bins.collect()), (names::LATENESS, (0..2 * BINS).collect::<Vec<_>>())]
     {
-        let counts = session.counts(counter, &cells).await?;
+        let counts = counts(session, counter, &cells).await?;
         let grown = cells.iter().zip(counts).filter(|(_, count)| *count != Count::default());
         zero(session, counter, grown.map(|(cell, _)| *cell)).await?;
     }
@@ -227,7 +236,16 @@ async fn read(
         first..first + cells
     };
     let indices: Vec<u64> = places.iter().flat_map(of).collect();
-    session.counts(counter, &indices).await
+    counts(session, counter, &indices).await
+}
+
+/// Cells that the program does not have are zero, and not asked for.
+async fn counts(session: &Session, counter: &str, cells: &[u64]) -> Result<Vec<Count>, Error> {
+    let size = session.info().counter(counter)?.size;
+    let there: Vec<u64> = cells.iter().copied().filter(|cell| *cell < size).collect();
+    let mut found = session.counts(counter, &there).await?.into_iter();
+    let of = |cell: &u64| if *cell < size { found.next() } else { None };
+    Ok(cells.iter().map(of).map(Option::unwrap_or_default).collect())
 }
 
 fn update(cells: &mut [Cell], counts: &[Count]) {

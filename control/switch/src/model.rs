@@ -50,8 +50,8 @@ pub struct Offload {
 /// A client that the switch is to know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client {
-    /// 1 the bypass, 2 the default, 3 and above the others; below [`MAX_CLIENTS`]. 0: whose
-    /// these are the dataplane says.
+    /// 1 the bypass, 2 the default, 3 and above the others; below [`MAX_CLIENTS`]. 0, or one that
+    /// the switch's program does not count: whose these are the dataplane says.
     pub number: u16,
     /// What is its.
     pub matches: Vec<Match>,

@@ -2,9 +2,10 @@
 //! What the P4 program calls its tables, actions and counters, and how it numbers cells
 //! (docs/p4.md; the sizes are in p4src/shared).
 
+use crate::model::MAX_CLIENTS;
 use emu::units::Direction;
 use p4runtime::P4Info;
-use p4runtime::info::InfoError;
+use p4runtime::info::{Counter, InfoError};
 
 pub const PORTS: &str = "linkemu.ports";
 pub const MACS: &str = "linkemu.macs";
@@ -81,6 +82,19 @@ pub fn bit(direction: Direction) -> u128 {
         Direction::Forward => 0,
         Direction::Return => 1,
     }
+}
+
+/// Counters of fates: where one counts a frame but once, there are others beside [`FATES`] for
+/// what a frame is besides, and their sum is what one would have counted.
+pub fn all_fates(info: &P4Info) -> Vec<&Counter> {
+    let beside = |name: &str| name.strip_prefix(FATES).is_some_and(|rest| rest.starts_with('_'));
+    info.counters().filter(|counter| counter.name == FATES || beside(&counter.name)).collect()
+}
+
+/// Numbers of clients that the program counts: one beyond is counted at 0.
+pub fn counted(info: &P4Info) -> u16 {
+    let size = info.counter(FATES).map_or(0, |counter| counter.size);
+    u16::try_from(size / (2 * FATE_CELLS)).unwrap_or(MAX_CLIENTS).min(MAX_CLIENTS)
 }
 
 /// The first cell of a client and direction in [`FATES`].

@@ -594,7 +594,12 @@ impl Task {
         }
     }
 
-    async fn clients(&mut self, session: &Session, clients: Vec<Client>) -> Result<(), End> {
+    async fn clients(&mut self, session: &Session, mut clients: Vec<Client>) -> Result<(), End> {
+        let counted = names::counted(&self.info);
+        for client in clients.iter_mut().filter(|client| client.number >= counted) {
+            // The switch would count it as nobody's.
+            client.number = 0;
+        }
         self.accounts.know(clients.iter().map(|client| client.number));
         self.knows_clients = true;
         let clients = Some(clients);

@@ -8,16 +8,17 @@ mod common;
 use common::{
     GE, INSTANCE, RULES, client, config, count_ready, end, epoch, known, offload, ready, rig,
 };
-use common::{offload_by, session, timing, until};
+use common::{counted, offload_by, session, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
+use prost::Message as _;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use switch::fake::Fake;
-use switch::{Loss, News, Offload, Phase, Timing};
+use switch::{Loss, News, Offload, Phase, Program, Timing};
 
 #[tokio::test]
 async fn an_empty_switch_is_given_its_program_and_ports_come_last() {
@@ -274,6 +275,57 @@ async fn frames_of_any_port_are_counted() {
     assert_eq!(counts.ports[&9].unknown_port, one);
     assert_eq!(counts.ports[&2].no_shim, one);
     assert_eq!(counts.ports.len(), 6);
+}
+
+/// A program with smaller counters, and a second one for fates, as Tofino has it.
+fn smaller() -> Program {
+    let mut info = p4runtime::proto::p4::config::v1::P4Info::decode(p4src::BMV2_P4INFO).unwrap();
+    let name = |counter: &p4runtime::proto::p4::config::v1::Counter| {
+        counter.preamble.clone().unwrap_or_default().name
+    };
+    for counter in &mut info.counters {
+        match name(counter).as_str() {
+            "linkemu.fates" => counter.size = 4 * 16,
+            "linkemu.transit" => counter.size = 4 * 64,
+            _ => {}
+        }
+    }
+    let mut beside = info.counters.iter().find(|c| name(c) == "linkemu.fates").unwrap().clone();
+    let preamble = beside.preamble.as_mut().unwrap();
+    (preamble.id, preamble.name) = (preamble.id + 1000, "linkemu.fates_returned".into());
+    info.counters.push(beside);
+    Program { device: p4src::BMV2_JSON.into(), p4info: info.encode_to_vec().into() }
+}
+
+#[tokio::test]
+async fn fates_are_the_sum_of_their_counters_and_no_cell_beyond_them_is_asked_for() {
+    let fake = Fake::start(1).await.unwrap();
+    let config = switch::Config { program: smaller(), ..config(fake.address()) };
+    let (switch, told) = session(config, timing());
+    ready(&told, 1).await;
+    offload(&switch).await;
+    counted(&switch, &[client(3), client(4), client(4095)]).await;
+    let one = Count { packets: 1, bytes: 60 };
+    fake.count("linkemu.fates", 3 << 4, one);
+    fake.count("linkemu.fates_returned", (3 << 4) + 1, one);
+    fake.count("linkemu.fates", (3 << 4) + 2, one);
+    fake.count("linkemu.transit", 3 << 6, one);
+    let counts = switch.counts().await;
+    assert!(counts.ready);
+    let fates = counts.clients[&3][Forward];
+    assert_eq!((fates.received, fates.returned, fates.delivered), (one, one, one));
+    assert_eq!(counts.transit[Forward].counts[0], 1);
+    // Whose frames it does not count, it does not know.
+    let known: BTreeSet<_> = fake
+        .entries("linkemu.prefixes4")
+        .iter()
+        .map(|entry| entry.action.params["client"])
+        .collect();
+    assert_eq!(known, BTreeSet::from([0, 2, 3]));
+    // All of them are cleared.
+    switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
+    assert_eq!(fake.counted("linkemu.fates_returned", (3 << 4) + 1), Count::default());
+    assert_eq!(fake.counted("linkemu.transit", 3 << 6), Count::default());
 }
 
 #[tokio::test]
