@@ -40,6 +40,8 @@ pub struct State {
     pub pause: Duration,
     /// What Apply answers instead of taking a plan.
     pub refuse: Option<Status>,
+    /// How long after it took a plan Apply says so.
+    pub hesitation: Duration,
     /// What Describe says that there is.
     pub room: Option<pb::Room>,
     /// Why no plan fits: what is not allowed to be lossy is refused, all else is.
@@ -146,6 +148,67 @@ impl FakeDataplane {
         }
     }
 
+    /// Takes a plan, or does not.
+    async fn take(&self, request: dp::ApplyRequest) -> Result<Response<dp::ApplyResponse>, Status> {
+        let arrived = self.now_ns();
+        if let Some(at_ns) = request.at_ns {
+            self.wait(at_ns, request.expected_generation).await?;
+        }
+        let mut state = self.state();
+        state.applies.push(request.clone());
+        if let Some(status) = &state.refuse {
+            return Err(status.clone());
+        }
+        if let Some(applied) = state.made.get(&request.key) {
+            let applied = Some(*applied);
+            return Ok(Response::new(dp::ApplyResponse {
+                applied,
+                repeated: true,
+                ..Default::default()
+            }));
+        }
+        if state.interlopers > 0 {
+            state.interlopers -= 1;
+            state.generation += 1;
+        }
+        if ![0, state.instance].contains(&request.expected_instance) {
+            return Err(Status::aborted(format!("instance {} is here", state.instance)));
+        }
+        if request.expected_generation.is_some_and(|expected| expected != state.generation) {
+            let in_force = state.generation;
+            return Err(Status::aborted(format!("generation {in_force} is in force")));
+        }
+        if let Some(excess) = state.excess.as_ref().filter(|_| !request.lossy) {
+            let numbers = [("needed_bytes".to_owned(), "9600".to_owned())];
+            let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
+            let code = Code::FailedPrecondition;
+            return Err(Status::with_error_details(code, excess, details));
+        }
+        let offload = request.plan.as_ref().and_then(|plan| plan.offload);
+        if offload.is_some() && state.switch.is_none() {
+            return Err(Status::failed_precondition("there is no switch"));
+        }
+        state.lossy = state.excess.is_some();
+        state.plan = request.plan;
+        state.generation += 1;
+        if request.at_ns.is_none() {
+            // They came after it, and expected another link.
+            state.waiting.clear();
+        }
+        // Who has once asked for an instant goes by this clock.
+        let late = state.late.as_nanos() as u64;
+        state.effective_ns = match (request.at_ns, state.effective_ns) {
+            (Some(at), _) => Some(at.max(arrived) + late),
+            (None, known) => known.map(|_| self.now_ns()),
+        };
+        let (applied, remarks) = (state.applied(), state.remarks());
+        if !request.key.is_empty() {
+            state.made.insert(request.key, applied);
+        }
+        let applied = Some(applied);
+        Ok(Response::new(dp::ApplyResponse { applied, remarks, repeated: false }))
+    }
+
     /// Serves `dataplane.v1` at a path, whatever is there, in a thread of its own.
     ///
     /// # Errors
@@ -210,64 +273,10 @@ impl Dataplane for FakeDataplane {
         &self,
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
-        let request = request.into_inner();
-        let arrived = self.now_ns();
-        if let Some(at_ns) = request.at_ns {
-            self.wait(at_ns, request.expected_generation).await?;
-        }
-        let mut state = self.state();
-        state.applies.push(request.clone());
-        if let Some(status) = &state.refuse {
-            return Err(status.clone());
-        }
-        if let Some(applied) = state.made.get(&request.key) {
-            let applied = Some(*applied);
-            return Ok(Response::new(dp::ApplyResponse {
-                applied,
-                repeated: true,
-                ..Default::default()
-            }));
-        }
-        if state.interlopers > 0 {
-            state.interlopers -= 1;
-            state.generation += 1;
-        }
-        if ![0, state.instance].contains(&request.expected_instance) {
-            return Err(Status::aborted(format!("instance {} is here", state.instance)));
-        }
-        if request.expected_generation.is_some_and(|expected| expected != state.generation) {
-            let in_force = state.generation;
-            return Err(Status::aborted(format!("generation {in_force} is in force")));
-        }
-        if let Some(excess) = state.excess.as_ref().filter(|_| !request.lossy) {
-            let numbers = [("needed_bytes".to_owned(), "9600".to_owned())];
-            let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
-            let code = Code::FailedPrecondition;
-            return Err(Status::with_error_details(code, excess, details));
-        }
-        let offload = request.plan.as_ref().and_then(|plan| plan.offload);
-        if offload.is_some() && state.switch.is_none() {
-            return Err(Status::failed_precondition("there is no switch"));
-        }
-        state.lossy = state.excess.is_some();
-        state.plan = request.plan;
-        state.generation += 1;
-        if request.at_ns.is_none() {
-            // They came after it, and expected another link.
-            state.waiting.clear();
-        }
-        // Who has once asked for an instant goes by this clock.
-        let late = state.late.as_nanos() as u64;
-        state.effective_ns = match (request.at_ns, state.effective_ns) {
-            (Some(at), _) => Some(at.max(arrived) + late),
-            (None, known) => known.map(|_| self.now_ns()),
-        };
-        let (applied, remarks) = (state.applied(), state.remarks());
-        if !request.key.is_empty() {
-            state.made.insert(request.key, applied);
-        }
-        let applied = Some(applied);
-        Ok(Response::new(dp::ApplyResponse { applied, remarks, repeated: false }))
+        let answer = self.take(request.into_inner()).await;
+        let hesitation = self.state().hesitation;
+        tokio::time::sleep(hesitation).await;
+        answer
     }
 
     async fn get_plan(

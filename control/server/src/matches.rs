@@ -23,7 +23,7 @@ const REMEMBERED: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Matches(Mutex<VecDeque<Match>>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Match {
     instance: u64,
     from: u64,
@@ -37,6 +37,15 @@ impl Matches {
             all.pop_front();
         }
         all.push_back(made);
+    }
+
+    /// One was refused.
+    fn forget(&self, refused: Match) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One only: another one like it may have been made, and not been answered.
+        if let Some(at) = all.iter().rposition(|made| *made == refused) {
+            all.remove(at);
+        }
     }
 
     /// Whether a generation is one of them.
@@ -90,10 +99,15 @@ impl Control {
         if offload == Some(can) || changing.unmatched == attempt {
             return Ok(false);
         }
-        match dataplane.apply(request).await {
+        // Others see the generation before its answer is here, which may be lost.
+        let own = Match { instance, from: generation, to: generation + 1 };
+        self.matches().remember(own);
+        let answer = dataplane.apply(request).await;
+        if answer.as_ref().is_err_and(|status| !is_away(status)) {
+            self.matches().forget(own);
+        }
+        match answer {
             Ok(Taken { applied, remarks, .. }) => {
-                let to = applied.generation;
-                self.matches().remember(Match { instance, from: generation, to });
                 self.keep_link(&plan, &applied);
                 let what = match plan.profile.as_ref().and_then(|p| self.does(p)) {
                     Some(does) => format!("the switch is ready and does {does}"),
@@ -153,6 +167,14 @@ mod tests {
         assert_eq!(matches.after(1, 8), 8);
         assert_eq!(matches.after(2, 7), 8);
         assert!(matches.made(1, 6) && !matches.made(1, 5) && !matches.made(2, 6));
+        // One of two was refused, because the other one was made.
+        let twice = Match { instance: 4, from: 1, to: 2 };
+        matches.remember(twice);
+        matches.remember(twice);
+        matches.forget(twice);
+        assert_eq!(matches.after(4, 1), 2);
+        matches.forget(twice);
+        assert_eq!(matches.after(4, 1), 1);
         for n in 0..1_000 {
             matches.remember(Match { instance: 3, from: n, to: n + 1 });
         }

@@ -501,3 +501,31 @@ async fn a_scenario_goes_on_when_the_switch_takes_its_part() {
     assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Running, "{:?}", state.get_ref());
     assert!(offload(&lab).is_some());
 }
+
+/// Runs a scenario, until its first step is made.
+async fn run(lab: &Lab, toml: &str) -> ScenariosClient<Channel> {
+    let scenario = Some(pb::run_scenario_request::Scenario::Toml(toml.into()));
+    let request = pb::RunScenarioRequest { scenario, ..Default::default() };
+    let mut scenarios = ScenariosClient::new(lab.linkd());
+    scenarios.run_scenario(request).await.unwrap();
+    until_event(lab, pb::EventKind::ScenarioStep, 1).await;
+    scenarios
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scenario_takes_linkds_change_for_its_own_before_linkd_has_the_answer() {
+    let (mut lab, switch) = both().await;
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    lab.set("transparent").await.unwrap();
+    let toml = "name = \"it\"\n[[step]]\nboth.rate = \"1 Mbit/s\"\n[[step]]\nafter = \"1 h\"\n\
+                both.rate = \"2 Mbit/s\"\n";
+    let mut scenarios = run(&lab, toml).await;
+    // Longer than the scenario takes between two looks.
+    lab.fake.state().hesitation = 2 * LOOKS;
+    switch.down(false);
+    let told = until_event(&lab, pb::EventKind::LinkChanged, 2).await;
+    assert!(told[1].message.contains("the switch is ready"), "{}", told[1].message);
+    let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
+    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Running, "{:?}", state.get_ref());
+}

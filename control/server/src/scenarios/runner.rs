@@ -448,10 +448,12 @@ impl Runner {
         let known = self.progress.generation;
         // Its own changes may have been made and not been answered. If one is another's,
         // the answers will tell.
-        if (known..=known + self.progress.changes()).contains(&in_force) {
+        let mut made = known..=known + self.progress.changes();
+        if made.contains(&in_force) {
             return Ok(());
         }
-        let own = self.control.matches().after(self.instance, known) == in_force;
+        let matches = self.control.matches();
+        let own = made.any(|generation| matches.after(self.instance, generation) == in_force);
         if !tolerate && !own {
             return Err(Halt::because(somebody_else(known, in_force)));
         }
