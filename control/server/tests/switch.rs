@@ -529,3 +529,18 @@ async fn a_scenario_takes_linkds_change_for_its_own_before_linkd_has_the_answer(
     let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
     assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Running, "{:?}", state.get_ref());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_switch_makes_no_step_late() {
+    let (mut lab, switch) = ready().await;
+    lose(&mut lab, 0.25).await.unwrap();
+    switch.hang(true);
+    run(&lab, "name = \"it\"\n[[step]]\nafter = \"1 s\"\nforward.packet_loss = \"50 %\"\n").await;
+    let steps = of_kind(&lab, pb::EventKind::ScenarioStep).await;
+    let late_ns = steps[0].scenario_step.as_ref().unwrap().late_ns;
+    // An answer of the switch is waited for twice as long.
+    assert!(late_ns < 500_000_000, "{late_ns}");
+    let applies = lab.fake.state().applies.clone();
+    let step = applies.iter().find(|apply| apply.at_ns.is_some()).unwrap();
+    assert_eq!(step.plan.as_ref().unwrap().offload, None);
+}

@@ -43,6 +43,8 @@ const START_NS: u64 = 100_000_000;
 /// A step that is later than this is asked for as if it were not: the dataplane refuses
 /// what passed long ago.
 const PASSED_NS: u64 = 500_000_000;
+/// The switch is waited for until this much before the instant of a step.
+const WAY_NS: u64 = 20_000_000;
 /// Between looks at the dataplane.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A step that is later than this is counted as late.
@@ -301,13 +303,10 @@ impl Runner {
         {
             let edit = Edit::of(&item.action, &self.profiles)
                 .map_err(|found| Halt::because(found.to_string()))?;
-            let (planned_ns, sent_ns) = (self.planned_ns(&item), self.clock.now_ns());
-            let way = match edit {
-                None => Way::Mark,
-                Some(edit) => {
-                    self.send(&item, &edit, planned_ns.max(sent_ns.saturating_sub(PASSED_NS)))
-                        .await?
-                }
+            let planned_ns = self.planned_ns(&item);
+            let (way, sent_ns) = match edit {
+                None => (Way::Mark, self.clock.now_ns()),
+                Some(edit) => self.send(&item, &edit, planned_ns).await?,
             };
             self.progress.ahead.pop_front();
             self.progress.sent.push_back(Sent { item, planned_ns, sent_ns, way });
@@ -315,27 +314,33 @@ impl Runner {
         Ok(())
     }
 
-    /// Sends a change on its way.
-    async fn send(&self, item: &Item, edit: &Edit, at_ns: u64) -> Result<Way, Halt> {
+    /// Sends a change on its way; and when it went.
+    async fn send(&self, item: &Item, edit: &Edit, planned_ns: u64) -> Result<(Way, u64), Halt> {
         let Progress { generation, changed, .. } = self.progress;
         let Options { seed, lossy, .. } = self.options;
         let refused = |status| Halt::refused(item.index, &status);
         let plan = edit.plan(self.progress.tip(), seed).map_err(refused)?;
         let before = self.progress.changes();
         let (arm_forward, arm_return) = edit.arms();
-        let request = dp::ApplyRequest {
-            plan: Some(plan.clone()),
+        let mut request = dp::ApplyRequest {
+            plan: Some(dp::Plan { offload: None, ..plan.clone() }),
             restart: edit.restarts() || (seed.is_some() && !changed && before == 0),
             expected_generation: Some(generation + before),
             lossy,
-            at_ns: Some(at_ns),
             arm_forward,
             arm_return,
             ..Default::default()
         };
         let dataplane = self.control.dataplane().clone();
-        // Before it is under way: it may have to wait for the switch, and changes come in order.
-        let request = dataplane.offloaded(request, self.instance).await;
+        // Before it is under way, since changes come in order; and not beyond its instant: what
+        // the switch could do of it is found out after it, as when a switch comes.
+        let due = self.clock.instant(planned_ns.saturating_sub(WAY_NS));
+        if due > Instant::now() {
+            let asked = dataplane.offloaded(request.clone(), self.instance);
+            request = tokio::time::timeout_at(due, asked).await.unwrap_or(request);
+        }
+        let sent_ns = self.clock.now_ns();
+        request.at_ns = Some(planned_ns.max(sent_ns.saturating_sub(PASSED_NS)));
         let mut answer = Box::pin(async move { dataplane.apply(request).await });
         // Begun here, so that they come in their order.
         let begun = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
@@ -345,7 +350,7 @@ impl Runner {
                 Poll::Pending => answer.await,
             }
         });
-        Ok(Way::Change(answer, Box::new(plan)))
+        Ok((Way::Change(answer, Box::new(plan)), sent_ns))
     }
 
     /// Takes the answer of the first step that is under way.
