@@ -10,6 +10,8 @@
 //!   comes through the channel, so where it reorders the dataplane loses.
 //! - Gilbert and Elliott's chain moves on with each packet, also in the dataplane with those
 //!   that an outage or a drop run takes. The switch does not see these.
+//! - What is corrupted in the dataplane is what was not lost before, and it is corrupted after
+//!   it was marked: where it corrupts, the dataplane does both.
 //! - Four states need more state than a packet's way through the switch has.
 
 use ::switch::Loss;
@@ -121,6 +123,9 @@ fn marking(pipe: &pb::Pipe, stages: Stages) -> Place {
     if !queue.ecn || !chooses {
         return Err("the queue marks nothing");
     }
+    if pipe.corrupt > 0.0 {
+        return Err("packets are corrupted after they were marked");
+    }
     allowed(stages, stages.marks)?;
     Ok("the queue chooses packets, and the switch sets their mark")
 }
@@ -160,6 +165,9 @@ fn losing(pipe: &pb::Pipe, stages: Stages) -> Result<Loss, &'static str> {
     };
     if pipe.reorder.is_some() {
         return Err("reordering draws for each packet that was not lost");
+    }
+    if pipe.corrupt > 0.0 {
+        return Err("packets are corrupted that were not lost");
     }
     Ok(losing)
 }
@@ -275,6 +283,19 @@ mod tests {
             let (losing, reason) = loss(pb::Pipe { reorder, ..pipe });
             assert!(losing == Loss::None && reason.contains("reordering"), "{reason}");
         }
+    }
+
+    #[test]
+    fn where_packets_are_corrupted_the_dataplane_loses_and_marks() {
+        for pipe in [independent(0.5), chain(GE)] {
+            let corrupted = pb::Pipe { corrupt: 0.1, ..pipe.clone() };
+            assert_ne!(loss(pipe).0, Loss::None);
+            let (losing, reason) = loss(corrupted);
+            assert!(losing == Loss::None && reason.contains("corrupted"), "{reason}");
+        }
+        let corrupted = pb::Pipe { corrupt: 0.1, ..marks(true) };
+        let (in_switch, reason, split) = stage(corrupted, ALL, "marking");
+        assert!(!in_switch && !split.marks && reason.contains("corrupted"), "{reason}");
     }
 
     #[test]
