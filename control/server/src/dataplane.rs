@@ -79,7 +79,11 @@ impl Dataplane {
         // First, so that it never shows more lost than the dataplane shows sent.
         let taken = self.switches.read().await;
         let mut stats = self.own_stats(mark).await?;
-        if let Some(taken) = taken {
+        // Both of one dataplane: it is the same one after it as the switch counted for before.
+        if let Some(taken) = taken
+            && taken.instance().is_some()
+            && self.describe().await.ok().map(|described| described.instance) == taken.instance()
+        {
             taken.merge(&mut stats, mark);
         }
         Ok(stats)

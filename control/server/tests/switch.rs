@@ -544,3 +544,30 @@ async fn a_silent_switch_makes_no_step_late() {
     let step = applies.iter().find(|apply| apply.at_ns.is_some()).unwrap();
     assert_eq!(step.plan.as_ref().unwrap().offload, None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_switch_counted_for_a_dataplane_that_was_is_not_taken_from_another_one() {
+    let (mut lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    counted(&switch, 3, 0, 3, 30);
+    let mut sent = 0;
+    for _ in 0..200 {
+        let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+        sent = view::Snapshot::from(stats.into_inner()).conservation.sent;
+        if sent == 5_970 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(sent, 5_970);
+    // It is replaced between both answers.
+    lab.fake.state().pause = LOOKS;
+    let mut client = lab.client.clone();
+    let asked =
+        tokio::spawn(async move { client.get_stats(pb::GetStatsRequest { mark: false }).await });
+    tokio::time::sleep(LOOKS / 3).await;
+    lab.fake.state().instance = 9;
+    let stats = asked.await.unwrap().unwrap().into_inner();
+    assert_eq!(view::Snapshot::from(stats).conservation.sent, 6_000);
+}

@@ -385,6 +385,11 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// Of the dataplane that it counted for; none is known.
+    pub fn instance(&self) -> Option<u64> {
+        Some(self.counts.instance).filter(|instance| *instance > 0)
+    }
+
     /// Moves what the switch lost and gated from sent to dropped, in the statistics that were
     /// asked for after it was read.
     pub fn merge(&self, stats: &mut pb::Stats, marks: bool) {
