@@ -571,3 +571,30 @@ async fn what_the_switch_counted_for_a_dataplane_that_was_is_not_taken_from_anot
     let stats = asked.await.unwrap().unwrap().into_inner();
     assert_eq!(view::Snapshot::from(stats).conservation.sent, 6_000);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_follows_its_client_after_a_switch_was_silent() {
+    let (lab, switch) = ready().await;
+    let gates = || -> Vec<String> {
+        switch.entries("linkemu.gates").iter().map(ToString::to_string).collect()
+    };
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    gate(&lab, "10.0.0.3", true).await.unwrap();
+    switch.hang(true);
+    numbered(&lab, &["bypass", "default", "10.0.0.9", "10.0.0.3"]);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    switch.hang(false);
+    lab.until("the gate is its client's", |_| {
+        gates().len() == 2 && gates().iter().all(|gate| gate.contains("client=0x4"))
+    })
+    .await;
+    // It is nobody's on a dataplane that has not seen its client, and is given up there.
+    numbered(&lab, &["bypass", "default", "10.0.0.9"]);
+    lab.fake.state().instance = 9;
+    lab.until("no gate is closed", |_| gates().is_empty()).await;
+    assert_eq!(gate(&lab, "10.0.0.3", true).await.unwrap_err().code(), Code::NotFound);
+    gate(&lab, "10.0.0.3", false).await.unwrap();
+    assert_eq!(gate(&lab, "10.0.0.3", false).await.unwrap_err().code(), Code::NotFound);
+    assert!(state(&lab).await.unwrap().gates.is_empty());
+}

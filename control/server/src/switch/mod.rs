@@ -24,7 +24,7 @@ use emu::units::{ByDirection, Direction};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use split::{Stages, split};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -64,6 +64,8 @@ struct Current {
     session: Result<Switch, String>,
     account: Mutex<Books>,
     gates: Mutex<Gates>,
+    /// Held while gates are moved.
+    moving: tokio::sync::Mutex<()>,
 }
 
 /// What is kept from one look at the counters to the next.
@@ -79,7 +81,7 @@ struct Books {
 /// numbers for them.
 #[derive(Default)]
 struct Gates {
-    /// Empty: of all clients.
+    /// As it is asked for. Empty: of all clients.
     closed: BTreeSet<(String, Way)>,
     /// Of the clients that there are.
     numbers: BTreeMap<String, u16>,
@@ -100,6 +102,13 @@ impl Way {
             pb::Direction::Forward => vec![Self::Forward],
             pb::Direction::Return => vec![Self::Return],
             pb::Direction::Unspecified => Self::BOTH.to_vec(),
+        }
+    }
+
+    fn from_core(direction: Direction) -> Self {
+        match direction {
+            Direction::Forward => Self::Forward,
+            Direction::Return => Self::Return,
         }
     }
 
@@ -160,13 +169,16 @@ impl Switches {
     pub fn described(&self, described: &dp::DescribeResponse) {
         let dp::DescribeResponse { instance, switch: declared, .. } = described;
         let mut place = self.0.place.write().unwrap_or_else(PoisonError::into_inner);
-        place.instance = Some(*instance);
+        let is_new = place.instance.replace(*instance) != Some(*instance);
         if place.current.as_ref().map(|current| &current.declared) != declared.as_ref() {
             // The one that was ends with its last user.
             place.current = declared.clone().map(|declared| Arc::new(self.begin(declared)));
         }
         if let Some(current) = &place.current {
             locked(&current.account).account = Account::default();
+            if is_new {
+                locked(&current.gates).numbers.clear();
+            }
         }
     }
 
@@ -188,8 +200,8 @@ impl Switches {
                 Err(message)
             }
         };
-        let (account, gates) = (Mutex::default(), Mutex::default());
-        Current { declared, session, account, gates }
+        let (account, gates, moving) = Default::default();
+        Current { declared, session, account, gates, moving }
     }
 
     /// Whether it can be used.
@@ -251,7 +263,8 @@ impl Switches {
         let numbers = clients::numbers(stats);
         if let Ok(session) = &current.session {
             session.set_clients(instance, 0, clients::known(said, &numbers));
-            renumber(session, &current.gates, numbers).await;
+            locked(&current.gates).numbers = numbers;
+            current.renumber(session).await;
         }
     }
 
@@ -267,27 +280,31 @@ impl Switches {
     ) -> Result<(), tonic::Status> {
         let current = self.current().ok_or_else(none_there)?;
         let session = current.session.as_ref().map_err(tonic::Status::unavailable)?;
-        let number = match client {
-            "" => None,
-            name => Some(locked(&current.gates).numbers.get(name).copied().ok_or_else(|| {
-                tonic::Status::not_found(format!(
+        let _one_at_a_time = current.moving.lock().await;
+        let gate = |way| (client.to_owned(), way);
+        let known = locked(&current.gates).numbers.get(client).copied();
+        let number = match (client, known) {
+            ("", _) => None,
+            (_, Some(number)) => Some(number),
+            // It waits for its client, and needs to no longer.
+            (_, None) if !closed && current.give_up(client, direction) => return Ok(()),
+            (name, None) => {
+                return Err(tonic::Status::not_found(format!(
                     "the switch knows no client {:?}: it knows those that have had a frame \
                      (linkctl clients list)",
                     crate::refusal::clip(name)
-                ))
-            })?),
+                )));
+            }
         };
         let mut refused = None;
         for way in Way::of(direction) {
             let set = session.set_gate(number, Some(way.core()), closed).await;
-            let mut gates = locked(&current.gates);
-            let gate = (client.to_owned(), way);
+            let gates = &mut locked(&current.gates).closed;
             match (set.is_ok(), closed) {
-                (true, true) => drop(gates.closed.insert(gate)),
-                (true, false) => drop(gates.closed.remove(&gate)),
+                (true, true) => drop(gates.insert(gate(way))),
+                (true, false) => drop(gates.remove(&gate(way))),
                 (false, _) => {}
             }
-            drop(gates);
             refused = refused.or(set.err());
         }
         refused.map_or(Ok(()), |error| Err(ungated(&error)))
@@ -311,17 +328,28 @@ impl Switches {
         Some(Look { declared: current.declared.clone(), standing, counts })
     }
 
-    /// The closed gates.
+    /// The gates that are closed in the switch, of clients that there are.
     fn gates(&self) -> Vec<pb::Gate> {
         let Some(current) = self.current() else { return Vec::new() };
+        let Ok(session) = &current.session else { return Vec::new() };
         let gates = locked(&current.gates);
+        let names: HashMap<u16, &String> = gates.numbers.iter().map(|(k, v)| (*v, k)).collect();
+        let stand = session.status().gates;
+        let named: BTreeSet<(&str, Way)> = stand
+            .into_iter()
+            .filter_map(|(number, way)| {
+                let name = number.map_or(Some(""), |n| names.get(&n).map(|name| name.as_str()));
+                name.map(|name| (name, Way::from_core(way)))
+            })
+            .collect();
         let mut shown: Vec<pb::Gate> = Vec::new();
-        for (client, way) in &gates.closed {
+        for (client, way) in named {
             match shown.last_mut() {
                 // Forward comes before return.
-                Some(last) if last.client == *client => last.direction = 0,
+                Some(last) if last.client == client => last.direction = 0,
                 _ => {
-                    shown.push(pb::Gate { client: client.clone(), direction: way.message() as i32 })
+                    let (client, direction) = (client.to_owned(), way.message() as i32);
+                    shown.push(pb::Gate { client, direction });
                 }
             }
         }
@@ -352,28 +380,38 @@ impl Current {
             Err(_) => locked(&self.account).counts.clone(),
         }
     }
-}
 
-/// Gates follow their clients to other numbers.
-async fn renumber(session: &Switch, gates: &Mutex<Gates>, numbers: BTreeMap<String, u16>) {
-    let moves: Vec<_> = {
-        let mut gates = locked(gates);
-        let before = std::mem::replace(&mut gates.numbers, numbers);
-        let of_clients = gates.closed.iter().filter(|(name, _)| !name.is_empty());
-        of_clients
-            .filter_map(|(name, way)| {
-                let (old, new) = (before.get(name), gates.numbers.get(name));
-                (old != new).then_some((*way, old.copied(), new.copied()))
-            })
-            .collect()
-    };
-    // What is opened does not open what another one's move closes.
-    let opened = moves.iter().filter_map(|(way, old, _)| old.map(|old| (*way, old, false)));
-    let closed = moves.iter().filter_map(|(way, _, new)| new.map(|new| (*way, new, true)));
-    for (way, number, closed) in opened.chain(closed) {
-        let set = session.set_gate(Some(number), Some(way.core()), closed).await;
-        if let Err(error) = set {
-            tracing::warn!(number, closed, %error, "a gate of the switch");
+    /// Forgets gates of a client that there is not; true if there were any.
+    fn give_up(&self, client: &str, direction: pb::Direction) -> bool {
+        let closed = &mut locked(&self.gates).closed;
+        let ways = Way::of(direction);
+        let before = closed.len();
+        closed.retain(|(name, way)| name != client || !ways.contains(way));
+        closed.len() < before
+    }
+
+    /// Moves gates to the numbers that their clients have. What is not done is due at the next
+    /// look.
+    async fn renumber(&self, session: &Switch) {
+        let _one_at_a_time = self.moving.lock().await;
+        let stand: BTreeSet<_> = session
+            .status()
+            .gates
+            .into_iter()
+            .filter_map(|(number, way)| number.map(|number| (number, Way::from_core(way))))
+            .collect();
+        let due: BTreeSet<_> = {
+            let Gates { closed, numbers } = &*locked(&self.gates);
+            let number = |(name, way): &(String, Way)| numbers.get(name).map(|n| (*n, *way));
+            closed.iter().filter_map(number).collect()
+        };
+        let open = stand.difference(&due).map(|gate| (*gate, false));
+        let close = due.difference(&stand).map(|gate| (*gate, true));
+        for ((number, way), closed) in open.chain(close) {
+            if let Err(error) = session.set_gate(Some(number), Some(way.core()), closed).await {
+                tracing::warn!(number, closed, %error, "a gate of the switch");
+                return;
+            }
         }
     }
 }
