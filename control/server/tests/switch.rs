@@ -598,3 +598,17 @@ async fn a_gate_follows_its_client_after_a_switch_was_silent() {
     assert_eq!(gate(&lab, "10.0.0.3", false).await.unwrap_err().code(), Code::NotFound);
     assert!(state(&lab).await.unwrap().gates.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_that_a_silent_switch_does_not_move_holds_up_no_change() {
+    let (mut lab, switch) = ready().await;
+    switch.hang(true);
+    let closing = Some(pb::Gate::default());
+    let mut client = client(&lab);
+    let moving = tokio::spawn(async move {
+        client.set_gate(pb::SetGateRequest { gate: closing, closed: true }).await
+    });
+    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
+    assert!(!moving.is_finished());
+    assert_eq!(moving.await.unwrap().unwrap_err().code(), Code::Unavailable);
+}
