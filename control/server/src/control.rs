@@ -289,7 +289,9 @@ impl Control {
             }
             let generation = current.applied.map(|applied| applied.generation);
             if let Some(applied) = current.made {
-                let last = generation == Some(applied.generation);
+                // Also by what linkd has done to it since.
+                let same = self.matches().after(current.instance, applied.generation);
+                let last = generation == Some(same);
                 let plan = current.plan.filter(|_| last).unwrap_or_default();
                 return Ok(pb::ChangeResponse {
                     applied: Some(applied),

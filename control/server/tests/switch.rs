@@ -612,3 +612,26 @@ async fn a_gate_that_a_silent_switch_does_not_move_holds_up_no_change() {
     assert!(!moving.is_finished());
     assert_eq!(moving.await.unwrap().unwrap_err().code(), Code::Unavailable);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_sent_again_after_linkds_own_is_answered_in_full() {
+    let (mut lab, switch) = both().await;
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let request = pb::SetProfileRequest {
+        profile: Some(pb::set_profile_request::Profile::Name("viasat2".into())),
+        request_id: "once".into(),
+        ..Default::default()
+    };
+    // Longer than a change is waited for.
+    lab.fake.state().hesitation = Duration::from_secs(11);
+    let unknown = lab.client.set_profile(request.clone()).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::DeadlineExceeded);
+    lab.fake.state().hesitation = Duration::ZERO;
+    switch.down(false);
+    lab.until("the switch is used", |lab| offload(lab).is_some()).await;
+    assert_eq!(lab.fake.state().generation, 2);
+    let again = lab.client.set_profile(request).await.unwrap().into_inner();
+    assert_eq!((again.repeated, again.applied.unwrap().generation), (true, 1));
+    assert_eq!(again.profile.unwrap().name, "viasat2");
+}
