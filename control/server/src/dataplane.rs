@@ -113,7 +113,10 @@ impl Dataplane {
     ) -> dp::ApplyRequest {
         let Some(plan) = &mut request.plan else { return request };
         plan.offload = match self.meet(instance).await {
-            Ok(()) => self.switches.offload(instance, plan.profile.as_ref()).await,
+            Ok(()) => {
+                let said = plan.clients.as_ref();
+                self.switches.offload(instance, said, plan.profile.as_ref()).await
+            }
             // The change will say it.
             Err(_) => None,
         };

@@ -635,3 +635,24 @@ async fn a_change_sent_again_after_linkds_own_is_answered_in_full() {
     assert_eq!((again.repeated, again.applied.unwrap().generation), (true, 1));
     assert_eq!(again.profile.unwrap().name, "viasat2");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_rules_of_clients_begin_another_epoch() {
+    let (mut lab, _switch) = ready().await;
+    let mut epochs = vec![offload(&lab).unwrap().epoch];
+    for prefix in ["10.1.0.0/24", "10.2.0.0/24"] {
+        let (name, prefixes) = ("alice".into(), vec![prefix.into()]);
+        let clients = vec![pb::Client { name, prefixes, ..Default::default() }];
+        let clients = Some(pb::Clients { clients, ..Default::default() });
+        let request = pb::SetClientsRequest { clients, ..Default::default() };
+        lab.client.set_clients(request).await.unwrap();
+        let epoch = offload(&lab).unwrap().epoch;
+        assert!(!epochs.contains(&epoch), "{epochs:?}");
+        epochs.push(epoch);
+    }
+    // It lasts as long as they do.
+    let generation = lab.fake.state().generation;
+    tokio::time::sleep(LOOKS).await;
+    assert_eq!(lab.fake.state().generation, generation);
+    assert_eq!(lose(&mut lab, 0.25).await.unwrap().epoch, epochs[2]);
+}

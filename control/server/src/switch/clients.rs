@@ -16,7 +16,9 @@
 use ::switch::{Client, Match};
 use ipnet::IpNet;
 use mac_address::MacAddress;
+use prost::Message;
 use proto::linkemu::v1 as pb;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
@@ -27,6 +29,12 @@ const FIXED: [&str; 2] = ["bypass", "default"];
 pub(crate) fn numbers(stats: &pb::Stats) -> BTreeMap<String, u16> {
     let number = |c: &pb::ClientStats| u16::try_from(c.number).ok().filter(|number| *number > 0);
     stats.clients.iter().filter_map(|c| Some((c.client.clone(), number(c)?))).collect()
+}
+
+/// Stands for all that is said of the clients.
+pub(crate) fn hash(said: &pb::Clients) -> u64 {
+    let digest: [u8; 32] = Sha256::digest(said.encode_to_vec()).into();
+    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
 /// What the switch is to know, of what is said of the clients and which there are.

@@ -219,6 +219,7 @@ impl Switches {
     pub async fn offload(
         &self,
         instance: u64,
+        said: Option<&pb::Clients>,
         profile: Option<&pb::Profile>,
     ) -> Option<dp::Offload> {
         let Place { instance: known, current } = self.place();
@@ -229,7 +230,8 @@ impl Switches {
         }
         let Split { forward, back, marks, .. } =
             profile.map(|profile| split(profile, stages)).unwrap_or_default();
-        let asked = current.session.as_ref().ok()?.offload(instance, 0, forward, back);
+        let rules = said.map_or_else(|| clients::hash(&pb::Clients::default()), clients::hash);
+        let asked = current.session.as_ref().ok()?.offload(instance, rules, forward, back);
         let offload = tokio::time::timeout(DEADLINE, asked).await.ok()?;
         if offload.epoch == 0 {
             return None;
@@ -262,7 +264,7 @@ impl Switches {
         let Some(current) = current.filter(|_| known == Some(instance)) else { return };
         let numbers = clients::numbers(stats);
         if let Ok(session) = &current.session {
-            session.set_clients(instance, 0, clients::known(said, &numbers));
+            session.set_clients(instance, clients::hash(said), clients::known(said, &numbers));
             locked(&current.gates).numbers = numbers;
             current.renumber(session).await;
         }
