@@ -284,6 +284,12 @@ impl Pipe {
         let mut queued = self.queue_bytes();
         let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
+        if fills > self.queued_max && self.lags(at) {
+            // A high-water mark is of what is there, however far behind the queue is.
+            while self.serve(store, at, AT_ONCE) > 0 {}
+            queued = self.queue_bytes();
+            fills = queued.saturating_add(u64::from(len));
+        }
         if fills > self.admitted {
             self.make_room(store, at, len);
             queued = self.queue_bytes();
@@ -410,6 +416,12 @@ impl Pipe {
     #[inline]
     pub fn set_tapped(&mut self, tapped: bool) {
         self.tapped = tapped;
+    }
+
+    /// Whether the AQM has yet to drop from a queue what was not there any more at `at`.
+    #[inline]
+    fn lags(&self, at: Instant) -> bool {
+        self.extras.watched && self.shaper.finish().is_some_and(|finish| finish <= at)
     }
 
     /// Where the queue lags behind `at`, lets so much of it leave that a frame of `len`
