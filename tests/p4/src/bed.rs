@@ -189,7 +189,7 @@ impl Bed {
                 "--seed",
                 &seed.to_string(),
                 "--memory",
-                "2 GiB",
+                "4 GiB",
                 // The switch needs the processors too.
                 "--idle",
                 "adaptive",
