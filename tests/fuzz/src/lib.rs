@@ -155,8 +155,14 @@ fn known(profile: pb::Profile, seed: u64) {
 
 /// Frames through a plan, if the core takes it: all are accounted for.
 fn run(plan: Plan) {
-    let room =
-        Room { clients: 2, port_bps: 1_000_000_000, frame: 1514, capacity: 1 << 20, workers: 1, shim: 0 };
+    let room = Room {
+        clients: 2,
+        port_bps: 1_000_000_000,
+        frame: 1514,
+        capacity: 1 << 20,
+        workers: 1,
+        shim: 0,
+    };
     if plan.check(room).is_err_and(|error| !error.is_lossy()) {
         return;
     }
