@@ -6,37 +6,20 @@
 mod lab;
 
 use lab::Lab;
+use linkd::fake::declared_switch;
 use p4runtime::Count;
-use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use switch::fake::Fake;
 use tokio::runtime::Runtime;
 
-fn declared(address: &str) -> dp::Switch {
-    dp::Switch {
-        address: address.into(),
-        device: 1,
-        target: dp::SwitchTarget::Bmv2 as i32,
-        election: 1,
-        box_wan_port: 1,
-        box_client_port: 2,
-        wan_ports: vec![3],
-        client_ports: vec![4],
-        classifies: true,
-        loses: true,
-        marks: true,
-        ..Default::default()
-    }
-}
-
 /// A lab whose dataplane says that there is a switch.
 fn with(address: &str) -> Lab {
     let lab = Lab::new();
     {
         let mut state = lab.fake.state();
-        (state.switch, state.instance) = (Some(declared(address)), 5);
+        (state.switch, state.instance) = (Some(declared_switch(address)), 5);
     }
     until("linkd knows of the switch", || lab.run("switch show").status.code() == Some(0));
     lab.done("set profile transparent");

@@ -19,6 +19,25 @@ use tonic_types::{ErrorDetails, StatusExt};
 /// When its clock began, which never stands still: of all fakes of a process the same.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
+/// What a box's file says of a bmv2 switch at this address.
+#[must_use]
+pub fn declared_switch(address: &str) -> dp::Switch {
+    dp::Switch {
+        address: address.into(),
+        device: 1,
+        target: dp::SwitchTarget::Bmv2 as i32,
+        election: 1,
+        box_wan_port: 1,
+        box_client_port: 2,
+        wan_ports: vec![3],
+        client_ports: vec![4],
+        classifies: true,
+        loses: true,
+        marks: true,
+        program: String::new(),
+    }
+}
+
 /// What the fake holds; tests read and write it.
 #[derive(Clone, Debug, Default)]
 pub struct State {

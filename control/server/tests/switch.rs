@@ -6,6 +6,7 @@ mod common;
 
 use ::switch::fake::Fake;
 use common::{Lab, rate};
+use linkd::fake::declared_switch;
 use p4runtime::{Count, P4Info, Session, Target};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -20,23 +21,6 @@ use tonic::transport::Channel;
 
 /// Longer than linkd takes between two looks.
 const LOOKS: Duration = Duration::from_millis(1_500);
-
-fn declared(address: &str) -> dp::Switch {
-    dp::Switch {
-        address: address.into(),
-        device: 1,
-        target: dp::SwitchTarget::Bmv2 as i32,
-        election: 1,
-        box_wan_port: 1,
-        box_client_port: 2,
-        wan_ports: vec![3],
-        client_ports: vec![4],
-        classifies: true,
-        loses: true,
-        marks: true,
-        program: String::new(),
-    }
-}
 
 /// The next dataplane of the lab has this switch.
 fn declare(lab: &mut Lab, switch: Option<dp::Switch>, instance: u64) {
@@ -89,7 +73,7 @@ async fn until_event(lab: &Lab, kind: pb::EventKind, count: usize) -> Vec<pb::Ev
 async fn both() -> (Lab, Fake) {
     let switch = Fake::start(1).await.unwrap();
     let mut lab = Lab::new();
-    declare(&mut lab, Some(declared(&switch.address())), 2);
+    declare(&mut lab, Some(declared_switch(&switch.address())), 2);
     (lab, switch)
 }
 
@@ -151,7 +135,7 @@ async fn a_switch_that_is_not_there_is_one_event_and_all_else_works() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    declare(&mut lab, Some(declared(&nowhere)), 2);
+    declare(&mut lab, Some(declared_switch(&nowhere)), 2);
     lab.set("viasat2").await.unwrap();
     let lost = until_event(&lab, pb::EventKind::SwitchLost, 1).await;
     assert_eq!((lost[0].subject.as_str(), lost[0].who.as_str()), (nowhere.as_str(), ""));
@@ -176,15 +160,17 @@ async fn a_switch_that_is_not_there_is_one_event_and_all_else_works() {
 async fn a_program_that_cannot_be_read_is_told_with_the_remedy() {
     let mut lab = Lab::new();
     let program = lab.directory.path().join("nothing").display().to_string();
-    let switch = dp::Switch { program: program.clone(), ..declared("http://127.0.0.1:1") };
+    let switch = dp::Switch { program: program.clone(), ..declared_switch("http://127.0.0.1:1") };
     declare(&mut lab, Some(switch), 2);
     let lost = until_event(&lab, pb::EventKind::SwitchLost, 1).await;
     assert!(lost[0].message.contains(&program), "{}", lost[0].message);
     lab.set("viasat2").await.unwrap();
     assert!(state(&lab).await.unwrap().message.contains(&program));
     assert_eq!(gate(&lab, "", true).await.unwrap_err().code(), Code::Unavailable);
-    let tofino =
-        dp::Switch { target: dp::SwitchTarget::Tofino as i32, ..declared("http://127.0.0.1:1") };
+    let tofino = dp::Switch {
+        target: dp::SwitchTarget::Tofino as i32,
+        ..declared_switch("http://127.0.0.1:1")
+    };
     declare(&mut lab, Some(tofino), 3);
     let lost = until_event(&lab, pb::EventKind::SwitchLost, 2).await;
     assert!(lost[1].message.contains("`program`"), "{}", lost[1].message);

@@ -22,14 +22,9 @@ struct Cell {
     last: Count,
 }
 
-fn plus(a: Count, b: Count) -> Count {
-    let bytes = a.bytes.saturating_add(b.bytes);
-    Count { packets: a.packets.saturating_add(b.packets), bytes }
-}
-
 impl Cell {
     fn restart(&mut self) {
-        self.base = plus(self.base, self.last);
+        self.base = self.base.plus(self.last);
         self.last = Count::default();
     }
 
@@ -42,7 +37,7 @@ impl Cell {
     }
 
     fn value(&self) -> Count {
-        plus(self.base, self.last)
+        self.base.plus(self.last)
     }
 }
 
@@ -107,7 +102,7 @@ impl Accounts {
             let more = read(session, &counter.name, names::fates, FATE_CELLS, &all).await?;
             fates.resize(more.len(), Count::default());
             for (sum, more) in fates.iter_mut().zip(more) {
-                *sum = plus(*sum, more);
+                *sum = sum.plus(more);
             }
         }
         let mut grown = Vec::new();

@@ -182,8 +182,7 @@ impl Task {
                 Ok(Ok(Said::Primary)) => return Ok(()),
                 Ok(Ok(Said::Backup { primary, message })) => {
                     denied = false;
-                    let number = primary.map_or(String::new(), |n| format!(", number {n}"));
-                    self.taken(format!("another controller{number} ({message})"));
+                    self.taken(another(primary, &message));
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(End::Lost(error)),
@@ -417,10 +416,7 @@ impl Task {
     async fn heard(&mut self, session: &Session, stream: &Stream, said: Said) -> Result<(), End> {
         match said {
             Said::Primary => Ok(()),
-            Said::Backup { primary, message } => {
-                let number = primary.map_or(String::new(), |n| format!(", number {n}"));
-                Err(End::Taken(format!("another controller{number} ({message})")))
-            }
+            Said::Backup { primary, message } => Err(End::Taken(another(primary, &message))),
             Said::Digests { digest, list, rows } => {
                 let size = self.size(names::HOSTS).min(self.size(names::SOURCES));
                 let ports = &self.config.host_ports;
@@ -634,6 +630,12 @@ impl Task {
         }
         Ok(())
     }
+}
+
+/// Who is the primary, in words.
+fn another(primary: Option<u128>, message: &str) -> String {
+    let number = primary.map_or(String::new(), |n| format!(", number {n}"));
+    format!("another controller{number} ({message})")
 }
 
 /// Another epoch than this one, drawn: a number that two linkds do not both begin with.

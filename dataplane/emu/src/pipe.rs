@@ -521,18 +521,13 @@ impl Pipe {
     /// Whether it is or will be.
     #[inline(never)]
     fn mark_at<B: Buffer>(&self, store: &mut Store<B>, place: Place) -> bool {
-        if !self.extras.switch_marks {
+        let can_ask = |frame: &[u8]| shim::sees_packet(frame) && ecn::is_capable(frame);
+        let asks = self.extras.switch_marks && store.show(place, |frame, _| can_ask(frame));
+        if !asks {
             return store.edit(place, ecn::mark);
         }
-        let (capable, seen) =
-            store.show(place, |frame, _| (ecn::is_capable(frame), shim::sees_packet(frame)));
-        if capable && !seen {
-            return store.edit(place, ecn::mark);
-        }
-        if capable {
-            store.edit_shim(place, shim::mark);
-        }
-        capable
+        store.edit_shim(place, shim::mark);
+        true
     }
 
     /// Ends the shim of the frame at the head of the queue, which arrived at `arrived` and is

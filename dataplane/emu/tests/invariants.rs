@@ -18,6 +18,7 @@ use emu::ecn;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::frame::{Buffer, Frame};
 use emu::histogram::Lateness;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan, Room};
@@ -290,13 +291,22 @@ fn number(f: &[u8]) -> Option<u32> {
 /// What left: which way, whose, when it was due, and its bytes.
 type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
 
-fn release(engine: &mut Engine, now: Instant, budget: usize, port_takes: usize, left: &mut Left) {
+fn release<B: Buffer>(
+    engine: &mut Engine<B>,
+    now: Instant,
+    budget: usize,
+    port_takes: usize,
+    left: &mut Left,
+) {
     let full = left.len().saturating_add(port_takes);
-    engine.release(now, budget, &mut |d: Departure<'_>| {
+    engine.release(now, budget, &mut |d: Departure<'_, B>| {
         let takes = left.len() < full;
         if takes {
             assert!(d.due <= now, "early");
             left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
+            if let Frame::Buffer(buffer) = d.frame {
+                buffer.take();
+            }
         }
         takes
     });
@@ -386,7 +396,7 @@ proptest! {
         steps in prop::collection::vec((step(), 0_u8..20), 1..300),
     ) {
         let limits = Limits::copying(64 << 20, 4, 9_500);
-        let mut engines = [(); 2].map(|()| Engine::new(limits, first.clone(), Instant::ZERO).unwrap());
+        let mut engines: [Engine; 2] = [(); 2].map(|()| Engine::new(limits, first.clone(), Instant::ZERO).unwrap());
         let mut left = [Vec::new(), Vec::new()];
         let mut snapshot = Snapshot::with_room_for(8);
         let mut now = Instant::ZERO;

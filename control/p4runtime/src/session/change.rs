@@ -88,6 +88,15 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl Count {
+    /// The sum of two; at most what there is room for.
+    #[must_use]
+    pub fn plus(self, o: Self) -> Self {
+        let bytes = self.bytes.saturating_add(o.bytes);
+        Self { packets: self.packets.saturating_add(o.packets), bytes }
+    }
+}
+
 impl Change {
     pub(super) fn encode(&self, info: &P4Info) -> Result<p4::Update, EntryError> {
         let known = |exists: bool| if exists { Type::Modify } else { Type::Insert };

@@ -36,7 +36,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 /// For the switch's counters; then those of the last time count.
 const READ_DEADLINE: Duration = Duration::from_secs(2);
 /// Of a frame that comes back from the box, beside the frame itself.
-const SHIM_BYTES: u64 = 32;
+const SHIM_BYTES: u64 = emu::shim::SHIM as u64;
 
 /// The switch that there is, if there is one; clones are the same.
 #[derive(Clone)]
@@ -82,48 +82,24 @@ struct Books {
 #[derive(Default)]
 struct Gates {
     /// As it is asked for. Empty: of all clients.
-    closed: BTreeSet<(String, Way)>,
+    closed: BTreeSet<(String, Direction)>,
     /// Of the clients that there are.
     numbers: BTreeMap<String, u16>,
 }
 
-/// A direction that has an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    Forward,
-    Return,
+/// The directions that are meant.
+fn ways(direction: pb::Direction) -> Vec<Direction> {
+    match direction {
+        pb::Direction::Forward => vec![Direction::Forward],
+        pb::Direction::Return => vec![Direction::Return],
+        pb::Direction::Unspecified => Direction::BOTH.to_vec(),
+    }
 }
 
-impl Way {
-    const BOTH: [Self; 2] = [Self::Forward, Self::Return];
-
-    fn of(direction: pb::Direction) -> Vec<Self> {
-        match direction {
-            pb::Direction::Forward => vec![Self::Forward],
-            pb::Direction::Return => vec![Self::Return],
-            pb::Direction::Unspecified => Self::BOTH.to_vec(),
-        }
-    }
-
-    fn from_core(direction: Direction) -> Self {
-        match direction {
-            Direction::Forward => Self::Forward,
-            Direction::Return => Self::Return,
-        }
-    }
-
-    fn core(self) -> Direction {
-        match self {
-            Self::Forward => Direction::Forward,
-            Self::Return => Direction::Return,
-        }
-    }
-
-    fn message(self) -> pb::Direction {
-        match self {
-            Self::Forward => pb::Direction::Forward,
-            Self::Return => pb::Direction::Return,
-        }
+fn message(way: Direction) -> pb::Direction {
+    match way {
+        Direction::Forward => pb::Direction::Forward,
+        Direction::Return => pb::Direction::Return,
     }
 }
 
@@ -299,8 +275,8 @@ impl Switches {
             }
         };
         let mut refused = None;
-        for way in Way::of(direction) {
-            let set = session.set_gate(number, Some(way.core()), closed).await;
+        for way in ways(direction) {
+            let set = session.set_gate(number, Some(way), closed).await;
             let gates = &mut locked(&current.gates).closed;
             match (set.is_ok(), closed) {
                 (true, true) => drop(gates.insert(gate(way))),
@@ -337,11 +313,11 @@ impl Switches {
         let gates = locked(&current.gates);
         let names: HashMap<u16, &String> = gates.numbers.iter().map(|(k, v)| (*v, k)).collect();
         let stand = session.status().gates;
-        let named: BTreeSet<(&str, Way)> = stand
+        let named: BTreeSet<(&str, Direction)> = stand
             .into_iter()
             .filter_map(|(number, way)| {
                 let name = number.map_or(Some(""), |n| names.get(&n).map(|name| name.as_str()));
-                name.map(|name| (name, Way::from_core(way)))
+                name.map(|name| (name, way))
             })
             .collect();
         let mut shown: Vec<pb::Gate> = Vec::new();
@@ -350,7 +326,7 @@ impl Switches {
                 // Forward comes before return.
                 Some(last) if last.client == client => last.direction = 0,
                 _ => {
-                    let (client, direction) = (client.to_owned(), way.message() as i32);
+                    let (client, direction) = (client.to_owned(), message(way) as i32);
                     shown.push(pb::Gate { client, direction });
                 }
             }
@@ -386,7 +362,7 @@ impl Current {
     /// Forgets gates of a client that there is not; true if there were any.
     fn give_up(&self, client: &str, direction: pb::Direction) -> bool {
         let closed = &mut locked(&self.gates).closed;
-        let ways = Way::of(direction);
+        let ways = ways(direction);
         let before = closed.len();
         closed.retain(|(name, way)| name != client || !ways.contains(way));
         closed.len() < before
@@ -400,17 +376,17 @@ impl Current {
             .status()
             .gates
             .into_iter()
-            .filter_map(|(number, way)| number.map(|number| (number, Way::from_core(way))))
+            .filter_map(|(number, way)| number.map(|number| (number, way)))
             .collect();
         let due: BTreeSet<_> = {
             let Gates { closed, numbers } = &*locked(&self.gates);
-            let number = |(name, way): &(String, Way)| numbers.get(name).map(|n| (*n, *way));
+            let number = |(name, way): &(String, Direction)| numbers.get(name).map(|n| (*n, *way));
             closed.iter().filter_map(number).collect()
         };
         let open = stand.difference(&due).map(|gate| (*gate, false));
         let close = due.difference(&stand).map(|gate| (*gate, true));
         for ((number, way), closed) in open.chain(close) {
-            if let Err(error) = session.set_gate(Some(number), Some(way.core()), closed).await {
+            if let Err(error) = session.set_gate(Some(number), Some(way), closed).await {
                 tracing::warn!(number, closed, %error, "a gate of the switch");
                 return;
             }

@@ -71,10 +71,7 @@ fn way(look: &Look, port: u16) -> Direction {
 }
 
 fn sum(counts: impl Iterator<Item = Count>) -> Count {
-    counts.fold(Count { packets: 0, bytes: 0 }, |sum, count| Count {
-        packets: sum.packets.saturating_add(count.packets),
-        bytes: sum.bytes.saturating_add(count.bytes),
-    })
+    counts.fold(Count::default(), Count::plus)
 }
 
 /// Whether it has its program and its tables.

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use emu::frame::Frame;
 use emu::shim::{Shim, Tick, number};
 
 use super::*;
@@ -60,21 +59,6 @@ fn markable(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> 
     f
 }
 
-fn take(engine: &mut Engine<Vec<u8>>, now: Instant, most: (usize, usize), left: &mut Left) {
-    let (budget, port_takes) = most;
-    let full = left.len().saturating_add(port_takes);
-    engine.release(now, budget, &mut |d: Departure<'_, Vec<u8>>| {
-        let takes = left.len() < full;
-        if takes {
-            left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
-            if let Frame::Buffer(buffer) = d.frame {
-                buffer.take();
-            }
-        }
-        takes
-    });
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -113,8 +97,8 @@ proptest! {
                     }
                 }
                 Step::Release { budget, port_takes } => {
-                    take(&mut shimmed, now, (budget, port_takes), &mut left[0]);
-                    take(&mut plain, now, (budget, port_takes), &mut left[1]);
+                    release(&mut shimmed, now, budget, port_takes, &mut left[0]);
+                    release(&mut plain, now, budget, port_takes, &mut left[1]);
                 }
                 Step::Apply { plan, restart } => {
                     let (with, without) = split(reordering(*plan), offload, marking);
@@ -133,8 +117,8 @@ proptest! {
         }
         while let Some(t) = shimmed.next_deadline() {
             end = end.max(t);
-            take(&mut shimmed, end, (64, usize::MAX), &mut left[0]);
-            take(&mut plain, end, (64, usize::MAX), &mut left[1]);
+            release(&mut shimmed, end, 64, usize::MAX, &mut left[0]);
+            release(&mut plain, end, 64, usize::MAX, &mut left[1]);
         }
         prop_assert_eq!(plain.next_deadline(), None);
         for (engine, snapshot) in [&mut shimmed, &mut plain].into_iter().zip(&mut snapshots) {

@@ -51,21 +51,6 @@ fn tap(selection: &Selection, since: Instant, seen: &Seen) -> Option<Box<Tap>> {
     Some(Box::new(Tap::new(selection.clone(), since, SNAPLEN, Box::new(seen.clone()))))
 }
 
-fn take(engine: &mut Engine<Vec<u8>>, now: Instant, most: (usize, usize), left: &mut Left) {
-    let (budget, port_takes) = most;
-    let full = left.len().saturating_add(port_takes);
-    engine.release(now, budget, &mut |d: Departure<'_, Vec<u8>>| {
-        let takes = left.len() < full;
-        if takes {
-            left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
-            if let emu::frame::Frame::Buffer(buffer) = d.frame {
-                buffer.take();
-            }
-        }
-        takes
-    });
-}
-
 /// The accounts of one client and direction, as counts of packets.
 type Counts = BTreeMap<(ClientKey, Direction, Point), u64>;
 
@@ -138,8 +123,8 @@ proptest! {
                     tapped.arrive_burst(now, direction, &mut [Some(f)]);
                 }
                 Step::Release { budget, port_takes } => {
-                    take(&mut bare, now, (budget, port_takes), &mut left);
-                    take(&mut tapped, now, (budget, port_takes), &mut left_tapped);
+                    release(&mut bare, now, budget, port_takes, &mut left);
+                    release(&mut tapped, now, budget, port_takes, &mut left_tapped);
                 }
                 Step::Apply { plan, restart } => {
                     generation += 1;
@@ -159,8 +144,8 @@ proptest! {
         }
         while let Some(t) = tapped.next_deadline() {
             end = end.max(t);
-            take(&mut bare, end, (usize::MAX, usize::MAX), &mut left);
-            take(&mut tapped, end, (usize::MAX, usize::MAX), &mut left_tapped);
+            release(&mut bare, end, usize::MAX, usize::MAX, &mut left);
+            release(&mut tapped, end, usize::MAX, usize::MAX, &mut left_tapped);
         }
         prop_assert_eq!(left, left_tapped);
         let mut snapshots = [Snapshot::default(), Snapshot::default()];
@@ -218,9 +203,9 @@ fn a_frame_that_the_port_refuses_is_seen_once_when_it_leaves() {
     let f = frame(Direction::Forward, 1, 1000, 7);
     link.arrive_burst(Instant(5), Direction::Forward, &mut [Some(f)]);
     let mut left = Left::new();
-    take(&mut link, Instant(6), (10, 0), &mut left);
+    release(&mut link, Instant(6), 10, 0, &mut left);
     assert_eq!(seen.all().len(), 1);
-    take(&mut link, Instant(9), (10, 1), &mut left);
+    release(&mut link, Instant(9), 10, 1, &mut left);
     let points: Vec<_> = seen.all().iter().map(|(s, _)| (s.at, s.point, s.number)).collect();
     let expected = [(Instant(5), Point::Ingress, Some(1)), (Instant(9), Point::Egress, Some(1))];
     assert_eq!(points, expected);
@@ -228,6 +213,6 @@ fn a_frame_that_the_port_refuses_is_seen_once_when_it_leaves() {
     assert!(link.set_tap(None).is_some());
     let f = frame(Direction::Forward, 1, 60, 8);
     link.arrive_burst(Instant(10), Direction::Forward, &mut [Some(f)]);
-    take(&mut link, Instant(11), (10, 1), &mut left);
+    release(&mut link, Instant(11), 10, 1, &mut left);
     assert_eq!((seen.all().len(), left.len()), (2, 2));
 }
