@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds DPDK, builds the shim, generates the bindings that `allowlist.txt` names.
+//! Finds DPDK, links what `libraries.txt` names of it, builds the shim, generates the bindings
+//! that `allowlist.txt` names.
 //!
 //! The flags come from `pkg-config` itself: DPDK's inlines need `-march=…` and
 //! `-include rte_config.h`, which the `pkg-config` crate does not hand on.
@@ -10,9 +11,9 @@ use std::process::Command;
 use std::{env, fs};
 
 const OLDEST: (u32, u32) = (22, 11);
-const REMEDY: &str = "install DPDK 22.11 or newer with its headers (Debian, Ubuntu: `apt-get install \
-                      --no-install-recommends libdpdk-dev pkg-config`), or point PKG_CONFIG_PATH \
-                      at the folder of its libdpdk.pc";
+const REMEDY: &str = "install DPDK 22.11 or newer with its headers and static libraries (Debian, \
+                      Ubuntu: `apt-get install --no-install-recommends libdpdk-dev pkg-config`), \
+                      or point PKG_CONFIG_PATH at the folder of its libdpdk.pc";
 
 fn main() {
     if let Err(error) = run() {
@@ -21,7 +22,7 @@ fn main() {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    for file in ["allowlist.txt", "shim.c", "shim.h"] {
+    for file in ["allowlist.txt", "libraries.txt", "shim.c", "shim.h"] {
         println!("cargo::rerun-if-changed={file}");
     }
     for variable in ["PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
@@ -45,7 +46,8 @@ fn run() -> Result<(), Box<dyn Error>> {
 fn pkg_config(query: &str) -> Result<String, String> {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
     let output = Command::new(&program)
-        .args([query, "libdpdk"])
+        .args(query.split(' '))
+        .arg("libdpdk")
         .output()
         .map_err(|e| format!("cannot run `{program}` ({e}); {REMEDY}"))?;
     if !output.status.success() {
@@ -65,16 +67,38 @@ fn check_version(version: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Shared linking. EAL loads the drivers as plugins, so the link needs only the libraries whose
-/// functions are called; the linker's `--as-needed` drops the others.
-fn link() -> Result<(), String> {
-    for flag in pkg_config("--libs")?.split_whitespace() {
-        if let Some(path) = flag.strip_prefix("-L") {
-            println!("cargo::rustc-link-search=native={path}");
-        } else if let Some(library) = flag.strip_prefix("-l") {
-            println!("cargo::rustc-link-lib=dylib={library}");
+/// Static linking of what `libraries.txt` names, as it names it.
+fn link() -> Result<(), Box<dyn Error>> {
+    let flags = pkg_config("--static --libs")?;
+    let there = |name: &str| {
+        let archive = format!("-l:librte_{name}.a");
+        flags.split_whitespace().any(|flag| flag == archive)
+    };
+    for path in flags.split_whitespace().filter_map(|flag| flag.strip_prefix("-L")) {
+        println!("cargo::rustc-link-search=native={path}");
+    }
+    let list = fs::read_to_string("libraries.txt")?;
+    let mut drivers = Vec::new();
+    for (number, line) in list.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (kind, name) = line.split_once(' ').unwrap_or((line, ""));
+        match kind {
+            "system" => println!("cargo::rustc-link-lib=dylib={name}"),
+            "newer" if !there(name) => {}
+            "library" | "driver" | "newer" if there(name) => {
+                println!("cargo::rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
+                drivers.extend((kind == "driver" && name.starts_with("net_")).then_some(name));
+            }
+            "library" | "driver" | "newer" => {
+                return Err(format!("this DPDK has no static librte_{name}.a; {REMEDY}").into());
+            }
+            _ => return Err(format!("libraries.txt:{}: unknown kind `{kind}`", number + 1).into()),
         }
     }
+    println!("cargo::rustc-env=DPDK_DRIVERS={}", drivers.join(" "));
     Ok(())
 }
 

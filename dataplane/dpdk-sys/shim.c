@@ -32,16 +32,6 @@ lke_errno(void)
 	return rte_errno;
 }
 
-const char *
-lke_plugin_dir(void)
-{
-#ifdef RTE_EAL_PMD_PATH
-	return RTE_EAL_PMD_PATH;
-#else
-	return "";
-#endif
-}
-
 int
 lke_thread_has_lcore(void)
 {
@@ -66,6 +56,24 @@ lke_pause(void)
 	rte_pause();
 }
 
+/* Mb/s. */
+static uint32_t
+max_speed(uint32_t capabilities)
+{
+	static const uint32_t speeds[] = {
+		RTE_ETH_SPEED_NUM_200G, RTE_ETH_SPEED_NUM_100G, RTE_ETH_SPEED_NUM_56G,
+		RTE_ETH_SPEED_NUM_50G,	RTE_ETH_SPEED_NUM_40G,	RTE_ETH_SPEED_NUM_25G,
+		RTE_ETH_SPEED_NUM_20G,	RTE_ETH_SPEED_NUM_10G,	RTE_ETH_SPEED_NUM_5G,
+		RTE_ETH_SPEED_NUM_2_5G, RTE_ETH_SPEED_NUM_1G,	RTE_ETH_SPEED_NUM_100M,
+		RTE_ETH_SPEED_NUM_10M,
+	};
+
+	for (size_t i = 0; i < RTE_DIM(speeds); i++)
+		if ((capabilities & rte_eth_speed_bitflag(speeds[i], 1)) != 0)
+			return speeds[i];
+	return 0;
+}
+
 int
 lke_port_info(uint16_t port, struct lke_port_info *info)
 {
@@ -85,6 +93,7 @@ lke_port_info(uint16_t port, struct lke_port_info *info)
 	if (rte_eth_dev_get_mtu(port, &info->mtu) != 0)
 		info->mtu = 0;
 	info->max_mtu = dev.max_mtu;
+	info->max_speed = max_speed(dev.speed_capa);
 	info->max_rx_queues = dev.max_rx_queues;
 	info->max_tx_queues = dev.max_tx_queues;
 	info->max_rx_pktlen = dev.max_rx_pktlen;
@@ -108,7 +117,8 @@ lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16
 	if (ret != 0)
 		return ret;
 
-	conf.rxmode.mtu = mtu;
+	/* Some carry longer frames than they let be asked for. */
+	conf.rxmode.mtu = dev.max_mtu > 0 && mtu > dev.max_mtu ? dev.max_mtu : mtu;
 	if (scatter) {
 		conf.rxmode.offloads |= dev.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 		conf.txmode.offloads |= dev.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;

@@ -56,6 +56,8 @@ struct lke_port_info {
 	uint32_t max_rx_pktlen;
 	uint32_t min_rx_bufsize;
 	uint32_t if_index;
+	/* The fastest that the device can, Mb/s; 0 where unknown. */
+	uint32_t max_speed;
 	int32_t numa_node;
 };
 
@@ -79,8 +81,6 @@ struct lke_counters {
 
 /* rte_errno of the calling thread. */
 int lke_errno(void);
-/* Folder that EAL loads drivers from; empty where the build names none. */
-const char *lke_plugin_dir(void);
 /* True if the calling thread has an lcore id, and so a mempool cache. */
 int lke_thread_has_lcore(void);
 /* 0 if a registered bus recognises the device, else a negative errno. */

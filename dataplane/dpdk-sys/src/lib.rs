@@ -11,6 +11,9 @@
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
+/// The network drivers that are linked, with a space between them.
+pub const DRIVERS: &str = env!("DPDK_DRIVERS");
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -79,17 +79,15 @@ pub enum Error {
 
     /// No driver recognises the device.
     #[error(
-        "driver `{driver}` is not linked into this binary and not among the {known} drivers that \
-         EAL loaded from {folder}{}; install its package or correct the name",
-        nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default()
+        "there is no driver `{driver}`{}; there are: {}",
+        nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
+        known.join(", ")
     )]
     UnknownDriver {
         /// The name given.
         driver: String,
-        /// Where EAL looked for drivers.
-        folder: String,
-        /// How many drivers are there.
-        known: usize,
+        /// Those that are linked.
+        known: Vec<&'static str>,
         /// The nearest name among them.
         nearest: Option<String>,
     },

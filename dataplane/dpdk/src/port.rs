@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::device::{Bus, Device};
-use crate::driver::{folder, known_drivers, nearest_driver};
+use crate::driver::{known_drivers, nearest_driver};
 use crate::eal::Eal;
 use crate::error::{Error, reason};
 use crate::iface::{Interface, may_open_packet_socket};
@@ -48,7 +48,7 @@ pub struct PortInfo {
     /// Transmit queues at most.
     pub max_tx_queues: u16,
     /// The link's speed in Mb/s, where known: of a NIC, or of the interface under
-    /// `net_af_packet`.
+    /// `net_af_packet`. A NIC whose link is not up yet has the fastest that it can.
     pub link_mbps: Option<u32>,
     /// The NUMA node, where known.
     pub numa_node: Option<u32>,
@@ -133,8 +133,7 @@ impl Port {
         {
             return Err(Error::UnknownDriver {
                 driver: driver.to_owned(),
-                folder: folder().display().to_string(),
-                known: known_drivers().len(),
+                known: known_drivers(),
                 nearest: nearest_driver(driver),
             });
         }
@@ -421,7 +420,7 @@ fn describe(
         min_data_room: ring.map_or(raw.min_rx_bufsize, |ring| ring.data_room()),
         max_rx_queues: raw.max_rx_queues,
         max_tx_queues: raw.max_tx_queues,
-        link_mbps: link.mbps,
+        link_mbps: link.mbps.or((raw.max_speed > 0).then_some(raw.max_speed)),
         numa_node: u32::try_from(raw.numa_node).ok(),
         packet_sockets: device.sockets.len(),
     })

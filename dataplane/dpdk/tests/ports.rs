@@ -4,7 +4,7 @@
 mod common;
 
 use common::{eal, frame, open, pool, receive, send};
-use dpdk::{Error, MbufBurst, Mempool, Port, PortConfig, RX_BURST, known_drivers};
+use dpdk::{Error, MbufBurst, Mempool, Port, PortConfig, RX_BURST};
 
 #[test]
 fn eal_tells_its_release_and_starts_once() {
@@ -179,10 +179,6 @@ fn a_port_can_be_opened_again_under_its_name() {
 fn an_unknown_driver_names_the_nearest() {
     let error = Port::attach(eal(), "x", &"net_af_paket,iface=lo".parse().unwrap()).unwrap_err();
     assert!(matches!(error, Error::UnknownDriver { .. }), "{error}");
-    if known_drivers().is_empty() {
-        eprintln!("SKIPPED: DPDK's plugin folder is missing, so no name can be suggested");
-        return;
-    }
     assert!(error.to_string().contains("did you mean `net_af_packet`?"), "{error}");
 }
 
