@@ -5,6 +5,8 @@
 //! life of the process: the kernel releases it however the process ends, so a
 //! socket without a held lock is a dead one and may be removed.
 
+pub mod supervisor;
+
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Group;
 use std::fs::{self, File, OpenOptions};

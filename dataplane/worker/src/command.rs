@@ -88,6 +88,8 @@ pub enum Command {
         /// The answer.
         answer: oneshot::Sender<Option<Box<Tap>>>,
     },
+    /// Say that the run loop moves on.
+    Alive(oneshot::Sender<()>),
     /// Leave the run loop; answers with the last accounts.
     Stop {
         /// A report with room for all clients.
@@ -200,6 +202,16 @@ impl Handle {
     pub fn tap(&self, tap: Option<Box<Tap>>) -> Result<Answer<Option<Box<Tap>>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         self.push(Command::Tap { tap, answer })?;
+        Ok(answered)
+    }
+
+    /// Asks whether the run loop moves on. The answer comes in its next turn.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn alive(&self) -> Result<Answer<()>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Alive(answer))?;
         Ok(answered)
     }
 

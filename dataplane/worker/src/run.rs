@@ -245,6 +245,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             Command::Tap { tap, answer } => {
                 let _ = answer.send(self.engine.set_tap(tap));
             }
+            Command::Alive(answer) => {
+                let _ = answer.send(());
+            }
             Command::Stop { mut report, answer } => {
                 // Accounts at `now` are those after all changes up to then.
                 self.make_changes(now);
