@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "linkemu/v1/linkemu.proto",
         "linkemu/v1/capture.proto",
+        "linkemu/v1/certificate.proto",
         "linkemu/v1/clients.proto",
         "linkemu/v1/event.proto",
         "linkemu/v1/lease.proto",

@@ -6,7 +6,8 @@
 //! limits, nothing else. Times are in nanoseconds, sizes in bytes.
 
 use serde::Serialize;
-use view::{Conservation, Lateness, Memory, Snapshot, Span, Worker};
+use std::fmt;
+use view::{Conservation, Lateness, Memory, Snapshot, Span, Worker, size, time};
 
 /// What a run is held to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +71,32 @@ pub enum Unit {
     Changes,
 }
 
+impl Unit {
+    /// Its name in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Ns => "ns",
+            Self::Bytes => "bytes",
+            Self::Pipes => "pipes",
+            Self::Changes => "changes",
+        }
+    }
+
+    /// A figure in it, for people.
+    #[must_use]
+    pub fn figure(self, value: u64) -> String {
+        match self {
+            Self::Packets => format!("{value} packets"),
+            Self::Ns => time(value),
+            Self::Bytes => size(value),
+            Self::Pipes => format!("{value} pipes off"),
+            Self::Changes => format!("{value} changes"),
+        }
+    }
+}
+
 /// On which side of the limit a figure has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -95,6 +122,25 @@ pub struct Criterion {
     pub unit: Unit,
     /// Whether it is there.
     pub holds: bool,
+}
+
+impl Criterion {
+    /// "at most 0 packets".
+    #[must_use]
+    pub fn bound(&self) -> String {
+        let bound = match self.bound {
+            Bound::AtLeast => "at least",
+            Bound::AtMost => "at most",
+        };
+        format!("{bound} {}", self.unit.figure(self.limit))
+    }
+}
+
+/// "emulator_drops 3 packets, at most 0 packets".
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}, {}", self.name, self.unit.figure(self.value), self.bound())
+    }
 }
 
 /// A run, judged. Its JSON is a contract: keys stay.

@@ -7,7 +7,7 @@ use crate::cli::{Cli, Output};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
-use certificate::{Bound, Certificate, Criterion, Limits, Unit, Verdict};
+use certificate::{Certificate, Criterion, Limits, Verdict};
 use clap::Args;
 use comfy_table::{Table, presets};
 use profile::parse_duration;
@@ -80,7 +80,7 @@ pub async fn run(cli: &Cli, args: &CertificateArgs) -> Result<(), Failure> {
     match certificate.verdict {
         Verdict::Pass => Ok(()),
         Verdict::Fail => {
-            let failed: Vec<_> = certificate.failed().map(broken).collect();
+            let failed: Vec<_> = certificate.failed().map(Criterion::to_string).collect();
             let failed = failed.join("; ");
             Err(Failure::check(format!("the emulator may have been the bottleneck: {failed}")))
         }
@@ -95,7 +95,7 @@ fn text(certificate: &Certificate) -> String {
     table.load_preset(presets::NOTHING).set_header(["CRITERION", "FOUND", "LIMIT", "HOLDS"]);
     for c in &certificate.criteria {
         let holds = if c.holds { "yes" } else { "NO" };
-        table.add_row([c.name.into(), figure(c.value, c.unit), limit(c), holds.into()]);
+        table.add_row([c.name.into(), c.unit.figure(c.value), c.bound(), holds.into()]);
     }
     let late = &certificate.lateness_ns;
     let verdict = match certificate.verdict {
@@ -130,27 +130,4 @@ fn text(certificate: &Certificate) -> String {
         size(certificate.memory.capacity_bytes),
         certificate.workers.len(),
     )
-}
-
-/// "emulator_drops 3 packets, at most 0 packets".
-fn broken(c: &Criterion) -> String {
-    format!("{} {}, {}", c.name, figure(c.value, c.unit), limit(c))
-}
-
-fn limit(c: &Criterion) -> String {
-    let bound = match c.bound {
-        Bound::AtLeast => "at least",
-        Bound::AtMost => "at most",
-    };
-    format!("{bound} {}", figure(c.limit, c.unit))
-}
-
-fn figure(value: u64, unit: Unit) -> String {
-    match unit {
-        Unit::Packets => format!("{value} packets"),
-        Unit::Ns => time(value),
-        Unit::Bytes => size(value),
-        Unit::Pipes => format!("{value} pipes off"),
-        Unit::Changes => format!("{value} changes"),
-    }
 }

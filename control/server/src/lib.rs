@@ -12,6 +12,7 @@ mod answers;
 mod audit;
 mod caller;
 mod captures;
+mod certificates;
 mod clients;
 mod connection;
 mod control;

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
+use endpoint::supervisor;
 use linkd::{Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -189,6 +190,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
     }
     let tcp = server.address();
     tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), ?tcp, profiles, "serving");
+    let words = format!("serves {}", socket.display())
+        + &tcp.map_or(String::new(), |a| format!(" and {a}"));
+    tell(supervisor::ready(&words));
+    tokio::spawn(keep_alive());
     if let Some(hangup) = hangup {
         tokio::spawn(reload(hangup, server.reloader()));
     }
@@ -198,9 +203,26 @@ async fn run(args: Args) -> anyhow::Result<()> {
                 _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
             }
+            tell(supervisor::stopping());
         })
         .await?;
     Ok(())
+}
+
+/// Tells the service manager, if one watches, that the runtime takes turns.
+async fn keep_alive() {
+    let Some(period) = supervisor::period() else { return };
+    loop {
+        tell(supervisor::alive());
+        tokio::time::sleep(period).await;
+    }
+}
+
+/// That the service manager does not hear is no reason to end.
+fn tell(told: std::io::Result<()>) {
+    if let Err(error) = told {
+        tracing::warn!(%error, "the service manager does not listen at NOTIFY_SOCKET");
+    }
 }
 
 /// Reads certificates and opens the audit log anew whenever it is told to.

@@ -15,6 +15,7 @@ const ROLE_NEEDED: &str = "ROLE_NEEDED";
 const METHODS: &[(&str, Role)] = &[
     // It shows what is in the packets.
     ("linkemu.v1.Captures/Capture", Operator),
+    ("linkemu.v1.Certificates/GetCertificate", Viewer),
     ("linkemu.v1.Events/WatchEvents", Viewer),
     ("linkemu.v1.Leases/AcquireLease", Operator),
     ("linkemu.v1.Leases/GetLease", Viewer),
@@ -60,6 +61,7 @@ const STANDARD: &[(&str, Role)] = &[
 const FIELDS: &[(&str, &str, Role)] = &[
     // It starts the high-water marks anew, for everybody.
     ("linkemu.v1.Linkemu/GetStats", "mark", Operator),
+    ("linkemu.v1.Certificates/GetCertificate", "mark", Operator),
     // It takes what somebody else holds.
     ("linkemu.v1.Leases/AcquireLease", "steal", Admin),
 ];

@@ -15,11 +15,12 @@ use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::{self, Switches};
 use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
-use crate::{captures, keeper, leases};
+use crate::{captures, certificates, keeper, leases};
 use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_server::CapturesServer;
+use proto::linkemu::v1::certificates_server::CertificatesServer;
 use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
@@ -237,6 +238,7 @@ impl Server {
             dataplane: control.dataplane().clone(),
             watching: watching.clone(),
         };
+        let certificates = certificates::Service(control.clone());
         let leases = leases::Service(control.clone());
         let switch = switch::Service(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -268,6 +270,7 @@ impl Server {
             .layer(Gate::new(audit, REQUEST_BYTES))
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(CapturesServer::new(captures))
+            .add_service(CertificatesServer::new(certificates))
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(LeasesServer::new(leases))
             .add_service(ScenariosServer::new(scenarios).max_decoding_message_size(REQUEST_BYTES))
@@ -308,6 +311,7 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
     let served = [
         pb::linkemu_server::SERVICE_NAME,
         pb::captures_server::SERVICE_NAME,
+        pb::certificates_server::SERVICE_NAME,
         pb::events_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Lab, mask, queue, rate};
 use pb::Direction::{Forward, Return, Unspecified};
+use pb::certificates_client::CertificatesClient;
 use proto::linkemu::v1 as pb;
 use std::time::Duration;
 use tonic::Code;
@@ -592,4 +593,35 @@ async fn what_there_is_to_hold_a_link_with_is_the_dataplanes_answer() {
     lab.running = None;
     let gone = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap_err();
     assert_eq!(gone.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_run_is_judged_by_the_limits_of_the_request_or_the_usual_ones() {
+    let lab = Lab::new();
+    let mut client = CertificatesClient::new(lab.linkd());
+    let status = client.get_certificate(pb::GetCertificateRequest::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "no span: {status}");
+
+    let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
+    let span = pb::Span { sent: count(6), received: count(9), overload: 3, ..Default::default() };
+    lab.fake.state().stats = pb::Stats { span: Some(span), ..Default::default() };
+    let usual = client.get_certificate(pb::GetCertificateRequest::default()).await.unwrap();
+    let usual = usual.into_inner();
+    assert!(!usual.holds);
+    let failed: Vec<_> = usual.criteria.iter().filter(|c| !c.holds).collect();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].text, "emulator_drops 3 packets, at most 0 packets");
+    let json: serde_json::Value = serde_json::from_str(&usual.json).unwrap();
+    assert_eq!(json["verdict"], "fail");
+    assert_eq!(lab.fake.state().marks, 0);
+
+    let wide =
+        pb::GetCertificateRequest { emulator_drops: Some(3), mark: true, ..Default::default() };
+    assert!(client.get_certificate(wide).await.unwrap().into_inner().holds);
+    assert_eq!(lab.fake.state().marks, 1);
+
+    let wrong = pb::GetCertificateRequest { memory_percent: Some(101), ..Default::default() };
+    let status = client.get_certificate(wrong).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(fields(&status), ["memory_percent"]);
 }
