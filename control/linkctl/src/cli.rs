@@ -4,8 +4,8 @@
 use crate::connection::Place;
 use crate::verify;
 use crate::{
-    capture, cert, certificate, clients, doctor, envelope, events, fit, lease, man, probe,
-    scenario, switch, top,
+    appliance, capture, cert, certificate, clients, doctor, envelope, events, fit, lease, man,
+    probe, scenario, switch, top,
 };
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
@@ -60,6 +60,7 @@ Examples:
   linkctl top                               the same, live
   linkctl capture --client 10.0.0.2 -o run.pcapng    packets, and the fate of each
   linkctl doctor                            is this machine fit for it?
+  linkctl box apply box.toml --dry-run      take the ports that a box's file names
   linkctl -o json stats | jq .conservation
   linkctl envelope                          what can be held without loss
   linkctl certificate                       was the emulator itself the bottleneck?
@@ -186,6 +187,13 @@ pub enum Command {
     /// Check whether this machine is fit to run linkemu, and say what to do
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
+    /// Check the description of a box, and take the ports and hugepages that it names
+    #[command(after_help = appliance::EXAMPLES, arg_required_else_help = true)]
+    Box {
+        /// What to do.
+        #[command(subcommand)]
+        what: appliance::Command,
+    },
     /// Make certificates for a lab, and show what is in one
     #[command(after_help = cert::EXAMPLES, arg_required_else_help = true)]
     Cert {

@@ -5,15 +5,15 @@
 //! are parameters, and gives a [`Finding`]: what was found, why it matters, and what to type. It
 //! changes nothing.
 
-mod cores;
-mod devices;
-mod finding;
-mod machine;
-mod memory;
+pub mod cores;
+pub mod devices;
+pub mod finding;
+pub mod machine;
+pub mod memory;
 mod offloads;
 mod services;
 mod wall_clock;
-mod wanted;
+pub mod wanted;
 
 use crate::cli::{Cli, Output};
 use crate::failure::Failure;
@@ -87,7 +87,8 @@ fn local(machine: &Machine, wanted: &Wanted, dataplane: Option<String>) -> Vec<F
     findings
 }
 
-fn tell(form: Output, findings: &[Finding]) -> Result<(), Failure> {
+/// Tells what was found, and fails if something is bad.
+pub fn tell(form: Output, findings: &[Finding]) -> Result<(), Failure> {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let (bad, warnings) = (count(Level::Bad), count(Level::Warning));
     match form {
@@ -106,7 +107,7 @@ fn verdict(bad: usize) -> Result<(), Failure> {
 }
 
 /// A row for each; lines are not broken, for commands are to be copied.
-fn table(findings: &[Finding]) -> String {
+pub fn table(findings: &[Finding]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["CHECK", "STATE", "FOUND"]);

@@ -5,6 +5,7 @@
 //! prints text or JSON. Results go to stdout, errors to stderr; the exit code says
 //! what became of it ([`failure`]).
 
+mod appliance;
 mod capture;
 mod cert;
 mod certificate;
@@ -74,6 +75,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Lease { what } => lease::run(cli, what).await,
         Command::Events(args) => events::run(cli, args).await,
         Command::Doctor(args) => doctor::run(cli, args).await,
+        Command::Box { what } => appliance::run(cli, what),
         Command::Man(args) => man::run(cli, args),
         Command::Cert { what } => cert::run(cli, what),
         Command::Completion { shell } => {

@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
+pub use boxfile::{Huge, Idle, MIN_MAX_FRAME};
 use clap::{Parser, ValueEnum};
 use dpdk::NamedPort;
 use emu::store::MAX_FRAME;
-use serde::Deserialize;
 
-/// The least `--max-frame`: what an MTU of 576 brings, which every host can take.
-pub const MIN_MAX_FRAME: u32 = 590;
+// Who checks a file without the packet store at hand goes by the same limit.
+const _: () = assert!(boxfile::MAX_FRAME == MAX_FRAME);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +39,7 @@ pub struct Arguments {
     /// A port, twice: `wan` faces the servers, `client` the clients.
     ///
     /// SPEC is a DPDK virtual device with its arguments (net_af_packet,iface=IF;
-    /// net_tap; net_af_xdp,iface=IF; net_pcap,…) or a PCI address with a driver that
+    /// net_tap; net_af_xdp,iface=IF) or a PCI address with a driver that
     /// DPDK can use. For net_af_packet, framecnt=4096, qdisc_bypass=1 and, with several
     /// workers, qpairs=N are added where they are not given.
     #[arg(long = "port", value_name = "NAME=SPEC", required_unless_present = "box_file")]
@@ -47,8 +47,9 @@ pub struct Arguments {
 
     /// The description of this box, in TOML; an option that is given goes before it.
     ///
-    /// [ports] wan, client: as --port's SPEC. [workers] cores: a list; count; idle.
-    /// [memory] packets: as --memory; buffers; copy_break; max_frame; max_clients; huge.
+    /// [ports] wan, client: as --port's SPEC, or tables with pci, select or kernel. [workers]
+    /// cores: a list; count; idle. [memory] packets: as --memory; buffers; copy_break;
+    /// max_frame; max_clients; huge. `linkctl box check FILE` checks it.
     #[arg(long = "box", value_name = "FILE")]
     pub box_file: Option<PathBuf>,
 
@@ -117,34 +118,14 @@ pub struct Arguments {
     /// What is logged to standard error, in tracing's syntax.
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     pub log: String,
+
+    /// Write the man page and the completion scripts into this directory, and end.
+    #[arg(long, value_name = "DIR", hide = true, exclusive = true)]
+    pub manual: Option<PathBuf>,
 }
 
 fn size(text: &str) -> Result<u64, String> {
     profile::parse_size(text).map_err(|e| e.to_string())
-}
-
-/// `--idle`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Idle {
-    /// Poll on.
-    #[default]
-    Busy,
-    /// Sleep when idle.
-    Adaptive,
-}
-
-/// `--huge`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Huge {
-    /// Where enough are reserved.
-    #[default]
-    Auto,
-    /// Always; fails where there are too few.
-    On,
-    /// Never.
-    Off,
 }
 
 /// `--output`.

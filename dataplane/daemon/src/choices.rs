@@ -2,26 +2,22 @@
 //! What the dataplane runs with: what the command line says, else the box's file, else
 //! the defaults.
 
+use boxfile::{
+    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, PORT_NAMES, Port, Roots, Switch,
+    SwitchError,
+};
 use dpdk::NamedPort;
-use emu::store::MAX_FRAME;
 use thiserror::Error;
 
-use crate::arguments::{Arguments, Huge, Idle, MIN_MAX_FRAME};
-use crate::box_file::{BoxFile, BoxFileError};
-use crate::switch::{Switch, SwitchError};
+use crate::arguments::Arguments;
 
-/// Names of the two ports.
-pub const PORT_NAMES: [&str; 2] = ["wan", "client"];
 /// `--memory`.
 const MEMORY: u64 = 3 << 30;
 /// `--copy-break`: above it the time that a kept buffer saves is worth its memory
 /// (docs/adr/0002).
 const COPY_BREAK: u32 = 1024;
-/// `--max-clients`, and the most that may be asked for.
+/// `--max-clients`.
 const CLIENTS: u32 = 16;
-const MOST_CLIENTS: u32 = 100_000;
-/// The most workers.
-const MOST_WORKERS: usize = 64;
 
 /// What the dataplane runs with.
 #[derive(Clone, Debug)]
@@ -75,18 +71,9 @@ pub enum ChoiceError {
     /// A port of another name.
     #[error("there is no port `{0}`: the ports are `wan`, which faces the servers, and `client`")]
     Stranger(String),
-    /// A value of the file is out of its range.
-    #[error("{key} in the box's file is {value}: it has to be {low} to {high}")]
-    Range {
-        /// The key.
-        key: &'static str,
-        /// What is there.
-        value: u64,
-        /// At least.
-        low: u64,
-        /// At most.
-        high: u64,
-    },
+    /// A port of the file is no device of this machine.
+    #[error("{0}")]
+    Device(#[from] FindError),
     /// Workers and cores differ in number.
     #[error("{workers} workers on {} cores {cores:?}: give each worker a core of its own, \
              with --core or under [workers] of the box's file", cores.len())]
@@ -124,46 +111,50 @@ impl ChoiceError {
     /// Whether it is this machine that cannot do what was asked for rightly.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Core { .. } | Self::Cores { .. })
+        matches!(
+            self,
+            Self::Core { .. } | Self::Cores { .. } | Self::Device(FindError::None { .. })
+        )
     }
 }
 
 impl Choices {
-    /// Brings the command line and the file that it names together, for a process that may
-    /// run on the cores `may`.
+    /// Brings the command line and the file that it names together, for a process that runs on
+    /// the cores `may`, and whose threads can be put on those that `can` says as well.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn new(arguments: &Arguments, may: &[usize]) -> Result<Self, ChoiceError> {
+    pub fn new(
+        arguments: &Arguments,
+        may: &[usize],
+        can: impl Fn(usize) -> bool,
+    ) -> Result<Self, ChoiceError> {
         let file = match &arguments.box_file {
             Some(path) => BoxFile::read(path)?,
             None => BoxFile::default(),
         };
-        Self::merge(arguments, &file, may)
+        Self::merge(arguments, &file, may, can, &Roots::default())
     }
 
-    fn merge(arguments: &Arguments, file: &BoxFile, may: &[usize]) -> Result<Self, ChoiceError> {
+    fn merge(
+        arguments: &Arguments,
+        file: &BoxFile,
+        may: &[usize],
+        can: impl Fn(usize) -> bool,
+        roots: &Roots,
+    ) -> Result<Self, ChoiceError> {
+        file.check()?;
         let (workers, memory) = (&file.workers, &file.memory);
-        let within = |key, value: Option<u64>, low: u32, high: u32| match value {
-            Some(value) if !(u64::from(low)..=u64::from(high)).contains(&value) => {
-                let (low, high) = (low.into(), high.into());
-                Err(ChoiceError::Range { key, value, low, high })
-            }
-            value => Ok(value.and_then(|v| u32::try_from(v).ok())),
-        };
-        let max_frame = within("memory.max_frame", memory.max_frame, MIN_MAX_FRAME, MAX_FRAME)?;
-        let copy_break = within("memory.copy_break", memory.copy_break, 0, u32::MAX)?;
-        let clients = memory.max_clients.map(u64::from);
-        let clients = within("memory.max_clients", clients, 1, MOST_CLIENTS)?;
-        let count = workers.count.map(u64::from);
-        within("workers.count", count, 1, MOST_WORKERS as u32)?;
+        // Both are within 32 bits: the file was checked.
+        let number = |value: Option<u64>| value.and_then(|v| u32::try_from(v).ok());
+        let (max_frame, copy_break) = (number(memory.max_frame), number(memory.copy_break));
         // First: who gives another name has not forgotten one of these.
         if let Some(p) = arguments.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
             return Err(ChoiceError::Stranger(p.name.clone()));
         }
-        let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_deref())?;
-        let client = port(arguments, PORT_NAMES[1], file.ports.client.as_deref())?;
-        let cores = cores(arguments, file, may)?;
+        let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_ref(), roots)?;
+        let client = port(arguments, PORT_NAMES[1], file.ports.client.as_ref(), roots)?;
+        let cores = cores(arguments, file, may, can)?;
         let switch = file.switch.as_ref().map(Switch::new).transpose()?;
         if switch.is_some() && cores.len() != 1 {
             return Err(ChoiceError::Behind(cores.len()));
@@ -176,7 +167,7 @@ impl Choices {
             buffers: arguments.buffers.or(memory.buffers).unwrap_or(0),
             copy_break: arguments.copy_break.or(copy_break).unwrap_or(COPY_BREAK),
             max_frame: arguments.max_frame.or(max_frame),
-            max_clients: arguments.max_clients.or(clients).unwrap_or(CLIENTS),
+            max_clients: arguments.max_clients.or(memory.max_clients).unwrap_or(CLIENTS),
             huge: arguments.huge.or(memory.huge).unwrap_or_default(),
             switch,
         })
@@ -186,7 +177,8 @@ impl Choices {
 fn port(
     arguments: &Arguments,
     name: &'static str,
-    in_file: Option<&str>,
+    in_file: Option<&Port>,
+    roots: &Roots,
 ) -> Result<NamedPort, ChoiceError> {
     let mut given = arguments.ports.iter().filter(|p| p.name == name);
     match (given.next(), given.next(), in_file) {
@@ -194,14 +186,22 @@ fn port(
             Err(ChoiceError::Twice(name, PORT_NAMES[usize::from(name == PORT_NAMES[0])]))
         }
         (Some(port), None, _) => Ok(port.clone()),
-        (None, _, Some(spec)) => Ok(NamedPort { name: name.to_owned(), spec: spec.parse()? }),
+        (None, _, Some(port)) => {
+            let spec = port.find(name, roots)?.spec;
+            Ok(NamedPort { name: name.to_owned(), spec: spec.parse()? })
+        }
         (None, _, None) => Err(ChoiceError::NoPort(name)),
     }
 }
 
 /// The workers' cores. A worker must not move about: what it sends on a kernel interface
 /// would be reordered.
-fn cores(arguments: &Arguments, file: &BoxFile, may: &[usize]) -> Result<Vec<usize>, ChoiceError> {
+fn cores(
+    arguments: &Arguments,
+    file: &BoxFile,
+    may: &[usize],
+    can: impl Fn(usize) -> bool,
+) -> Result<Vec<usize>, ChoiceError> {
     let given = !arguments.core.is_empty();
     let cores = if given { Some(&arguments.core) } else { file.workers.cores.as_ref() };
     // Cores of the command line say how many workers there are, whatever the file says.
@@ -218,14 +218,15 @@ fn cores(arguments: &Arguments, file: &BoxFile, may: &[usize]) -> Result<Vec<usi
         };
     };
     let workers = count.map_or(cores.len(), usize::from);
-    if workers != cores.len() || !(1..=MOST_WORKERS).contains(&workers) {
+    if workers != cores.len() || !(1..=usize::from(MOST_WORKERS)).contains(&workers) {
         return Err(ChoiceError::Count { workers, cores: cores.clone() });
     }
     for (n, core) in cores.iter().enumerate() {
         if cores[..n].contains(core) {
             return Err(ChoiceError::Shared(*core));
         }
-        if !may.contains(core) {
+        // An isolated core is one that a process has to ask for.
+        if !may.contains(core) && !can(*core) {
             return Err(ChoiceError::Core { core: *core, may: may.to_vec() });
         }
     }
@@ -243,11 +244,21 @@ mod tests {
         let line = ["linkd-dataplane"].iter().chain(words);
         let arguments = Arguments::try_parse_from(line).map_err(|e| e.to_string())?;
         let file = toml::from_str(file).unwrap();
-        Choices::merge(&arguments, &file, &[0, 1, 2, 3]).map_err(|e| e.to_string())
+        let nowhere = Roots { sys: "/nonexistent".into(), run: "/nonexistent".into() };
+        let isolated = |core| core == 6;
+        Choices::merge(&arguments, &file, &[0, 1, 2, 3], isolated, &nowhere)
+            .map_err(|e| e.to_string())
     }
 
     fn with_ports(words: &[&str], file: &str) -> Result<Choices, String> {
         choose(&[&PORTS[..], words].concat(), file)
+    }
+
+    #[test]
+    fn an_isolated_core_is_taken_if_it_is_named() {
+        assert_eq!(with_ports(&["--core", "6"], "").unwrap().cores, [6]);
+        assert_eq!(with_ports(&[], "[workers]\ncores = [3, 6]").unwrap().cores, [3, 6]);
+        assert!(with_ports(&["--core", "5"], "").is_err());
     }
 
     #[test]
@@ -273,6 +284,25 @@ mod tests {
         let choices = choose(&[&line[..], &PORTS[..2]].concat(), file).unwrap();
         assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_null", "net_null1"]);
         assert_eq!((choices.cores, choices.idle, choices.memory), (vec![0], Idle::Busy, 2 << 20));
+    }
+
+    #[test]
+    fn ports_of_the_file_are_texts_or_tables() {
+        let file = "[ports]\nwan.pci = \"01:00.1\"\nclient.kernel = \"eth1\"";
+        let specs = choose(&["--box", "x"], file).unwrap().ports.map(|p| p.spec.to_string());
+        assert_eq!(specs, ["0000:01:00.1", "net_af_packet,iface=eth1"]);
+        let file = "[ports]\nwan.select.id = \"8086:1572\"\nclient = \"net_null\"";
+        let error = choose(&["--box", "x"], file).unwrap_err();
+        assert!(error.contains("selects id = \"8086:1572\""), "{error}");
+        let of = |select| {
+            ChoiceError::from(FindError::None { name: "wan".into(), select, there: Vec::new() })
+        };
+        assert!(of("x".into()).is_refusal());
+        // An option goes before it.
+        let line = ["--box", "x", "--port", "wan=net_ring"];
+        assert!(choose(&line, file).is_ok());
+        let file = "[ports]\nwan = \"1:0.0\"\nclient = \"01:00.0\"";
+        assert!(choose(&["--box", "x"], file).unwrap_err().contains("both ports"));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub use capture::Chunks;
 const LEAD: Nanos = Nanos::from_millis(1);
 /// A worker that takes longer to answer is taken for dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Before a worker with too many requests is asked again.
+const BUSY: Duration = Duration::from_millis(10);
 /// Changes whose keys are remembered.
 const KEYS: usize = 1024;
 /// Of a key.
@@ -469,6 +471,30 @@ impl Dataplane {
             }
         }
         Ok(history.schedule.cut(keep))
+    }
+
+    /// Returns when the run loop of every worker has turned. What has taken longer than
+    /// `patience` is told, and waited for further.
+    ///
+    /// # Errors
+    /// If a worker has ended.
+    pub async fn turned(&self, patience: Duration) -> Result<(), CommandError> {
+        for (number, worker) in self.0.workers.iter().enumerate() {
+            let mut answer = loop {
+                match worker.alive() {
+                    Err(CommandError::Busy) => tokio::time::sleep(BUSY).await,
+                    asked => break asked?,
+                }
+            };
+            let answered = loop {
+                if let Ok(answered) = timeout(patience, &mut answer).await {
+                    break answered;
+                }
+                tracing::error!(worker = number, "the run loop has stood still for {patience:?}");
+            };
+            answered.map_err(|_| CommandError::Gone)?;
+        }
+        Ok(())
     }
 
     /// The accounts now; with `mark`, the high-water marks start anew afterwards.

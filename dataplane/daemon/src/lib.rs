@@ -8,12 +8,12 @@
 
 pub mod accounts;
 pub mod arguments;
-pub mod box_file;
 pub mod choices;
 pub mod dataplane;
 pub mod memory;
 pub mod names;
 pub mod ports;
+pub mod pulse;
 mod refusal;
 pub mod schedule;
 pub mod service;

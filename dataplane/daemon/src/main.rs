@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkd-dataplane`: see `--help`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use compile::compile;
 use dataplane::arguments::{self, Arguments, Output};
 use dataplane::choices::Choices;
 use dataplane::dataplane::{Dataplane, Fixed};
 use dataplane::memory::check_memory;
 use dataplane::ports::{self, Counted, Needs, Opened};
+use dataplane::pulse::{self, tell};
 use dataplane::service::Service;
 use dataplane::steering;
-use dataplane::switch::Switch;
+use dataplane::switch;
 use dataplane::timekeeping;
 use dataplane::workers::{self, Settings};
 use dpdk::{TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
 use emu::shim::SHIM;
-use endpoint::Claim;
+use endpoint::{Claim, supervisor};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use tokio::net::UnixListener;
@@ -38,7 +40,16 @@ const UNKNOWN_SPEED_BPS: u64 = 10_000_000_000;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let choices = match Choices::new(&arguments, &ports::cores()) {
+    if let Some(folder) = &arguments.manual {
+        return match write_manual(folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: cannot write to {}: {error}", folder.display());
+                ExitCode::from(1)
+            }
+        };
+    }
+    let choices = match Choices::new(&arguments, &ports::cores(), ports::can_run_on) {
         Ok(choices) => choices,
         Err(error) => {
             eprintln!("error: {error}");
@@ -54,6 +65,12 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+fn write_manual(folder: &Path) -> std::io::Result<()> {
+    let tree = Arguments::command();
+    manual::write_pages(&tree, "8", folder)?;
+    manual::write_completions(&tree, folder)
 }
 
 fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
@@ -83,7 +100,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         frame: opened.max_frame,
         copy_break: choices.copy_break,
         buffers: opened.kept,
-        shim: choices.switch.as_ref().map(Switch::tick),
+        shim: choices.switch.as_ref().map(switch::tick_of),
     };
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),
@@ -172,9 +189,11 @@ async fn serve(
         .add_service(DataplaneServer::new(Service(dataplane.clone())))
         .serve_with_incoming(incoming);
     tracing::info!("ready");
+    tell(supervisor::ready(&pulse::words(dataplane.fixed())));
     tokio::select! {
         served = server => served.context("the service ended")?,
         () = timekeeping::keep(clock) => {}
+        () = pulse::keep(&dataplane) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         Some(worker) = ended.recv() => {
@@ -182,6 +201,7 @@ async fn serve(
         }
     }
     tracing::info!("stopping");
+    tell(supervisor::stopping());
     Ok(dataplane.stop().await?)
 }
 
@@ -220,7 +240,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, insta
             max_frame_bytes: opened.max_frame,
             room: None,
             instance,
-            switch: choices.switch.as_ref().map(Switch::describe),
+            switch: choices.switch.as_ref().map(switch::describe),
         },
     }
 }

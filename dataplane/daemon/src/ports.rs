@@ -11,7 +11,8 @@ use dpdk::{
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
 use emu::units::Direction;
-use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use thiserror::Error;
 use worker::distribute::{DEPTH, Overflow};
 use worker::dpdk_io::PortQueues;
@@ -29,6 +30,8 @@ const OVERHEAD: u32 = 512;
 const HOSTS_MTU: u16 = 1500;
 /// Bytes of an Ethernet header,
 const ETHERNET: u32 = 14;
+/// with a VLAN tag,
+const TAGGED_FRAME: u32 = 18;
 /// and with two VLAN tags and the FCS, as drivers count.
 const TAGGED_ETHERNET: u32 = 26;
 
@@ -171,6 +174,9 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
     let attach = |p: &NamedPort| Port::attach(eal, &p.name, &p.spec.clone().with_queues(queues));
     let attached = [attach(&specs[0])?, attach(&specs[1])?];
     let info = [attached[0].info(), attached[1].info()];
+    for i in info {
+        tracing::info!(port = i.name, device = i.device, driver = i.driver, "opened");
+    }
     if let Some(port) = info.iter().find(|i| i.max_tx_queues < queues) {
         return Err(Error::Queues {
             port: port.name.clone(),
@@ -187,7 +193,7 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
     let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(needs.data_room());
     let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0);
     let max_frame = needs.longest(carried)?;
-    let mtu = shimmed_mtu(info, needs.shim, max_frame);
+    let mtu = nic_mtu(info, needs.shim, max_frame);
     let kept = needs.kept(room);
     let data_room = u16::try_from(room).unwrap_or(u16::MAX);
     let mut pools = Vec::with_capacity(needs.cores.len());
@@ -220,13 +226,15 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
     Ok(Opened { ports: [wan, client], shares, lends: first, max_frame, kept })
 }
 
-/// The MTU that a NIC is to have, so that it takes frames with their shims; none without shims.
-/// Kernel interfaces keep theirs: says so where it is less than most hosts' frames need.
-fn shimmed_mtu(info: [&PortInfo; 2], shim: u32, max_frame: u32) -> Option<u16> {
-    if shim == 0 {
+/// The MTU that a NIC is to have, so that it takes frames of this length behind a shim; none
+/// where it takes them as it is. Kernel interfaces keep theirs: says so where it is less than
+/// most hosts' frames need.
+fn nic_mtu(info: [&PortInfo; 2], shim: u32, max_frame: u32) -> Option<u16> {
+    let short = |port: &PortInfo| max_frame + shim > u32::from(port.mtu) + TAGGED_FRAME;
+    if shim == 0 && !info.into_iter().any(short) {
         return None;
     }
-    for port in info.into_iter().filter(|port| port.iface.is_some()) {
+    for port in info.into_iter().filter(|port| shim > 0 && port.iface.is_some()) {
         let (mtu, needed) = (port.mtu, u32::from(HOSTS_MTU) + shim);
         if u32::from(mtu) < needed {
             let carries = u32::from(mtu).saturating_sub(shim);
@@ -300,11 +308,22 @@ pub fn start_eal(memory: Memory, specs: &[NamedPort; 2]) -> Result<Eal, Error> {
     Eal::init(&EalOptions::new(memory).with_ports(specs.iter().map(|p| &p.spec)))
 }
 
-/// The cores that this process may run on.
+/// The cores that this process runs on as it was started.
 #[must_use]
 pub fn cores() -> Vec<usize> {
-    let set = sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
+    let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::count()).filter(|c| set.is_set(*c).unwrap_or(false)).collect()
+}
+
+/// Whether a thread of this process can be put on a core. Isolated ones (`isolcpus`) are not
+/// among [`cores`], and can be; those that a control group keeps away cannot.
+#[must_use]
+pub fn can_run_on(core: usize) -> bool {
+    let mut only = CpuSet::new();
+    let tried = std::thread::spawn(move || {
+        only.set(core).is_ok() && sched_setaffinity(Pid::from_raw(0), &only).is_ok()
+    });
+    tried.join().unwrap_or(false)
 }
 
 /// The counters of started ports, and what the workers could not pass on to each other.
@@ -393,9 +412,19 @@ mod tests {
             );
         }
         let nic = PortInfo { max_frame: 9728, ..port(1) };
-        assert_eq!(shimmed_mtu([&nic, &nic], 32, 1518), Some(1536));
-        assert_eq!(shimmed_mtu([&nic, &nic], 32, 9728 - 32), Some(9702));
-        assert_eq!(shimmed_mtu([&nic, &nic], 0, 1518), None);
+        assert_eq!(nic_mtu([&nic, &nic], 32, 1518), Some(1536));
+        assert_eq!(nic_mtu([&nic, &nic], 32, 9728 - 32), Some(9702));
+        assert_eq!(nic_mtu([&nic, &nic], 0, 1518), None);
+    }
+
+    #[test]
+    fn a_nic_takes_jumbo_frames_where_they_are_wanted() {
+        let nic = PortInfo { max_frame: 9728, ..port(1) };
+        assert_eq!(nic_mtu([&nic, &nic], 0, 9018), Some(9004));
+        assert_eq!(nic_mtu([&nic, &nic], 0, 9728), Some(9702));
+        let jumbo = PortInfo { mtu: 9000, ..nic.clone() };
+        assert_eq!(nic_mtu([&jumbo, &jumbo], 0, 9018), None);
+        assert_eq!(nic_mtu([&jumbo, &nic], 0, 9018), Some(9004));
     }
 
     #[test]

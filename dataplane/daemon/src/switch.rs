@@ -1,53 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[switch]` of the box's file: the P4 switch between the hosts and the box.
+//! The P4 switch between the hosts and the box, as the box's file describes it.
 //!
 //! The dataplane never talks to it. It takes and gives shims ([`emu::shim`]) because there is
 //! one, and tells linkd, which controls it, where it is and what it may do.
 
-use std::num::NonZeroU64;
-use std::path::PathBuf;
-
+use boxfile::{Stage, Switch, Target};
 use emu::shim::Tick;
 use proto::dataplane::v1 as pb;
-use serde::Deserialize;
-use thiserror::Error;
-use tonic::transport::Uri;
 
-/// Its keys.
-pub(crate) const KEYS: &[&str] = &[
-    "address",
-    "device",
-    "target",
-    "election",
-    "box_wan",
-    "box_client",
-    "wan",
-    "client",
-    "stages",
-    "program",
-];
-/// The highest port: the program has nine bits for it, and all of them set are bmv2's way to
-/// say that a frame is dropped.
-const MAX_PORT: u64 = 510;
-/// Where P4Runtime is, on this machine.
-const ADDRESS: &str = "http://127.0.0.1:9559";
-
-/// What kind of switch it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Target {
-    /// The behavioral model, bmv2.
-    Bmv2,
-    /// Intel Tofino.
-    Tofino,
-}
-
-impl From<Target> for pb::SwitchTarget {
-    fn from(target: Target) -> Self {
-        match target {
-            Target::Bmv2 => Self::Bmv2,
-            Target::Tofino => Self::Tofino,
-        }
+fn target(target: Target) -> pb::SwitchTarget {
+    match target {
+        Target::Bmv2 => pb::SwitchTarget::Bmv2,
+        Target::Tofino => pb::SwitchTarget::Tofino,
     }
 }
 
@@ -59,273 +23,68 @@ pub(crate) fn tick(target: pb::SwitchTarget) -> Tick {
     }
 }
 
-/// What a switch may do in the dataplane's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// Say whose a frame is.
-    Classification,
-    /// Lose packets.
-    Loss,
-    /// Mark packets that the AQM chose.
-    Marking,
+/// The unit of this switch's clock.
+#[must_use]
+pub fn tick_of(switch: &Switch) -> Tick {
+    tick(target(switch.target))
 }
 
-/// `[switch]`, as far as it is said.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SwitchFile {
-    /// Of its P4Runtime service.
-    pub address: Option<String>,
-    /// Its number there.
-    pub device: Option<u64>,
-    /// Its kind.
-    pub target: Option<Target>,
-    /// linkd's number when a primary is elected.
-    pub election: Option<u64>,
-    /// Its port that leads to the box's `wan`,
-    pub box_wan: Option<u64>,
-    /// and to the box's `client`.
-    pub box_client: Option<u64>,
-    /// Its ports with hosts on the servers' side,
-    pub wan: Option<Vec<u64>>,
-    /// and on the clients' side.
-    pub client: Option<Vec<u64>>,
-    /// What it may do.
-    pub stages: Option<Vec<Stage>>,
-    /// Directory of another program.
-    pub program: Option<PathBuf>,
-}
-
-/// A switch, as its box's file describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Switch {
-    address: String,
-    device: u64,
-    target: Target,
-    election: NonZeroU64,
-    to_box: [u32; 2],
-    wan: Vec<u32>,
-    client: Vec<u32>,
-    stages: Vec<Stage>,
-    program: String,
-}
-
-/// Why `[switch]` describes none.
-#[derive(Debug, Error)]
-pub enum SwitchError {
-    /// A key has to be there.
-    #[error("[switch] in the box's file has no `{key}`: give {what}")]
-    Missing {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        what: &'static str,
-    },
-    /// There are no hosts on a side.
-    #[error("switch.{0} in the box's file is empty: give the switch's ports with hosts there")]
-    NoHosts(&'static str),
-    /// No switch has such a port.
-    #[error("switch.{key} in the box's file has port {port}: it has to be 0 to {MAX_PORT}")]
-    Port {
-        /// Where.
-        key: &'static str,
-        /// What is there.
-        port: u64,
-    },
-    /// A port is given twice.
-    #[error(
-        "port {port} of the switch is in switch.{first} and in switch.{second} of the box's file: \
-         each port leads to one place"
-    )]
-    Twice {
-        /// Which.
-        port: u32,
-        /// Where it is first,
-        first: &'static str,
-        /// and then.
-        second: &'static str,
-    },
-    /// The address is none.
-    #[error(
-        "switch.address in the box's file is `{0}`: it has to be like `{ADDRESS}`, with http, a \
-         host and a port"
-    )]
-    Address(String),
-    /// The number in the election is none.
-    #[error("switch.election in the box's file is 0: it has to be 1 or more")]
-    Election,
-    /// A path that depends on who reads it.
-    #[error(
-        "switch.program in the box's file is `{}`: linkd reads it, from another directory; give \
-         the whole path, from /", .0.display()
-    )]
-    Program(PathBuf),
-}
-
-impl Switch {
-    /// Checks what a file says.
-    ///
-    /// # Errors
-    /// What is missing or cannot be.
-    pub fn new(file: &SwitchFile) -> Result<Self, SwitchError> {
-        let missing = |key, what| SwitchError::Missing { key, what };
-        let target = file.target.ok_or(missing("target", "\"bmv2\" or \"tofino\""))?;
-        let to_wan = "the switch's port that leads to the box's port `wan`";
-        let to_client = "the switch's port that leads to the box's port `client`";
-        let box_wan = file.box_wan.ok_or(missing("box_wan", to_wan))?;
-        let box_client = file.box_client.ok_or(missing("box_client", to_client))?;
-        let hosts = "the switch's ports with hosts on that side, such as [2, 3]";
-        let wan = file.wan.as_deref().ok_or(missing("wan", hosts))?;
-        let client = file.client.as_deref().ok_or(missing("client", hosts))?;
-        let mut taken: Vec<(u32, &'static str)> = Vec::new();
-        let mut take = |key: &'static str, ports: &[u64]| {
-            if ports.is_empty() {
-                return Err(SwitchError::NoHosts(key));
-            }
-            let mut checked = Vec::with_capacity(ports.len());
-            for &number in ports {
-                let port = u32::try_from(number).ok().filter(|_| number <= MAX_PORT);
-                let port = port.ok_or(SwitchError::Port { key, port: number })?;
-                if let Some((_, first)) = taken.iter().find(|(other, _)| *other == port) {
-                    return Err(SwitchError::Twice { port, first, second: key });
-                }
-                taken.push((port, key));
-                checked.push(port);
-            }
-            Ok(checked)
-        };
-        let box_wan = take("box_wan", &[box_wan])?;
-        let box_client = take("box_client", &[box_client])?;
-        let (wan, client) = (take("wan", wan)?, take("client", client)?);
-        let address = file.address.as_deref().unwrap_or(ADDRESS);
-        if !is_address(address) {
-            return Err(SwitchError::Address(address.to_owned()));
-        }
-        let program = match &file.program {
-            Some(path) if !path.is_absolute() => return Err(SwitchError::Program(path.clone())),
-            program => program.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
-        };
-        let all = [Stage::Classification, Stage::Loss, Stage::Marking];
-        Ok(Self {
-            address: address.to_owned(),
-            device: file.device.unwrap_or(1),
-            target,
-            election: NonZeroU64::new(file.election.unwrap_or(1)).ok_or(SwitchError::Election)?,
-            to_box: [box_wan[0], box_client[0]],
-            wan,
-            client,
-            stages: file.stages.clone().unwrap_or(all.to_vec()),
-            program,
-        })
+/// A switch as `Describe` says it.
+#[must_use]
+pub fn describe(switch: &Switch) -> pb::Switch {
+    let may = |stage| switch.stages.contains(&stage);
+    let [box_wan_port, box_client_port] = switch.to_box;
+    pb::Switch {
+        address: switch.address.clone(),
+        device: switch.device,
+        target: target(switch.target).into(),
+        election: switch.election.get(),
+        box_wan_port,
+        box_client_port,
+        wan_ports: switch.wan.clone(),
+        client_ports: switch.client.clone(),
+        classifies: may(Stage::Classification),
+        loses: may(Stage::Loss),
+        marks: may(Stage::Marking),
+        program: switch.program.clone(),
     }
-
-    /// The unit of its clock.
-    #[must_use]
-    pub fn tick(&self) -> Tick {
-        tick(self.target.into())
-    }
-
-    /// As `Describe` says it.
-    #[must_use]
-    pub fn describe(&self) -> pb::Switch {
-        let may = |stage| self.stages.contains(&stage);
-        let target = pb::SwitchTarget::from(self.target);
-        let [box_wan_port, box_client_port] = self.to_box;
-        pb::Switch {
-            address: self.address.clone(),
-            device: self.device,
-            target: target.into(),
-            election: self.election.get(),
-            box_wan_port,
-            box_client_port,
-            wan_ports: self.wan.clone(),
-            client_ports: self.client.clone(),
-            classifies: may(Stage::Classification),
-            loses: may(Stage::Loss),
-            marks: may(Stage::Marking),
-            program: self.program.clone(),
-        }
-    }
-}
-
-fn is_address(text: &str) -> bool {
-    text.parse::<Uri>().is_ok_and(|uri| {
-        let host = uri.host().is_some_and(|host| !host.is_empty());
-        uri.scheme_str() == Some("http") && host && uri.port().is_some()
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LEAST: &str = "target = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\nclient = [3]";
-
-    fn switch(text: &str) -> Result<pb::Switch, String> {
-        let file: SwitchFile = toml::from_str(text).map_err(|e| e.to_string())?;
-        Switch::new(&file).map(|s| s.describe()).map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn what_has_to_be_there_is_enough() {
-        let expected = pb::Switch {
-            address: "http://127.0.0.1:9559".into(),
-            device: 1,
-            target: pb::SwitchTarget::Bmv2.into(),
-            election: 1,
-            box_wan_port: 0,
-            box_client_port: 1,
-            wan_ports: vec![2],
-            client_ports: vec![3],
-            classifies: true,
-            loses: true,
-            marks: true,
-            program: String::new(),
-        };
-        assert_eq!(switch(LEAST), Ok(expected));
-        for line in LEAST.lines() {
-            let key = line.split(' ').next().unwrap();
-            let error = switch(&LEAST.replace(line, "")).unwrap_err();
-            assert!(error.contains(&format!("has no `{key}`: give ")), "{error}");
-        }
-    }
+    use boxfile::SwitchFile;
 
     #[test]
     fn what_is_said_is_described() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
                     election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
-        let found = switch(text).unwrap();
-        assert_eq!((found.target(), found.device), (pb::SwitchTarget::Tofino, 0));
-        assert_eq!((found.box_wan_port, found.wan_ports), (510, vec![1, 2, 3]));
-        assert_eq!((found.classifies, found.loses, found.marks), (false, true, false));
-        assert_eq!((found.election, &*found.program), (7, "/usr/share/linkemu"));
-        let none = switch(&format!("{LEAST}\nstages = []")).unwrap();
-        assert_eq!((none.classifies, none.loses, none.marks), (false, false, false));
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused_with_value_limit_and_remedy() {
-        for (from, to, words) in [
-            ("wan = [2]", "wan = []", "switch.wan in the box's file is empty: give"),
-            ("wan = [2]", "wan = [2, 511]", "switch.wan in the box's file has port 511: it has to"),
-            ("box_wan = 0", "box_wan = 4294967296", "has port 4294967296: it has to be 0 to 510"),
-            ("client = [3]", "client = [3, 2]", "port 2 of the switch is in switch.wan and in swi"),
-            ("box_client = 1", "box_client = 0", "is in switch.box_wan and in switch.box_client"),
-            ("wan = [2]", "wan = [2, 2]", "is in switch.wan and in switch.wan"),
-            ("wan = [2]", "wan = [2]\nelection = 0", "switch.election in the box's file is 0: it"),
-            ("wan = [2]", "wan = [2]\nprogram = \"a/b\"", "is `a/b`: linkd reads it"),
-            ("\"bmv2\"", "\"bmv3\"", "unknown variant `bmv3`, expected `bmv2` or `tofino`"),
-            ("wan = [2]", "wan = [-2]", "invalid value"),
-            ("wan = [2]", "wan = [2]\nstages = [\"delay\"]", "unknown variant `delay`"),
-        ] {
-            let error = switch(&LEAST.replacen(from, to, 1)).unwrap_err();
-            assert!(error.contains(words), "{to}: {error}");
-        }
-        for bad in ["", "127.0.0.1:9559", "https://a:1", "http://a", "http://:9", "http:// a:1"] {
-            let error = switch(&format!("{LEAST}\naddress = \"{bad}\"")).unwrap_err();
-            assert!(error.contains("it has to be like `http://127.0.0.1:9559`"), "{bad}: {error}");
-        }
+        let file: SwitchFile = toml::from_str(text).unwrap();
+        let switch = Switch::new(&file).unwrap();
+        let expected = pb::Switch {
+            address: "http://[::1]:50051".into(),
+            device: 0,
+            target: pb::SwitchTarget::Tofino.into(),
+            election: 7,
+            box_wan_port: 510,
+            box_client_port: 64,
+            wan_ports: vec![1, 2, 3],
+            client_ports: vec![4],
+            classifies: false,
+            loses: true,
+            marks: false,
+            program: "/usr/share/linkemu".into(),
+        };
+        assert_eq!(describe(&switch), expected);
+        assert_eq!(tick_of(&switch), Tick::Nanosecond);
+        let all = Switch {
+            target: Target::Bmv2,
+            stages: vec![Stage::Classification, Stage::Loss, Stage::Marking],
+            ..switch
+        };
+        let told = describe(&all);
+        assert!(told.classifies && told.loses && told.marks);
+        assert_eq!(tick_of(&all), Tick::Microsecond);
     }
 }

@@ -7,22 +7,31 @@
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, at_boot};
 use crate::doctor::wanted::Wanted;
+use boxfile::beside_kernel;
 use std::fs;
 
 /// Drivers of a device that a program drives.
-const HANDED_OVER: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
-/// Drivers of the kernel that DPDK works beside.
-const BESIDE: [&str; 4] = ["mlx4_core", "mlx5_core", "mana", "gve"];
+pub const HANDED_OVER: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 
 /// All of them.
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     let mut found = vec![drivers(machine, wanted)];
     found.extend(wanted.pci.iter().map(|address| device(machine, address)));
+    found.extend(wanted.lost.iter().map(|error| {
+        let why = "the box's file names it as a port";
+        Finding::warning("port", error.clone(), why, "lspci -D -nn -d ::0200").bad_if(true)
+    }));
     found.extend(wanted.ports.iter().map(|iface| interface(machine, iface)));
     found
 }
 
 fn drivers(machine: &Machine, wanted: &Wanted) -> Finding {
+    iommu(machine, !wanted.pci.is_empty(), false)
+}
+
+/// Whether a device can be handed over: bad if it is `needed`. Who `loads` vfio-pci needs the
+/// IOMMU only.
+pub fn iommu(machine: &Machine, needed: bool, loads: bool) -> Finding {
     const CHECK: &str = "DPDK drivers";
     let module = |name: &str| machine.has(format!("module/{name}"));
     let vfio = module("vfio_pci");
@@ -36,8 +45,8 @@ fn drivers(machine: &Machine, wanted: &Wanted) -> Finding {
         if vfio { "loaded" } else { "not loaded" },
         if uio { "loaded" } else { "not loaded" },
     );
-    let needed = !wanted.pci.is_empty();
-    if uio || (vfio && (groups > 0 || unsafe_mode)) {
+    let vfio = vfio || loads;
+    if (uio && !loads) || (vfio && (groups > 0 || unsafe_mode)) {
         return Finding::ok(CHECK, found);
     }
     if vfio {
@@ -73,7 +82,7 @@ fn device(machine: &Machine, address: &str) -> Finding {
     let driver = fs::read_link(machine.sys.join(&place).join("driver")).ok();
     let driver = driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     match driver.as_deref() {
-        Some(name) if HANDED_OVER.contains(&name) || BESIDE.contains(&name) => {
+        Some(name) if HANDED_OVER.contains(&name) || beside_kernel(name) => {
             Finding::ok(CHECK, format!("{address}: {name}"))
         }
         other => Finding::warning(

@@ -4,13 +4,12 @@
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, read};
 use crate::doctor::wanted::Wanted;
+use boxfile::DPDK_BYTES;
 use bytesize::ByteSize;
 use procfs::process::{LimitValue, Limits};
 use procfs::{FromRead, Meminfo, ProcessCGroups};
 use std::path::Path;
 
-/// What DPDK takes besides buffers, bytes.
-const DPDK: u64 = 176 << 20;
 /// A page of the small kind, bytes.
 const SMALL: u64 = 2 << 20;
 /// A limit above this is none, bytes.
@@ -31,7 +30,8 @@ fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().si().to_string()
 }
 
-fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
+/// Whether enough of them are reserved.
+pub fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
     const CHECK: &str = "hugepages";
     let pages = |kib: u64, file: &str| {
         let path = format!("kernel/mm/hugepages/hugepages-{kib}kB/{file}");
@@ -53,7 +53,7 @@ fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
     // /proc/meminfo counts what is reserved of all sizes, for kernels that hide /sys.
     let meminfo = Meminfo::from_file(machine.proc.join("meminfo")).ok();
     let total = total.max(meminfo.and_then(|info| info.hugetlb).unwrap_or(0));
-    let needed = wanted.buffers.saturating_add(DPDK);
+    let needed = wanted.buffers.saturating_add(DPDK_BYTES);
     let found = counts.join(", ");
     let remedy = format!(
         "echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
@@ -74,7 +74,8 @@ fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
     Finding::ok(CHECK, found)
 }
 
-fn available(machine: &Machine, wanted: &Wanted) -> Finding {
+/// Whether there is memory for the packets.
+pub fn available(machine: &Machine, wanted: &Wanted) -> Finding {
     const CHECK: &str = "memory";
     let needed = wanted.packets.saturating_add(if wanted.huge { 0 } else { wanted.buffers });
     let available = match Meminfo::from_file(machine.proc.join("meminfo")) {
@@ -145,7 +146,7 @@ fn locked(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
             return Finding::warning(CHECK, format!("not known: {error}"), why, remedy);
         }
     };
-    let needed = wanted.buffers.saturating_add(DPDK);
+    let needed = wanted.buffers.saturating_add(DPDK_BYTES);
     match limit {
         LimitValue::Unlimited => Finding::ok(CHECK, "not limited"),
         LimitValue::Value(bytes) if bytes >= needed => {

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What does not agree within a file. The machine is not looked at.
+
+use std::path::PathBuf;
+
+use profile::format_size;
+use thiserror::Error;
+
+use crate::find::{Device, FindError, named};
+use crate::pci::Address;
+use crate::port::{Driver, Port, PortTable};
+use crate::schema::{BoxFile, BoxFileError, Huge, Hugepages};
+use crate::switch::{Switch, SwitchError};
+
+/// The longest frame that the packet store takes, bytes without FCS.
+pub const MAX_FRAME: u32 = 10_224;
+/// The least `max_frame`: what an MTU of 576 brings, which every host can take.
+pub const MIN_MAX_FRAME: u32 = 590;
+/// The most clients that a worker can be asked for.
+pub const MOST_CLIENTS: u32 = 100_000;
+/// The most workers.
+pub const MOST_WORKERS: u16 = 64;
+/// What DPDK takes of hugepages besides `memory.buffers`, bytes.
+pub const DPDK_BYTES: u64 = 176 << 20;
+/// No machine has as many nodes.
+const MOST_NODES: u32 = 1024;
+/// Of an interface's name, with its end, in the kernel.
+const IFNAMSIZ: usize = 16;
+
+/// What does not agree.
+#[derive(Debug, Error)]
+pub enum Problem {
+    /// A port.
+    #[error("{0}")]
+    Port(#[from] FindError),
+    /// The switch.
+    #[error("{0}")]
+    Switch(#[from] SwitchError),
+    /// A number is out of its range.
+    #[error("{key} in the box's file is {value}: it has to be {low} to {high}")]
+    Range {
+        /// The key.
+        key: String,
+        /// What is there.
+        value: u64,
+        /// At least.
+        low: u64,
+        /// At most.
+        high: u64,
+    },
+    /// Workers and cores differ in number.
+    #[error(
+        "{workers} workers on {} cores {cores:?}: give each worker a core of its own under \
+         [workers] of the box's file", cores.len()
+    )]
+    Count {
+        /// How many workers.
+        workers: usize,
+        /// The cores given.
+        cores: Vec<usize>,
+    },
+    /// A core is given twice.
+    #[error(
+        "core {0} is given to two workers under [workers] of the box's file: give each its own"
+    )]
+    Shared(usize),
+    /// A device is named in more than one way, or in none.
+    #[error("ports.{name} in the box's file has {}: give one of {}", list(.has), list(.of))]
+    Ways {
+        /// Which port.
+        name: String,
+        /// What is there.
+        has: Vec<&'static str>,
+        /// One of which has to be.
+        of: Vec<&'static str>,
+    },
+    /// Both ports are one device.
+    #[error(
+        "both ports in the box's file are {device}: a packet comes in at one port and leaves at \
+         the other; give each its own"
+    )]
+    Same {
+        /// Which.
+        device: String,
+    },
+    /// No interface has such a name.
+    #[error(
+        "ports.{name}.kernel in the box's file is `{iface}`: an interface's name has 1 to 15 \
+         characters, none of them a blank, a colon or a slash; `ip -br link` lists them"
+    )]
+    Interface {
+        /// Which port.
+        name: String,
+        /// What is there.
+        iface: String,
+    },
+    /// A count that nothing is counted of.
+    #[error("ports.{name}.select in the box's file has `nth` without `id`: give the id as well")]
+    Nth {
+        /// Which port.
+        name: String,
+    },
+    /// Neither driver arguments nor anything else.
+    #[error(
+        "ports.{name}.arguments in the box's file is `{text}`: it has to be key=value,… without \
+         blanks"
+    )]
+    Arguments {
+        /// Which port.
+        name: String,
+        /// What is there.
+        text: String,
+    },
+    /// An interface is taken through a socket, which vfio-pci knows nothing of.
+    #[error(
+        "ports.{name} in the box's file is the kernel's `{iface}` and has the driver vfio-pci, which \
+         takes it from the kernel: name the device by pci or select, or leave the driver out"
+    )]
+    Socket {
+        /// Which port.
+        name: String,
+        /// Its interface.
+        iface: String,
+    },
+    /// Its DPDK driver cannot work beside the kernel's.
+    #[error(
+        "ports.{name} in the box's file is a {id} with the driver \"kernel\": DPDK's driver for it \
+         has it to itself; write driver = \"vfio-pci\""
+    )]
+    NeedsVfio {
+        /// Which port.
+        name: String,
+        /// Its number.
+        id: String,
+    },
+    /// Its DPDK driver works beside the kernel's only.
+    #[error(
+        "ports.{name} in the box's file is a {id} with the driver \"vfio-pci\": DPDK's driver for it \
+         (mlx5) works through the kernel's; write driver = \"kernel\""
+    )]
+    NeedsKernel {
+        /// Which port.
+        name: String,
+        /// Its number.
+        id: String,
+    },
+    /// A port has too few queues.
+    #[error(
+        "ports.{name} in the box's file has {queues} queues for {workers} workers, each of which \
+         sends from its own: give fewer cores under [workers]"
+    )]
+    Queues {
+        /// Which port.
+        name: String,
+        /// What it has.
+        queues: u16,
+        /// What is needed.
+        workers: usize,
+    },
+    /// Hugepages are reserved and not used.
+    #[error(
+        "[hugepages] in the box's file reserves {}, and memory.huge = \"off\" uses none: take one \
+         of the two away", format_size(*.0)
+    )]
+    Unused(u64),
+    /// Hugepages are too few.
+    #[error(
+        "[hugepages] in the box's file are {} of {}, {}: memory.buffers and DPDK's own needs are \
+         {}; write count = {needed}", pages.count, pages.size.name(), format_size(pages.bytes()),
+        format_size(*.bytes)
+    )]
+    TooFew {
+        /// What is there.
+        pages: Hugepages,
+        /// What is needed.
+        bytes: u64,
+        /// The count for it.
+        needed: u64,
+    },
+    /// Not the path of a clock.
+    #[error(
+        "clock.ptp in the box's file is `{}`: a PTP clock is a device such as /dev/ptp0; `ethtool \
+         -T IF` tells its number", .0.display()
+    )]
+    Ptp(PathBuf),
+    /// Several workers behind a switch.
+    #[error(
+        "{0} workers behind a switch: its client numbers are those of one worker; give one of \
+         `cores` under [workers] in the box's file"
+    )]
+    Behind(usize),
+}
+
+fn list(words: &[&str]) -> String {
+    match words {
+        [] => "none of them".to_owned(),
+        words => words.join(", "),
+    }
+}
+
+impl BoxFile {
+    /// The first one of [`BoxFile::problems`].
+    ///
+    /// # Errors
+    /// If there is one.
+    pub fn check(&self) -> Result<(), BoxFileError> {
+        match self.problems().into_iter().next() {
+            Some(problem) => Err(problem.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// All that does not agree; nothing of it depends on the machine.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut found = Vec::new();
+        self.ranges(&mut found);
+        self.workers(&mut found);
+        for (name, port) in self.ports.named() {
+            match port {
+                Port::Spec(text) if named(text).is_none() => {
+                    found.push(FindError::Spec { text: text.clone() }.into());
+                }
+                Port::Spec(_) => {}
+                Port::Table(table) => self.port(name, table, &mut found),
+            }
+        }
+        if let (Some(wan), Some(client)) = (&self.ports.wan, &self.ports.client)
+            && let (Some(wan), Some(client)) = (key(wan), key(client))
+            && wan == client
+        {
+            found.push(Problem::Same { device: wan });
+        }
+        self.hugepages(&mut found);
+        if let Some(ptp) = &self.clock.ptp {
+            let number = ptp.to_str().and_then(|path| path.strip_prefix("/dev/ptp"));
+            if number.is_none_or(|n| n.is_empty() || !n.bytes().all(|b| b.is_ascii_digit())) {
+                found.push(Problem::Ptp(ptp.clone()));
+            }
+        }
+        if let Some(switch) = &self.switch {
+            found.extend(Switch::new(switch).err().map(Problem::from));
+            let workers = self.workers.number();
+            if workers > 1 {
+                found.push(Problem::Behind(workers));
+            }
+        }
+        found
+    }
+
+    fn ranges(&self, found: &mut Vec<Problem>) {
+        let (workers, memory) = (&self.workers, &self.memory);
+        let most_workers = u64::from(MOST_WORKERS);
+        let queues = self.ports.named().filter_map(|(name, port)| match port {
+            Port::Table(table) => {
+                Some((format!("ports.{name}.queues"), table.queues?.into(), 1, most_workers))
+            }
+            Port::Spec(_) => None,
+        });
+        let of = |key: &str, value: Option<u64>, low: u64, high: u64| {
+            Some((key.to_owned(), value?, low, high))
+        };
+        let most = u64::from(u32::MAX);
+        let frame = (u64::from(MIN_MAX_FRAME), u64::from(MAX_FRAME));
+        let nodes = u64::from(MOST_NODES - 1);
+        let hugepages = self.hugepages.as_ref().map(|pages| pages.count);
+        let values = [
+            of("memory.max_frame", memory.max_frame, frame.0, frame.1),
+            of("memory.copy_break", memory.copy_break, 0, most),
+            of("memory.max_clients", memory.max_clients.map(u64::from), 1, MOST_CLIENTS.into()),
+            of("workers.count", workers.count.map(u64::from), 1, most_workers),
+            of("workers.numa_node", workers.numa_node.map(u64::from), 0, nodes),
+            of("hugepages.count", hugepages, 1, 1 << 32),
+        ];
+        let wrong = |(key, value, low, high): (String, u64, u64, u64)| {
+            let good = (low..=high).contains(&value);
+            (!good).then_some(Problem::Range { key, value, low, high })
+        };
+        found.extend(values.into_iter().flatten().chain(queues).filter_map(wrong));
+    }
+
+    fn workers(&self, found: &mut Vec<Problem>) {
+        let Some(cores) = &self.workers.cores else { return };
+        let workers = self.workers.count.map_or(cores.len(), usize::from);
+        if workers != cores.len() || !(1..=usize::from(MOST_WORKERS)).contains(&workers) {
+            found.push(Problem::Count { workers, cores: cores.clone() });
+        }
+        for (n, core) in cores.iter().enumerate() {
+            if cores[..n].contains(core) {
+                found.push(Problem::Shared(*core));
+            }
+        }
+    }
+
+    fn port(&self, name: &str, table: &PortTable, found: &mut Vec<Problem>) {
+        let name = || name.to_owned();
+        let ways = [
+            ("pci", table.pci.is_some()),
+            ("select", table.select.is_some()),
+            ("kernel", table.kernel.is_some()),
+        ];
+        found.extend(one_of(&name(), &ways));
+        if let Some(select) = &table.select {
+            let ways = [("select.id", select.id.is_some()), ("select.mac", select.mac.is_some())];
+            found.extend(one_of(&name(), &ways));
+            if select.nth.is_some() && select.id.is_none() {
+                found.push(Problem::Nth { name: name() });
+            }
+            if select.nth == Some(0) {
+                let key = format!("ports.{}.select.nth", name());
+                found.push(Problem::Range { key, value: 0, low: 1, high: u16::MAX.into() });
+            }
+            if let (Some(id), Some(driver)) = (&select.id, table.driver) {
+                let (name, id_text) = (name(), id.as_str().to_owned());
+                match (driver, id.beside_kernel()) {
+                    (Driver::Kernel, false) => {
+                        found.push(Problem::NeedsVfio { name, id: id_text });
+                    }
+                    (Driver::Vfio, true) => {
+                        found.push(Problem::NeedsKernel { name, id: id_text });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some(iface) = &table.kernel {
+            if !is_interface(iface) {
+                found.push(Problem::Interface { name: name(), iface: iface.clone() });
+            }
+            if table.driver == Some(Driver::Vfio) {
+                found.push(Problem::Socket { name: name(), iface: iface.clone() });
+            }
+        }
+        if let Some(text) = &table.arguments {
+            let good = |part: &str| !part.is_empty() && !part.starts_with('=');
+            if !text.bytes().all(|b| b.is_ascii_graphic()) || !text.split(',').all(good) {
+                found.push(Problem::Arguments { name: name(), text: text.clone() });
+            }
+        }
+        let workers = self.workers.number();
+        if let Some(queues) = table.queues.filter(|queues| usize::from(*queues) < workers) {
+            found.push(Problem::Queues { name: name(), queues, workers });
+        }
+    }
+
+    fn hugepages(&self, found: &mut Vec<Problem>) {
+        let Some(pages) = &self.hugepages else { return };
+        if self.memory.huge == Some(Huge::Off) {
+            found.push(Problem::Unused(pages.bytes()));
+            return;
+        }
+        let bytes = self.huge_bytes();
+        if pages.bytes() < bytes {
+            let needed = bytes.div_ceil(pages.size.bytes());
+            found.push(Problem::TooFew { pages: pages.clone(), bytes, needed });
+        }
+    }
+
+    /// Hugepages that DPDK and the buffers need, bytes.
+    #[must_use]
+    pub fn huge_bytes(&self) -> u64 {
+        self.memory.buffers.unwrap_or(0).saturating_add(DPDK_BYTES)
+    }
+}
+
+fn one_of(name: &str, ways: &[(&'static str, bool)]) -> Option<Problem> {
+    let has: Vec<_> = ways.iter().filter(|(_, there)| *there).map(|(way, _)| *way).collect();
+    let of = ways.iter().map(|(way, _)| *way).collect();
+    (has.len() != 1).then(|| Problem::Ways { name: name.to_owned(), has, of })
+}
+
+/// Whether Linux takes it as an interface's name (`dev_valid_name`), and DPDK as an argument.
+fn is_interface(name: &str) -> bool {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | ',');
+    (1..IFNAMSIZ).contains(&name.len()) && !matches!(name, "." | "..") && !name.contains(odd)
+}
+
+/// What two ports must not have in common; nothing for virtual devices.
+fn key(port: &Port) -> Option<String> {
+    let of_pci = |address: &Address| format!("PCI device {address}");
+    match port {
+        Port::Spec(text) => match named(text)? {
+            Device::Pci(address) => Some(of_pci(&address)),
+            Device::Kernel(iface) => Some(format!("interface {iface}")),
+            Device::Virtual => None,
+        },
+        Port::Table(table) => {
+            let pci = table.pci.as_ref().map(of_pci);
+            let kernel = || table.kernel.as_ref().map(|iface| format!("interface {iface}"));
+            pci.or_else(kernel).or_else(|| Some(table.select.as_ref()?.to_string()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn problems(text: &str) -> Vec<String> {
+        let file = BoxFile::parse(text, Path::new("x")).unwrap_or_else(|e| panic!("{text}: {e}"));
+        file.problems().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_file_that_agrees_has_no_problems() {
+        for text in [
+            "",
+            "[ports]\nwan = \"net_null\"\nclient = \"net_null\"",
+            "[ports]\nwan = \"01:00.0\"\nclient.pci = \"01:00.1\"",
+            "[ports]\nwan.select = { id = \"8086:1572\", nth = 1 }\nclient.select = { id = \
+             \"8086:1572\", nth = 2 }\n[workers]\ncores = [2, 3]\ncount = 2\nnuma_node = 0\n\
+             [memory]\nbuffers = \"1 GiB\"\nhuge = \"on\"\n[hugepages]\nsize = \"2 MiB\"\n\
+             count = 600\n[clock]\nptp = \"/dev/ptp0\"",
+            "[ports.wan]\nselect.id = \"15b3:101d\"\ndriver = \"kernel\"\nqueues = 2\n\
+             arguments = \"a=1,b\"\n[workers]\ncount = 2",
+            "[ports.wan]\nkernel = \"wan0\"\ndriver = \"kernel\"",
+        ] {
+            assert!(problems(text).is_empty(), "{text}: {:?}", problems(text));
+        }
+    }
+
+    #[test]
+    fn what_does_not_agree_is_told_with_value_and_remedy() {
+        let switch = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
+                      client = [3]";
+        let behind = format!("{switch}\n[workers]\ncores = [1, 2]");
+        let elected = format!("{switch}\nelection = 0");
+        for (text, words) in [
+            ("[memory]\nmax_frame = \"60 B\"", "memory.max_frame in the box's file is 60: it has"),
+            ("[memory]\nmax_clients = 0", "it has to be 1 to 100000"),
+            ("[memory]\ncopy_break = \"8 GiB\"", "memory.copy_break in the box's file is 858993"),
+            ("[workers]\ncount = 0", "workers.count in the box's file is 0: it has to be 1 to 64"),
+            ("[workers]\nnuma_node = 4096", "workers.numa_node in the box's file is 4096"),
+            ("[workers]\ncores = []", "0 workers on 0 cores"),
+            ("[workers]\ncores = [1]\ncount = 3", "3 workers on 1 cores [1]: give each"),
+            ("[workers]\ncores = [1, 1]", "core 1 is given to two workers"),
+            ("[ports]\nwan = \"eth0\"", "port `eth0` is not one: it has to start with"),
+            (
+                "[ports.wan]",
+                "ports.wan in the box's file has none of them: give one of pci, select",
+            ),
+            (
+                "[ports.wan]\npci = \"1:0.0\"\nkernel = \"x\"",
+                "has pci, kernel: give one of pci, select, kernel",
+            ),
+            ("[ports.wan.select]", "has none of them: give one of select.id, select.mac"),
+            ("[ports.wan.select]\nmac = \"00:00:00:00:00:01\"\nnth = 2", "has `nth` without `id`"),
+            ("[ports.wan.select]\nid = \"8086:1572\"\nnth = 0", "ports.wan.select.nth in the"),
+            ("[ports.wan]\nkernel = \"a/b\"", "ports.wan.kernel in the box's file is `a/b`: an"),
+            ("[ports.wan]\nkernel = \"abcdefghijklmnop\"", "1 to 15 characters"),
+            ("[ports.wan]\nkernel = \"a,b\"", "none of them a blank"),
+            ("[ports.wan]\nkernel = \"x\"\ndriver = \"vfio-pci\"", "name the device by pci or"),
+            (
+                "[ports.wan]\nselect.id = \"8086:1572\"\ndriver = \"kernel\"",
+                "is a 8086:1572 with the driver \"kernel\": DPDK's driver for it has it to itself",
+            ),
+            (
+                "[ports.wan]\nselect.id = \"15b3:101d\"\ndriver = \"vfio-pci\"",
+                "write driver = \"kernel\"",
+            ),
+            ("[ports.wan]\npci = \"1:0.0\"\narguments = \"a b\"", "without blanks"),
+            ("[ports.wan]\npci = \"1:0.0\"\narguments = \"a,,b\"", "it has to be key=value"),
+            ("[ports.wan]\npci = \"1:0.0\"\nqueues = 0", "ports.wan.queues in the box's file is 0"),
+            (
+                "[ports.wan]\npci = \"1:0.0\"\nqueues = 1\n[workers]\ncores = [1, 2]",
+                "has 1 queues for 2 workers",
+            ),
+            (
+                "[ports]\nwan = \"01:00.0\"\nclient.pci = \"0000:01:00.0\"",
+                "both ports in the box's file are PCI device 0000:01:00.0",
+            ),
+            ("[ports]\nwan = \"net_af_packet,iface=a\"\nclient.kernel = \"a\"", "are interface a"),
+            (
+                "[ports]\nwan.select.id = \"8086:1572\"\nclient.select = { id = \"8086:1572\", \
+                 nth = 1 }",
+                "are id = \"8086:1572\", nth = 1",
+            ),
+            (
+                "[memory]\nhuge = \"off\"\n[hugepages]\nsize = \"2 MiB\"\ncount = 600",
+                "reserves 1200 MiB, and memory.huge = \"off\" uses none",
+            ),
+            (
+                "[memory]\nhuge = \"on\"\nbuffers = \"1 GiB\"\n[hugepages]\nsize = \"2 MiB\"\n\
+                 count = 512",
+                "are 512 of 2 MiB, 1 GiB: memory.buffers and DPDK's own needs are 1200 MiB; write \
+                 count = 600",
+            ),
+            ("[hugepages]\nsize = \"1 GiB\"\ncount = 0", "hugepages.count in the box's file is 0"),
+            ("[clock]\nptp = \"/dev/rtc0\"", "clock.ptp in the box's file is `/dev/rtc0`: a PTP"),
+            ("[clock]\nptp = \"/dev/ptp\"", "such as /dev/ptp0"),
+            ("[clock]\nptp = \"/dev/ptp../mem\"", "such as /dev/ptp0"),
+            (&behind, "2 workers behind a switch"),
+            (&elected, "switch.election"),
+        ] {
+            let found = problems(text);
+            assert!(found.iter().any(|problem| problem.contains(words)), "{text}: {found:?}");
+            let file = BoxFile::parse(text, Path::new("x")).unwrap();
+            assert_eq!(file.check().unwrap_err().to_string(), found[0]);
+        }
+    }
+}

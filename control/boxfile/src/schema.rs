@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tables and keys of the file, and how it is read.
+//!
+//! Sizes have units. A key that is not known is refused, with the nearest one that is;
+//! one that is not there is as if the option of the command line was not given.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Deserializer, de};
+use thiserror::Error;
+
+use crate::judge::Problem;
+use crate::port::{self, Port};
+use crate::switch::{self, SwitchFile};
+
+/// A longer file is none.
+const MAX_BYTES: u64 = 64 << 10;
+/// The tables and their keys.
+const KEYS: [(&str, &[&str]); 6] = [
+    ("ports", &["wan", "client"]),
+    ("workers", &["cores", "count", "idle", "numa_node"]),
+    ("memory", &["packets", "buffers", "copy_break", "max_frame", "max_clients", "huge"]),
+    ("hugepages", &["size", "count"]),
+    ("clock", &["ptp"]),
+    ("switch", switch::KEYS),
+];
+
+/// A box, as far as its file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BoxFile {
+    /// `[ports]`.
+    pub ports: Ports,
+    /// `[workers]`.
+    pub workers: Workers,
+    /// `[memory]`.
+    pub memory: Memory,
+    /// `[hugepages]`.
+    pub hugepages: Option<Hugepages>,
+    /// `[clock]`.
+    pub clock: Clock,
+    /// `[switch]`.
+    pub switch: Option<SwitchFile>,
+}
+
+/// `[ports]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ports {
+    /// Faces the servers.
+    pub wan: Option<Port>,
+    /// Faces the clients.
+    pub client: Option<Port>,
+}
+
+impl Ports {
+    /// Those that are there, with their names.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Port)> {
+        crate::PORT_NAMES
+            .into_iter()
+            .zip([&self.wan, &self.client])
+            .filter_map(|(name, port)| Some((name, port.as_ref()?)))
+    }
+}
+
+/// `[workers]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workers {
+    /// One for each worker.
+    pub cores: Option<Vec<usize>>,
+    /// How many.
+    pub count: Option<u16>,
+    /// What they do when idle.
+    pub idle: Option<Idle>,
+    /// The node of cores, ports and hugepages.
+    pub numa_node: Option<u32>,
+}
+
+impl Workers {
+    /// How many the file asks for.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        let cores = self.cores.as_ref().map(Vec::len);
+        cores.or(self.count.map(usize::from)).unwrap_or(1)
+    }
+}
+
+/// `[memory]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// Of the packet store, bytes.
+    #[serde(deserialize_with = "size")]
+    pub packets: Option<u64>,
+    /// For long frames that stay in their buffers, bytes.
+    #[serde(deserialize_with = "size")]
+    pub buffers: Option<u64>,
+    /// Frames longer than this stay in their buffers, bytes.
+    #[serde(deserialize_with = "size")]
+    pub copy_break: Option<u64>,
+    /// The longest frame, bytes.
+    #[serde(deserialize_with = "size")]
+    pub max_frame: Option<u64>,
+    /// Clients that a worker makes at most.
+    pub max_clients: Option<u32>,
+    /// Whether DPDK's buffers are in hugepages.
+    pub huge: Option<Huge>,
+}
+
+/// `[hugepages]`: what `linkctl box apply` reserves.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hugepages {
+    /// Of each.
+    pub size: PageSize,
+    /// How many.
+    pub count: u64,
+}
+
+impl Hugepages {
+    /// All of them, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.size.bytes())
+    }
+}
+
+/// Sizes of hugepages that x86-64 has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// 2 MiB.
+    Mib2,
+    /// 1 GiB.
+    Gib1,
+}
+
+impl PageSize {
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Mib2 => 2 << 20,
+            Self::Gib1 => 1 << 30,
+        }
+    }
+
+    /// The folder of `/sys` about them.
+    #[must_use]
+    pub fn folder(self) -> String {
+        format!("hugepages-{}kB", self.bytes() >> 10)
+    }
+
+    /// As the file writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mib2 => "2 MiB",
+            Self::Gib1 => "1 GiB",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PageSize {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(value)?;
+        let bytes = profile::parse_size(&text).map_err(de::Error::custom)?;
+        [Self::Mib2, Self::Gib1].into_iter().find(|size| size.bytes() == bytes).ok_or_else(|| {
+            de::Error::custom(format!("there are no hugepages of {text}: write 2 MiB or 1 GiB"))
+        })
+    }
+}
+
+/// `[clock]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Clock {
+    /// The PTP hardware clock that the system's is disciplined by.
+    pub ptp: Option<PathBuf>,
+}
+
+/// What a worker does when there is nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Poll on.
+    #[default]
+    Busy,
+    /// Sleep when idle.
+    Adaptive,
+}
+
+/// Hugepages for DPDK's buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Huge {
+    /// Where enough are reserved.
+    #[default]
+    Auto,
+    /// Always; fails where there are too few.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Why a file is no box's.
+#[derive(Debug, Error)]
+pub enum BoxFileError {
+    /// It cannot be read.
+    #[error("cannot read the box's file {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// It is too long.
+    #[error(
+        "the box's file {} is longer than {MAX_BYTES} bytes: is it another file?",
+        path.display()
+    )]
+    Long {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It has a key that is not known.
+    #[error("the box's file {}: there is no key `{key}`: {hint}", path.display())]
+    Key {
+        /// Which.
+        path: PathBuf,
+        /// The key with its table.
+        key: String,
+        /// What is known.
+        hint: String,
+    },
+    /// It is not TOML, or a value is not of its kind.
+    #[error("the box's file {}: {message}", path.display())]
+    Value {
+        /// Which.
+        path: PathBuf,
+        /// What and where, in the parser's words.
+        message: String,
+    },
+    /// It does not agree with itself.
+    #[error("{0}")]
+    Problem(#[from] Problem),
+}
+
+impl BoxFile {
+    /// Reads a file. Whether what it says agrees is for [`BoxFile::problems`].
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn read(path: &Path) -> Result<Self, BoxFileError> {
+        let failed = |source| BoxFileError::Read { path: path.to_owned(), source };
+        let mut text = String::new();
+        // A device has no length and no end.
+        let file = fs::File::open(path).map_err(failed)?;
+        file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(BoxFileError::Long { path: path.to_owned() });
+        }
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a file that is at `path`.
+    ///
+    /// # Errors
+    /// As [`BoxFile::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, BoxFileError> {
+        let failed = |e: toml::de::Error| BoxFileError::Value {
+            path: path.to_owned(),
+            message: e.to_string().trim_end().to_owned(),
+        };
+        let document: toml::Table = toml::from_str(text).map_err(failed)?;
+        if let Some((key, hint)) = stranger(&document) {
+            return Err(BoxFileError::Key { path: path.to_owned(), key, hint });
+        }
+        toml::from_str(text).map_err(failed)
+    }
+}
+
+/// A key that is not known, and what is.
+fn stranger(document: &toml::Table) -> Option<(String, String)> {
+    let unknown = |key: String, word: &str, known: &[&str]| {
+        let hint = match profile::nearest(word, known.iter().copied()) {
+            Some(near) => format!("the nearest is `{near}`"),
+            None => format!("there are {}", known.join(", ")),
+        };
+        Some((key, hint))
+    };
+    let of = |table: &toml::Table, name: &str, known: &[&str]| {
+        let key = table.keys().find(|key| !known.contains(&key.as_str()))?;
+        unknown(format!("{name}.{key}"), key, known)
+    };
+    for (name, value) in document {
+        let Some((_, keys)) = KEYS.iter().find(|(table, _)| table == name) else {
+            return unknown(name.clone(), name, &KEYS.map(|(table, _)| table));
+        };
+        let Some(table) = value.as_table() else { continue };
+        let found = of(table, name, keys);
+        if found.is_some() {
+            return found;
+        }
+        for (port, value) in table.iter().filter(|_| name == "ports") {
+            let Some(table) = value.as_table() else { continue };
+            let select = table.get("select").and_then(toml::Value::as_table);
+            let found = of(table, &format!("ports.{port}"), port::KEYS)
+                .or_else(|| of(select?, &format!("ports.{port}.select"), port::SELECT_KEYS));
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+    None
+}
+
+fn size<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(value)?;
+    profile::parse_size(&text).map(Some).map_err(de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::{Driver, PortTable, Select};
+
+    fn parse(text: &str) -> Result<BoxFile, String> {
+        BoxFile::parse(text, Path::new("box.toml")).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_a_file_says_is_read_and_what_it_does_not_say_is_left_open() {
+        let text = "[ports]\nwan = \"net_null\"\n[workers]\ncores = [2, 3]\nidle = \"adaptive\"\n\
+                    [memory]\npackets = \"2 GiB\"\nmax_frame = \"1518 B\"\nhuge = \"off\"";
+        let file = parse(text).unwrap();
+        assert_eq!(file.ports, Ports { wan: Some(Port::Spec("net_null".into())), client: None });
+        assert_eq!(file.workers.cores, Some(vec![2, 3]));
+        assert_eq!((file.workers.count, file.workers.idle), (None, Some(Idle::Adaptive)));
+        assert_eq!((file.memory.packets, file.memory.max_frame), (Some(2 << 30), Some(1518)));
+        assert_eq!((file.memory.buffers, file.memory.huge), (None, Some(Huge::Off)));
+        assert_eq!((file.hugepages, file.clock.ptp, file.switch), (None, None, None));
+        assert_eq!(parse("").unwrap(), BoxFile::default());
+    }
+
+    #[test]
+    fn a_port_is_a_text_or_a_table() {
+        let text = "[ports]\nclient = \"01:00.1\"\n[ports.wan]\nselect = { id = \"8086:157B\", \
+                    nth = 2 }\ndriver = \"vfio-pci\"\nqueues = 4\narguments = \"a=1\"\n\
+                    [workers]\nnuma_node = 1\n[hugepages]\nsize = \"1 GiB\"\ncount = 3\n\
+                    [clock]\nptp = \"/dev/ptp0\"";
+        let file = parse(text).unwrap();
+        let id = "8086:157b".parse().ok();
+        let select = Some(Select { id, nth: Some(2), mac: None });
+        let wan = PortTable {
+            select,
+            driver: Some(Driver::Vfio),
+            queues: Some(4),
+            arguments: Some("a=1".into()),
+            ..PortTable::default()
+        };
+        assert_eq!(file.ports.wan, Some(Port::Table(wan)));
+        assert_eq!(file.hugepages.as_ref().map(Hugepages::bytes), Some(3 << 30));
+        assert_eq!((file.workers.numa_node, file.workers.number()), (Some(1), 1));
+        assert_eq!(file.clock.ptp, Some("/dev/ptp0".into()));
+        let names: Vec<_> = file.ports.named().map(|(name, _)| name).collect();
+        assert_eq!(names, ["wan", "client"]);
+    }
+
+    #[test]
+    fn every_key_of_a_switch_is_known() {
+        let text = "[switch]\naddress = \"x\"\ndevice = 1\ntarget = \"bmv2\"\nelection = 1\n\
+                    box_wan = 0\nbox_client = 1\nwan = [2]\nclient = [3]\nstages = []\n\
+                    program = \"/p\"";
+        assert_eq!(text.lines().count(), switch::KEYS.len() + 1);
+        let file = parse(text).unwrap().switch.unwrap();
+        assert_eq!((file.wan, file.program), (Some(vec![2]), Some(PathBuf::from("/p"))));
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_named_with_the_nearest() {
+        for (text, words) in [
+            ("[worker]\ncount = 1", "no key `worker`: the nearest is `workers`"),
+            ("[workers]\ncore = [1]", "no key `workers.core`: the nearest is `cores`"),
+            ("[switch]\nadress = 1", "no key `switch.adress`: the nearest is `address`"),
+            ("[ports]\nxyzzy = 1", "no key `ports.xyzzy`: there are wan, client"),
+            ("[ports.wan]\npcie = 1", "no key `ports.wan.pcie`: the nearest is `pci`"),
+            ("[ports.wan.select]\nidd = 1", "no key `ports.wan.select.idd`: the nearest is `id`"),
+            ("[hugepages]\nsizes = 1", "no key `hugepages.sizes`: the nearest is `size`"),
+            ("[clock]\nptp0 = 1", "no key `clock.ptp0`: the nearest is `ptp`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_of_its_kind_is_refused_with_its_place() {
+        for (text, words) in [
+            ("[memory]\npackets = 2", "expected a string"),
+            ("[memory]\npackets = \"2\"", "has no unit"),
+            ("[memory]\npackets = \"2 gib\"", "not a unit"),
+            ("[workers]\ncores = [-1]", "invalid value"),
+            ("[workers]\ncount = 70000", "invalid value"),
+            ("[workers]\nidle = \"lazy\"", "unknown variant `lazy`"),
+            ("[workers]\nnuma_node = -1", "invalid value"),
+            ("ports = 1", "invalid type"),
+            ("[ports]\nwan = 1", "expected a string as --port takes it, or a table"),
+            ("[ports.wan]\npci = \"eth0\"", "`eth0` is not a PCI address: write it as `lspci -D`"),
+            ("[ports.wan]\ndriver = \"ixgbe\"", "expected `vfio-pci` or `kernel`"),
+            ("[ports.wan.select]\nid = \"x710\"", "`x710` is not a device's number: write"),
+            ("[ports.wan.select]\nmac = \"1:2\"", "`1:2` is not a MAC address: write it as"),
+            ("[hugepages]\nsize = \"4 MiB\"\ncount = 1", "no hugepages of 4 MiB: write 2 MiB or"),
+            ("[hugepages]\nsize = \"2 MiB\"", "missing field `count`"),
+            ("[ports", "unclosed table"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words) && error.contains("line "), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused() {
+        assert!(BoxFile::read(Path::new("/nonexistent")).is_err());
+        assert!(BoxFile::read(Path::new("/")).is_err());
+        let error = BoxFile::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("longer than 65536 bytes"), "{error}");
+    }
+}

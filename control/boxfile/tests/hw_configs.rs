@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every directory of `hw-configs/` describes a box that agrees with itself, and has what a lab
+//! needs beside the description.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
+
+use boxfile::{BoxFile, Driver, Huge, PageSize, Port, named};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn boxes() -> Vec<PathBuf> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hw-configs"));
+    let mut boxes: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    boxes.sort();
+    assert!(boxes.len() >= 6, "{boxes:?}");
+    boxes
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn describe(folder: &Path) -> BoxFile {
+    BoxFile::read(&folder.join("box.toml")).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Cores of a list such as `2-5,8`.
+fn cores(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<usize>().unwrap()..=last.parse().unwrap()
+    };
+    list.split(',').flat_map(range).collect()
+}
+
+#[test]
+fn every_box_agrees_with_itself_and_has_both_ports() {
+    for folder in boxes() {
+        let file = describe(&folder);
+        let problems: Vec<_> = file.problems().iter().map(ToString::to_string).collect();
+        assert!(problems.is_empty(), "{}: {problems:?}", folder.display());
+        assert_eq!(file.ports.named().count(), 2, "{}", folder.display());
+        assert!(file.memory.packets.is_some(), "{}", folder.display());
+    }
+}
+
+#[test]
+fn every_box_has_its_notes_and_its_kernel_command_line() {
+    for folder in boxes() {
+        let notes = read(&folder.join("README.md"));
+        assert!(notes.starts_with("<!-- SPDX-License-Identifier: Apache-2.0 -->\n# "), "{notes}");
+        let lower = notes.to_lowercase();
+        assert!(lower.contains("limits"), "{}: no word of limits", folder.display());
+        let cmdline = read(&folder.join("kernel-cmdline"));
+        assert!(cmdline.lines().count() <= 1, "{cmdline}");
+        for entry in fs::read_dir(&folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let known = ["box.toml", "README.md", "kernel-cmdline", "modprobe.d", "udev"];
+            assert!(known.contains(&&*name), "{}: {name}", folder.display());
+        }
+    }
+}
+
+#[test]
+fn the_command_line_has_the_cores_the_pages_and_the_iommu_of_the_file() {
+    for folder in boxes() {
+        let (file, cmdline) = (describe(&folder), read(&folder.join("kernel-cmdline")));
+        let of = |key: &str| cmdline.split_whitespace().find_map(|word| word.strip_prefix(key));
+        let shown = folder.display();
+        for key in ["isolcpus=", "nohz_full=", "rcu_nocbs="] {
+            let named = of(key).map(cores);
+            // Who sleeps when idle shares its core.
+            if named.is_some() || file.workers.idle != Some(boxfile::Idle::Adaptive) {
+                assert_eq!(named, file.workers.cores, "{shown}: {key}");
+            }
+        }
+        if let Some(pages) = file.hugepages.filter(|pages| pages.size == PageSize::Gib1) {
+            assert_eq!(of("hugepagesz="), Some("1G"), "{shown}");
+            assert_eq!(of("hugepages="), Some(&*pages.count.to_string()), "{shown}");
+        }
+        let vfio = file.ports.named().any(|(_, port)| match port {
+            Port::Spec(text) => matches!(named(text), Some(boxfile::Device::Pci(_))),
+            Port::Table(table) => table.kernel.is_none() && table.driver != Some(Driver::Kernel),
+        });
+        assert_eq!(of("intel_iommu=") == Some("on"), vfio, "{shown}");
+        assert!(file.memory.huge != Some(Huge::On) || !cmdline.is_empty(), "{shown}");
+    }
+}

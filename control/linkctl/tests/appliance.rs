@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl box` on machines of files: trees of `/proc` and `/sys` with tools that change them,
+//! so that what is changed, and that nothing is, shows. Nothing of the machine that runs this is
+//! looked at.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
+
+#[path = "box_machine/mod.rs"]
+mod machine;
+
+use machine::{BOX, Machine, NICS};
+use serde_json::Value;
+
+#[test]
+fn a_file_is_checked_by_itself() {
+    let machine = Machine::new();
+    let (json, code) = machine.json("check box.toml");
+    assert_eq!((json["bad"].as_u64(), code), (Some(0), 0), "{json}");
+    machine.write(
+        "odd.toml",
+        "[ports]\nwan = \"01:00.0\"\nclient = \"01:00.0\"\n[workers]\ncores = [1, 1]\n",
+    );
+    let (json, code) = machine.json("check odd.toml");
+    assert_eq!((json["bad"].as_u64(), code), (Some(2), 4), "{json}");
+    assert!(json["checks"][0]["found"].as_str().unwrap().contains("core 1 is given to two"));
+    machine.write("key.toml", "[port]\n");
+    let output = machine.run("check key.toml");
+    assert_eq!(output.code, 4);
+    assert!(output.err.contains("no key `port`: the nearest is `ports`"), "{}", output.err);
+    assert_eq!(machine.run("check nothing.toml").code, 1);
+}
+
+#[test]
+fn a_machine_that_has_all_of_it_passes() {
+    let machine = Machine::new();
+    let (json, code) = machine.json("check box.toml --here");
+    let bad: Vec<_> =
+        json["checks"].as_array().unwrap().iter().filter(|c| c["level"] == "bad").collect();
+    assert!(bad.is_empty() && code == 0, "{bad:?}");
+    let text = machine.run("check box.toml --here").out;
+    assert!(
+        text.contains("0 of 600 of 2 MiB are reserved on NUMA node 0; apply reserves the rest"),
+        "{text}"
+    );
+}
+
+#[test]
+fn apply_takes_the_ports_and_undo_gives_them_back() {
+    let machine = Machine::new();
+    machine.set("sys/bus/pci/devices/0000:01:00.1/driver_override", "ixgbe\n");
+    let before = machine.state();
+    let plan = machine.run("apply box.toml --dry-run");
+    assert_eq!(plan.code, 0, "{}", plan.err);
+    let lines: Vec<_> = plan.out.lines().map(|l| l.split("   #").next().unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            "echo 600 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+            "modprobe vfio-pci",
+            "driverctl --nosave set-override 0000:01:00.0 vfio-pci",
+            "driverctl --nosave set-override 0000:01:00.1 vfio-pci",
+        ]
+    );
+    assert_eq!(machine.state(), before);
+
+    let (json, code) = machine.json("apply box.toml");
+    assert_eq!((code, json["changed"].as_bool()), (0, Some(true)), "{json}");
+    assert_eq!(machine.driver(0).as_deref(), Some("vfio-pci"));
+    assert_eq!(machine.driver(1).as_deref(), Some("vfio-pci"));
+    assert_eq!(machine.pages(), "600");
+    let (shown, _) = machine.json("show");
+    assert_eq!(shown["complete"], true);
+    assert_eq!(shown["ports"][0]["mac"], "3c:fd:fe:00:00:00");
+    assert!(shown["steps"].as_array().unwrap().iter().all(|s| s["in_force"] == true), "{shown}");
+    // Once more: nothing is left to do, and what was before is not forgotten.
+    let (json, code) = machine.json("apply box.toml");
+    assert_eq!((code, json["changed"].as_bool()), (0, Some(false)), "{json}");
+
+    let undo = machine.run("undo --dry-run");
+    let lines: Vec<_> = undo.out.lines().map(|l| l.split("   #").next().unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            "driverctl --nosave set-override 0000:01:00.1 ixgbe",
+            "driverctl --nosave unset-override 0000:01:00.0",
+            "modprobe -r vfio-pci",
+            "echo 0 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+        ]
+    );
+    assert_eq!(machine.run("undo").code, 0);
+    assert_eq!(machine.state(), before);
+    assert_eq!(machine.run("undo").out, "nothing to undo\n");
+    assert_eq!(machine.run("show").out, "nothing was applied\n");
+}
+
+#[test]
+fn without_driverctl_dpdks_own_tool_does_it() {
+    let machine = Machine::new();
+    machine.remove("usr/sbin/driverctl");
+    let before = machine.state();
+    assert_eq!(machine.run("apply box.toml").code, 0);
+    assert_eq!(machine.driver(1).as_deref(), Some("vfio-pci"));
+    assert_eq!(machine.run("undo").code, 0);
+    assert_eq!(machine.state(), before);
+    machine.remove("usr/bin/dpdk-devbind.py");
+    machine.refuses("apt-get install driverctl");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_remedy_and_nothing_is_changed() {
+    type Change = (&'static str, fn(&Machine), &'static [&'static str]);
+    let changes: &[Change] = &[
+        (
+            "a wrong PCI address",
+            |m| m.edit("0000:01:00.0", "0000:09:00.0"),
+            &["0000:09:00.0: there is no such PCI device; Ethernet cards: 0000:01:00.0", "lspci"],
+        ),
+        (
+            "a device that is no card",
+            |m| m.set("sys/bus/pci/devices/0000:01:00.0/class", "0x010802\n"),
+            &["this PCI device is no Ethernet card"],
+        ),
+        (
+            "a selector of nothing",
+            |m| m.edit("pci = \"0000:01:00.0\"", "select.id = \"8086:ffff\""),
+            &["there is no such network card", "0000:01:00.1 (8086:1572, ixgbe, eth1"],
+        ),
+        (
+            "two ways to one device",
+            |m| m.edit("pci = \"0000:01:00.0\"", "select = { id = \"8086:1572\", nth = 2 }"),
+            &["both ports are 0000:01:00.1"],
+        ),
+        ("an address", |m| m.address("eth0", "192.0.2.1"), &["eth0 has the address 192.0.2.1"]),
+        (
+            "the default route",
+            |m| m.default_route("-4", "eth1"),
+            &["eth1 carries the default route"],
+        ),
+        ("IPv6's", |m| m.default_route("-6", "eth0"), &["eth0 carries the default route"]),
+        (
+            "a default route above a bond and a VLAN",
+            |m| {
+                m.above("eth0", "bond0");
+                m.above("bond0", "bond0.7");
+                m.default_route("-4", "bond0.7");
+            },
+            &["eth0 is below bond0.7, which carries the default route"],
+        ),
+        ("a bridge", |m| m.above("eth0", "br0"), &["eth0 is part of br0"]),
+        (
+            "the caller's session, behind sudo",
+            |m| {
+                m.session("198.51.100.9 5000 192.0.2.1 22");
+                m.address("br0", "192.0.2.1");
+                m.above("eth1", "br0");
+            },
+            &["eth1 is below br0, which carries this session"],
+        ),
+        (
+            "the way by which the session comes",
+            |m| {
+                m.session("198.51.100.9 5000 203.0.113.1 22");
+                m.route_to("198.51.100.9", "eth0");
+            },
+            &["eth0 carries this session"],
+        ),
+        (
+            "an ip that does not answer",
+            |m| m.remove("usr/sbin/ip"),
+            &["there is no `ip`", "no port is known to be free"],
+        ),
+        (
+            "an interface elsewhere",
+            |m| m.remove("sys/class/net/eth0"),
+            &["0000:01:00.0 has ixgbe, and no interface here", "another network namespace"],
+        ),
+        (
+            "virtual functions",
+            |m| m.set("sys/bus/pci/devices/0000:01:00.0/sriov_numvfs", "4\n"),
+            &["0000:01:00.0 has 4 virtual functions", "echo 0 >"],
+        ),
+        (
+            "another program",
+            |m| {
+                m.bind(0, "vfio-pci");
+                m.hold(0, "testpmd");
+            },
+            &["0000:01:00.0 is in use by testpmd (process 77)"],
+        ),
+        (
+            "a neighbour in the IOMMU group",
+            |m| m.neighbour("0000:01:00.2", "ixgbe"),
+            &["shares its IOMMU group with 0000:01:00.2, which has ixgbe"],
+        ),
+        (
+            "no IOMMU",
+            |m| m.remove("sys/kernel/iommu_groups"),
+            &["0 IOMMU groups", "without an IOMMU vfio-pci takes no device", "intel_iommu=on"],
+        ),
+        (
+            "more hugepages than memory",
+            |m| m.set("proc/meminfo", machine::SMALL),
+            &["0 of 600 of 2 MiB are reserved", "is available", "hugepagesz=2M hugepages=600"],
+        ),
+        (
+            "too few hugepages, and none to be reserved",
+            |m| m.edit("[hugepages]\nsize = \"2 MiB\"\ncount = 600\n", ""),
+            &["0 of 2 MB (0 free)", "echo 600 > /sys/kernel/mm/hugepages/hugepages-2048kB"],
+        ),
+        (
+            "a size that the processor lacks",
+            |m| m.edit("size = \"2 MiB\"\ncount = 600", "size = \"1 GiB\"\ncount = 2"),
+            &["the kernel has no hugepages of 1 GiB on NUMA node 0"],
+        ),
+        (
+            "a core that does not exist",
+            |m| m.edit("cores = [2, 3]", "cores = [2, 64]"),
+            &["core 64 of the box's file is not online"],
+        ),
+        (
+            "a core of another node",
+            |m| m.edit("cores = [2, 3]", "cores = [2, 5]"),
+            &["core 5 is on NUMA node 1, the box's file says 0", "node0/cpulist"],
+        ),
+        (
+            "a port of another node",
+            |m| m.set("sys/bus/pci/devices/0000:01:00.1/numa_node", "1\n"),
+            &["the port client is on NUMA node 1, the box's file says 0"],
+        ),
+        (
+            "a node that is not there",
+            |m| m.edit("numa_node = 0", "numa_node = 7"),
+            &["there is no NUMA node 7: the machine has 0-1"],
+        ),
+        (
+            "a PTP clock that is not there",
+            |m| m.edit("/dev/ptp0", "/dev/ptp9"),
+            &["there is no /dev/ptp9; clocks: ptp0", "clock_name"],
+        ),
+        (
+            "the PTP clock of a port",
+            |m| m.link("sys/class/ptp/ptp0/device", "sys/bus/pci/devices/0000:01:00.1"),
+            &["/dev/ptp0 is the clock of the port client, which vfio-pci takes"],
+        ),
+        (
+            "a driver that DPDK's cannot work beside",
+            |m| m.edit("driver = \"vfio-pci\"", "driver = \"kernel\""),
+            &["is to stay with its kernel driver", "write driver = \"vfio-pci\" under [ports.wan]"],
+        ),
+        (
+            "a driver that DPDK's needs",
+            |m| m.set("sys/bus/pci/devices/0000:01:00.0/vendor", "0x15b3\n"),
+            &["is to go to vfio-pci", "write driver = \"kernel\" under [ports.wan]"],
+        ),
+    ];
+    for (name, change, words) in changes {
+        let machine = Machine::new();
+        change(&machine);
+        let before = machine.state();
+        let output = machine.run("apply box.toml");
+        assert_eq!(output.code, 4, "{name}: {}{}", output.out, output.err);
+        for words in *words {
+            assert!(output.out.contains(words), "{name}: `{words}` in\n{}", output.out);
+        }
+        assert!(output.err.contains("nothing was changed"), "{name}: {}", output.err);
+        assert_eq!(machine.state(), before, "{name}");
+        let (json, code) = machine.json("check box.toml --here");
+        assert!(code == 4 && json["bad"].as_u64() > Some(0), "{name}: {json}");
+        assert_eq!(machine.run("apply box.toml --dry-run").code, 4, "{name}");
+    }
+}
+
+#[test]
+fn a_step_that_fails_undoes_those_before_it() {
+    for (name, change, words) in [
+        (
+            "the second device is not let go",
+            (|m: &Machine| m.touch("fail/0000:01:00.1")) as fn(&Machine),
+            "0000:01:00.1 to vfio-pci, before ixgbe: `driverctl",
+        ),
+        (
+            "a tool that says it did",
+            |m: &Machine| m.touch("lie/0000:01:00.1"),
+            "went well, and 0000:01:00.1 has ixgbe",
+        ),
+        (
+            "a module that is not there",
+            |m: &Machine| m.touch("fail/vfio-pci"),
+            "`modprobe vfio-pci` failed",
+        ),
+    ] {
+        let machine = Machine::new();
+        change(&machine);
+        let before = machine.state();
+        let output = machine.run("apply box.toml");
+        assert_eq!(output.code, 1, "{name}: {}", output.err);
+        assert!(output.err.contains(words), "{name}: {}", output.err);
+        assert!(output.err.contains("nothing is changed"), "{name}: {}", output.err);
+        assert_eq!(machine.state(), before, "{name}");
+    }
+}
+
+#[test]
+fn after_a_crash_undo_restores_what_was_and_apply_goes_on() {
+    for again in [false, true] {
+        let machine = Machine::new();
+        let before = machine.state();
+        machine.touch("kill/0000:01:00.1");
+        let crashed = machine.run("apply box.toml");
+        assert_eq!(crashed.code, 137, "{}", crashed.err);
+        assert_eq!(machine.driver(0).as_deref(), Some("vfio-pci"));
+        assert_eq!(machine.driver(1).as_deref(), Some("ixgbe"));
+        let (shown, _) = machine.json("show");
+        assert_eq!(shown["complete"], false);
+        assert!(machine.run("show").out.contains("begun and not finished"), "{shown}");
+        machine.remove("kill/0000:01:00.1");
+        if again {
+            assert_eq!(machine.run("apply box.toml").code, 0);
+            assert_eq!(machine.driver(1).as_deref(), Some("vfio-pci"));
+        }
+        assert_eq!(machine.run("undo").code, 0);
+        assert_eq!(machine.state(), before);
+    }
+}
+
+#[test]
+fn an_undo_that_is_killed_is_taken_up_again() {
+    let machine = Machine::new();
+    let before = machine.state();
+    assert_eq!(machine.run("apply box.toml").code, 0);
+    machine.touch("kill/0000:01:00.0");
+    assert_eq!(machine.run("undo").code, 137);
+    machine.remove("kill/0000:01:00.0");
+    machine.touch("fail/0000:01:00.0");
+    let output = machine.run("undo");
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("1 of the steps could not be undone"), "{}", output.err);
+    assert_eq!(machine.pages(), "0");
+    machine.remove("fail/0000:01:00.0");
+    assert_eq!(machine.run("undo").code, 0);
+    assert_eq!(machine.state(), before);
+}
+
+#[test]
+fn a_device_in_use_is_not_taken_from_its_program() {
+    let machine = Machine::new();
+    assert_eq!(machine.run("apply box.toml").code, 0);
+    machine.hold(0, "linkd-dataplane");
+    let before = machine.state();
+    let output = machine.run("undo");
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("in use by linkd-dataplane (process 77)"), "{}", output.err);
+    assert_eq!(machine.state(), before);
+    // That it runs is no reason against what is so already.
+    assert_eq!(machine.run("apply box.toml").code, 0);
+}
+
+#[test]
+fn another_box_is_not_applied_over_the_first() {
+    let machine = Machine::new();
+    assert_eq!(machine.run("apply box.toml").code, 0);
+    let before = machine.state();
+    machine.write("other.toml", &BOX.replace("0000:01:00.0", "0000:02:00.0"));
+    let output = machine.run("apply other.toml");
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("0000:01:00.0 was applied from"), "{}", output.err);
+    assert!(output.err.contains("linkctl box undo"), "{}", output.err);
+    assert_eq!(machine.state(), before);
+}
+
+#[test]
+fn hugepages_that_others_reserved_stay() {
+    let machine = Machine::new();
+    machine.set_pages("700");
+    assert_eq!(machine.run("apply box.toml").code, 0);
+    assert_eq!(machine.run("undo").code, 0);
+    assert_eq!(machine.pages(), "700");
+    machine.set_pages("100");
+    assert_eq!(machine.run("apply box.toml").code, 0);
+    machine.set_pages("900");
+    assert_eq!(machine.run("undo").code, 0);
+    assert_eq!(machine.pages(), "900");
+}
+
+#[test]
+fn a_card_beside_whose_driver_dpdk_works_keeps_it() {
+    let machine = Machine::new();
+    for nic in 0..NICS {
+        machine.set(&format!("sys/bus/pci/devices/0000:01:00.{nic}/vendor"), "0x15b3\n");
+        machine.bind(nic, "mlx5_core");
+    }
+    machine.edit("driver = \"vfio-pci\"\n", "");
+    // No IOMMU is needed for it.
+    machine.remove("sys/kernel/iommu_groups");
+    machine.set("sys/class/net/eth0/flags", "0x1002\n");
+    let (json, code) = machine.json("apply box.toml");
+    let steps: Vec<_> = json["steps"].as_array().unwrap().iter().map(|s| &s["command"]).collect();
+    assert_eq!(code, 0, "{json}");
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    assert_eq!(steps[1], &Value::from("ip link set eth0 up"));
+    assert_eq!(machine.driver(0).as_deref(), Some("mlx5_core"));
+    assert_eq!(machine.run("undo").code, 0);
+    assert_eq!(machine.get("sys/class/net/eth0/flags"), "0x1002\n");
+}
+
+#[test]
+fn two_at_once_are_one_after_the_other() {
+    let machine = Machine::new();
+    let _held = machine.lock();
+    let output = machine.run("apply box.toml");
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("another `linkctl box` is at work"), "{}", output.err);
+    assert_eq!(machine.driver(0).as_deref(), Some("ixgbe"));
+}
+
+#[test]
+fn a_record_that_is_none_is_not_believed() {
+    let machine = Machine::new();
+    for text in
+        ["odd", "{}", "{\"version\":9,\"file\":\"x\",\"complete\":true,\"ports\":[],\"steps\":[]}"]
+    {
+        machine.write("run/linkemu-box/state.json", text);
+        for line in ["apply box.toml", "undo", "show"] {
+            let output = machine.run(line);
+            assert_eq!(output.code, 1, "{line}");
+            assert!(output.err.contains("is no record"), "{line}: {}", output.err);
+        }
+    }
+    assert_eq!(machine.driver(0).as_deref(), Some("ixgbe"));
+}
