@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use p4::bmv2;
-use smoke::binaries::{Binaries, Lack, check_machine};
+use smoke::binaries::{Binaries, Lack, check_machine, in_ci};
 use smoke::cpus::Cpus;
 use smoke::estate;
 
@@ -110,8 +110,4 @@ fn run(
         Ok(()) => Ok(Completion::Completed),
         Err(error) => Err(format!("{error:#}").into()),
     }
-}
-
-fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
 }

@@ -78,6 +78,12 @@ fn directory() -> PathBuf {
     if own.ends_with("deps") { own.parent().unwrap_or(own) } else { own }.to_owned()
 }
 
+/// Whether the run is one in which a part that is missing is a failure.
+#[must_use]
+pub fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
+}
+
 /// Whether a test bed can be built here at all.
 ///
 /// # Errors

@@ -5,11 +5,13 @@
 //! round-trip time is what the sending kernel's TCP measured (`tcpi_rtt`), which the
 //! server's iperf3 reports per interval.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::testbed::{SERVER, Testbed};
 use crate::wait;
@@ -85,17 +87,32 @@ impl Download {
     /// # Errors
     /// If one of them cannot be started.
     pub fn start(bed: &Testbed, plan: Plan) -> Result<Self> {
+        let address = bed.client_address(plan.client);
+        Self::between(bed.server(), bed.client(), address, plan)
+    }
+
+    /// Starts both ends in any two namespaces, of which the first one has the server's address
+    /// and the second one `address`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn between(
+        sender: &Namespace,
+        receiver: &Namespace,
+        address: Ipv4Addr,
+        plan: Plan,
+    ) -> Result<Self> {
         let (port, server) = (plan.port.to_string(), SERVER.to_string());
         let serve = ["iperf3", "-s", "-1", "-J", "-i", "0.5", "-B", &server, "-p", &port];
-        let mut serving = Process::spawn(bed.server().command(&serve))?;
+        let mut serving = Process::spawn(sender.command(&serve))?;
         let number = plan.port;
         wait::until("iperf3 listens", Duration::from_secs(10), || {
             if serving.ended().is_some() {
                 return Err(Error::parse("iperf3 -s", serving.stdout() + &serving.stderr()));
             }
-            bed.server().enter(move || listens(number)).map(|yes| yes.then_some(()))
+            sender.enter(move || listens(number)).map(|yes| yes.then_some(()))
         })?;
-        let address = bed.client_address(plan.client).to_string();
+        let address = address.to_string();
         let seconds = plan.duration.as_secs().to_string();
         let fetch = [
             "iperf3",
@@ -114,7 +131,7 @@ impl Download {
             "-C",
             &plan.cc,
         ];
-        let client = Process::spawn(bed.client().command(&fetch))?;
+        let client = Process::spawn(receiver.command(&fetch))?;
         Ok(Self { plan, server: serving, client })
     }
 

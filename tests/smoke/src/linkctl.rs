@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl` as a lab engineer's script runs it: by its arguments, exit code and JSON.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -36,22 +37,29 @@ pub struct Change {
 /// A `linkctl` that speaks to one linkd.
 #[derive(Clone, Debug)]
 pub struct Linkctl {
-    binary: PathBuf,
-    socket: PathBuf,
+    /// The command up to its way to linkd.
+    words: Vec<OsString>,
 }
 
 impl Linkctl {
     /// One for this socket.
     #[must_use]
     pub fn new(binary: &Path, socket: &Path) -> Self {
-        Self { binary: binary.to_owned(), socket: socket.to_owned() }
+        Self { words: vec![binary.into(), "--socket".into(), socket.into()] }
+    }
+
+    /// One that is run by these words, which say how linkd is reached.
+    #[must_use]
+    pub fn through(words: Vec<OsString>) -> Self {
+        Self { words }
     }
 
     /// The command with JSON output.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.binary);
-        command.arg("--socket").arg(&self.socket).args(["-o", "json"]).args(arguments);
+        let (program, more) = self.words.split_first().unzip();
+        let mut command = Command::new(program.map_or("linkctl".as_ref(), OsString::as_os_str));
+        command.args(more.unwrap_or_default()).args(["-o", "json"]).args(arguments);
         command
     }
 

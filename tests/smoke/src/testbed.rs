@@ -70,12 +70,27 @@ pub struct Options {
     /// The dataplane's workers. Several share processors with the hosts, and sleep when
     /// they are idle.
     pub workers: usize,
+    /// Whether an idle worker sleeps, which costs up to 0.1 ms. Several always do.
+    pub adaptive: bool,
+    /// The most clients that the dataplane makes; as many as it does by itself if absent.
+    pub max_clients: Option<u16>,
+    /// More of linkd's options.
+    pub linkd: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let memory = "2 GiB".to_owned();
-        Self { middle: Middle::Emulator, clients: 1, seed: 1, memory, workers: 1 }
+        Self {
+            middle: Middle::Emulator,
+            clients: 1,
+            seed: 1,
+            memory,
+            workers: 1,
+            adaptive: false,
+            max_clients: None,
+            linkd: Vec::new(),
+        }
     }
 }
 
@@ -215,7 +230,7 @@ impl Testbed {
     /// # Errors
     /// If it is not built.
     pub fn own_dataplane_command(&self) -> Result<Command> {
-        self.dataplane_command(
+        let mut command = self.dataplane_command(
             &format!("wan=net_af_packet,iface={WAN_INTERFACE}"),
             &format!("client=net_af_packet,iface={SAT_INTERFACE}"),
             &[
@@ -226,7 +241,7 @@ impl Testbed {
                 "--memory",
                 &self.options.memory,
                 "--idle",
-                if self.options.workers > 1 { "adaptive" } else { "busy" },
+                if self.options.adaptive || self.options.workers > 1 { "adaptive" } else { "busy" },
                 "--workers",
                 &self.options.workers.to_string(),
                 "--core",
@@ -234,7 +249,11 @@ impl Testbed {
                 "-o",
                 "json",
             ],
-        )
+        )?;
+        if let Some(most) = self.options.max_clients {
+            command.arg("--max-clients").arg(most.to_string());
+        }
+        Ok(command)
     }
 
     /// Starts the dataplane and waits until its socket answers.
@@ -257,6 +276,7 @@ impl Testbed {
         command.arg("--socket").arg(self.linkd_socket());
         command.arg("--dataplane").arg(self.dataplane_socket());
         command.arg("--state").arg(self.directory.path("state"));
+        command.args(&self.options.linkd);
         Ok(command)
     }
 
@@ -320,6 +340,11 @@ impl Testbed {
     /// Whether the dataplane still runs.
     pub fn dataplane_runs(&mut self) -> bool {
         self.dataplane.as_mut().is_some_and(|p| p.ended().is_none())
+    }
+
+    /// Whether linkd still runs.
+    pub fn linkd_runs(&mut self) -> bool {
+        self.linkd.as_mut().is_some_and(|p| p.ended().is_none())
     }
 
     /// Ends linkd and the dataplane.

@@ -14,7 +14,7 @@ mod suite;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use smoke::binaries::{Binaries, Lack, check_machine};
+use smoke::binaries::{Binaries, Lack, check_machine, in_ci};
 use smoke::cpus::Cpus;
 use smoke::estate;
 
@@ -97,8 +97,4 @@ fn run(
             Err(error) => Err(format!("{error:#}").into()),
         },
     }
-}
-
-fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
 }
