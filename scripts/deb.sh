@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Packs the programs that are built in LINKEMU_BIN as Debian packages, into OUT. The same
+# programs and the same commit give the same packages.
+#
+#   LINKEMU_BIN=target/release scripts/deb.sh [OUT [VERSION]]
+#
+# OUT is build/deb if not given; VERSION goes before that of debian/changelog, for tests of
+# upgrades.
+
+set -eu
+
+fail() {
+    echo "deb: $*" >&2
+    exit 1
+}
+
+out=${1:-build/deb}
+mkdir -p "$out"
+out=$(realpath "$out")
+LINKEMU_BIN=$(realpath "${LINKEMU_BIN:-target/release}")
+export LINKEMU_BIN
+cd "$(dirname "$0")/.."
+for name in linkctl linkd linkd-dataplane; do
+    [ -x "$LINKEMU_BIN/$name" ] || fail "there is no $LINKEMU_BIN/$name: build it first (make build)"
+done
+command -v dh >/dev/null || fail "there is no debhelper: run scripts/setup.sh package"
+
+# A copy of what is packed, so that nothing is written among the sources.
+stage=$out/stage
+rm -rf "$stage" "$out"/*.deb "$out"/*.changes "$out"/*.buildinfo
+mkdir -p "$stage/linkemu"
+cp -r --parents debian packaging docs monitoring hw-configs CHANGELOG.md LICENSE p4src/compiled \
+    control/profile/profiles control/scenario/scenarios "$stage/linkemu"
+[ -z "${2-}" ] || sed -i "1s/([^)]*)/($2)/" "$stage/linkemu/debian/changelog"
+
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || true)}
+# Without a commit the changelog's date holds, as dpkg takes it.
+[ -z "$SOURCE_DATE_EPOCH" ] && unset SOURCE_DATE_EPOCH || export SOURCE_DATE_EPOCH
+umask 022
+# Build dependencies are those of packing only: see debian/control.
+if ! (cd "$stage/linkemu" && dpkg-buildpackage -b -uc -us -ui --no-pre-clean) >"$out/log" 2>&1; then
+    tail -n 20 "$out/log" >&2
+    fail "dpkg-buildpackage failed: see $out/log"
+fi
+mv "$stage"/*.deb "$stage"/*.changes "$stage"/*.buildinfo "$out"
+rm -rf "$stage"
+ls "$out"/*.deb

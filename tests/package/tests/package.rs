@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The package suite: what the daemons tell a service manager, the units, the packages, and
+//! Debian systems that install, run, upgrade and remove them.
+//!
+//! What cannot be had here fails nothing: the test is skipped, and the last lines say which and
+//! why. In CI what `scripts/setup.sh package` installs must be there.
+
+mod suite;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use package::{debs, machine};
+use smoke::binaries::{Binaries, Lack, in_ci};
+use smoke::estate;
+
+/// A test: its name, what it needs, and the test.
+type Test = (&'static str, fn() -> Result<(), Lack>, fn() -> anyhow::Result<()>);
+
+#[rustfmt::skip]
+const TESTS: &[Test] = &[
+    ("notify::the_dataplane_tells_when_it_forwards_and_when_it_stops", programs, suite::notify::the_dataplane_tells_when_it_forwards_and_when_it_stops),
+    ("notify::a_worker_that_stands_still_silences_the_dataplane", tracing, suite::notify::a_worker_that_stands_still_silences_the_dataplane),
+    ("notify::linkd_tells_when_it_serves_and_when_it_stops", programs, suite::notify::linkd_tells_when_it_serves_and_when_it_stops),
+    ("notify::a_runtime_that_stands_still_silences_linkd", tracing, suite::notify::a_runtime_that_stands_still_silences_linkd),
+    ("notify::a_manager_that_is_gone_stops_nobody", programs, suite::notify::a_manager_that_is_gone_stops_nobody),
+    ("debs::lintian_finds_no_error", packing, suite::debs::lintian_finds_no_error),
+    ("debs::the_same_programs_give_the_same_packages", packing, suite::debs::the_same_programs_give_the_same_packages),
+    ("system::debian_12_installs_runs_upgrades_and_forgets_it", || system(12), || suite::system::life(12)),
+    ("system::debian_13_installs_runs_upgrades_and_forgets_it", || system(13), || suite::system::life(13)),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They share the machine.
+    arguments.test_threads = Some(1);
+    if let Err(error) = estate::watch_signals() {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    let mut skipped = Vec::new();
+    let trials = TESTS.iter().map(|&(name, needs, test)| {
+        let lack = needs().err();
+        if let Some(Lack::Part(reason) | Lack::Permission(reason)) = &lack {
+            skipped.push(format!("SKIPPED: package, {name}: {reason}"));
+        }
+        Trial::ignorable_test(name, move || run(lack, test))
+    });
+    let trials = trials.collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    suite::debs::forget();
+    for line in skipped {
+        eprintln!("{line}");
+    }
+    conclusion.exit_code()
+}
+
+fn run(lack: Option<Lack>, test: fn() -> anyhow::Result<()>) -> Result<Completion, Failed> {
+    match lack {
+        // In CI a tool that setup.sh installs is not to be missing.
+        Some(Lack::Part(reason)) if in_ci() => Err(reason.into()),
+        Some(Lack::Part(reason) | Lack::Permission(reason)) => Ok(Completion::ignored_with(reason)),
+        None => test().map(|()| Completion::Completed).map_err(|e| format!("{e:#}").into()),
+    }
+}
+
+fn programs() -> Result<(), Lack> {
+    Binaries::find().map(drop)
+}
+
+/// Stopping another process's threads is for its tracer.
+fn tracing() -> Result<(), Lack> {
+    programs()?;
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match scope.trim() {
+        "3" => Err(Lack::Permission("kernel.yama.ptrace_scope=3 forbids tracing".into())),
+        _ => Ok(()),
+    }
+}
+
+fn packing() -> Result<(), Lack> {
+    debs::check().map(drop)
+}
+
+fn system(version: u32) -> Result<(), Lack> {
+    packing()?;
+    let release = machine::RELEASES.iter().find(|(number, _)| *number == version);
+    let (_, release) = release.ok_or_else(|| Lack::Part(format!("no Debian {version}")))?;
+    // Programs need a C library that is not older than that of where they were built.
+    let own = std::fs::read_to_string("/etc/debian_version").unwrap_or_default();
+    if own.split('.').next().and_then(|v| v.trim().parse().ok()).is_some_and(|v: u32| v > version) {
+        return Err(Lack::Permission(format!(
+            "programs built on Debian {} do not run on {version}: build on the oldest one",
+            own.trim()
+        )));
+    }
+    machine::check(release)
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The packages as files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use package::debs::{later, pack};
+use smoke::binaries::{Binaries, Lack};
+use smoke::directory::Directory;
+use smoke::process::{run, words};
+
+/// lintian looks at every file.
+const LOOKED_WITHIN: Duration = Duration::from_secs(240);
+
+/// The directory of the programs under test.
+pub fn programs() -> anyhow::Result<(Binaries, PathBuf)> {
+    let programs = Binaries::find()
+        .map_err(|(Lack::Part(reason) | Lack::Permission(reason))| anyhow::anyhow!("{reason}"))?;
+    let directory = programs.linkd.parent().context("the programs are in no directory")?;
+    let directory = directory.canonicalize()?;
+    Ok((programs, directory))
+}
+
+fn packages(directory: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let mut packages = BTreeMap::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "deb") {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            packages.insert(name, fs::read(&path)?);
+        }
+    }
+    Ok(packages)
+}
+
+static SHARE: Mutex<Option<Directory>> = Mutex::new(None);
+
+/// The packages under test, in `1`, and those of a later version, in `2`: packed once.
+pub fn share() -> anyhow::Result<PathBuf> {
+    let mut kept = SHARE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(share) = &*kept {
+        return Ok(share.root().to_owned());
+    }
+    let (binaries, programs) = programs()?;
+    let share = Directory::new()?;
+    pack(&programs, "0.1.0", &share.path("1"))?;
+    later(&binaries, &share.path("later"))?;
+    pack(&share.path("later"), "0.1.1", &share.path("2"))?;
+    Ok(kept.insert(share).root().to_owned())
+}
+
+/// Removes them; a static is never dropped.
+pub fn forget() {
+    drop(SHARE.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+pub fn lintian_finds_no_error() -> anyhow::Result<()> {
+    let directory = share()?.join("1");
+    let names: Vec<_> = packages(&directory)?.into_keys().collect();
+    ensure!(names == ["linkctl_0.1.0_amd64.deb", "linkemu_0.1.0_amd64.deb"], "{names:?}");
+    let mut command = words(&["lintian", "--fail-on", "error,warning", "--allow-root", "--no-cfg"]);
+    command.arg(directory.join("linkemu_0.1.0_amd64.changes"));
+    run(command, LOOKED_WITHIN)?.success()?;
+    Ok(())
+}
+
+pub fn the_same_programs_give_the_same_packages() -> anyhow::Result<()> {
+    let (_, programs) = programs()?;
+    let again = Directory::new()?;
+    pack(&programs, "0.1.0", again.root())?;
+    let [first, second] = [packages(&share()?.join("1"))?, packages(again.root())?];
+    ensure!(first.len() == 2, "{:?}", first.keys());
+    for (name, bytes) in &first {
+        ensure!(second.get(name) == Some(bytes), "{name} is another file each time");
+    }
+    Ok(())
+}

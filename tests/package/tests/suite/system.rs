@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The life of an installation on a Debian system that is booted: installed, used, broken,
+//! upgraded under traffic, removed, purged.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use package::machine::{Machine, RELEASES};
+
+use super::debs::share;
+
+/// A service's start on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+/// Of `systemd-analyze security`; 10 is bare root.
+const EXPOSURE_MAX: f64 = 2.0;
+
+/// A box of two veth pairs, whose other ends are hosts in namespaces.
+const HOSTS: &str = r"
+for side in wan client; do
+  ip netns add $side
+  ip link add $side type veth peer name eth0 netns $side
+  ip link set $side up
+  ip -n $side link set lo up
+  ip -n $side link set eth0 up
+done
+ip -n wan addr add 10.9.0.1/24 dev eth0
+ip -n client addr add 10.9.0.2/24 dev eth0
+";
+const BOX: &str = r#"
+cat > /etc/linkemu/box.toml <<'EOF'
+[ports]
+wan = "net_af_packet,iface=wan"
+client = "net_af_packet,iface=client"
+[workers]
+count = 1
+idle = "adaptive"
+[memory]
+packets = "256 MiB"
+max_clients = 1
+huge = "off"
+EOF
+"#;
+/// What a system has, but for what installing and removing any package leaves, and what runs.
+const FILES: &str = "find / -xdev \\( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache \
+     -o -path /var/log/journal -o -path /var/lib/systemd -o -path /tmp -o -path /var/tmp \
+     -o -path /share \\) -prune -o \\( -type f -o -type l -o -type d \\) -print; find /run/linkemu \
+     /run/systemd/system 2>/dev/null || true";
+/// Users and groups stay, as files of theirs may be elsewhere; so do the logs of dpkg and apt.
+const STAYS: [&str; 11] = [
+    "/etc/subuid-",
+    "/etc/subgid-",
+    "/etc/passwd-",
+    "/etc/group-",
+    "/etc/shadow-",
+    "/etc/gshadow-",
+    "/etc/.pwd.lock",
+    "/var/log/dpkg.log",
+    "/var/log/apt",
+    "/var/log/alternatives.log",
+    "/etc/ld.so.cache",
+];
+
+pub fn life(version: u32) -> anyhow::Result<()> {
+    let (_, release) = RELEASES.iter().find(|(number, _)| *number == version).context("release")?;
+    let machine = Machine::boot(release, &share()?)?;
+    let before = machine.sh(FILES)?;
+    installed(&machine).context("after the installation")?;
+    sandboxed(&machine).context("the units")?;
+    used(&machine).context("in use")?;
+    restarted(&machine).context("when a daemon fails")?;
+    upgraded(&machine).context("in an upgrade")?;
+    removed(&machine, &before).context("after the removal")
+}
+
+/// Prints a unit's process if it is active and the process is another one than `was`. State and
+/// process are one answer: between two questions a unit may end.
+fn process(unit: &str, was: &str) -> String {
+    format!(
+        "eval \"$(systemctl show --property ActiveState,MainPID {unit})\"
+         echo \"$ActiveState $MainPID\" >&2
+         [ $ActiveState = active ]
+         [ $MainPID != 0 ]
+         [ $MainPID != {was} ]
+         echo $MainPID"
+    )
+}
+
+fn pid(machine: &Machine, unit: &str) -> anyhow::Result<String> {
+    Ok(machine.sh(&process(unit, "0"))?.trim().to_owned())
+}
+
+/// The process that follows `was`.
+fn next(machine: &Machine, unit: &str, was: &str) -> anyhow::Result<String> {
+    let printed = machine.until("it to start anew", SOON, &process(unit, was))?;
+    Ok(printed.trim().to_owned())
+}
+
+fn installed(machine: &Machine) -> anyhow::Result<()> {
+    // With what it recommends, as by default.
+    machine.sh("apt-get install --yes /share/1/*.deb")?;
+    // linkd serves. The dataplane waits for a description of the box, and has not failed.
+    machine.sh("systemctl is-active linkd")?;
+    machine.sh("systemctl is-enabled linkd linkd-dataplane linkemu-box
+         [ \"$(systemctl is-active linkd-dataplane)\" = inactive ]
+         [ \"$(systemctl show --property ConditionResult --value linkd-dataplane)\" = no ]")?;
+    machine.sh("! systemctl --failed --no-legend | grep link")?;
+    machine.sh("linkctl --version && linkd --version && linkd-dataplane --version")?;
+    let modes = machine.sh("stat --format '%A %U:%G' /run/linkemu /run/linkemu/linkd.sock")?;
+    let expected = "drwxrwxr-x root:linkemu-dataplane\nsrw-rw---- linkemu:linkemu\n";
+    ensure!(modes == expected, "{modes}");
+    Ok(())
+}
+
+fn sandboxed(machine: &Machine) -> anyhow::Result<()> {
+    let said = machine.run(&[
+        "systemd-analyze",
+        "verify",
+        "--man=no",
+        "linkd.service",
+        "linkd-dataplane.service",
+        "linkemu-box.service",
+    ])?;
+    ensure!(said.status.success() && said.stderr.is_empty(), "{}", said.stderr);
+    let overall = |unit: &str| -> anyhow::Result<f64> {
+        let table = machine.sh(&format!("systemd-analyze security --no-pager {unit}.service"))?;
+        let line = table.lines().find(|line| line.contains("Overall exposure level"));
+        let figure =
+            line.and_then(|line| line.rsplit_once(": ")?.1.split(' ').next()?.parse().ok());
+        figure.with_context(|| format!("no figure in {table}"))
+    };
+    let (linkd, dataplane) = (overall("linkd")?, overall("linkd-dataplane")?);
+    println!("exposure: linkd {linkd}, linkd-dataplane {dataplane}");
+    ensure!(linkd <= EXPOSURE_MAX, "linkd's exposure is {linkd}, above {EXPOSURE_MAX}");
+    // What DPDK needs costs some; this much it did not when the unit was written.
+    ensure!(dataplane <= 3.0, "the dataplane's exposure is {dataplane}");
+    Ok(())
+}
+
+fn used(machine: &Machine) -> anyhow::Result<()> {
+    machine.sh(HOSTS)?;
+    machine.sh(BOX)?;
+    // Returns when it is ready.
+    machine.sh("systemctl start linkd-dataplane")?;
+    // Before it, the ports were taken.
+    machine.sh("[ \"$(systemctl show --property Result --value linkemu-box)\" = success ]")?;
+    machine.sh("linkctl -o json box show | grep -q '\"complete\": *true'")?;
+    let status = machine.sh("systemctl show --property StatusText --value linkd-dataplane")?;
+    ensure!(status.contains("wan net_af_packet,iface=wan"), "{status}");
+    // Who is in the group may control the box, but not go past linkd; others may nothing.
+    machine.sh("useradd --create-home alice --groups linkemu && useradd --create-home bob")?;
+    machine.until("linkd to find the dataplane", SOON, "runuser -u alice -- linkctl show")?;
+    machine.sh("runuser -u alice -- linkctl set profile viasat2")?;
+    let link = machine.sh("runuser -u alice -- linkctl -o json show")?;
+    ensure!(link.contains("viasat2"), "{link}");
+    for (user, socket) in [("bob", "linkd"), ("alice", "dataplane"), ("bob", "dataplane")] {
+        let opened = format!("runuser -u {user} -- test -w /run/linkemu/{socket}.sock");
+        let done = machine.run(&["sh", "-c", &opened])?;
+        ensure!(!done.status.success(), "{user} may open {socket}.sock");
+    }
+    // Who it was is in the audit log: by name, so linkd sees users as they are.
+    machine.sh("grep -q '\"alice\"' /var/log/linkemu/audit.jsonl")?;
+    // The link plays: 600 ms there and back.
+    let ping = machine.sh("ip netns exec client ping -c 2 -W 5 10.9.0.1")?;
+    let rtt =
+        ping.lines().find_map(|line| line.split_once("min/avg/max/mdev = ")?.1.split('/').next());
+    let rtt: f64 = rtt.context("no RTT")?.parse()?;
+    ensure!(rtt >= 500.0, "{ping}");
+    // Checks that do not hold here are 4: there is no NIC in it.
+    let doctor = machine.run(&["linkctl", "doctor"])?;
+    ensure!(matches!(doctor.code(), 0 | 4), "{}{}", doctor.stdout, doctor.stderr);
+    // Certificates and the log are read anew without a restart.
+    let before = pid(machine, "linkd")?;
+    machine.sh("systemctl reload linkd")?;
+    ensure!(pid(machine, "linkd")? == before, "a reload has ended linkd");
+    Ok(())
+}
+
+fn restarted(machine: &Machine) -> anyhow::Result<()> {
+    // A daemon that is killed, and one that stands still, start anew; the other one runs on.
+    for (unit, other) in [("linkd", "linkd-dataplane"), ("linkd-dataplane", "linkd")] {
+        // The other one keeps its limit; a busy machine is late by seconds.
+        machine.sh(&format!(
+            "mkdir -p /run/systemd/system/{unit}.service.d
+             printf '[Service]\\nWatchdogSec=10\\nTimeoutAbortSec=2\\n' \
+               > /run/systemd/system/{unit}.service.d/test.conf
+             systemctl daemon-reload"
+        ))?;
+        let beside = pid(machine, other)?;
+        let killed = pid(machine, unit)?;
+        machine.sh(&format!("kill -KILL {killed}"))?;
+        // It runs with the shorter limit.
+        let stopped = next(machine, unit, &killed)?;
+        machine.sh(&format!("kill -STOP {stopped}"))?;
+        next(machine, unit, &stopped).context("from the watchdog")?;
+        ensure!(pid(machine, other)? == beside, "{other} was restarted with {unit}");
+        machine.sh("rm -r /run/systemd/system/*.service.d && systemctl daemon-reload")?;
+    }
+    // The last link is back in the new dataplane.
+    let shown = "linkctl -o json show | grep -q viasat2";
+    machine.until("the last link", SOON, shown)?;
+    machine.sh("systemctl reset-failed && systemctl restart linkd")?;
+    Ok(())
+}
+
+/// Packets that the dataplane has received.
+fn received(machine: &Machine) -> anyhow::Result<u64> {
+    let stats = machine.sh("linkctl -o json stats")?;
+    let stats: serde_json::Value = serde_json::from_str(&stats)?;
+    stats["conservation"]["received"].as_u64().with_context(|| format!("no count in {stats}"))
+}
+
+fn upgraded(machine: &Machine) -> anyhow::Result<()> {
+    machine.until("linkd", SOON, "linkctl set profile transparent")?;
+    let (linkd, dataplane) = (pid(machine, "linkd")?, pid(machine, "linkd-dataplane")?);
+    machine.sh(
+        "ip netns exec client ping -i 0.1 10.9.0.1 > /tmp/ping 2>&1 & echo $! > /tmp/ping.pid",
+    )?;
+    let before = received(machine)?;
+    let said = machine.sh("apt-get install --yes /share/2/*.deb 2>&1")?;
+    ensure!(pid(machine, "linkd")? != linkd, "linkd is the old one");
+    ensure!(pid(machine, "linkd-dataplane")? == dataplane, "the dataplane was restarted");
+    let expected = format!("the running dataplane (pid {dataplane}) is of an older version");
+    ensure!(said.contains(&expected), "{said}");
+    machine.until("linkd to find the dataplane", SOON, "linkctl show")?;
+    let after = received(machine)?;
+    ensure!(after > before, "{after} after {before}");
+    machine.sh("kill -INT $(cat /tmp/ping.pid)")?;
+    machine.until("ping's summary", SOON, "grep -q 'packet loss' /tmp/ping")?;
+    let ping = machine.sh("tail -n 3 /tmp/ping")?;
+    ensure!(ping.contains(" 0% packet loss"), "{ping}");
+    machine.sh("systemctl restart linkd-dataplane")?;
+    // Nothing to say when it is the one installed.
+    let said = machine.sh("apt-get install --yes --reinstall /share/2/*.deb 2>&1")?;
+    ensure!(!said.contains("older version"), "{said}");
+    Ok(())
+}
+
+fn removed(machine: &Machine, before: &str) -> anyhow::Result<()> {
+    machine.sh("apt-get remove --yes linkemu")?;
+    // One line each: `sh -e` ends at none but the last command of a list.
+    machine.sh("if systemctl is-active linkd linkd-dataplane; then exit 1; fi
+         [ ! -e /usr/sbin/linkd ]
+         [ ! -e /run/linkemu ]
+         [ ! -e /run/linkemu-box/state.json ]
+         [ -s /etc/linkemu/box.toml ]
+         [ -s /var/log/linkemu/audit.jsonl ]
+         [ -d /var/lib/linkemu ]")?;
+    machine.sh("userdel --remove alice; userdel --remove bob")?;
+    machine.sh("apt-get purge --yes --autoremove linkemu linkctl")?;
+    let after = machine.sh(FILES)?;
+    // Packages that came with ours may stay, with their files.
+    let others = machine.sh("cat /var/lib/dpkg/info/*.list")?;
+    let before: HashSet<_> = before.lines().chain(others.lines()).collect();
+    // dpkg may know /usr/lib by its other name.
+    let is_known = |file: &str| {
+        before.contains(file) || file.strip_prefix("/usr").is_some_and(|f| before.contains(f))
+    };
+    let left = after.lines().filter(|file| !is_known(file));
+    let left = left.filter(|file| !STAYS.iter().any(|stays| file.starts_with(stays)));
+    let left: Vec<_> = left.collect();
+    ensure!(left.is_empty(), "left: {left:?}");
+    Ok(())
+}
