@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kinds of NIC that QEMU emulates and DPDK drives.
+
+/// A kind of NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nic {
+    /// Intel 82576: DPDK's `net_e1000_igb`.
+    Igb,
+    /// Intel 82574L: DPDK's `net_e1000_em`.
+    E1000e,
+    /// VMware's: DPDK's `net_vmxnet3`.
+    Vmxnet3,
+    /// Virtio 1.0 over PCI: DPDK's `net_virtio`.
+    Virtio,
+}
+
+impl Nic {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Igb, Self::E1000e, Self::Vmxnet3, Self::Virtio];
+
+    /// Its name in tests and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Igb => "igb",
+            Self::E1000e => "e1000e",
+            Self::Vmxnet3 => "vmxnet3",
+            Self::Virtio => "virtio-net",
+        }
+    }
+
+    /// QEMU's device, with what it needs behind an IOMMU.
+    #[must_use]
+    pub const fn device(self) -> &'static str {
+        match self {
+            Self::Igb => "igb",
+            Self::E1000e => "e1000e",
+            Self::Vmxnet3 => "vmxnet3",
+            // Else it reaches the guest's memory past the IOMMU, and DPDK refuses it.
+            Self::Virtio => "virtio-net-pci,disable-legacy=on,iommu_platform=on",
+        }
+    }
+
+    /// The beginning of the name of DPDK's driver for it.
+    #[must_use]
+    pub const fn driver(self) -> &'static str {
+        match self {
+            Self::Igb => "net_e1000_igb",
+            Self::E1000e => "net_e1000_em",
+            Self::Vmxnet3 => "net_vmxnet3",
+            Self::Virtio => "net_virtio",
+        }
+    }
+}
