@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The suite of the Python package: formatting, types, and the tests, beside a test bed of
+# network namespaces where this user and machine can have one.
+#
+#   LINKEMU_BIN=DIR control/python/check.sh [ARGUMENT OF PYTEST …]
+#
+# The last lines say what ran.
+
+set -eu
+
+cd "$(dirname "$0")"
+PYTHON=../../build/tools/python/bin/python
+
+# Of what is missing: a failure in CI.
+left_out() {
+    echo "python: LEFT OUT: $*" >&2
+    case "${CI-}" in
+    true | 1) exit 1 ;;
+    esac
+}
+
+if ! [ -x "$PYTHON" ] || ! "$PYTHON" -c 'import grpc, pytest, hatchling' 2>/dev/null; then
+    left_out "all of it: there is no build/tools/python; run scripts/setup.sh python"
+    exit 0
+fi
+
+"$PYTHON" build_stubs.py
+"$PYTHON" -m ruff format --quiet --check . ../../ci || {
+    echo "python: the formatting is not ruff's: build/tools/python/bin/ruff format control/python ci" >&2
+    exit 1
+}
+"$PYTHON" -m ruff check --quiet . ../../ci
+"$PYTHON" -m mypy
+
+# As ci/test-in-pool.sh has it: labgrid's session and our client share a process in tests, too.
+# gRPC reads it when it is imported.
+export GRPC_POLL_STRATEGY="${GRPC_POLL_STRATEGY:-poll}"
+
+bed=${LINKEMU_BIN:?the directory of the programs}/bed
+ran="with the real programs"
+if "$bed" -- true; then
+    "$bed" --tls --report -- "$PYTHON" -m pytest -rs "$@"
+else
+    left_out "whatever needs the real programs: there is no test bed, as said above"
+    ran="WITHOUT the real programs"
+    "$PYTHON" -m pytest -rs "$@"
+fi
+echo "python: formatting (ruff), types (mypy --strict) and the tests above are fine, $ran"

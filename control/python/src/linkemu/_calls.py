@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call of the API as a value: its request, and what its answer is. Pure.
+
+`linkemu.Box` and `linkemu.aio.Box` differ only in how they make calls and wait.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from google.protobuf.message import Message
+
+from linkemu import model, v1
+
+T = TypeVar("T")
+Direction = Literal["both", "forward", "return"]
+Fields = Mapping[str, object]
+
+_DIRECTIONS = {"both": 0, "forward": 1, "return": 2}
+_NS = 1_000_000_000
+_PARTS = ("queue", "delay")
+"""Messages of a pipe whose fields can be named one by one."""
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call that answers once, or of a stream each answer."""
+
+    method: str
+    """Such as "/linkemu.v1.Linkemu/GetLink"."""
+    request: Message
+    answer: type[Message]
+    read: Callable[[Any], T]
+    """From the answer."""
+    again: bool = True
+    """It may be made again if the connection broke and nobody knows what became of it."""
+    removes: bool = False
+    """When it is made again, and nothing is found, the attempt before was carried out."""
+
+
+def _same(answer: Any) -> Any:
+    return answer
+
+
+def _linkemu(
+    method: str, request: Message, answer: type[Message], read: Callable[[Any], T], **more: bool
+) -> Call[T]:
+    return Call(f"/linkemu.v1.Linkemu/{method}", request, answer, read, **more)
+
+
+def _nanos(seconds: float, what: str) -> int:
+    if not 0 <= seconds < 1e9:
+        raise ValueError(f"{what}={seconds!r}: give seconds, from 0")
+    return round(seconds * _NS)
+
+
+def _direction(name: str) -> int:
+    if name not in _DIRECTIONS:
+        raise ValueError(f"{name!r} is no direction: write 'both', 'forward' or 'return'")
+    return _DIRECTIONS[name]
+
+
+def _request_id() -> str:
+    return uuid.uuid4().hex
+
+
+def _given(**fields: object) -> dict[str, Any]:
+    """Those that are not none: of the others linkd has its own."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+# The link.
+
+
+def version() -> Call[str]:
+    """Of linkd."""
+    answer = v1.GetVersionResponse
+    return _linkemu("GetVersion", v1.GetVersionRequest(), answer, lambda a: str(a.version))
+
+
+def profiles() -> Call[tuple[v1.Profile, ...]]:
+    """All of them."""
+    answer = v1.ListProfilesResponse
+    return _linkemu("ListProfiles", v1.ListProfilesRequest(), answer, lambda a: tuple(a.profiles))
+
+
+def profile(name: str) -> Call[v1.Profile]:
+    """One of them."""
+    return _linkemu("GetProfile", v1.GetProfileRequest(name=name), v1.Profile, _same)
+
+
+def put_profile(given: v1.Profile, replace: bool) -> Call[bool]:
+    """Whether it took another one's place."""
+    request = v1.PutProfileRequest(profile=given, replace=replace)
+    answer = v1.PutProfileResponse
+    # The second one would find the first one's profile there, and call it another's.
+    return _linkemu("PutProfile", request, answer, lambda a: bool(a.replaced), again=False)
+
+
+def delete_profile(name: str) -> Call[None]:
+    """Of those that are stored."""
+    request = v1.DeleteProfileRequest(name=name)
+    answer = v1.DeleteProfileResponse
+    return _linkemu("DeleteProfile", request, answer, lambda _: None, again=False)
+
+
+def validate_profile(given: v1.Profile) -> Call[tuple[v1.Violation, ...]]:
+    """What is wrong with it."""
+    request = v1.ValidateProfileRequest(profile=given)
+    answer = v1.ValidateProfileResponse
+    return _linkemu("ValidateProfile", request, answer, lambda a: tuple(a.violations))
+
+
+def link() -> Call[model.Link]:
+    """The link in force."""
+    return _linkemu("GetLink", v1.GetLinkRequest(), v1.Link, model.link)
+
+
+def set_profile(
+    given: str | v1.Profile, seed: int | None, expected_generation: int | None, lossy: bool
+) -> Call[model.Change]:
+    """Replaces the whole link."""
+    which: dict[str, Any] = {"name": given} if isinstance(given, str) else {"inline": given}
+    request = v1.SetProfileRequest(
+        **which,
+        **_given(seed=seed, expected_generation=expected_generation),
+        lossy=lossy,
+        request_id=_request_id(),
+    )
+    return _linkemu("SetProfile", request, v1.ChangeResponse, model.change)
+
+
+def patch(
+    direction: Direction, fields: Fields, expected_generation: int | None, lossy: bool
+) -> Call[model.Change]:
+    """Changes the fields of a pipe that are named."""
+    pipe, mask = pipe_and_mask(fields)
+    request = v1.PatchLinkRequest(
+        direction=_direction(direction),  # type: ignore[arg-type]
+        pipe=pipe,
+        **_given(expected_generation=expected_generation),
+        lossy=lossy,
+        request_id=_request_id(),
+    )
+    request.mask.paths.extend(mask)
+    return _linkemu("PatchLink", request, v1.ChangeResponse, model.change)
+
+
+def patches(
+    forward: Fields | None, back: Fields | None, both: Fields | None
+) -> list[tuple[Direction, Fields]]:
+    """One change for each direction that is given."""
+    given: tuple[tuple[Direction, Fields | None], ...] = (
+        ("both", both),
+        ("forward", forward),
+        ("return", back),
+    )
+    found = [(direction, fields) for direction, fields in given if fields]
+    if not found:
+        raise ValueError("nothing to change: give `forward`, `return_` or `both`")
+    return found
+
+
+def pipe_and_mask(fields: Fields) -> tuple[v1.Pipe, list[str]]:
+    """A pipe with these fields, and their names; none is "as if it were not there"."""
+    mask: list[str] = []
+    values: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in _PARTS and isinstance(value, Mapping):
+            mask += [f"{name}.{part}" for part in value]
+            values[name] = {k: v for k, v in value.items() if v is not None}
+        else:
+            mask.append(name)
+            if value is not None:
+                values[name] = value
+    try:
+        return v1.Pipe(**values), mask
+    except (TypeError, ValueError) as error:
+        known = ", ".join(field.name for field in v1.Pipe.DESCRIPTOR.fields)
+        raise ValueError(
+            f"{error}: a pipe has {known}, in the units of their names; text with units is for "
+            "run_scenario(toml=…)"
+        ) from error
+
+
+def stats(mark: bool) -> Call[v1.Stats]:
+    """A snapshot."""
+    # A second mark would begin another span.
+    return _linkemu("GetStats", v1.GetStatsRequest(mark=mark), v1.Stats, _same, again=not mark)
+
+
+def watch_stats(interval: float) -> Call[v1.Stats]:
+    """A stream of snapshots."""
+    request = v1.WatchStatsRequest(interval_ns=_nanos(interval, "interval"))
+    return _linkemu("WatchStats", request, v1.Stats, _same)
+
+
+def room() -> Call[v1.Room]:
+    """What there is to hold a link with."""
+    return _linkemu("GetRoom", v1.GetRoomRequest(), v1.Room, _same)
+
+
+def clients() -> Call[v1.Clients]:
+    """The rules in force."""
+    answer = v1.GetClientsResponse
+    return _linkemu("GetClients", v1.GetClientsRequest(), answer, lambda a: a.clients)
+
+
+def set_clients(
+    given: v1.Clients, expected_generation: int | None, lossy: bool
+) -> Call[model.Change]:
+    """Replaces the rules."""
+    request = v1.SetClientsRequest(
+        clients=given,
+        **_given(expected_generation=expected_generation),
+        lossy=lossy,
+        request_id=_request_id(),
+    )
+    return _linkemu("SetClients", request, v1.ChangeResponse, model.change)
+
+
+def client_states() -> Call[tuple[v1.ClientState, ...]]:
+    """A stream of some clients each."""
+    answer = v1.ListClientsResponse
+    return _linkemu("ListClients", v1.ListClientsRequest(), answer, lambda a: tuple(a.clients))
+
+
+# Leases.
+
+
+def acquire(
+    holder: str, purpose: str, ttl: float, return_to: str | None, steal: bool
+) -> Call[v1.AcquireLeaseResponse]:
+    """With the token."""
+    request = v1.AcquireLeaseRequest(
+        holder=holder,
+        purpose=purpose,
+        ttl_ns=_nanos(ttl, "ttl"),
+        return_profile=return_to or "",
+        steal=steal,
+        request_id=_request_id(),
+    )
+    return Call("/linkemu.v1.Leases/AcquireLease", request, v1.AcquireLeaseResponse, _same)
+
+
+def renew(token: str) -> Call[model.Holder]:
+    """For its time to live from now on."""
+    request = v1.RenewLeaseRequest(token=token)
+    return Call("/linkemu.v1.Leases/RenewLease", request, v1.Lease, model.holder)
+
+
+def release(token: str) -> Call[None]:
+    """Ends it."""
+    request = v1.ReleaseLeaseRequest(token=token)
+    answer = v1.ReleaseLeaseResponse
+    method = "/linkemu.v1.Leases/ReleaseLease"
+    return Call(method, request, answer, lambda _: None, removes=True)
+
+
+def lease_holder() -> Call[model.Holder]:
+    """Not found if none runs."""
+    return Call("/linkemu.v1.Leases/GetLease", v1.GetLeaseRequest(), v1.Lease, model.holder)
+
+
+# Scenarios.
+
+
+def scenarios() -> Call[tuple[v1.Scenario, ...]]:
+    """All of them."""
+    answer = v1.ListScenariosResponse
+    request = v1.ListScenariosRequest()
+    return _scenarios("ListScenarios", request, answer, lambda a: tuple(a.scenarios))
+
+
+def scenario(name: str) -> Call[v1.Scenario]:
+    """One of them."""
+    return _scenarios("GetScenario", v1.GetScenarioRequest(name=name), v1.Scenario, _same)
+
+
+def run_scenario(
+    given: str | os.PathLike[str] | None,
+    toml: str | None,
+    seed: int | None,
+    expected_generation: int | None,
+    tolerate_changes: bool,
+    lossy: bool,
+) -> Call[v1.ScenarioState]:
+    """By its name, its file, or its text."""
+    if (given is None) == (toml is None):
+        raise ValueError("give a scenario's name or file, or its text as `toml`")
+    which: dict[str, Any]
+    if toml is not None:
+        which = {"toml": toml}
+    elif isinstance(given, str):
+        which = {"name": given}
+    else:
+        which = {"toml": Path(given or "").read_text(encoding="utf-8")}
+    request = v1.RunScenarioRequest(
+        **which,
+        **_given(seed=seed, expected_generation=expected_generation),
+        tolerate_changes=tolerate_changes,
+        lossy=lossy,
+        request_id=_request_id(),
+    )
+    return _scenarios("RunScenario", request, v1.RunScenarioResponse, lambda a: a.state)
+
+
+def pause_scenario() -> Call[v1.ScenarioState]:
+    """The one that runs."""
+    return _scenarios(
+        "PauseScenario", v1.PauseScenarioRequest(), v1.ScenarioState, _same, again=False
+    )
+
+
+def resume_scenario() -> Call[v1.ScenarioState]:
+    """The one that pauses."""
+    return _scenarios(
+        "ResumeScenario", v1.ResumeScenarioRequest(), v1.ScenarioState, _same, again=False
+    )
+
+
+def stop_scenario(restore: bool) -> Call[v1.ScenarioState]:
+    """The one that runs."""
+    request = v1.StopScenarioRequest(restore=restore)
+    return _scenarios("StopScenario", request, v1.ScenarioState, _same, again=False)
+
+
+def scenario_state() -> Call[v1.ScenarioState]:
+    """Of the one that runs, or ran last."""
+    return _scenarios("GetScenarioState", v1.GetScenarioStateRequest(), v1.ScenarioState, _same)
+
+
+def watch_scenario() -> Call[v1.ScenarioState]:
+    """A stream of states."""
+    return _scenarios("WatchScenario", v1.WatchScenarioRequest(), v1.ScenarioState, _same)
+
+
+def _scenarios(
+    method: str, request: Message, answer: type[Message], read: Callable[[Any], T], **more: bool
+) -> Call[T]:
+    return Call(f"/linkemu.v1.Scenarios/{method}", request, answer, read, **more)
+
+
+# The others.
+
+
+def events(after: int | None, once: bool) -> Call[v1.Event]:
+    """A stream of events."""
+    request = v1.WatchEventsRequest(**_given(after=after), once=once)
+    return Call("/linkemu.v1.Events/WatchEvents", request, v1.Event, _same)
+
+
+def certificate(mark: bool, limits: Mapping[str, int | None]) -> Call[model.Certificate]:
+    """Of what happened since the last mark."""
+    request = v1.GetCertificateRequest(mark=mark, **_given(**limits))
+    answer = v1.Certificate
+    method = "/linkemu.v1.Certificates/GetCertificate"
+    return Call(method, request, answer, model.certificate, again=not mark)
+
+
+def capture(
+    clients: Iterable[str], direction: Direction, snaplen: int, count: int, duration: float
+) -> Call[v1.CaptureChunk]:
+    """A stream of copies of packets."""
+    request = v1.CaptureRequest(
+        clients=list(clients),
+        direction=_direction(direction),  # type: ignore[arg-type]
+        snaplen=snaplen,
+        count=count,
+        duration_ns=_nanos(duration, "duration"),
+    )
+    return Call("/linkemu.v1.Captures/Capture", request, v1.CaptureChunk, _same, again=False)

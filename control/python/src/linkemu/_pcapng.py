@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of packets as a pcapng file, with the interfaces and comments of `linkctl capture`.
+
+The dataplane finds out up to a second late what became of a packet; so a copy waits until
+its clock is that much further, and the file is in the order of times. Times are nanoseconds
+since 1970, by one offset from the dataplane's clock for the whole file.
+"""
+
+from __future__ import annotations
+
+import heapq
+import ipaddress
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pcapng
+from pcapng import blocks
+
+from linkemu import v1
+
+_LATE_NS = 1_000_000_000
+_HELD = 1 << 18
+"""Copies that wait at most; of more the first does not wait."""
+_ETHERNET = 1
+_NANOSECONDS = b"\x09"
+_POINTS = {
+    v1.CAPTURE_POINT_INGRESS: ("in", "received"),
+    v1.CAPTURE_POINT_EGRESS: ("out", "sent"),
+    v1.CAPTURE_POINT_DROPPED: ("drop", "dropped"),
+    v1.CAPTURE_POINT_MARKED: ("mark", "marked by the AQM"),
+}
+_DIRECTIONS = {
+    v1.DIRECTION_FORWARD: ("forward", "towards the client"),
+    v1.DIRECTION_RETURN: ("return", "from the client"),
+}
+
+
+@dataclass
+class Counts:
+    """Copies, of both directions."""
+
+    received: int = 0
+    """As they came."""
+    sent: int = 0
+    """As they left."""
+    dropped: int = 0
+    """As they were dropped."""
+    marked: int = 0
+    """As they were marked."""
+    missed: int = 0
+    """That were not read in time, of all of these: they are not in the file."""
+
+
+class Writer:
+    """Writes a file from the chunks of a stream."""
+
+    def __init__(self, path: str | os.PathLike[str], direction: str) -> None:
+        self.counts = Counts()
+        self._file: BinaryIO | None = open(path, "wb")  # noqa: SIM115
+        self._wanted = [d for d, (n, _) in _DIRECTIONS.items() if direction in ("both", n)]
+        self._out: Any = None
+        self._section: Any = None
+        self._interfaces: dict[tuple[int, int], int] = {}
+        self._written: dict[int, int] = {}
+        self._missed: dict[int, int] = {}
+        self._offset_ns = 0
+        self._start_ns = 0
+        self._now_ns = 0
+        self._held: list[tuple[int, int, v1.CapturedPacket, str]] = []
+        self._taken = 0
+
+    def take(self, chunk: v1.CaptureChunk) -> None:
+        """Takes what the stream says next."""
+        if chunk.HasField("start"):
+            self._begin(chunk.start)
+        self._now_ns = max(self._now_ns, chunk.time_ns)
+        for missed in chunk.missed:
+            interface = self._interfaces.get((missed.direction, missed.point))
+            if interface is not None:
+                self._missed[interface] = missed.copies
+        self.counts.missed = sum(self._missed.values())
+        for copy in chunk.packets:
+            client = chunk.clients[copy.client] if copy.client < len(chunk.clients) else ""
+            self._taken += 1
+            heapq.heappush(self._held, (copy.time_ns, self._taken, copy, client))
+        self._drain(self._now_ns - _LATE_NS)
+
+    def close(self) -> None:
+        """Writes what waits, and what comes after the packets."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        try:
+            if self._out is not None:
+                self._drain(None)
+                self._end()
+        finally:
+            file.close()
+
+    def _begin(self, start: v1.CaptureStart) -> None:
+        if self._out is not None or self._file is None:
+            return
+        comment = (
+            f"linkemu: profile {start.profile}, generation {start.generation}; began at "
+            f"{start.time_ns} ns of the dataplane's clock"
+        )
+        self._start_ns = self._now_ns = start.time_ns
+        self._offset_ns = start.utc.ToNanoseconds() - start.time_ns
+        self._section = blocks.SectionHeader(
+            options={"opt_comment": comment, "shb_userappl": "linkemu for Python"}
+        )
+        for direction in self._wanted:
+            way, towards = _DIRECTIONS[direction]
+            for point, (end, fate) in _POINTS.items():
+                number = len(self._interfaces)
+                self._interfaces[direction, point] = number
+                self._written[number] = 0
+                self._section.new_member(
+                    blocks.InterfaceDescription,
+                    link_type=_ETHERNET,
+                    snaplen=start.snaplen,
+                    options={
+                        "if_name": f"{way}-{end}",
+                        "if_description": f"{towards}, {fate}",
+                        "if_tsresol": _NANOSECONDS,
+                    },
+                )
+        with warnings.catch_warnings():
+            # It has the resolution of times as bytes, and warns of that itself.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._out = pcapng.FileWriter(self._file, self._section)
+
+    def _drain(self, until_ns: int | None) -> None:
+        while self._held and (
+            until_ns is None or self._held[0][0] <= until_ns or len(self._held) > _HELD
+        ):
+            _, _, copy, client = heapq.heappop(self._held)
+            self._write(copy, client)
+
+    def _write(self, copy: v1.CapturedPacket, client: str) -> None:
+        interface = self._interfaces.get((copy.direction, copy.point))
+        if self._out is None or interface is None:
+            return
+        block = self._section.new_member(blocks.EnhancedPacket)
+        block.interface_id = interface
+        nanos = self._offset_ns + copy.time_ns
+        block.timestamp_high, block.timestamp_low = nanos >> 32, nanos & 0xFFFFFFFF
+        block.packet_len = copy.length
+        block.packet_data = copy.data
+        comment = _comment(copy, client)
+        if comment:
+            block.options["opt_comment"] = comment
+        if copy.number:
+            block.options["epb_packetid"] = copy.number
+        self._out.write_block(block)
+        self._written[interface] += 1
+        if copy.point == v1.CAPTURE_POINT_INGRESS:
+            self.counts.received += 1
+        elif copy.point == v1.CAPTURE_POINT_EGRESS:
+            self.counts.sent += 1
+        elif copy.point == v1.CAPTURE_POINT_MARKED:
+            self.counts.marked += 1
+        else:
+            self.counts.dropped += 1
+
+    def _end(self) -> None:
+        nanos = self._offset_ns + self._now_ns
+        for interface, written in self._written.items():
+            missed = self._missed.get(interface, 0)
+            block = self._section.new_member(blocks.InterfaceStatistics)
+            block.interface_id = interface
+            block.timestamp_high, block.timestamp_low = nanos >> 32, nanos & 0xFFFFFFFF
+            block.options["isb_ifrecv"] = written + missed
+            block.options["isb_ifdrop"] = missed
+            self._out.write_block(block)
+
+
+def _comment(copy: v1.CapturedPacket, client: str) -> str:
+    """What the bytes do not say."""
+    words = []
+    if copy.point == v1.CAPTURE_POINT_DROPPED:
+        reason = v1.DropReason.Name(copy.reason).removeprefix("DROP_REASON_").lower()
+        words.append(f"dropped: {reason}")
+    elif copy.point == v1.CAPTURE_POINT_MARKED:
+        words.append("marked: congestion experienced")
+    if copy.number == 0:
+        words.append("received before the capture began")
+    try:
+        ipaddress.ip_address(client)
+    except ValueError:
+        if client:
+            words.append(f"client: {client}")
+    return "; ".join(words)

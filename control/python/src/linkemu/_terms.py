@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lease and a scenario's run mean, whoever makes the calls. Pure.
+
+A lease is renewed three times in its time to live. One that is not released ends by itself
+then, so that a process that was killed leaves nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from linkemu import _calls, model, v1
+from linkemu.errors import (
+    LeaseHeld,
+    LeaseLost,
+    LinkemuError,
+    NotFound,
+    Refused,
+    ScenarioStopped,
+    TimedOut,
+)
+
+LOOK = 0.25
+"""Seconds between two looks at a lease that is waited for."""
+_ENDS = (v1.SCENARIO_PHASE_FINISHED, v1.SCENARIO_PHASE_STOPPED)
+
+
+@dataclass
+class Terms:
+    """Of a lease: what it was asked for with, and what is known of it."""
+
+    holder: str
+    purpose: str
+    ttl: float
+    return_to: str | None
+    wait: float
+    steal: bool
+    token: str | None = None
+    info: model.Holder | None = None
+    lost: LeaseLost | None = None
+    now: Callable[[], float] = time.monotonic
+    _waits_until: float | None = None
+    _renewed: float = 0.0
+    _missing: int = field(default=0, repr=False)
+
+    def request(self) -> _calls.Call[v1.AcquireLeaseResponse]:
+        """Acquires it; to be made again with the same name while it is waited for."""
+        if self.token is not None:
+            raise LinkemuError("this lease is acquired already: make another one")
+        self._waits_until = self.now() + self.wait
+        return _calls.acquire(self.holder, self.purpose, self.ttl, self.return_to, self.steal)
+
+    def acquired(self, answer: v1.AcquireLeaseResponse) -> None:
+        """It is ours."""
+        self.token = answer.token
+        self.info = model.holder(answer.lease)
+        self.lost = None
+        self._renewed = self.now()
+
+    def refused(self, error: Refused, held: model.Holder | None) -> float:
+        """Seconds until the next attempt; raises if it is not waited for any longer."""
+        if held is None:
+            # It has ended since, or was never why: that shows at the next attempt.
+            self._missing += 1
+            if self._missing > 2:
+                raise error
+            return 0.0
+        self._missing = 0
+        if self.now() >= (self._waits_until or 0.0):
+            waited = f" for {self.wait:g} s in vain" if self.wait else ""
+            hint = "" if self.wait else "; `wait` has you wait for your turn"
+            raise LeaseHeld(
+                f"{error.message}{hint}{f' (waited{waited})' if waited else ''}",
+                holder=held.holder,
+                expires=held.expires,
+            ) from error
+        return LOOK
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two renewals."""
+        return self.ttl / 3
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it ends, if nobody renews it."""
+        return self._renewed + self.ttl - self.now()
+
+    def renewed(self, info: model.Holder, began: float) -> None:
+        """It runs on: at the least from when the call began."""
+        self.info = info
+        self._renewed = began
+
+    def not_renewed(self, error: LinkemuError) -> float | None:
+        """Seconds until the next attempt; none if it is lost."""
+        if isinstance(error, NotFound) or self.remaining <= 0:
+            self.lose(error)
+            return None
+        return min(LOOK, self.remaining)
+
+    def lose(self, error: LinkemuError) -> None:
+        """It ended, and not by us."""
+        self.lost = LeaseLost(
+            f"the lease of {self.holder} ended before it was released: {error.message}",
+            code=error.code,
+        )
+
+    def valid_token(self) -> str:
+        """For a call; raises if there is none."""
+        if self.lost is not None:
+            raise self.lost
+        if self.token is None:
+            raise LinkemuError("this lease is not acquired: use it in a `with` statement")
+        return self.token
+
+
+def not_begun(address: str, timeout: float) -> TimedOut:
+    """Of a capture that linkd did not begin."""
+    return TimedOut(
+        f"linkd at {address} did not begin the capture within {timeout:g} s: is it overloaded or "
+        "stopped?",
+        code=grpc.StatusCode.DEADLINE_EXCEEDED.name,
+    )
+
+
+def reached_end(run: int, name: str, state: v1.ScenarioState) -> bool:
+    """Whether a run came to its end; raises if it did not and will not."""
+    if state.run != run:
+        raise ScenarioStopped(
+            f"scenario {name} no longer runs: linkd was started anew, or another one was run "
+            "after it; see `linkctl events`",
+            state,
+        )
+    if state.phase == v1.SCENARIO_PHASE_STOPPED:
+        why = state.message or "linkd does not say why"
+        raise ScenarioStopped(f"scenario {name} was stopped: {why}", state)
+    return state.phase in _ENDS

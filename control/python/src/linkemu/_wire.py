@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where linkd is, how it is reached, and when a call is tried again. Pure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from linkemu.errors import LinkemuError, NotFound, Unavailable
+
+DEFAULT_SOCKET = "/run/linkemu/linkd.sock"
+"""As linkctl has it."""
+TIMEOUT = 20.0
+"""Seconds for a call; longer than linkd's own deadlines towards the dataplane."""
+PATIENCE = 5.0
+"""Seconds for which a linkd that is being restarted is waited for."""
+_ANSWER_BYTES = 64 << 20
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.5
+
+Options = Sequence[tuple[str, str | int]]
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The certificates for a linkd on TCP, made by `linkctl cert`: PEM files."""
+
+    ca: str | os.PathLike[str]
+    """The authority that signed linkd's certificate."""
+    cert: str | os.PathLike[str]
+    """Yours."""
+    key: str | os.PathLike[str]
+    """Its key."""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """For gRPC; reads the files."""
+        texts = []
+        for path in (self.ca, self.key, self.cert):
+            try:
+                texts.append(Path(path).read_bytes())
+            except OSError as error:
+                raise LinkemuError(
+                    f"cannot read {os.fspath(path)}: {error.strerror}; linkctl cert makes it"
+                ) from error
+        return grpc.ssl_channel_credentials(*texts)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where linkd is."""
+
+    target: str
+    """For gRPC: "unix:/path" or "host:port"."""
+    tls: Tls | None
+
+    @classmethod
+    def of(cls, address: str | os.PathLike[str] | None, tls: Tls | None) -> Place:
+        """From "unix:/path", "/path" or "host:port"; none is linkd's usual socket."""
+        text = os.fspath(address) if address is not None else DEFAULT_SOCKET
+        if text.startswith("/"):
+            text = f"unix:{text}"
+        if text.startswith("unix:"):
+            if tls is not None:
+                raise ValueError(f"{text} is a unix socket, which has no TLS: leave `tls` out")
+            return cls(text, None)
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(
+                f"{text!r} is no address of linkd: write unix:/PATH, or HOST:PORT such as "
+                "linkemu.lab:8443"
+            )
+        if tls is None:
+            raise ValueError(
+                f"{text} needs `tls`: over the network linkd knows you by a certificate"
+            )
+        return cls(text, tls)
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None) -> Place:
+        """From what linkctl reads: LINKEMU_SERVER, _CA, _CERT and _KEY, or LINKEMU_SOCKET."""
+        env = os.environ if environment is None else environment
+        server = env.get("LINKEMU_SERVER")
+        if not server:
+            return cls.of(env.get("LINKEMU_SOCKET") or None, None)
+        names = ("LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY")
+        missing = [name for name in names if not env.get(name)]
+        if missing:
+            raise ValueError(f"LINKEMU_SERVER={server} needs {', '.join(missing)} too")
+        return cls.of(server, Tls(*(env[name] for name in names)))
+
+    def options(self) -> Options:
+        """Of the channel."""
+        options: list[tuple[str, str | int]] = [
+            ("grpc.max_receive_message_length", _ANSWER_BYTES),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            # Also the time for a connection and its handshake.
+            ("grpc.min_reconnect_backoff_ms", 10_000),
+            ("grpc.max_reconnect_backoff_ms", 500),
+            # Calls are repeated here, by their request's name.
+            ("grpc.enable_retries", 0),
+            # A box is in the lab, and its failures are its own.
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if self.tls is None:
+            # Otherwise the socket's path is the authority, which HTTP/2 does not allow.
+            options.append(("grpc.default_authority", "localhost"))
+        return options
+
+
+class Attempts:
+    """Says when to try again while linkd cannot be reached."""
+
+    def __init__(
+        self, patience: float, again: bool, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now = now
+        self._until = now() + (patience if again else 0.0)
+        self._pause = _FIRST_PAUSE
+        self._failed = 0
+
+    def pause(self, error: LinkemuError) -> float:
+        """Seconds to wait before the next attempt; raises the error if there is none."""
+        timed_out = error.code == grpc.StatusCode.DEADLINE_EXCEEDED.name
+        if not isinstance(error, Unavailable) or timed_out or self._now() >= self._until:
+            raise error
+        pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE)
+        self._failed += 1
+        return pause
+
+    def removed(self, error: LinkemuError) -> bool:
+        """Whether what a call removes is gone because an attempt before this one removed it."""
+        return self._failed > 0 and isinstance(error, NotFound)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A box as labgrid knows it: the resource `LinkemuBox` and the driver `LinkemuDriver`.
+
+labgrid's coordinator says whose turn it is at a box of a pool; the lease makes it so. While the
+driver is active, the box is leased under the name of the place's holder. A job that dies keeps
+its place, as labgrid does not ask whether its clients live; but its lease ends, and
+`linkemu.labgrid_sweep` then gives the place back.
+
+labgrid-exporter does not know this resource: it passes on what it is told. So it needs no part of
+linkemu where it runs, and does not say whether the box answers.
+
+Addresses are as in `linkemu.Box`, times in seconds.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
+import attr
+from labgrid import target_factory
+from labgrid.driver.common import Driver
+from labgrid.resource.common import Resource
+from labgrid.resource.remote import RemotePlace
+
+import linkemu
+
+_TEXT = attr.validators.instance_of(str)
+
+
+@target_factory.reg_resource
+@attr.s(eq=False)
+class LinkemuBox(Resource):
+    """A box, and who is at its ports.
+
+    Of the certificate only the files' names stand here, as labgrid shows a resource to all; what
+    is not named comes from the environment (LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY).
+    """
+
+    #: `HOST:PORT`, or `unix:PATH`.
+    address: str = attr.ib(validator=_TEXT)
+    #: The authority that signed the box's certificate; our certificate; its key.
+    ca: str = attr.ib(default="", validator=_TEXT)
+    cert: str = attr.ib(default="", validator=_TEXT)
+    key: str = attr.ib(default="", validator=_TEXT)
+    #: The command before a command for the host at this port, such as `ssh server1`.
+    wan: str = attr.ib(default="", validator=_TEXT)
+    client: str = attr.ib(default="", validator=_TEXT)
+    #: Those hosts' addresses on the link.
+    wan_ip: str = attr.ib(default="", validator=_TEXT)
+    client_ip: str = attr.ib(default="", validator=_TEXT)
+
+    @classmethod
+    def unbound(cls, arguments: Mapping[str, Any]) -> LinkemuBox:
+        """One outside of any target, as an exporter described it."""
+        make: Any = cls
+        return cast(LinkemuBox, make(None, None, **arguments))
+
+    def connect(self) -> linkemu.Box:
+        """A client of the box."""
+        return linkemu.Box(self.address, tls=self.tls())
+
+    def tls(self) -> linkemu.Tls | None:
+        """The certificate for it; none for a unix socket."""
+        if self.address.startswith(("unix:", "/")):
+            return None
+        return linkemu.Tls(*(self._file(name) for name in ("ca", "cert", "key")))
+
+    def _file(self, name: str) -> str:
+        variable = f"LINKEMU_{name.upper()}"
+        path = getattr(self, name) or os.environ.get(variable)
+        if not path:
+            raise ValueError(
+                f"no {name} for {self.address}: set {variable} to a file in PEM, or `{name}` of "
+                "the resource"
+            )
+        return str(path)
+
+    def holder(self) -> tuple[str, str]:
+        """Who holds the place that this is of, in labgrid's words, and the place's name.
+
+        Without a place it is this user of this machine.
+        """
+        place = self.get_managed_parent()
+        if isinstance(place, RemotePlace):
+            known = place.manager.session.get_place(place.name)
+            return str(known.acquired), str(known.name)
+        return f"{socket.gethostname()}/{getpass.getuser()}", ""
+
+
+@target_factory.reg_driver
+@attr.s(eq=False)
+class LinkemuDriver(Driver):
+    """Leases the box while it is active.
+
+    `box` is the client, `lease` the lease; all that they can do is done with them.
+    """
+
+    bindings: ClassVar = {"resource": LinkemuBox}
+
+    #: The lease outlives a job that was killed by this.
+    ttl: float = attr.ib(default=60.0, converter=float)
+    #: How long to wait for who holds the box without labgrid.
+    wait: float = attr.ib(default=120.0, converter=float)
+    #: The profile that the link returns to.
+    return_to: str = attr.ib(default="transparent", validator=_TEXT)
+
+    box: linkemu.Box
+    lease: linkemu.Lease
+
+    def on_activate(self) -> None:
+        """Leases the box."""
+        holder, place = self.resource.holder()
+        self.box = self.resource.connect()
+        try:
+            self.lease = self.box.lease(
+                holder=holder,
+                purpose=f"labgrid place {place}" if place else "labgrid",
+                ttl=self.ttl,
+                return_to=self.return_to,
+                wait=self.wait,
+            ).acquire()
+        except BaseException:
+            self.box.close()
+            raise
+
+    def on_deactivate(self) -> None:
+        """Returns the box."""
+        try:
+            self.lease.release()
+        finally:
+            self.box.close()
+
+    @Driver.check_active
+    def set_profile(self, profile: str | linkemu.v1.Profile, *, seed: int | None = None) -> None:
+        """Replaces the whole link by a profile."""
+        self.lease.set_profile(profile, seed=seed)
+
+    @Driver.check_active
+    def run_scenario(self, scenario: str | os.PathLike[str]) -> linkemu.Run:
+        """Starts a scenario: by its name, or by the `Path` of its file."""
+        return self.lease.run_scenario(scenario)
+
+    @Driver.check_active
+    def mark(self) -> None:
+        """Begins a run, for the certificate."""
+        self.lease.mark()
+
+    @Driver.check_active
+    def certificate(self) -> linkemu.Certificate:
+        """Whether the emulator was the bottleneck since the last mark."""
+        return self.box.certificate()

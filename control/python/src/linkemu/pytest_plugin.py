@@ -1,0 +1,532 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests over a link: fixtures and markers for pytest.
+
+    @pytest.mark.link(profile="viasat2", seed=7)
+    def test_download(link): ...
+
+    @pytest.mark.link(profile="viasat2", capture=True)
+    @pytest.mark.scenario("rain-fade")
+    def test_survives_rain(link, scenario):
+        ...
+        scenario.wait()
+
+Each test with the fixture `link` has the box for itself: a lease, which others wait for in
+turn. The link is that of the marker; when the test has ended, however it did, it returns to
+the profile of `--linkemu-return-to`, at the latest when the lease's time to live is over.
+
+What the emulator says of the run (its certificate) is attached to the report. If it was
+itself the bottleneck, the test says nothing about what it tests: it is an *error*, in the
+phase of the setup that the box is, whether its body passed or failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import getpass
+import hashlib
+import importlib
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import pytest
+
+from linkemu import _calls, v1
+from linkemu._sync import Box, Capture, Lease, Run
+from linkemu._terms import reached_end
+from linkemu._wire import Place, Tls
+from linkemu.errors import LinkemuError, ScenarioStopped, Unavailable
+from linkemu.model import Certificate, Change
+
+_TEXT_CHARS = 200
+"""Of a lease's purpose."""
+_SAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_OPTIONS: tuple[tuple[str, str, str | None], ...] = (
+    ("address", "linkd at HOST:PORT (with TLS) or unix:PATH; else as linkctl finds it", None),
+    ("socket", "linkd's unix socket", None),
+    ("ca", "with HOST:PORT: the authority that signed linkd's certificate", None),
+    ("cert", "with HOST:PORT: your certificate", None),
+    ("key", "with HOST:PORT: the key of your certificate", None),
+    ("holder", "whom a lease names (user@host)", None),
+    ("ttl", "seconds after which the lease of a pytest that was killed ends", "30"),
+    ("wait", "seconds to wait for one's turn", "600"),
+    ("return-to", "the profile that the link returns to", "transparent"),
+    ("out", "the directory for certificates and captures", "linkemu-report"),
+)
+_CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("missing", "what a test is if no box can be reached", ("error", "skip")),
+    (
+        "capture",
+        "which captures are kept of tests that ask for none",
+        ("never", "failed", "always"),
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkMark:
+    """What `@pytest.mark.link` may say."""
+
+    profile: str | None = None
+    """Set before the test; none: the one that the link returns to."""
+    seed: int | None = None
+    """Of the link's random processes; the same seed, the same losses."""
+    forward: Mapping[str, object] | None = None
+    return_: Mapping[str, object] | None = None
+    both: Mapping[str, object] | None = None
+    """Changes on top of the profile, as `Lease.patch` takes them."""
+    lossy: bool = False
+    """Take a link that does not fit into the box."""
+    certificate: bool = True
+    """Whether the emulator is judged."""
+    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """For `Box.certificate`, in place of its own."""
+    capture: bool | Mapping[str, Any] | None = None
+    """Whether packets are captured, or how: as `Box.capture` takes it."""
+
+
+@dataclasses.dataclass
+class LinkUnderTest:
+    """The fixture `link`: a box that this test has for itself."""
+
+    box: Box
+    """The box."""
+    lease: Lease
+    """The lease of it."""
+    change: Change
+    """The last change that the marker made."""
+    _mark: LinkMark = dataclasses.field(repr=False)
+    _path: Path = dataclasses.field(repr=False)
+    _kept: Literal["never", "failed", "always"] = dataclasses.field(repr=False)
+    _capture: Capture | None = dataclasses.field(default=None, repr=False)
+
+    def set_profile(self, profile: Any, **more: Any) -> Change:
+        """As `Lease.set_profile`."""
+        return self.lease.set_profile(profile, **more)
+
+    def patch(self, **more: Any) -> Change:
+        """As `Lease.patch`."""
+        return self.lease.patch(**more)
+
+    def mark(self) -> None:
+        """Begins the run anew: the certificate is of what comes after."""
+        self.lease.mark()
+
+    def run_scenario(self, *given: Any, **more: Any) -> Run:
+        """As `Lease.run_scenario`."""
+        return self.lease.run_scenario(*given, **more)
+
+    def _begin_capture(self) -> None:
+        wanted = self._mark.capture
+        if wanted is False or (wanted is None and self._kept == "never"):
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        options = dict(wanted) if isinstance(wanted, Mapping) else {}
+        self._capture = self.box.capture(self._path.with_suffix(".pcapng"), **options).start()
+
+    def _end_capture(self, failed: bool) -> Path | None:
+        """Completes the file, and removes it if nobody asked for it."""
+        if self._capture is None:
+            return None
+        capture, self._capture = self._capture, None
+        capture.stop()
+        path = Path(capture.path)
+        if self._mark.capture is None and self._kept == "failed" and not failed:
+            path.unlink()
+            return None
+        return path
+
+    def _judge(self) -> tuple[Certificate, Path]:
+        certificate = self.box.certificate(**self._mark.limits)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        path = self._path.with_suffix(".certificate.json")
+        path.write_text(certificate.to_json() + "\n", encoding="utf-8")
+        return certificate, path
+
+
+_LINK = pytest.StashKey[LinkUnderTest]()
+_RUN = pytest.StashKey[Run]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Each option is one of the ini file too, with `_` for `-`."""
+    group = parser.getgroup("linkemu", "a link emulator")
+    for name, text, default in _OPTIONS:
+        group.addoption(f"--linkemu-{name}", metavar=name.upper(), help=text)
+        parser.addini(_ini(name), f"{text}: --linkemu-{name}", default=default or "")
+    for name, text, choices in _CHOICES:
+        group.addoption(f"--linkemu-{name}", choices=choices, help=f"{text} ({choices[0]})")
+        parser.addini(_ini(name), f"{text}: --linkemu-{name}", default=choices[0])
+
+
+def _ini(name: str) -> str:
+    return f"linkemu_{name.replace('-', '_')}"
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    given = config.getoption(_ini(name))
+    value = str(given) if given is not None else str(config.getini(_ini(name)))
+    for known, _, choices in _CHOICES:
+        if known == name and value not in choices:
+            raise pytest.UsageError(f"{_ini(name)} = {value}: write one of {', '.join(choices)}")
+    return value
+
+
+def _seconds(config: pytest.Config, name: str) -> float:
+    text = _option(config, name)
+    try:
+        return float(text)
+    except ValueError:
+        raise pytest.UsageError(f"--linkemu-{name} {text}: write seconds, such as 30") from None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tells pytest of the markers."""
+    fields = ", ".join(f"{field.name}=" for field in dataclasses.fields(LinkMark))
+    config.addinivalue_line("markers", f"link({fields}): the link of a test, from a box")
+    config.addinivalue_line(
+        "markers", "scenario(name_or_path, seed=, toml=, …): a scenario that runs during a test"
+    )
+    config.pluginmanager.register(_Summary(), "linkemu-summary")
+    if not hasattr(config, "workerinput"):
+        # Where pytest was called, as of its own files; xdist's workers are told.
+        out = Path(config.invocation_params.dir, _option(config, "out"))
+        config.option.linkemu_out = str(out)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Has a marker bring its fixture along."""
+    names = getattr(item, "fixturenames", None)
+    if names is None:
+        return
+    for name in ("scenario", "link"):
+        if item.get_closest_marker(name) is not None and name not in names:
+            # All instances of a parametrized test share the list, and not their markers.
+            names = item.fixturenames = [name, *names]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def linkemu_box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """The box: of the options, of labgrid's target if there is one, or as linkctl finds it."""
+    config = request.config
+    driver = _labgrid_driver(request)
+    if driver is not None:
+        yield driver.box
+        return
+    try:
+        box = _box(config)
+    except (ValueError, LinkemuError) as error:
+        _fail(f"no box: {error}")
+    with box:
+        try:
+            box.version()
+        except Unavailable as error:
+            lack = (
+                f"no box: {error}. Name one with --linkemu-socket or --linkemu-address, or in "
+                "LINKEMU_SOCKET or LINKEMU_SERVER"
+            )
+            if _option(config, "missing") == "skip":
+                pytest.skip(lack)
+            _fail(f"{lack}; --linkemu-missing=skip leaves such tests out")
+        yield box
+
+
+def _box(config: pytest.Config) -> Box:
+    address = _option(config, "address") or _option(config, "socket")
+    if not address:
+        return Box.from_env()
+    files = {name: _option(config, name) for name in ("ca", "cert", "key")}
+    missing = [name for name, value in files.items() if not value]
+    if len(missing) == len(files):
+        return Box(address, tls=_tls_of_environment(address))
+    if missing:
+        raise ValueError(f"--linkemu-{missing[0]} is missing beside the others")
+    return Box(address, tls=Tls(**files))
+
+
+def _tls_of_environment(address: str) -> Tls | None:
+    if address.startswith(("unix:", "/")):
+        return None
+    return Place.from_env({**os.environ, "LINKEMU_SERVER": address}).tls
+
+
+def _labgrid_driver(request: pytest.FixtureRequest) -> Any:
+    """The driver of a box of labgrid's target; none without labgrid, or without a box."""
+    config = request.config
+    named = config.getoption("lg_env", None) or os.environ.get("LG_ENV")
+    if not config.pluginmanager.hasplugin("labgrid") or not named:
+        return None
+    importlib.import_module("linkemu.labgrid")  # Registers the driver.
+    from labgrid.exceptions import NoDriverFoundError, NoResourceFoundError
+
+    target = request.getfixturevalue("target")
+    try:
+        target.get_driver("LinkemuDriver", activate=False)
+    except (NoDriverFoundError, NoResourceFoundError):
+        return None
+    if hasattr(config, "workerinput"):
+        # Each worker would lease the one box for its whole life, and the others wait in vain.
+        _fail(
+            "no box: labgrid's one box is leased for the whole session, which workers of "
+            "pytest-xdist cannot share: run without -n, or as a job for each box"
+        )
+    return target.get_driver("LinkemuDriver")
+
+
+@pytest.fixture
+def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnderTest]:
+    """A link that this test has for itself, as its marker says."""
+    item, config = request.node, request.config
+    mark = _mark(item)
+    driver = _labgrid_driver(request)
+    home = _option(config, "return-to")
+    lease = (
+        driver.lease
+        if driver is not None
+        else linkemu_box.lease(
+            _option(config, "holder") or f"{_user()}@{socket.gethostname()}",
+            purpose=_purpose(item.nodeid),
+            ttl=_seconds(config, "ttl"),
+            return_to=home,
+            wait=_seconds(config, "wait"),
+        )
+    )
+    try:
+        if driver is None:
+            lease.acquire()
+        change = lease.set_profile(mark.profile or home, seed=mark.seed, lossy=mark.lossy)
+        if mark.forward or mark.return_ or mark.both:
+            change = lease.patch(
+                forward=mark.forward, return_=mark.return_, both=mark.both, lossy=mark.lossy
+            )
+        path = Path(_option(config, "out"), _file_name(item.nodeid))
+        kept: Any = _option(config, "capture")
+        made = LinkUnderTest(linkemu_box, lease, change, mark, path, kept)
+        lease.mark()
+        made._begin_capture()
+    except LinkemuError as error:
+        _give_back(lease, driver, home)
+        _fail(f"no link: {error}")
+    except BaseException:
+        _give_back(lease, driver, home)
+        raise
+    item.stash[_LINK] = made
+    try:
+        yield made
+    finally:
+        del item.stash[_LINK]
+        try:
+            made._end_capture(failed=True)
+        finally:
+            _give_back(lease, driver, home)
+
+
+def _give_back(lease: Lease, driver: Any, home: str) -> None:
+    """A lease that was lost has returned the link by itself; the test was told."""
+    with contextlib.suppress(LinkemuError):
+        if driver is None:
+            lease.release()
+        else:
+            # The lease lasts beyond the test; a scenario would change the next one's link.
+            with contextlib.suppress(LinkemuError):
+                lease._change(_calls.stop_scenario(False))
+            lease.set_profile(home)
+
+
+def _fail(message: str) -> NoReturn:
+    """Ends a fixture with a message that is for people, and no more."""
+    raise pytest.fail.Exception(message, pytrace=False) from None
+
+
+def _mark(item: pytest.Item) -> LinkMark:
+    marker = item.get_closest_marker("link")
+    if marker is None:
+        return LinkMark()
+    try:
+        mark = LinkMark(*marker.args, **marker.kwargs)
+    except TypeError as error:
+        known = ", ".join(field.name for field in dataclasses.fields(LinkMark))
+        _fail(f"@pytest.mark.link: {error}: it takes {known}")
+    try:
+        _calls.certificate(False, mark.limits)
+    except (TypeError, ValueError) as error:
+        names = v1.GetCertificateRequest.DESCRIPTOR.fields_by_name
+        known = ", ".join(name for name in names if name != "mark")
+        _fail(f"@pytest.mark.link: limits: {error}: they are {known}, whole numbers from 0")
+    return mark
+
+
+@pytest.fixture
+def scenario(request: pytest.FixtureRequest, link: LinkUnderTest) -> Iterator[Run]:
+    """The run of the marker's scenario, which begins with the test and is stopped after it."""
+    marker = request.node.get_closest_marker("scenario")
+    if marker is None:
+        _fail('the fixture `scenario` needs a marker: @pytest.mark.scenario("rain-fade")')
+    try:
+        run = link.run_scenario(*marker.args, **marker.kwargs)
+    except (LinkemuError, TypeError, ValueError, OSError) as error:
+        _fail(f"no scenario: {error}")
+    request.node.stash[_RUN] = run
+    yield run
+    del request.node.stash[_RUN]
+    # What has ended is stopped no more.
+    with contextlib.suppress(LinkemuError):
+        run.stop()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _purpose(nodeid: str) -> str:
+    printable = "".join(c if c.isprintable() else "?" for c in nodeid)
+    return printable[-_TEXT_CHARS:]
+
+
+def _file_name(nodeid: str) -> str:
+    """One for each test; with an ending that is replaced."""
+    # Tests whose names differ in other characters, or at their beginning, are told apart by it.
+    digest = hashlib.sha256(nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{_SAFE.sub('-', nodeid).strip('-.')[-150:]}-{digest}.x"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Attaches what the emulator says, and makes an error of a run that it spoiled."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    made = item.stash.get(_LINK, None)
+    if call.when == "call" and made is not None:
+        _attach(item, report, made, call.excinfo.value if call.excinfo is not None else None)
+    return report  # type: ignore[return-value]
+
+
+def _attach(
+    item: pytest.Item,
+    report: pytest.TestReport,
+    made: LinkUnderTest,
+    raised: BaseException | None,
+) -> None:
+    told = {"nodeid": item.nodeid, "body": report.outcome}
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    reason = ""
+    certificate = None
+    try:
+        link_now = made.box.link()
+        told |= {"profile": link_now.name, "seed": str(link_now.seed)}
+        told["generation"] = str(link_now.generation)
+        # Raises if the lease was lost on the way.
+        made.lease.renew()
+        if made._mark.certificate and not skipped:
+            certificate, path = made._judge()
+            told["certificate"] = "holds" if certificate.holds else "fails"
+            told["certificate_file"] = str(path)
+            failed = "; ".join(criterion.text for criterion in certificate.failed)
+            if not certificate.holds:
+                reason = f"the emulator was the bottleneck: {failed}"
+        if not skipped:
+            reason = _broke(item, made, raised) or reason
+        kept = made._end_capture(report.failed or bool(reason))
+        if kept is not None:
+            told["capture"] = str(kept)
+    except LinkemuError as error:
+        reason = f"the box did not last through the test: {error}"
+    except (OSError, TypeError, ValueError) as error:
+        # What is raised here would end the whole session.
+        reason = f"what the box says of the test cannot be kept: {error}"
+    if reason:
+        told["reason"] = reason
+        _make_error(report, reason)
+    _tell(item, report, told, certificate)
+
+
+def _broke(item: pytest.Item, made: LinkUnderTest, raised: BaseException | None) -> str:
+    """What broke on the way, although all of it is there at the end; empty: nothing."""
+    if not made.box.stats().span.marked:
+        # The fixture has set a mark, and only a start of the dataplane takes it away.
+        return "the dataplane was started anew during the test"
+    run = made.lease._run
+    asked = run is not None and run._stopped
+    if isinstance(raised, ScenarioStopped) and not asked:
+        return str(raised)
+    # Without a code it is a wait that the test itself has limited.
+    if isinstance(raised, Unavailable) and raised.code:
+        return f"the box could not be reached: {raised}"
+    if run is not None and run is item.stash.get(_RUN, None) and not asked:
+        try:
+            reached_end(run.number, run.name, run.state())
+        except ScenarioStopped as error:
+            return str(error)
+    return ""
+
+
+def _make_error(report: pytest.TestReport, reason: str) -> None:
+    body = "" if report.longrepr is None else f"\n\nIts body {report.outcome}:\n{report.longrepr}"
+    report.longrepr = (
+        f"{reason}\nSo this test says nothing of what it tests; its body {report.outcome}.{body}"
+    )
+    report.outcome = "failed"
+    # Every reporter knows a setup that failed as an error.
+    report.when = "setup"
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail
+
+
+def _tell(
+    item: pytest.Item,
+    report: pytest.TestReport,
+    told: dict[str, str],
+    certificate: Certificate | None,
+) -> None:
+    properties = [
+        (f"linkemu_{name}", value) for name, value in told.items() if name not in ("nodeid", "body")
+    ]
+    # Those of the item are in the report of its teardown, where JUnit's are from.
+    item.user_properties.extend(properties)
+    report.user_properties.extend(properties)
+    report.linkemu = told  # type: ignore[attr-defined]
+    lines = [f"{name.removeprefix('linkemu_')}: {value}" for name, value in properties]
+    if certificate is not None:
+        lines += [f"  {criterion.text}" for criterion in certificate.criteria]
+        lines += [f"  remark: {remark}" for remark in certificate.remarks]
+    report.sections.append(("linkemu", "\n".join(lines)))
+    if item.config.pluginmanager.hasplugin("html"):
+        from pytest_html import extras
+
+        own = [extras.text("\n".join(lines), name="linkemu")]
+        if certificate is not None:
+            own.append(extras.json(certificate.to_json(), name="certificate"))
+        if "capture" in told:
+            own.append(extras.url(Path(told["capture"]).as_uri(), name="capture"))
+        report.extras = [*getattr(report, "extras", []), *own]  # type: ignore[attr-defined]
+
+
+class _Summary:
+    """Of all tests that had a link; under xdist, where their reports come together."""
+
+    def __init__(self) -> None:
+        self._told: list[dict[str, str]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keeps what is told at the end."""
+        told = getattr(report, "linkemu", None)
+        if told is not None:
+            self._told.append(told)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Writes a line for each."""
+        if not self._told:
+            return
+        terminalreporter.section("linkemu")
+        for told in self._told:
+            holds = told.get("certificate") == "holds"
+            verdict = told.get("reason") or ("the certificate holds" if holds else "not judged")
+            line = f"{told['nodeid']}: {told.get('profile', '?')}: {verdict}"
+            files = [told[name] for name in ("certificate_file", "capture") if name in told]
+            terminalreporter.write_line(f"{line} ({', '.join(files)})" if files else line)

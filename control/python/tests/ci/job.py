@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job of the pool's tests does at its box: says that it has it, and keeps it a while."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from labgrid import Target
+
+DIRECTORY = Path(os.environ["JOB"])
+
+
+def test_the_box_is_ours(target: Target) -> None:
+    driver = target.get_driver("LinkemuDriver")
+    driver.set_profile("viasat2", seed=7)
+    change = driver.box.link().generation
+    (DIRECTORY / "began").touch()
+    end = time.monotonic() + 300
+    while not (DIRECTORY / "go").exists():
+        assert time.monotonic() < end, "nobody let this job go"
+        time.sleep(0.05)
+    # As each test of a job asks for it.
+    assert target.get_driver("LinkemuDriver") is driver
+    # Nobody has changed the link meanwhile.
+    assert driver.box.link().name == "viasat2"
+    assert driver.box.link().generation == change

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pool on loopback: boxes, labgrid's coordinator and exporter, and jobs at them.
+
+All of it real, each a process of its own that is ended by its id, with ports that the kernel
+chose. Waiting is on conditions, with deadlines that only a failure meets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+REPOSITORY = Path(__file__).parents[4]
+CI = REPOSITORY / "ci"
+#: Where labgrid's programs are: beside the Python that runs this.
+PROGRAMS = Path(sys.executable).parent
+#: Where linkemu's programs are.
+BIN = Path(os.environ.get("LINKEMU_BIN", REPOSITORY / "target" / "debug"))
+#: Longer than anything takes that works, on two busy cores.
+DEADLINE = 120.0
+
+T = TypeVar("T")
+
+#: What the tests inherit, without what says where a box or a coordinator is.
+INHERITED = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("LINKEMU_", "BED_", "LAB_", "LG_"))
+}
+
+
+def until(what: str, condition: Callable[[], T], within: float = DEADLINE) -> T:
+    """Waits until a condition gives something true, which is returned."""
+    end = time.monotonic() + within
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"after {within:g} s not yet: {what}")
+        time.sleep(0.05)
+    return value
+
+
+#: Of an operator.
+CERTIFICATE = ("LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY")
+
+
+def on_all_processors() -> None:
+    """Undoes what a bed around these tests does to its command: theirs have workers too."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+class Process:
+    """A program that runs, with what it says in a file."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], directory: Path, **environment: str
+    ) -> None:
+        self.name = name
+        self.path = directory / f"{name}.log"
+        with self.path.open("w") as log:
+            self.running = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=directory,
+                env={**INHERITED, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Its own group: what it starts can be killed with it.
+                start_new_session=True,
+                preexec_fn=on_all_processors,
+            )
+
+    def log(self) -> str:
+        """What it has said so far."""
+        return self.path.read_text()
+
+    def says(self, word: str) -> str:
+        """Waits for a line that begins so; what follows."""
+
+        def found() -> list[str]:
+            if self.running.poll() is not None:
+                raise AssertionError(f"{self.name} ended ({self.running.returncode}): {self.log()}")
+            return [line for line in self.log().splitlines() if line.startswith(word)]
+
+        return until(f"{self.name} says {word!r}", found)[0].removeprefix(word).strip()
+
+    def wait(self, within: float = DEADLINE) -> int:
+        """Waits for its end; its exit code."""
+        return self.running.wait(within)
+
+    def kill(self) -> None:
+        """Kills it, and all that it started: no program of it can clean up."""
+        os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+
+    def end(self) -> None:
+        """Ends it, by SIGTERM and in the end by SIGKILL."""
+        if self.running.poll() is None:
+            self.running.terminate()
+            try:
+                self.running.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+class Box:
+    """A box of network namespaces, with linkd on a unix socket and on TCP."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        told = directory / f"{name}.json"
+        tell = "import json, os, sys; print(json.dumps(dict(os.environ)))"
+        self.process = Process(
+            name,
+            [
+                BIN / "bed",
+                "--tls",
+                "--",
+                "sh",
+                "-c",
+                '"$0" -c "$1" >"$2.new" && mv "$2.new" "$2" && exec sleep 86400',
+                sys.executable,
+                tell,
+                told,
+            ],
+            directory,
+            LINKEMU_BIN=str(BIN),
+        )
+        until(f"{name} is there", self._has(told))
+        self.environment: dict[str, str] = json.loads(told.read_text())
+
+    def _has(self, told: Path) -> Callable[[], bool]:
+        def there() -> bool:
+            code = self.process.running.poll()
+            assert code is None, f"{self.name} ended ({code}): {self.process.log()}"
+            return told.exists()
+
+        return there
+
+    def linkctl(self, *arguments: str) -> str:
+        """Runs linkctl, as one who may do all; what it says."""
+        ran = subprocess.run(
+            [BIN / "linkctl", "--socket", self.environment["LINKEMU_SOCKET"], *arguments],
+            env=INHERITED,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def leases(self, *holders: str) -> list[tuple[str, str]]:
+        """What happened to the leases of these holders, as linkd saw it."""
+        events = map(json.loads, self.linkctl("-o", "json", "events").splitlines())
+        return [
+            (event["kind"], event["subject"])
+            for event in events
+            if event["kind"].startswith("LEASE_") and event["subject"] in holders
+        ]
+
+    def holder(self) -> str | None:
+        """Who leases it."""
+        ends = ("LEASE_RELEASED", "LEASE_EXPIRED", "LEASE_STOLEN")
+        holder = None
+        for line in self.linkctl("-o", "json", "events").splitlines():
+            event = json.loads(line)
+            if event["kind"] == "LEASE_ACQUIRED":
+                holder = event["subject"]
+            elif event["kind"] in ends:
+                holder = None
+        return holder
+
+    def profile(self) -> str:
+        """The profile in force."""
+        return str(json.loads(self.linkctl("-o", "json", "show"))["profile"])
+
+
+class Pool:
+    """labgrid's coordinator and exporter, with two boxes: one over TCP, one on its socket."""
+
+    def __init__(self, directory: Path, one: Box, other: Box) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.processes: list[Process] = []
+        #: Of every job.
+        self.environment = {
+            "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+            "VENV": str(PROGRAMS.parent),
+            "LG_HOSTNAME": "ci",
+            **{name: one.environment[name] for name in CERTIFICATE},
+        }
+        coordinator = self.start(
+            "coordinator", [PROGRAMS / "labgrid-coordinator", "--listen", "127.0.0.1:0"]
+        )
+        self.environment["LG_COORDINATOR"] = coordinator.says("listening on")
+        exported = {}
+        for name, box in (("SAT_A", one), ("SAT_B", other)):
+            for side in ("WAN", "CLIENT"):
+                namespace = box.environment[f"BED_{side}_NS"]
+                exported[f"{name}_{side}"] = f"ip netns exec {namespace}"
+                exported[f"{name}_{side}_IP"] = box.environment[f"BED_{side}_IP"]
+        exported["SAT_A"] = one.environment["LINKEMU_SERVER"]
+        exported["SAT_B"] = f"unix:{other.environment['LINKEMU_SOCKET']}"
+        self.export(exported)
+
+    def start(self, name: str, command: Sequence[str | Path], **environment: str) -> Process:
+        """Starts a program that ends with the pool."""
+        process = Process(name, command, self.directory, **{**self.environment, **environment})
+        self.processes.append(process)
+        return process
+
+    def export(self, exported: Mapping[str, str]) -> None:
+        """Starts the exporter with the file that is shipped."""
+        exporter = self.start(
+            "exporter",
+            [PROGRAMS / "labgrid-exporter", "--name", "boxes", CI / "labgrid" / "exporter.yaml"],
+            **exported,
+        )
+        exporter.says("Exporter ready")
+        until("the boxes are known", lambda: "boxes/sat-b/LinkemuBox" in self.client("resources"))
+
+    def client(self, *arguments: str) -> str:
+        """Runs labgrid-client; what it says."""
+        ran = subprocess.run(
+            [str(PROGRAMS / "labgrid-client"), *arguments],
+            env={**INHERITED, **self.environment, "LG_USERNAME": "admin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def add_place(self, name: str, *tags: str) -> None:
+        """A place with all that the exporter has in the group of that name."""
+        self.client("--place", name, "create")
+        self.client("--place", name, "set-tags", *tags)
+        self.client("--place", name, "add-match", f"boxes/{name}/LinkemuBox")
+
+    def holder(self, place: str) -> str:
+        """Who has acquired a place; empty if nobody."""
+        for line in self.client("--place", place, "show").splitlines():
+            key, _, value = line.strip().partition(": ")
+            if key == "acquired":
+                return "" if value == "None" else value
+        raise AssertionError(f"labgrid does not say who holds {place}")
+
+    def waiting(self) -> int:
+        """How many reservations wait for a place."""
+        return self.client("reservations").count("state: waiting")
+
+    def end_all_but(self, process: Process) -> None:
+        """Ends all else that was started."""
+        for other in reversed(self.processes):
+            if other is not process:
+                other.end()
+
+    def end(self) -> None:
+        """Ends all that was started, the youngest first."""
+        for process in reversed(self.processes):
+            process.end()

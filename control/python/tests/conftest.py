@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: the test bed that `bed` has made around this pytest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import linkemu
+
+pytest_plugins = ["pytester"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bed:
+    """Two hosts and the emulator between them."""
+
+    directory: Path
+    socket: str
+    client: str
+    wan_ip: str
+
+    def ping_command(self, count: int = 3) -> list[str]:
+        """Ten a second."""
+        inside = ["ip", "netns", "exec", self.client]
+        return [*inside, "ping", "-q", "-c", str(count), "-i", "0.1", self.wan_ip]
+
+    def ping(self, count: int = 3) -> None:
+        """Has the client ping the server."""
+        subprocess.run(self.ping_command(count), check=True, capture_output=True, timeout=60)
+
+    def pid(self, name: str) -> int:
+        """Of "linkd" or "dataplane", as it runs."""
+        return int((self.directory / f"{name}.pid").read_text())
+
+    def restart_linkd(self) -> None:
+        """Kills linkd; the bed starts it anew."""
+        before = self.pid("linkd")
+        os.kill(before, signal.SIGKILL)
+        until("a new linkd", lambda: self.pid("linkd") != before or None)
+
+
+def until(what: str, condition: Callable[[], T | None], limit: float = 30.0) -> T:
+    """Waits until a condition gives something."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        found = condition()
+        if found is not None:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not within {limit} s")
+
+
+@pytest.fixture(scope="session")
+def bed() -> Bed:
+    env = os.environ
+    if "BED_DIR" not in env:
+        lack = "there is no test bed: run `make python`, or bed -- pytest"
+        if env.get("CI") in ("true", "1"):
+            pytest.fail(lack)
+        pytest.skip(lack)
+    return Bed(Path(env["BED_DIR"]), env["LINKEMU_SOCKET"], env["BED_CLIENT_NS"], env["BED_WAN_IP"])
+
+
+@pytest.fixture
+def box(bed: Bed) -> Iterator[linkemu.Box]:
+    """A box that nobody has leased, neither before nor after."""
+    with linkemu.Box(f"unix:{bed.socket}") as box:
+        until("no lease", lambda: True if box.lease_holder() is None else None)
+        yield box
+        until("no lease", lambda: True if box.lease_holder() is None else None)

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against the real programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pcapng
+import pytest
+from pcapng import blocks
+
+import linkemu
+from conftest import Bed, until
+from linkemu import aio, v1
+
+FADE = """
+name = "fade"
+description = "Two rates."
+source = "A test."
+[[step]]
+both.rate = "72 Mbit/s"
+[[step]]
+at = "300 ms"
+both.rate = "12 Mbit/s"
+"""
+ENDLESS = FADE + '[[step]]\nafter = "1 h"\nboth.rate = "1 Mbit/s"\n'
+
+
+def test_a_link_is_set_patched_and_returns(box: linkemu.Box) -> None:
+    with box.lease("me", purpose="a test", return_to="transparent") as lease:
+        held = box.lease_holder()
+        assert held is not None
+        assert (held.holder, held.purpose, held.return_to) == ("me", "a test", "transparent")
+        change = lease.set_profile("viasat2", seed=7)
+        link = box.link()
+        assert (link.name, link.seed, link.generation) == ("viasat2", 7, change.generation)
+        assert link.effective is not None
+        patched = lease.patch(
+            forward={"rate_bps": 72_000_000}, return_={"delay": {"base_ns": 300_000_000}}
+        )
+        assert patched.generation == change.generation + 2
+        profile = box.link().profile
+        assert profile.forward_pipe.rate_bps == 72_000_000
+        assert profile.forward_pipe.delay.base_ns == 275_000_000
+        assert profile.return_pipe.delay.base_ns == 300_000_000
+    assert box.link().name == "transparent"
+    assert box.lease_holder() is None
+
+
+def test_a_refusal_has_the_servers_words(box: linkemu.Box) -> None:
+    with box.lease("me", return_to="transparent") as lease:
+        with pytest.raises(linkemu.NotFound, match='nearest is "viasat2"'):
+            lease.set_profile("viasat3")
+        lease.set_profile("viasat2")
+        with pytest.raises(linkemu.InvalidRequest, match="threshold") as told:
+            lease.patch(forward={"queue": {"limit_bytes": 0}})
+        assert [v.path for v in told.value.violations] == ["forward.queue.limit"]
+        with pytest.raises(linkemu.Conflict, match="someone else changed"):
+            lease.patch(both={"duplicate": 0.1}, expected_generation=1 << 40)
+        with pytest.raises(linkemu.Refused, match="too little memory") as told_numbers:
+            lease.patch(both={"rate_bps": 10_000_000_000, "delay": {"base_ns": 9_000_000_000}})
+        assert told_numbers.value.numbers
+    with pytest.raises(linkemu.InvalidRequest), box.lease(""):
+        pass
+    with pytest.raises(linkemu.InvalidRequest), box.lease("me", ttl=0.1):
+        pass
+
+
+def test_profiles_are_stored_and_removed(box: linkemu.Box) -> None:
+    mine = v1.Profile()
+    mine.CopyFrom(box.profile("viasat2"))
+    mine.name = "mine"
+    mine.forward_pipe.rate_bps = 50_000_000
+    assert box.validate_profile(mine) == ()
+    assert not box.put_profile(mine)
+    try:
+        assert "mine" in {profile.name for profile in box.profiles()}
+        mine.forward_pipe.rate_bps = 60_000_000
+        with pytest.raises(linkemu.AlreadyExists):
+            box.put_profile(mine)
+        assert box.put_profile(mine, replace=True)
+        with box.lease("me", return_to="transparent") as lease:
+            assert lease.set_profile("mine").profile.forward_pipe.rate_bps == 60_000_000
+    finally:
+        box.delete_profile("mine")
+    with pytest.raises(linkemu.NotFound):
+        box.profile("mine")
+
+
+def test_a_scenario_runs_to_its_end_and_is_waited_for(box: linkemu.Box) -> None:
+    with box.lease("me", return_to="transparent") as lease:
+        lease.set_profile("viasat2")
+        run = lease.run_scenario(toml=FADE)
+        with pytest.raises(linkemu.TimedOut, match="fade did not end"):
+            run.wait(0.05)
+        assert run.wait(30).phase == v1.SCENARIO_PHASE_FINISHED
+        assert box.link().profile.forward_pipe.rate_bps == 12_000_000
+        steps = [e for e in box.events(after=0, once=True) if e.scenario_run == run.number]
+        assert [e.kind for e in steps][-1] == v1.EVENT_KIND_SCENARIO_FINISHED
+
+
+def test_a_scenario_that_is_stopped_says_so(box: linkemu.Box) -> None:
+    with box.lease("me", return_to="transparent") as lease:
+        lease.set_profile("viasat2")
+        run = lease.run_scenario(toml=ENDLESS)
+        assert run.pause().phase == v1.SCENARIO_PHASE_PAUSED
+        assert run.resume().phase == v1.SCENARIO_PHASE_RUNNING
+        assert run.stop(restore=True).phase == v1.SCENARIO_PHASE_STOPPED
+        with pytest.raises(linkemu.ScenarioStopped, match="stopped"):
+            run.wait(30)
+        assert box.link().profile.forward_pipe.rate_bps == 144_000_000
+
+
+def test_clients_are_named_by_rules(bed: Bed, box: linkemu.Box) -> None:
+    rules = v1.Clients(clients=[v1.Client(name="alice", prefixes=["10.77.0.10/32"])])
+    with box.lease("me", return_to="transparent") as lease:
+        lease.set_profile("transparent")
+        lease.set_clients(rules)
+        try:
+            assert box.clients() == rules
+            bed.ping()
+            alice = next(c for c in box.client_states() if c.client == "alice")
+            assert alice.return_account.received.packets >= 3
+        finally:
+            lease.set_clients(v1.Clients())
+
+
+def test_a_capture_is_a_pcapng_file_that_others_read(
+    bed: Bed, box: linkemu.Box, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.pcapng"
+    with box.lease("me", return_to="transparent") as lease:
+        lease.set_profile("transparent")
+        with box.capture(file, client="10.77.0.10", snaplen=64) as capture:
+            bed.ping(5)
+            with pytest.raises(linkemu.Busy), box.capture(tmp_path / "second.pcapng"):
+                pass
+            until("all copies", lambda: True if capture.counts.received >= 10 else None)
+    # 5 requests and 5 replies, as they came and as they left.
+    assert (capture.counts.received, capture.counts.missed) == (10, 0)
+    with file.open("rb") as stream:
+        read = list(pcapng.FileScanner(stream))
+    section = read[0]
+    assert section.options["opt_comment"].startswith("linkemu: profile transparent")
+    names = [b.options["if_name"] for b in read if isinstance(b, blocks.InterfaceDescription)]
+    assert len(names) == 8
+    packets = [b for b in read if isinstance(b, blocks.EnhancedPacket)]
+    assert len(packets) == capture.counts.received + capture.counts.sent
+    times = [packet.timestamp for packet in packets]
+    assert times == sorted(times)
+    assert abs(times[0] - time.time()) < 600
+    said = subprocess.run(
+        ["tcpdump", "-n", "-r", str(file), "icmp"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.count("ICMP echo re") == len(packets)
+
+
+def test_statistics_are_watched(box: linkemu.Box) -> None:
+    seen = []
+    for stats in box.watch_stats(0.05):
+        seen.append(stats.time_ns)
+        if len(seen) == 3:
+            break
+    assert seen == sorted(set(seen))
+    assert box.room().frame_bytes > 0
+    assert box.version()
+
+
+def test_a_certificate_judges_what_came_since_the_mark(bed: Bed, box: linkemu.Box) -> None:
+    patient = {"lateness_p99_ns": 10**10, "stall_ns": 10**10}
+    with box.lease("me", return_to="transparent") as lease:
+        lease.set_profile("transparent")
+        lease.mark()
+        bed.ping()
+        held = box.certificate(**patient)  # type: ignore[arg-type]
+        assert held.holds, held
+        assert held.failed == ()
+        assert '"verdict":"pass"' in held.to_json().replace(" ", "")
+        failed = box.certificate(stall_ns=0, packets=10**9)
+    assert not failed.holds
+    assert {criterion.name for criterion in failed.failed} >= {"packets"}
+    assert all(criterion.text for criterion in failed.criteria)
+
+
+def test_who_waits_gets_the_lease_in_turn(bed: Bed, box: linkemu.Box) -> None:
+    served = []
+
+    def serve(name: str) -> None:
+        with linkemu.Box(bed.socket) as own, own.lease(name, wait=60.0):
+            served.append(name)
+            holder = own.lease_holder()
+            assert holder is not None
+            served.append(holder.holder)
+
+    with box.lease("me"):
+        threads = [threading.Thread(target=serve, args=(name,)) for name in ("you", "they")]
+        for thread in threads:
+            thread.start()
+        with pytest.raises(linkemu.LeaseHeld, match="`wait`") as told, box.lease("we"):
+            pass
+        assert told.value.holder == "me"
+        assert told.value.expires is not None
+        assert served == []
+    for thread in threads:
+        thread.join(60)
+    assert sorted(served) == ["they", "they", "you", "you"]
+    assert served[0] == served[1]
+
+
+LEASES = """
+import sys, time, linkemu
+box = linkemu.Box(sys.argv[1])
+with box.lease("victim", ttl=4.0, return_to="transparent") as lease:
+    lease.set_profile("viasat2")
+    time.sleep(8)
+    print("leased", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_who_is_killed_leaves_no_lease_after_its_time_to_live(bed: Bed, box: linkemu.Box) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LEASES, bed.socket], stdout=subprocess.PIPE, text=True
+    ) as victim:
+        try:
+            assert victim.stdout is not None
+            # After twice its time to live: it was renewed.
+            assert victim.stdout.readline() == "leased\n"
+            holder = box.lease_holder()
+            assert holder is not None
+            assert holder.holder == "victim"
+            assert box.link().name == "viasat2"
+        finally:
+            victim.kill()
+    killed = time.monotonic()
+    until("the end of the lease", lambda: True if box.lease_holder() is None else None)
+    assert time.monotonic() - killed < 4.0 + 15.0
+    assert box.link().name == "transparent"
+
+
+def test_a_lease_and_a_change_outlive_a_linkd_that_is_killed(bed: Bed, box: linkemu.Box) -> None:
+    with box.lease("me", ttl=10.0, return_to="transparent") as lease:
+        before = lease.set_profile("viasat2", seed=3)
+        bed.restart_linkd()
+        # Sent while linkd comes up; it is patient.
+        after = lease.patch(forward={"rate_bps": 10_000_000})
+        assert after.generation > before.generation
+        # Beyond what was left of its time: it is renewed at the new linkd.
+        time.sleep(11)
+        lease.patch(forward={"rate_bps": 20_000_000})
+    assert box.link().name == "transparent"
+
+
+def test_a_linkd_that_hangs_is_told_in_time(bed: Bed) -> None:
+    pid = bed.pid("linkd")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with (
+            linkemu.Box(bed.socket, timeout=0.5) as box,
+            pytest.raises(linkemu.TimedOut, match="did not answer within"),
+        ):
+            box.link()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_an_admin_takes_a_lease_and_its_holder_is_told(bed: Bed, box: linkemu.Box) -> None:
+    lost = box.lease("me").acquire()
+    with linkemu.Box(bed.socket) as other, other.lease("you", steal=True):
+        with pytest.raises(linkemu.LeaseLost):
+            lost.set_profile("viasat2")
+        with pytest.raises(linkemu.LeaseLost):
+            lost.release()
+
+
+def test_over_tcp_the_role_decides(bed: Bed) -> None:
+    server = os.environ.get("LINKEMU_SERVER")
+    if server is None:
+        pytest.skip("the bed was made without --tls")
+    with linkemu.Box.from_env() as box:
+        assert box.address == server
+        with box.lease("me", return_to="transparent") as lease:
+            lease.set_profile("viasat2")
+    env = os.environ
+    viewer = linkemu.Tls(env["LINKEMU_CA"], env["BED_VIEWER_CERT"], env["BED_VIEWER_KEY"])
+    with linkemu.Box(server, tls=viewer) as box:
+        assert box.link().name == "transparent"
+        with pytest.raises(linkemu.PermissionDenied), box.lease("me"):
+            pass
+    # linkd's own certificate is no client's.
+    wrong = linkemu.Tls(env["LINKEMU_CERT"], env["LINKEMU_CERT"], env["LINKEMU_KEY"])
+    with (
+        linkemu.Box(server, tls=wrong, patience=0.1) as box,
+        pytest.raises(linkemu.Unavailable, match="certificates valid"),
+    ):
+        box.version()
+
+
+def test_the_twin_for_asyncio_does_the_same(bed: Bed, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with aio.Box(bed.socket) as box:
+            async with box.lease("me", ttl=3.0, return_to="transparent") as lease:
+                await lease.set_profile("viasat2", seed=7)
+                await lease.patch(both={"delay": {"base_ns": 1_000_000}})
+                await lease.mark()
+                async with box.capture(tmp_path / "a.pcapng") as capture:
+                    ping = await asyncio.create_subprocess_exec(
+                        *bed.ping_command(), stdout=subprocess.DEVNULL
+                    )
+                    assert await ping.wait() == 0
+                    while capture.counts.received < 6:
+                        await asyncio.sleep(0.02)
+                with pytest.raises(linkemu.LeaseHeld):
+                    async with box.lease("you", wait=0.3):
+                        pass
+                # Beyond its time to live: it is renewed.
+                await asyncio.sleep(4)
+                scenario = await lease.run_scenario(toml=FADE)
+                assert (await scenario.wait(30)).phase == v1.SCENARIO_PHASE_FINISHED
+                async for stats in box.watch_stats(0.05):
+                    assert stats.generation
+                    break
+                assert await box.client_states()
+                assert [event async for event in box.events(after=0, once=True)]
+            assert (await box.link()).name == "transparent"
+            assert await box.lease_holder() is None
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    with (tmp_path / "a.pcapng").open("rb") as stream:
+        assert len(list(pcapng.FileScanner(stream))) > 10

@@ -1,0 +1,640 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest plugin: a pytest of its own for each test, with the real programs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pcapng
+import pytest
+
+import linkemu
+from conftest import Bed, until
+from linkemu import v1
+
+PATIENT = "limits={'lateness_p99_ns': 10**10, 'stall_ns': 10**10}"
+HEADER = f"""
+import os, signal, subprocess, time
+import pytest
+
+def ping(count=3):
+    subprocess.run(
+        ["ip", "netns", "exec", os.environ["BED_CLIENT_NS"], "ping", "-q", "-c", str(count),
+         "-i", "0.1", os.environ["BED_WAN_IP"]], check=True)
+
+patient = dict({PATIENT})
+"""
+
+
+@pytest.fixture
+def socket(bed: Bed, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of linkd, for a pytest that learns it by an option."""
+    for name in ("LINKEMU_SERVER", "LINKEMU_SOCKET", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    return bed.socket
+
+
+def run(pytester: pytest.Pytester, socket: str, body: str, *more: str) -> pytest.RunResult:
+    pytester.makepyfile(HEADER + body)
+    options = ["--linkemu-socket", socket, "-p", "no:cacheprovider", *more]
+    return pytester.runpytest_subprocess(*options, timeout=120)
+
+
+def test_a_test_has_the_link_of_its_marker_and_returns_it(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.link(profile="viasat2", seed=7, forward={"rate_bps": 72_000_000}, **patient)
+def test_one(link):
+    now = link.box.link()
+    assert (now.name, now.seed, now.generation) == ("viasat2*", 7, link.change.generation)
+    assert now.profile.forward_pipe.rate_bps == 72_000_000
+    held = link.box.lease_holder()
+    assert held.purpose.endswith("::test_one") and held.holder == "ci-7" and held.ttl == 25.0
+    ping()
+
+@pytest.mark.link(**patient)
+def test_no_fixture_is_asked_for_by_a_marker():
+    ping()
+
+def test_no_link():
+    pass
+""",
+        "--linkemu-holder=ci-7",
+        "--linkemu-ttl=25",
+        "-v",
+    )
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        ["*= linkemu =*", "*::test_one: viasat2[*]: the certificate holds*"]
+    )
+    assert box.link().name == "transparent"
+    assert box.lease_holder() is None
+
+
+def test_certificate_and_capture_are_beside_the_report(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.link(profile="viasat2", seed=7, capture={"snaplen": 64}, **patient)
+def test_one(link):
+    ping()
+""",
+        "--junitxml=junit.xml",
+        "--html=report.html",
+        "--linkemu-out=out",
+    )
+    result.assert_outcomes(passed=1)
+    case = ET.parse(pytester.path / "junit.xml").getroot().find(".//testcase")
+    assert case is not None
+    properties = {p.get("name"): p.get("value") for p in case.iter("property")}
+    assert properties["linkemu_profile"] == "viasat2"
+    assert properties["linkemu_seed"] == "7"
+    assert properties["linkemu_certificate"] == "holds"
+    certificate = Path(properties["linkemu_certificate_file"] or "")
+    assert json.loads(certificate.read_text())["verdict"] == "pass"
+    assert certificate.parent == pytester.path / "out"
+    with Path(properties["linkemu_capture"] or "").open("rb") as stream:
+        assert len(list(pcapng.FileScanner(stream))) > 10
+    html = (pytester.path / "report.html").read_text()
+    assert "certificate" in html
+    assert ".pcapng" in html
+
+
+def test_a_capture_of_a_test_that_passes_is_kept_only_if_it_is_to_be(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.link(**patient)
+def test_passes(link): ping()
+
+@pytest.mark.link(**patient)
+def test_fails(link): ping(); assert False
+
+@pytest.mark.link(capture=False, **patient)
+def test_none(link): ping(); assert False
+""",
+        "--linkemu-capture=failed",
+    )
+    result.assert_outcomes(passed=1, failed=2)
+    kept = sorted(path.name for path in (pytester.path / "linkemu-report").glob("*.pcapng"))
+    assert len(kept) == 1
+    assert "test_fails" in kept[0]
+
+
+def test_what_the_emulator_spoiled_is_an_error_and_no_failure(
+    bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        f"""
+pid = {bed.pid("dataplane")}
+
+def stall():
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGCONT)
+
+@pytest.mark.link(limits={{"lateness_p99_ns": 10**10}})
+def test_passes(link):
+    ping(); stall(); ping()
+
+@pytest.mark.link(limits={{"lateness_p99_ns": 10**10}})
+def test_fails(link):
+    ping(); stall(); assert 2 + 2 == 5
+
+@pytest.mark.link(certificate=False)
+def test_is_not_judged(link):
+    stall()
+
+@pytest.mark.link(limits={{"packets": 10**9}})
+@pytest.mark.xfail
+def test_is_expected_to_fail(link):
+    assert False
+""",
+        "--junitxml=junit.xml",
+        "-rA",
+    )
+    result.assert_outcomes(passed=1, errors=3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "the emulator was the bottleneck: stall *at most*",
+            "*its body passed*",
+            "*its body failed*",
+            "*2 + 2 == 5*",
+        ]
+    )
+    cases = {c.get("name"): c for c in ET.parse(pytester.path / "junit.xml").iter("testcase")}
+    for name in ("test_passes", "test_fails"):
+        assert cases[name].find("failure") is None
+        error = cases[name].find("error")
+        assert error is not None
+        assert "bottleneck" in (error.get("message") or "")
+
+
+def test_a_dataplane_that_is_started_anew_makes_the_test_an_error(
+    bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        f"""
+from pathlib import Path
+
+PID = Path({str(bed.directory / "dataplane.pid")!r})
+
+def crash(link):
+    before = PID.read_text()
+    os.kill(int(before), signal.SIGKILL)
+    end = time.monotonic() + 60
+    while PID.read_text() == before or link.box.stats().span.marked:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+@pytest.mark.link(**patient)
+def test_passes(link):
+    crash(link); ping()
+
+@pytest.mark.link(certificate=False)
+def test_fails(link):
+    crash(link); assert False
+
+@pytest.mark.link(**patient)
+def test_that_comes_next(link):
+    ping()
+""",
+    )
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        ["the dataplane was started anew *", "*its body passed*", "*its body failed*"]
+    )
+
+
+def test_a_scenario_that_was_stopped_by_others_makes_the_test_an_error(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+import linkemu
+from linkemu import _calls
+
+def stop(link):
+    with linkemu.Box(link.box.address) as other:
+        other._ask(_calls.stop_scenario(False), link.lease.token)
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_passes(link, scenario):
+    ping(); stop(link)
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_waits(link, scenario):
+    ping(); stop(link); scenario.wait(60)
+
+@pytest.mark.link(profile="viasat2", **patient)
+def test_waits_for_its_own(link):
+    ping(); mine = link.run_scenario("rain-fade"); stop(link); mine.wait(60)
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_stops_it(link, scenario):
+    ping(); scenario.stop()
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_runs_another(link, scenario):
+    ping(); scenario.stop(); link.run_scenario("rain-fade")
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_waits_too_short(link, scenario):
+    ping(); scenario.wait(0.1)
+""",
+    )
+    result.assert_outcomes(passed=2, failed=1, errors=3)
+    result.stdout.fnmatch_lines(["scenario rain-fade was stopped: *"])
+
+
+def test_a_call_that_the_box_does_not_answer_makes_the_test_an_error(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+import linkemu
+
+@pytest.mark.link(**patient)
+def test_one(link):
+    ping()
+    with linkemu.Box("/none/linkd.sock", patience=0) as gone:
+        gone.version()
+""",
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["the box could not be reached: *"])
+
+
+def test_limits_that_cannot_be_are_errors_and_end_no_session(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.link(limits={"stal_ns": 5})
+def test_name(link): pass
+
+@pytest.mark.link(limits={"stall_ns": -1})
+def test_value(link): pass
+
+@pytest.mark.link(limits={"mark": True})
+def test_no_limit(link): pass
+
+@pytest.mark.link(limits=5)
+def test_number(link): pass
+
+def test_none(): pass
+""",
+    )
+    result.assert_outcomes(passed=1, errors=4)
+    result.stdout.fnmatch_lines(["*limits: *stal_ns*: they are packets, *"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_and_ends_no_session(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / "file").touch()
+    body = "@pytest.mark.link(**patient)\ndef test_one(link): ping()\ndef test_two(): pass\n"
+    result = run(pytester, socket, body, "--linkemu-out=file")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*what the box says of the test cannot be kept: *"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_a_marker_of_one_instance_is_not_that_of_the_others(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+fading = pytest.mark.scenario("rain-fade")
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.parametrize("n", [pytest.param(0, marks=fading), 1])
+def test_one(request, n):
+    ping()
+    assert ("scenario" in request.node.fixturenames) == (n == 0)
+""",
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_each_test_has_files_of_its_own(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.link(**patient)
+@pytest.mark.parametrize("sign", ["+", "=", "x" * 200, "y" + "x" * 200])
+def test_one(link, sign): ping()
+""",
+    )
+    result.assert_outcomes(passed=4)
+    assert len(list((pytester.path / "linkemu-report").glob("*.certificate.json"))) == 4
+
+
+def test_a_scenario_runs_during_the_test_and_is_stopped_after_it(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / "endless.toml").write_text(
+        'name = "endless"\ndescription = "x"\nsource = "x"\n'
+        '[[step]]\nboth.rate = "72 Mbit/s"\n[[step]]\nafter = "1 h"\nboth.rate = "1 Mbit/s"\n'
+    )
+    result = run(
+        pytester,
+        socket,
+        """
+from pathlib import Path
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario(Path("endless.toml"), seed=3)
+def test_endless(scenario):
+    assert scenario.name == "endless"
+    ping()
+
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_by_name(link, scenario):
+    assert link.box.scenario_state().name == "rain-fade"
+    ping()
+
+@pytest.mark.scenario("rain-fad")
+def test_wrong_name(scenario): pass
+
+def test_no_marker(scenario): pass
+""",
+    )
+    result.assert_outcomes(passed=2, errors=2)
+    result.stdout.fnmatch_lines(["*no scenario: *rain-fade*", "*`scenario` needs a marker*"])
+    assert box.scenario_state().phase == v1.SCENARIO_PHASE_STOPPED
+    assert box.link().name == "transparent"
+
+
+def test_what_cannot_be_set_is_an_error_with_the_servers_words(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.link(profile="viasat3")
+def test_profile(link): pass
+
+@pytest.mark.link(profil="viasat2")
+def test_keyword(link): pass
+
+@pytest.mark.link(both={"rate": 5})
+def test_field(link): pass
+""",
+    )
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(
+        ['*nearest is "viasat2"*', "*it takes profile, seed*", "*a pipe has rate_bps*"]
+    )
+    assert "_InactiveRpcError" not in result.stdout.str()
+    assert box.lease_holder() is None
+    assert box.link().name == "transparent"
+
+
+@pytest.mark.parametrize(("missing", "outcomes"), [("error", "errors"), ("skip", "skipped")])
+def test_without_a_box_it_is_an_error_unless_it_is_to_be_skipped(
+    missing: str, outcomes: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini(f"[pytest]\nlinkemu_missing = {missing}\nlinkemu_socket = /none/linkd.sock\n")
+    pytester.makepyfile(
+        "def test_one(link): pass\ndef test_two(link): pass\ndef test_three(): pass"
+    )
+    result = pytester.runpytest_subprocess("-rs", timeout=60)
+    result.assert_outcomes(**{outcomes: 2, "passed": 1})
+    result.stdout.fnmatch_lines(["*no box: cannot reach linkd at unix:/none/linkd.sock*"])
+
+
+def test_an_address_without_certificates_is_an_error_with_a_remedy(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LINKEMU_SERVER", "LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makepyfile("def test_one(link): pass")
+    result = pytester.runpytest_subprocess("--linkemu-address=box:8443", timeout=60)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*no box: *needs LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY too*"])
+
+
+def test_the_environment_of_linkctl_is_enough(box: linkemu.Box, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HEADER + "@pytest.mark.link(**patient)\ndef test_one(link): ping()")
+    result = pytester.runpytest_subprocess(timeout=60)
+    result.assert_outcomes(passed=1)
+
+
+def test_workers_of_xdist_take_turns(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+@pytest.mark.parametrize("n", range(6))
+@pytest.mark.link(profile="viasat2", **patient)
+def test_one(link, n):
+    before = link.box.link().generation
+    ping()
+    assert link.box.link().generation == before == link.change.generation
+""",
+        "-n3",
+        "-v",
+        "--junitxml=junit.xml",
+    )
+    result.assert_outcomes(passed=6)
+    lines = [line for line in result.outlines if "the certificate holds" in line]
+    assert len(lines) == 6
+    properties = list(ET.parse(pytester.path / "junit.xml").iter("property"))
+    assert sum(p.get("name") == "linkemu_certificate_file" for p in properties) == 6
+
+
+def test_workers_of_xdist_are_refused_labgrids_one_box(
+    box: linkemu.Box,
+    socket: str,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts = "wan: x, wan_ip: 10.0.0.1, client: x, client_ip: 10.0.0.2"
+    (pytester.path / "environment.yaml").write_text(
+        "targets:\n  main:\n    resources:\n"
+        f"      LinkemuBox: {{address: 'unix:{socket}', {hosts}}}\n"
+        "    drivers:\n      LinkemuDriver: {wait: 600}\nimports: [linkemu.labgrid]\n"
+    )
+    monkeypatch.setenv("LG_ENV", str(pytester.path / "environment.yaml"))
+    pytester.makepyfile(
+        HEADER
+        + """
+@pytest.mark.link(profile="viasat2", **patient)
+@pytest.mark.scenario("rain-fade")
+def test_one(link, scenario):
+    assert link.box.lease_holder().purpose == "labgrid"
+    ping()
+
+@pytest.mark.link(**patient)
+def test_two(link):
+    assert link.lease._run._stopped
+    # What a test leaves behind, however it ran it.
+    link.run_scenario("rain-fade")
+    ping()
+
+@pytest.mark.link(**patient)
+def test_three(link):
+    assert link.box.scenario_state().message.startswith("stopped by")
+    ping()
+"""
+    )
+    options = ["-p", "no:cacheprovider"]
+    result = pytester.runpytest_subprocess(*options, timeout=120)
+    result.assert_outcomes(passed=3)
+    result = pytester.runpytest_subprocess("-n2", *options, timeout=120)
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(["*pytest-xdist cannot share: run without -n*"])
+
+
+def test_two_pytests_take_turns(
+    bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    path = pytester.makepyfile(
+        HEADER + '@pytest.mark.link(profile="viasat2", **patient)\n'
+        "def test_one(link): ping(10)\n"
+        "@pytest.mark.link(**patient)\ndef test_two(link): ping(10)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", str(path), "-p", "no:cacheprovider"]
+    command += ["--linkemu-socket", socket]
+    with contextlib.ExitStack() as jobs:
+        both = [
+            jobs.enter_context(
+                subprocess.Popen(
+                    [*command, f"--linkemu-out=out{n}", f"--linkemu-holder=job-{n}"],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=pytester.path,
+                )
+            )
+            for n in range(2)
+        ]
+        for one in both:
+            said, _ = one.communicate(timeout=120)
+            assert one.returncode == 0, said
+    kinds = {v1.EVENT_KIND_LEASE_ACQUIRED: "acquired", v1.EVENT_KIND_LEASE_RELEASED: "released"}
+    events = [e for e in box.events(after=0, once=True) if e.subject.startswith("job-")]
+    turns = [(kinds[e.kind], e.subject) for e in events if e.kind in kinds]
+    assert len(turns) == 8
+    for acquired, released in zip(turns[::2], turns[1::2], strict=True):
+        assert (acquired[0], released[0]) == ("acquired", "released")
+        assert acquired[1] == released[1]
+
+
+def test_who_waits_too_long_is_an_error_that_names_the_holder(
+    box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    with box.lease("somebody else"):
+        result = run(pytester, socket, "def test_one(link): pass", "--linkemu-wait=0.3")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*no link: the link is leased to somebody else*0.3 s in vain*"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_pytest_that_is_killed_leaves_no_lease_after_its_time_to_live(
+    bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester, how: signal.Signals
+) -> None:
+    path = pytester.makepyfile(
+        HEADER + '@pytest.mark.link(profile="viasat2", capture=True, **patient)\n'
+        "def test_one(link): ping(); open('there', 'w').close(); time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "pytest", str(path), "--linkemu-socket", socket]
+    victim = subprocess.Popen(
+        [*command, "--linkemu-ttl=6"], stdout=subprocess.DEVNULL, cwd=pytester.path
+    )
+    try:
+        there = pytester.path / "there"
+        until("the test", lambda: True if there.exists() else None, 60)
+        assert box.lease_holder() is not None
+        assert box.link().name == "viasat2"
+    finally:
+        os.kill(victim.pid, how)
+        victim.wait(30)
+    killed = time.monotonic()
+    until("the end of the lease", lambda: True if box.lease_holder() is None else None)
+    assert time.monotonic() - killed < 6.0 + 15.0
+    assert box.link().name == "transparent"
+    with box.lease("next"), box.capture(pytester.path / "next.pcapng"):
+        pass
+
+
+def test_a_lease_that_is_taken_away_makes_the_test_an_error(
+    bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        """
+import linkemu
+
+def test_one(link):
+    ping()
+    with linkemu.Box(link.box.address) as other, other.lease("thief", steal=True):
+        pass
+""",
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*the box did not last through the test: *lease*"])
+
+
+def test_a_linkd_that_is_restarted_in_mid_test_is_not_noticed(
+    bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
+) -> None:
+    result = run(
+        pytester,
+        socket,
+        f"""
+@pytest.mark.link(profile="viasat2", **patient)
+def test_one(link):
+    ping()
+    os.kill({bed.pid("linkd")}, signal.SIGKILL)
+    link.patch(forward={{"rate_bps": 20_000_000}})
+    ping()
+""",
+    )
+    result.assert_outcomes(passed=1)
+    assert box.link().name == "transparent"

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs no linkd: addresses, requests, deadlines, errors."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import error_details_pb2, status_pb2
+
+import linkemu
+from linkemu import _calls, aio, errors, v1
+from linkemu._terms import Terms, reached_end
+from linkemu._wire import Attempts, Place
+
+
+def test_without_an_address_it_is_linkds_usual_socket() -> None:
+    assert Place.of(None, None).target == "unix:/run/linkemu/linkd.sock"
+    assert Place.from_env({}).target == "unix:/run/linkemu/linkd.sock"
+
+
+def test_a_server_goes_before_a_socket_in_the_environment() -> None:
+    files = {"LINKEMU_CA": "a", "LINKEMU_CERT": "b", "LINKEMU_KEY": "c"}
+    env = {"LINKEMU_SOCKET": "/s", "LINKEMU_SERVER": "box:8443", **files}
+    place = Place.from_env(env)
+    assert place.target == "box:8443"
+    assert place.tls == linkemu.Tls("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    "address", ["", "box", "box:", ":8443", "box:0", "box:65536", "box:http", "box:-1"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="no address of linkd"):
+        Place.of(address, linkemu.Tls("a", "b", "c"))
+
+
+def test_a_server_without_certificates_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs `tls`"):
+        linkemu.Box("box:8443")
+    with pytest.raises(ValueError, match="LINKEMU_CERT, LINKEMU_KEY"):
+        Place.from_env({"LINKEMU_SERVER": "box:8443", "LINKEMU_CA": "a"})
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    with pytest.raises(linkemu.LinkemuError, match=r"ca\.pem: No such file"):
+        linkemu.Box("box:8443", tls=linkemu.Tls(missing, missing, missing))
+
+
+def test_a_unix_socket_has_an_authority_that_http2_allows() -> None:
+    assert ("grpc.default_authority", "localhost") in Place.of("/s", None).options()
+
+
+def test_a_call_is_tried_again_until_patience_is_over() -> None:
+    now = 0.0
+    attempts = Attempts(1.0, True, lambda: now)
+    gone = errors.Unavailable("gone", code="UNAVAILABLE")
+    pauses = []
+    with pytest.raises(errors.Unavailable):
+        while True:
+            pauses.append(attempts.pause(gone))
+            now += pauses[-1]
+    assert 1.0 <= sum(pauses) < 1.5
+    assert pauses == sorted(pauses)
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (errors.Unavailable("gone", code="UNAVAILABLE"), False),
+        (errors.TimedOut("late", code="DEADLINE_EXCEEDED"), True),
+        (errors.Refused("no", code="FAILED_PRECONDITION"), True),
+    ],
+)
+def test_a_call_is_not_tried_again_if(error: linkemu.LinkemuError, again: bool) -> None:
+    with pytest.raises(type(error)):
+        Attempts(10.0, again).pause(error)
+
+
+def test_a_patch_names_what_it_changes_and_no_more() -> None:
+    pipe, mask = _calls.pipe_and_mask(
+        {"rate_bps": 72_000_000, "delay": {"base_ns": 5, "body": None}, "outages": [], "fade": None}
+    )
+    assert mask == ["rate_bps", "delay.base_ns", "delay.body", "outages", "fade"]
+    assert pipe == v1.Pipe(rate_bps=72_000_000, delay=v1.Delay(base_ns=5))
+
+
+def test_a_whole_part_is_given_as_a_message() -> None:
+    _, mask = _calls.pipe_and_mask({"queue": v1.Queue(limit_bytes=9)})
+    assert mask == ["queue"]
+
+
+@pytest.mark.parametrize("fields", [{"rate": 1}, {"rate_bps": "144 Mbit/s"}, {"rate_bps": -1}])
+def test_a_field_that_a_pipe_does_not_have_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"a pipe has rate_bps.*text with units"):
+        _calls.pipe_and_mask(fields)
+
+
+def test_an_empty_patch_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to change"):
+        _calls.patches(None, {}, None)
+
+
+def test_each_change_has_a_name_of_its_own() -> None:
+    names = {_calls.set_profile("a", None, None, False).request.request_id for _ in range(100)}  # type: ignore[attr-defined]
+    assert len(names) == 100
+    assert all(0 < len(name) <= 128 for name in names)
+
+
+def test_what_is_not_given_is_not_sent() -> None:
+    request = _calls.set_profile("viasat2", None, None, False).request
+    assert not request.HasField("seed")
+    assert not request.HasField("expected_generation")
+    assert _calls.set_profile("viasat2", 0, None, False).request.HasField("seed")
+
+
+def test_marks_and_steps_of_a_scenario_are_not_repeated_by_themselves() -> None:
+    once: list[_calls.Call[Any]] = [
+        _calls.stats(True),
+        _calls.certificate(True, {}),
+        _calls.pause_scenario(),
+        _calls.resume_scenario(),
+        _calls.stop_scenario(False),
+    ]
+    assert not any(call.again for call in once)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1e9, float("nan"), float("inf")])
+def test_times_that_cannot_be_are_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="give seconds"):
+        _calls.acquire("me", "", seconds, None, False)
+
+
+def test_a_scenario_is_a_name_a_file_or_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "fade.toml"
+    file.write_text("of the file")
+    assert _run(given="rain-fade").name == "rain-fade"
+    assert _run(given=file).toml == "of the file"
+    assert _run(toml="text").toml == "text"
+    for both in ({}, {"given": "a", "toml": "b"}):
+        with pytest.raises(ValueError, match="name or file"):
+            _run(**both)
+
+
+def _run(given: Any = None, toml: str | None = None) -> Any:
+    return _calls.run_scenario(given, toml, None, None, False, False).request
+
+
+class _Status:
+    def __init__(self, code: grpc.StatusCode, words: str, metadata: object = ()) -> None:
+        self._answer = (code, words, metadata)
+
+    def code(self) -> grpc.StatusCode:
+        return self._answer[0]
+
+    def details(self) -> str:
+        return self._answer[1]
+
+    def trailing_metadata(self) -> object:
+        return self._answer[2]
+
+
+def test_an_error_has_the_servers_words_and_fields() -> None:
+    bad = AnyMessage()
+    field = error_details_pb2.BadRequest.FieldViolation(field="forward.rate", description="no")
+    bad.Pack(error_details_pb2.BadRequest(field_violations=[field]))
+    info = AnyMessage()
+    info.Pack(error_details_pb2.ErrorInfo(reason="X", metadata={"needed_bytes": "7"}))
+    status = status_pb2.Status(details=[bad, info]).SerializeToString()
+    metadata = (("grpc-status-details-bin", status),)
+    told = errors.from_status(
+        _Status(grpc.StatusCode.INVALID_ARGUMENT, "refused", metadata), "unix:/s", 1.0
+    )
+    assert isinstance(told, linkemu.InvalidRequest)
+    assert str(told) == "refused"
+    assert told.violations == (linkemu.Violation("forward.rate", "no"),)
+    assert told.numbers == {"needed_bytes": "7"}
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff", b"", "text", b"\x0a\xff"])
+def test_details_that_are_damaged_leave_the_words(details: object) -> None:
+    metadata = (("grpc-status-details-bin", details),)
+    told = errors.from_status(_Status(grpc.StatusCode.NOT_FOUND, "gone", metadata), "a", None)
+    assert isinstance(told, linkemu.NotFound)
+    assert str(told) == "gone"
+
+
+def test_every_status_is_an_error_of_this_package() -> None:
+    for code in grpc.StatusCode:
+        told = errors.from_status(_Status(code, ""), "unix:/s", None)
+        assert isinstance(told, linkemu.LinkemuError)
+        assert told.message
+        assert told.code == code.name
+
+
+def _terms(now: list[float], wait: float = 0.0) -> Terms:
+    return Terms("me", "", 9.0, None, wait, False, now=lambda: now[0])
+
+
+HELD = linkemu.Holder("you", "", "", None, None, 9.0, "")
+
+
+def test_a_lease_is_waited_for_no_longer_than_was_said() -> None:
+    now = [0.0]
+    terms = _terms(now, wait=2.0)
+    terms.request()
+    refused = linkemu.Refused("taken", code="FAILED_PRECONDITION")
+    with pytest.raises(linkemu.LeaseHeld, match="waited for 2 s") as told:
+        while True:
+            now[0] += terms.refused(refused, HELD)
+    assert told.value.holder == "you"
+    assert 2.0 <= now[0] < 2.5
+
+
+def test_a_refusal_that_is_not_for_a_lease_is_told_as_it_is() -> None:
+    terms = _terms([0.0], wait=100.0)
+    terms.request()
+    refused = linkemu.Refused("never", code="FAILED_PRECONDITION")
+    assert terms.refused(refused, None) == 0.0
+    assert terms.refused(refused, None) == 0.0
+    with pytest.raises(linkemu.Refused, match="never"):
+        terms.refused(refused, None)
+
+
+def test_a_lease_that_cannot_be_renewed_is_lost_at_the_end_of_its_time() -> None:
+    now = [0.0]
+    terms = _terms(now)
+    terms.request()
+    terms.acquired(v1.AcquireLeaseResponse(token="t"))
+    gone = errors.Unavailable("gone", code="UNAVAILABLE")
+    while (pause := terms.not_renewed(gone)) is not None:
+        assert pause > 0
+        now[0] += pause
+    assert now[0] == pytest.approx(9.0)
+    with pytest.raises(linkemu.LeaseLost, match="ended before it was released"):
+        terms.valid_token()
+
+
+def test_a_lease_that_is_gone_is_lost_at_once() -> None:
+    terms = _terms([0.0])
+    terms.request()
+    terms.acquired(v1.AcquireLeaseResponse(token="t"))
+    assert terms.not_renewed(linkemu.NotFound("stolen", code="NOT_FOUND")) is None
+    with pytest.raises(linkemu.LeaseLost, match="stolen"):
+        terms.valid_token()
+
+
+def test_a_run_ends_at_its_end_and_not_at_anothers() -> None:
+    state = v1.ScenarioState
+    assert not reached_end(3, "x", state(run=3, phase=v1.SCENARIO_PHASE_WAITING))
+    assert reached_end(3, "x", state(run=3, phase=v1.SCENARIO_PHASE_FINISHED))
+    stopped = state(run=3, phase=v1.SCENARIO_PHASE_STOPPED, message="by root")
+    with pytest.raises(linkemu.ScenarioStopped, match="by root"):
+        reached_end(3, "x", stopped)
+    for other in (state(run=4, phase=v1.SCENARIO_PHASE_FINISHED), state()):
+        with pytest.raises(linkemu.ScenarioStopped, match="no longer runs"):
+            reached_end(3, "x", other)
+
+
+@pytest.mark.parametrize("name", ["Box", "Lease", "Run", "Capture"])
+def test_the_twin_for_asyncio_has_the_same_names_and_arguments(name: str) -> None:
+    def public(kind: type) -> dict[str, Any]:
+        members = {n: m for n, m in vars(kind).items() if not n.startswith("_")}
+        return {n: _signature(m) for n, m in members.items()}
+
+    assert public(getattr(linkemu, name)) == public(getattr(aio, name))
+    assert _signature(getattr(linkemu, name).__init__) == _signature(getattr(aio, name).__init__)
+
+
+def _signature(member: Any) -> object:
+    if isinstance(member, property):
+        return "property"
+    function = getattr(member, "__func__", member)
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+def test_everything_public_is_documented() -> None:
+    for name in linkemu.__all__:
+        thing = getattr(linkemu, name)
+        if isinstance(thing, str) or thing is v1:
+            continue
+        assert thing.__doc__, name
+        for member, value in vars(thing).items():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                assert value.__doc__, f"{name}.{member}"
