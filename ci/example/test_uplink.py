@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the device's program deliver each reading once, over a satellite?"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+# What the emulator itself may add to a packet's time before a test means nothing. The first
+# version has a second for an upload, of which the handshake over the satellite takes 600 ms: 300 ms
+# more change nothing. Where only the second version has to pass, with 15 s for each answer, 2 s do
+# not; and what is late makes the first one fail all the more.
+TIGHT = {"lateness_p99_ns": 300_000_000, "stall_ns": 300_000_000}
+LOOSE = {"lateness_p99_ns": 2_000_000_000, "stall_ns": 2_000_000_000}
+
+
+def start(program, client, receiver, readings):
+    """Starts the device's program with so many readings."""
+    lines = "".join(f"{20 + number / 10}\n" for number in range(readings))
+    device = subprocess.Popen(
+        client.python(program, receiver.place), stdin=subprocess.PIPE, text=True
+    )
+    device.stdin.write(lines)
+    device.stdin.close()
+    return device
+
+
+def upload(program, client, receiver, readings):
+    """Runs it to its end; its exit code."""
+    with start(program, client, receiver, readings) as device:
+        return device.wait(300)
+
+
+@pytest.mark.link(profile="transparent", limits=TIGHT)
+@pytest.mark.parametrize("program", ["uplink_v1.py", "uplink.py"])
+def test_each_reading_is_stored_once_on_a_short_path(program, link, client, receiver):
+    assert upload(program, client, receiver, 5) == 0
+    assert receiver.numbers(5) == [0, 1, 2, 3, 4]
+
+
+# The bug: a link of 600 ms is what it takes to see it. `strict`: the day that the first
+# program passes, this test fails, as it then tests nothing.
+@pytest.mark.link(profile="viasat2", seed=7, limits=LOOSE)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(
+            "uplink_v1.py",
+            marks=pytest.mark.xfail(
+                strict=True, raises=AssertionError, reason="gives up before the answer can come"
+            ),
+        ),
+        "uplink.py",
+    ],
+)
+def test_each_reading_is_stored_once_over_a_satellite(program, link, client, receiver):
+    code = upload(program, client, receiver, 5)
+    assert receiver.numbers(5) == [0, 1, 2, 3, 4]
+    assert code == 0
+
+
+@pytest.mark.link(profile="viasat2", seed=7, limits=TIGHT)
+def test_a_device_that_hears_nothing_for_a_second_has_delivered(link, client, receiver):
+    """The bug in figures: three copies are stored, and the device believes in none."""
+    assert upload("uplink_v1.py", client, receiver, 1) == 1
+    assert receiver.numbers(3) == [0, 0, 0]
+
+
+@pytest.mark.link(profile="viasat2", seed=7, limits=LOOSE, capture=True)
+def test_no_reading_is_lost_in_an_outage(link, client, receiver):
+    with start("uplink.py", client, receiver, 15) as device:
+        # The first one is there: the rest takes 8 s at least, and the outage begins after 3 s.
+        assert receiver.numbers(1, within=60)
+        run = link.run_scenario(HERE / "outage.toml")
+        assert device.wait(300) == 0
+        run.wait(60)
+    assert receiver.numbers(15) == list(range(15))
+    # There was an outage in the middle of it, or nothing was tested.
+    assert receiver.longest_silence() > 7
