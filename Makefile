@@ -12,13 +12,17 @@ OUT ?= build/demo
 # Of `make bench`: where its results go, what else it is told, and what to compare with.
 BENCH_OUT ?= build/bench
 BENCH_ARGS ?=
+# Of `make hw`: what its tests are told.
+HW_ARGS ?=
 BASE ?=
 
 # Run real DPDK ports; everything else is in the unit suite.
 DPDK_CRATES := dpdk-sys dpdk linkd-dataplane perf
+# Test the whole system; of each, `unit` takes the library's tests.
+SYSTEM_CRATES := smoke p4 hw package
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench test unit nohuge smoke p4 lint install clean
+.PHONY: help setup build demo bench deb test unit nohuge smoke p4 hw package python lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,11 +41,15 @@ bench: ## What a packet costs, beside the driver alone (BASE=REV BENCH_ARGS=--qu
 	$(CARGO) build --release -p perf
 	$(TARGET_DIR)/release/bench --out $(BENCH_OUT) $(BASE:%=--base %) $(BENCH_ARGS)
 
-test: unit nohuge smoke p4 ## All suites
+deb: build ## Debian packages of what was built, in build/deb
+	@scripts/setup.sh package
+	LINKEMU_BIN=$(TARGET_DIR)/release scripts/deb.sh build/deb
+
+test: unit nohuge smoke p4 hw package python ## All suites
 
 unit: setup ## Units, properties and fits in virtual time; ports on loopback only
-	$(CARGO) test --workspace --no-fail-fast --exclude smoke --exclude p4 $(DPDK_CRATES:%=--exclude %)
-	$(CARGO) test -p smoke -p p4 --lib
+	$(CARGO) test --workspace --no-fail-fast $(SYSTEM_CRATES:%=--exclude %) $(DPDK_CRATES:%=--exclude %)
+	$(CARGO) test $(SYSTEM_CRATES:%=-p %) --lib
 
 nohuge: setup ## Real DPDK without hugepages
 	$(CARGO) test --no-fail-fast $(DPDK_CRATES:%=-p %)
@@ -51,6 +59,18 @@ smoke: build ## Real hosts in network namespaces, the real programs (as root)
 
 p4: build ## The P4 pipeline in a software switch, where there is one (as root)
 	LINKEMU_BIN=$(TARGET_DIR)/release $(CARGO) test --release -p p4 --test p4
+
+hw: build ## DPDK's drivers for real NICs, in a QEMU guest (as root; HW_ARGS=--ignored: netem)
+	@scripts/setup.sh hw
+	LINKEMU_BIN=$(TARGET_DIR)/release $(CARGO) test --release -p hw --test hw $(if $(HW_ARGS),-- $(HW_ARGS))
+
+package: build ## Packages and services on Debian 12 and 13 (as root)
+	@scripts/setup.sh package
+	LINKEMU_BIN=$(TARGET_DIR)/release $(CARGO) test --release -p package --test package
+
+python: build ## The Python client and the pytest plugin, with the real programs (as root)
+	@scripts/setup.sh python
+	LINKEMU_BIN=$(TARGET_DIR)/release control/python/check.sh
 
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check
