@@ -192,7 +192,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), ?tcp, profiles, "serving");
     let words = format!("serves {}", socket.display())
         + &tcp.map_or(String::new(), |a| format!(" and {a}"));
-    tell(supervisor::ready(&words));
+    supervisor::ready(&words);
     tokio::spawn(keep_alive());
     if let Some(hangup) = hangup {
         tokio::spawn(reload(hangup, server.reloader()));
@@ -203,7 +203,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
                 _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
             }
-            tell(supervisor::stopping());
+            supervisor::stopping();
         })
         .await?;
     Ok(())
@@ -213,15 +213,8 @@ async fn run(args: Args) -> anyhow::Result<()> {
 async fn keep_alive() {
     let Some(period) = supervisor::period() else { return };
     loop {
-        tell(supervisor::alive());
+        supervisor::alive();
         tokio::time::sleep(period).await;
-    }
-}
-
-/// That the service manager does not hear is no reason to end.
-fn tell(told: std::io::Result<()>) {
-    if let Err(error) = told {
-        tracing::warn!(%error, "the service manager does not listen at NOTIFY_SOCKET");
     }
 }
 

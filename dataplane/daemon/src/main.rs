@@ -13,7 +13,7 @@ use dataplane::choices::Choices;
 use dataplane::dataplane::{Dataplane, Fixed};
 use dataplane::memory::check_memory;
 use dataplane::ports::{self, Counted, Needs, Opened};
-use dataplane::pulse::{self, tell};
+use dataplane::pulse;
 use dataplane::service::Service;
 use dataplane::steering;
 use dataplane::switch;
@@ -189,7 +189,7 @@ async fn serve(
         .add_service(DataplaneServer::new(Service(dataplane.clone())))
         .serve_with_incoming(incoming);
     tracing::info!("ready");
-    tell(supervisor::ready(&pulse::words(dataplane.fixed())));
+    supervisor::ready(&pulse::words(dataplane.fixed()));
     tokio::select! {
         served = server => served.context("the service ended")?,
         () = timekeeping::keep(clock) => {}
@@ -201,7 +201,7 @@ async fn serve(
         }
     }
     tracing::info!("stopping");
-    tell(supervisor::stopping());
+    supervisor::stopping();
     Ok(dataplane.stop().await?)
 }
 

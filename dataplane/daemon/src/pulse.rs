@@ -8,7 +8,6 @@
 //! nothing.
 
 use std::future::pending;
-use std::io;
 use std::time::Duration;
 
 use endpoint::supervisor;
@@ -26,17 +25,10 @@ pub async fn keep(dataplane: &Dataplane) {
 async fn beat(dataplane: &Dataplane, period: Duration) {
     // One that has ended is for others to tell.
     while dataplane.turned(period).await.is_ok() {
-        tell(supervisor::alive());
+        supervisor::alive();
         tokio::time::sleep(period).await;
     }
     pending().await
-}
-
-/// That the service manager does not hear is no reason to end.
-pub fn tell(told: io::Result<()>) {
-    if let Err(error) = told {
-        tracing::warn!(%error, "the service manager does not listen at NOTIFY_SOCKET");
-    }
 }
 
 /// What runs, for who asks the service manager.
