@@ -3,13 +3,13 @@
 
 use crate::appliance::host::Host;
 use crate::appliance::network::Network;
-use crate::appliance::port::Seen;
+use crate::appliance::port::{Seen, check_of};
 use crate::appliance::step::{driver, pages};
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{at_boot, list, read};
 use crate::doctor::wanted::Wanted;
 use crate::doctor::{cores, devices, memory};
-use boxfile::{BoxFile, Device, FindError, Hugepages, of_interface};
+use boxfile::{BoxFile, Device, Hugepages, of_interface};
 use procfs::{FromRead, Meminfo};
 
 /// What was found.
@@ -28,7 +28,7 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
     for (name, port) in file.ports.named() {
         match port.find(name, &host.roots) {
             Ok(found) => checked.ports.push(Seen::new(host, name, found)),
-            Err(error) => findings.push(unknown(name, &error)),
+            Err(error) => findings.push(devices::lost(check_of(name), &error.to_string())),
         }
     }
     let ports = &checked.ports;
@@ -63,12 +63,6 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
     checked
 }
 
-fn unknown(name: &str, error: &FindError) -> Finding {
-    let check = if name == boxfile::PORT_NAMES[0] { "port wan" } else { "port client" };
-    let why = "the box's file names it as a port";
-    Finding::warning(check, error.to_string(), why, "lspci -D -nn -d ::0200").bad_if(true)
-}
-
 /// Two ways to name one device.
 fn same(host: &Host, ports: &[Seen]) -> Option<Finding> {
     let [wan, client] = ports else { return None };
@@ -98,22 +92,26 @@ fn tools(host: &Host, ports: &[Seen]) -> Option<Finding> {
     })
 }
 
+/// Hugepages that are reserved where the file wants them; `None` if the kernel has none of the
+/// size.
+fn reserved(host: &Host, file: &BoxFile, wanted: &Hugepages) -> Option<u64> {
+    let path = pages(node_of(host, file), wanted.size.bytes() >> 10);
+    read(&host.at(&path))?.parse().ok()
+}
+
 /// Bytes of hugepages that are yet to be reserved.
 fn missing(host: &Host, file: &BoxFile) -> u64 {
     let Some(wanted) = &file.hugepages else { return 0 };
-    let path = pages(node_of(host, file), wanted.size.bytes() >> 10);
-    let there = read(&host.at(&path)).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let there = reserved(host, file, wanted).unwrap_or(0);
     wanted.count.saturating_sub(there).saturating_mul(wanted.size.bytes())
 }
 
 /// What is reserved, or can be.
 fn hugepages(host: &Host, file: &BoxFile, wanted: &Hugepages) -> Finding {
     const CHECK: &str = "hugepages";
-    let (node, kib) = (node_of(host, file), wanted.size.bytes() >> 10);
-    let path = pages(node, kib);
     let size = wanted.size.name();
-    let on = node.map_or_else(String::new, |node| format!(" on NUMA node {node}"));
-    let Some(there) = read(&host.at(&path)).and_then(|n| n.parse::<u64>().ok()) else {
+    let on = node_of(host, file).map_or_else(String::new, |node| format!(" on NUMA node {node}"));
+    let Some(there) = reserved(host, file, wanted) else {
         let found = format!("the kernel has no hugepages of {size}{on}");
         let remedy = "ls /sys/kernel/mm/hugepages   # and write one of these as hugepages.size";
         return Finding::warning(CHECK, found, "the box's file reserves some", remedy).bad_if(true);
@@ -131,7 +129,7 @@ fn hugepages(host: &Host, file: &BoxFile, wanted: &Hugepages) -> Finding {
             profile::format_size(missing),
             profile::format_size(available)
         );
-        let words = format!("hugepagesz={}M hugepages={}", kib >> 10, wanted.count);
+        let words = format!("hugepagesz={}M hugepages={}", wanted.size.bytes() >> 20, wanted.count);
         return Finding::warning(CHECK, found, why, at_boot(&words)).bad_if(true);
     }
     Finding::ok(CHECK, format!("{found}; apply reserves the rest"))

@@ -135,8 +135,7 @@ fn stack(host: &Host, iface: &str) -> BTreeSet<String> {
                 entry.strip_prefix("upper_").filter(|u| !stack.contains(*u)).map(str::to_owned),
             );
         }
-        let master = fs::read_link(host.machine.sys.join(&place).join("master")).ok();
-        let master = master.and_then(|m| Some(m.file_name()?.to_string_lossy().into_owned()));
+        let master = host.machine.link(format!("{place}/master"));
         open.extend(master.filter(|m| !stack.contains(m)));
         stack.insert(name);
     }

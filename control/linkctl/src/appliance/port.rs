@@ -53,7 +53,7 @@ impl Seen {
 
     /// The check's name.
     pub fn check(&self) -> &'static str {
-        if self.name == boxfile::PORT_NAMES[0] { "port wan" } else { "port client" }
+        check_of(self.name)
     }
 
     fn bad(&self, found: String, why: &str, remedy: impl Into<String>) -> Finding {
@@ -193,35 +193,32 @@ impl Seen {
     }
 }
 
+/// The name of a port's check.
+pub fn check_of(port: &str) -> &'static str {
+    if port == boxfile::PORT_NAMES[0] { "port wan" } else { "port client" }
+}
+
 /// The process that has a device by vfio, and its name.
 pub fn holder(host: &Host, place: &str) -> Option<(u32, String)> {
     let machine = &host.machine;
-    let group = fs::read_link(machine.sys.join(place).join("iommu_group")).ok();
-    let group = group.and_then(|g| Some(g.file_name()?.to_string_lossy().into_owned()));
+    let group = machine.link(format!("{place}/iommu_group"));
     let mut files: Vec<String> = group.map(|g| format!("/dev/vfio/{g}")).into_iter().collect();
     files.extend(
         machine.names(format!("{place}/vfio-dev")).iter().map(|d| format!("/dev/vfio/devices/{d}")),
     );
-    let processes = fs::read_dir(&machine.proc).into_iter().flatten().flatten();
-    processes.into_iter().find_map(|process| {
-        let pid = process.file_name().to_str()?.parse().ok()?;
-        let open = fs::read_dir(process.path().join("fd")).ok()?.flatten();
+    machine.processes().find_map(|(pid, name, process)| {
+        let mut open = fs::read_dir(process.join("fd")).ok()?.flatten();
         let has = |file: fs::DirEntry| {
             fs::read_link(file.path())
                 .is_ok_and(|to| files.iter().any(|f| to.as_os_str() == f.as_str()))
         };
-        let name = || crate::doctor::machine::read(&process.path().join("comm"));
-        open.into_iter().any(has).then(|| (pid, name().unwrap_or_default()))
+        open.any(has).then_some((pid, name))
     })
 }
 
 /// A process of this name.
 pub fn running(host: &Host, name: &str) -> Option<(u32, String)> {
-    let processes = fs::read_dir(&host.machine.proc).into_iter().flatten().flatten();
-    processes.into_iter().find_map(|process| {
-        let pid = process.file_name().to_str()?.parse().ok()?;
-        let comm = crate::doctor::machine::read(&process.path().join("comm"))?;
-        // The kernel keeps 15 bytes of a name.
-        (!comm.is_empty() && comm == name[..name.len().min(15)]).then_some((pid, comm))
-    })
+    // The kernel keeps 15 bytes of a name.
+    let kept = &name[..name.len().min(15)];
+    host.machine.processes().find(|(_, comm, _)| comm == kept).map(|(pid, comm, _)| (pid, comm))
 }

@@ -241,8 +241,7 @@ pub fn pages(node: Option<u32>, kib: u64) -> PathBuf {
 pub fn driver(host: &Host, address: &str) -> Option<String> {
     // The record is read from a file.
     address.parse::<Address>().ok()?;
-    let link = host.machine.sys.join("bus/pci/devices").join(address).join("driver");
-    Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+    host.machine.link(format!("bus/pci/devices/{address}/driver"))
 }
 
 /// Whether a module is loaded, or part of the kernel.

@@ -8,7 +8,6 @@ use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, at_boot};
 use crate::doctor::wanted::Wanted;
 use boxfile::beside_kernel;
-use std::fs;
 
 /// Drivers of a device that a program drives.
 pub const HANDED_OVER: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
@@ -17,12 +16,15 @@ pub const HANDED_OVER: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     let mut found = vec![drivers(machine, wanted)];
     found.extend(wanted.pci.iter().map(|address| device(machine, address)));
-    found.extend(wanted.lost.iter().map(|error| {
-        let why = "the box's file names it as a port";
-        Finding::warning("port", error.clone(), why, "lspci -D -nn -d ::0200").bad_if(true)
-    }));
+    found.extend(wanted.lost.iter().map(|error| lost("port", error)));
     found.extend(wanted.ports.iter().map(|iface| interface(machine, iface)));
     found
+}
+
+/// A port whose device was not found.
+pub fn lost(check: &'static str, error: &str) -> Finding {
+    let why = "the box's file names it as a port";
+    Finding::warning(check, error, why, "lspci -D -nn -d ::0200").bad_if(true)
 }
 
 fn drivers(machine: &Machine, wanted: &Wanted) -> Finding {
@@ -79,9 +81,7 @@ fn device(machine: &Machine, address: &str) -> Finding {
         )
         .bad_if(true);
     }
-    let driver = fs::read_link(machine.sys.join(&place).join("driver")).ok();
-    let driver = driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-    match driver.as_deref() {
+    match machine.link(format!("{place}/driver")).as_deref() {
         Some(name) if HANDED_OVER.contains(&name) || beside_kernel(name) => {
             Finding::ok(CHECK, format!("{address}: {name}"))
         }
@@ -127,6 +127,7 @@ mod tests {
     use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
     use crate::doctor::finding::tests::is;
     use crate::doctor::machine::tests::Tree;
+    use std::fs;
 
     #[test]
     fn some_driver_must_hand_devices_over_if_the_box_has_any() {

@@ -43,6 +43,24 @@ impl Machine {
         names
     }
 
+    /// The name of what a link of `/sys` points to, such as a device's driver; `None` if it is
+    /// not there.
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
+        let target = fs::read_link(self.sys.join(path)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// The processes: their numbers, names and places in `/proc`.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, String, PathBuf)> {
+        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        entries.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            // One without a name has just ended.
+            let name = read(&entry.path().join("comm")).unwrap_or_default();
+            Some((pid, name, entry.path()))
+        })
+    }
+
     /// The cores of a list of `/sys/devices/system/cpu`, such as `0-3,8`.
     pub fn cores(&self, list: &str) -> Vec<usize> {
         cores(&self.sys(Path::new("devices/system/cpu").join(list)).unwrap_or_default())
