@@ -178,7 +178,7 @@ install_python
 # The machine of the hw suite: an emulator that has igb (QEMU 8 or newer), a kernel with VFIO,
 # netem and Hybla, and what the guest runs. All are unpacked and none is installed, with every
 # library that they need, by an apt whose sources and lists are its own.
-HW_PACKAGES="qemu-system-x86 coreutils dash ethtool iperf3 iproute2 iputils-ping kmod mawk mount"
+HW_PACKAGES="qemu-system-x86 bash coreutils dash driverctl ethtool iperf3 iproute2 iputils-ping kmod mawk mount"
 HW_KERNEL=linux-image-cloud-amd64
 
 hw_apt() {

@@ -16,9 +16,10 @@ use crate::qmp::Qmp;
 use crate::shell::Shell;
 
 /// The guest's own programs.
-pub const PROGRAMS: [&str; 22] = [
-    "cat", "cp", "dash", "date", "dd", "ethtool", "head", "ip", "iperf3", "ln", "ls", "mawk",
-    "mkdir", "mount", "ping", "readlink", "rm", "sleep", "stty", "tail", "tc", "touch",
+pub const PROGRAMS: [&str; 26] = [
+    "bash", "basename", "cat", "cp", "cut", "dash", "date", "dd", "ethtool", "head", "ip",
+    "iperf3", "ln", "ls", "mawk", "mkdir", "mount", "ping", "readlink", "realpath", "rm", "sleep",
+    "stty", "tail", "tc", "touch",
 ];
 
 /// A guest is up within seconds, or many where the machine is busy.

@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use smoke::binaries::Binaries;
 use smoke::directory::Directory;
 use smoke::iperf::{Download, Plan, Transfer};
@@ -45,6 +45,8 @@ pub const BOX: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const PORT: u16 = 8443;
 /// What the box's management interface is known by.
 const MANAGEMENT: &str = "52:54:00:78:00:03";
+/// What `linkctl box apply` loads.
+const VFIO: [&str; 2] = ["vfio-pci", "vfio-iommu-type1"];
 /// What the hosts' TCP may have on its way, in bytes.
 const TCP_BUFFER: u32 = 60_000_000;
 
@@ -73,14 +75,18 @@ impl Lab {
         let mut rc = format!("MANAGEMENT={MANAGEMENT} ADDRESS={BOX}/24\n");
         rc.push_str(include_str!("../guest/management"));
         certificates(&binaries, &directory, &mut image)?;
-        for program in [&binaries.dataplane, &binaries.linkd] {
+        for program in [&binaries.dataplane, &binaries.linkd, &binaries.linkctl] {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             image.program(parts, &name, program)?;
         }
+        // A script, which binds devices for `linkctl box`.
+        let driverctl = parts.program("driverctl");
+        let driverctl = driverctl.context("there is no driverctl: run scripts/setup.sh hw")?;
+        image.copy("bin/driverctl", &driverctl);
+        image.modules(parts, &VFIO)?;
+        image.text("bin/box-state", include_str!("../guest/box-state"), 0o755);
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hw-configs/qemu-igb");
         image.copy("etc/linkemu/box.toml", &config.join("box.toml"));
-        rc.push_str("NICS='0000:01:00.0 0000:02:00.0' HUGEPAGES=128\n");
-        rc.push_str(include_str!("../guest/vfio"));
         let _ = writeln!(rc, "LISTEN={BOX}:{PORT}");
         rc.push_str(include_str!("../guest/linkemu"));
         image.text("etc/rc", rc, 0o644);
@@ -88,7 +94,7 @@ impl Lab {
             clock: Clock::Real,
             memory: 1400,
             devices: devices(nic),
-            modules: &["virtio-net", "vfio-pci", "vfio-iommu-type1"],
+            modules: &["virtio-net", "vmxnet3"],
             cmdline: include_str!("../../../hw-configs/qemu-igb/kernel-cmdline"),
         };
         let guest = Guest::boot(parts, &desk, image, &options)?;
@@ -165,7 +171,7 @@ impl Lab {
     /// What the box says of itself: for the message of a failure.
     pub fn report(&mut self) -> String {
         let mut report = self.guest.console();
-        for log in ["/run/dataplane.log", "/run/linkd.log"] {
+        for log in ["/run/box.log", "/run/dataplane.log", "/run/linkd.log"] {
             report.push_str(&self.guest.log(log));
         }
         let stats = self.linkctl.run(&["stats"]);

@@ -41,6 +41,16 @@ impl Nic {
         }
     }
 
+    /// The kernel's driver for it, if the guest's kernel has one.
+    #[must_use]
+    pub const fn kernel_driver(self) -> Option<&'static str> {
+        match self {
+            Self::Igb | Self::E1000e => None,
+            Self::Vmxnet3 => Some("vmxnet3"),
+            Self::Virtio => Some("virtio-pci"),
+        }
+    }
+
     /// The beginning of the name of DPDK's driver for it.
     #[must_use]
     pub const fn driver(self) -> &'static str {

@@ -17,9 +17,9 @@ use std::time::Instant;
 use hw::lab::Lab;
 use hw::nic::Nic;
 use hw::parts::Parts;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Completion, Failed, Trial};
 use smoke::binaries::{Binaries, Lack, check_machine, in_ci};
-use smoke::estate;
+use smoke::suite::told;
 
 /// A test in a lab.
 type Test = fn(&mut Lab, Nic) -> anyhow::Result<()>;
@@ -29,12 +29,13 @@ type Alone = fn(&Parts) -> anyhow::Result<()>;
 #[rustfmt::skip]
 const ON_EACH_NIC: &[(&str, Test)] = &[
     ("dpdk_s_own_driver_has_both_ports", suite::nic::dpdk_s_own_driver_has_both_ports),
+    ("linkctl_box_has_taken_what_was_free_and_takes_nothing_else", suite::nic::linkctl_box_has_taken_what_was_free_and_takes_nothing_else),
     ("a_transparent_link_carries_a_download_and_counts_all_of_it", suite::nic::a_transparent_link_carries_a_download_and_counts_all_of_it),
     ("a_satellite_link_has_its_round_trip_and_its_rate", suite::nic::a_satellite_link_has_its_round_trip_and_its_rate),
     ("a_profile_changes_in_mid_run_and_no_packet_goes_astray", suite::nic::a_profile_changes_in_mid_run_and_no_packet_goes_astray),
     ("jumbo_frames_and_vlan_tags_pass", suite::nic::jumbo_frames_and_vlan_tags_pass),
     ("a_cable_that_is_pulled_and_plugged_in_again_carries_on", suite::nic::a_cable_that_is_pulled_and_plugged_in_again_carries_on),
-    ("the_dataplane_ends_with_its_accounts_and_gives_the_nics_back", suite::nic::the_dataplane_ends_with_its_accounts_and_gives_the_nics_back),
+    ("the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back", suite::nic::the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back),
 ];
 
 #[rustfmt::skip]
@@ -46,21 +47,16 @@ const ALONE: &[(&str, Alone, bool)] = &[
 /// The lab of the NIC whose tests run: made by the first of them, ended before another.
 static LAB: Mutex<Option<(Nic, Result<Lab, String>)>> = Mutex::new(None);
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // They share the machine, and a NIC's share a guest.
-    arguments.test_threads = Some(1);
-    if let Err(error) = estate::watch_signals() {
-        eprintln!("{error}");
-        return ExitCode::FAILURE;
-    }
+fn main() -> anyhow::Result<ExitCode> {
+    // Those of a NIC share a guest.
+    let arguments = smoke::suite::arguments()?;
     let begin = Instant::now();
     let found = check_machine().and_then(|()| Binaries::find()).and_then(|_| Parts::find());
     let (parts, skipped) = match found {
         // In CI what setup.sh unpacks is not to be missing.
         Err(Lack::Part(reason)) if in_ci() => {
             eprintln!("{reason}");
-            return ExitCode::FAILURE;
+            return Ok(ExitCode::FAILURE);
         }
         Err(Lack::Part(reason) | Lack::Permission(reason)) => (None, Some(reason)),
         Ok(parts) => (Some(parts), None),
@@ -98,18 +94,11 @@ fn main() -> ExitCode {
             conclusion.num_ignored + conclusion.num_filtered_out,
         ),
     }
-    conclusion.exit_code()
+    Ok(conclusion.exit_code())
 }
 
 fn left_out(reason: Option<String>) -> Completion {
     Completion::ignored_with(reason.unwrap_or_default())
-}
-
-fn told(done: anyhow::Result<()>) -> Result<Completion, Failed> {
-    match done {
-        Ok(()) => Ok(Completion::Completed),
-        Err(error) => Err(format!("{error:#}").into()),
-    }
 }
 
 fn in_lab(parts: &Parts, nic: Nic, test: Test) -> Result<Completion, Failed> {

@@ -10,11 +10,11 @@ mod suite;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Completion, Failed, Trial};
 use p4::bmv2;
 use smoke::binaries::{Binaries, Lack, check_machine, in_ci};
 use smoke::cpus::Cpus;
-use smoke::estate;
+use smoke::suite::{lacking, told};
 
 /// A test, and whether it needs the programs under test.
 type Test = (&'static str, Needs, fn(&Cpus) -> anyhow::Result<()>);
@@ -58,21 +58,15 @@ const TESTS: &[Test] = &[
     ("path::a_switch_that_is_killed_in_mid_run_comes_back_to_the_link", Needs::Programs, suite::path::a_switch_that_is_killed_in_mid_run_comes_back_to_the_link),
 ];
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // They share the machine.
-    arguments.test_threads = Some(1);
-    if let Err(error) = estate::watch_signals() {
-        eprintln!("{error}");
-        return ExitCode::FAILURE;
-    }
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = smoke::suite::arguments()?;
     let cpus = Cpus::available();
     let lack = check_machine().and_then(|()| bmv2::find().map(drop));
     let skipped = match lack {
         // In CI a tool that setup.sh installs is not to be missing.
         Err(Lack::Part(reason)) if in_ci() => {
             eprintln!("{reason}");
-            return ExitCode::FAILURE;
+            return Ok(ExitCode::FAILURE);
         }
         Err(Lack::Part(reason) | Lack::Permission(reason)) => Some(reason),
         Ok(()) => None,
@@ -85,7 +79,7 @@ fn main() -> ExitCode {
     if let Some(reason) = skipped {
         eprintln!("SKIPPED: p4, all {} tests: {reason}", TESTS.len());
     }
-    conclusion.exit_code()
+    Ok(conclusion.exit_code())
 }
 
 fn run(
@@ -98,16 +92,10 @@ fn run(
         return Ok(Completion::ignored_with(reason));
     }
     if needs == Needs::Programs
-        && let Err(Lack::Part(reason) | Lack::Permission(reason)) = Binaries::find()
+        && let Err(lack) = Binaries::find()
     {
-        if in_ci() {
-            return Err(reason.into());
-        }
-        eprintln!("SKIPPED: {reason}");
-        return Ok(Completion::ignored_with(reason));
+        eprintln!("SKIPPED: {lack}");
+        return lacking(lack);
     }
-    match test(cpus) {
-        Ok(()) => Ok(Completion::Completed),
-        Err(error) => Err(format!("{error:#}").into()),
-    }
+    told(test(cpus))
 }

@@ -9,10 +9,10 @@ mod suite;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Completion, Failed, Trial};
 use package::{debs, machine};
-use smoke::binaries::{Binaries, Lack, in_ci};
-use smoke::estate;
+use smoke::binaries::{Binaries, Lack};
+use smoke::suite::{lacking, told};
 
 /// A test: its name, what it needs, and the test.
 type Test = (&'static str, fn() -> Result<(), Lack>, fn() -> anyhow::Result<()>);
@@ -30,20 +30,12 @@ const TESTS: &[Test] = &[
     ("system::debian_13_installs_runs_upgrades_and_forgets_it", || system(13), || suite::system::life(13)),
 ];
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // They share the machine.
-    arguments.test_threads = Some(1);
-    if let Err(error) = estate::watch_signals() {
-        eprintln!("{error}");
-        return ExitCode::FAILURE;
-    }
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = smoke::suite::arguments()?;
     let mut skipped = Vec::new();
     let trials = TESTS.iter().map(|&(name, needs, test)| {
         let lack = needs().err();
-        if let Some(Lack::Part(reason) | Lack::Permission(reason)) = &lack {
-            skipped.push(format!("SKIPPED: package, {name}: {reason}"));
-        }
+        skipped.extend(lack.iter().map(|lack| format!("SKIPPED: package, {name}: {lack}")));
         Trial::ignorable_test(name, move || run(lack, test))
     });
     let trials = trials.collect();
@@ -52,15 +44,13 @@ fn main() -> ExitCode {
     for line in skipped {
         eprintln!("{line}");
     }
-    conclusion.exit_code()
+    Ok(conclusion.exit_code())
 }
 
 fn run(lack: Option<Lack>, test: fn() -> anyhow::Result<()>) -> Result<Completion, Failed> {
     match lack {
-        // In CI a tool that setup.sh installs is not to be missing.
-        Some(Lack::Part(reason)) if in_ci() => Err(reason.into()),
-        Some(Lack::Part(reason) | Lack::Permission(reason)) => Ok(Completion::ignored_with(reason)),
-        None => test().map(|()| Completion::Completed).map_err(|e| format!("{e:#}").into()),
+        Some(lack) => lacking(lack),
+        None => told(test()),
     }
 }
 

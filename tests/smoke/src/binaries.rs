@@ -2,6 +2,7 @@
 //! Where the programs under test are, and whether this machine can test them.
 
 use std::env;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +41,14 @@ pub enum Lack {
     Permission(String),
     /// Something was not built or installed: in CI a failure.
     Part(String),
+}
+
+/// What is missing.
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Permission(reason) | Self::Part(reason)) = self;
+        f.write_str(reason)
+    }
 }
 
 impl Binaries {

@@ -28,6 +28,7 @@ pub mod quantile;
 pub mod raw;
 pub mod report;
 pub mod stats;
+pub mod suite;
 pub mod testbed;
 pub mod udp;
 pub mod wait;

@@ -13,10 +13,10 @@ mod suite;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use smoke::binaries::{Binaries, Lack, check_machine, in_ci};
+use libtest_mimic::{Completion, Failed, Trial};
+use smoke::binaries::{Binaries, check_machine};
 use smoke::cpus::Cpus;
-use smoke::estate;
+use smoke::suite::{lacking, told};
 
 /// A test, and whether it needs the programs under test.
 type Test = (&'static str, Needs, fn(&Cpus) -> anyhow::Result<()>);
@@ -62,21 +62,15 @@ const TESTS: &[Test] = &[
     ("metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing", Needs::Programs, suite::metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing),
 ];
 
-fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // They share the machine.
-    arguments.test_threads = Some(1);
-    if let Err(error) = estate::watch_signals() {
-        eprintln!("{error}");
-        return ExitCode::FAILURE;
-    }
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = smoke::suite::arguments()?;
     let cpus = Cpus::available();
     cpus.keep_to_hosts();
     let trials = TESTS.iter().map(|&(name, needs, test)| {
         let cpus = cpus.clone();
         Trial::ignorable_test(name, move || run(name, needs, test, &cpus))
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    Ok(libtest_mimic::run(&arguments, trials.collect()).exit_code())
 }
 
 fn run(
@@ -87,14 +81,10 @@ fn run(
 ) -> Result<Completion, Failed> {
     let programs = if needs == Needs::Programs { Binaries::find().map(drop) } else { Ok(()) };
     match check_machine().and(programs) {
-        Err(Lack::Part(reason)) if in_ci() => Err(reason.into()),
-        Err(Lack::Part(reason) | Lack::Permission(reason)) => {
-            eprintln!("SKIPPED: {name}: {reason}");
-            Ok(Completion::ignored_with(reason))
+        Err(lack) => {
+            eprintln!("SKIPPED: {name}: {lack}");
+            lacking(lack)
         }
-        Ok(()) => match test(cpus) {
-            Ok(()) => Ok(Completion::Completed),
-            Err(error) => Err(format!("{error:#}").into()),
-        },
+        Ok(()) => told(test(cpus)),
     }
 }

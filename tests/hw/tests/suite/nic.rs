@@ -52,8 +52,43 @@ pub fn dpdk_s_own_driver_has_both_ports(lab: &mut Lab, nic: Nic) -> anyhow::Resu
     let log = lab.guest().run("cat /run/dataplane.log")?;
     let ports = log.matches(&format!("driver=\"{}\"", nic.driver())).count();
     ensure!(ports == 2, "{ports} ports of driver {} in {log}", nic.driver());
-    let bound = lab.guest().run("cat /sys/bus/pci/devices/0000:0[12]:00.0/driver_override")?;
-    ensure!(bound.lines().all(|l| l == "vfio-pci"), "bound to {bound}");
+    Ok(())
+}
+
+pub fn linkctl_box_has_taken_what_was_free_and_takes_nothing_else(
+    lab: &mut Lab,
+    nic: Nic,
+) -> anyhow::Result<()> {
+    let before = lab.guest().run("cat /run/before")?;
+    ensure!(before.starts_with("0\nvfio-pci is not loaded\n"), "before: {before}");
+    let driven =
+        nic.kernel_driver().map(|driver| format!(":00.0 {driver} (null) 52:54:00:78:00:0"));
+    let as_expected = driven.is_none_or(|line| before.matches(&line).count() == 2);
+    ensure!(as_expected, "before: {before}");
+    let taken = lab.guest().run("box-state")?;
+    let bound = taken.matches(":00.0 vfio-pci vfio-pci").count();
+    ensure!(taken.starts_with("128\nvfio-pci is loaded\n") && bound == 2, "taken: {taken}");
+    let shown: serde_json::Value =
+        serde_json::from_str(&lab.guest().run("linkctl -o json box show")?)?;
+    ensure!(shown["complete"] == true, "{shown}");
+    // The desk's interface has an address.
+    let other = "awk '{ sub(/0000:02/, \"0000:03\") } 1' /etc/linkemu/box.toml >/tmp/other.toml";
+    lab.guest().run(other)?;
+    refused(lab, "linkctl box check --here /tmp/other.toml", 4, "has the address 10.78.0.2")?;
+    refused(lab, "linkctl box apply /tmp/other.toml", 4, "has the address 10.78.0.2")?;
+    refused(lab, "linkctl box undo", 1, "is in use by linkd-dataplane")?;
+    let still = lab.guest().run("box-state")?;
+    ensure!(still == taken, "{still} after {taken}");
+    // Once more, it finds all of it done.
+    lab.guest().run("linkctl box apply /etc/linkemu/box.toml")?;
+    Ok(())
+}
+
+/// A command in the guest that ends with this code, and says why.
+fn refused(lab: &mut Lab, command: &str, code: i32, why: &str) -> anyhow::Result<()> {
+    let said = lab.guest().run(&format!("{command}; echo \"code $?\""))?;
+    let shown = format!("`{command}`: {said}");
+    ensure!(said.ends_with(&format!("code {code}")) && said.contains(why), "{shown}");
     Ok(())
 }
 
@@ -213,7 +248,7 @@ pub fn a_cable_that_is_pulled_and_plugged_in_again_carries_on(
     Ok(())
 }
 
-pub fn the_dataplane_ends_with_its_accounts_and_gives_the_nics_back(
+pub fn the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back(
     lab: &mut Lab,
     _: Nic,
 ) -> anyhow::Result<()> {
@@ -227,11 +262,13 @@ pub fn the_dataplane_ends_with_its_accounts_and_gives_the_nics_back(
         ended.exact && ended.held.packets == 0 && ended.received.packets >= seen.received.packets,
         "{ended:?} after {seen:?}"
     );
-    // vfio-pci lets go of a device that nobody has open.
-    let freed = "for d in 0000:01:00.0 0000:02:00.0; do \
-                 echo $d >/sys/bus/pci/drivers/vfio-pci/unbind || exit 1; \
-                 [ ! -e /sys/bus/pci/devices/$d/driver ] || exit 2; done";
-    lab.guest().run(freed)?;
+    let (before, taken) = (lab.guest().run("cat /run/before")?, lab.guest().run("box-state")?);
+    lab.guest().run("linkctl box undo")?;
+    let given = lab.guest().run("box-state")?;
+    ensure!(given == before, "given back: {given}, before: {before}");
+    lab.guest().run("linkctl box apply /etc/linkemu/box.toml")?;
+    let again = lab.guest().run("box-state")?;
+    ensure!(again == taken, "taken again: {again}, before: {taken}");
     Ok(())
 }
 
