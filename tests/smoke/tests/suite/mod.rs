@@ -52,8 +52,9 @@ pub fn written(bed: &Testbed, name: &str, text: &str) -> anyhow::Result<String> 
 /// asks the dataplane for its final accounts.
 ///
 /// A run in which the emulator confesses to have lost packets itself, or to have stood
-/// still for longer than the test can bear, or in which a host did ([`Void`]), has measured the machine and not
-/// the link. It is repeated once; the second one counts.
+/// still for longer than the test can bear, or in which a host did ([`Void`]), has measured
+/// the machine and not the link; so has one that failed while the emulator was late. It is
+/// repeated once; the second one counts.
 pub fn on_bed(
     cpus: &Cpus,
     options: Options,
@@ -86,6 +87,7 @@ fn once(
         Middle::Bridge | Middle::Nothing => Ok(()),
     });
     closed.map_err(|error| {
+        let error = while_late(&bed, error);
         let message = format!("{error:#}\n{}", bed.report());
         if error.downcast_ref::<Void>().is_some() {
             anyhow!(Void(message))
@@ -93,6 +95,19 @@ fn once(
             anyhow!(message)
         }
     })
+}
+
+/// No figure of a test is right while the emulator is later than this.
+const LATE: Duration = Duration::from_millis(20);
+
+/// A failure, or a [`Void`] if the emulator was late meanwhile.
+fn while_late(bed: &Testbed, error: anyhow::Error) -> anyhow::Error {
+    let stats = bed.linkctl().and_then(|linkctl| linkctl.stats());
+    let late = stats.map(|stats| Duration::from_nanos(stats.lateness_ns.p99));
+    if error.downcast_ref::<Void>().is_none() && late.is_ok_and(|late| late > LATE) {
+        return Void(format!("it was late by more than {LATE:?}; {error:#}")).into();
+    }
+    error
 }
 
 /// The dataplane ends cleanly, and its final accounts add up.
