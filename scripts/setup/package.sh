@@ -1,0 +1,54 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Part of scripts/setup.sh: tools and Debian systems of the packages' tests.
+
+# What packs, and what the packages' tests boot Debian systems with.
+PACKAGE_PACKAGES="debhelper lintian mmdebstrap systemd-container binutils"
+
+# What the packages and their tests need of Debian, unpacked by a package's test itself: roots
+# are booted without a network.
+ROOT_ARCHIVES="kmod libbpf1 libbsd0 libibverbs1 ibverbs-providers libnuma1 libxdp1 driverctl \
+logrotate sensible-utils"
+ROOT_INCLUDE="systemd systemd-sysv dbus iproute2 iputils-ping"
+
+# A minimal Debian of suite $1 in build/tools/roots, from the mirror that apt uses here.
+make_root() {
+    root=build/tools/roots/$1
+    [ -f "$root/.complete" ] && grep -qxF "$ROOT_INCLUDE $ROOT_ARCHIVES" "$root/.complete" && return
+    left_out="Tests on Debian's $1 are left out, or fail where CI=true."
+    if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap >/dev/null; then
+        echo "setup: no root of $1 without root and mmdebstrap. $left_out"
+        return
+    fi
+    update
+    # shellcheck disable=SC2016 # apt's own variables
+    mirror=$(apt-get indextargets --format '$(LABEL) $(CODENAME) $(SITE)' 'Created-By: Packages' |
+        sed -n "s/^Debian $(. /etc/os-release && echo "$VERSION_CODENAME") //p" | head -n 1)
+    if [ -z "$mirror" ]; then
+        echo "setup: apt here uses no mirror of Debian. $left_out"
+        return
+    fi
+    echo "setup: a root of $1 in $root"
+    rm -rf "$root" "$root.new"
+    mkdir -p build/tools/roots
+    # As this machine's apt: a mirror may be a snapshot, or behind a proxy.
+    valid='' proxy=''
+    eval "$(apt-config shell valid Acquire::Check-Valid-Until proxy Acquire::http::Proxy)"
+    # shellcheck disable=SC2016 # the hooks' own
+    if mmdebstrap --variant=apt --skip=cleanup/apt,cleanup/reproducible \
+        --include="$(echo "$ROOT_INCLUDE" | tr ' ' ',')" \
+        ${valid:+--aptopt="Acquire::Check-Valid-Until \"$valid\""} \
+        ${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} \
+        --customize-hook='chroot "$1" apt-get -y --download-only install '"$ROOT_ARCHIVES" \
+        --customize-hook='rm -f "$1/etc/machine-id" "$1/etc/hostname"' \
+        "$1" "$root.new" "deb $mirror $1 main" >>"$LOG" 2>&1; then
+        echo "$ROOT_INCLUDE $ROOT_ARCHIVES" >"$root.new/.complete"
+        mv "$root.new" "$root"
+    else
+        rm -rf "$root.new"
+        echo "setup: mmdebstrap could not make it (see $LOG). $left_out"
+    fi
+}
+want_packages "What needs it is left out." "$PACKAGE_PACKAGES"
+for suite in bookworm trixie; do make_root "$suite"; done
