@@ -68,7 +68,12 @@ fn stats() -> pb::Stats {
             return_pipe: Some(pb::PipeStats::default()),
             ..Default::default()
         }],
-        ports: vec![pb::PortStats { name: "wan".into(), missed: 3, ..Default::default() }],
+        ports: vec![pb::PortStats {
+            name: "wan".into(),
+            missed: 3,
+            link: pb::LinkState::Down as i32,
+            ..Default::default()
+        }],
         lateness: Some(pb::Lateness {
             count: 6,
             p50_ns: 5,
@@ -391,6 +396,7 @@ fn statistics_in_json_keep_their_keys() {
     let port = serde_json::json!({
         "name": "wan", "received": none, "sent": none,
         "missed": 3, "transmit_dropped": 0, "staged": 0, "malformed": 0,
+        "link": "down", "link_mbps": null,
     });
     assert_eq!(json["ports"], serde_json::json!([port]));
     let lateness =

@@ -59,6 +59,8 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"lateness_seconds_bucket{le="+Inf",client="default",direction="return"}"#, 6.0),
         (r#"port_missed_packets_total{port="wan"}"#, 3.0),
         (r#"port_transmit_dropped_packets_total{port="client"}"#, 2.0),
+        (r#"port_up{port="wan"}"#, 1.0),
+        (r#"port_up{port="client"}"#, 0.0),
         (r#"config_info{profile="a \"quoted\\ name\"\n",seed="77"}"#, 1.0),
     ] {
         let found = scraped.value(&format!("linkemu_{series}"));

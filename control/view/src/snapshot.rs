@@ -120,6 +120,18 @@ pub struct Port {
     pub transmit_dropped: u64,
     pub staged: u64,
     pub malformed: u64,
+    /// None if the port does not tell.
+    pub link: Option<Link>,
+    /// None if the link has no speed that is known.
+    pub link_mbps: Option<u32>,
+}
+
+/// Whether a port has a carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    Up,
+    Down,
 }
 
 /// How late packets left.
@@ -298,13 +310,19 @@ impl From<pb::Stats> for Snapshot {
             r#return: stats.return_pipe.into(),
         };
         let port = |stats: pb::PortStats| Port {
-            name: stats.name,
-            received: stats.received.into(),
-            sent: stats.sent.into(),
             missed: stats.missed,
             transmit_dropped: stats.transmit_dropped,
             staged: stats.staged,
             malformed: stats.malformed,
+            link: match stats.link() {
+                pb::LinkState::Unspecified => None,
+                pb::LinkState::Up => Some(Link::Up),
+                pb::LinkState::Down => Some(Link::Down),
+            },
+            link_mbps: Some(stats.link_mbps).filter(|mbps| *mbps > 0),
+            name: stats.name,
+            received: stats.received.into(),
+            sent: stats.sent.into(),
         };
         let clients: Vec<_> = stats.clients.into_iter().map(client).collect();
         Self {

@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::instant;
-use crate::snapshot::{Client, Count, Pipe, Snapshot};
+use crate::snapshot::{Client, Count, Link, Pipe, Port, Snapshot};
 
 const LOSSY: &str = "lossy: the link was set although there is too little memory or time for it\n";
 
@@ -43,11 +43,14 @@ pub fn table(snapshot: &Snapshot) -> String {
             ]);
         }
     }
-    let mut ports =
-        grid(1, &["PORT", "RECEIVED", "SENT", "MISSED", "TRANSMIT DROPPED", "STAGED", "MALFORMED"]);
+    let mut ports = grid(
+        2,
+        &["PORT", "LINK", "RECEIVED", "SENT", "MISSED", "TRANSMIT DROPPED", "STAGED", "MALFORMED"],
+    );
     for port in &snapshot.ports {
         ports.add_row([
             port.name.clone(),
+            link(port),
             count(port.received),
             count(port.sent),
             port.missed.to_string(),
@@ -132,6 +135,16 @@ fn count(count: Count) -> String {
         "0".into()
     } else {
         format!("{} ({})", count.packets, size(count.bytes))
+    }
+}
+
+/// "10000 Mb/s", "up" where the speed is not known, "DOWN", or "-".
+fn link(port: &Port) -> String {
+    match (port.link, port.link_mbps) {
+        (None, _) => "-".into(),
+        (Some(Link::Down), _) => "DOWN".into(),
+        (Some(Link::Up), Some(mbps)) => format!("{mbps} Mb/s"),
+        (Some(Link::Up), None) => "up".into(),
     }
 }
 

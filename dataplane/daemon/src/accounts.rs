@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::slice;
 
+use dpdk::Link;
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
 use emu::shim::{self, Tick};
@@ -25,6 +26,8 @@ pub struct PortAccount {
     pub missed: u64,
     /// Taken by the driver and not sent.
     pub failed: u64,
+    /// Its link now, if the driver tells.
+    pub link: Option<Link>,
 }
 
 /// Merges the reports of all workers and the accounts of the ports, `wan` first.
@@ -62,6 +65,12 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
             transmit_dropped: port.failed + dropped,
             staged: reports.iter().map(|r| r.egress[leaves].staged).sum(),
             malformed: reports.iter().map(|r| r.snapshot.malformed[comes_in]).sum(),
+            link: match port.link {
+                None => model::LinkState::Unspecified,
+                Some(link) if link.up => model::LinkState::Up,
+                Some(_) => model::LinkState::Down,
+            } as i32,
+            link_mbps: port.link.and_then(|link| link.mbps).unwrap_or(0),
         });
     }
     let overload: u64 = reports

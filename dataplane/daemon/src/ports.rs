@@ -351,6 +351,7 @@ impl Ports for Counted {
                     sent: Count { packets: c.tx_packets, bytes: c.tx_bytes },
                     missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + lost,
                     failed: c.tx_errors,
+                    link: port.link().ok(),
                 },
                 Err(error) => {
                     tracing::warn!(port = name, %error, "no counters");

@@ -106,6 +106,8 @@ pub struct Port {
     pub staged: u64,
     /// With a damaged or cut IP header.
     pub malformed: u64,
+    /// `up` or `down`, if the port tells.
+    pub link: Option<String>,
 }
 
 /// How late packets left.

@@ -105,6 +105,9 @@ fn figures(model: &Model, health: &Health) -> [Line<'static>; 2] {
     if health.lossy {
         first.push("  lossy".yellow());
     }
+    if !health.down.is_empty() {
+        first.push(format!("  no link at {}", health.down.join(" and ")).red().bold());
+    }
     let drops = format!("emulator drops {}", health.emulator_drops);
     let second = vec![
         if health.emulator_drops > 0 { drops.red().bold() } else { drops.into() },

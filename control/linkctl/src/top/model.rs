@@ -107,10 +107,13 @@ pub struct Health {
     pub emulator_drops: u64,
     /// Since the last mark.
     pub stall_max_ns: u64,
+    /// Ports without a carrier.
+    pub down: Vec<String>,
 }
 
 impl From<&Snapshot> for Health {
     fn from(snapshot: &Snapshot) -> Self {
+        let down = snapshot.ports.iter().filter(|port| port.link == Some(view::Link::Down));
         Self {
             time_ns: snapshot.time_ns,
             generation: snapshot.generation,
@@ -120,6 +123,7 @@ impl From<&Snapshot> for Health {
             capacity_bytes: snapshot.memory.capacity_bytes,
             emulator_drops: snapshot.emulator_drops,
             stall_max_ns: snapshot.stall_max_ns,
+            down: down.map(|port| port.name.clone()).collect(),
         }
     }
 }

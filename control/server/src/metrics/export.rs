@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proto::dataplane::v1 as dp;
 use std::fmt;
-use view::{Histogram, Pipe, Port, Snapshot, Worker};
+use view::{Histogram, Link, Pipe, Port, Snapshot, Worker};
 
 const PREFIX: &str = "linkemu";
 pub(super) const NS: f64 = 1e-9;
@@ -235,7 +235,11 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[Port]) -> fmt::Result {
         let series = ports.iter().map(|port| ([("port", port.name.as_str())], value(port) as f64));
         Family(name, help, kind).write(e, series)?;
     }
-    Ok(())
+    let up = ports.iter().filter_map(|port| {
+        let value = if port.link? == Link::Up { 1.0 } else { 0.0 };
+        Some(([("port", port.name.as_str())], value))
+    });
+    Family("port_up", "Whether a port has a carrier: 1 or 0", Gauge).write(e, up)
 }
 
 /// A figure of a client and direction.

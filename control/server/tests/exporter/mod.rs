@@ -174,6 +174,8 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
         transmit_dropped: 2,
         staged: 1,
         malformed: 4,
+        link: if name == "wan" { pb::LinkState::Up } else { pb::LinkState::Down } as i32,
+        link_mbps: 10_000,
     };
     let own = clients.into_iter().zip(10..).map(|(name, received)| client(name, received));
     pb::Stats {

@@ -230,21 +230,44 @@ fn tagged(from: usize, tags: u8, payload: usize) -> Vec<u8> {
 
 pub fn a_cable_that_is_pulled_and_plugged_in_again_carries_on(
     lab: &mut Lab,
-    _: Nic,
+    nic: Nic,
 ) -> anyhow::Result<()> {
     lab.linkctl().set_profile("transparent", 1)?;
+    links(lab, ["up", "up"])?;
+    let before = lab.linkctl().stats()?;
     lab.guest().qmp().set_link("nic-wan", false)?;
+    links(lab, ["down", "up"])?;
     let pings = lab.ping(3, Duration::from_millis(200))?;
     ensure!(pings.replies.is_empty(), "without a cable: {pings:?}");
+    let without = lab.linkctl().stats()?;
+    let (before, without) = (before.port("wan")?, without.port("wan")?);
+    eprintln!(
+        "{}: without a cable: {} frames sent, {} dropped, {} staged",
+        nic.name(),
+        without.sent.packets - before.sent.packets,
+        without.transmit_dropped - before.transmit_dropped,
+        without.staged
+    );
     lab.guest().qmp().set_link("nic-wan", true)?;
     wait::until("pings come back", Duration::from_secs(30), || {
         let ping = Ping::start(lab.client(), CLIENT, SERVER, 1, Duration::from_millis(200))?;
         Ok((ping.finish()?.lost() == 0).then_some(()))
     })?;
+    links(lab, ["up", "up"])?;
     let pings = lab.ping(10, Duration::from_millis(50))?;
     ensure!(pings.lost() == 0, "with the cable: {pings:?}");
     let stats = drained(lab)?;
     ensure!(stats.violations().is_empty(), "{:?}", stats.violations());
+    Ok(())
+}
+
+/// Waits until the box says that its ports have these links.
+fn links(lab: &Lab, expected: [&str; 2]) -> anyhow::Result<()> {
+    wait::until(&format!("wan and client to be {expected:?}"), Duration::from_secs(30), || {
+        let stats = lab.linkctl().stats()?;
+        let found = ["wan", "client"].map(|name| stats.port(name).ok()?.link.clone());
+        Ok((found == expected.map(|link| Some(link.to_owned()))).then_some(()))
+    })?;
     Ok(())
 }
 

@@ -99,6 +99,11 @@ fn emulator_drops_are_red_when_there_are_any() {
         clients: vec![odd],
         emulator_drops: 3,
         lossy: true,
+        ports: vec![pb::PortStats {
+            name: "wan".into(),
+            link: pb::LinkState::Down as i32,
+            ..Default::default()
+        }],
         memory: Some(pb::Memory {
             capacity_bytes: 3 << 30,
             used_bytes: 1_500_000,
@@ -112,7 +117,8 @@ fn emulator_drops_are_red_when_there_are_any() {
     assert_eq!(colour(&buffer, "emulator drops 3"), Color::Red);
     let lines = lines(&buffer);
     assert_eq!(lines[1], "emulator drops 3  late p99 2us  stall 0  memory 1.50MB of 3.22GB");
-    assert!(lines[0].ends_with("clients 1  lossy"));
+    assert!(lines[0].ends_with("clients 1  lossy  no link at wan"));
+    assert_eq!(colour(&buffer, "no link at wan"), Color::Red);
     // The last column of the row, the emulator's own.
     assert_eq!(buffer[(79, 4)].symbol(), "3");
     assert_eq!((buffer[(79, 4)].fg, buffer[(65, 4)].fg), (Color::Red, Color::Reset));
