@@ -11,6 +11,7 @@
 # With `hw` also the machine of the hw suite, which is skipped without it: QEMU, a kernel and
 # what its guest runs, below build/tools/hw.
 # With `package` what makes Debian packages, and the Debian systems that they are tested on.
+# With `python` no more than a build has.
 
 set -eu
 
