@@ -78,15 +78,6 @@ impl Manager {
         }
         anyhow::bail!("{state} is not told within {limit:?}")
     }
-
-    /// Forgets what was told up to now.
-    ///
-    /// # Errors
-    /// If the socket fails.
-    pub fn forget(&self) -> io::Result<()> {
-        while self.heard(Duration::from_millis(1))?.is_some() {}
-        Ok(())
-    }
 }
 
 /// Threads of another process that stand still, one by one, and not the process: as its tracer

@@ -62,8 +62,8 @@ pub struct Sent {
     pub packets: u64,
     /// Refused by the sender's own kernel.
     pub refused: u64,
-    /// How long it took.
-    pub elapsed: Duration,
+    /// By how much a packet was late by the flow's pace, at most.
+    pub late_max: Duration,
 }
 
 /// A thread that sends flows, all of them in turn, from a namespace.
@@ -100,12 +100,14 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
         socket.connect(flow.to).trying(|| format!("connect to {}", flow.to))?;
         sockets.push((socket, vec![0u8; flow.frame_bytes - HEADER_BYTES]));
     }
-    let mut sent = vec![Sent { packets: 0, refused: 0, elapsed: Duration::ZERO }; flows.len()];
+    let mut sent = vec![Sent { packets: 0, refused: 0, late_max: Duration::ZERO }; flows.len()];
     let longest = flows.iter().map(|f| f.duration).max().unwrap_or_default();
     let start = Instant::now();
+    let mut last = Duration::ZERO;
     loop {
         let elapsed = start.elapsed();
         for ((flow, (socket, payload)), sent) in flows.iter().zip(&mut sockets).zip(&mut sent) {
+            let before = sent.packets + sent.refused;
             while sent.packets + sent.refused < due(flow, elapsed) {
                 payload[..8].copy_from_slice(&(sent.packets + sent.refused).to_be_bytes());
                 match socket.send(payload) {
@@ -113,10 +115,12 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
                     Err(_) => sent.refused += 1,
                 }
             }
-            if elapsed < flow.duration {
-                sent.elapsed = start.elapsed();
+            if sent.packets + sent.refused > before {
+                // None of them was due before the last turn.
+                sent.late_max = sent.late_max.max(start.elapsed().saturating_sub(last));
             }
         }
+        last = elapsed;
         if elapsed >= longest {
             return Ok(sent);
         }

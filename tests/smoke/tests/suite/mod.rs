@@ -33,7 +33,7 @@ use smoke::namespace::Namespace;
 use smoke::netstat::udp_without_room;
 use smoke::stats::{Sample, Stats};
 use smoke::testbed::{Middle, Options, Testbed};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sent};
 use smoke::wait;
 
 /// The seed of every test. Its first outage towards the client comes after all of
@@ -187,6 +187,43 @@ pub fn had_room(host: &Namespace) -> anyhow::Result<()> {
     match udp_without_room(host)? {
         0 => Ok(()),
         lost => Err(Void(format!("the receiving host dropped {lost} datagrams")).into()),
+    }
+}
+
+/// A link that is offered more than its rate, in the window in which its queue has something.
+#[derive(Clone, Copy, Debug)]
+pub struct Overload {
+    /// The link's.
+    pub rate_bps: f64,
+    /// Offered from the start on.
+    pub offered_bps: f64,
+    /// The window, in seconds after the first arrival.
+    pub window: [f64; 2],
+}
+
+impl Overload {
+    /// What arrived in the window is the link's rate: within 0.2 %, and what the emulator
+    /// confesses to have been late by. A packet later by up to L moves the slope over T by up to
+    /// 3 L / 2 T, where the early ones were in time.
+    pub fn delivers(
+        self,
+        what: &str,
+        sent: &Sent,
+        received: &Received,
+        stats: &Stats,
+    ) -> anyhow::Result<()> {
+        let Self { rate_bps, offered_bps, window: [from, to] } = self;
+        // What is in the queue when the window begins bears this long a silence.
+        let borne = Duration::from_secs_f64((offered_bps / rate_bps - 1.0) * from);
+        if sent.late_max > borne {
+            let late = sent.late_max;
+            let why = format!("the sending host was late by {late:?}, {borne:?} can be borne");
+            return Err(Void(why).into());
+        }
+        let late = Duration::from_nanos(stats.lateness_ns.max).as_secs_f64();
+        let part = 0.002 + 1.5 * late / (to - from);
+        let [low, high] = [1.0 - part, 1.0 + part].map(|part| part * rate_bps / 1e6);
+        within(what, received.rate_bps(from, to) / 1e6, low, high)
     }
 }
 

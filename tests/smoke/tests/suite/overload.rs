@@ -9,13 +9,15 @@ use smoke::stats::Watch;
 use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 
-use super::{SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at, within};
+use super::{
+    Overload, SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at, within,
+};
 
-const RATE_BPS: f64 = 144e6;
 const OFFERED_BPS: u64 = 200_000_000;
 const SECONDS: u64 = 20;
 /// 56 Mbit/s of excess fill 36 MB in 5.2 s.
-const QUEUE_STANDS: f64 = 6.0;
+const OVERLOAD: Overload =
+    Overload { rate_bps: 144e6, offered_bps: OFFERED_BPS as f64, window: [6.0, SECONDS as f64] };
 
 pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
     cpus: &Cpus,
@@ -38,8 +40,7 @@ pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
 
         let client = stats.client(&bed.client_address(0).to_string())?;
         let forward = &client.forward;
-        let rate = received.rate_bps(QUEUE_STANDS, SECONDS as f64);
-        within("delivered, Mbit/s", rate / 1e6, 0.998 * RATE_BPS / 1e6, 1.002 * RATE_BPS / 1e6)?;
+        OVERLOAD.delivers("delivered, Mbit/s", &sent, &received, &stats)?;
         within("queue's high-water mark, MB", forward.queue_max_bytes as f64 / 1e6, 18.0, 36.0)?;
         dropped_only_for(&stats, &["aqm", "limit"])?;
         ensure!(forward.dropped_for("aqm").packets > 0, "the queue's random drop never dropped");
