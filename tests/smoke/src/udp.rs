@@ -5,6 +5,7 @@
 //! does. Arrivals carry the kernel's time stamps, taken when the packet enters the
 //! receiving host, so that a receiver that is scheduled late measures no worse.
 
+use std::fmt;
 use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -56,14 +57,23 @@ pub struct Arrival {
 }
 
 /// What a sender did.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Default)]
 pub struct Sent {
     /// Packets.
     pub packets: u64,
     /// Refused by the sender's own kernel.
     pub refused: u64,
-    /// By how much a packet was late by the flow's pace, at most.
-    pub late_max: Duration,
+    /// At each turn of the sender: the time since the start, and by how much a packet was late
+    /// then by the flow's pace, at most.
+    pub turns: Vec<[Duration; 2]>,
+}
+
+/// Without the turns, which are thousands.
+impl fmt::Debug for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { packets, refused, .. } = self;
+        write!(f, "{packets} packets sent and {refused} refused")
+    }
 }
 
 /// A thread that sends flows, all of them in turn, from a namespace.
@@ -100,7 +110,7 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
         socket.connect(flow.to).trying(|| format!("connect to {}", flow.to))?;
         sockets.push((socket, vec![0u8; flow.frame_bytes - HEADER_BYTES]));
     }
-    let mut sent = vec![Sent { packets: 0, refused: 0, late_max: Duration::ZERO }; flows.len()];
+    let mut sent = vec![Sent::default(); flows.len()];
     let longest = flows.iter().map(|f| f.duration).max().unwrap_or_default();
     let start = Instant::now();
     let mut last = Duration::ZERO;
@@ -117,7 +127,8 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
             }
             if sent.packets + sent.refused > before {
                 // None of them was due before the last turn.
-                sent.late_max = sent.late_max.max(start.elapsed().saturating_sub(last));
+                let now = start.elapsed();
+                sent.turns.push([now, now.saturating_sub(last)]);
             }
         }
         last = elapsed;

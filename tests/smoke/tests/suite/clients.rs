@@ -14,8 +14,7 @@ use super::{
 const OVERLOADED: usize = 4;
 const OFFERED_BPS: u64 = 160_000_000;
 const SECONDS: u64 = 16;
-/// 16 Mbit/s of excess are 0.4 s of the rate by then: a sender that stands still for as long
-/// leaves no queue empty.
+/// By then a sender may be late by 0.4 s, and leaves no queue empty.
 const OVERLOAD: Overload =
     Overload { rate_bps: 144e6, offered_bps: OFFERED_BPS as f64, window: [4.0, SECONDS as f64] };
 /// Of each of the survey's series; they end before the overloads do.

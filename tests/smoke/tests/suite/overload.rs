@@ -33,7 +33,7 @@ pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
             duration: Duration::from_secs(SECONDS),
         };
         let receiver = Receiver::start(bed.client(), flow.to)?;
-        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?[0];
+        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?.swap_remove(0);
         let stats = drained(&linkctl)?;
         let received = receiver.finish()?;
         always_conserved(&watch.finish()?)?;

@@ -52,7 +52,7 @@ pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus) -> anyhow::Result<()>
             duration: OVERLOAD,
         };
         let receiver = Receiver::start(bed.client(), flow.to)?;
-        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?[0];
+        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?.swap_remove(0);
         let stats = drained(&linkctl)?;
         let received = receiver.finish()?;
         ensure!(sent.refused == 0 && received.overflowed == 0, "{sent:?}, {received:?}");
