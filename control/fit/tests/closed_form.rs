@@ -2,7 +2,6 @@
 //! The closed form that the fit rests on is what the emulation core plays: a week of pings
 //! through the built-in `viasat2`, one every 200 ms, loses and delays what the profile
 //! states.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use fit::delay::law::{Body, Excursions, Law};
 use fit::verify::{play, regular};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Losses of a known law are found again.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::channel::Channel;
 use emu::client::ClientKey;

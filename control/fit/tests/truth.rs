@@ -2,7 +2,6 @@
 //! Synthetic truth: links of known parameters are played for a week at five probes a
 //! second by the emulation core, fitted, and the true parameters lie within the stated
 //! 95 % intervals about as often as stated.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

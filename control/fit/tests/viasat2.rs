@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The built-in `viasat2` is what its published baseline gives, and reproduces it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::path::Path;
 

@@ -2,12 +2,8 @@
 //! `linkctl box` on machines of files: trees of `/proc` and `/sys` with tools that change them,
 //! so that what is changed, and that nothing is, shows. Nothing of the machine that runs this is
 //! looked at.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-#[path = "box_machine/mod.rs"]
-mod machine;
-
-use machine::{BOX, Machine, NICS};
+use crate::box_machine::{self, BOX, Machine, NICS};
 use serde_json::Value;
 
 #[test]
@@ -198,7 +194,7 @@ fn what_is_wrong_is_told_with_its_remedy_and_nothing_is_changed() {
         ),
         (
             "more hugepages than memory",
-            |m| m.set("proc/meminfo", machine::SMALL),
+            |m| m.set("proc/meminfo", box_machine::SMALL),
             &["0 of 600 of 2 MiB are reserved", "is available", "hugepagesz=2M hugepages=600"],
         ),
         (

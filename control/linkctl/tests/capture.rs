@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file that `linkctl capture` writes, read back; the dataplane is a fake.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod linkd;
-
-use linkd::{Lab, text};
+use crate::lab::{Lab, text};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};

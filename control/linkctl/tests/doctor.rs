@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl doctor` on this machine: forms, exit codes, and what it says of linkd and the
 //! dataplane. What it says of the machine itself, the unit tests hold on machines of files.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::{Lab, text};
+use crate::lab::{Lab, text};
 use serde_json::Value;
 
 /// The findings, and the exit code.

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl envelope`, and links outside of it, against linkd in-process and a fake
 //! dataplane.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::{Lab, text};
+use crate::lab::{Lab, text};
 use proto::linkemu::v1 as pb;
 use serde_json::Value;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl fit`: baselines of a known link in every format, and what comes out.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-mod lab;
-
-use lab::{COLUMNS, GEO, INTERVAL_NS, Lab, MS, columns, day, irtt, ping, probe_csv, short_csv};
+use crate::baseline_lab::{
+    COLUMNS, GEO, INTERVAL_NS, Lab, MS, columns, day, irtt, ping, probe_csv, short_csv,
+};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;

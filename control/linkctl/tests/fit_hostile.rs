@@ -2,15 +2,13 @@
 //! `linkctl fit` and what is no baseline, or hardly one: either a profile that is valid and
 //! says what it does not know, or an error that names the value, the limit and the remedy,
 //! with nothing written.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-mod lab;
-
-use fit::baseline::Series;
-use lab::{
+use crate::baseline_lab;
+use crate::baseline_lab::{
     INTERVAL_NS, Lab, MS, S, irtt, ping, probe_csv, probe_head, probe_row, quiet, regularly,
 };
-use lab::{scattered, short, short_csv};
+use crate::baseline_lab::{scattered, short, short_csv};
+use fit::baseline::Series;
 use nix::unistd::geteuid;
 use profile::Profile;
 use std::fs;
@@ -96,7 +94,7 @@ fn what_is_no_baseline_is_refused_and_named() {
         ("json", b"{\"rtt\": [1, 2]}\n", &["none of the formats"]),
         ("cut", &irtt.as_bytes()[..irtt.len() / 2], &["the format irtt: it is cut off", "column"]),
         ("none", b"{\"irtt\": 1, \"round_trips\": []}", &["no probe in the file"]),
-        ("profile", lab::GEO.as_bytes(), &["none of the formats"]),
+        ("profile", baseline_lab::GEO.as_bytes(), &["none of the formats"]),
         ("table", b"time,rtt\n1,2\n", &["--columns sent=NAME:s,rtt=NAME:ms", "\"time,rtt\""]),
         ("tworuns", two_runs.as_bytes(), &["a second run of ping begins: split the file there"]),
         ("long", &long, &["none of the formats", "xxx..."]),

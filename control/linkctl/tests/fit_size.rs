@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl fit` on ten million probes: 23 days at five a second. It has a test binary of its
 //! own, so that the children's usage is that of the fit.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-mod lab;
-
-use lab::{GEO, INTERVAL_NS, Lab, played, probe_head, probe_row};
+use crate::baseline_lab::{GEO, INTERVAL_NS, Lab, played, probe_head, probe_row};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::fs::File;

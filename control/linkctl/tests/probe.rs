@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl probe`: the sender against the reflector, both as programs, without linkd.
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test")]
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

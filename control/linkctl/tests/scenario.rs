@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl scenario`, against linkd in-process and a fake dataplane.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::{Lab, text};
+use crate::lab::{Lab, text};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Certificates as linkctl makes them, and linkd over TCP with them.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::{Lab, text};
+use crate::lab::{Lab, text};
 use linkd::{Listen, Security, TlsFiles};
 use serde_json::Value;
 use std::net::SocketAddr;

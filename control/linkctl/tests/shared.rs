@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a box needs that many share: leases, events, stored profiles, named requests.
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test")]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::{Lab, text};
+use crate::lab::{Lab, text};
 
 #[test]
 fn a_lease_is_acquired_used_renewed_and_released() {

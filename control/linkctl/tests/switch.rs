@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl switch`, and what `linkctl show` says of a switch, against linkd in-process.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::Lab;
+use crate::lab::Lab;
 use linkd::fake::declared_switch;
 use p4runtime::Count;
 use proto::linkemu::v1 as pb;

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl top` on a terminal of its own: it shows, it ends, it comes back.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-#[path = "linkd/mod.rs"]
-mod lab;
-
-use lab::Lab;
+use crate::lab::Lab;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl verify`: links that are like their baseline, and links that are not, played in
 //! virtual time, measured before, and live over the loopback.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
 
-mod lab;
-
-use lab::{DAY, GEO, INTERVAL_NS, Lab, MS, day, ping, played, probe_csv, probe_head, probe_row};
-use lab::{quiet, scattered, short_csv, text};
+use crate::baseline_lab::{
+    DAY, GEO, INTERVAL_NS, Lab, MS, day, ping, played, probe_csv, probe_head, probe_row,
+};
+use crate::baseline_lab::{quiet, scattered, short_csv, text};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Stdio};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a user is told about a file that is wrong.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use profile::{Catalog, FileError, Profile};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What holds for every profile and every text.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use profile::*;
 use proptest::collection::vec;

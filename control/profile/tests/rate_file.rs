@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Profiles that name a file with a rate trace.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use profile::{Catalog, FileError, Part, Profile, TRACE_STEPS};
 use std::fs;

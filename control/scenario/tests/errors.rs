@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is wrong is said with its place, its limit and a remedy.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use scenario::Scenario;
 

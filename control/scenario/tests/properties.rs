@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What holds for every scenario.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use profile::{format_duration, format_size};
 use proptest::prelude::*;

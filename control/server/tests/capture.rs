@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A capture passes through linkd as it is, and ends with its caller.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::Lab;
+use crate::common::Lab;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_client::CapturesClient;
 use tonic::{Code, Status};

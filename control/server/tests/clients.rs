@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients by rules: one plan with the profile, whoever changes which of both.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod common;
-
-use common::{Lab, rate};
+use crate::common::{Lab, rate};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;

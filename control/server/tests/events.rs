@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What happens is told to who watches, in order and once.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::Lab;
+use crate::common::Lab;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use tonic::Code;

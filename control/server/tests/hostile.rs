@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! No request makes linkd panic, and what it refuses changes nothing.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod common;
-
-use common::Lab;
-use common::pki::{Ask, Authority, channel, tls};
+use crate::common::Lab;
+use crate::common::pki::{Ask, Authority, channel, tls};
 use linkd::{Limits, Listen, Security};
 use proptest::collection::vec;
 use proptest::option;

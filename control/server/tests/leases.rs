@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Leases: one user at a time, and nothing left behind by a dead one.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::Lab;
+use crate::common::Lab;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use std::time::Duration;

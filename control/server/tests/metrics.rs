@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `/metrics` says, and what it bears.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod exporter;
-
-use exporter::{Exporter, LIMIT, ask, busy, get, plan};
+use crate::exporter::{Exporter, LIMIT, ask, busy, get, plan};
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

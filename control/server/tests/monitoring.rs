@@ -3,12 +3,9 @@
 //!
 //! Both are Debian's `prometheus`, on PATH or where scripts/setup.sh unpacks it. Without
 //! them these tests are left out and say so, or fail where `CI=true`.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod exporter;
-
+use crate::exporter::{Exporter, LIMIT, Scraped, busy, get, plan};
 use ::switch::fake::Fake;
-use exporter::{Exporter, LIMIT, Scraped, busy, get, plan};
 use p4runtime::Count;
 use proto::dataplane::v1 as dp;
 use serde_json::{Value, json};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The binary: its socket, its signals, its exit codes.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

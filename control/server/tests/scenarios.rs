@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scenarios through linkd, over a dataplane without packets whose clock runs.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod common;
-
-use common::Lab;
+use crate::common::Lab;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;

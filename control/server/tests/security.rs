@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who is let in over TCP, what they may, and what the audit log has of it.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod common;
-
-use common::pki::{Ask, Authority, Pair, channel, tls};
-use common::{Lab, rate};
+use crate::common::pki::{Ask, Authority, Pair, channel, tls};
+use crate::common::{Lab, rate};
 use linkd::{Limits, Listen, Reload, Security};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;

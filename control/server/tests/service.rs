@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What linkemu.v1 does to the dataplane and answers.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod common;
-
-use common::{Lab, mask, queue, rate};
+use crate::common::{Lab, mask, queue, rate};
 use pb::Direction::{Forward, Return, Unspecified};
 use pb::certificates_client::CertificatesClient;
 use proto::linkemu::v1 as pb;

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What survives linkd, the dataplane, and a request that is sent again.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::{Lab, rate};
+use crate::common::{Lab, rate};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;

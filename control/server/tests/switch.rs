@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A P4 switch before the dataplane: what linkd has it do, and that nothing needs it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod common;
-
+use crate::common::{Lab, rate};
 use ::switch::fake::Fake;
-use common::{Lab, rate};
 use linkd::fake::declared_switch;
 use p4runtime::{Count, P4Info, Session, Target};
 use proto::dataplane::v1 as dp;

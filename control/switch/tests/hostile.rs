@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session with a switch that refuses, or answers what no switch may: errors in words, and
 //! a switch that is used again as soon as it can be.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod common;
-
-use common::{
+use crate::common::{
     INSTANCE, RULES, client, config, counted, known, offload, ready, rig, session, timing, until,
 };
 use emu::units::Direction::Forward;

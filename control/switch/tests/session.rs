@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session with a switch that does as P4Runtime says: whatever happens to either, what
 //! should stand in the switch does, and nothing passes unimpaired meanwhile.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod common;
-
-use common::{
+use crate::common::{
     GE, INSTANCE, RULES, client, config, count_ready, end, epoch, known, offload, ready, rig,
 };
-use common::{counted, offload_by, session, timing, until};
+use crate::common::{counted, offload_by, session, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
 use prost::Message as _;

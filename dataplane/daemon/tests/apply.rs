@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is said to be in force is what the workers run.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A capture shows each packet of a client come and go, ends as asked, and leaves nothing.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::thread;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A dataplane behind a P4 switch, over DPDK's ring ports and without hugepages: what shims go
 //! in, and what they say when they come back.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::time::{Duration, Instant as Wall};
 

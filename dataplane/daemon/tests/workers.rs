@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several workers through the daemon's own code, over DPDK's virtual ports and without
 //! hugepages.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant as Wall};

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `net_af_packet` over veth pairs, each test in a network namespace of its own thread: it ends
 //! with the thread, also after a failure. Needs root; else skipped, loudly.
-#![allow(clippy::unwrap_used, reason = "test code")]
-
-mod common;
 
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{eal, frame, is_ours, open, pool, receive, send};
+use crate::common::{eal, frame, is_ours, open, pool, receive, send};
 use dpdk::{Error, Mempool, Offload, Port, PortConfig, Waiter, disable_offloads, offloads};
 use nix::sched::{CloneFlags, unshare};
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports, pools and buffers on a real EAL without hugepages, privileges or network.
 
-mod common;
-
-use common::{eal, frame, open, pool, receive, send};
+use crate::common::{eal, frame, open, pool, receive, send};
 use dpdk::{Error, MbufBurst, Mempool, Port, PortConfig, RX_BURST};
 
 #[test]

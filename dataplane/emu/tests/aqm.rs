@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! AQMs and marks through a whole engine: what the algorithms' own tests do not see.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::pie::PiePlan;

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Duplicates and wrong bits through a whole engine, against what chance alone makes of them.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod numbered;
 
 use std::collections::BTreeMap;
 
+use crate::numbered::frame;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::plan::{PipePlan, Plan};
 use emu::stats::{DropReason, PipeStats, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
-use numbered::frame;
 
 const FORWARD: Direction = Direction::Forward;
 const N: u32 = 40_000;

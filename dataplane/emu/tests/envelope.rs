@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The envelope against the engine: what is said to fit does, under the worst traffic, and
 //! what is said not to fit does not, so that the bound is no wider than it must be.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::engine::{Departure, Engine, Limits};
 use emu::envelope::{Fits, Largest, MIN_FRAME};

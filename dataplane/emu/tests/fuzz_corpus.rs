@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plays the fuzzer's corpus, and mutations of it, through the fuzzer's body.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "../fuzz/fuzz_targets/body.rs"]
 mod body;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a client's histograms say, against what can be computed by hand.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::engine::{Departure, Engine, Limits};
 use emu::histogram::{Lateness, QueueDelay};

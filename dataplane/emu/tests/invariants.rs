@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The invariants of the design, as properties of an engine in virtual time under
 //! random traffic, random plans and random changes.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +29,7 @@ use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
-#[path = "invariants/shim.rs"]
 mod shim;
-#[path = "invariants/tap.rs"]
 mod tap;
 
 const LIMITS: Limits = Limits::copying(8 << 20, 4, 9_500);

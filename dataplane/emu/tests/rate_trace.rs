@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A rate that changes with time, through a whole engine in virtual time: what each step
 //! lets through, where the trace is for whom, and when a change begins it anew.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::engine::{Departure, Engine, Limits};
 use emu::plan::Plan;

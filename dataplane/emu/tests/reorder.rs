@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reordering through a whole engine, by the counts of RFC 4737.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod numbered;
-
+use crate::numbered::frame;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::plan::Plan;
 use emu::reorder::ReorderPlan;
 use emu::stats::Snapshot;
 use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
-use numbered::frame;
 use proptest::prelude::*;
 
 const FORWARD: Direction = Direction::Forward;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Named clients in an engine: what they share, what does not touch them, and what a change
 //! of the rules does to frames in flight.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a seed means: the fates of the same arrivals, as one figure. Whoever changes one
 //! of these figures changes every experiment that was published with its seed.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};

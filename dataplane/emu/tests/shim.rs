@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames behind the shims of a P4 switch, through a whole engine: whose they are, and who
 //! draws their losses and sets their marks.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod numbered;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::numbered::frame;
 use emu::aqm::AqmPlan;
 use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
@@ -19,7 +17,6 @@ use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{DropReason, Snapshot};
 use emu::tap::{Point, Selection, Sighting, Sink, Tap};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
-use numbered::frame;
 
 const FORWARD: Direction = Direction::Forward;
 const EPOCH: u16 = 5;

@@ -2,7 +2,6 @@
 //! A turn of the run loop does a bounded piece of work, and what is done in which turn is
 //! nobody's fate: buffers that are kept, changes that arrive with clients one after the
 //! other, queues that are let out a part at a time.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::{AqmPlan, QueuePlan};

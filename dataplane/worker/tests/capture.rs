@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A capture takes what the worker sees, misses copies where nobody takes them in time, and
 //! never changes what the worker does.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;

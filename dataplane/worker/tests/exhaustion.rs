@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real queues and buffers, without hugepages: pools that run dry, a driver whose ring is
 //! full, and two workers that pass frames on.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier, Mutex, OnceLock};

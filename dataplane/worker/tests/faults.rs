@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults and overload in virtual time: accounts stay exact, drops are counted where they
 //! happen, shaped clients get their rate, and what is well again works again.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

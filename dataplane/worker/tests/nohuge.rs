@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The run loop over DPDK's own virtual ports, without hugepages: net_ring as `wan`,
 //! which gives back what it is sent, and net_null as `client`, which takes everything.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::time::{Duration, Instant as Wall};
 

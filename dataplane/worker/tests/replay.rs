@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The same seed and the same recorded arrivals give the same fates and due times,
 //! however the arrivals come in bursts and on however many workers the clients are.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 

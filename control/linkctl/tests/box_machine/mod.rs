@@ -3,7 +3,6 @@
 //!
 //! The tools do to the tree what the real ones do to the kernel. A file `fail/X`, `lie/X` or
 //! `kill/X` makes them fail at X, do nothing at X, or kill linkctl when it comes to X.
-#![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};

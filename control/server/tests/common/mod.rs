@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkd in-process, with a fake dataplane.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code, missing_docs)]
 
 use hyper_util::rt::TokioIo;
 use linkd::fake::{FakeDataplane, Running};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Authorities and certificates, good and bad, and TLS with them.
-#![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
 use hyper_util::rt::TokioIo;
 use linkd::TlsFiles;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkd in-process with its metrics, a fake dataplane, and a plain HTTP client.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code, missing_docs)]
 
 use linkd::fake::{FakeDataplane, Running};
 use linkd::{Metrics, Security, Server, Settings};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A switch in this process, and a session with it.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code, reason = "a test")]
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};

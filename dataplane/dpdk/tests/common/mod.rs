@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! EAL once per test process, without hugepages, and what the tests share.
-#![allow(dead_code, reason = "each test binary uses a part")]
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

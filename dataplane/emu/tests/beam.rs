@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Beams: who shares them, in which order, and when each frame leaves; against a model that
 //! is as plain as can be.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod model;
 
 use std::sync::Arc;
 
+use self::model::{Model, Rate, Terms};
 use emu::aqm::AqmPlan;
 use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
@@ -15,7 +15,6 @@ use emu::engine::{Departure, Engine, Limits};
 use emu::plan::Plan;
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos};
-use model::{Model, Rate, Terms};
 use proptest::prelude::*;
 
 const FORWARD: Direction = Direction::Forward;

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The integration tests of this crate, as one program: each file of this folder is a module.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod capture;
+mod clients;
+mod common;
+mod events;
+mod exporter;
+mod hostile;
+mod leases;
+mod metrics;
+mod monitoring;
+mod process;
+mod scenarios;
+mod security;
+mod service;
+mod state;
+mod switch;

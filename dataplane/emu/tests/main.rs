@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The integration tests of this crate, as one program: each file of this folder is a module.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod aqm;
+mod beam;
+mod copies;
+mod envelope;
+mod fuzz_corpus;
+mod histograms;
+mod invariants;
+mod numbered;
+mod rate_trace;
+mod reorder;
+mod rules;
+mod seeds;
+mod shim;
+mod turns;
