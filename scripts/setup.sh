@@ -1,23 +1,28 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what building and testing need and what is missing, on Debian 12 or newer.
-# Does nothing, and needs no root, where nothing is missing. What apt-get says goes
-# into build/setup.log.
+# Installs the missing packages for building and testing, on Debian 12 or newer. Does nothing, and
+# needs no root, where nothing is missing. The output of apt-get goes into build/setup.log.
 #
-#   scripts/setup.sh [bench | hw | package | python]
+#   scripts/setup.sh [PART ...]
 #
-# With `bench` also what only the benchmarks use, as far as it can be had: they do without.
-# With `hw` also the machine of the hw suite, which is skipped without it: QEMU, a kernel and
-# what its guest runs, below build/tools/hw.
-# With `package` what makes Debian packages, and the Debian systems that they are tested on.
-# With `python` no more than a build has.
+# Without a part: a compiler, DPDK, and the tools of the test bed, for `make build` and `make demo`.
+# Each part adds what one target needs:
+#
+#   bench    what only the benchmarks use, where available: they do without
+#   deb      the tools that make Debian packages
+#   hw       QEMU, a kernel and the guest's programs below build/tools/hw; the hw suite is skipped
+#            without them
+#   install  meson and ninja
+#   package  deb, and the Debian systems that the packages are tested on
+#   python   a Python with gRPC and pytest below build/tools/python
+#   unit     Prometheus and its promtool below build/tools/prometheus
 
 set -eu
 
 # The oldest that can build the workspace: `rust-version` in Cargo.toml.
 RUST=1.88
-PACKAGES="libdpdk-dev clang libclang-dev pkg-config gcc libc6-dev make meson ninja-build \
+PACKAGES="libdpdk-dev clang libclang-dev pkg-config gcc libc6-dev make \
 iperf3 iproute2 iputils-ping ethtool tcpdump util-linux ca-certificates openssl"
 
 cd "$(dirname "$0")/.."
@@ -97,10 +102,10 @@ install_rust() {
     fi
 }
 
-case "${1-}" in
-'' | bench | hw | package | python) ;;
-*) fail "unknown argument \`$1\`: there are \`bench\`, \`hw\`, \`package\` and \`python\`" ;;
-esac
+for part in "$@"; do
+    [ -f "scripts/setup/$part.sh" ] || fail "unknown part \`$part\`: there are" \
+        "$(cd scripts/setup && echo *.sh | sed 's/\.sh//g')"
+done
 
 command -v apt-get >/dev/null ||
     fail "this is not Debian: install the likes of these yourself: $PACKAGES, and cargo $RUST"
@@ -113,66 +118,6 @@ done
 # shellcheck disable=SC2086
 [ -z "$missing" ] || apt_install $missing
 
-# Prometheus and its promtool check what is in monitoring/. Installed, the package would
-# start a server; so it is only unpacked.
-unpack_prometheus() {
-    command -v prometheus >/dev/null && command -v promtool >/dev/null && return
-    [ -x build/tools/prometheus/promtool ] && return
-    if [ -z "$(candidate prometheus)" ] && [ "$(id -u)" = 0 ]; then update; fi
-    echo "setup: unpacking Debian's prometheus into build/tools"
-    rm -rf build/tools/prometheus build/tools/new
-    mkdir -p build/tools/new
-    # Lists that are old name a version that is gone.
-    for list in old fresh; do
-        [ "$list" = old ] || { [ "$(id -u)" = 0 ] && update; } || break
-        (
-            cd build/tools/new &&
-                apt-get -o APT::Sandbox::User=root download prometheus &&
-                dpkg-deb --fsys-tarfile prometheus_*.deb >data.tar &&
-                tar -xf data.tar --strip-components=3 ./usr/bin/prometheus ./usr/bin/promtool &&
-                rm prometheus_*.deb data.tar
-        ) >>"$LOG" 2>&1 && mv build/tools/new build/tools/prometheus && return
-    done
-    rm -rf build/tools/new
-    echo "setup: apt-get has no prometheus (see $LOG). Tests that need it are left out, or fail" \
-        "where CI=true."
-}
-unpack_prometheus
-
-# A Python apart from the system's own, with what its requirements name and with the package of
-# control/python as it is in the source tree.
-install_python() {
-    wanted=control/python/requirements.txt
-    tree=build/tools/python
-    if ! cmp -s "$wanted" $tree/requirements.txt; then
-        echo "setup: a Python with gRPC and pytest in $tree"
-        rm -rf $tree
-        if ! python3 -c 'import ensurepip' 2>/dev/null && [ "$(id -u)" = 0 ]; then
-            apt_install python3-venv
-        fi
-        mkdir -p build/tools
-        if ! python3 -m venv $tree >>"$LOG" 2>&1 ||
-            ! $tree/bin/pip install --disable-pip-version-check --only-binary :all: \
-                -r "$wanted" >>"$LOG" 2>&1; then
-            rm -rf $tree
-            echo "setup: pip cannot install $wanted (see $LOG). Tests that need it are left out," \
-                "or fail where CI=true."
-            return
-        fi
-        cp "$wanted" $tree/
-    fi
-    # Entry points and options; the stubs are made anew by each `make python`.
-    cmp -s control/python/pyproject.toml $tree/pyproject.toml && return
-    if ! $tree/bin/pip install --disable-pip-version-check --no-deps --no-build-isolation \
-        --no-index -e control/python >>"$LOG" 2>&1; then
-        echo "setup: pip cannot install control/python (see $LOG). Tests that need it are left" \
-            "out, or fail where CI=true."
-        return
-    fi
-    cp control/python/pyproject.toml $tree/
-}
-install_python
-
 pkg-config --exists 'libdpdk >= 22.11' ||
     fail "libdpdk here is $(pkg-config --modversion libdpdk 2>/dev/null || echo missing), \
 older than 22.11: use Debian 12 or newer"
@@ -180,9 +125,7 @@ older than 22.11: use Debian 12 or newer"
 rust_is_enough || install_rust
 rust_is_enough || fail "cargo on PATH is still older than $RUST: $(command -v cargo || echo none)"
 
-# What one suite needs beside that.
-case "${1-}" in
-bench) . scripts/setup/bench.sh ;;
-hw) . scripts/setup/hw.sh ;;
-package) . scripts/setup/package.sh ;;
-esac
+for part in "$@"; do
+    # shellcheck source=/dev/null
+    . "scripts/setup/$part.sh"
+done

@@ -8,7 +8,7 @@
 //! stream give the same instants.
 
 use rand_chacha::ChaCha8Rng;
-use rand_core::SeedableRng;
+use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 

@@ -19,7 +19,6 @@ mod control;
 mod dataplane;
 mod disk;
 mod events;
-#[cfg(feature = "fake")]
 pub mod fake;
 mod gate;
 mod keeper;

@@ -11,7 +11,6 @@ mod accounts;
 mod bins;
 mod config;
 mod desired;
-#[cfg(feature = "fake")]
 pub mod fake;
 mod handle;
 mod hosts;

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks rules that no compiler checks:
+#
+# - each file of a crate's tests/ is a module of its tests/main.rs, else its tests never run;
+# - programs alone and programs with tests resolve the same features, else dependencies are compiled
+#   twice (docs/adr/0040-one-build-for-programs-and-tests.md).
+
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+status=0
+
+for main in $(git ls-files '*/tests/main.rs'); do
+    for file in "${main%/main.rs}"/*.rs; do
+        module=$(basename "$file" .rs)
+        # A file with a target of its own, or a module.
+        [[ $module == main ]] || grep -q "^mod $module;" "$main" ||
+            grep -q "path = \"tests/$module.rs\"" "${main%/tests/main.rs}/Cargo.toml" || {
+            echo "lint: $file is not compiled: add \`mod $module;\` to $main"
+            status=1
+        }
+    done
+done
+
+scripts/cargo.sh test --workspace --no-run || exit 1
+compiled=$("${CARGO:-cargo}" build 2>&1 | grep -E '^ *Compiling ')
+if [[ -n $compiled ]]; then
+    echo "lint: \`cargo build\` compiles these again after \`cargo test --workspace --no-run\`:"
+    echo "$compiled"
+    echo "lint: write the features of their dependencies in the workspace's Cargo.toml only"
+    status=1
+fi
+exit "$status"

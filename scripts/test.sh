@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs test suites, with the set-up and the build that they need:
+#
+#   scripts/test.sh [--long] [SUITE ...]      all suites if none is named
+#
+# Shows progress per suite and the output of failed tests; the whole output of each suite goes to
+# build/test/SUITE.log. The last lines are a table with the time and the counts of each suite, which
+# build/test/summary.tsv has for machines (suite, outcome, passed, failed, void, skipped, seconds).
+#
+# --long runs the long forms, which are ignored otherwise: see scripts/soak.sh.
+# TEST_ARGS is passed on to the test programs, for example a filter by name.
+#
+# A void test is a real-time test that had no result because the machine was starved of processor
+# time. It is neither passed nor failed.
+
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ALL=(unit nohuge python smoke p4 hw package)
+# A suite that has not ended by then has failed, in seconds.
+LIMIT=1200
+LONG_LIMIT=7000
+
+fail() {
+    echo "test: $*" >&2
+    exit 2
+}
+
+long=
+suites=()
+for argument in "$@"; do
+    case "$argument" in
+    --long) long=yes LIMIT=$LONG_LIMIT ;;
+    -*) fail "unknown option $argument; usage: scripts/test.sh [--long] [SUITE ...]" ;;
+    *)
+        [[ " ${ALL[*]} " == *" $argument "* ]] ||
+            fail "unknown suite $argument; the suites are: ${ALL[*]}"
+        suites+=("$argument")
+        ;;
+    esac
+done
+((${#suites[@]})) || suites=("${ALL[@]}")
+
+out=build/test
+mkdir -p "$out"
+rm -f "$out"/summary.tsv
+target=${CARGO_TARGET_DIR:-target}
+LINKEMU_BIN=$(realpath -m "$target/debug")
+export LINKEMU_BIN CARGO_TERM_COLOR=never
+start=$SECONDS
+status=0
+read -ra given <<<"${TEST_ARGS-}"
+
+# One selection of packages for all suites, so that features are resolved once and nothing is
+# compiled twice. Suites differ in the targets that they run.
+cargo_test() {
+    "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"
+}
+
+
+unit_tests() {
+    local code=0
+    cargo_test --lib --bins --test main -- "$@" || code=1
+    cargo_test --doc -- "$@" || code=1
+    return $code
+}
+export -f cargo_test unit_tests
+
+# The command of suite $1, as the array `run`.
+command_of() {
+    local harness=(${long:+--ignored} "${given[@]}")
+    case "$1" in
+    unit) run=(unit_tests "${harness[@]}") ;;
+    nohuge) run=(cargo_test --test nohuge --test cleanup -- "${harness[@]}") ;;
+    python) run=(control/python/check.sh -v ${long:+-m soak} "${given[@]}") ;;
+    *) run=(cargo_test --test "$1" -- "${harness[@]}") ;;
+    esac
+}
+
+# Tests that have ended so far, by the log of a suite.
+ended() {
+    grep -cE '^test .* \.\.\. |(PASSED|FAILED|SKIPPED|ERROR) +\[ *[0-9]+%\]' "$1"
+}
+
+# Sums a count over the closing lines of all test programs in log $1, cargo's and pytest's.
+count() {
+    grep -E '^test result: |^=+ .* in [0-9.]+s.*=+$' "$1" | grep -oE "[0-9]+ $2" |
+        awk '{ n += $1 } END { print n + 0 }'
+}
+
+# The output of what failed in log $1: libtest's and pytest's sections, else the log's end.
+failures() {
+    local found
+    found=$(awk '/^failures:$/ || /^=+ (FAILURES|ERRORS) =+$/ { on = 1 }
+        /^test result: FAILED/ || /^=+ short test summary/ { on = 0 } on' "$1" | head -n 400)
+    if [[ -n $found ]]; then echo "$found"; else tail -n 40 "$1"; fi
+}
+
+# Shows how far suite $1 is while process $2 runs.
+follow() {
+    local log=$out/$1.log shown=$SECONDS
+    while kill -0 "$2" 2>/dev/null; do
+        sleep 1
+        if [[ -t 1 ]]; then
+            printf '\r\033[K%-8s %d tests, %d s' "$1" "$(ended "$log")" $((SECONDS - begin))
+        elif ((SECONDS - shown >= 30)); then
+            shown=$SECONDS
+            printf '%-8s %d tests, %d s\n' "$1" "$(ended "$log")" $((SECONDS - begin))
+        fi
+    done
+    [[ ! -t 1 ]] || printf '\r\033[K'
+}
+
+# A line of the table.
+row() {
+    printf '%-8s %-7s %6s %6s %6s %7s %6s s\n' "$@"
+}
+
+run_suite() {
+    local suite=$1 log=$out/$1.log begin=$SECONDS outcome=passed code
+    local passed failed void skipped
+    command_of "$suite"
+    : >"$log"
+    # A process group, so that a suite over its limit is ended with what it started.
+    timeout --kill-after=30 "$LIMIT" bash -c '"$@"' test "${run[@]}" >"$log" 2>&1 </dev/null &
+    pid=$!
+    follow "$suite" "$pid"
+    wait "$pid"
+    code=$?
+    passed=$(count "$log" passed)
+    failed=$(count "$log" '(failed|errors?)')
+    void=$(grep -cE '^VOID: |^SKIPPED .*: VOID: ' "$log")
+    # A void test is reported as ignored by its harness.
+    skipped=$(($(count "$log" '(ignored|skipped|deselected)') - void))
+    if ((code != 0)); then
+        outcome=FAILED status=1
+        ((code == 124)) && echo "$suite: ended after its limit of $LIMIT s"
+        ((failed > 0)) || failed=1
+        failures "$log"
+    elif ((passed == 0 && void == 0)) && [[ -z $long ]]; then
+        outcome=skipped
+    fi
+    row "$suite" "$outcome" "$passed" "$failed" "$void" "$skipped" $((SECONDS - begin))
+    printf '%s\t' "$suite" "$outcome" "$passed" "$failed" "$void" "$skipped" >>"$out/summary.tsv"
+    printf '%s\n' $((SECONDS - begin)) >>"$out/summary.tsv"
+}
+
+# Runs a preparing step, and gives it a line of the table; without it no suite can run.
+step() {
+    local name=$1 begin=$SECONDS
+    shift
+    if ! "$@"; then
+        row "$name" FAILED - - - - $((SECONDS - begin))
+        printf '%s\tFAILED\t0\t1\t0\t0\t%s\n' "$name" $((SECONDS - begin)) >>"$out/summary.tsv"
+        exit 1
+    fi
+    row "$name" done - - - - $((SECONDS - begin))
+    printf '%s\tdone\t0\t0\t0\t0\t%s\n' "$name" $((SECONDS - begin)) >>"$out/summary.tsv"
+}
+
+parts=()
+for suite in "${suites[@]}"; do
+    part=$suite
+    [[ $suite != package || -z $long ]] || part=package-all
+    [[ ! -f scripts/setup/$part.sh ]] || parts+=("$part")
+done
+
+trap '[[ -z ${pid-} ]] || kill "$pid" 2>/dev/null; exit 130' INT TERM
+row suite outcome passed failed void skipped time
+step set-up scripts/setup.sh
+# What the suites need is mostly downloaded: meanwhile cargo compiles.
+setup_log=$out/set-up.log
+scripts/setup.sh ${parts+"${parts[@]}"} >"$setup_log" 2>&1 &
+pid=$!
+step build scripts/cargo.sh test --workspace --no-run
+step parts eval 'wait "$pid" || { cat "$setup_log"; false; }'
+pid=
+cat "$setup_log"
+for suite in "${suites[@]}"; do
+    run_suite "$suite"
+done
+awk -F'\t' -v seconds=$((SECONDS - start)) '
+    { passed += $3; failed += $4; void += $5; skipped += $6 }
+    END { printf "%d passed, %d failed, %d void, %d skipped in %d s\n", passed, failed, void, skipped, seconds }
+' "$out/summary.tsv"
+exit "$status"
