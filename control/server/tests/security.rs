@@ -117,7 +117,7 @@ fn named(name: &str) -> pb::SetProfileRequest {
 fn slower() -> pb::PatchLinkRequest {
     pb::PatchLinkRequest {
         pipe: Some(rate(1_000_000)),
-        mask: Some(common::mask(&["rate_bps"])),
+        mask: Some(crate::common::mask(&["rate_bps"])),
         ..Default::default()
     }
 }
