@@ -9,6 +9,7 @@
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::brent::BrentRoot;
 use argmin::solver::neldermead::NelderMead;
+use argmin_math::{ArgminAdd, ArgminMul, ArgminSub};
 
 /// Half of the 95 % quantile of χ² with one degree of freedom: how far a
 /// log-likelihood falls from its maximum to the end of a 95 % interval (S. S. Wilks,
@@ -21,14 +22,43 @@ const IMPOSSIBLE: f64 = -1e300;
 /// How far intervals are looked for: a factor of e^12 in a logarithm.
 const FARTHEST: f64 = 12.0;
 
+/// A corner of the simplex. argmin-math's own implementation for vectors brings a second
+/// version of `rand` with it.
+#[derive(Clone)]
+struct Corner(Vec<f64>);
+
+impl Corner {
+    fn with(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(a, b)| f(*a, *b)).collect())
+    }
+}
+
+impl ArgminAdd<Self, Self> for Corner {
+    fn add(&self, other: &Self) -> Self {
+        self.with(other, |a, b| a + b)
+    }
+}
+
+impl ArgminSub<Self, Self> for Corner {
+    fn sub(&self, other: &Self) -> Self {
+        self.with(other, |a, b| a - b)
+    }
+}
+
+impl ArgminMul<f64, Self> for Corner {
+    fn mul(&self, factor: &f64) -> Self {
+        Self(self.0.iter().map(|a| a * factor).collect())
+    }
+}
+
 struct Negative<'a, F>(&'a F);
 
 impl<F: Fn(&[f64]) -> f64> CostFunction for Negative<'_, F> {
-    type Param = Vec<f64>;
+    type Param = Corner;
     type Output = f64;
 
-    fn cost(&self, at: &Vec<f64>) -> Result<f64, Error> {
-        Ok(-finite((self.0)(at)))
+    fn cost(&self, at: &Corner) -> Result<f64, Error> {
+        Ok(-finite((self.0)(&at.0)))
     }
 }
 
@@ -61,7 +91,8 @@ fn climb<F: Fn(&[f64]) -> f64>(f: &F, start: &[f64], steps: &[f64], tolerance: f
             at[i] += step;
             at
         };
-        let simplex = [best.at.clone()].into_iter().chain((0..start.len()).map(corner)).collect();
+        let corners = [best.at.clone()].into_iter().chain((0..start.len()).map(corner));
+        let simplex = corners.map(Corner).collect();
         let found = NelderMead::new(simplex)
             .with_sd_tolerance(tolerance)
             .and_then(|s| {
@@ -71,7 +102,7 @@ fn climb<F: Fn(&[f64]) -> f64>(f: &F, start: &[f64], steps: &[f64], tolerance: f
             })
             .ok()
             .and_then(|r| Some((r.state().get_best_param()?.clone(), r.state().get_best_cost())));
-        if let Some((at, cost)) = found
+        if let Some((Corner(at), cost)) = found
             && -cost > best.value
         {
             best = Maximum { at, value: -cost };
