@@ -4,6 +4,8 @@
 //! The documentation is that of the `.proto` files.
 #![allow(missing_docs, clippy::all)]
 
+pub mod method;
+
 /// The public packages, nested as the protos name them.
 pub mod linkemu {
     pub mod v1 {

@@ -13,7 +13,7 @@ use crate::refusal::clip;
 use crate::{roles, summary};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use prost_reflect::MethodDescriptor;
+use proto::method::{self, Method};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,7 +32,6 @@ const QUESTION_BYTES: usize = 1 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     audit: Audit,
-    methods: summary::Methods,
     /// Of a request.
     limit: usize,
 }
@@ -53,7 +52,7 @@ struct Asked<'a> {
 impl Gate {
     /// Refuses requests that are longer than `limit` bytes, if it reads them.
     pub fn new(audit: Audit, limit: usize) -> Self {
-        Self { audit, methods: summary::Methods::new(), limit }
+        Self { audit, limit }
     }
 }
 
@@ -108,10 +107,10 @@ impl Gate {
         if caller.role < needed {
             return Ok(self.refuse(line("refused"), roles::denied(&caller, &shown, needed)));
         }
-        let descriptor = self.methods.find(&method).filter(|method| !method.is_client_streaming());
+        let descriptor = method::find(&method).filter(|method| !method.client_streaming);
         let mut rules = roles::of_fields(&method).peekable();
         let read = needed > Role::Viewer || rules.peek().is_some();
-        let (mut request, message) = match &descriptor {
+        let (mut request, message) = match descriptor {
             Some(descriptor) if read => {
                 let (head, body) = request.into_parts();
                 // What a viewer asks is short.
@@ -122,7 +121,7 @@ impl Gate {
                         return Ok(self.refuse(line("refused"), unread(&*error, limit)));
                     }
                 };
-                let message = summary::message(descriptor.input(), &body);
+                let message = summary::message(descriptor.request, &body);
                 (Request::from_parts(head, Body::new(Full::new(body))), message)
             }
             _ => (request, None),
@@ -130,13 +129,13 @@ impl Gate {
         let mut what = shown.clone();
         for (field, role) in rules {
             // What cannot be read here is taken for set.
-            let set = message.as_ref().is_none_or(|message| summary::is_set(message, field));
+            let set = message.as_deref().is_none_or(|message| summary::is_set(message, field));
             if set && role > needed {
                 needed = role;
                 what = format!("{shown} with {field}");
             }
         }
-        let summary = message.as_ref().map_or(Value::Null, summary::of);
+        let summary = message.as_deref().map_or(Value::Null, summary::of);
         // It can be many times as long as the request, which may take its time.
         drop(message);
         if caller.role < needed {
@@ -174,9 +173,9 @@ impl<'a> Asked<'a> {
     async fn answered(
         mut self,
         response: Response<Body>,
-        descriptor: Option<MethodDescriptor>,
+        descriptor: Option<&'static Method>,
     ) -> Response<Body> {
-        let unary = descriptor.filter(|method| !method.is_server_streaming());
+        let unary = descriptor.filter(|method| !method.server_streaming);
         let mut status = Status::from_header_map(response.headers());
         let mut generation = None;
         let response = match unary.filter(|_| status.is_none()) {
@@ -192,8 +191,8 @@ impl<'a> Asked<'a> {
                         let trailers = whole.trailers().cloned();
                         status = trailers.as_ref().and_then(Status::from_header_map);
                         let bytes = whole.to_bytes();
-                        let answer = summary::message(method.output(), &bytes);
-                        generation = answer.as_ref().and_then(summary::generation);
+                        let answer = summary::message(method.answer, &bytes);
+                        generation = answer.and_then(|answer| answer.generation());
                         let trailers = async { trailers.map(Ok::<_, Infallible>) };
                         let body = Full::new(bytes).with_trailers(trailers);
                         Response::from_parts(head, Body::new(body))

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a request or an answer says, in short, for the audit log: by the protos'
-//! descriptors, so that each method of each service has a summary.
+//! What a request or an answer says, in short, for the audit log: by the methods and
+//! fields that `proto` generates, so that each method of each service has a summary.
 //!
 //! Scalars are given as they are, texts clipped; of a message its name if it has one;
 //! of a list its length. Bytes, and fields that are named after a secret, are left out.
 
 use crate::refusal::clip;
-use prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, MethodDescriptor,
-    ReflectMessage, Value as Found,
-};
+use proto::method::{Field, Fields};
 use serde_json::{Map, Value, json};
 
 /// What the names of such fields have in them.
@@ -18,118 +15,76 @@ const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
 const PATHS: usize = 16;
 /// What stands before a gRPC message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
+/// It is small, and says itself what it is.
+const GATE: &str = "linkemu.v1.Gate";
 
-/// All methods of the protos.
-#[derive(Clone, Debug)]
-pub(crate) struct Methods(DescriptorPool);
-
-impl Methods {
-    /// As the protos say; none if they cannot be read, which a test rules out.
-    pub fn new() -> Self {
-        Self(DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default())
-    }
-
-    /// A method by its full name, such as "linkemu.v1.Linkemu/GetLink".
-    pub fn find(&self, method: &str) -> Option<MethodDescriptor> {
-        let (service, name) = method.split_once('/')?;
-        let service = self.0.get_service_by_name(service)?;
-        service.methods().find(|method| method.name() == name)
-    }
-}
+/// Decodes the bytes of a message.
+type Decode = fn(&[u8]) -> Result<Box<dyn Fields>, prost::DecodeError>;
 
 /// The first message of a gRPC body; nothing if it is compressed, cut or no such message.
-pub(crate) fn message(descriptor: MessageDescriptor, body: &[u8]) -> Option<DynamicMessage> {
+pub(crate) fn message(decode: Decode, body: &[u8]) -> Option<Box<dyn Fields>> {
     let (prefix, rest) = body.split_at_checked(PREFIX)?;
     let [0, length @ ..] = prefix else { return None };
     let length = u32::from_be_bytes(length.try_into().ok()?);
-    DynamicMessage::decode(descriptor, rest.get(..usize::try_from(length).ok()?)?).ok()
+    decode(rest.get(..usize::try_from(length).ok()?)?).ok()
 }
 
 /// Whether a field has another value than its default.
-pub(crate) fn is_set(message: &DynamicMessage, field: &str) -> bool {
-    message.has_field_by_name(field)
+pub(crate) fn is_set(message: &dyn Fields, field: &str) -> bool {
+    message.set().iter().any(|(name, _)| *name == field)
 }
 
 /// What a message says, in short.
-pub(crate) fn of(message: &DynamicMessage) -> Value {
-    let fields = message.fields().filter(|(field, _)| !is_secret(field));
-    let known: Map<_, _> = fields
-        .filter_map(|(field, value)| Some((field.name().to_owned(), short(&field, value)?)))
-        .collect();
+pub(crate) fn of(message: &dyn Fields) -> Value {
+    let fields = message.set().into_iter().filter(|(name, _)| !is_secret(name));
+    let known: Map<_, _> =
+        fields.filter_map(|(name, field)| Some((name.to_owned(), short(field)?))).collect();
     if known.is_empty() { Value::Null } else { Value::Object(known) }
 }
 
-/// The generation that a change had.
-pub(crate) fn generation(answer: &DynamicMessage) -> Option<u64> {
-    let own = |message: &DynamicMessage| match *message.get_field_by_name("generation")? {
-        Found::U64(generation) => Some(generation),
-        _ => None,
-    };
-    if let Some(applied) = answer.get_field_by_name("applied")
-        && let Found::Message(applied) = &*applied
-    {
-        return own(applied);
-    }
-    own(answer)
+fn is_secret(field: &str) -> bool {
+    SECRET.iter().any(|word| field.contains(word))
 }
 
-fn is_secret(field: &FieldDescriptor) -> bool {
-    SECRET.iter().any(|word| field.name().contains(word))
-}
-
-fn short(field: &FieldDescriptor, value: &Found) -> Option<Value> {
-    Some(match value {
-        Found::Bool(value) => json!(value),
-        Found::I32(value) => json!(value),
-        Found::I64(value) => json!(value),
-        Found::U32(value) => json!(value),
-        Found::U64(value) => json!(value),
-        Found::F32(value) => json!(value),
-        Found::F64(value) => json!(value),
-        Found::String(text) => json!(clip(text)),
-        Found::Bytes(_) => return None,
-        Found::EnumNumber(number) => {
-            let kind = field.kind();
-            let name = kind.as_enum().and_then(|kind| kind.get_value(*number));
-            name.map_or(json!(number), |value| json!(value.name()))
-        }
-        Found::Message(message) if message.descriptor().full_name() == MASK => {
-            let paths = message.get_field_by_name("paths")?;
-            texts(paths.as_list()?)
-        }
-        Found::Message(message) if message.descriptor().full_name() == GATE => match of(message) {
+fn short(field: Field<'_>) -> Option<Value> {
+    Some(match field {
+        Field::Bool(value) => json!(value),
+        Field::Signed(value) => json!(value),
+        Field::Unsigned(value) => json!(value),
+        Field::Float(value) => json!(value),
+        Field::Text(text) => json!(clip(text)),
+        Field::Bytes => return None,
+        Field::Enum(number, name) => name.map_or(json!(number), |name| json!(name)),
+        Field::Mask(paths) => texts(paths),
+        Field::Message(message) if message.full_name() == GATE => match of(message) {
             Value::Null => json!("of all clients"),
             gate => gate,
         },
-        Found::Message(message) => match message.get_field_by_name("name").as_deref() {
-            Some(Found::String(name)) => json!({ "name": clip(name) }),
-            _ => json!("given"),
+        Field::Message(message) => match message.name() {
+            Some(name) => json!({ "name": clip(name) }),
+            None => json!("given"),
         },
-        Found::List(list) if list.iter().all(|item| item.as_str().is_some()) => texts(list),
-        Found::List(list) => json!(format!("{} of them", list.len())),
-        Found::Map(map) => json!(format!("{} of them", map.len())),
+        Field::WellKnown => json!("given"),
+        Field::Texts(list) => texts(list),
+        Field::List(length) => json!(format!("{length} of them")),
     })
 }
 
 /// The first of some texts.
-fn texts(list: &[Found]) -> Value {
-    let text = |text: &Found| text.as_str().map(|text| json!(clip(text)));
-    let mut shown: Vec<_> = list.iter().take(PATHS).filter_map(text).collect();
+fn texts(list: &[String]) -> Value {
+    let mut shown: Vec<_> = list.iter().take(PATHS).map(|text| json!(clip(text))).collect();
     if list.len() > PATHS {
         shown.push(json!(format!("and {} more", list.len() - PATHS)));
     }
     Value::Array(shown)
 }
 
-/// It is small, and says itself what it is.
-const GATE: &str = "linkemu.v1.Gate";
-const MASK: &str = "google.protobuf.FieldMask";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost_reflect::prost::Message;
+    use prost::Message;
     use proto::linkemu::v1 as pb;
+    use proto::method::find;
 
     fn framed(message: &impl Message) -> Vec<u8> {
         let bytes = message.encode_to_vec();
@@ -137,8 +92,8 @@ mod tests {
     }
 
     fn summary(method: &str, request: &impl Message) -> Value {
-        let method = Methods::new().find(method).unwrap();
-        of(&message(method.input(), &framed(request)).unwrap())
+        let method = find(method).unwrap();
+        of(&*message(method.request, &framed(request)).unwrap())
     }
 
     #[test]
@@ -178,52 +133,67 @@ mod tests {
 
     #[test]
     fn secrets_and_bytes_are_left_out() {
-        use prost_reflect::prost_types::field_descriptor_proto::Type;
-        use prost_reflect::prost_types::{
-            DescriptorProto, FieldDescriptorProto, FileDescriptorProto,
-        };
-        let names = ["holder", "token", "lease_token", "client_secret", "capture"];
-        let field = |(n, name): (usize, &&str)| FieldDescriptorProto {
-            name: Some((*name).to_owned()),
-            number: Some(n as i32 + 1),
-            r#type: Some(if *name == "capture" { Type::Bytes } else { Type::String } as i32),
-            ..Default::default()
-        };
-        let message = DescriptorProto {
-            name: Some("M".into()),
-            field: names.iter().enumerate().map(field).collect(),
-            ..Default::default()
-        };
-        let file = FileDescriptorProto {
-            name: Some("m.proto".into()),
-            syntax: Some("proto3".into()),
-            message_type: vec![message],
-            ..Default::default()
-        };
-        let mut pool = DescriptorPool::new();
-        pool.add_file_descriptor_proto(file).unwrap();
-        let mut message = DynamicMessage::new(pool.get_message_by_name("M").unwrap());
-        for name in &names[..4] {
-            message.set_field_by_name(name, Found::String("bob".into()));
+        struct Stated;
+        impl Fields for Stated {
+            fn full_name(&self) -> &'static str {
+                "M"
+            }
+            fn set(&self) -> Vec<(&'static str, Field<'_>)> {
+                let names = ["holder", "token", "lease_token", "client_secret"];
+                let mut set: Vec<_> = names.map(|name| (name, Field::Text("bob"))).into();
+                set.push(("capture", Field::Bytes));
+                set
+            }
+            fn name(&self) -> Option<&str> {
+                None
+            }
+            fn generation(&self) -> Option<u64> {
+                None
+            }
         }
-        message.set_field_by_name("capture", Found::Bytes(vec![1, 2].into()));
-        assert_eq!(of(&message), json!({ "holder": "bob" }));
+        assert_eq!(of(&Stated), json!({ "holder": "bob" }));
+        let request = pb::RenewLeaseRequest { token: "bob".into() };
+        assert_eq!(summary("linkemu.v1.Leases/RenewLease", &request), Value::Null);
+    }
+
+    #[test]
+    fn field_that_raises_the_role_is_set_only_by_another_value_than_its_default() {
+        let steal = |steal| {
+            let request = pb::AcquireLeaseRequest { steal, ..Default::default() };
+            let method = find("linkemu.v1.Leases/AcquireLease").unwrap();
+            is_set(&*message(method.request, &framed(&request)).unwrap(), "steal")
+        };
+        assert!(steal(true) && !steal(false));
+    }
+
+    #[test]
+    fn generation_of_an_answer_is_that_of_the_applied_change() {
+        let generation = |method: &str, answer: &[u8]| {
+            (find(method).unwrap().answer)(answer).unwrap().generation()
+        };
+        let applied = Some(pb::Applied { generation: 7, ..Default::default() });
+        let answer = pb::SetProfileResponse { applied, ..Default::default() }.encode_to_vec();
+        assert_eq!(generation("linkemu.v1.Linkemu/SetProfile", &answer), Some(7));
+        assert_eq!(generation("linkemu.v1.Linkemu/SetProfile", &[]), Some(0));
+        let answer = pb::ReleaseLeaseResponse { generation: Some(9) }.encode_to_vec();
+        assert_eq!(generation("linkemu.v1.Leases/ReleaseLease", &answer), Some(9));
+        assert_eq!(generation("linkemu.v1.Linkemu/GetVersion", &[]), None);
     }
 
     #[test]
     fn what_is_cut_compressed_or_garbage_has_no_summary() {
-        let method = Methods::new().find("linkemu.v1.Linkemu/SetProfile").unwrap();
+        let method = find("linkemu.v1.Linkemu/SetProfile").unwrap();
         let request = pb::SetProfileRequest { seed: Some(1 << 60), ..Default::default() };
         let good = framed(&request);
         for length in 0..good.len() {
-            assert!(message(method.input(), &good[..length]).is_none(), "{length}");
+            assert!(message(method.request, &good[..length]).is_none(), "{length}");
         }
         let mut compressed = good.clone();
         compressed[0] = 1;
-        assert!(message(method.input(), &compressed).is_none());
-        assert!(message(method.input(), &[0, 255, 255, 255, 255, 1]).is_none());
+        assert!(message(method.request, &compressed).is_none());
+        assert!(message(method.request, &[0, 255, 255, 255, 255, 1]).is_none());
         for name in ["", "/", "linkemu.v1.Linkemu", "linkemu.v1.Linkemu/None", "x/y/z"] {
-            assert!(Methods::new().find(name).is_none());
+            assert!(find(name).is_none());
         }
     }
 }
