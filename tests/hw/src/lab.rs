@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use smoke::binaries::Binaries;
 use smoke::directory::Directory;
 use smoke::iperf::{Download, Plan, Transfer};
@@ -206,9 +206,9 @@ impl Lab {
         let waited = wait::until("linkd answers at the desk", Duration::from_secs(90), || {
             Ok((linkctl.run(&["stats"])?.code() == 0).then_some(()))
         });
-        if waited.is_err() {
+        if let Err(error) = waited {
             let said = linkctl.run(&["stats"])?.stderr;
-            bail!("linkd does not answer at the desk: {said}");
+            return Err(anyhow::Error::from(error).context(format!("linkctl says: {said}")));
         }
         Ok(())
     }

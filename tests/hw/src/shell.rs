@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use smoke::error::Error;
 use smoke::wait;
 
 /// What ends an answer, before the exit code.
@@ -54,7 +55,8 @@ impl Shell {
             }
             alive()?;
             if Instant::now() > deadline {
-                bail!("the guest has not answered within {limit:?}");
+                let what = "an answer of the guest".to_owned();
+                return Err(Error::Timeout { what, limit }.into());
             }
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {

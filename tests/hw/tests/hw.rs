@@ -4,27 +4,30 @@
 //!
 //! A guest that is emulated in software takes seconds to boot and has no constant speed. So the
 //! tests of a NIC share a boot, and none asserts a time that is not many times what the
-//! emulation adds. What `scripts/setup.sh hw` unpacks is needed; without it all is skipped, and
-//! the last lines say so.
+//! emulation adds. The short form has one NIC, the long form the others and netem. What
+//! `scripts/setup.sh hw` unpacks is needed; without it all is skipped, and the last lines say so.
 #![allow(clippy::cast_precision_loss)]
 
 mod suite;
 
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use hw::lab::Lab;
 use hw::nic::Nic;
 use hw::parts::Parts;
-use libtest_mimic::{Completion, Failed, Trial};
-use smoke::binaries::{Binaries, Lack, check_machine, in_ci};
-use smoke::suite::told;
+use smoke::binaries::{Binaries, Lack, check_machine};
+use smoke::cpus::Cpus;
+use smoke::suite::Timing::RealTime;
+use smoke::suite::{Form, Judged, Suite, Void, judged, reported};
 
 /// A test in a lab.
 type Test = fn(&mut Lab, Nic) -> anyhow::Result<()>;
-/// A test that makes its own guest; those that take long are run only when asked for.
+/// A test that makes its own guest.
 type Alone = fn(&Parts) -> anyhow::Result<()>;
+
+/// The NIC of the short form; the others have the same tests in the long form.
+const SHORT: Nic = Nic::Igb;
 
 #[rustfmt::skip]
 const ON_EACH_NIC: &[(&str, Test)] = &[
@@ -39,85 +42,91 @@ const ON_EACH_NIC: &[(&str, Test)] = &[
 ];
 
 #[rustfmt::skip]
-const ALONE: &[(&str, Alone, bool)] = &[
-    ("netem::linkemu_beside_netem_in_virtual_time", suite::netem::linkemu_beside_netem_in_virtual_time, false),
-    ("netem::hybla_opens_its_window_sooner_than_cubic", suite::netem::hybla_opens_its_window_sooner_than_cubic, false),
+const ALONE: &[(&str, Alone)] = &[
+    ("netem::linkemu_beside_netem_in_virtual_time", suite::netem::linkemu_beside_netem_in_virtual_time),
+    ("netem::hybla_opens_its_window_sooner_than_cubic", suite::netem::hybla_opens_its_window_sooner_than_cubic),
 ];
 
-/// The lab of the NIC whose tests run: made by the first of them, ended before another.
-static LAB: Mutex<Option<(Nic, Result<Lab, String>)>> = Mutex::new(None);
+/// A guest that is up, or why there is none.
+enum Boot {
+    Up(Box<Lab>),
+    Void(String),
+    Failed(String),
+}
+
+/// The guest of the NIC whose tests run: made by the first of them, ended before another. Whether
+/// the last test in it passed.
+static LAB: Mutex<Option<(Nic, Boot, bool)>> = Mutex::new(None);
 
 fn main() -> anyhow::Result<ExitCode> {
-    // Those of a NIC share a guest.
-    let arguments = smoke::suite::arguments()?;
-    let begin = Instant::now();
-    let found = check_machine().and_then(|()| Binaries::find()).and_then(|_| Parts::find());
-    let (parts, skipped) = match found {
-        // In CI what setup.sh unpacks is not to be missing.
-        Err(Lack::Part(reason)) if in_ci() => {
-            eprintln!("{reason}");
-            return Ok(ExitCode::FAILURE);
-        }
-        Err(Lack::Part(reason) | Lack::Permission(reason)) => (None, Some(reason)),
-        Ok(parts) => (Some(parts), None),
-    };
-    let mut trials = Vec::new();
+    let mut suite = Suite::new("hw")?;
+    let cpus = suite.cpus().clone();
     for nic in Nic::ALL {
+        let form = if nic == SHORT { Form::Short } else { Form::Long };
         for &(name, test) in ON_EACH_NIC {
-            let (parts, skipped) = (parts.clone(), skipped.clone());
-            trials.push(Trial::ignorable_test(format!("{}::{name}", nic.name()), move || {
-                let Some(parts) = parts else { return Ok(left_out(skipped)) };
-                in_lab(&parts, nic, test)
-            }));
+            let (name, cpus) = (format!("{}::{name}", nic.name()), cpus.clone());
+            suite.add(name, form, RealTime, lacks, move || in_lab(&cpus, nic, test));
         }
     }
-    for &(name, test, always) in ALONE {
-        let (parts, skipped) = (parts.clone(), skipped.clone());
-        let trial = Trial::ignorable_test(name, move || {
-            let Some(parts) = parts else { return Ok(left_out(skipped)) };
+    for &(name, test) in ALONE {
+        suite.add(name, Form::Long, RealTime, lacks, move || {
             end_lab();
-            told(test(&parts))
+            test(&parts()?)
         });
-        trials.push(trial.with_ignored_flag(!always));
     }
-    let count = trials.len();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let code = suite.run();
     end_lab();
-    match skipped {
-        Some(reason) => eprintln!("SKIPPED: hw, all {count} tests: {reason}"),
-        None => eprintln!(
-            "hw: {} of {count} tests ran in {:.0} s; kernel {}; not run: {} (those against netem and \
-             of Hybla are run by `make hw HW_ARGS=--ignored`)",
-            conclusion.num_passed + conclusion.num_failed,
-            begin.elapsed().as_secs_f64(),
-            parts.as_ref().map_or("", Parts::kernel),
-            conclusion.num_ignored + conclusion.num_filtered_out,
-        ),
-    }
-    Ok(conclusion.exit_code())
+    Ok(code)
 }
 
-fn left_out(reason: Option<String>) -> Completion {
-    Completion::ignored_with(reason.unwrap_or_default())
+fn lacks() -> Result<(), Lack> {
+    check_machine()?;
+    Binaries::find()?;
+    Parts::find().map(drop)
 }
 
-fn in_lab(parts: &Parts, nic: Nic, test: Test) -> Result<Completion, Failed> {
+fn parts() -> anyhow::Result<Parts> {
+    Parts::find().map_err(|lack| anyhow::anyhow!("{lack:?}"))
+}
+
+fn in_lab(cpus: &Cpus, nic: Nic, test: Test) -> anyhow::Result<()> {
     let mut shared = LAB.lock().unwrap_or_else(PoisonError::into_inner);
-    if shared.as_ref().is_none_or(|(of, _)| *of != nic) {
+    // One in which a test failed is in an unknown state.
+    let is_usable =
+        |guest: &(Nic, Boot, bool)| guest.0 == nic && (guest.2 || !matches!(guest.1, Boot::Up(_)));
+    if !shared.as_ref().is_some_and(is_usable) {
         *shared = None;
-        let lab = Lab::new(parts, nic).map_err(|e| format!("{e:#}"));
-        if let Ok(lab) = &lab {
-            eprintln!("{}: the guest was up in {:.1} s", nic.name(), lab.booted().as_secs_f64());
-        }
-        *shared = Some((nic, lab));
+        *shared = Some((nic, boot(cpus, nic)?, true));
     }
     match shared.as_mut() {
-        Some((_, Ok(lab))) => told(test(lab, nic).map_err(|e| {
-            let report = lab.report();
-            e.context(report)
-        })),
-        Some((_, Err(error))) => Err(error.clone().into()),
-        None => Err("there is no lab".into()),
+        Some((_, Boot::Up(lab), passed)) => {
+            *passed = false;
+            test(lab, nic).map_err(|error| reported(&error, lab.report()))?;
+            *passed = true;
+            Ok(())
+        }
+        Some((_, Boot::Void(reason), _)) => Err(Void(reason.clone()).into()),
+        Some((_, Boot::Failed(error), _)) => anyhow::bail!("{error}"),
+        None => anyhow::bail!("there is no lab"),
+    }
+}
+
+/// Boots a guest; tries once more if it did not come up on a starved machine.
+fn boot(cpus: &Cpus, nic: Nic) -> anyhow::Result<Boot> {
+    let parts = parts()?;
+    let mut again = true;
+    loop {
+        match judged(cpus, RealTime, || Lab::new(&parts, nic)) {
+            Judged::Passed(lab) => {
+                let seconds = lab.booted().as_secs_f64();
+                println!("    {}: kernel {} up in {seconds:.1} s", nic.name(), parts.kernel());
+                return Ok(Boot::Up(Box::new(lab)));
+            }
+            Judged::Failed(error) => return Ok(Boot::Failed(format!("{error:#}"))),
+            Judged::Void(reason) if again => println!("    VOID, repeated once: {reason}"),
+            Judged::Void(reason) => return Ok(Boot::Void(reason)),
+        }
+        again = false;
     }
 }
 

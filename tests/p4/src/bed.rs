@@ -19,6 +19,7 @@ use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::process::Process;
 use smoke::stats::Count;
+use smoke::suite::reported;
 use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, answers};
 use smoke::wait;
 
@@ -136,7 +137,7 @@ impl Bed {
         bed.start_switch()?;
         bed.start_box(seed)?;
         bed.start_linkd()?;
-        bed.ready().map_err(|e| anyhow!("{e:#}\n{}", bed.report()))?;
+        bed.ready().map_err(|e| reported(&e, bed.report()))?;
         Ok(bed)
     }
 
@@ -318,5 +319,5 @@ pub fn on_bed(
 ) -> anyhow::Result<()> {
     let mut bed = Bed::new(cpus, clients, seed)?;
     let done = test(&mut bed).and_then(|()| bed.close());
-    done.map_err(|e| anyhow!("{e:#}\n{}", bed.report()))
+    done.map_err(|e| reported(&e, bed.report()))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use smoke::binaries::{Binaries, Lack};
-use smoke::process::run;
+use smoke::process::{run, words};
 
 /// Packing takes seconds; stripping large programs on a busy machine, more.
 const PACKED_WITHIN: Duration = Duration::from_secs(240);
@@ -51,21 +51,51 @@ pub fn pack(programs: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     run(command, PACKED_WITHIN)?.success().map(drop).context("packing")
 }
 
-/// A directory with the programs under test, of which the dataplane is another file than
-/// `programs` has, as a later version would be.
+/// Makes packages of a later version out of those in `packages`, into `out`: the same, but for the
+/// version and for the dataplane, which is another file. Packing again would take longer.
 ///
 /// # Errors
-/// If the system refuses it.
-pub fn later(programs: &Binaries, directory: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let Binaries { dataplane, linkd, linkctl } = programs;
-    for (from, name) in [(linkd, "linkd"), (linkctl, "linkctl")] {
-        std::fs::copy(from, directory.join(name))?;
-    }
-    let note = directory.join("note");
+/// If that fails.
+pub fn later(packages: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(out)?;
+    let note = out.join("note");
     std::fs::write(&note, "later\n")?;
-    let mut command = Command::new("objcopy");
-    command.arg("--add-section").arg(format!(".linkemu.later={}", note.display()));
-    command.arg(dataplane).arg(directory.join("linkd-dataplane"));
-    run(command, PACKED_WITHIN)?.success().map(drop).context("objcopy")
+    for package in ["linkctl", "linkemu"] {
+        let tree = out.join(package);
+        let mut unpack = words(&["dpkg-deb", "--raw-extract"]);
+        unpack.arg(found(packages, package)?).arg(&tree);
+        run(unpack, PACKED_WITHIN)?.success().context("dpkg-deb")?;
+        let control = tree.join("DEBIAN/control");
+        let fields = std::fs::read_to_string(&control)?;
+        let was = fields.lines().find_map(|line| line.strip_prefix("Version: "));
+        let was = was.context("a package without a version")?;
+        let changed = |form: [&str; 2]| [form[0], version, form[1]].concat();
+        let mut fields = fields.clone();
+        // Its own, and that of the other one, on which it depends.
+        for form in [["Version: ", "\n"], ["(= ", ")"]] {
+            fields = fields.replace(&[form[0], was, form[1]].concat(), &changed(form));
+        }
+        std::fs::write(&control, fields)?;
+        let dataplane = tree.join("usr/sbin/linkd-dataplane");
+        if dataplane.is_file() {
+            let mut change = words(&["objcopy", "--add-section"]);
+            change.arg(format!(".linkemu.later={}", note.display())).arg(&dataplane);
+            run(change, PACKED_WITHIN)?.success().context("objcopy")?;
+        }
+        let mut pack = words(&["dpkg-deb", "-Znone", "--root-owner-group", "--build"]);
+        pack.arg(&tree).arg(out);
+        run(pack, PACKED_WITHIN)?.success().context("dpkg-deb")?;
+        std::fs::remove_dir_all(&tree)?;
+    }
+    Ok(std::fs::remove_file(note)?)
+}
+
+fn found(directory: &Path, package: &str) -> anyhow::Result<PathBuf> {
+    let prefix = format!("{package}_");
+    let mut files = std::fs::read_dir(directory)?.filter_map(|e| Some(e.ok()?.path()));
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&prefix) && name.ends_with(".deb")
+    };
+    files.find(is_it).with_context(|| format!("no package {package} in {}", directory.display()))
 }

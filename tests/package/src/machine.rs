@@ -27,6 +27,17 @@ const DONE_WITHIN: Duration = Duration::from_secs(180);
 /// The releases that packages are for: of Debian, and by name.
 pub const RELEASES: [(u32, &str); 2] = [(12, "bookworm"), (13, "trixie")];
 
+/// The release of this machine, or the newest one where this machine has none of them: its tests
+/// are the short form.
+#[must_use]
+pub fn own() -> &'static str {
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = system.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let [.., newest] = RELEASES;
+    let found = RELEASES.iter().find(|(_, release)| Some(*release) == name);
+    found.map_or(newest.1, |(_, release)| release)
+}
+
 /// A booted system; it is powered off when dropped.
 #[derive(Debug)]
 pub struct Machine {
@@ -58,8 +69,9 @@ pub fn check(release: &str) -> Result<(), Lack> {
     }
     if !root(release).join(".complete").is_file() {
         return Err(Lack::Part(format!(
-            "there is no {}: run scripts/setup.sh package",
-            root(release).display()
+            "there is no {}: run scripts/setup.sh {}",
+            root(release).display(),
+            if release == own() { "package" } else { "package-all" }
         )));
     }
     hierarchy().map(drop).ok_or_else(|| {
@@ -155,8 +167,10 @@ impl Machine {
         });
         match tried {
             Ok(printed) => Ok(printed),
-            // For what it says.
-            Err(error) => self.sh(script).with_context(|| error.to_string()),
+            // For what it says; it may also have come true just now.
+            Err(error) => self
+                .sh(script)
+                .map_err(|said| anyhow::Error::from(error).context(format!("{said:#}"))),
         }
     }
 }

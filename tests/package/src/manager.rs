@@ -13,6 +13,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use smoke::directory::Directory;
+use smoke::error::Error;
 
 /// A service manager with a watchdog.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Manager {
                 return Ok(told);
             }
         }
-        anyhow::bail!("{state} is not told within {limit:?}")
+        Err(Error::Timeout { what: format!("notification {state}"), limit }.into())
     }
 }
 

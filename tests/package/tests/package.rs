@@ -9,10 +9,11 @@ mod suite;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Completion, Failed, Trial};
+use package::machine::RELEASES;
 use package::{debs, machine};
 use smoke::binaries::{Binaries, Lack};
-use smoke::suite::{lacking, told};
+use smoke::suite::Timing::{Patient, RealTime};
+use smoke::suite::{Form, Suite};
 
 /// A test: its name, what it needs, and the test.
 type Test = (&'static str, fn() -> Result<(), Lack>, fn() -> anyhow::Result<()>);
@@ -26,32 +27,23 @@ const TESTS: &[Test] = &[
     ("notify::a_manager_that_is_gone_stops_nobody", programs, suite::notify::a_manager_that_is_gone_stops_nobody),
     ("debs::lintian_finds_no_error", packing, suite::debs::lintian_finds_no_error),
     ("debs::the_same_programs_give_the_same_packages", packing, suite::debs::the_same_programs_give_the_same_packages),
-    ("system::debian_12_installs_runs_upgrades_and_forgets_it", || system(12), || suite::system::life(12)),
-    ("system::debian_13_installs_runs_upgrades_and_forgets_it", || system(13), || suite::system::life(13)),
 ];
 
 fn main() -> anyhow::Result<ExitCode> {
-    let arguments = smoke::suite::arguments()?;
-    let mut skipped = Vec::new();
-    let trials = TESTS.iter().map(|&(name, needs, test)| {
-        let lack = needs().err();
-        skipped.extend(lack.iter().map(|lack| format!("SKIPPED: package, {name}: {lack}")));
-        Trial::ignorable_test(name, move || run(lack, test))
-    });
-    let trials = trials.collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let mut suite = Suite::new("package")?;
+    for &(name, needs, test) in TESTS {
+        suite.add(name, Form::Short, Patient, needs, test);
+    }
+    // The long form has the other releases.
+    for (version, release) in RELEASES {
+        let form = if release == machine::own() { Form::Short } else { Form::Long };
+        let name = format!("system::debian_{version}_installs_runs_upgrades_and_forgets_it");
+        let needs = move || system(version, release);
+        suite.add(name, form, RealTime, needs, move || suite::system::life(release));
+    }
+    let code = suite.run();
     suite::debs::forget();
-    for line in skipped {
-        eprintln!("{line}");
-    }
-    Ok(conclusion.exit_code())
-}
-
-fn run(lack: Option<Lack>, test: fn() -> anyhow::Result<()>) -> Result<Completion, Failed> {
-    match lack {
-        Some(lack) => lacking(lack),
-        None => told(test()),
-    }
+    Ok(code)
 }
 
 fn programs() -> Result<(), Lack> {
@@ -72,10 +64,8 @@ fn packing() -> Result<(), Lack> {
     debs::check().map(drop)
 }
 
-fn system(version: u32) -> Result<(), Lack> {
+fn system(version: u32, release: &str) -> Result<(), Lack> {
     packing()?;
-    let release = machine::RELEASES.iter().find(|(number, _)| *number == version);
-    let (_, release) = release.ok_or_else(|| Lack::Part(format!("no Debian {version}")))?;
     // Programs need a C library that is not older than that of where they were built.
     let own = std::fs::read_to_string("/etc/debian_version").unwrap_or_default();
     if own.split('.').next().and_then(|v| v.trim().parse().ok()).is_some_and(|v: u32| v > version) {

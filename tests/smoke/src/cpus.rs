@@ -23,6 +23,12 @@ impl Cpus {
         Self { all }
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[usize] {
+        &self.all
+    }
+
     /// The one for the emulator's worker.
     #[must_use]
     pub fn worker(&self) -> usize {

@@ -27,6 +27,7 @@ pub mod process;
 pub mod quantile;
 pub mod raw;
 pub mod report;
+pub mod starvation;
 pub mod stats;
 pub mod suite;
 pub mod testbed;

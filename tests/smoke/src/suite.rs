@@ -1,42 +1,333 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the suites' programs have in common: one test after another, and what a failure is and
-//! what a test that was left out.
+//! The frame of the real-time suites (smoke, hw, package, p4): one test after another, and how
+//! each of them ends.
+//!
+//! A test passes, fails, is skipped because the machine lacks something ([`Lack`]), or is void: it
+//! failed, its failure is one that a starved machine causes ([`Timing`]), and there is evidence
+//! that the machine was starved ([`crate::starvation`]). A void test is repeated once; one that is void
+//! again has neither passed nor failed, and a line on standard error says why:
+//! `VOID: suite::test: reason`.
 
-use libtest_mimic::{Arguments, Completion, Failed};
+use std::fmt::Display;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::binaries::{Lack, in_ci};
+use crate::cpus::Cpus;
+use crate::error::Error;
 use crate::estate;
+use crate::starvation::Watch;
 
-/// The arguments of a suite whose tests share the machine, and have it to themselves; what they
-/// made is removed also when a signal ends it.
-///
-/// # Errors
-/// If no signal can be waited for.
-pub fn arguments() -> anyhow::Result<Arguments> {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    estate::watch_signals()?;
-    Ok(arguments)
+/// How long a test takes, and when it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Seconds: in every run.
+    Short,
+    /// Minutes: ignored unless asked for by `--ignored`, as `make soak` does.
+    Long,
 }
 
-/// A test's end, in libtest's words.
-///
-/// # Errors
-/// If it failed.
-pub fn told(done: anyhow::Result<()>) -> Result<Completion, Failed> {
-    match done {
-        Ok(()) => Ok(Completion::Completed),
-        Err(error) => Err(format!("{error:#}").into()),
+/// Which failures a starved machine can cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// All but [`Certain`] ones: the test's figures depend on when its processes run.
+    RealTime,
+    /// Only those to meet a deadline.
+    Patient,
+}
+
+/// A failure that no lack of processor time explains, as accounts that do not add up.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Certain(pub String);
+
+/// A test that is void by evidence which was collected before it began.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Void(pub String);
+
+/// A failure with the programs' own output, of the kind that it was without.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Reported {
+    message: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Certain,
+    Void,
+    Timeout,
+    Other,
+}
+
+/// Adds the programs' own output to a failure.
+#[must_use]
+pub fn reported(error: &anyhow::Error, report: impl Display) -> anyhow::Error {
+    Reported { message: format!("{error:#}\n{report}"), kind: kind(error) }.into()
+}
+
+fn kind(error: &anyhow::Error) -> Kind {
+    if let Some(reported) = error.downcast_ref::<Reported>() {
+        return reported.kind;
+    }
+    if error.downcast_ref::<Certain>().is_some() {
+        return Kind::Certain;
+    }
+    if error.downcast_ref::<Void>().is_some() {
+        return Kind::Void;
+    }
+    match error.downcast_ref::<Error>() {
+        Some(Error::Timeout { .. }) => Kind::Timeout,
+        _ => Kind::Other,
     }
 }
 
-/// The end of a test for which something is lacking.
-///
-/// # Errors
-/// In CI, where a part that the set-up installs is not to be missing.
-pub fn lacking(lack: Lack) -> Result<Completion, Failed> {
+/// How a run of a test ended.
+#[derive(Debug)]
+pub enum Judged<T> {
+    /// It passed.
+    Passed(T),
+    /// It failed on a starved machine: why it failed, and the evidence.
+    Void(String),
+    /// It failed.
+    Failed(anyhow::Error),
+}
+
+/// Runs a test and judges a failure by what the machine did meanwhile.
+pub fn judged<T>(
+    cpus: &Cpus,
+    timing: Timing,
+    test: impl FnOnce() -> anyhow::Result<T>,
+) -> Judged<T> {
+    let watch = Watch::start(cpus);
+    let done = test();
+    let evidence = watch.finish();
+    match done {
+        Ok(value) => Judged::Passed(value),
+        Err(error) => verdict(error, timing, evidence.starvation()),
+    }
+}
+
+fn verdict<T>(error: anyhow::Error, timing: Timing, starved: Option<String>) -> Judged<T> {
+    let excusable = match kind(&error) {
+        Kind::Certain | Kind::Void => false,
+        Kind::Timeout => true,
+        Kind::Other => timing == Timing::RealTime,
+    };
+    match starved {
+        Some(evidence) if excusable => {
+            let text = format!("{error:#}");
+            let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            Judged::Void(format!("{first} [{evidence}]"))
+        }
+        _ => Judged::Failed(error),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Ran,
+    Void(String),
+    Skipped(String),
+}
+
+#[derive(Debug)]
+struct Record {
+    name: String,
+    took: Duration,
+    end: End,
+}
+
+/// A suite's run.
+#[derive(Debug)]
+pub struct Suite {
+    name: &'static str,
+    begin: Instant,
+    arguments: Arguments,
+    cpus: Cpus,
+    trials: Vec<Trial>,
+    records: Arc<Mutex<Vec<Record>>>,
+}
+
+impl Suite {
+    /// Reads the command line. The tests run one after another; what they made is removed also
+    /// when a signal ends the run.
+    ///
+    /// # Errors
+    /// If no signal can be waited for.
+    pub fn new(name: &'static str) -> anyhow::Result<Self> {
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = Some(1);
+        estate::watch_signals()?;
+        let (cpus, trials, records) = (Cpus::available(), Vec::new(), Arc::default());
+        Ok(Self { name, begin: Instant::now(), arguments, cpus, trials, records })
+    }
+
+    /// The processors that the suite may use.
+    #[must_use]
+    pub fn cpus(&self) -> &Cpus {
+        &self.cpus
+    }
+
+    /// Adds a test. `needs` says what the machine lacks for it, when the test's turn has come.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        form: Form,
+        timing: Timing,
+        needs: impl FnOnce() -> Result<(), Lack> + Send + 'static,
+        mut test: impl FnMut() -> anyhow::Result<()> + Send + 'static,
+    ) {
+        let name = name.into();
+        let (cpus, records) = (self.cpus.clone(), Arc::clone(&self.records));
+        let trial = Trial::ignorable_test(name.clone(), move || {
+            let begin = Instant::now();
+            let done = match needs() {
+                Err(lack) => lacking(lack),
+                Ok(()) => run(&cpus, timing, &mut test),
+            };
+            let end = done.as_ref().map_or(End::Ran, Clone::clone);
+            locked(&records).push(Record { name, took: begin.elapsed(), end });
+            Ok(match done? {
+                End::Ran => Completion::Completed,
+                End::Void(reason) => Completion::ignored_with(format!("VOID: {reason}")),
+                End::Skipped(reason) => Completion::ignored_with(reason),
+            })
+        });
+        self.trials.push(trial.with_ignored_flag(form == Form::Long));
+    }
+
+    /// Runs the tests. The last lines on standard error are the time of each test, the slowest
+    /// first, then those that were skipped or void, and the sum.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let Self { name: suite, begin, arguments, trials, records, .. } = self;
+        let listing = arguments.list;
+        let unasked = trials.iter().filter(|trial| arguments.is_ignored(trial)).count();
+        let conclusion = libtest_mimic::run(&arguments, trials);
+        if listing {
+            return conclusion.exit_code();
+        }
+        let mut records = locked(&records);
+        records.sort_by_key(|record| std::cmp::Reverse(record.took));
+        let (mut void, mut skipped) = (0, 0);
+        for Record { name, took, end } in records.iter() {
+            match end {
+                End::Skipped(_) => {}
+                End::Ran | End::Void(_) => {
+                    eprintln!("{suite}: {:6.1} s {name}", took.as_secs_f64());
+                }
+            }
+        }
+        for Record { name, end, .. } in records.iter() {
+            match end {
+                End::Ran => {}
+                End::Void(reason) => {
+                    void += 1;
+                    eprintln!("VOID: {suite}::{name}: {reason}");
+                }
+                End::Skipped(reason) => {
+                    skipped += 1;
+                    eprintln!("SKIPPED: {suite}::{name}: {reason}");
+                }
+            }
+        }
+        if unasked > 0 {
+            eprintln!("{suite}: {unasked} long forms not run: make soak PART={suite}");
+        }
+        eprintln!(
+            "{suite}: {} passed, {} failed, {void} void, {skipped} skipped in {:.0} s",
+            conclusion.num_passed,
+            conclusion.num_failed,
+            begin.elapsed().as_secs_f64()
+        );
+        conclusion.exit_code()
+    }
+}
+
+fn locked(records: &Mutex<Vec<Record>>) -> MutexGuard<'_, Vec<Record>> {
+    records.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test, and once more if it is void.
+fn run(
+    cpus: &Cpus,
+    timing: Timing,
+    test: &mut impl FnMut() -> anyhow::Result<()>,
+) -> Result<End, Failed> {
+    let mut again = true;
+    loop {
+        match judged(cpus, timing, &mut *test) {
+            Judged::Passed(()) => return Ok(End::Ran),
+            Judged::Failed(error) => match error.downcast_ref::<Void>() {
+                Some(Void(reason)) => return Ok(End::Void(reason.clone())),
+                None => return Err(format!("{error:#}").into()),
+            },
+            Judged::Void(reason) if again => println!("    VOID, repeated once: {reason}"),
+            Judged::Void(reason) => return Ok(End::Void(reason)),
+        }
+        again = false;
+    }
+}
+
+/// In CI a part that the set-up installs may not be missing.
+fn lacking(lack: Lack) -> Result<End, Failed> {
     match lack {
         Lack::Part(reason) if in_ci() => Err(reason.into()),
-        Lack::Part(reason) | Lack::Permission(reason) => Ok(Completion::ignored_with(reason)),
+        Lack::Part(reason) | Lack::Permission(reason) => Ok(End::Skipped(reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    fn timeout() -> anyhow::Error {
+        Error::Timeout { what: "a reply".to_owned(), limit: Duration::from_secs(1) }.into()
+    }
+
+    fn is_void(error: anyhow::Error, timing: Timing, evidence: Option<&str>) -> bool {
+        let judged = verdict::<()>(error, timing, evidence.map(str::to_owned));
+        matches!(judged, Judged::Void(_))
+    }
+
+    #[test]
+    fn failure_without_evidence_is_never_void() {
+        for timing in [Timing::RealTime, Timing::Patient] {
+            assert!(!is_void(anyhow!("late"), timing, None));
+            assert!(!is_void(timeout(), timing, None));
+        }
+    }
+
+    #[test]
+    fn failure_with_evidence_is_void_by_its_kind() {
+        let evidence = Some("starved");
+        assert!(is_void(anyhow!("late"), Timing::RealTime, evidence));
+        assert!(!is_void(anyhow!("wrong"), Timing::Patient, evidence));
+        assert!(is_void(timeout().context("boot"), Timing::Patient, evidence));
+        let certain = anyhow::Error::from(Certain("lost".to_owned()));
+        assert!(!is_void(certain.context("after a run"), Timing::RealTime, evidence));
+    }
+
+    #[test]
+    fn failure_keeps_its_kind_with_a_report() {
+        let certain = Err::<(), _>(Certain("lost".to_owned())).context("accounts").unwrap_err();
+        assert_eq!(kind(&reported(&certain, "stats")), Kind::Certain);
+        assert_eq!(kind(&reported(&timeout(), "stats").context("more")), Kind::Timeout);
+        assert_eq!(kind(&reported(&anyhow!("late"), "stats")), Kind::Other);
+    }
+
+    #[test]
+    fn void_reason_has_the_first_line_and_the_evidence() {
+        let error = reported(&anyhow!("late by 3 s"), "stats: many\nlines");
+        let judged = verdict::<()>(error, Timing::RealTime, Some("2 windows".to_owned()));
+        assert!(matches!(judged, Judged::Void(why) if why == "late by 3 s [2 windows]"));
     }
 }

@@ -3,4 +3,3 @@
 
 pub mod netem;
 pub mod nic;
-pub mod quiet;

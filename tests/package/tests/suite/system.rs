@@ -3,10 +3,10 @@
 //! upgraded under traffic, removed, purged.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use package::machine::{Machine, RELEASES};
+use package::machine::Machine;
 
 use super::debs::share;
 
@@ -61,16 +61,22 @@ const STAYS: [&str; 11] = [
     "/etc/ld.so.cache",
 ];
 
-pub fn life(version: u32) -> anyhow::Result<()> {
-    let (_, release) = RELEASES.iter().find(|(number, _)| *number == version).context("release")?;
+pub fn life(release: &str) -> anyhow::Result<()> {
     let machine = Machine::boot(release, &share()?)?;
     let before = machine.sh(FILES)?;
-    installed(&machine).context("after the installation")?;
-    sandboxed(&machine).context("the units")?;
-    used(&machine).context("in use")?;
-    restarted(&machine).context("when a daemon fails")?;
-    upgraded(&machine).context("in an upgrade")?;
-    removed(&machine, &before).context("after the removal")
+    timed("after the installation", || installed(&machine))?;
+    timed("the units", || sandboxed(&machine))?;
+    timed("in use", || used(&machine))?;
+    timed("when a daemon fails", || restarted(&machine))?;
+    timed("in an upgrade", || upgraded(&machine))?;
+    timed("after the removal", || removed(&machine, &before))
+}
+
+fn timed(what: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    step().with_context(|| what.to_owned())?;
+    println!("    {what}: {:.1} s", begin.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// Prints a unit's process if it is active and the process is another one than `was`. State and
@@ -182,7 +188,7 @@ fn restarted(machine: &Machine) -> anyhow::Result<()> {
         // The other one keeps its limit; a busy machine is late by seconds.
         machine.sh(&format!(
             "mkdir -p /run/systemd/system/{unit}.service.d
-             printf '[Service]\\nWatchdogSec=10\\nTimeoutAbortSec=2\\n' \
+             printf '[Service]\\nWatchdogSec=5\\nTimeoutAbortSec=2\\n' \
                > /run/systemd/system/{unit}.service.d/test.conf
              systemctl daemon-reload"
         ))?;

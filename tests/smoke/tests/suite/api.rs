@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{SEED, always_conserved, drained, dropped_only_for, emulator, flows_to, on_bed};
+use super::{Form, SEED, always_conserved, drained, dropped_only_for, emulator, flows_to, on_bed};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/reflection_client.py");
@@ -45,30 +45,39 @@ pub fn a_python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> 
     })
 }
 
-const PATCHES: u64 = 60_000;
 const EVERY: Duration = Duration::from_millis(1);
 /// Bit/s; each patch chooses one of these, between a full and an overfull link.
 const RATES: std::ops::Range<u64> = 140_000_000..144_000_000;
 const OFFERED_BPS: u64 = 160_000_000;
-const SECONDS: u64 = 61;
-/// Memory is looked at after each of so many parts; after the first four, half a minute, both
+const PATCHES_PER_S: u64 = 1000;
+/// Of patches.
+const fn seconds(form: Form) -> u64 {
+    match form {
+        Form::Short => 6,
+        Form::Long => 60,
+    }
+}
+/// In the long form memory is looked at after each of so many parts; after the first four, half a minute, both
 /// programs have all that they keep for later: the queue is as long as it gets after 8 s to its
 /// threshold, at 18 Mbit/s more than leave it, and some more.
 const LOOKS: u64 = 8;
-const PART: usize = (PATCHES / LOOKS) as usize;
 const WARM: usize = 4;
 /// What a process may have grown by since then: allocators round.
 const GROWTH_KB: u64 = 4096;
 
-pub fn a_thousand_patches_a_second_for_a_minute(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn a_thousand_patches_a_second_each_make_one_change(
+    cpus: &Cpus,
+    form: Form,
+) -> anyhow::Result<()> {
+    let seconds = seconds(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         let first = linkctl.set_profile("viasat2", SEED)?;
         let watch = Watch::start(&linkctl, Duration::from_millis(50))?;
-        let (flows, receivers) = flows_to(bed, 1, OFFERED_BPS, SECONDS)?;
+        let (flows, receivers) = flows_to(bed, 1, OFFERED_BPS, seconds + 1)?;
         let sender = Sender::start(bed.server(), SERVER, flows);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let patched = runtime.block_on(patch(bed))?;
+        let mut patched = runtime.block_on(patch(bed, seconds * PATCHES_PER_S))?;
         let sent = sender.finish()?;
         for receiver in receivers {
             let received = receiver.finish()?;
@@ -76,7 +85,10 @@ pub fn a_thousand_patches_a_second_for_a_minute(cpus: &Cpus) -> anyhow::Result<(
             ensure!(received.overflowed == 0, "the receiver lost {}", received.overflowed);
         }
         ensure!(sent.iter().all(|s| s.refused == 0), "{sent:?}");
-        patched.check(first.generation)?;
+        patched.each_made_a_change(first.generation)?;
+        if form == Form::Long {
+            patched.memory_is_bounded()?;
+        }
         let samples = watch.finish()?;
         println!("    {} samples", samples.len());
         always_conserved(&samples)?;
@@ -95,22 +107,23 @@ struct Patched {
     memory: Vec<[u64; 2]>,
 }
 
-async fn patch(bed: &Testbed) -> anyhow::Result<Patched> {
+async fn patch(bed: &Testbed, patches: u64) -> anyhow::Result<Patched> {
+    let part = usize::try_from(patches / LOOKS)?;
     let socket = format!("unix://{}", bed.linkd_socket().display());
     let channel = Endpoint::from_shared(socket)?.connect().await?;
     let start = Instant::now();
     let mut ticks = interval(EVERY);
     let mut asked = JoinSet::new();
     let (mut next, mut answers, mut memory) = (0, Vec::new(), Vec::new());
-    while next < PATCHES || !asked.is_empty() {
+    while next < patches || !asked.is_empty() {
         tokio::select! {
-            _ = ticks.tick(), if next < PATCHES => {
+            _ = ticks.tick(), if next < patches => {
                 asked.spawn(one(LinkemuClient::new(channel.clone()), next));
                 next += 1;
             }
             Some(answer) = asked.join_next() => {
                 answers.push(answer??);
-                if answers.len().is_multiple_of(PART) {
+                if answers.len().is_multiple_of(part) {
                     memory.push(resident(bed)?);
                 }
             }
@@ -151,18 +164,24 @@ fn resident(bed: &Testbed) -> anyhow::Result<[u64; 2]> {
 }
 
 impl Patched {
-    fn check(mut self, first: u64) -> anyhow::Result<()> {
+    /// Each made one change: no two the same, none left out.
+    fn each_made_a_change(&mut self, first: u64) -> anyhow::Result<()> {
+        let patches = self.generations.len();
         println!(
-            "    {PATCHES} patches in {:.1} s; answered after p50 {:.2} ms, p99 {:.2} ms, max {:.1} ms",
+            "    {patches} patches in {:.1} s; answered after p50 {:.2} ms, p99 {:.2} ms, max {:.1} ms",
             self.took.as_secs_f64(),
             self.answers_ms.at(0.5),
             self.answers_ms.at(0.99),
             self.answers_ms.at(1.0),
         );
-        println!("    memory of linkd and dataplane, kB: {:?}", self.memory);
-        // Each made one change: no two the same, none left out.
         self.generations.sort_unstable();
-        ensure!(self.generations.into_iter().eq(first + 1..=first + PATCHES), "lost generations");
+        let due = first + 1..=first + patches as u64;
+        ensure!(self.generations.iter().copied().eq(due), "lost generations");
+        Ok(())
+    }
+
+    fn memory_is_bounded(&self) -> anyhow::Result<()> {
+        println!("    memory of linkd and dataplane, kB: {:?}", self.memory);
         let warm = self.memory.get(WARM - 1).context("too few looks at the memory")?;
         let end = self.memory.last().context("no look at the memory")?;
         for (warm, end) in warm.iter().zip(end) {

@@ -16,25 +16,34 @@ use smoke::testbed::{SERVER, Testbed};
 use smoke::wait;
 
 use super::fate::built_in;
-use super::{SEED, drained, dropped_only_for, emulator, on_bed, punctual, within};
+use super::{Form, SEED, drained, dropped_only_for, emulator, on_bed, punctual, within};
 
 const PORT: u16 = 8620;
 /// Of a slot of 41 to 43 ms such probes see places that are 1.5 ms apart or less.
 const INTERVAL: &str = "20ms";
-const DURATION: &str = "30s";
-const PROBES: u64 = 1500;
+const PROBES_PER_S: u64 = 50;
+const fn seconds(form: Form) -> u64 {
+    match form {
+        Form::Short => 8,
+        Form::Long => 30,
+    }
+}
 /// Longer than this the emulator's worker may not stand still: it makes three probes late.
 const STALL: Duration = Duration::from_millis(50);
 /// The probes' own time, the last replies, and a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
-pub fn a_probe_s_log_gives_the_base_and_the_slots_back(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn a_probe_s_log_gives_the_base_and_the_slots_back(
+    cpus: &Cpus,
+    form: Form,
+) -> anyhow::Result<()> {
+    let seconds = seconds(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
         linkctl.mark()?;
         let log = bed.directory().path("link.csv");
-        let measured = probe(bed)?;
+        let measured = probe(bed, seconds)?;
         let count = |key: &str| measured[key].as_u64().context(format!("{key} in {measured}"));
         let stats = drained(&linkctl)?;
         punctual(&stats, STALL)?;
@@ -42,7 +51,7 @@ pub fn a_probe_s_log_gives_the_base_and_the_slots_back(cpus: &Cpus) -> anyhow::R
         dropped_only_for(&stats, &["outage"])?;
         let lost: u64 = stats.pipes().map(|(_, _, p)| p.dropped_for("outage").packets).sum();
         // The sender leaves out those that it was held up for.
-        ensure!(count("sent")? + count("skipped")? == PROBES, "{measured}");
+        ensure!(count("sent")? + count("skipped")? == seconds * PROBES_PER_S, "{measured}");
         ensure!(count("lost")? == lost, "the channel lost {lost}, the probe says {measured}");
 
         let fitted = bed.directory().path("fitted.toml");
@@ -60,7 +69,7 @@ pub fn a_probe_s_log_gives_the_base_and_the_slots_back(cpus: &Cpus) -> anyhow::R
 }
 
 /// Runs a sender at the client against a reflector at the server; what the sender says.
-fn probe(bed: &Testbed) -> anyhow::Result<Value> {
+fn probe(bed: &Testbed, seconds: u64) -> anyhow::Result<Value> {
     let at = format!("{SERVER}:{PORT}");
     let reflect = probing(bed, bed.server(), &["reflect", "--bind", &at])?;
     let mut reflector = Process::spawn(reflect)?;
@@ -72,7 +81,8 @@ fn probe(bed: &Testbed) -> anyhow::Result<Value> {
     let from = bed.client_address(0).to_string();
     let log = bed.directory().path("link.csv").display().to_string();
     let send = ["send", &at, "--bind", &from, "-w", &log];
-    let send = [&send[..], &["--interval", INTERVAL, "--duration", DURATION]].concat();
+    let duration = format!("{seconds}s");
+    let send = [&send[..], &["--interval", INTERVAL, "--duration", &duration]].concat();
     let sent = run(probing(bed, bed.client(), &send)?, LIMIT)?.success()?;
     let status = reflector.stop()?;
     ensure!(status.success(), "the reflector ended with {status}: {}", reflector.stderr());

@@ -40,7 +40,7 @@ queue.limit = "1 MB"
 delay.base = "30 ms"
 "#;
 const OFFERED_BPS: u64 = 12_000_000;
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 3;
 /// What a packet takes at least.
 const BASE: Duration = Duration::from_millis(120);
 const LIMIT: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use smoke::linkctl::{DONE, Linkctl};
 use smoke::testbed::{Options, SERVER, Testbed};
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 
-use super::{SEED, Void, drained, emulator, on_bed, udp_at};
+use super::{SEED, drained, emulator, on_bed, udp_at};
 
 /// A check did not hold.
 const CHECK: i32 = 4;
@@ -55,13 +55,10 @@ pub fn a_run_that_the_emulator_carried_passes(cpus: &Cpus) -> anyhow::Result<()>
         linkctl.set_profile("viasat2", SEED)?;
         let begun = linkctl.mark()?;
         // Above the rate: what the queue drops is the link's doing.
-        load(bed, 200_000_000, 8)?;
+        load(bed, 200_000_000, 2)?;
         drained(&linkctl)?;
         linkctl.set_forward_rate("72 Mbit/s")?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
-        if failed(&certificate).contains(&"emulator_drops") {
-            return Err(Void(certificate.to_string()).into());
-        }
         ensure!(code == DONE && certificate["verdict"] == "pass", "{code}: {certificate:#}");
         ensure!(certificate["span"]["since_ns"] == begun.time_ns, "{certificate:#}");
         ensure!(certificate["span"]["marked"] == true, "{certificate:#}");
@@ -81,7 +78,7 @@ pub fn a_run_without_the_memory_that_it_needed_fails(cpus: &Cpus) -> anyhow::Res
         linkctl.change(&["set", "profile", "viasat2", "--lossy"])?;
         linkctl.mark()?;
         // 56 Mbit/s more than the link carries fill 16 MiB within 3 s.
-        load(bed, 200_000_000, 6)?;
+        load(bed, 200_000_000, 4)?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
         ensure!(code == CHECK && certificate["verdict"] == "fail", "{code}: {certificate:#}");
         let failed = failed(&certificate);

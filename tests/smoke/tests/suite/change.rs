@@ -9,31 +9,45 @@ use smoke::iperf::Plan;
 use smoke::stats::Watch;
 use smoke::wait;
 
-use super::download::{in_order, observed};
-use super::{SEED, always_conserved, drained, dropped_only_for, emulator, on_bed};
+use super::download::{in_order, observed, set};
+use super::{Form, always_conserved, drained, dropped_only_for, emulator, on_bed};
 
-/// Halved and restored 200 times.
-const CHANGES: u32 = 400;
-const MINUTE: Duration = Duration::from_secs(60);
+/// The rate is halved and restored so many times in a second, of both together.
+const CHANGES_PER_S: u32 = 7;
 
-pub fn two_hundred_rates_in_a_minute_lose_nothing(cpus: &Cpus) -> anyhow::Result<()> {
+/// A profile, its rate halved and restored, and for how long.
+struct Case {
+    profile: &'static str,
+    rates: [&'static str; 2],
+    seconds: u32,
+}
+
+const fn case(form: Form) -> Case {
+    match form {
+        Form::Long => Case { profile: "viasat2", rates: ["72 Mbit/s", "144 Mbit/s"], seconds: 60 },
+        Form::Short => Case { profile: "short", rates: ["20 Mbit/s", "40 Mbit/s"], seconds: 6 },
+    }
+}
+
+pub fn seven_rates_a_second_lose_nothing(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+    let Case { profile, rates, seconds } = case(form);
+    let changes = seconds * CHANGES_PER_S;
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
-        let first = linkctl.set_profile("viasat2", SEED)?;
+        let first = set(bed, profile)?;
         let watch = Watch::start(&linkctl, Duration::from_millis(50))?;
-        let plan = Plan::new("bbr", MINUTE + Duration::from_secs(2));
+        let plan = Plan::new("bbr", Duration::from_secs(u64::from(seconds) + 2));
         let (_, order) = observed(bed, plan, |mut download| {
             let start = Instant::now();
             let mut last = first.clone();
-            for n in 0..CHANGES {
-                wait::until_instant(start + MINUTE * n / CHANGES);
-                let rate = if n % 2 == 0 { "72 Mbit/s" } else { "144 Mbit/s" };
+            for (n, rate) in (0..changes).zip(rates.iter().cycle()) {
+                wait::until_instant(start + Duration::from_secs(1) * n / CHANGES_PER_S);
                 let change = linkctl.set_forward_rate(rate)?;
                 ensure!(change.generation == last.generation + 1, "{change:?} after {last:?}");
                 ensure!(change.effective_ns > last.effective_ns, "{change:?} after {last:?}");
                 last = change;
             }
-            println!("    {CHANGES} changes in {:.1} s", start.elapsed().as_secs_f64());
+            println!("    {changes} changes in {:.1} s", start.elapsed().as_secs_f64());
             ensure!(!download.ended(), "the download ended before the changes did");
             Ok(download.finish()?)
         })?;

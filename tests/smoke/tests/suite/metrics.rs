@@ -59,7 +59,7 @@ pub fn a_scrape_is_what_linkctl_shows_and_resets_nothing(cpus: &Cpus) -> anyhow:
             to: udp_at(bed, 0),
             rate_bps: 200_000_000,
             frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(4),
+            duration: Duration::from_secs(2),
         };
         let receiver = Receiver::start(bed.client(), flow.to)?;
         Sender::start(bed.server(), SERVER, vec![flow]).finish()?;

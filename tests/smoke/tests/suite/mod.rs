@@ -21,20 +21,24 @@ pub mod restart;
 pub mod rules;
 pub mod scenario;
 pub mod stages;
+pub mod void;
 pub mod workers;
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, bail, ensure};
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
 use smoke::netstat::udp_without_room;
 use smoke::stats::{Sample, Stats};
+use smoke::suite::{Certain, reported};
 use smoke::testbed::{Middle, Options, Testbed};
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sent};
 use smoke::wait;
+
+pub use smoke::suite::Form;
 
 /// The seed of every test. Its first outage towards the client comes after all of
 /// the tests have ended, so that the queue is the only place where packets are lost.
@@ -48,42 +52,12 @@ pub fn written(bed: &Testbed, name: &str, text: &str) -> anyhow::Result<String> 
     Ok(bed.directory().write(name, text)?.display().to_string())
 }
 
-/// Runs a test on a bed, adds the programs' own words to its failure, and at its end
-/// asks the dataplane for its final accounts.
-///
-/// A run in which the emulator confesses to have lost packets itself, or to have stood
-/// still for longer than the test can bear, or in which a host did ([`Void`]), has measured
-/// the machine and not the link; so has one that failed while the emulator was late. It is
-/// repeated ([`RUNS`]).
+/// Runs a test on a bed, and at its end asks the dataplane for its final accounts. A failure has
+/// the programs' own output with it.
 pub fn on_bed(
     cpus: &Cpus,
     options: Options,
-    test: impl Fn(&mut Testbed) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    for _ in 1..RUNS {
-        match once(cpus, options.clone(), &test) {
-            Err(error) if error.downcast_ref::<Void>().is_some() => {
-                println!("    VOID, once more: {error:#}");
-            }
-            done => return done,
-        }
-    }
-    once(cpus, options, &test)
-}
-
-/// The first of these that is not void counts, and the last one in any case.
-const RUNS: usize = 3;
-
-/// The emulator lost packets by its own fault, or was away for too long, or a host lost what
-/// had come to it.
-#[derive(Debug, thiserror::Error)]
-#[error("this measured the machine and not the link, nothing of it counts: {0}")]
-pub struct Void(String);
-
-fn once(
-    cpus: &Cpus,
-    options: Options,
-    test: impl Fn(&mut Testbed) -> anyhow::Result<()>,
+    test: impl FnOnce(&mut Testbed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let middle = options.middle;
     let mut bed = Testbed::new(options, cpus)?;
@@ -91,28 +65,7 @@ fn once(
         Middle::Emulator => close(&mut bed),
         Middle::Bridge | Middle::Nothing => Ok(()),
     });
-    closed.map_err(|error| {
-        let error = while_late(&bed, error);
-        let message = format!("{error:#}\n{}", bed.report());
-        if error.downcast_ref::<Void>().is_some() {
-            anyhow!(Void(message))
-        } else {
-            anyhow!(message)
-        }
-    })
-}
-
-/// No figure of a test is right while the emulator is later than this.
-const LATE: Duration = Duration::from_millis(20);
-
-/// A failure, or a [`Void`] if the emulator was late meanwhile.
-fn while_late(bed: &Testbed, error: anyhow::Error) -> anyhow::Error {
-    let stats = bed.linkctl().and_then(|linkctl| linkctl.stats());
-    let late = stats.map(|stats| Duration::from_nanos(stats.lateness_ns.p99));
-    if error.downcast_ref::<Void>().is_none() && late.is_ok_and(|late| late > LATE) {
-        return Void(format!("it was late by more than {LATE:?}; {error:#}")).into();
-    }
-    error
+    closed.map_err(|error| reported(&error, bed.report()))
 }
 
 /// The dataplane ends cleanly, and its final accounts add up.
@@ -158,8 +111,12 @@ pub fn flows_to(
 /// received + duplicated = sent + dropped + held in every pipe.
 pub fn conserved(stats: &Stats) -> anyhow::Result<()> {
     let violations = stats.violations();
-    ensure!(violations.is_empty(), "the accounts do not add up: {violations:#?}");
-    ensure!(stats.conservation.exact, "the emulator says itself that its accounts do not add up");
+    if !violations.is_empty() {
+        return Err(Certain(format!("the accounts do not add up: {violations:#?}")).into());
+    }
+    if !stats.conservation.exact {
+        return Err(Certain("the emulator reports that its accounts do not add up".into()).into());
+    }
     Ok(())
 }
 
@@ -184,15 +141,15 @@ pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
 
 /// The emulator lost nothing by its own fault.
 pub fn sound(stats: &Stats) -> anyhow::Result<()> {
-    if stats.emulator_drops == 0 { Ok(()) } else { Err(Void(stats.verdict()).into()) }
+    ensure!(stats.emulator_drops == 0, "{}", stats.verdict());
+    Ok(())
 }
 
 /// The host had room for all UDP that came to it.
 pub fn had_room(host: &Namespace) -> anyhow::Result<()> {
-    match udp_without_room(host)? {
-        0 => Ok(()),
-        lost => Err(Void(format!("the receiving host dropped {lost} datagrams")).into()),
-    }
+    let lost = udp_without_room(host)?;
+    ensure!(lost == 0, "the receiving host dropped {lost} datagrams");
+    Ok(())
 }
 
 /// A link that is offered more than its rate, in the window in which its queue has something.
@@ -224,8 +181,7 @@ impl Overload {
         let in_window = |at: Duration| at.as_secs_f64() >= from;
         let idle = sent.turns.iter().find(|[at, late]| in_window(*at) && *late > borne(*at));
         if let Some([at, late]) = idle {
-            let why = format!("after {at:?} the sending host was late by {late:?}");
-            return Err(Void(why).into());
+            bail!("after {at:?} the sending host was late by {late:?}");
         }
         let late = Duration::from_nanos(stats.lateness_ns.max).as_secs_f64();
         let part = 0.002 + 1.5 * late / (to - from);
@@ -237,10 +193,8 @@ impl Overload {
 /// The worker never stood still for longer than this since the last mark.
 pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
     let stall = Duration::from_nanos(stats.stall_max_ns);
-    if stall <= limit {
-        return Ok(());
-    }
-    Err(Void(format!("it stood still for {stall:?}, {limit:?} can be borne")).into())
+    ensure!(stall <= limit, "the worker stood still for {stall:?}, more than {limit:?}");
+    Ok(())
 }
 
 /// Waits until the emulator holds nothing more, and takes its statistics then.

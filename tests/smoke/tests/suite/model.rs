@@ -30,7 +30,11 @@ use smoke::testbed::{SERVER, Testbed};
 
 use super::cubic::{Path, response_mbps, window_mbps};
 use super::fate::{self, GRAIN_NS};
-use super::{SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, within};
+use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+
+use super::{
+    SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at, within, written,
+};
 
 const DURATION: Duration = Duration::from_secs(60);
 /// Start-up is over.
@@ -75,8 +79,8 @@ pub fn outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not(
     let per_packet = per_packet(&in_time)?;
     on_bed(cpus, emulator(PER_PACKET as u8), |bed| {
         let clients: Vec<Ipv4Addr> = (0..PER_PACKET).map(|c| bed.client_address(c)).collect();
-        let (seed, outage) = seed_with_an_outage(&in_time, &clients)?;
-        known(bed)?;
+        let (seed, outage) = seed_with_an_outage(&in_time, &clients, &OUTAGE_IN, &QUIET)?;
+        known(bed, PER_PACKET)?;
 
         let first = downloads(bed, in_time.name(), seed, IN_TIME)?;
         dropped_only_for(&first.after, &["aqm", "limit", "outage"])?;
@@ -106,6 +110,92 @@ pub fn outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not(
         let (low, high) = expected.bounds();
         within(&what, second.mean(Transfer::mbps_second_half), low, high)
     })
+}
+
+/// Outages in time.
+const OUT: &str = r#"
+name = "out"
+[forward]
+rate = "20 Mbit/s"
+queue.limit = "1 MB"
+delay.base = "20 ms"
+[[forward.outages]]
+interval = "5 s"
+duration = "100 ms"
+law = "exponential"
+[return]
+rate = "20 Mbit/s"
+queue.limit = "1 MB"
+delay.base = "20 ms"
+"#;
+/// Losses per packet.
+const LOSSES: &str = r#"
+name = "losses"
+[forward]
+rate = "20 Mbit/s"
+packet_loss = "2 %"
+queue.limit = "1 MB"
+delay.base = "20 ms"
+[return]
+rate = "20 Mbit/s"
+packet_loss = "2 %"
+queue.limit = "1 MB"
+delay.base = "20 ms"
+"#;
+/// Offered to each client, below the rate.
+const OFFERED_BPS: u64 = 10_000_000;
+const SENT_FOR: Duration = Duration::from_secs(3);
+/// When the outage begins, from the change to the profile on: while packets are sent.
+const SOON: Range<u64> = SECOND / 2..2 * SECOND;
+const SOON_QUIET: Range<u64> = 0..20 * SECOND;
+
+/// The dataplane's outages and losses are those that the core draws in virtual time from the same
+/// seed: an outage at its instant, and each packet's loss.
+pub fn outages_and_losses_are_those_that_the_core_draws(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(2), |bed| {
+        let [out, losses] = [("out.toml", OUT), ("losses.toml", LOSSES)]
+            .map(|(name, text)| written(bed, name, text));
+        let (out, losses) = (out?, losses?);
+        let clients = [SPARED, HIT].map(|c| bed.client_address(c));
+        let profile = Profile::from_file(out.as_ref())?;
+        let (seed, outage) = seed_with_an_outage(&profile, &clients, &SOON, &SOON_QUIET)?;
+        known(bed, clients.len())?;
+
+        let run = datagrams(bed, &out, seed)?;
+        dropped_only_for(&run.after, &["outage"])?;
+        had_its_outage(&run, &outage, frames_per_second(&profile)?)?;
+        ensure!(run.dropped(SPARED, Direction::Forward, "outage")? == 0, "an outage hit `SPARED`");
+
+        let run = datagrams(bed, &losses, seed)?;
+        ensure!(run.dropped(SPARED, Direction::Forward, "loss")? > 0, "no packet was lost");
+        lost_what_the_core_loses(&run, &Profile::from_file(losses.as_ref())?, seed)
+    })
+}
+
+/// UDP to two clients with a profile, and the dataplane's accounts around it.
+fn datagrams(bed: &Testbed, profile: &str, seed: u64) -> anyhow::Result<Run> {
+    let linkctl = bed.linkctl()?;
+    let before = drained(&linkctl)?;
+    let change = linkctl.set_profile(profile, seed)?;
+    let watch = Watch::start(&linkctl, Duration::from_millis(20))?;
+    let flow = |client| Flow {
+        to: udp_at(bed, client),
+        rate_bps: OFFERED_BPS,
+        frame_bytes: FULL_FRAME_BYTES,
+        duration: SENT_FOR,
+    };
+    let flows = [SPARED, HIT].map(flow);
+    let receivers = flows.iter().map(|f| Receiver::start(bed.client(), f.to));
+    let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
+    Sender::start(bed.server(), SERVER, flows.to_vec()).finish()?;
+    let after = drained(&linkctl)?;
+    let samples = watch.finish()?;
+    always_conserved(&samples)?;
+    for receiver in receivers {
+        receiver.finish()?;
+    }
+    let clients = [SPARED, HIT].map(|c| bed.client_address(c)).to_vec();
+    Ok(Run { change, clients, before, after, samples, transfers: Vec::new() })
 }
 
 /// The same link, its outages replaced by a loss per packet that loses the same share of
@@ -141,22 +231,24 @@ fn frames_per_second(profile: &Profile) -> anyhow::Result<f64> {
 fn seed_with_an_outage(
     profile: &Profile,
     clients: &[Ipv4Addr],
+    begins: &Range<u64>,
+    quiet: &Range<u64>,
 ) -> anyhow::Result<(u64, Range<u64>)> {
     let channel =
         |seed, client: usize, direction| fate::channel(profile, seed, clients[client], direction);
     for seed in SEEDS {
         let hit = channel(seed, HIT, Direction::Forward)?;
-        let Some(outage) = fate::outage_in(hit.clone(), OUTAGE_IN) else { continue };
-        let alone = fate::outage_in(hit.clone(), QUIET).as_ref() == Some(&outage);
+        let Some(outage) = fate::outage_in(hit.clone(), begins.clone()) else { continue };
+        let alone = fate::outage_in(hit.clone(), quiet.clone()).as_ref() == Some(&outage);
         let others = [
-            (hit, outage.end..QUIET.end),
-            (channel(seed, HIT, Direction::Return)?, QUIET),
-            (channel(seed, SPARED, Direction::Forward)?, QUIET),
-            (channel(seed, SPARED, Direction::Return)?, QUIET),
+            (hit, outage.end..quiet.end),
+            (channel(seed, HIT, Direction::Return)?, quiet.clone()),
+            (channel(seed, SPARED, Direction::Forward)?, quiet.clone()),
+            (channel(seed, SPARED, Direction::Return)?, quiet.clone()),
         ];
-        let quiet = |(channel, span): (Channel, _)| fate::outage_in(channel, span).is_none();
+        let spared = |(channel, span): (Channel, _)| fate::outage_in(channel, span).is_none();
         let long = outage.end - outage.start >= LEAST_OUTAGE_NS;
-        if long && alone && others.into_iter().all(quiet) {
+        if long && alone && others.into_iter().all(spared) {
             return Ok((seed, outage));
         }
     }
@@ -165,8 +257,8 @@ fn seed_with_an_outage(
 
 /// Makes the clients known to the dataplane, so that their processes begin with the
 /// profile.
-fn known(bed: &Testbed) -> anyhow::Result<()> {
-    for source in (0..PER_PACKET).map(|c| bed.client_address(c)) {
+fn known(bed: &Testbed, clients: usize) -> anyhow::Result<()> {
+    for source in (0..clients).map(|c| bed.client_address(c)) {
         let ping = Ping::start(bed.client(), source, SERVER, 1, Duration::from_secs(1))?;
         ensure!(ping.finish()?.lost() == 0, "no reply to {source}");
     }

@@ -10,27 +10,56 @@ use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 
 use super::{
-    Overload, SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at, within,
+    Form, Overload, SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at,
+    within,
 };
 
 const OFFERED_BPS: u64 = 200_000_000;
-const SECONDS: u64 = 20;
-/// 56 Mbit/s of excess fill 36 MB in 5.2 s.
-const OVERLOAD: Overload =
-    Overload { rate_bps: 144e6, offered_bps: OFFERED_BPS as f64, window: [6.0, SECONDS as f64] };
+
+/// A queue and how long it is overloaded.
+struct Case {
+    /// Of `linkctl set queue`; the profile's own queue if empty.
+    queue: &'static [&'static str],
+    limit_mb: f64,
+    seconds: u64,
+    /// From when the queue drops.
+    full_after_s: f64,
+}
+
+/// 56 Mbit/s of excess fill 36 MB in 5.2 s and 9 MB in 1.3 s. The random drop begins at half of
+/// the limit.
+const fn case(form: Form) -> Case {
+    match form {
+        Form::Long => Case { queue: &[], limit_mb: 36.0, seconds: 20, full_after_s: 6.0 },
+        Form::Short => Case {
+            queue: &["9MB", "--threshold", "4500kB", "--drop-at-limit", "10%"],
+            limit_mb: 9.0,
+            seconds: 6,
+            full_after_s: 2.0,
+        },
+    }
+}
 
 pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
     cpus: &Cpus,
+    form: Form,
 ) -> anyhow::Result<()> {
+    let Case { queue, limit_mb, seconds, full_after_s } = case(form);
+    let window = [full_after_s, seconds as f64];
+    let overload = Overload { rate_bps: 144e6, offered_bps: OFFERED_BPS as f64, window };
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
+        if !queue.is_empty() {
+            let set = ["set", "queue", "--direction", "forward"];
+            linkctl.change(&[&set[..], queue].concat())?;
+        }
         let watch = Watch::start(&linkctl, Duration::from_millis(100))?;
         let flow = Flow {
             to: udp_at(bed, 0),
             rate_bps: OFFERED_BPS,
             frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(SECONDS),
+            duration: Duration::from_secs(seconds),
         };
         let receiver = Receiver::start(bed.client(), flow.to)?;
         let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?.swap_remove(0);
@@ -40,8 +69,9 @@ pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
 
         let client = stats.client(&bed.client_address(0).to_string())?;
         let forward = &client.forward;
-        OVERLOAD.delivers("delivered, Mbit/s", &sent, &received, &stats)?;
-        within("queue's high-water mark, MB", forward.queue_max_bytes as f64 / 1e6, 18.0, 36.0)?;
+        overload.delivers("delivered, Mbit/s", &sent, &received, &stats)?;
+        let high_water = forward.queue_max_bytes as f64 / 1e6;
+        within("queue's high-water mark, MB", high_water, limit_mb / 2.0, limit_mb)?;
         dropped_only_for(&stats, &["aqm", "limit"])?;
         ensure!(forward.dropped_for("aqm").packets > 0, "the queue's random drop never dropped");
         ensure!(sent.refused == 0, "the sender's kernel refused packets: {sent:?}");

@@ -12,19 +12,26 @@ use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use smoke::{ping::Ping, wait};
 
 use super::download::{Captures, in_order};
-use super::{SEED, conserved, drained, dropped_only_for, emulator, on_bed, udp_at};
+use super::{Form, SEED, conserved, drained, dropped_only_for, emulator, on_bed, udp_at};
 
-const KILLS: usize = 10;
+/// How often linkd is killed during a download of so many seconds.
+const fn kills(form: Form) -> (usize, u64) {
+    match form {
+        Form::Short => (3, 6),
+        Form::Long => (10, 20),
+    }
+}
 
-pub fn ten_kills_of_linkd_leave_a_download_alone(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn kills_of_linkd_leave_a_download_alone(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+    let (kills, seconds) = kills(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
-        let plan = Plan::new("cubic", Duration::from_secs(20));
+        let plan = Plan::new("cubic", Duration::from_secs(seconds));
         let captures = Captures::start(bed, &plan)?;
         let download = Download::start(bed, plan)?;
         let mut last = 0;
-        for kill in 1..=KILLS {
+        for kill in 1..=kills {
             // Between one and the next statistics go on, and add up.
             wait::until("packets since the last kill", Duration::from_secs(10), || {
                 let stats = linkctl.stats()?;
@@ -83,12 +90,12 @@ pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
             to: udp_at(bed, 0),
             rate_bps: 50_000_000,
             frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(6),
+            duration: Duration::from_secs(4),
         };
         let receiver = Receiver::start(bed.client(), flow.to)?;
         let sender = Sender::start(bed.server(), SERVER, vec![flow]);
         let source = bed.client_address(0);
-        let ping = Ping::start(bed.client(), source, SERVER, 60, Duration::from_millis(100))?;
+        let ping = Ping::start(bed.client(), source, SERVER, 40, Duration::from_millis(100))?;
         wait::until("the first reply", Duration::from_secs(10), || {
             Ok((ping.replies() > 0).then_some(()))
         })?;

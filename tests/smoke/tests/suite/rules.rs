@@ -31,11 +31,11 @@ const RATE_MBPS: f64 = 10.0;
 /// Less than the rate, and of two hosts more.
 const OFFERED_BPS: u64 = 8_000_000;
 const FRAME_BYTES: usize = 1_000;
-const SECONDS: u64 = 5;
+const SECONDS: u64 = 4;
 /// Longer than this the emulator's worker may not stand still.
 const STALL: Duration = Duration::from_millis(50);
-/// A stall of d turns the least-squares line through T = 4 s by 3 (d / T)^2 at most, which
-/// is 0.05 %; a frame more or less at either end is 0.04 %.
+/// A stall of d turns the least-squares line through T = 3 s by 3 (d / T)^2 at most, which
+/// is 0.09 %; a frame more or less at either end is 0.05 %.
 const RATE_TOLERANCE: f64 = 0.002;
 /// The client's,
 const MAC: &str = "02:00:00:00:00:64";
@@ -161,10 +161,10 @@ forward_rate = "12 Mbit/s"
 const BEAM_MBPS: f64 = 12.0;
 /// More than each one's share, and less than its own rate.
 const BACKLOG_BPS: u64 = 16_000_000;
-/// Over 4 s the lighter client has 1500 frames of the beam. By deficit round robin it has at
-/// most three more or less by its weight, of 1000 bytes each at a quantum of 1514: 0.2 %; its
-/// part of the rate's tolerance comes on top, for either of both.
-const SHARE_TOLERANCE: f64 = 0.008;
+/// Over 3 s the lighter client has 1125 frames of the beam. By deficit round robin it has at
+/// most three more or less by its weight, of 1000 bytes each at a quantum of 1514: 0.27 %, of
+/// either of both; the rate's tolerance comes on top, for either of both.
+const SHARE_TOLERANCE: f64 = 0.0095;
 
 pub fn two_backlogged_clients_have_a_beam_by_their_weights(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {

@@ -11,7 +11,9 @@ use smoke::ping::Ping;
 use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sender};
 
-use super::{SEED, drained, dropped_only_for, emulator, on_bed, punctual, udp_at, within, written};
+use super::{
+    Form, SEED, drained, dropped_only_for, emulator, on_bed, punctual, udp_at, within, written,
+};
 
 const STEPS: &str = r#"
 name = "steps"
@@ -30,7 +32,13 @@ const STEP_RATES_MBPS: [f64; 3] = [20.0, 5.0, 0.0];
 const BASE_S: f64 = 0.01;
 /// More than any step carries.
 const OFFERED_BPS: u64 = 30_000_000;
-const OVERLOAD: Duration = Duration::from_secs(9);
+/// One round of the trace in whole steps, whenever it begins; two in the long form.
+const fn overload(form: Form) -> Duration {
+    match form {
+        Form::Short => Duration::from_secs(4),
+        Form::Long => Duration::from_secs(9),
+    }
+}
 /// Longer than this the emulator's worker may not stand still.
 const STALL: Duration = Duration::from_millis(50);
 /// Left out at either end of a step: packets are late by a stall, the wall clocks of the
@@ -40,7 +48,8 @@ const EDGE_S: f64 = 0.06;
 /// by 1 % in 51 ms.
 const RATE_TOLERANCE: f64 = 0.01;
 
-pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+    let overload = overload(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         let change = linkctl.set_profile(&written(bed, "steps.toml", STEPS)?, SEED)?;
@@ -49,7 +58,7 @@ pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus) -> anyhow::Result<()>
             to: udp_at(bed, 0),
             rate_bps: OFFERED_BPS,
             frame_bytes: FULL_FRAME_BYTES,
-            duration: OVERLOAD,
+            duration: overload,
         };
         let receiver = Receiver::start(bed.client(), flow.to)?;
         let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?.swap_remove(0);
@@ -61,17 +70,21 @@ pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus) -> anyhow::Result<()>
         ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
         dropped_only_for(&stats, &["limit"])?;
         punctual(&stats, STALL)?;
-        follows_the_trace(&received, &change)
+        follows_the_trace(&received, &change, overload)
     })
 }
 
 /// Each whole step of the overload has its rate; the first one began with the change.
-fn follows_the_trace(received: &Received, change: &Change) -> anyhow::Result<()> {
+fn follows_the_trace(
+    received: &Received,
+    change: &Change,
+    overload: Duration,
+) -> anyhow::Result<()> {
     let first = received.arrivals.first().context("nothing arrived")?.at;
     let began = seconds(change)? + BASE_S;
     let whole = |at: f64| (at - began) / STEP_S;
-    let steps = whole(first).ceil() as usize..whole(first + OVERLOAD.as_secs_f64()) as usize;
-    ensure!(steps.len() >= 2 * STEP_RATES_MBPS.len(), "only the steps {steps:?} of the trace");
+    let steps = whole(first).ceil() as usize..whole(first + overload.as_secs_f64()) as usize;
+    ensure!(steps.len() >= STEP_RATES_MBPS.len(), "only the steps {steps:?} of the trace");
     for step in steps {
         let from = began + step as f64 * STEP_S - first + EDGE_S;
         let to = from + STEP_S - 2.0 * EDGE_S;
@@ -114,20 +127,29 @@ const QUANTILES_MS: [f64; 9] = [0.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 30.0, 40.0
 const LONGEST_MS: f64 = QUANTILES_MS[QUANTILES_MS.len() - 1];
 /// Each has a delay of its own.
 const PINGERS: u8 = 8;
-const PINGS: u32 = 400;
+const fn pings(form: Form) -> u32 {
+    match form {
+        Form::Short => 120,
+        Form::Long => 400,
+    }
+}
 const PING_INTERVAL: Duration = Duration::from_millis(25);
 /// What the hosts themselves take.
 const HOSTS_MS: f64 = 2.0;
 /// So many pings may be later than a machine that is busy now and then makes them.
 const LATE: f64 = 0.02;
 
-pub fn pings_see_the_quantiles_of_a_delay_that_varies(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn pings_see_the_quantiles_of_a_delay_that_varies(
+    cpus: &Cpus,
+    form: Form,
+) -> anyhow::Result<()> {
+    let count = pings(form);
     on_bed(cpus, emulator(PINGERS), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile(&written(bed, "varying.toml", VARYING)?, SEED)?;
         let start = |client| {
             let source = bed.client_address(client);
-            Ping::start(bed.client(), source, SERVER, PINGS, PING_INTERVAL)
+            Ping::start(bed.client(), source, SERVER, count, PING_INTERVAL)
         };
         let running = (0..usize::from(PINGERS)).map(start).collect::<Result<Vec<_>, _>>()?;
         let mut rtts = Vec::new();
@@ -142,20 +164,20 @@ pub fn pings_see_the_quantiles_of_a_delay_that_varies(cpus: &Cpus) -> anyhow::Re
         // The worker is as late for what arrives, which it does not see, as for what
         // leaves. One packet in a hundred is later, each way.
         let late = 2.0 * 2.0 * stats.lateness_ns.p99 as f64 / 1e6;
-        has_the_quantiles(&rtts, HOSTS_MS + late)
+        has_the_quantiles(&rtts, count, HOSTS_MS + late)
     })
 }
 
 /// At each inner quantile of the table, the share of shorter round trips is the stated
 /// one, give or take what the machine takes; at the ends, all are longer and shorter.
-fn has_the_quantiles(rtts: &[f64], machine_ms: f64) -> anyhow::Result<()> {
+fn has_the_quantiles(rtts: &[f64], pings: u32, machine_ms: f64) -> anyhow::Result<()> {
     let share = |extra: f64| {
         rtts.iter().filter(|r| **r <= BASE_MS + extra).count() as f64 / rtts.len() as f64
     };
     // Two looks at a delay are independent once a hold has ended and what it held up is
     // out; so many pairs of these spans there are at least.
     let memory = CORRELATION_MS + LONGEST_MS;
-    let span = PING_INTERVAL.as_secs_f64() * 1e3 * f64::from(PINGS);
+    let span = PING_INTERVAL.as_secs_f64() * 1e3 * f64::from(pings);
     let independent = f64::from(PINGERS) * span / (2.0 * memory);
     for (i, extra) in QUANTILES_MS.iter().enumerate().take(QUANTILES_MS.len() - 1).skip(1) {
         let stated = stated_share(i);
