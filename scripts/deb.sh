@@ -25,7 +25,7 @@ cd "$(dirname "$0")/.."
 for name in linkctl linkd linkd-dataplane; do
     [ -x "$LINKEMU_BIN/$name" ] || fail "there is no $LINKEMU_BIN/$name: build it first (make build)"
 done
-command -v dh >/dev/null || fail "there is no debhelper: run scripts/setup.sh package"
+command -v dh >/dev/null || fail "there is no debhelper: run scripts/setup.sh deb"
 
 # A copy of what is packed, so that nothing is written among the sources.
 stage=$out/stage

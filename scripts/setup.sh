@@ -14,7 +14,8 @@
 #   hw       QEMU, a kernel and the guest's programs below build/tools/hw; the hw suite is skipped
 #            without them
 #   install  meson and ninja
-#   package  deb, and the Debian systems that the packages are tested on
+#   package  deb, and a Debian system that the packages are tested on, of this machine's release
+#   package-all  the same with the systems of all releases
 #   python   a Python with gRPC and pytest below build/tools/python
 #   unit     Prometheus and its promtool below build/tools/prometheus
 
@@ -125,6 +126,7 @@ older than 22.11: use Debian 12 or newer"
 rust_is_enough || install_rust
 rust_is_enough || fail "cargo on PATH is still older than $RUST: $(command -v cargo || echo none)"
 
+# The variable `part` names the part to the sourced file.
 for part in "$@"; do
     # shellcheck source=/dev/null
     . "scripts/setup/$part.sh"

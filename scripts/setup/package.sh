@@ -1,10 +1,15 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Part of scripts/setup.sh: tools and Debian systems of the packages' tests.
+# Part of scripts/setup.sh: tools and Debian systems of the packages' tests. With `package` one
+# root, of this machine's own release (the newest one if its own has no packages), as
+# `package::machine::own` chooses it; with `package-all` the roots of all releases.
 
-# What packs, and what the packages' tests boot Debian systems with.
-PACKAGE_PACKAGES="debhelper lintian mmdebstrap systemd-container binutils"
+. scripts/setup/deb.sh
+
+# What the packages' tests boot Debian systems with.
+PACKAGE_PACKAGES="mmdebstrap systemd-container binutils"
+RELEASES="bookworm trixie"
 
 # What the packages and their tests need of Debian, unpacked by a package's test itself: roots
 # are booted without a network.
@@ -51,4 +56,10 @@ make_root() {
     fi
 }
 want_packages "What needs it is left out." "$PACKAGE_PACKAGES"
-for suite in bookworm trixie; do make_root "$suite"; done
+suites=$RELEASES
+if [ "$part" = package ]; then
+    suites=${RELEASES##* }
+    own=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+    case " $RELEASES " in *" $own "*) suites=$own ;; esac
+fi
+for suite in $suites; do make_root "$suite"; done
