@@ -8,6 +8,7 @@
 //! again has neither passed nor failed, and a line on standard error says why:
 //! `VOID: suite::test: reason`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -215,28 +216,28 @@ impl Suite {
         }
         let mut records = locked(&records);
         records.sort_by_key(|record| std::cmp::Reverse(record.took));
-        let (mut void, mut skipped) = (0, 0);
+        let mut void = 0;
+        let mut skipped = BTreeMap::<&str, Vec<&str>>::new();
         for Record { name, took, end } in records.iter() {
-            match end {
-                End::Skipped(_) => {}
-                End::Ran | End::Void(_) => {
-                    eprintln!("{suite}: {:6.1} s {name}", took.as_secs_f64());
-                }
+            if let End::Skipped(reason) = end {
+                skipped.entry(reason).or_default().push(name);
+            } else {
+                eprintln!("{suite}: {:6.1} s {name}", took.as_secs_f64());
             }
         }
         for Record { name, end, .. } in records.iter() {
-            match end {
-                End::Ran => {}
-                End::Void(reason) => {
-                    void += 1;
-                    eprintln!("VOID: {suite}::{name}: {reason}");
-                }
-                End::Skipped(reason) => {
-                    skipped += 1;
-                    eprintln!("SKIPPED: {suite}::{name}: {reason}");
-                }
+            if let End::Void(reason) = end {
+                void += 1;
+                eprintln!("VOID: {suite}::{name}: {reason}");
             }
         }
+        for (reason, names) in &skipped {
+            match names[..] {
+                [name] => eprintln!("SKIPPED: {suite}::{name}: {reason}"),
+                _ => eprintln!("SKIPPED: {suite}, {} tests: {reason}", names.len()),
+            }
+        }
+        let skipped: usize = skipped.values().map(Vec::len).sum();
         if unasked > 0 {
             eprintln!("{suite}: {unasked} long forms not run: make soak PART={suite}");
         }
