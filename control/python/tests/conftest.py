@@ -9,8 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -58,6 +59,63 @@ def until(what: str, condition: Callable[[], T | None], limit: float = 30.0) -> 
             return found
         time.sleep(0.02)
     raise AssertionError(f"{what}: not within {limit} s")
+
+
+class Void(Exception):
+    """The run shows nothing, as the emulator or the machine was too late; says by how much.
+
+    A test that raises it is repeated once. After the second time it is skipped.
+    """
+
+
+_VOID = "VOID: "
+_TRIES = 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
+    """Repeats a void test once. Its fixtures are not made again."""
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    reasons: list[str] = []
+    while len(reasons) < _TRIES:
+        try:
+            pyfuncitem.obj(**arguments)
+        except Void as void:
+            reasons.append(str(void))
+        else:
+            return True
+    pytest.skip(f"{_VOID}{'; repeated: '.join(reasons)}")
+    return False
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Counts the void tests."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    void = sum(_VOID in str(report.longrepr) for report in skipped)
+    terminalreporter.write_line(f"python: {void} void tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs all tests that share the test bed in one worker of pytest-xdist, one by one."""
+    for item in items:
+        shared = "bed" in getattr(item, "fixturenames", ())
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("bed"))
+
+
+def until_renewed(box: linkemu.Box) -> None:
+    """Waits until the lease in force is renewed, at a third of its time to live."""
+
+    def expires() -> datetime:
+        holder = box.lease_holder()
+        if holder is None or holder.expires is None:
+            raise Void("a lease ended, as its holder was late to renew it")
+        return holder.expires
+
+    before = expires()
+    until("a renewal", lambda: True if expires() > before else None)
 
 
 @pytest.fixture(scope="session")
