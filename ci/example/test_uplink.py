@@ -58,8 +58,8 @@ def test_each_reading_is_stored_once_on_a_short_path(program, link, client, rece
     ],
 )
 def test_each_reading_is_stored_once_over_a_satellite(program, link, client, receiver):
-    code = upload(program, client, receiver, 5)
-    assert receiver.numbers(5) == [0, 1, 2, 3, 4]
+    code = upload(program, client, receiver, 2)
+    assert receiver.numbers(2) == [0, 1]
     assert code == 0
 
 

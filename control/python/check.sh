@@ -6,6 +6,8 @@
 #
 #   LINKEMU_BIN=DIR control/python/check.sh [ARGUMENT OF PYTEST …]
 #
+#   LINKEMU_BIN=DIR control/python/check.sh -m soak     # the long forms alone
+#
 # The last lines say what ran.
 
 set -eu
@@ -41,10 +43,18 @@ export GRPC_POLL_STRATEGY="${GRPC_POLL_STRATEGY:-poll}"
 bed=${LINKEMU_BIN:?the directory of the programs}/bed
 ran="with the real programs"
 if "$bed" -- true; then
-    "$bed" --tls --report -- "$PYTHON" -m pytest -rs "$@"
+    # The bed keeps its command to some processors, for the sake of measurements that are not made
+    # here. Tests at different boxes run side by side: they wait for most of their time.
+    cpus=$(taskset -cp $$)
+    "$bed" --tls --report -- taskset -c "${cpus##* }" \
+        "$PYTHON" -m pytest -rs -n 3 --dist loadscope "$@"
 else
     left_out "whatever needs the real programs: there is no test bed, as said above"
     ran="WITHOUT the real programs"
     "$PYTHON" -m pytest -rs "$@"
 fi
 echo "python: formatting (ruff), types (mypy --strict) and the tests above are fine, $ran"
+case " $* " in
+*" soak "*) ;;
+*) echo "python: long forms were deselected: control/python/check.sh -m soak runs them" ;;
+esac

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 import linkemu
 
@@ -96,13 +97,21 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.write_line(f"python: {void} void tests")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs all tests that share the test bed in one worker of pytest-xdist, one by one."""
-    for item in items:
-        shared = "bed" in getattr(item, "fixturenames", ())
-        if shared and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("bed"))
+class OneWorkerForBed(LoadScopeScheduling):  # type: ignore[misc]
+    """Runs each file in one worker of pytest-xdist, and those that use `bed` in the same one.
+
+    `--dist loadgroup` does not: pytest 9.2 ignores the node ids that pytest-xdist 3.8 makes for it.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "bed" if file.endswith(("test_box.py", "test_plugin.py")) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerForBed | None:
+    """For `--dist loadscope`."""
+    return OneWorkerForBed(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def until_renewed(box: linkemu.Box) -> None:

@@ -15,7 +15,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import grpc
+from labgrid.remote.common import ReservationState
+from labgrid.remote.generated import labgrid_coordinator_pb2 as messages
+from labgrid.remote.generated.labgrid_coordinator_pb2_grpc import CoordinatorStub
+
+import linkemu
 
 REPOSITORY = Path(__file__).parents[4]
 CI = REPOSITORY / "ci"
@@ -165,17 +172,14 @@ class Box:
             if event["kind"].startswith("LEASE_") and event["subject"] in holders
         ]
 
-    def holder(self) -> str | None:
-        """Who leases it."""
-        ends = ("LEASE_RELEASED", "LEASE_EXPIRED", "LEASE_STOLEN")
-        holder = None
-        for line in self.linkctl("-o", "json", "events").splitlines():
-            event = json.loads(line)
-            if event["kind"] == "LEASE_ACQUIRED":
-                holder = event["subject"]
-            elif event["kind"] in ends:
-                holder = None
-        return holder
+    def connect(self) -> linkemu.Box:
+        """A client that may do all."""
+        return linkemu.Box(self.environment["LINKEMU_SOCKET"])
+
+    def until_free(self) -> None:
+        """Waits until no lease runs."""
+        with self.connect() as box:
+            until(f"the lease of {self.name} is over", lambda: box.lease_holder() is None)
 
     def profile(self) -> str:
         """The profile in force."""
@@ -200,6 +204,9 @@ class Pool:
             "coordinator", [PROGRAMS / "labgrid-coordinator", "--listen", "127.0.0.1:0"]
         )
         self.environment["LG_COORDINATOR"] = coordinator.says("listening on")
+        # What it needs no session for is asked here: labgrid-client takes 0.5 s for each.
+        self.channel = grpc.insecure_channel(self.environment["LG_COORDINATOR"])
+        self.coordinator: Any = CoordinatorStub(self.channel)
         exported = {}
         for name, box in (("SAT_A", one), ("SAT_B", other)):
             for side in ("WAN", "CLIENT"):
@@ -225,6 +232,7 @@ class Pool:
         )
         exporter.says("Exporter ready")
         until("the boxes are known", lambda: "boxes/sat-b/LinkemuBox" in self.client("resources"))
+        self.lasting = len(self.processes)
 
     def client(self, *arguments: str) -> str:
         """Runs labgrid-client; what it says."""
@@ -239,31 +247,54 @@ class Pool:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    def add_place(self, name: str, *tags: str) -> None:
-        """A place with all that the exporter has in the group of that name."""
-        self.client("--place", name, "create")
-        self.client("--place", name, "set-tags", *tags)
-        self.client("--place", name, "add-match", f"boxes/{name}/LinkemuBox")
+    def add_place(self, name: str, **tags: str) -> None:
+        """A place with the box that the exporter has in the group of that name."""
+        self.coordinator.AddPlace(messages.AddPlaceRequest(name=name))
+        self.coordinator.SetPlaceTags(messages.SetPlaceTagsRequest(placename=name, tags=tags))
+        match = f"boxes/{name}/LinkemuBox"
+        self.coordinator.AddPlaceMatch(messages.AddPlaceMatchRequest(placename=name, pattern=match))
+
+    def places(self) -> dict[str, str]:
+        """Who has acquired each place; empty for a free one."""
+        answer = self.coordinator.GetPlaces(messages.GetPlacesRequest())
+        return {place.name: place.acquired for place in answer.places}
 
     def holder(self, place: str) -> str:
-        """Who has acquired a place; empty if nobody."""
-        for line in self.client("--place", place, "show").splitlines():
-            key, _, value = line.strip().partition(": ")
-            if key == "acquired":
-                return "" if value == "None" else value
-        raise AssertionError(f"labgrid does not say who holds {place}")
+        """Who has acquired a place; empty if it is free."""
+        return self.places()[place]
+
+    def reservations(self) -> list[Any]:
+        """All that the coordinator has."""
+        return list(
+            self.coordinator.GetReservations(messages.GetReservationsRequest()).reservations
+        )
 
     def waiting(self) -> int:
         """How many reservations wait for a place."""
-        return self.client("reservations").count("state: waiting")
+        return sum(r.state == ReservationState.waiting.value for r in self.reservations())
 
-    def end_all_but(self, process: Process) -> None:
-        """Ends all else that was started."""
-        for other in reversed(self.processes):
+    def clear(self) -> None:
+        """Ends the jobs, and removes places and reservations."""
+        for process in reversed(self.processes[self.lasting :]):
+            process.end()
+        del self.processes[self.lasting :]
+        for reservation in self.reservations():
+            self.coordinator.CancelReservation(
+                messages.CancelReservationRequest(token=reservation.token)
+            )
+        for name, holder in self.places().items():
+            if holder:
+                self.coordinator.ReleasePlace(messages.ReleasePlaceRequest(placename=name))
+            self.coordinator.DeletePlace(messages.DeletePlaceRequest(name=name))
+
+    def kill_all_but(self, process: Process) -> None:
+        """Kills all else that was started."""
+        for other in self.processes:
             if other is not process:
-                other.end()
+                other.kill()
 
     def end(self) -> None:
         """Ends all that was started, the youngest first."""
+        self.channel.close()
         for process in reversed(self.processes):
             process.end()

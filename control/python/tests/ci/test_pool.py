@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lab import CI, Box, Pool, until
+from junit import check_or_void, results
+from lab import CI, INHERITED, REPOSITORY, Box, Pool, until
 from labgrid.remote.client import start_session
+from templates import IN_POOL
 
 from linkemu.labgrid_sweep import Sweep
 
 JOB = Path(__file__).with_name("job.py")
-TTL = 8
+# In seconds: it is renewed three times as often.
+TTL = 4
 
 
 class Job:
@@ -54,17 +60,62 @@ class Job:
         assert 'tests="1"' in (self.directory / "results" / "junit.xml").read_text()
 
 
-@pytest.fixture(scope="module")
-def boxes(bed: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Box]]:
-    """Two boxes, where the one around these tests says that there can be some."""
-    made: dict[str, Box] = {}
+def _box(name: str, factory: pytest.TempPathFactory) -> Iterator[Box]:
+    box = Box(name, factory.mktemp(name))
     try:
-        for name in ("sat-a", "sat-b"):
-            made[name] = Box(name, tmp_path_factory.mktemp(name))
-        yield made
+        yield box
     finally:
-        for box in made.values():
-            box.process.end()
+        box.process.end()
+
+
+# `bed` fails, or skips, where there can be no test bed.
+@pytest.fixture(scope="session")
+def sat_a(bed: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    yield from _box("sat-a", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def sat_b(bed: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    yield from _box("sat-b", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def lasting_pool(sat_a: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """For `pool`."""
+    pool = Pool(tmp_path_factory.mktemp("pool") / "pool", sat_a, sat_a)
+    try:
+        yield pool
+    finally:
+        pool.end()
+
+
+@pytest.fixture
+def pool(lasting_pool: Pool) -> Iterator[Pool]:
+    """A pool without places. Both groups of its exporter have the same box."""
+    try:
+        yield lasting_pool
+    finally:
+        lasting_pool.clear()
+
+
+@pytest.fixture
+def own_pool(sat_a: Box, tmp_path: Path) -> Iterator[Pool]:
+    """As `pool`, for one test that breaks it."""
+    pool = Pool(tmp_path / "pool", sat_a, sat_a)
+    try:
+        yield pool
+    finally:
+        pool.end()
+
+
+@pytest.fixture
+def pool_of_two(sat_a: Box, sat_b: Box, tmp_path: Path) -> Iterator[Pool]:
+    """A pool without places, and two boxes."""
+    pool = Pool(tmp_path / "pool", sat_a, sat_b)
+    try:
+        yield pool
+    finally:
+        pool.end()
 
 
 @pytest.fixture
@@ -78,24 +129,19 @@ def environment(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def pool(tmp_path: Path, boxes: dict[str, Box]) -> Iterator[Pool]:
-    """A pool of the two boxes, without places."""
-    pool = Pool(tmp_path / "pool", boxes["sat-a"], boxes["sat-b"])
-    try:
-        yield pool
-    finally:
-        pool.end()
+def start_two(pool: Pool, test: str, environment: Path, **more: str) -> tuple[Job, Job]:
+    """Starts two jobs for one box: the one that has begun, and the one that waits."""
+    jobs = [Job(pool, f"{test}-{n}", environment, **more) for n in range(2)]
+    until("one of them begins", lambda: any(job.has_begun() for job in jobs))
+    until("the other waits for its turn", lambda: pool.waiting() == 1)
+    first, second = sorted(jobs, key=lambda job: not job.has_begun())
+    return first, second
 
 
-def test_two_jobs_at_one_box_are_served_in_turn(
-    pool: Pool, boxes: dict[str, Box], environment: Path
-) -> None:
-    pool.add_place("sat-a", "box=linkemu")
-    first = Job(pool, "first", environment)
-    first.begins()
-    second = Job(pool, "second", environment)
-    until("the second waits for its turn", lambda: pool.waiting() == 1)
+@pytest.mark.soak
+def test_two_jobs_at_one_box_are_served_in_turn(pool: Pool, sat_a: Box, environment: Path) -> None:
+    pool.add_place("sat-a", box="linkemu")
+    first, second = start_two(pool, "turns", environment)
     assert pool.holder("sat-a") == first.name
     assert not second.has_begun()
     first.passes()
@@ -103,149 +149,161 @@ def test_two_jobs_at_one_box_are_served_in_turn(
     assert pool.holder("sat-a") == second.name
     second.passes()
     assert pool.holder("sat-a") == ""
-    # As linkd saw it: nobody had the box twice, and the second came after the first.
-    assert boxes["sat-a"].leases(first.name, second.name) == [
+    # As linkd saw it: each lease ended before the next one began.
+    assert sat_a.leases(first.name, second.name) == [
         ("LEASE_ACQUIRED", first.name),
         ("LEASE_RELEASED", first.name),
         ("LEASE_ACQUIRED", second.name),
         ("LEASE_RELEASED", second.name),
     ]
-    assert boxes["sat-a"].profile() == "transparent"
+    assert sat_a.profile() == "transparent"
 
 
-def test_two_boxes_of_one_tag_serve_two_jobs_side_by_side(
-    pool: Pool, boxes: dict[str, Box], environment: Path
+@pytest.mark.soak
+def test_jobs_that_ask_for_tags_run_side_by_side_at_boxes_that_have_them(
+    pool_of_two: Pool, sat_a: Box, sat_b: Box, environment: Path
 ) -> None:
-    pool.add_place("sat-a", "box=linkemu")
-    pool.add_place("sat-b", "box=linkemu")
-    left = Job(pool, "left", environment)
-    right = Job(pool, "right", environment)
+    pool = pool_of_two
+    pool.add_place("sat-a", box="linkemu", site="lab1")
+    pool.add_place("sat-b", box="linkemu", site="lab2")
+    left = Job(pool, "left", environment, LINKEMU_TAGS="box=linkemu site=lab2")
+    right = Job(pool, "right", environment, LINKEMU_TAGS="box=linkemu site=lab1")
     # Neither is let go before both have a box.
     left.begins()
     right.begins()
-    assert {pool.holder("sat-a"), pool.holder("sat-b")} == {left.name, right.name}
+    assert pool.places() == {"sat-a": right.name, "sat-b": left.name}
     left.passes()
     right.passes()
-    one = boxes["sat-a"].leases(left.name, right.name)
-    other = boxes["sat-b"].leases(left.name, right.name)
-    assert [len(one), len(other)] == [2, 2]
-    assert {holder for _, holder in one} | {holder for _, holder in other} == {
-        left.name,
-        right.name,
-    }
-
-
-def test_a_job_asks_for_tags_and_gets_a_box_that_has_them(
-    pool: Pool, boxes: dict[str, Box], environment: Path
-) -> None:
-    pool.add_place("sat-a", "box=linkemu", "site=lab1")
-    pool.add_place("sat-b", "box=linkemu", "site=lab2")
-    job = Job(pool, "choosy", environment, LINKEMU_TAGS="box=linkemu site=lab2")
-    job.begins()
-    assert (pool.holder("sat-a"), pool.holder("sat-b")) == ("", job.name)
-    job.passes()
+    for box, mine, other in ((sat_a, right, left), (sat_b, left, right)):
+        assert box.leases(mine.name, other.name) == [
+            ("LEASE_ACQUIRED", mine.name),
+            ("LEASE_RELEASED", mine.name),
+        ]
 
 
 def test_the_box_of_a_job_that_was_killed_serves_the_next(
-    pool: Pool, boxes: dict[str, Box], environment: Path
+    pool: Pool, sat_a: Box, environment: Path
 ) -> None:
-    pool.add_place("sat-a", "box=linkemu")
-    killed = Job(pool, "killed", environment)
-    killed.begins()
-    assert boxes["sat-a"].profile() == "viasat2"
+    pool.add_place("sat-a", box="linkemu", site="lab1")
+    # It is free, and will not do.
+    pool.add_place("sat-b", box="linkemu", site="lab2")
+    tags = "box=linkemu site=lab1"
+    killed, following = start_two(pool, "dies", environment, LINKEMU_TAGS=tags)
+    assert pool.places() == {"sat-a": killed.name, "sat-b": ""}
+    assert not following.has_begun()
+    assert sat_a.profile() == "viasat2"
+    # It starts while the lease of the dead job expires.
+    sweep = [sys.executable, "-m", "linkemu.labgrid_sweep", "--grace", "2", "--every", "0.2"]
+    process = pool.start("sweep", sweep)
     killed.process.kill()
-    until("the lease is over", lambda: boxes["sat-a"].holder() is None)
-    assert boxes["sat-a"].leases(killed.name)[-1] == ("LEASE_EXPIRED", killed.name)
-    assert boxes["sat-a"].profile() == "transparent"
-    # labgrid still believes in it.
-    assert pool.holder("sat-a") == killed.name
-    sweep = pool.start(
-        "sweep", [sys.executable, "-m", "linkemu.labgrid_sweep", "--grace", "1", "--every", "0.2"]
+    sat_a.until_free()
+    assert sat_a.profile() == "transparent"
+    # Its place, and then its reservation.
+    until(
+        "the dead job has no reservation",
+        lambda: killed.name not in {reservation.owner for reservation in pool.reservations()},
     )
-    until("the place is given back", lambda: pool.holder("sat-a") == "")
-    # So little grace would take it from the next job before that has leased the box.
-    sweep.end()
-    following = Job(pool, "following", environment)
+    # So little grace could take it from the next job before that has leased the box.
+    process.kill()
     following.begins()
+    assert pool.places() == {"sat-a": following.name, "sat-b": ""}
     following.passes()
-    assert boxes["sat-a"].leases(following.name) == [
+    assert pool.holder("sat-a") == ""
+    assert pool.reservations() == []
+    # As linkd saw it: the first lease ended before the next one began.
+    assert sat_a.leases(killed.name, following.name) == [
+        ("LEASE_ACQUIRED", killed.name),
+        ("LEASE_EXPIRED", killed.name),
         ("LEASE_ACQUIRED", following.name),
         ("LEASE_RELEASED", following.name),
     ]
 
 
-def test_the_sweep_leaves_a_living_job_its_place(
-    pool: Pool, boxes: dict[str, Box], environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def held_sat_a(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A session of labgrid, where `ci/admin` holds the place of a box that is not leased."""
     for name, value in pool.environment.items():
         monkeypatch.setenv(name, value)
-    pool.add_place("sat-a", "box=linkemu")
-    now = [0.0]
+    pool.add_place("sat-a", box="linkemu")
+    pool.client("--place", "sat-a", "acquire")
     session = start_session(pool.environment["LG_COORDINATOR"])
     try:
-        sweep = Sweep(session, grace=300, clock=lambda: now[0])
-        job = Job(pool, "living", environment)
-        job.begins()
+        yield session
+    finally:
+        session.loop.run_until_complete(session.stop())
+        session.loop.run_until_complete(session.close())
+
+
+def test_sweep_while_box_is_leased_leaves_place(pool: Pool, sat_a: Box, held_sat_a: Any) -> None:
+    now = [0.0]
+    sweep = Sweep(held_sat_a, grace=300, clock=lambda: now[0])
+    with sat_a.connect() as box, box.lease("living"):
         for _ in range(3):
             assert sweep.look() == []
             now[0] += 1000
-        # From here on it is dead.
-        job.process.kill()
-        until("the lease is over", lambda: boxes["sat-a"].holder() is None)
-        assert sweep.look() == []
-        now[0] += 299
-        assert sweep.look() == []
-        now[0] += 1
-        assert sweep.look() == ["sat-a"]
-        assert pool.holder("sat-a") == ""
-        assert pool.client("reservations") == ""
-    finally:
-        session.loop.run_until_complete(session.stop())
-        session.loop.run_until_complete(session.close())
+    # From here on its holder is dead.
+    assert sweep.look() == []
+    now[0] += 299
+    assert sweep.look() == []
+    assert pool.holder("sat-a") == "ci/admin"
+    now[0] += 1
+    assert sweep.look() == ["sat-a"]
+    assert pool.holder("sat-a") == ""
 
 
 def test_a_box_that_does_not_answer_keeps_its_place(
-    pool: Pool, environment: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, environment: Path, held_sat_a: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool.add_place("sat-a", "box=linkemu")
-    for name, value in pool.environment.items():
-        monkeypatch.setenv(name, value)
     # A key that is none: the box cannot be asked.
     monkeypatch.setenv("LINKEMU_KEY", str(environment))
-    pool.client("--place", "sat-a", "acquire")
+    monkeypatch.setattr("linkemu.labgrid_sweep.ANSWER", 0.2)
     now = [0.0]
-    session = start_session(pool.environment["LG_COORDINATOR"])
-    try:
-        sweep = Sweep(session, grace=0, clock=lambda: now[0])
-        for _ in range(2):
-            assert sweep.look() == []
-            now[0] += 1000
-    finally:
-        session.loop.run_until_complete(session.stop())
-        session.loop.run_until_complete(session.close())
+    sweep = Sweep(held_sat_a, grace=0, clock=lambda: now[0])
+    for _ in range(2):
+        assert sweep.look() == []
+        now[0] += 1000
     assert pool.holder("sat-a") == "ci/admin"
 
 
-def test_a_job_that_is_told_to_end_gives_its_place_back(
-    pool: Pool, boxes: dict[str, Box], environment: Path
-) -> None:
-    pool.add_place("sat-a", "box=linkemu")
+def test_a_job_that_is_told_to_end_gives_its_place_back(pool: Pool, environment: Path) -> None:
+    pool.add_place("sat-a", box="linkemu")
     told = Job(pool, "told", environment)
     told.begins()
     # As a CI system does: all processes of the job.
     os.killpg(told.process.running.pid, signal.SIGTERM)
     assert told.process.wait() == 143
     assert pool.holder("sat-a") == ""
-    assert pool.client("reservations") == ""
-    until("the lease is over", lambda: boxes["sat-a"].holder() is None)
+    assert pool.reservations() == []
 
 
 def test_a_job_that_runs_does_without_exporter_and_coordinator(
-    pool: Pool, boxes: dict[str, Box], environment: Path
+    own_pool: Pool, sat_a: Box, environment: Path
 ) -> None:
-    pool.add_place("sat-a", "box=linkemu")
-    job = Job(pool, "alone", environment)
+    own_pool.add_place("sat-a", box="linkemu")
+    job = Job(own_pool, "alone", environment)
     job.begins()
-    pool.end_all_but(job.process)
+    own_pool.kill_all_but(job.process)
     job.passes()
-    assert boxes["sat-a"].leases(job.name)[-1] == ("LEASE_RELEASED", job.name)
+    assert sat_a.leases(job.name)[-1] == ("LEASE_RELEASED", job.name)
+
+
+def test_the_example_runs_in_a_pool_with_the_files_that_are_shipped(
+    pool: Pool, tmp_path: Path
+) -> None:
+    pool.add_place("sat-a", box="linkemu")
+    # What is left out takes longer, and is the same beside one box.
+    ran = subprocess.run(
+        [*shlex.split(IN_POOL), "-p", "no:cacheprovider", "-k", "short_path"],
+        cwd=REPOSITORY,
+        env={**INHERITED, **pool.environment, "RESULTS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert (tmp_path / "junit.xml").exists(), ran.stdout + ran.stderr
+    cases = results(tmp_path)
+    check_or_void(ran, cases)
+    assert len(cases) == 2
+    assert pool.holder("sat-a") == ""
+    assert pool.reservations() == []
