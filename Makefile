@@ -18,7 +18,7 @@ export TEST_ARGS ?=
 BASE ?=
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench deb test $(SUITES) lint install clean
+.PHONY: help setup build demo bench deb test soak $(SUITES) lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ deb: ## Debian packages of the release build, in build/deb
 
 test: ## All suites in their short form, with the time of each (as root)
 	@scripts/test.sh
+
+soak: ## Long forms, by parts (PART=NAME; PART=list shows them)
+	@scripts/soak.sh $(PART)
 
 # One suite: `make smoke TEST_ARGS=download`.
 unit: ## Units, properties and fits in virtual time; ports on loopback only
