@@ -147,7 +147,7 @@ part_fuzz() {
     seeds=$PWD/$folder/corpus/$target
     local corpus=$PWD/$STATE/corpus-$target artifacts=$PWD/$STATE/artifacts-$target
     mkdir -p "$corpus" "$artifacts"
-    "$CARGO" +nightly fuzz run --fuzz-dir "$folder" --target-dir "$STATE/fuzz-target" "$target" \
+    "$CARGO" +nightly fuzz run --fuzz-dir "$folder" --target-dir "build/fuzz-target" "$target" \
         "$corpus" "$seeds" -- -artifact_prefix="$artifacts/" -print_final_stats=1 \
         -max_total_time="${FUZZ_SECONDS:-1800}" -timeout=60 -rss_limit_mb=4096
 }
@@ -191,7 +191,7 @@ end_builds() {
         kill -TERM -- "-$group" 2>/dev/null || true
         wait "$group" 2>/dev/null || true
     done
-    rm -rf "$STATE/busy-1" "$STATE/busy-2"
+    rm -rf "build/busy-1" "build/busy-2"
 }
 
 # Builds over and over into a folder, on one core.
@@ -207,9 +207,9 @@ part_busy() {
     trap end_builds EXIT
     # Each in a process group by itself, so that its compilers end with it.
     set -m
-    keep_building "$STATE/busy-1" >"$STATE/busy-1.log" 2>&1 &
+    keep_building "build/busy-1" >"$STATE/busy-1.log" 2>&1 &
     builds+=($!)
-    keep_building "$STATE/busy-2" >"$STATE/busy-2.log" 2>&1 &
+    keep_building "build/busy-2" >"$STATE/busy-2.log" 2>&1 &
     builds+=($!)
     set +m
     make test

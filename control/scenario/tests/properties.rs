@@ -50,7 +50,9 @@ proptest! {
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(1),
         failure_persistence: None,
-        ..ProptestConfig::with_cases(200)
+        // 200; PROPTEST_CASES, of which 256 is the default, scales it.
+        cases: ProptestConfig::default().cases.saturating_mul(200).div_ceil(256),
+        ..ProptestConfig::default()
     })]
 
     #[test]

@@ -147,7 +147,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(400))]
 
     /// Every frame leaves when the model says, however the engine is looked at.
     #[test]

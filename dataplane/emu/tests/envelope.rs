@@ -93,7 +93,7 @@ fn the_longest_delay_that_fits_holds_and_a_tenth_more_does_not() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(24))]
 
     #[test]
     fn what_fits_never_overflows_whatever_the_frames(

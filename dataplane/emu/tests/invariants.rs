@@ -310,7 +310,7 @@ fn release<B: Buffer>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(300))]
 
     #[test]
     fn conservation_order_time_and_content_hold_whatever_happens(
@@ -519,7 +519,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(60))]
 
     /// A plan that was checked against a store never overloads it, whatever the lengths of
     /// the frames: every client's queues full and the line full behind them.

@@ -16,3 +16,12 @@ mod rules;
 mod seeds;
 mod shim;
 mod turns;
+
+use proptest::test_runner::Config;
+
+/// `count` cases of a property, where proptest's default is 256. PROPTEST_CASES scales both:
+/// `cases(60)` is 960 cases with PROPTEST_CASES=4096.
+fn cases(count: u32) -> Config {
+    let default = Config::default();
+    Config { cases: default.cases.saturating_mul(count).div_ceil(256), ..default }
+}

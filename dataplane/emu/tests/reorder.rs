@@ -125,7 +125,7 @@ fn all_that_is_held_back_keeps_its_order() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(60))]
 
     /// Behind a queue that drops, a channel that loses, and over changes.
     #[test]

@@ -68,7 +68,7 @@ fn drain<B: emu::frame::Buffer>(engine: &mut Engine<B>, mut now: Instant, left: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(60))]
 
     #[test]
     fn a_frame_meets_the_same_fate_kept_or_copied_alone_or_in_a_burst(
@@ -294,7 +294,7 @@ fn a_queue_that_codel_drops_goes_in_parts_and_nobody_waits_for_it() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(100))]
 
     /// Nor does a queue that lags behind because CoDel has much to drop.
     #[test]

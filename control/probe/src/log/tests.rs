@@ -259,7 +259,11 @@ fn what_cannot_be_opened_is_named() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig {
+        // 64; PROPTEST_CASES, of which 256 is the default, scales it.
+        cases: ProptestConfig::default().cases.saturating_mul(64).div_ceil(256),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn arbitrary_files_are_resumed_or_refused(

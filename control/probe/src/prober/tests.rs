@@ -215,7 +215,11 @@ fn memory_is_bounded_by_the_timeout_and_not_by_the_run() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig {
+        // 200; PROPTEST_CASES, of which 256 is the default, scales it.
+        cases: ProptestConfig::default().cases.saturating_mul(200).div_ceil(256),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn every_probe_gives_the_row_that_the_network_gave_it(

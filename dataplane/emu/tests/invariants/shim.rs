@@ -60,7 +60,7 @@ fn markable(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(200))]
 
     #[test]
     fn a_shim_changes_no_fate_and_says_what_it_is(

@@ -87,7 +87,7 @@ fn without_wrong_bits(mut plan: Plan) -> Plan {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(200))]
 
     #[test]
     fn a_tap_sees_every_frame_come_and_end_once_and_changes_no_fate(
