@@ -46,13 +46,20 @@ fuzz-scenario          40  libFuzzer: scenario files
 fuzz-trace             40  libFuzzer: rate traces
 fuzz-log               40  libFuzzer: measured baselines
 fuzz-request           40  libFuzzer: requests on the wire
-mutants-shaper        120  mutants of the shaper of emu
-mutants-aqm           120  mutants of the queue management of emu: CoDel, PIE, RED
+mutants-shaper-1      120  mutants of the shaper of emu, part 1 of 2
+mutants-shaper-2      120  mutants of the shaper of emu, part 2 of 2
+mutants-aqm-1         120  mutants of the queue management of emu: CoDel, PIE, RED, part 1 of 2
+mutants-aqm-2         120  mutants of the queue management of emu: CoDel, PIE, RED, part 2 of 2
 mutants-delay         120  mutants of the delay of emu
 mutants-channel       120  mutants of the channel of emu
-mutants-pipe          120  mutants of the pipe of emu
-mutants-store         120  mutants of the packet store of emu
-mutants-wheel         120  mutants of the timer wheel of emu
+mutants-pipe-1        120  mutants of the pipe of emu, part 1 of 2
+mutants-pipe-2        120  mutants of the pipe of emu, part 2 of 2
+mutants-store-1       120  mutants of the packet store of emu, part 1 of 4
+mutants-store-2       120  mutants of the packet store of emu, part 2 of 4
+mutants-store-3       120  mutants of the packet store of emu, part 3 of 4
+mutants-store-4       120  mutants of the packet store of emu, part 4 of 4
+mutants-wheel-1       120  mutants of the timer wheel of emu, part 1 of 2
+mutants-wheel-2       120  mutants of the timer wheel of emu, part 2 of 2
 mutants-classify      120  mutants of the classifier of emu
 mutants-roles         120  mutants of the roles of linkd: roles, gate, caller
 mutants-leases        120  mutants of the leases of linkd: leases, keeper
@@ -152,22 +159,23 @@ part_fuzz() {
         -max_total_time="${FUZZ_SECONDS:-1800}" -timeout=60 -rss_limit_mb=4096
 }
 
-# Mutants of the files given of a package, resuming with those that no test has caught yet.
+# Mutants of a package, in these files of a folder; if digits are given, only in lines with such a
+# last digit. Each run leaves out those that were caught before. cargo-mutants could divide them
+# by --shard, but what it had caught before would shift the shards.
 part_mutants() {
-    local package=$1 folder=$2 file files=()
-    shift 2
+    local package=$1 folder=$2 last=$3 file which=()
+    shift 3
     tool cargo-mutants
-    for file; do files+=(--file "$folder/$file"); done
-    # What was interrupted resumes; what has passed, or was another commit, starts over.
-    if [ "$(cat "$out/commit" 2>/dev/null)" != "$(commit)" ] || [ "$(outcome "$part")" = passed ]; then
-        rm -rf "$out"
-    fi
+    for file; do which+=(--file "$folder/$file"); done
+    [ -z "$last" ] || which+=(--re ":[0-9]*[$last]:[0-9]+: ")
+    # Results of another commit are not taken over.
+    [ "$(cat "$out/commit" 2>/dev/null)" = "$(commit)" ] || rm -rf "$out"
     mkdir -p "$out"
     commit >"$out/commit"
     local code=0
     # Tests whose tools are not in the copy of the tree are left out.
     env -u CI CARGO_INCREMENTAL=1 PROPTEST_CASES="${PROPTEST_CASES:-64}" \
-        "$CARGO" mutants --package "$package" "${files[@]}" --iterate --output "$out" \
+        "$CARGO" mutants --package "$package" "${which[@]}" --iterate --output "$out" \
         --jobs "${MUTANTS_JOBS:-1}" --no-shuffle --colors never --no-times || code=$?
     # 3: some mutants did not end, and were caught by that.
     [ "$code" = 3 ] && code=0
@@ -218,16 +226,21 @@ part_busy() {
 run_part() {
     part=$1 out=$STATE/$1
     case $part in
-    mutants-shaper) part_mutants emu dataplane/emu/src shaper.rs 'shaper/**' ;;
-    mutants-aqm) part_mutants emu dataplane/emu/src aqm.rs 'aqm/**' ;;
-    mutants-delay) part_mutants emu dataplane/emu/src delay.rs 'delay/**' ;;
-    mutants-channel) part_mutants emu dataplane/emu/src channel.rs ;;
-    mutants-pipe) part_mutants emu dataplane/emu/src pipe.rs 'pipe/**' ;;
-    mutants-store) part_mutants emu dataplane/emu/src store.rs 'store/**' ;;
-    mutants-wheel) part_mutants emu dataplane/emu/src wheel.rs ;;
-    mutants-classify) part_mutants emu dataplane/emu/src classify.rs ;;
-    mutants-roles) part_mutants linkd control/server/src roles.rs gate.rs caller.rs ;;
-    mutants-leases) part_mutants linkd control/server/src leases.rs keeper.rs ;;
+    mutants-roles) part_mutants linkd control/server/src '' roles.rs gate.rs caller.rs ;;
+    mutants-leases) part_mutants linkd control/server/src '' leases.rs keeper.rs ;;
+    mutants-*)
+        local subject=${part#mutants-} last=
+        case $subject in
+        store-1) last=012 ;;
+        store-2) last=34 ;;
+        store-3) last=567 ;;
+        store-4) last=89 ;;
+        *-1) last=01234 ;;
+        *-2) last=56789 ;;
+        esac
+        subject=${subject%-[0-9]}
+        part_mutants emu dataplane/emu/src "$last" "$subject.rs" "$subject/**"
+        ;;
     fuzz-*) part_fuzz "${part#fuzz-}" ;;
     *) "part_$part" ;;
     esac
@@ -261,6 +274,7 @@ lines() {
 # What a part's log and state say that it did.
 counts() {
     local log=$STATE/$1.log out=$STATE/$1/mutants.out
+    grep '^SKIPPED: ' "$log" && return
     case $1 in
     fuzz-*)
         awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0, "executions" }' "$log"
@@ -302,9 +316,11 @@ trap interrupted INT TERM
 supervise() {
     local part=$1 log=$STATE/$1.log code=0 began=$SECONDS at seconds result
     at=$(commit)
+    # What was interrupted resumes; what has passed starts over.
+    [ "$(outcome "$part")" != passed ] || rm -rf "${STATE:?}/$part"
     rm -f "$STATE/$part.result"
     echo "soak: $part: starts; log: $log"
-    timeout --kill-after=60 "$LIMIT" "$0" --part "$part" >"$log" 2>&1 </dev/null &
+    timeout --kill-after=60 "$LIMIT" scripts/soak.sh --part "$part" >"$log" 2>&1 </dev/null &
     running=$!
     local next=$((SECONDS + 60))
     while kill -0 "$running" 2>/dev/null; do
