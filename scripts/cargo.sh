@@ -9,7 +9,7 @@
 # and errors are shown as cargo prints them; everything goes to build/cargo.log.
 
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 mkdir -p build
 log=build/cargo.log
 : >"$log"

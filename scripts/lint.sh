@@ -8,7 +8,7 @@
 #   twice (docs/adr/0040-one-build-for-programs-and-tests.md).
 
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 status=0
 
 for main in $(git ls-files '*/tests/main.rs'); do

@@ -29,7 +29,6 @@ LIMIT=${SOAK_LIMIT:-7200}
 # Exit code of a part that cannot run here.
 SKIP=77
 CARGO=${CARGO:-cargo}
-TARGET=${CARGO_TARGET_DIR:-target}
 
 # Name, longest time in minutes, subject.
 PARTS='
@@ -83,54 +82,16 @@ skip() {
 
 # ---- What each part runs. Each is called in a shell of its own, by `--part`. ----
 
-programs() {
-    scripts/setup.sh "$@"
-    "$CARGO" build --workspace
-    LINKEMU_BIN=$(realpath "$TARGET")/debug
-    export LINKEMU_BIN
-}
-
 part_unit() {
-    scripts/setup.sh
-    local failed=0 package packages=()
+    local failed=0
     # `panics` is run by another test, in a terminal.
-    "$CARGO" test --workspace --exclude smoke --exclude p4 --exclude hw --exclude package \
-        --no-fail-fast --tests -- --ignored --skip top::screen::tests::panics || failed=1
-    for package in $(git grep -l '^proptest' -- '*/Cargo.toml'); do
-        packages+=(-p "$(sed -n 's/^name = "\(.*\)"/\1/p' "$package" | head -n 1)")
-    done
-    export PROPTEST_CASES=${PROPTEST_CASES:-4096}
-    "$CARGO" test "${packages[@]}" --no-fail-fast --tests || failed=1
+    TEST_ARGS="--skip top::screen::tests::panics" scripts/test.sh --long unit nohuge || failed=1
+    PROPTEST_CASES=${PROPTEST_CASES:-4096} scripts/test.sh unit || failed=1
     return "$failed"
 }
 
-part_smoke() {
-    programs
-    "$CARGO" test -p smoke --test smoke -- --ignored
-}
-
-part_p4() {
-    programs
-    "$CARGO" test -p p4 --test p4 -- --ignored
-}
-
-part_hw() {
-    programs hw
-    "$CARGO" test -p hw --test hw -- --include-ignored
-}
-
-part_package() {
-    programs package
-    "$CARGO" test -p package --test package -- --include-ignored
-}
-
-part_python() {
-    programs python
-    local code=0
-    control/python/check.sh -m soak || code=$?
-    # pytest: no test was collected.
-    [ "$code" = 5 ] && code=0
-    return "$code"
+part_suite() {
+    scripts/test.sh --long "$1"
 }
 
 # Installs a program of crates.io into build/tools.
@@ -242,7 +203,8 @@ run_part() {
         part_mutants emu dataplane/emu/src "$last" "$subject.rs" "$subject/**"
         ;;
     fuzz-*) part_fuzz "${part#fuzz-}" ;;
-    *) "part_$part" ;;
+    unit | deny | busy) "part_$part" ;;
+    *) part_suite "$part" ;;
     esac
 }
 
@@ -284,16 +246,8 @@ counts() {
             "$(lines "$out/missed.txt") missed, $(lines "$out/timeout.txt") timed out"
         ;;
     deny) grep -o 'advisories .*\|advisories are NOT CHECKED' "$log" | tail -n 1 || true ;;
-    *)
-        # libtest, libtest-mimic and pytest.
-        awk '/^test result:|^=+ .* in [0-9.]+s/ {
-                for (i = 2; i <= NF; i++) {
-                    if ($i ~ /^passed/) passed += $(i - 1)
-                    if ($i ~ /^failed/) failed += $(i - 1)
-                }
-            }
-            END { print passed + 0, "passed,", failed + 0, "failed" }' "$log"
-        ;;
+    # The closing lines of scripts/test.sh.
+    *) grep -E '^[0-9]+ passed, [0-9]+ failed, ' "$log" | paste -sd '; ' ;;
     esac
 }
 
@@ -345,7 +299,7 @@ supervise() {
     {
         echo "commit=$at"
         echo "outcome=$result"
-        echo "voids=$(grep -c 'VOID, once more' "$log" || true)"
+        echo "voids=$(sed -nE 's/^[0-9]+ passed, .* ([0-9]+) void, .*/\1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')"
         echo "seconds=$seconds"
         echo "counts=$(counts "$part")"
     } >"$STATE/$part.result"

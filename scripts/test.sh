@@ -16,7 +16,7 @@
 # time. It is neither passed nor failed.
 
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 ALL=(unit nohuge python smoke p4 hw package)
 # A suite that has not ended by then has failed, in seconds.
@@ -68,14 +68,14 @@ unit_tests() {
 }
 export -f cargo_test unit_tests
 
-# The command of suite $1, as the array `run`.
+# The command of suite $1, as the array `run`. The long form of a suite on the whole system includes
+# its short form.
 command_of() {
-    local harness=(${long:+--ignored} "${given[@]}")
     case "$1" in
-    unit) run=(unit_tests "${harness[@]}") ;;
-    nohuge) run=(cargo_test --test nohuge --test cleanup -- "${harness[@]}") ;;
+    unit) run=(unit_tests ${long:+--ignored} "${given[@]}") ;;
+    nohuge) run=(cargo_test --test nohuge --test cleanup -- ${long:+--ignored} "${given[@]}") ;;
     python) run=(control/python/check.sh -v ${long:+-m soak} "${given[@]}") ;;
-    *) run=(cargo_test --test "$1" -- "${harness[@]}") ;;
+    *) run=(cargo_test --test "$1" -- ${long:+--include-ignored} "${given[@]}") ;;
     esac
 }
 
