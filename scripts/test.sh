@@ -81,7 +81,7 @@ command_of() {
 
 # Tests that have ended so far, by the log of a suite.
 ended() {
-    grep -cE '^test .* \.\.\. |(PASSED|FAILED|SKIPPED|ERROR) +\[ *[0-9]+%\]' "$1"
+    grep -cE '^test .* \.\.\. |^\[gw[0-9]+\] \[ *[0-9]+%\] |(PASSED|FAILED|SKIPPED|ERROR) +\[ *[0-9]+%\]' "$1"
 }
 
 # Sums a count over the closing lines of all test programs in log $1, cargo's and pytest's.
