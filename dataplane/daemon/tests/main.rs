@@ -4,5 +4,6 @@
 
 mod apply;
 mod capture;
+mod eal;
 mod shim;
 mod workers;

@@ -2,10 +2,10 @@
 //! A dataplane behind a P4 switch, over DPDK's ring ports and without hugepages: what shims go
 //! in, and what they say when they come back.
 
+use crate::eal::eal;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
-use dataplane::arguments::Huge;
 use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Terms};
 use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::workers::{self, Settings};
@@ -84,7 +84,7 @@ fn inject<I: PacketIo>(io: &mut I, bytes: &[u8]) {
 
 /// What comes out of the ring within a time, up to so many frames.
 fn collect(rx: &mut RxQueue, most: usize) -> Vec<Vec<u8>> {
-    let (mut frames, deadline) = (Vec::new(), Wall::now() + Duration::from_secs(20));
+    let (mut frames, deadline) = (Vec::new(), Wall::now() + Duration::from_secs(60));
     while frames.len() < most {
         assert!(Wall::now() < deadline, "{} frames came out", frames.len());
         let mut burst = MbufBurst::new();
@@ -104,7 +104,7 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         min_data_room: 0,
         shim: SHIM,
     };
-    let eal = ports::start_eal(ports::memory(Huge::Off, needs), &specs()).unwrap();
+    let eal = eal();
     let opened = ports::open(&eal, &specs(), needs).unwrap();
     let Opened { ports, mut shares, max_frame, kept, .. } = opened;
     assert_eq!(max_frame, LONGEST);

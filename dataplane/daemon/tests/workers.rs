@@ -2,15 +2,14 @@
 //! Several workers through the daemon's own code, over DPDK's virtual ports and without
 //! hugepages.
 
-use std::sync::{Mutex, OnceLock};
+use crate::eal::eal;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
-use dataplane::arguments::Huge;
 use dataplane::dataplane::{Dataplane, Fixed, Terms};
 use dataplane::ports::{self, Counted, Needs, OpenError, Opened};
 use dataplane::workers::{self, Settings};
-use dpdk::{Eal, Error, NamedPort, TscClock, Waiter};
+use dpdk::{Error, NamedPort, TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
 use proto::dataplane::v1 as pb;
@@ -35,15 +34,6 @@ fn needs(cores: &[usize]) -> Needs<'_> {
     Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0, shim: 0 }
 }
 
-fn eal() -> &'static Mutex<Eal> {
-    static EAL: OnceLock<Mutex<Eal>> = OnceLock::new();
-    EAL.get_or_init(|| {
-        let specs = specs("net_null", "net_null");
-        let memory = ports::memory(Huge::Off, needs(&cores()));
-        Mutex::new(ports::start_eal(memory, &specs).unwrap())
-    })
-}
-
 fn plan(profile: &str) -> pb::Plan {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
     pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() }
@@ -51,7 +41,7 @@ fn plan(profile: &str) -> pb::Plan {
 
 #[test]
 fn two_workers_are_one_dataplane() {
-    let eal = eal().lock().unwrap();
+    let eal = eal();
     let cores = cores();
     // The null driver brings frames without end, of no client: all the first worker's.
     let specs = specs("net_null", "net_null");
@@ -147,7 +137,7 @@ fn two_workers_are_one_dataplane() {
 
 #[test]
 fn a_port_with_too_few_transmit_queues_is_refused_with_the_numbers() {
-    let eal = eal().lock().unwrap();
+    let eal = eal();
     // A ring device has 16.
     let cores = [cores()[0]; 17];
     let refused = ports::open(&eal, &specs("net_ring", "net_null"), needs(&cores)).map(drop);

@@ -2,14 +2,16 @@
 //! Real queues and buffers, without hugepages: pools that run dry, a driver whose ring is
 //! full, and two workers that pass frames on.
 
+use crate::eal::eal;
 use std::collections::VecDeque;
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant as Wall};
 
 use dpdk::{
-    Eal, EalOptions, Mbuf, MbufBurst, Memory, Mempool, Port, PortConfig, RX_BURST, RxQueue,
-    StartedPort, TscClock, TxQueue, Waiter,
+    Eal, Mbuf, MbufBurst, Mempool, Port, PortConfig, RX_BURST, RxQueue, StartedPort, TscClock,
+    TxQueue, Waiter,
 };
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
@@ -23,15 +25,6 @@ use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
 
 const FORWARD: Direction = Direction::Forward;
-
-/// EAL, one test at a time: they count a pool's buffers.
-fn eal() -> &'static Mutex<Eal> {
-    static EAL: OnceLock<Mutex<Eal>> = OnceLock::new();
-    EAL.get_or_init(|| {
-        let options = EalOptions::new(Memory::NoHuge { megabytes: 128 });
-        Mutex::new(Eal::init(&options).unwrap())
-    })
-}
 
 fn open(
     eal: &Eal,
@@ -155,7 +148,7 @@ fn run_until<I: PacketIo>(
 #[test]
 fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
     const FRAMES: u32 = 10_000;
-    let eal = eal().lock().unwrap();
+    let eal = eal();
     let pool = Mempool::new(&eal, "dry", 255, 2048).unwrap();
     let (wan, _, mut wan_tx) = open(&eal, "dry-wan", "net_null,no-rx=1", &pool, 1);
     let (client, _, mut client_tx) = open(&eal, "dry-client", "net_null,no-rx=1", &pool, 1);
@@ -197,7 +190,7 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
 
 #[test]
 fn frames_that_find_no_buffer_to_leave_in_wait_for_one() {
-    let eal = eal().lock().unwrap();
+    let eal = eal();
     let pool = Mempool::new(&eal, "stolen-pool", 255, 2048).unwrap();
     let (wan, _, mut wan_tx) = open(&eal, "stolen-wan", "net_null,no-rx=1", &pool, 1);
     // What is sent stays there.
@@ -235,7 +228,7 @@ fn frames_that_find_no_buffer_to_leave_in_wait_for_one() {
 #[test]
 fn a_driver_whose_ring_is_full_loses_a_frame_each_time_it_is_given_up() {
     const FRAMES: u32 = 3000;
-    let eal = eal().lock().unwrap();
+    let eal = eal();
     let pool = Mempool::new(&eal, "full-pool", 4095, 2048).unwrap();
     let (wan, _, mut wan_tx) = open(&eal, "full-wan", "net_null,no-rx=1", &pool, 1);
     // Nobody takes out what is sent here.
@@ -293,7 +286,7 @@ fn a_driver_whose_ring_is_full_loses_a_frame_each_time_it_is_given_up() {
 #[test]
 fn two_workers_on_two_threads_pass_frames_on_in_order() {
     const FRAMES: u32 = 20_000;
-    let eal = eal().lock().unwrap();
+    let eal = eal();
     let pools = [0, 1].map(|n| Mempool::new(&eal, &format!("pair-{n}"), 4095, 2048).unwrap());
     let (wan, _, wan_tx) = open(&eal, "pair-wan", "net_null,no-rx=1", &pools[0], 2);
     let (client, _, client_tx) = open(&eal, "pair-client", "net_null,no-rx=1", &pools[0], 2);
@@ -321,6 +314,8 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
     let clock = TscClock::calibrate(Duration::from_millis(20));
     let (begin, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let eal = &*eal;
+    let released = &AtomicU64::new(0);
+    let missed = &|| overflow.iter().map(|o| o.missed(FORWARD)).sum::<u64>();
     let done: Vec<_> = thread::scope(|s| {
         let workers: Vec<_> = ports
             .into_iter()
@@ -340,12 +335,13 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
                     let engine = Engine::new(limits, delayed(), Instant::ZERO).unwrap();
                     let mut worker = Worker::new(engine, io, clock, channel(32).1, Idle::Busy);
                     begin.wait();
-                    let mut idle = Wall::now();
-                    // Until nothing has come or gone for a while.
-                    while idle.elapsed() < Duration::from_millis(500) {
+                    let deadline = Wall::now() + Duration::from_secs(60);
+                    // Until each frame has left a worker or found a full ring between them.
+                    while released.load(Ordering::Relaxed) + missed() < u64::from(2 * FRAMES) {
                         let turn = worker.turn();
-                        if turn.received + turn.released > 0 {
-                            idle = Wall::now();
+                        released.fetch_add(turn.released as u64, Ordering::Relaxed);
+                        if Wall::now() > deadline {
+                            break;
                         }
                     }
                     end.wait();
@@ -371,9 +367,8 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
             assert!(last.insert(*key, *number) < Some(*number), "{key} is out of order");
         }
     }
-    let missed: u64 = overflow.iter().map(|o| o.missed(FORWARD)).sum();
     // Buffers that were not there are the script's to count; there were enough.
-    assert_eq!(received + missed, u64::from(2 * FRAMES));
+    assert_eq!(received + missed(), u64::from(2 * FRAMES));
     assert!(done.iter().all(|(_, _, sent)| !sent.is_empty()));
     drop((wan, client));
     assert_eq!(pools.map(|p| p.in_use()), [0, 0]);
