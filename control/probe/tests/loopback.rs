@@ -355,8 +355,9 @@ fn a_held_up_sender_skips_its_probes_and_the_kernels_stamps_keep_the_round_trips
         let row = &rows[sequence as usize];
         let rtt = Duration::from_secs_f64(row[3].parse::<f64>().unwrap() / 1e3);
         let arrived = humantime::parse_rfc3339(&row[1]).unwrap() + rtt;
-        // It was read at least the hold later. The two clocks are read some us apart.
-        assert!(arrived <= answered + MS, "{row:?}");
+        // It was read at least the hold later. The two clocks are read one after the other, which
+        // a busy machine may hold up.
+        assert!(arrived <= answered + hold / 2, "{row:?}");
     }
 }
 
