@@ -60,10 +60,10 @@ async fn only_the_holder_changes_the_link() {
 #[tokio::test]
 async fn a_dead_jobs_lease_runs_out_and_the_link_returns() {
     let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
     let returning =
         pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 1) };
     let mine = acquire(&lab, returning).await.unwrap();
-    set(&mut lab, "viasat2", &mine.token).await.unwrap();
     lab.until("the link returns", |lab| lab.in_force().name == "transparent").await;
     assert!(set(&mut lab, "viasat2", &mine.token).await.is_err());
     acquire(&lab, request("the next", 1)).await.unwrap();
@@ -72,14 +72,17 @@ async fn a_dead_jobs_lease_runs_out_and_the_link_returns() {
 #[tokio::test]
 async fn a_renewed_lease_runs_on() {
     let lab = Lab::new();
-    let mine = acquire(&lab, request("ci", 4)).await.unwrap();
-    for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(1200)).await;
+    let mine = acquire(&lab, request("ci", 600)).await.unwrap();
+    let mut last = mine.lease.unwrap().expires.unwrap();
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
         let renew = pb::RenewLeaseRequest { token: mine.token.clone() };
         let lease = leases(&lab).renew_lease(renew).await.unwrap().into_inner();
-        assert!(
-            lease.expires.unwrap().seconds >= mine.lease.as_ref().unwrap().expires.unwrap().seconds
-        );
+        let expires = lease.expires.unwrap();
+        assert!((expires.seconds, expires.nanos) > (last.seconds, last.nanos));
+        let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
+        assert_eq!(shown.expires, Some(expires));
+        last = expires;
     }
     let renew = pb::RenewLeaseRequest { token: "guessed".into() };
     assert_eq!(leases(&lab).renew_lease(renew).await.unwrap_err().code(), Code::NotFound);
@@ -112,16 +115,27 @@ async fn an_acquisition_that_is_sent_again_gives_the_same_lease() {
 }
 
 #[tokio::test]
-async fn a_lease_survives_linkd_and_ends_in_its_time() {
+async fn a_lease_survives_linkd_and_keeps_its_end() {
     let mut lab = Lab::new();
-    let returning =
-        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 8) };
-    let mine = acquire(&lab, returning).await.unwrap();
+    let mine = acquire(&lab, request("ci", 600)).await.unwrap();
     set(&mut lab, "viasat2", &mine.token).await.unwrap();
     lab.kill_linkd().await;
     lab.start_linkd();
     assert!(lab.set("geo-600").await.is_err());
     set(&mut lab, "geo-600", &mine.token).await.unwrap();
+    let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
+    assert_eq!(Some(shown), mine.lease);
+}
+
+#[tokio::test]
+async fn a_lease_of_a_killed_linkd_ends_in_its_time() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let returning =
+        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 1) };
+    acquire(&lab, returning).await.unwrap();
+    lab.kill_linkd().await;
+    lab.start_linkd();
     lab.until("the link returns", |lab| lab.in_force().name == "transparent").await;
     lab.set("geo-600").await.unwrap();
 }

@@ -221,8 +221,10 @@ impl Prometheus {
         });
         let (file, log) = (directory.join("prometheus.json"), directory.join("prometheus.log"));
         std::fs::write(&file, config.to_string()).unwrap();
-        // Free a moment ago; whoever takes it meanwhile fails this test, loudly.
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // Prometheus takes no port 0. A port of 127.0.0.1 that is free now may be another test's a
+        // moment later, so the address is this process's.
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let free = TcpListener::bind((Ipv4Addr::new(127, 77, high, low), 0)).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         let child = Command::new(program)

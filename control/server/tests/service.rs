@@ -378,7 +378,6 @@ async fn a_patch_that_is_wrong_changes_nothing() {
         (&["queue.limit_bytes"], rate(5_000), "pipe.queue", "missing"),
         (&["queue"], rate(5_000), "forward.queue", "missing"),
         (&["rate_bps"], rate(5), "forward.rate", "5 bit/s is below"),
-        (&["queue.limit_bytes"], queue(5, None), "forward.queue.limit", "below the threshold"),
     ] {
         let status = lab.patch(Unspecified, paths, pipe).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
