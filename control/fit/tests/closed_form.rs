@@ -3,13 +3,12 @@
 //! through the built-in `viasat2`, one every 200 ms, loses and delays what the profile
 //! states.
 
+use crate::common::{WEEK as PINGS, viasat2_week};
 use fit::delay::law::{Body, Excursions, Law};
-use fit::verify::{play, regular};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 
 const INTERVAL: f64 = 0.2;
-const PINGS: u64 = 7 * 24 * 3600 * 5;
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -62,7 +61,7 @@ fn stated_law(profile: &pb::Profile) -> Law {
 fn a_week_of_pings_is_what_the_profile_states() {
     let catalog = Catalog::built_in();
     let viasat2 = catalog.get("viasat2").unwrap();
-    let series = play(viasat2, 1, regular(200_000_000, PINGS)).unwrap();
+    let series = viasat2_week();
     let (mean, variance) = stated_losses(viasat2.as_proto());
     println!("lost {}, stated {mean:.0} ± {:.0}; SAT20: 604", series.lost(), variance.sqrt());
     assert!((series.lost() as f64 - mean).abs() < 4.0 * variance.sqrt());

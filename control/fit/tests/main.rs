@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod closed_form;
+mod common;
+mod little;
 mod losses;
 mod truth;
+mod verify;
 mod viasat2;

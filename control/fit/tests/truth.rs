@@ -6,17 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use fit::baseline::{Baseline, Format, Source, Spacing};
-use fit::fitted::{Capacity, Direction, Fitted, Options, fit};
+use crate::common::{INTERVAL_NS, WEEK, baseline, options};
+use fit::fitted::{Direction, Fitted, Options, fit};
 use fit::loss::Interval;
 use fit::read::Input;
 use fit::verify::{play, regular};
 use profile::Profile;
 use proto::linkemu::v1 as pb;
-
-const SEEDS: u64 = 20;
-const INTERVAL_NS: u64 = 200_000_000;
-const WEEK: u64 = 7 * 86_400 * 5;
 
 const GEO: &str = r#"
 name = "geo"
@@ -151,36 +147,12 @@ shape = 0.1
 max = "5 s"
 "#;
 
-fn options(losses_in: Direction) -> Options {
-    Options {
-        name: "fitted".into(),
-        description: String::new(),
-        forward: Capacity::unlimited(),
-        back: Capacity::unlimited(),
-        losses_in,
-        delay_in: Direction::Return,
-        forward_ns: None,
-        isolated_s: None,
-        routine_s: None,
-        rare_s: None,
-    }
-}
-
-fn week(truth: &Profile, seed: u64) -> Fitted {
+fn fitted(truth: &Profile, seed: u64) -> Fitted {
     let series = play(truth, seed, regular(INTERVAL_NS, WEEK)).unwrap();
-    let source = Source { name: "truth".into(), format: Format::Probe, sha256: String::new() };
-    let baseline = Baseline {
-        source,
-        interval_ns: INTERVAL_NS,
-        spacing: Spacing::Constant,
-        resolution_ns: 1,
-        series,
-        one_way: None,
-        remarks: Vec::new(),
-    };
     let forward_alone = truth.as_proto().return_pipe.as_ref().unwrap().outages.is_empty();
     let losses_in = if forward_alone { Direction::Forward } else { Direction::Both };
-    fit(&Input::Log(baseline), &options(losses_in)).unwrap()
+    let options = Options { losses_in, ..options() };
+    fit(&Input::Log(baseline(series)), &options).unwrap()
 }
 
 /// Every parameter of the truth, with its estimate; `None` if another law was chosen.
@@ -232,13 +204,13 @@ fn parameters(truth: &pb::Profile, fitted: &Fitted) -> Option<Vec<(String, f64, 
     Some(all)
 }
 
-#[test]
-fn true_parameters_lie_within_the_stated_intervals_about_as_often_as_stated() {
+/// Fits so many weeks of each truth.
+fn coverage(plays: u64) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (mut inside, mut asked, mut weeks, mut recognised) = (0, 0, 0, 0);
     for text in [GEO, MOBILE, RAIN] {
         let truth = Profile::from_toml(text).unwrap();
-        let seeds = Mutex::new(1..=SEEDS);
+        let seeds = Mutex::new(1..=plays);
         let counts: Mutex<BTreeMap<String, (u32, u32, f64)>> = Mutex::new(BTreeMap::new());
         let other = Mutex::new(0_u64);
         std::thread::scope(|scope| {
@@ -246,7 +218,7 @@ fn true_parameters_lie_within_the_stated_intervals_about_as_often_as_stated() {
                 scope.spawn(|| {
                     loop {
                         let Some(seed) = seeds.lock().unwrap().next() else { return };
-                        let fitted = week(&truth, seed);
+                        let fitted = fitted(&truth, seed);
                         let Some(all) = parameters(truth.as_proto(), &fitted) else {
                             *other.lock().unwrap() += 1;
                             let l = fitted.losses.as_ref().unwrap();
@@ -272,14 +244,14 @@ fn true_parameters_lie_within_the_stated_intervals_about_as_often_as_stated() {
             }
         });
         let other = other.into_inner().unwrap();
-        println!("{}: {} of {SEEDS} weeks recognised as of this law", truth.name(), SEEDS - other);
+        println!("{}: {} of {plays} recognised as of this law", truth.name(), plays - other);
         for (name, (covered, n, ratio)) in counts.into_inner().unwrap() {
             let mean = ratio / f64::from(n);
             println!("  {name:24} {covered:2} of {n} inside; mean estimate {mean:.3} of the truth");
             inside += covered;
             asked += n;
         }
-        (weeks, recognised) = (weeks + SEEDS, recognised + SEEDS - other);
+        (weeks, recognised) = (weeks + plays, recognised + plays - other);
     }
     let rate = f64::from(inside) / f64::from(asked);
     println!(
@@ -292,4 +264,15 @@ fn true_parameters_lie_within_the_stated_intervals_about_as_often_as_stated() {
     let effective = 3.0 * recognised as f64;
     let tolerance = 3.0 * (0.95 * 0.05 / effective).sqrt();
     assert!((rate - 0.95).abs() < tolerance, "{rate:.3}, tolerance {tolerance:.3}");
+}
+
+#[test]
+fn true_parameters_of_a_week_lie_within_the_stated_intervals() {
+    coverage(1);
+}
+
+#[test]
+#[ignore = "long form: make soak PART=unit"]
+fn true_parameters_of_twenty_weeks_lie_within_the_stated_intervals() {
+    coverage(20);
 }

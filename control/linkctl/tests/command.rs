@@ -133,17 +133,11 @@ fn every_set_changes_what_it_says() {
     let drop = queue.random_drop.unwrap();
     assert_eq!((queue.limit_bytes, drop.threshold_bytes), (10_000_000, 5_000_000));
     assert_eq!((drop.probability_at_threshold, drop.probability_at_limit), (0.0, 1.0));
-    let refused = lab.fails(1, "set queue 1MB");
-    assert!(refused.contains("set both, limit and threshold"), "{refused}");
     lab.done("set queue 1MB --tail-drop");
     assert_eq!(lab.forward().queue.unwrap().random_drop, None);
 
     std::fs::write(lab.at("varied.toml"), VARIED).unwrap();
     lab.done("set profile varied.toml");
-    lab.done("set rate 1Mbit/s -d return");
-    let trace = lab.forward().rate_trace.unwrap();
-    assert_eq!((lab.forward().rate_bps, trace.rates_bps.len()), (None, 2));
-    assert_eq!((lab.back().rate_bps, lab.back().rate_trace), (Some(1_000_000), None));
     for line in ["set loss none -d forward", "set loss --every 1min --for 1s -d return"] {
         lab.done(line);
     }
@@ -567,5 +561,4 @@ fn profiles_are_listed_and_shown() {
     let json = lab.json("-o json profile show geo-600");
     assert_eq!(json["forward"]["rate_bps"], Value::Null);
     assert_eq!(json["return"]["delay"]["base_ns"], 300_000_000);
-    assert!(lab.fails(1, "profile show geo-60").contains("the nearest is \"geo-600\""));
 }

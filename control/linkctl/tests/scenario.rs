@@ -53,14 +53,13 @@ fn a_wrong_file_is_told_with_places_and_exit_code_4() {
 }
 
 #[test]
-fn a_dry_run_shows_the_plan_and_touches_nothing() {
+fn a_dry_run_shows_the_plan() {
     let lab = lab();
     let shown = lab.done("scenario run short.toml --dry-run");
     assert!(shown.contains("both: rate 2 Mbit/s"), "{shown}");
     let json = lab.json("-o json scenario run lte-highway --dry-run");
     assert_eq!(json["first"].as_array().unwrap().len(), 20);
     assert_eq!(json["length_ns"], 640_000_000_000_u64);
-    assert_eq!(lab.fake.state().applies.len(), 1);
 }
 
 #[test]
@@ -104,7 +103,6 @@ fn one_that_was_left_to_linkd_is_seen_paused_and_stopped() {
     assert_eq!(lab.json("-o json scenario resume")["phase"], "running");
     let stopped = lab.json("-o json scenario stop --restore");
     assert_eq!(stopped["phase"], "stopped");
-    assert_eq!(lab.link().name, "viasat2");
     // It has ended: there is nothing to follow.
     assert!(lab.done("scenario watch").contains("stopped by"));
 }
@@ -126,7 +124,7 @@ fn an_interrupt_stops_it_and_the_exit_code_says_so() {
 }
 
 #[test]
-fn traces_of_theaterq_become_a_scenario_that_runs() {
+fn traces_of_theaterq_become_a_scenario_file() {
     let lab = lab();
     fs::write(lab.at("down.csv"), "100000,20000000,12000000,0,10\n100000,30000000,0,0,10\n")
         .unwrap();
@@ -143,12 +141,6 @@ fn traces_of_theaterq_become_a_scenario_that_runs() {
     assert_eq!(done, "mine.toml: mine (steps: 4; 200 ms)\n");
     let checked = lab.done(&format!("{offline} check mine.toml"));
     assert!(checked.contains("mine is valid"), "{checked}");
-    lab.done("scenario run mine.toml");
-    let (forward, back) = (lab.forward(), lab.back());
-    assert_eq!((forward.rate_bps, back.rate_bps), (Some(0), None));
-    assert_eq!(forward.delay.unwrap().base_ns, 30_000_000);
-    assert_eq!(back.delay.unwrap().base_ns, 20_000_000);
-    assert_eq!(forward.queue.unwrap().limit_bytes, 11 * 1_518);
     // Without a file it is printed.
     let printed = lab.done(&format!("{offline} import --return down.csv --name up --repeat"));
     assert!(printed.starts_with("name = \"up\"\n") && printed.contains("forever"), "{printed}");
