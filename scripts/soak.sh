@@ -134,8 +134,11 @@ part_mutants() {
     mkdir -p "$out"
     commit >"$out/commit"
     local code=0
+    # The tests of linkd wait more than they compute; those of emu move millions of packets.
+    local settings=(CARGO_INCREMENTAL=1 PROPTEST_CASES="${PROPTEST_CASES:-64}")
+    [ "$package" = emu ] || settings+=(CARGO_PROFILE_DEV_OPT_LEVEL=0 RUST_TEST_THREADS=4)
     # Tests whose tools are not in the copy of the tree are left out.
-    env -u CI CARGO_INCREMENTAL=1 PROPTEST_CASES="${PROPTEST_CASES:-64}" \
+    env -u CI "${settings[@]}" \
         "$CARGO" mutants --package "$package" "${which[@]}" --iterate --output "$out" \
         --jobs "${MUTANTS_JOBS:-1}" --no-shuffle --colors never --no-times || code=$?
     # 3: some mutants did not end, and were caught by that.
