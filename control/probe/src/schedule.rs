@@ -7,8 +7,8 @@
 //! periodic process of the link cannot hide between the probes; the same seed and
 //! stream give the same instants.
 
-use rand_chacha::ChaCha8Rng;
 use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 

@@ -252,12 +252,6 @@ impl Machine {
         self.write(NODE_PAGES, &format!("{count}\n"));
     }
 
-    /// A file of the kernel's that does not do as it is told.
-    pub fn link_pages(&self, to: &str) {
-        fs::remove_file(self.at(NODE_PAGES)).unwrap();
-        symlink(to, self.at(NODE_PAGES)).unwrap();
-    }
-
     fn process(&self, name: &str, parent: u32) {
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, rest) = own.rsplit_once(") ").unwrap();
