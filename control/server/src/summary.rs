@@ -172,7 +172,7 @@ mod tests {
             (find(method).unwrap().answer)(answer).unwrap().generation()
         };
         let applied = Some(pb::Applied { generation: 7, ..Default::default() });
-        let answer = pb::SetProfileResponse { applied, ..Default::default() }.encode_to_vec();
+        let answer = pb::ChangeResponse { applied, ..Default::default() }.encode_to_vec();
         assert_eq!(generation("linkemu.v1.Linkemu/SetProfile", &answer), Some(7));
         assert_eq!(generation("linkemu.v1.Linkemu/SetProfile", &[]), Some(0));
         let answer = pb::ReleaseLeaseResponse { generation: Some(9) }.encode_to_vec();

@@ -190,11 +190,11 @@ async fn a_client_that_a_switch_does_not_give_up_is_not_believed() {
     let none = switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None);
     assert_eq!(none.await, Offload::default());
     until("lost", || told.lock().unwrap().iter().any(|n| matches!(n, News::Lost { .. }))).await;
-    assert_eq!(common::epoch(&fake), before.epoch);
+    assert_eq!(crate::common::epoch(&fake), before.epoch);
     fake.refuse(None);
     ready(&told, 2).await;
     assert_eq!(known(&fake), 0);
-    assert_ne!(common::epoch(&fake), before.epoch);
+    assert_ne!(crate::common::epoch(&fake), before.epoch);
 }
 
 async fn counts_fail(wrong: Wrong, words: &str) {
@@ -242,7 +242,7 @@ async fn an_answer_without_end_is_an_error() {
 async fn entries_that_cannot_be_are_cleared_by_a_new_program() {
     for wrong in [Wrong::UnknownTable, Wrong::CutBytes] {
         let (fake, switch, _told) = rig().await;
-        common::end(switch, &fake).await;
+        crate::common::end(switch, &fake).await;
         fake.answer(Some(wrong));
         let (switch, told) = session(config(fake.address()), timing());
         until("something is told", || !told.lock().unwrap().is_empty()).await;

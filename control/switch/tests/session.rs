@@ -402,7 +402,7 @@ async fn what_another_changed_is_put_right() {
     ready(&again, 1).await;
     assert_eq!(fake.entries("linkemu.ports").len(), ports.len());
     assert_eq!(fake.entries("linkemu.loss"), lost);
-    let of = |told: &common::Told| match told.lock().unwrap()[0] {
+    let of = |told: &crate::common::Told| match told.lock().unwrap()[0] {
         News::Ready { entries, .. } => entries,
         _ => 0,
     };
