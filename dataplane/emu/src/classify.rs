@@ -205,6 +205,106 @@ mod tests {
         }
     }
 
+    fn ethernet(ethertype: u16, packet: &[u8]) -> Vec<u8> {
+        [&[2; 12][..], &ethertype.to_be_bytes(), packet].concat()
+    }
+
+    /// From 2001:db8::1.
+    fn v6(destination: &str, next_header: u8, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u16).to_be_bytes();
+        let destination: Ipv6Addr = destination.parse().unwrap();
+        let source: Ipv6Addr = "2001:db8::1".parse().unwrap();
+        let fixed = [0x60, 0, 0, 0, length[0], length[1], next_header, 64];
+        [&fixed[..], &source.octets(), &destination.octets(), payload].concat()
+    }
+
+    #[test]
+    fn ipv6_client_is_the_address_on_the_satellite_side() {
+        // No next header, and nothing behind it.
+        let f = ethernet(IPV6, &v6("2001:db8::2", 59, &[]));
+        assert_eq!(classify(&f, Direction::Forward), client("2001:db8::2"));
+        assert_eq!(classify(&f, Direction::Return), client("2001:db8::1"));
+    }
+
+    #[test]
+    fn ipv6_addresses_of_no_one_host_belong_to_the_default_client() {
+        for a in ["ff02::1", "::", "::1", "fe80::1"] {
+            let f = ethernet(IPV6, &v6(a, 17, &[0; 8]));
+            assert_eq!(classify(&f, Direction::Forward), Class::Client(ClientKey::Default), "{a}");
+        }
+    }
+
+    #[test]
+    fn only_neighbour_discovery_bypasses_of_ipv6() {
+        let of = |next, payload: &[u8]| {
+            classify(&ethernet(IPV6, &v6("2001:db8::2", next, payload)), Direction::Forward)
+        };
+        for kind in [133, 135, 137] {
+            assert_eq!(of(ICMPV6, &[kind, 0, 0, 0]), Class::Client(ClientKey::Bypass), "{kind}");
+            // The first byte of a UDP port.
+            assert_eq!(of(17, &[kind, 0, 0, 0]), client("2001:db8::2"), "{kind}");
+        }
+        for kind in [128, 132, 138] {
+            assert_eq!(of(ICMPV6, &[kind, 0, 0, 0]), client("2001:db8::2"), "{kind}");
+        }
+        assert_eq!(of(ICMPV6, &[]), client("2001:db8::2"));
+    }
+
+    #[test]
+    fn ipv6_header_that_does_not_fit_its_frame_is_malformed() {
+        let whole = v6("2001:db8::2", 17, &[0; 8]);
+        let mut short = whole.clone();
+        short.truncate(47);
+        let mut version = whole.clone();
+        version[0] = 0x40;
+        for wrong in [&short[..], &version, &whole[..39]] {
+            let f = ethernet(IPV6, wrong);
+            assert_eq!(classify(&f, Direction::Forward), Class::Malformed, "{wrong:?}");
+        }
+        // Padded by the wire.
+        let padded = ethernet(IPV6, &[&whole[..], &[0; 6]].concat());
+        assert_eq!(classify(&padded, Direction::Forward), client("2001:db8::2"));
+    }
+
+    #[test]
+    fn ipv4_header_that_does_not_fit_its_frame_is_malformed() {
+        // The first byte, the total length, and the length of what the frame carries.
+        let of = |first, total: u16, length| {
+            let mut packet = vec![0; length];
+            packet[0] = first;
+            packet[2..4].copy_from_slice(&total.to_be_bytes());
+            packet[16..20].copy_from_slice(&[10, 0, 0, 2]);
+            classify(&ethernet(IPV4, &packet), Direction::Forward)
+        };
+        for (first, total, length) in
+            [(0x45, 20, 20), (0x45, 20, 46), (0x46, 24, 24), (0x4f, 60, 60)]
+        {
+            assert_eq!(of(first, total, length), client("10.0.0.2"), "{first:x} {total} {length}");
+        }
+        for (first, total, length) in
+            [(0x44, 20, 20), (0x65, 20, 20), (0x46, 23, 40), (0x45, 19, 20), (0x45, 21, 20)]
+        {
+            assert_eq!(of(first, total, length), Class::Malformed, "{first:x} {total} {length}");
+        }
+    }
+
+    #[test]
+    fn frame_of_a_header_alone_is_no_runt() {
+        assert_eq!(
+            classify(&ethernet(0x88cc, &[]), Direction::Forward),
+            Class::Client(ClientKey::Bypass)
+        );
+    }
+
+    #[test]
+    fn eight_vlan_tags_are_seen_through_and_nine_are_malformed() {
+        let plain = v4([10, 0, 0, 1], [10, 0, 0, 2]);
+        for (tags, expected) in [(MAX_TAGS, client("10.0.0.2")), (MAX_TAGS + 1, Class::Malformed)] {
+            let f = [&plain[..12], &[0x81_u8, 0, 0, 7].repeat(tags), &plain[12..]].concat();
+            assert_eq!(classify(&f, Direction::Forward), expected);
+        }
+    }
+
     proptest! {
         #[test]
         fn no_frame_panics(frame in prop::collection::vec(any::<u8>(), 0..200), forward: bool) {

@@ -452,4 +452,109 @@ mod tests {
         s.start(Instant(u64::MAX - 1), 1514);
         assert_eq!(s.finish(), Some(Instant::MAX));
     }
+
+    fn shaper(bps: u64, overhead: i32) -> Shaper {
+        Shaper::new(&BitRate::bps(bps).into(), overhead, Instant::ZERO)
+    }
+
+    #[test]
+    fn rate_of_an_idle_shaper_is_the_rate_of_the_step_then() {
+        let ms = Nanos::from_millis;
+        let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 2_000_000, 0]));
+        let mut s = Shaper::new(&trace, 0, Instant::ZERO);
+        let rate = |s: &Shaper, at| s.rate(Instant(at)).map(NonZeroU64::get);
+        assert_eq!(rate(&s, 999_999), Some(1_000_000));
+        assert_eq!(rate(&s, 1_000_000), Some(2_000_000));
+        assert_eq!(rate(&s, 2_000_000), None);
+        // 125 bytes take 1 ms, and end with the first step: a busy shaper has that rate.
+        s.start(Instant::ZERO, 125);
+        assert_eq!(s.finish(), Some(Instant(1_000_000)));
+        assert_eq!(rate(&s, 1_500_000), Some(1_000_000));
+        assert_eq!(rate(&shaper(5_000, 0), 7), Some(5_000));
+        assert_eq!(shaper_of(BitRate::Unlimited).rate(Instant::ZERO), None);
+        assert_eq!(shaper_of(BitRate::Down).rate(Instant::ZERO), None);
+    }
+
+    fn shaper_of(rate: BitRate) -> Shaper {
+        Shaper::new(&rate.into(), 0, Instant::ZERO)
+    }
+
+    #[test]
+    fn largest_rate_of_a_trace_is_that_of_its_fastest_step() {
+        let trace = RateTrace::new(Nanos(5), &[1_000, 7_000, 0, 3_000]);
+        assert_eq!(RatePlan::Trace(trace).max(), BitRate::bps(7_000));
+        assert_eq!(RatePlan::Constant(BitRate::bps(9)).max(), BitRate::bps(9));
+    }
+
+    #[test]
+    fn only_a_shaper_without_a_limit_is_unlimited_and_serves_at_once() {
+        assert!(!shaper(1, 0).is_unlimited());
+        assert!(!shaper_of(BitRate::Down).is_unlimited());
+        let mut s = shaper_of(BitRate::Unlimited);
+        assert!(s.is_unlimited() && s.is_idle());
+        s.start(Instant(3), 1514);
+        assert!(!s.is_idle());
+        assert_eq!((s.finish(), s.ahead(1514)), (Some(Instant(3)), Some(Instant(3))));
+    }
+
+    #[test]
+    fn frames_ahead_leave_at_the_rate_until_the_next_step() {
+        // 1250 bytes at 1 Mbit/s take 10 ms.
+        let mut s = shaper(1_000_000, 0);
+        assert_eq!(s.ahead(1250), None);
+        s.start(Instant::ZERO, 1250);
+        assert_eq!(s.ahead(0), Some(Instant(10_000_000)));
+        assert_eq!(s.ahead(2500), Some(Instant(30_000_000)));
+        s.replan(&BitRate::Down.into(), 0, Instant(1), Instant::ZERO);
+        assert_eq!(s.ahead(1250), None);
+        // In the steps of a trace nothing is known beyond the next boundary.
+        let ms = Nanos::from_millis;
+        let trace = RatePlan::Trace(RateTrace::new(ms(15), &[1_000_000, 500_000]));
+        let mut s = Shaper::new(&trace, 0, Instant::ZERO);
+        s.start(Instant::ZERO, 1250);
+        assert_eq!(s.ahead(125), Some(Instant(11_000_000)));
+        assert_eq!(s.ahead(2500), Some(Instant(15_000_000)));
+    }
+
+    #[test]
+    fn overhead_is_charged_from_the_next_frame_on_and_leaves_at_least_a_byte() {
+        // A byte takes 8 us.
+        let mut s = shaper(1_000_000, 20);
+        s.start(Instant::ZERO, 100);
+        assert_eq!(s.finish(), Some(Instant(960_000)));
+        s.replan(&BitRate::bps(1_000_000).into(), -200, Instant(10), Instant::ZERO);
+        assert_eq!(s.finish(), Some(Instant(960_000)));
+        s.follow(100, Instant::ZERO);
+        assert_eq!(s.finish(), Some(Instant(968_000)));
+        s.follow(300, Instant::ZERO);
+        assert_eq!(s.finish(), Some(Instant(1_768_000)));
+    }
+
+    #[test]
+    fn frame_that_arrives_as_the_one_before_leaves_keeps_the_remainder() {
+        // 1514 bytes at 144 Mbit/s take 84,111.1̅ ns.
+        let mut s = shaper(144_000_000, 0);
+        s.start(Instant::ZERO, 1514);
+        s.follow(1514, Instant(84_111));
+        for _ in 2..10 {
+            s.follow(1514, Instant::ZERO);
+        }
+        assert_eq!(s.finish(), Some(Instant(841_112)));
+        // One that arrives later begins at its arrival.
+        s.follow(1514, Instant(900_000));
+        assert_eq!(s.finish(), Some(Instant(984_112)));
+        for _ in 1..9 {
+            s.follow(1514, Instant::ZERO);
+        }
+        assert_eq!(s.finish(), Some(Instant(1_657_000)));
+    }
+
+    #[test]
+    fn idle_shaper_stays_idle_over_changes_and_follows_nothing() {
+        let mut s = shaper(1_000_000, 0);
+        s.replan(&BitRate::bps(2_000_000).into(), 0, Instant(5), Instant::ZERO);
+        s.follow(1514, Instant(6));
+        assert!(s.is_idle());
+        assert_eq!(s.finish(), None);
+    }
 }

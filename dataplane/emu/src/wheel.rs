@@ -337,4 +337,66 @@ mod tests {
             prop_assert!(wheel.next_deadline().is_none());
         }
     }
+
+    #[test]
+    fn chunks_of_expired_events_are_reused() {
+        let mut wheel = Wheel::default();
+        for turn in 0..1_000_u64 {
+            // Three chunks of a tick, the last of which stays for the later part of the tick.
+            let begins = turn << TICK_SHIFT;
+            for id in 0..3 * CHUNK as u32 {
+                wheel.insert(id, Instant(begins + u64::from(id)));
+            }
+            let mut count = 0;
+            wheel.expire(Instant(begins + 2 * CHUNK as u64), |_| count += 1);
+            wheel.expire(Instant(begins + 3 * CHUNK as u64), |_| count += 1);
+            assert_eq!(count, 3 * CHUNK);
+        }
+        // The first one is not used; two that are being emptied are not free yet.
+        assert!(wheel.chunks.len() <= 1 + 3 + 2, "{} chunks", wheel.chunks.len());
+    }
+
+    #[test]
+    fn grown_wheel_has_a_chunk_for_each_event() {
+        let mut wheel = Wheel::default();
+        wheel.grow(1_000);
+        let capacity = wheel.chunks.capacity();
+        assert!(capacity > 1_000, "{capacity}");
+        for id in 0..1_000 {
+            wheel.insert(id, Instant(u64::from(id) << TICK_SHIFT));
+        }
+        assert_eq!(wheel.chunks.capacity(), capacity);
+    }
+
+    #[test]
+    fn events_expire_in_the_order_of_their_ticks() {
+        let mut wheel = Wheel::default();
+        // On both sides of each level's reach, the latest first.
+        let mut deadlines: Vec<u64> = (0..50).map(|power| 3_u64 << power).collect();
+        deadlines.extend((0..50).map(|power| (3_u64 << power) - 1));
+        for (id, deadline) in deadlines.iter().enumerate().rev() {
+            wheel.insert(id as u32, Instant(*deadline));
+        }
+        let mut ticks = Vec::new();
+        wheel.expire(Instant::MAX, |id| ticks.push(deadlines[id as usize] >> TICK_SHIFT));
+        assert_eq!(ticks.len(), deadlines.len());
+        assert!(ticks.is_sorted(), "{ticks:?}");
+    }
+
+    #[test]
+    fn expiry_late_in_64_bit_time_takes_out_all_that_is_due() {
+        let mut wheel = Wheel::default();
+        let late = u64::MAX - 5_000_000_000;
+        for (id, deadline) in [(0, late), (1, late + 2_000_000_000), (2, u64::MAX)] {
+            wheel.insert(id, Instant(deadline));
+        }
+        let mut out = Vec::new();
+        wheel.expire(Instant(late - 1), |id| out.push(id));
+        assert!(out.is_empty());
+        assert_eq!(wheel.next_deadline(), Some(Instant(late)));
+        wheel.expire(Instant(u64::MAX - 1), |id| out.push(id));
+        assert_eq!(out, [0, 1]);
+        wheel.expire(Instant::MAX, |id| out.push(id));
+        assert_eq!(out, [0, 1, 2]);
+    }
 }
