@@ -57,3 +57,39 @@ impl Caller {
         Self { name: String::new(), role: Role::Admin, from: "linkd".into(), lease: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_lease(token: &str) -> Request<()> {
+        let mut request = Request::new(());
+        request.metadata_mut().insert(LEASE_METADATA, token.parse().unwrap());
+        request.extensions_mut().insert(Caller { from: UNIX.into(), ..Caller::linkd() });
+        request
+    }
+
+    #[test]
+    fn caller_has_the_token_of_its_request_unless_it_is_empty() {
+        assert_eq!(Caller::of(&with_lease("secret")).lease.as_deref(), Some("secret"));
+        assert_eq!(Caller::of(&with_lease("")).lease, None);
+    }
+
+    #[test]
+    fn request_without_a_caller_is_an_unknown_viewers() {
+        let caller = Caller::of(&Request::new(()));
+        assert_eq!(
+            (&*caller.name, caller.role, &*caller.from),
+            ("unknown", Role::Viewer, "unknown")
+        );
+        assert!(!caller.is_local());
+        assert!(Caller::of(&with_lease("secret")).is_local());
+    }
+
+    #[test]
+    fn debug_output_shows_the_name_but_not_the_token() {
+        let caller = Caller { name: "job 7".into(), ..Caller::of(&with_lease("secret")) };
+        let shown = format!("{caller:?}");
+        assert!(shown.contains("job 7") && !shown.contains("secret"), "{shown}");
+    }
+}

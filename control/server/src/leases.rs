@@ -256,3 +256,119 @@ impl leases_server::Leases for Service {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000_000_000;
+
+    fn request(ttl_ns: u64) -> pb::AcquireLeaseRequest {
+        pb::AcquireLeaseRequest { holder: "ci".into(), ttl_ns, ..Default::default() }
+    }
+
+    fn held(token: &str, expires: SystemTime) -> Leases {
+        let expires = Some(expires.into());
+        let lease = pb::Lease {
+            holder: "ci 7".into(),
+            who: "job".into(),
+            ttl_ns: MINUTE,
+            expires,
+            ..Default::default()
+        };
+        let ends = Instant::now() + Duration::from_nanos(MINUTE);
+        let request = Some(("job".into(), "again".into()));
+        Leases(Some(Held { lease, token: token.into(), request, ends }))
+    }
+
+    fn caller(lease: Option<&str>) -> Caller {
+        Caller { lease: lease.map(str::to_owned), ..Caller::linkd() }
+    }
+
+    #[test]
+    fn lease_ends_one_ttl_from_now_on_both_clocks() {
+        let (started, date) = (Instant::now(), SystemTime::now());
+        let (ends, expires) = from_now(MINUTE);
+        let ttl = Duration::from_nanos(MINUTE);
+        let late = started.elapsed();
+        assert!((ttl..=ttl + late).contains(&(ends - started)));
+        let expires = SystemTime::try_from(expires).unwrap().duration_since(date).unwrap();
+        // The clock of the machine may be corrected meanwhile.
+        assert!(expires.abs_diff(ttl) < Duration::from_secs(10), "{expires:?}");
+    }
+
+    #[test]
+    fn tokens_are_128_bits_and_differ() {
+        let (first, second) = (new_token().unwrap(), new_token().unwrap());
+        assert_ne!(first, second);
+        for token in [first, second] {
+            assert_eq!(token.len(), 32);
+            assert!(token.chars().all(|digit| digit.is_ascii_hexdigit()), "{token}");
+        }
+    }
+
+    #[test]
+    fn request_at_its_limits_is_accepted_and_beyond_refused() {
+        for ttl_ns in [*TTL_NS.start(), *TTL_NS.end()] {
+            checked(&request(ttl_ns)).unwrap();
+        }
+        for ttl_ns in [0, TTL_NS.start() - 1, TTL_NS.end() + 1] {
+            assert!(checked(&request(ttl_ns)).unwrap_err().message().contains("ttl_ns"));
+        }
+        let named = |chars| pb::AcquireLeaseRequest {
+            holder: "\u{e9}".repeat(chars),
+            purpose: "x".repeat(chars),
+            ..request(MINUTE)
+        };
+        checked(&named(TEXT_CHARS)).unwrap();
+        assert!(checked(&named(TEXT_CHARS + 1)).unwrap_err().message().contains("holder"));
+    }
+
+    #[test]
+    fn restored_lease_keeps_token_holder_and_request() {
+        let expires = SystemTime::now() + Duration::from_secs(40);
+        let before = held("secret", expires);
+        let mut state = State::default();
+        before.to_state(&mut state);
+        let restored = Leases::from_state(&state).0.unwrap();
+        let before = before.0.unwrap();
+        assert_eq!((restored.lease, restored.token), (before.lease, before.token));
+        assert_eq!(restored.request, before.request);
+        // 40 s are left, of which reading takes some.
+        let left = restored.ends - Instant::now();
+        assert!((Duration::from_secs(20)..=Duration::from_secs(40)).contains(&left), "{left:?}");
+    }
+
+    #[test]
+    fn restored_lease_of_an_unnamed_request_has_no_request() {
+        let mut leases = held("secret", SystemTime::now());
+        leases.0.as_mut().unwrap().request = None;
+        let mut state = State::default();
+        leases.to_state(&mut state);
+        assert_eq!(Leases::from_state(&state).0.unwrap().request, None);
+    }
+
+    #[test]
+    fn restored_lease_lasts_no_longer_than_its_ttl_after_the_clock_was_set_back() {
+        let mut state = State::default();
+        held("secret", SystemTime::now() + Duration::from_secs(86_400)).to_state(&mut state);
+        let started = Instant::now();
+        let ends = Leases::from_state(&state).0.unwrap().ends;
+        assert!(ends <= Instant::now() + Duration::from_nanos(MINUTE));
+        assert!(ends >= started + Duration::from_nanos(MINUTE));
+    }
+
+    #[test]
+    fn only_the_token_of_the_lease_changes_the_link() {
+        let leases = held("secret", SystemTime::now());
+        leases.check(&caller(Some("secret"))).unwrap();
+        let without = leases.check(&caller(None)).unwrap_err();
+        assert!(without.message().starts_with("the link is leased to"), "{}", without.message());
+        assert!(without.message().contains("ci 7"), "{}", without.message());
+        let other = leases.check(&caller(Some("guessed"))).unwrap_err();
+        assert!(other.message().starts_with("your lease has ended, and the link is leased"));
+        Leases::default().check(&caller(None)).unwrap();
+        let late = Leases::default().check(&caller(Some("secret"))).unwrap_err();
+        assert!(late.message().starts_with("your lease has ended: acquire another one"));
+    }
+}
