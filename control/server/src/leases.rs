@@ -371,4 +371,14 @@ mod tests {
         let late = Leases::default().check(&caller(Some("secret"))).unwrap_err();
         assert!(late.message().starts_with("your lease has ended: acquire another one"));
     }
+
+    #[test]
+    fn only_the_token_of_the_lease_renews_or_releases_it() {
+        let mut leases = held("secret", SystemTime::now());
+        assert_eq!(leases.with("secret").unwrap().token, "secret");
+        let other = leases.with("guessed").unwrap_err();
+        assert_eq!(other.code(), tonic::Code::NotFound);
+        let none = Leases::default().with("secret").unwrap_err().code();
+        assert_eq!(none, tonic::Code::NotFound);
+    }
 }
