@@ -427,7 +427,8 @@ async fn what_a_killed_linkd_left_unfinished_is_told_once_and_does_not_go_on() {
     let mut events = events(&lab).await;
     client.run_scenario(toml(ENDLESS)).await.unwrap();
     while next(&mut events).await.kind() != pb::EventKind::ScenarioStep {}
-    lab.until("its state is on the disk", |lab| kept(lab).is_some_and(|state| state.runs())).await;
+    let stepped = |lab: &Lab| kept(lab).is_some_and(|state| state.runs() && state.steps_done > 0);
+    lab.until("its step is on the disk", stepped).await;
     lab.kill_linkd().await;
     // As long as what it handed over may come.
     tokio::time::sleep(Duration::from_millis(400)).await;
