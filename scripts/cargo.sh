@@ -44,7 +44,8 @@ show() {
             draw "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[3]}"
             continue
         fi
-        [[ -n $line ]] || continue
+        # An empty line, or the progress of downloads.
+        [[ -n $line && ! $line =~ ^\ +Fetch\ \[ ]] || continue
         printf '%s\n' "$line" >>"$log"
         [[ $line =~ $routine ]] || { clear_line; printf '%s\n' "$line"; }
     done
