@@ -2,13 +2,25 @@
 //! The kernel's ping, and what its replies say.
 
 use std::net::Ipv4Addr;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+use regex::Regex;
 
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::process::{Outcome, Process};
 use crate::quantile::Quantiles;
 use crate::wait;
+
+/// What iputils writes with `-D` for each reply.
+#[expect(clippy::expect_used, reason = "a constant, covered by the tests")]
+static REPLY: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?m)^\[(\d+\.\d+)\] \d+ bytes from \S+ icmp_seq=(\d+) ttl=\d+ time=([\d.]+) ms(.*)$",
+    )
+    .expect("the pattern is well-formed")
+});
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,36 +112,28 @@ impl Ping {
     }
 }
 
-impl Reply {
-    /// Reads the line that iputils writes with `-D` for each reply:
-    /// `[1789.123456] 64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=600 ms (DUP!)`.
-    fn read(line: &str) -> Option<Self> {
-        let (at, rest) = line.strip_prefix('[')?.split_once("] ")?;
-        let (_, rest) = rest.split_once(" bytes from ")?;
-        let (_, rest) = rest.split_once(" icmp_seq=")?;
-        let (seq, rest) = rest.split_once(" ttl=")?;
-        let (_, rest) = rest.split_once(" time=")?;
-        let (rtt, rest) = rest.split_once(" ms")?;
-        Some(Self {
-            at: at.parse().ok()?,
-            seq: seq.parse().ok()?,
-            rtt_ms: rtt.parse().ok()?,
-            duplicate: rest.contains("DUP!"),
-        })
-    }
-}
-
 impl Pings {
     /// Reads ping's output.
     ///
     /// # Errors
     /// If a reply in it does not have the form of one.
     pub fn read(output: &str, sent: u32) -> Result<Self> {
-        let replies = output
-            .lines()
-            .filter(|line| line.contains("icmp_seq=") && line.contains("time="))
-            .map(|line| Reply::read(line).ok_or_else(|| Error::parse("a reply of ping", line)))
-            .collect::<Result<_>>()?;
+        let wrong = |what: &str| Error::parse("a reply of ping", format!("{what} in {output}"));
+        let mut replies = Vec::new();
+        for found in REPLY.captures_iter(output) {
+            let (_, [at, seq, rtt, rest]) = found.extract();
+            replies.push(Reply {
+                at: at.parse().map_err(|_| wrong("no time"))?,
+                seq: seq.parse().map_err(|_| wrong("no sequence number"))?,
+                rtt_ms: rtt.parse().map_err(|_| wrong("no round-trip time"))?,
+                duplicate: rest.contains("DUP!"),
+            });
+        }
+        if replies.len()
+            != output.lines().filter(|l| l.contains("icmp_seq=") && l.contains("time=")).count()
+        {
+            return Err(wrong("a line of another form"));
+        }
         Ok(Self { sent, replies })
     }
 
