@@ -59,7 +59,6 @@ cargo_test() {
     "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"
 }
 
-
 unit_tests() {
     local code=0
     cargo_test --lib --bins --test main -- "$@" || code=1

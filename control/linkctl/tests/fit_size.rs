@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// 2 GB for ten million probes, in the KiB of which the kernel counts.
+/// 2 GB for ten million probes, in KiB as the kernel counts.
 const KIB_PER_MILLION: u64 = 200_000_000 / 1_024;
 /// What the program takes for any log: its text, the heap's arenas and the reader's buffers.
 const KIB_ANYWAY: u64 = 64 << 10;

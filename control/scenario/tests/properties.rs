@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(1),
         failure_persistence: None,
-        // 200; PROPTEST_CASES, of which 256 is the default, scales it.
+        // 200 cases by default, scaled by PROPTEST_CASES / 256.
         cases: ProptestConfig::default().cases.saturating_mul(200).div_ceil(256),
         ..ProptestConfig::default()
     })]

@@ -15,7 +15,7 @@ const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
 const PATHS: usize = 16;
 /// What stands before a gRPC message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
-/// It is small, and says itself what it is.
+/// A message without a name that is small enough to be shown whole.
 const GATE: &str = "linkemu.v1.Gate";
 
 /// Decodes the bytes of a message.

@@ -260,7 +260,7 @@ fn what_cannot_be_opened_is_named() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // 64; PROPTEST_CASES, of which 256 is the default, scales it.
+        // 64 cases by default, scaled by PROPTEST_CASES / 256.
         cases: ProptestConfig::default().cases.saturating_mul(64).div_ceil(256),
         ..ProptestConfig::default()
     })]

@@ -216,7 +216,7 @@ fn memory_is_bounded_by_the_timeout_and_not_by_the_run() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // 200; PROPTEST_CASES, of which 256 is the default, scales it.
+        // 200 cases by default, scaled by PROPTEST_CASES / 256.
         cases: ProptestConfig::default().cases.saturating_mul(200).div_ceil(256),
         ..ProptestConfig::default()
     })]
