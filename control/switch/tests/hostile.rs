@@ -3,7 +3,8 @@
 //! a switch that is used again as soon as it can be.
 
 use crate::common::{
-    INSTANCE, RULES, client, config, counted, known, offload, ready, rig, session, timing, until,
+    INSTANCE, RULES, client, config, counted, known, offload, ready, rig, session, stands, timing,
+    until,
 };
 use emu::units::Direction::Forward;
 use p4runtime::Count;
@@ -140,7 +141,7 @@ async fn of_more_clients_than_a_table_holds_none_stands_and_nothing_is_tried() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
-    until("clients", || known(&fake) == 1).await;
+    stands(&switch, &fake, 1).await;
     switch.set_clients(INSTANCE, RULES, many());
     until("said", || switch.status().message.contains("linkemu.macs holds 8192")).await;
     let status = switch.status();
@@ -185,7 +186,7 @@ async fn a_client_that_a_switch_does_not_give_up_is_not_believed() {
     let (fake, switch, told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
-    until("clients", || known(&fake) == 1).await;
+    stands(&switch, &fake, 1).await;
     fake.refuse(Some("linkemu.prefixes4"));
     let none = switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None);
     assert_eq!(none.await, Offload::default());

@@ -5,7 +5,7 @@
 use crate::common::{
     GE, INSTANCE, RULES, client, config, count_ready, end, epoch, known, offload, ready, rig,
 };
-use crate::common::{counted, offload_by, session, timing, until};
+use crate::common::{counted, offload_by, session, stands, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
 use prost::Message as _;
@@ -90,8 +90,7 @@ async fn a_thousand_clients_are_written_and_only_differences_after_that() {
     offload(&switch).await;
     let clients: Vec<_> = (3..1003).map(client).collect();
     switch.set_clients(INSTANCE, RULES, clients.clone());
-    until("clients", || known(&fake) == 1000).await;
-    until("status", || switch.status().clients == 1000).await;
+    stands(&switch, &fake, 1000).await;
     fake.clear_log();
     let mut fewer = clients[1..].to_vec();
     fewer[0].number = 2000;
@@ -120,7 +119,7 @@ async fn a_wider_prefix_stands_only_while_a_longer_one_does() {
         lines.map(length).collect::<Vec<_>>()
     };
     switch.set_clients(INSTANCE, RULES, vec![prefix(3, 8), prefix(4, 24), prefix(5, 16)]);
-    until("clients", || known(&fake) == 3).await;
+    stands(&switch, &fake, 3).await;
     assert_eq!(lengths("insert"), ["24", "16", "8"]);
     offload_by(&switch, RULES + 1).await;
     assert_eq!(lengths("delete"), ["8", "16", "24"]);
@@ -132,7 +131,7 @@ async fn clients_of_another_dataplane_are_not_taken() {
     offload(&switch).await;
     switch.set_clients(INSTANCE + 1, RULES, vec![client(3)]);
     switch.set_clients(INSTANCE, RULES, vec![client(4), client(5)]);
-    until("clients", || known(&fake) == 2).await;
+    stands(&switch, &fake, 2).await;
     switch.set_clients(INSTANCE + 1, RULES, vec![client(3)]);
     offload(&switch).await;
     assert_eq!(known(&fake), 2);
@@ -143,7 +142,7 @@ async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
-    until("clients", || known(&fake) == 2).await;
+    stands(&switch, &fake, 2).await;
     fake.count("linkemu.fates", 3 << 4, Count { packets: 5, bytes: 500 });
     assert_eq!(switch.counts().await.clients[&3].0[0].received.packets, 5);
     fake.clear_log();
@@ -169,7 +168,7 @@ async fn a_new_dataplane_s_counts_are_its_own_when_the_switch_is_lost_half_way()
         let (fake, switch, told) = rig().await;
         offload(&switch).await;
         switch.set_clients(INSTANCE, RULES, vec![client(3)]);
-        until("clients", || known(&fake) == 1).await;
+        stands(&switch, &fake, 1).await;
         let five = Count { packets: 5, bytes: 500 };
         fake.count("linkemu.fates", 3 << 4, five);
         fake.count("linkemu.fates", 2 << 4, five);
@@ -191,7 +190,7 @@ async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
-    until("clients", || known(&fake) == 2).await;
+    stands(&switch, &fake, 2).await;
     let five = Count { packets: 5, bytes: 500 };
     fake.count("linkemu.fates", 3 << 4, five);
     fake.clear_log();
@@ -208,7 +207,7 @@ async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
     offload_by(&switch, RULES + 1).await;
     assert_eq!(known(&fake), 0);
     switch.set_clients(INSTANCE, RULES + 1, vec![client(3)]);
-    until("clients", || known(&fake) == 1).await;
+    stands(&switch, &fake, 1).await;
     assert_eq!(switch.counts().await.clients[&3][Forward].received, five);
     // They are known to the next linkd too.
     end(switch, &fake).await;
@@ -226,7 +225,7 @@ async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     switch.set_gate(Some(3), Some(Return), true).await.unwrap();
-    until("clients", || known(&fake) == 1).await;
+    stands(&switch, &fake, 1).await;
     assert!(fake.digest(&[3, 0x42, 0]));
     until("a host", || fake.entries("linkemu.hosts").len() == 1).await;
     let (lost, both) = ((3 << 4) + 3, Count { packets: 5, bytes: 500 });
@@ -350,7 +349,7 @@ async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
-    until("clients", || known(&fake) == 1).await;
+    stands(&switch, &fake, 1).await;
     fake.digest(&[3, 0x42, 0]);
     until("a host", || fake.entries("linkemu.sources").len() == 1).await;
     fake.count("linkemu.fates", 3 << 4, Count { packets: 5, bytes: 500 });
@@ -375,7 +374,7 @@ async fn a_new_linkd_with_a_new_dataplane_begins_anew() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
-    until("clients", || known(&fake) == 1).await;
+    stands(&switch, &fake, 1).await;
     end(switch, &fake).await;
     fake.clear_log();
     let (switch, told) = session(config(fake.address()), timing());

@@ -110,6 +110,13 @@ pub fn known(fake: &Fake) -> usize {
     fake.entries("linkemu.prefixes4").iter().filter(named).count()
 }
 
+/// Waits until so many clients stand in the switch, and the session has been told so: an entry
+/// can be seen before the last write of the same change is made.
+pub async fn stands(switch: &Switch, fake: &Fake, clients: usize) {
+    let said = || switch.status().clients as usize;
+    until("clients", || (known(fake), said()) == (clients, clients)).await;
+}
+
 pub fn epoch(fake: &Fake) -> u16 {
     let ports = fake.entries("linkemu.ports");
     let first = ports[0].action.params["epoch"];
