@@ -138,7 +138,7 @@ run_suite() {
         ((code == 124)) && echo "$suite: ended after its limit of $LIMIT s"
         ((failed > 0)) || failed=1
         failures "$log"
-    elif ((passed == 0 && void == 0)) && [[ -z $long ]]; then
+    elif ((passed == 0 && void == 0)); then
         outcome=skipped
     fi
     row "$suite" "$outcome" "$passed" "$failed" "$void" "$skipped" $((SECONDS - begin))

@@ -139,6 +139,8 @@ fn what_is_in_no_format_is_named_as_what_it_seems_to_be() {
     says(&refused(b"{\"a\": [1, 2]}"), &["none of the formats", "a\\\": [1, 2]"]);
     says(&refused(b"\n# of comments\n# alone\n"), &["it begins with \"# of comments\""]);
     says(&refused(b"# of a table\ntime,rtt\n"), &["header is \"time,rtt\"", "--columns"]);
+    let long = refused("é".repeat(5000).as_bytes());
+    says(&long, &[&format!("it begins with \"{}...\"", "é".repeat(100))]);
 }
 
 #[test]
