@@ -127,15 +127,19 @@ part_mutants() {
     [ "$(cat "$out/commit" 2>/dev/null)" = "$(commit)" ] || rm -rf "$out"
     mkdir -p "$out"
     commit >"$out/commit"
-    # Those of linkd wait more than they compute.
-    local settings=(PROPTEST_CASES="${PROPTEST_CASES:-16}" CARGO_MUTANTS_MINIMUM_TEST_TIMEOUT=10)
+    # That a property fails is enough; to look for its smallest case can take minutes.
+    local settings=(PROPTEST_MAX_SHRINK_ITERS=0 CARGO_MUTANTS_MINIMUM_TEST_TIMEOUT=10)
+    # Tests of linkd wait more than they compute.
     [ "$package" = emu ] || settings+=(RUST_TEST_THREADS=4)
-    local targets
+    local targets cases
     for targets in --lib --test=main; do
         code=0
+        # A property of the integration tests takes seconds.
+        cases=256
+        [ "$targets" = --lib ] || cases=64
         # Tests whose tools are not in the copy of the tree are left out: no CI. Only what is
         # to run is built.
-        env -u CI "${settings[@]}" \
+        env -u CI PROPTEST_CASES="${PROPTEST_CASES:-$cases}" "${settings[@]}" \
             "$CARGO" mutants --package "$package" "${which[@]}" --profile mutants --iterate \
             --cargo-arg="$targets" --output "$out" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
             --colors never --no-times || code=$?
