@@ -66,17 +66,21 @@ async fn until_event(lab: &Lab, kind: pb::EventKind, count: usize) -> Vec<pb::Ev
     panic!("{kind:?}: not within 30 s: {:#?}", events(lab).await);
 }
 
-/// A lab with a switch, of which nothing has been asked yet.
-async fn both() -> (Lab, Fake) {
+/// A lab with a switch that has never answered.
+async fn lost() -> (Lab, Fake) {
     let switch = Fake::start(1).await.unwrap();
+    switch.down(true);
     let mut lab = Lab::new();
     declare(&mut lab, Some(declared_switch(&switch.address())), 2);
+    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
     (lab, switch)
 }
 
 /// A lab with a switch that is ready, and a link that loses nothing.
 async fn ready() -> (Lab, Fake) {
-    let (mut lab, switch) = both().await;
+    let switch = Fake::start(1).await.unwrap();
+    let mut lab = Lab::new();
+    declare(&mut lab, Some(declared_switch(&switch.address())), 2);
     until_event(&lab, pb::EventKind::SwitchReady, 1).await;
     lab.set("transparent").await.unwrap();
     lab.until("the switch is used", |lab| offload(lab).is_some()).await;
@@ -209,9 +213,7 @@ async fn the_switch_does_of_each_plan_what_it_does_exactly() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_that_becomes_ready_takes_its_part_of_the_link_in_force() {
-    let (mut lab, switch) = both().await;
-    switch.down(true);
-    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let (mut lab, switch) = lost().await;
     lab.set("transparent").await.unwrap();
     assert_eq!(lose(&mut lab, 0.25).await, None);
     let (link, generation) = (lab.in_force(), lab.fake.state().generation);
@@ -464,9 +466,7 @@ async fn a_scenarios_steps_have_their_losses_in_the_switch_before_their_instants
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_goes_on_when_the_switch_takes_its_part() {
-    let (mut lab, switch) = both().await;
-    switch.down(true);
-    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let (mut lab, switch) = lost().await;
     lab.set("transparent").await.unwrap();
     let toml = "name = \"it\"\n[[step]]\nrepeat = \"forever\"\n[[step.step]]\nboth.rate = \"1 Mbit/s\"\n\
                 [[step.step]]\nafter = \"3 s\"\n";
@@ -497,9 +497,7 @@ async fn run(lab: &Lab, toml: &str) -> ScenariosClient<Channel> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_takes_linkds_change_for_its_own_before_linkd_has_the_answer() {
-    let (mut lab, switch) = both().await;
-    switch.down(true);
-    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let (mut lab, switch) = lost().await;
     lab.set("transparent").await.unwrap();
     let toml = "name = \"it\"\n[[step]]\nboth.rate = \"1 Mbit/s\"\n[[step]]\nafter = \"1 h\"\n\
                 both.rate = \"2 Mbit/s\"\n";
@@ -598,9 +596,7 @@ async fn a_gate_that_a_silent_switch_does_not_move_holds_up_no_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_sent_again_after_linkds_own_is_answered_in_full() {
-    let (mut lab, switch) = both().await;
-    switch.down(true);
-    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let (mut lab, switch) = lost().await;
     let request = pb::SetProfileRequest {
         profile: Some(pb::set_profile_request::Profile::Name("viasat2".into())),
         request_id: "once".into(),
