@@ -92,6 +92,12 @@ impl Capture {
     /// # Errors
     /// If tcpdump lost packets, or its file cannot be read.
     pub fn finish(mut self) -> Result<Vec<Segment>> {
+        // The kernel passes packets on by blocks, up to a second late, and tcpdump leaves a block
+        // unread when it is told to end.
+        wait::until("tcpdump has read all packets", Duration::from_secs(20), || {
+            self.process.signal(Signal::SIGUSR1);
+            Ok(has_read_all(&self.process.stderr()).then_some(()))
+        })?;
         self.process.signal(Signal::SIGINT);
         self.process.wait(Duration::from_secs(20))?;
         let said = self.process.stderr();
@@ -101,6 +107,15 @@ impl Capture {
         }
         segments(&self.path)
     }
+}
+
+/// Whether tcpdump has read what passed its filter, by the last of its accounts on SIGUSR1:
+/// "tcpdump: 5 packets captured, 7 packets received by filter, 0 packets dropped by kernel".
+fn has_read_all(said: &str) -> bool {
+    let account = said.lines().rfind(|line| line.ends_with("dropped by kernel"));
+    let words = account.unwrap_or_default().split_whitespace();
+    let counts: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+    matches!(counts[..], [captured, received, _] if captured >= received)
 }
 
 /// Reads the TCP segments of a capture file.
@@ -161,10 +176,24 @@ pub fn compare(sent: &[Segment], received: &[Segment]) -> Order {
 
 #[cfg(test)]
 mod tests {
-    use super::{Order, Segment, compare};
+    use super::{Order, Segment, compare, has_read_all};
 
     fn segments(ids: &[u16]) -> Vec<Segment> {
         ids.iter().map(|&id| Segment { id, seq: 7, ports: (5201, 40_000) }).collect()
+    }
+
+    #[test]
+    fn packets_that_tcpdump_has_not_read_are_waited_for() {
+        let account = |captured, received| {
+            format!(
+                "tcpdump: listening on wan0\ntcpdump: {captured} packets captured, {received} \
+                 packets received by filter, 0 packets dropped by kernel\n"
+            )
+        };
+        assert!(!has_read_all("tcpdump: listening on wan0"));
+        assert!(!has_read_all(&account(5, 7)));
+        assert!(has_read_all(&account(7, 7)));
+        assert!(!has_read_all(&(account(7, 7) + &account(7, 8))));
     }
 
     #[test]
