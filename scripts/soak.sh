@@ -119,7 +119,7 @@ part_fuzz() {
 # caught by them in seconds; integration tests run for those that are left. Each run leaves out
 # those that were caught before.
 part_mutants() {
-    local package=$1 folder=$2 file which=() code=0
+    local package=$1 folder=$2 file which=() code
     shift 2
     tool cargo-mutants
     for file; do which+=(--file "$folder/$file"); done
@@ -149,8 +149,8 @@ part_mutants() {
         *) return "$code" ;;
         esac
     done
-    [ "$code" = 3 ] && code=0
-    return "$code"
+    # The exit code tells of the timeouts alone where there are both.
+    ! [ -s "$out/mutants.out/missed.txt" ]
 }
 
 part_deny() {
