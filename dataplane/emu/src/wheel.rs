@@ -369,6 +369,19 @@ mod tests {
     }
 
     #[test]
+    fn event_a_whole_turn_of_ticks_ahead_is_not_early() {
+        let mut wheel = Wheel::default();
+        let at = (LOW as u64) << TICK_SHIFT;
+        wheel.insert(7, Instant(at));
+        assert_eq!(wheel.next_deadline(), Some(Instant(at)));
+        let mut out = Vec::new();
+        wheel.expire(Instant(at - 1), |id| out.push(id));
+        assert!(out.is_empty(), "{out:?}");
+        wheel.expire(Instant(at), |id| out.push(id));
+        assert_eq!(out, [7]);
+    }
+
+    #[test]
     fn events_expire_in_the_order_of_their_ticks() {
         let mut wheel = Wheel::default();
         // On both sides of each level's reach, the latest first.

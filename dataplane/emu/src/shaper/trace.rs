@@ -140,6 +140,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn rate_is_cut_at_the_highest_of_48_bits() {
+        let trace = RateTrace::new(Nanos(1), &[u64::MAX]);
+        let running = Running { trace, since: Instant::ZERO };
+        assert_eq!(running.step_at(Instant::ZERO).rate, BitRate::bps(281_474_976_710_655));
+    }
+
     proptest! {
         /// The work up to an instant, step by step, and the way back.
         #[test]
