@@ -6,7 +6,7 @@
 //! 1 µs and not 1.024. Bounds beyond 32 bits of ticks (4.3 s on a Tofino) are left out.
 
 use crate::names::{self, BINS};
-use emu::histogram::{BUCKETS, Lateness};
+use emu::histogram::Lateness;
 use p4runtime::Entry;
 
 /// Where lateness is counted if the frame came back too soon.
@@ -43,7 +43,7 @@ impl Bounds {
 
     /// Of lateness: those of the dataplane.
     pub fn lateness(tick: u64) -> Self {
-        Self::new(tick, (0..BUCKETS - 1).map(|n| Lateness::FIRST_BOUND.0 << n))
+        Self::new(tick, (0..Lateness::BOUNDS).map(|n| Lateness::FIRST_BOUND.0 << n))
     }
 
     /// In ns, as they take effect.
@@ -116,9 +116,10 @@ mod tests {
     #[test]
     fn bounds_fit_the_bins_and_entries_fit_the_tables() {
         for tick in [1, 1000] {
-            for (bounds, all) in
-                [(Bounds::transit(tick), TRANSIT_MS.len()), (Bounds::lateness(tick), BUCKETS - 1)]
-            {
+            for (bounds, all) in [
+                (Bounds::transit(tick), TRANSIT_MS.len()),
+                (Bounds::lateness(tick), Lateness::BOUNDS),
+            ] {
                 assert!(bounds.ticks.is_sorted_by(|a, b| a < b));
                 assert!(bounds.ticks.len() <= EARLY as usize);
                 assert!(tick == 1 || bounds.ticks.len() == all);

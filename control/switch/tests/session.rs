@@ -333,7 +333,7 @@ async fn times_are_counted_by_their_bounds() {
     // Where nothing was delivered, no time was measured.
     assert_eq!(switch.counts().await.transit[Return].counts.iter().sum::<u64>(), 0);
     fake.count("linkemu.fates", (2 << 4) + 8 + 2, one);
-    fake.count("linkemu.lateness", 15, one);
+    fake.count("linkemu.lateness", 26, one);
     fake.count("linkemu.lateness", 31, one);
     fake.count("linkemu.lateness", 32 + 30, one);
     let counts = switch.counts().await;

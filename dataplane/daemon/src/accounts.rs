@@ -186,8 +186,10 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
     }
 }
 
-fn histogram<const FIRST: u32>(h: &Histogram<FIRST>) -> Option<model::Histogram> {
-    let (sum_ns, first_bound_ns) = (h.sum().0, Histogram::<FIRST>::FIRST_BOUND.0);
+fn histogram<const FIRST: u32, const N: usize>(
+    h: &Histogram<FIRST, N>,
+) -> Option<model::Histogram> {
+    let (sum_ns, first_bound_ns) = (h.sum().0, Histogram::<FIRST, N>::FIRST_BOUND.0);
     let some = h.counts().iter().any(|n| *n > 0);
     some.then(|| model::Histogram { counts: h.counts().to_vec(), sum_ns, first_bound_ns })
 }

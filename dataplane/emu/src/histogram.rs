@@ -1,44 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Histograms of one client and direction: sixteen counters, each for twice the time of the
-//! one before.
+//! Histograms of one client and direction: each counter is for twice the time of the one
+//! before.
 //!
 //! Units: nanoseconds. They only ever grow: what happened between two looks is a difference.
 //! A value costs two additions, in one line of the cache or two.
 
 use crate::units::Nanos;
 
-/// Counters.
-pub const BUCKETS: usize = 16;
-
-/// Counts of durations. The first bucket has those up to and including 2^`FIRST` ns, each
-/// further one those up to twice as long, and the last all that are longer still.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Histogram<const FIRST: u32> {
-    counts: [u64; BUCKETS],
+/// Counts of durations. The first of the `N` buckets has those up to and including 2^`FIRST` ns,
+/// each further one those up to twice as long, and the last all that are longer still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram<const FIRST: u32, const N: usize> {
+    counts: [u64; N],
     sum: u64,
 }
 
 /// Of the time in the queue: 262 µs, 524 µs, … 4.3 s, longer.
-pub type QueueDelay = Histogram<18>;
-/// Of lateness: 1 µs, 2 µs, … 16.8 ms, longer.
-pub type Lateness = Histogram<10>;
+pub type QueueDelay = Histogram<18, 16>;
+/// Of lateness: 1 µs, 2 µs, … 17.2 s, longer.
+pub type Lateness = Histogram<10, 26>;
 
-impl<const FIRST: u32> Histogram<FIRST> {
+impl<const FIRST: u32, const N: usize> Default for Histogram<FIRST, N> {
+    fn default() -> Self {
+        Self { counts: [0; N], sum: 0 }
+    }
+}
+
+impl<const FIRST: u32, const N: usize> Histogram<FIRST, N> {
     /// The upper bound of the first bucket.
     pub const FIRST_BOUND: Nanos = Nanos(1 << FIRST);
+    /// The buckets that have an upper bound: all but the last.
+    pub const BOUNDS: usize = N - 1;
 
     /// Counts one.
     #[inline]
     pub fn count(&mut self, value: Nanos) {
         let above = value.0.saturating_sub(1) >> FIRST;
         let bucket = (u64::BITS - above.leading_zeros()) as usize;
-        self.counts[bucket.min(BUCKETS - 1)] += 1;
+        self.counts[bucket.min(Self::BOUNDS)] += 1;
         self.sum = self.sum.wrapping_add(value.0);
     }
 
     /// By bucket.
     #[must_use]
-    pub fn counts(&self) -> &[u64; BUCKETS] {
+    pub fn counts(&self) -> &[u64; N] {
         &self.counts
     }
 
@@ -73,11 +78,13 @@ mod tests {
             h.counts().iter().position(|n| *n == 1).unwrap()
         };
         assert_eq!((bucket(0), bucket(1), bucket(first)), (0, 0, 0));
-        for b in 1..BUCKETS - 1 {
+        for b in 1..Lateness::BOUNDS {
             let bound = first << b;
             assert_eq!((bucket(bound / 2 + 1), bucket(bound), bucket(bound + 1)), (b, b, b + 1));
         }
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket(u64::MAX), Lateness::BOUNDS);
+        // A worker that stood still for seconds is not hidden in the last one.
+        assert!(bucket(10_000_000_000) < Lateness::BOUNDS);
     }
 
     #[test]

@@ -77,7 +77,9 @@ fn without_a_queue_nothing_waits_and_a_refused_frame_is_late_once() {
     }
     engine.release(Instant(5_005), usize::MAX, &mut |_: Departure<'_>| true);
     let stats = pipe(&mut engine, Instant(5_005));
-    let one = |bucket: usize| std::array::from_fn(|b| u64::from(b == bucket));
+    fn one<const N: usize>(bucket: usize) -> [u64; N] {
+        std::array::from_fn(|b| u64::from(b == bucket))
+    }
     assert_eq!((*stats.queue_delay.counts(), stats.queue_delay.sum()), (one(0), Nanos::ZERO));
     // 4.1 µs < 5 µs ≤ 8.2 µs.
     assert_eq!((*stats.lateness.counts(), stats.lateness.sum()), (one(3), Nanos(5_000)));
