@@ -6,8 +6,9 @@
 
 use crate::audit::Audit;
 use crate::connection::Connection;
-use crate::limits::{Limits, Slot, Slots};
+use crate::limits::{Limits, Peer, Slot, Slots};
 use crate::tls::Keys;
+use nix::unistd::Uid;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -26,6 +27,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long, and for how much, a refused peer is listened to, so that the reason reaches
 /// it: a socket that is closed with unread bytes takes back what it has sent.
 const LINGER: (Duration, u64) = (Duration::from_secs(1), 64 << 10);
+
+/// Connections over the unix socket beyond the limit that are told so, at a time.
+const REFUSALS: usize = 16;
 
 /// Listens with TLS.
 #[derive(Clone, Debug)]
@@ -47,8 +51,8 @@ pub(crate) fn accept(
     tcp: Option<(TcpListener, Door)>,
 ) -> Incoming {
     let (sender, receiver) = mpsc::channel(1);
-    let slots = Slots::new(limits.connections, limits.connections);
-    tokio::spawn(accept_unix(unix, slots, sender.clone()));
+    let slots = Slots::new(limits.connections, limits.per_user, limits.connections.div_ceil(8));
+    tokio::spawn(accept_unix(unix, slots, limits.handshake, sender.clone()));
     if let Some((listener, door)) = tcp {
         tokio::spawn(door.accept(listener, sender));
     }
@@ -67,19 +71,31 @@ async fn settled<T>(accepted: io::Result<T>) -> Option<T> {
     }
 }
 
-async fn accept_unix(listener: UnixListener, slots: Slots, sender: Sender) {
+async fn accept_unix(listener: UnixListener, slots: Slots, handshake: Duration, sender: Sender) {
+    let refusals = Slots::new(REFUSALS, REFUSALS, 0);
+    let owners = [0, Uid::effective().as_raw()];
     loop {
         let accepted = tokio::select! {
             () = sender.closed() => return,
             accepted = listener.accept() => accepted,
         };
         let Some((io, _)) = settled(accepted).await else { continue };
-        match slots.take(None) {
-            Ok(slot) => {
-                let _ = sender.send(Ok(Connection::unix(io, slot))).await;
+        let peer = match io.peer_cred() {
+            Ok(user) if !owners.contains(&user.uid()) => Peer::User(user.uid()),
+            Ok(_) => Peer::Owner,
+            // It is gone already.
+            Err(_) => continue,
+        };
+        let deadline = Instant::now() + handshake;
+        let connection = match slots.take(peer) {
+            Ok(slot) => Connection::unix(io, slot, deadline),
+            Err(why) => {
+                tracing::warn!(why, "a connection to the unix socket is refused");
+                let Ok(slot) = refusals.take(Peer::Owner) else { continue };
+                Connection::refusal(io, why, slot, deadline)
             }
-            Err(why) => tracing::warn!(why, "a connection to the unix socket is refused"),
-        }
+        };
+        let _ = sender.send(Ok(connection)).await;
     }
 }
 
@@ -93,7 +109,7 @@ impl Door {
             let Some((io, from)) = settled(accepted).await else { continue };
             // IPv4 is written as such on a socket that takes both.
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-            match self.slots.take(Some(from.ip())) {
+            match self.slots.take(Peer::Address(from.ip())) {
                 Ok(slot) => {
                     let (door, sender) = (self.clone(), sender.clone());
                     tokio::spawn(async move { door.shake(io, from, slot, sender).await });
@@ -106,6 +122,7 @@ impl Door {
     /// A handshake, and the first byte after it.
     async fn shake(self, io: TcpStream, from: SocketAddr, slot: Slot, sender: Sender) {
         let limit = self.limits.handshake;
+        let deadline = Instant::now() + limit;
         let greet = async {
             io.set_nodelay(true).map_err(|error| (error, None))?;
             let accept = TlsAcceptor::from(self.keys.current()).accept(io).into_fallible();
@@ -119,7 +136,7 @@ impl Door {
         };
         match timeout(limit, greet).await {
             Ok(Ok(stream)) => {
-                let _ = sender.send(Ok(Connection::tls(stream, from, slot))).await;
+                let _ = sender.send(Ok(Connection::tls(stream, from, slot, deadline))).await;
             }
             Ok(Err((error, io))) => {
                 self.audit.handshake_refused(from, &reason(&error));

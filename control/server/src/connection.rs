@@ -13,7 +13,9 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
+use tonic::Code;
 use tonic::transport::server::Connected;
 
 /// A connection that holds its slot.
@@ -21,8 +23,21 @@ use tonic::transport::server::Connected;
 pub(crate) struct Connection {
     io: Io,
     peer: Peer,
+    /// Until it is over.
+    greeting: Option<Greeting>,
     _slot: Slot,
 }
+
+/// What a peer has to say in time to keep its connection: the preface of HTTP/2 and the header
+/// of its first frame (RFC 9113, section 3.4).
+#[derive(Debug)]
+struct Greeting {
+    /// Bytes that are yet to come.
+    left: usize,
+    deadline: Pin<Box<Sleep>>,
+}
+
+const GREETING_BYTES: usize = 24 + 9;
 
 #[derive(Debug)]
 enum Io {
@@ -38,6 +53,8 @@ pub(crate) struct Peer(Arc<Known>);
 enum Known {
     /// Whoever may open the socket may do all.
     Unix { name: String },
+    /// There are too many connections: whatever it asks is refused.
+    Refused { name: String, why: String },
     /// A certificate that the handshake has believed.
     Certified { certificate: Result<Certificate, String>, from: SocketAddr },
 }
@@ -49,35 +66,52 @@ pub(crate) struct Unknown {
     pub name: String,
     /// From where.
     pub from: String,
-    /// Its certificate has expired since it connected.
-    pub expired: bool,
+    /// What it is told.
+    pub code: Code,
     /// In words.
     pub why: String,
 }
 
 impl Connection {
-    /// Over the unix socket.
-    pub fn unix(io: UnixStream, slot: Slot) -> Self {
-        let name = io.peer_cred().map_or_else(
-            |_| "unknown".to_owned(),
-            |peer| {
-                let uid = Uid::from_raw(peer.uid());
-                let user = User::from_uid(uid).ok().flatten();
-                user.map_or_else(|| format!("uid {uid}"), |user| user.name)
-            },
-        );
-        Self { io: Io::Unix(io), peer: Peer(Arc::new(Known::Unix { name })), _slot: slot }
+    /// Over the unix socket; the greeting is to come before `deadline`.
+    pub fn unix(io: UnixStream, slot: Slot, deadline: Instant) -> Self {
+        let peer = Known::Unix { name: user(&io) };
+        Self::new(Io::Unix(io), peer, slot, deadline)
     }
 
-    /// Over TLS, after the handshake.
-    pub fn tls(io: TlsStream<TcpStream>, from: SocketAddr, slot: Slot) -> Self {
+    /// One over the unix socket that is there only to say, before `deadline`, why there is none.
+    pub fn refusal(io: UnixStream, why: String, slot: Slot, deadline: Instant) -> Self {
+        let peer = Known::Refused { name: user(&io), why };
+        let mut refusal = Self::new(Io::Unix(io), peer, slot, deadline);
+        if let Some(greeting) = &mut refusal.greeting {
+            greeting.left = usize::MAX;
+        }
+        refusal
+    }
+
+    fn new(io: Io, peer: Known, slot: Slot, deadline: Instant) -> Self {
+        let deadline = Box::pin(sleep_until(deadline));
+        let greeting = Some(Greeting { left: GREETING_BYTES, deadline });
+        Self { io, peer: Peer(Arc::new(peer)), greeting, _slot: slot }
+    }
+
+    /// Over TLS, after the handshake; the greeting is to come before `deadline`.
+    pub fn tls(io: TlsStream<TcpStream>, from: SocketAddr, slot: Slot, deadline: Instant) -> Self {
         let certificate = match io.get_ref().1.peer_certificates() {
             Some([first, ..]) => Certificate::parse(first).map_err(|error| error.to_string()),
             _ => Err("it showed no certificate".to_owned()),
         };
-        let peer = Peer(Arc::new(Known::Certified { certificate, from }));
-        Self { io: Io::Tls(Box::new(io)), peer, _slot: slot }
+        let peer = Known::Certified { certificate, from };
+        Self::new(Io::Tls(Box::new(io)), peer, slot, deadline)
     }
+}
+
+/// The user at the other end.
+fn user(io: &UnixStream) -> String {
+    let Ok(peer) = io.peer_cred() else { return "unknown".to_owned() };
+    let uid = Uid::from_raw(peer.uid());
+    let user = User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| format!("uid {uid}"), |user| user.name)
 }
 
 impl Peer {
@@ -87,25 +121,33 @@ impl Peer {
             Known::Unix { name } => {
                 Ok(Caller { name: name.clone(), role: Role::Admin, from: UNIX.into(), lease: None })
             }
+            Known::Refused { name, why } => Err(Unknown {
+                name: name.clone(),
+                from: UNIX.into(),
+                code: Code::ResourceExhausted,
+                why: why.clone(),
+            }),
             Known::Certified { certificate, from } => {
                 let from = from.to_string();
+                let denied = Code::PermissionDenied;
                 let certificate = match certificate {
                     Ok(certificate) => certificate,
                     Err(why) => {
                         let why = format!("your certificate: {why}");
-                        return Err(Unknown { name: String::new(), from, expired: false, why });
+                        return Err(Unknown { name: String::new(), from, code: denied, why });
                     }
                 };
                 let name = || certificate.names.first().cloned().unwrap_or_default();
                 if let Err(error) = certificate.holds(now) {
                     let why = format!("your certificate does not hold any more: {error}");
-                    return Err(Unknown { name: name(), from, expired: true, why });
+                    let code = Code::Unauthenticated;
+                    return Err(Unknown { name: name(), from, code, why });
                 }
                 match certificate.identity() {
                     Ok(Identity { name, role }) => Ok(Caller { name, role, from, lease: None }),
                     Err(error) => {
                         let why = error.to_string();
-                        Err(Unknown { name: name(), from, expired: false, why })
+                        Err(Unknown { name: name(), from, code: denied, why })
                     }
                 }
             }
@@ -135,10 +177,20 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.io {
+        let before = buffer.filled().len();
+        let read = match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_read(cx, buffer),
             Io::Tls(io) => Pin::new(io).poll_read(cx, buffer),
+        };
+        let Some(greeting) = &mut self.greeting else { return read };
+        if greeting.deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        greeting.left = greeting.left.saturating_sub(buffer.filled().len() - before);
+        if greeting.left == 0 {
+            self.greeting = None;
+        }
+        read
     }
 }
 
@@ -207,7 +259,8 @@ mod tests {
         let peer = Peer(Arc::new(Known::Certified { certificate, from }));
         assert_eq!(peer.caller(now).unwrap().role, Role::Admin);
         let unknown = peer.caller(now + 2 * day).unwrap_err();
-        assert!(unknown.expired && unknown.why.contains("expired at"), "{}", unknown.why);
+        assert_eq!(unknown.code, Code::Unauthenticated);
+        assert!(unknown.why.contains("expired at"), "{}", unknown.why);
         assert!(peer.caller(now - 2 * day).is_err());
     }
 }

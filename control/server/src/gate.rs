@@ -95,8 +95,7 @@ impl Gate {
         let shown = clip(&method);
         let caller = match caller(&request) {
             Ok(caller) => caller,
-            Err(Unknown { name, from, expired, why }) => {
-                let code = if expired { Code::Unauthenticated } else { Code::PermissionDenied };
+            Err(Unknown { name, from, code, why }) => {
                 let (who, method) = (&*clip(&name), &*shown);
                 let line = Line { event: "refused", who, from: &from, method, ..Line::default() };
                 return Ok(self.refuse(line, Status::new(code, clip(&why))));
@@ -228,7 +227,7 @@ fn caller(request: &Request<Body>) -> Result<Caller, Unknown> {
         None => Err(Unknown {
             name: String::new(),
             from: "unknown".into(),
-            expired: false,
+            code: Code::PermissionDenied,
             why: "linkd does not know who calls".into(),
         }),
     }

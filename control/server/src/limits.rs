@@ -3,9 +3,10 @@
 //!
 //! A slot is taken before the first byte is read and given back when the connection is
 //! gone, so handshakes count. TCP and the unix socket have slots of their own: no
-//! network locks out who sits at the machine.
+//! network locks out who sits at the machine, and no other user there its owner.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,11 +14,13 @@ use std::time::Duration;
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Over TCP, and again as many on the unix socket.
+    /// Over TCP, and again as many on the unix socket, of which some are kept for the owner.
     pub connections: usize,
     /// Over TCP from one address; of IPv6 from one /64, which is one subscriber's.
     pub per_address: usize,
-    /// From the connection to the first byte after the handshake.
+    /// At the unix socket of one user other than its owner.
+    pub per_user: usize,
+    /// From the connection to the end of the handshakes of TLS and of HTTP/2.
     pub handshake: Duration,
     /// A peer that said nothing for so long is asked whether it lives (HTTP/2 PING).
     pub quiet: Duration,
@@ -30,6 +33,7 @@ impl Default for Limits {
         Self {
             connections: 128,
             per_address: 16,
+            per_user: 32,
             handshake: Duration::from_secs(5),
             quiet: Duration::from_secs(20),
             dead: Duration::from_secs(10),
@@ -41,53 +45,87 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots(Arc<Shared>);
 
+/// Who wants a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// Over TCP.
+    Address(IpAddr),
+    /// At the unix socket.
+    User(u32),
+    /// The same, the superuser or whom linkd runs as: bounded by the number of slots alone.
+    Owner,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(_) => f.write_str("from this address"),
+            Self::User(uid) => write!(f, "of user {uid}"),
+            Self::Owner => f.write_str("of the socket's owner"),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     all: usize,
     each: usize,
+    /// Of all, for the owner.
+    kept: usize,
     taken: Mutex<Taken>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    by: HashMap<Option<IpAddr>, usize>,
+    by: HashMap<Peer, usize>,
 }
 
 /// A slot that is taken; dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Slots,
-    key: Option<IpAddr>,
+    peer: Peer,
 }
 
 impl Slots {
-    /// `all` slots, and of these `each` for one address.
-    pub fn new(all: usize, each: usize) -> Self {
-        Self(Arc::new(Shared { all, each, taken: Mutex::default() }))
+    /// `all` slots, of these `each` for one peer that is not the owner, and `kept` for the owner
+    /// alone.
+    pub fn new(all: usize, each: usize, kept: usize) -> Self {
+        Self(Arc::new(Shared { all, each, kept, taken: Mutex::default() }))
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one, for an address if there is one, or says why there is none.
-    pub fn take(&self, from: Option<IpAddr>) -> Result<Slot, String> {
-        let Shared { all, each, .. } = *self.0;
-        let key = from.map(network);
+    /// Takes one, or says why there is none.
+    pub fn take(&self, peer: Peer) -> Result<Slot, String> {
+        let peer = match peer {
+            Peer::Address(address) => Peer::Address(network(address)),
+            other => other,
+        };
+        let Shared { all, each, kept, .. } = *self.0;
+        let (all, each) = match peer {
+            Peer::Owner => (all, all),
+            _ => (all.saturating_sub(kept), each),
+        };
         let mut taken = self.taken();
         if taken.all >= all {
-            return Err(format!("there are {all} connections, as many as there may be"));
+            return Err(format!(
+                "there are {all} connections, as many as there may be: end some, or try again later"
+            ));
         }
-        let by = taken.by.entry(key).or_default();
+        let by = taken.by.entry(peer).or_default();
         if *by >= each {
             return Err(format!(
-                "there are {each} connections from this address, as many as there may be"
+                "there are {each} connections {peer}, as many as there may be: end some, or try \
+                 again later"
             ));
         }
         *by += 1;
         taken.all += 1;
-        Ok(Slot { slots: self.clone(), key })
+        Ok(Slot { slots: self.clone(), peer })
     }
 }
 
@@ -95,10 +133,10 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.taken();
         taken.all -= 1;
-        if let Some(by) = taken.by.get_mut(&self.key) {
+        if let Some(by) = taken.by.get_mut(&self.peer) {
             *by -= 1;
             if *by == 0 {
-                taken.by.remove(&self.key);
+                taken.by.remove(&self.peer);
             }
         }
     }
@@ -118,8 +156,8 @@ mod tests {
 
     #[test]
     fn slots_are_bounded_for_each_address_and_for_all_and_come_back() {
-        let slots = Slots::new(3, 2);
-        let take = |from: &str| slots.take(Some(from.parse().unwrap()));
+        let slots = Slots::new(3, 2, 0);
+        let take = |from: &str| slots.take(Peer::Address(from.parse().unwrap()));
         let first = take("10.0.0.1").unwrap();
         let _second = take("::ffff:10.0.0.1").unwrap();
         assert!(take("10.0.0.1").unwrap_err().contains("2 connections from this address"));
@@ -131,5 +169,18 @@ mod tests {
         let _other = take("2001:db8::3").unwrap();
         assert!(take("2001:db8:0:1::1").is_err());
         assert_eq!(slots.taken().by.len(), 2);
+    }
+
+    #[test]
+    fn users_are_bounded_each_and_leave_slots_to_the_owner() {
+        let slots = Slots::new(4, 2, 1);
+        let taken: Vec<_> = [7, 7, 8].map(|uid| slots.take(Peer::User(uid)).unwrap()).into();
+        assert!(slots.take(Peer::User(7)).unwrap_err().contains("there are 3 connections"));
+        let owners = slots.take(Peer::Owner).unwrap();
+        assert!(slots.take(Peer::Owner).unwrap_err().contains("there are 4 connections"));
+        drop((taken, owners));
+        let taken = [(); 2].map(|()| slots.take(Peer::User(7)).unwrap());
+        assert!(slots.take(Peer::User(7)).unwrap_err().contains("2 connections of user 7"));
+        drop(taken);
     }
 }

@@ -253,7 +253,7 @@ impl Server {
             )
         };
         let tcp = tcp.map(|(listener, keys)| {
-            let slots = Slots::new(limits.connections, limits.per_address);
+            let slots = Slots::new(limits.connections, limits.per_address, 0);
             (listener, Door { keys, limits, slots, audit: audit.clone() })
         });
         // The kernel says when a local peer is gone, and a stopped one may come back.

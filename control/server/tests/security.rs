@@ -492,7 +492,7 @@ async fn handshakes_that_hang_hold_up_nobody_and_end() {
         hanging.push(stream);
     }
     secure.serves().await;
-    // And one that says nothing after it.
+    // And one that says little after it.
     let pair = secure.pair("ci-7", OPERATOR);
     let connector = secure.authority.client(Some(&pair));
     let connecting = async {
@@ -503,16 +503,50 @@ async fn handshakes_that_hang_hold_up_nobody_and_end() {
         }
     };
     let mut silent = tokio::time::timeout(PATIENCE, connecting).await.unwrap();
+    // One that begins a greeting and does not end it holds its slot no longer.
+    let _ = silent.write_all(b"P").await;
     for stream in &mut hanging {
         let mut buffer = [0; 64];
         let ended = tokio::time::timeout(PATIENCE, stream.read(&mut buffer)).await.unwrap();
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     }
-    let mut buffer = [0; 64];
-    let ended = tokio::time::timeout(PATIENCE, silent.read(&mut buffer)).await.unwrap();
-    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    let mut all = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut all)).await.unwrap();
     secure.refused("were not there within 300ms").await;
     secure.serves().await;
+}
+
+#[tokio::test]
+async fn greetings_that_hang_lock_nobody_out_of_the_unix_socket() {
+    let handshake = Duration::from_secs(2);
+    let secure = Secure::with(Limits { connections: 8, handshake, ..Limits::default() });
+    let socket = secure.lab.directory.path().join("linkd.sock");
+    let begun = std::time::Instant::now();
+    let mut hanging = Vec::new();
+    for _ in 0..8 {
+        let mut stream = tokio::net::UnixStream::connect(&socket).await.unwrap();
+        stream.write_all(b"P").await.unwrap();
+        hanging.push(stream);
+    }
+    let mut client = LinkemuClient::new(secure.lab.linkd());
+    let answer = client.list_profiles(pb::ListProfilesRequest {}).await;
+    // On a busy machine they may be gone by now.
+    if begun.elapsed() < handshake {
+        let status = answer.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        assert!(status.message().contains("there are 8 connections"), "{status:?}");
+    }
+    for stream in &mut hanging {
+        // linkd's own greeting, and the end.
+        let mut all = Vec::new();
+        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.unwrap();
+    }
+    let waiting = async {
+        while client.list_profiles(pb::ListProfilesRequest {}).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
 }
 
 #[tokio::test]
