@@ -6,6 +6,7 @@
 
 use std::ffi::CString;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use crate::eal::EalInner;
 use crate::error::{Error, reason};
@@ -25,6 +26,10 @@ pub(crate) struct Device {
     /// What no other port may have, as reserved in `EalInner::control`.
     pub keys: [String; 2],
     pub sockets: PacketSockets,
+    /// Frames that the ring of each packet socket holds.
+    pub ring_frames: u32,
+    /// The longest frame without a VLAN tag that the interface below sends.
+    pub longest: AtomicU32,
     /// Receive queues set up.
     pub rx_queues: u16,
     pub started: bool,

@@ -10,7 +10,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
+use crate::burst::MbufBurst;
 use crate::device::{Bus, Device};
 use crate::driver::{known_drivers, nearest_driver};
 use crate::eal::Eal;
@@ -184,7 +186,9 @@ impl Port {
             self.set_promiscuous()?;
         }
         let device = Arc::new(self.device);
-        let rx = (0..config.rx_queues).map(|queue| RxQueue::new(&device, queue)).collect();
+        let mut rx: Vec<_> =
+            (0..config.rx_queues).map(|queue| RxQueue::new(&device, queue)).collect();
+        discard_foreign(&device, &mut rx)?;
         let tx = (0..config.tx_queues).map(|queue| TxQueue::new(&device, queue)).collect();
         Ok((StartedPort::new(device, self.info), rx, tx))
     }
@@ -278,6 +282,39 @@ impl Port {
     }
 }
 
+/// The kernel fills the ring of a packet socket from the moment that it is opened, with frames of
+/// all interfaces until the driver has bound it to one. Takes out what is there, at most as much
+/// as the rings hold, and starts the counters anew.
+fn discard_foreign(device: &Device, queues: &mut [RxQueue]) -> Result<(), Error> {
+    if device.sockets.len() == 0 {
+        return Ok(());
+    }
+    let mut burst = MbufBurst::new();
+    let mut discarded = 0;
+    for queue in queues {
+        let mut left = device.ring_frames as usize;
+        while left > 0 {
+            let got = queue.burst(&mut burst);
+            if got == 0 {
+                break;
+            }
+            drop(burst.drain());
+            discarded += got;
+            left = left.saturating_sub(got);
+        }
+    }
+    if discarded > 0 {
+        let port = &device.port;
+        tracing::info!(port, discarded, "frames that came before the port was ready");
+    }
+    device.sockets.forget_missed();
+    let control = device.eal.control();
+    // SAFETY: the port exists; calls are serialised by the control lock.
+    let ret = unsafe { dpdk_sys::rte_eth_stats_reset(device.id) };
+    drop(control);
+    device.check("resetting its counters", ret)
+}
+
 fn find_iface(port: &str, iface: &str) -> Result<Interface, Error> {
     Interface::find(iface).ok_or_else(|| Error::NoInterface {
         port: port.to_owned(),
@@ -343,6 +380,8 @@ fn probe(
         bus,
         keys,
         sockets,
+        longest: AtomicU32::new(u32::MAX),
+        ring_frames: spec.packet_ring(mtu).map_or(0, |ring| ring.frame_count),
         rx_queues: 0,
         started: false,
         restore_promiscuous: false,

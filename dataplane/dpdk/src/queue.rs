@@ -9,9 +9,11 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::burst::MbufBurst;
 use crate::device::Device;
+use crate::mbuf::Mbuf;
 use crate::waiter::Waiter;
 
 /// Packets that one call of [`RxQueue::burst`] takes at most: the burst that vector drivers and
@@ -92,6 +94,19 @@ impl TxQueue {
     #[must_use]
     pub fn port(&self) -> &str {
         &self.device.port
+    }
+
+    /// Whether the interface below sends a frame: a longer one it would lose without a word. With
+    /// an 802.1Q tag it may have four bytes more (Linux, net/packet/af_packet.c, `tpacket_snd`).
+    #[inline]
+    #[must_use]
+    pub fn takes(&self, frame: &Mbuf) -> bool {
+        const TAG: u32 = 4;
+        let longest = self.device.longest.load(Ordering::Relaxed);
+        let len = frame.len() as u32;
+        let is_tagged =
+            || frame.contiguous().is_some_and(|bytes| bytes.get(12..14) == Some(&[0x81, 0x00]));
+        len <= longest || len <= longest.saturating_add(TAG) && is_tagged()
     }
 
     /// Gives the packets of `staged` to the driver, in order; returns how many it took. The

@@ -58,6 +58,12 @@ impl PacketSockets {
         self.missed.fetch_add(dropped, Ordering::Relaxed) + dropped
     }
 
+    /// Leaves out of the account what was dropped up to now.
+    pub(crate) fn forget_missed(&self) {
+        self.missed();
+        self.missed.store(0, Ordering::Relaxed);
+    }
+
     /// Lets the sockets not see what this machine itself sends on the interface, as its IPv6
     /// neighbour discovery: that would be taken for packets of the host behind it.
     pub(crate) fn ignore_outgoing(&self) -> io::Result<()> {
@@ -75,8 +81,7 @@ impl PacketSockets {
     }
 
     /// The state of the link of `iface`, in the namespace that the sockets live in: the driver of
-    /// 22.11 says "up, 10 Gb/s" whatever happens. `None` if there is no socket or no such
-    /// interface any more.
+    /// 22.11 says "up, 10 Gb/s" whatever happens. `None` if there is no such interface any more.
     pub(crate) fn link(&self, iface: &str) -> Option<Link> {
         const GSET: u32 = 1;
         const FULL_DUPLEX: u8 = 1;

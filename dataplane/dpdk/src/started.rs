@@ -5,6 +5,7 @@
 //! Counters only grow. Control thread.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::device::{Bus, Device};
 use crate::error::Error;
@@ -91,6 +92,12 @@ impl StartedPort {
         })
     }
 
+    /// Says how long a frame without a VLAN tag may be for the interface below the port:
+    /// [`TxQueue::takes`](crate::TxQueue::takes) heeds it from now on.
+    pub fn limit_frames(&self, bytes: u32) {
+        self.device.longest.store(bytes, Ordering::Relaxed);
+    }
+
     /// The state of its link now.
     ///
     /// # Errors
@@ -102,8 +109,10 @@ impl StartedPort {
 
 /// The state of a device's link; from the kernel where that knows better than the driver.
 pub(crate) fn read_link(device: &Device, iface: Option<&str>) -> Result<Link, Error> {
-    if let Some(link) = iface.and_then(|iface| device.sockets.link(iface)) {
-        return Ok(link);
+    if let Some(iface) = iface.filter(|_| device.sockets.len() > 0) {
+        // An interface that is gone has no link.
+        let gone = Link { up: false, mbps: None, full_duplex: true };
+        return Ok(device.sockets.link(iface).unwrap_or(gone));
     }
     let mut raw = dpdk_sys::lke_link::default();
     let control = device.eal.control();

@@ -2,7 +2,9 @@
 //! `net_af_packet` over veth pairs, each test in a network namespace of its own thread: it ends
 //! with the thread, also after a failure. Needs root; else skipped, loudly.
 
+use std::panic::AssertUnwindSafe;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,6 +122,36 @@ fn what_the_kernel_drops_is_counted() {
         let missed = b.counters().unwrap().rx_missed;
         assert_eq!((got.len(), missed), (64, 936));
         assert_eq!(b.counters().unwrap().rx_missed, 936, "reading does not lose them");
+    });
+}
+
+#[test]
+fn frames_of_other_interfaces_do_not_enter_while_a_port_opens() {
+    with_veth(|| {
+        let (flood, arrivals) = (pool("flood"), pool("arrivals"));
+        assert!(ip("link add c0 type veth peer name d0") && ip("link set c0 up"));
+        assert!(ip("link set d0 up"));
+        let (_c, _c_rx, mut c_tx) = open("c", "net_af_packet,iface=c0", &flood);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    send(&mut c_tx, &flood, &[frame(1, 60), frame(2, 1000)]);
+                }
+            });
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                for round in 0..10 {
+                    let (b, mut b_rx, _b_tx) = open("fb", "net_af_packet,iface=b0", &arrivals);
+                    let mut burst = dpdk::MbufBurst::new();
+                    let came: usize = (0..100).map(|_| b_rx.burst(&mut burst)).sum();
+                    let counted = b.counters().unwrap();
+                    let counted = (counted.rx_packets, counted.rx_missed);
+                    assert_eq!((came, counted), (0, (0, 0)), "in round {round}");
+                }
+            }));
+            done.store(true, Ordering::Relaxed);
+            outcome.unwrap();
+        });
     });
 }
 

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 pub struct EgressCounters {
     /// Handed to the port's transmit buffer and not yet taken by its driver.
     pub staged: u64,
-    /// Given up, because the driver took nothing for too long.
+    /// Given up: the driver took nothing for too long, or would lose the frame for its length.
     pub dropped: u64,
 }
 
