@@ -48,5 +48,8 @@ impl linkemu::v1::Queue {
 /// The metadata that carries the token of a lease (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 
+/// The metadata that carries the token of a controller (`dataplane/v1/dataplane.proto`).
+pub const TOKEN_METADATA: &str = "linkemu-token";
+
 /// All protos as a `google.protobuf.FileDescriptorSet`, as gRPC reflection serves them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -69,6 +69,8 @@ pub enum Unit {
     Pipes,
     /// Changes of the configuration.
     Changes,
+    /// Faults of the ports.
+    Faults,
 }
 
 impl Unit {
@@ -81,6 +83,7 @@ impl Unit {
             Self::Bytes => "bytes",
             Self::Pipes => "pipes",
             Self::Changes => "changes",
+            Self::Faults => "faults",
         }
     }
 
@@ -93,6 +96,7 @@ impl Unit {
             Self::Bytes => size(value),
             Self::Pipes => format!("{value} pipes off"),
             Self::Changes => format!("{value} changes"),
+            Self::Faults => format!("{value} faults"),
         }
     }
 }
@@ -208,7 +212,8 @@ impl Certificate {
 }
 
 fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> Vec<Criterion> {
-    let drops = span.overload.saturating_add(span.missed).saturating_add(span.transmit_dropped);
+    let drops = [span.overload, span.missed, span.transmit_dropped, span.unconfirmed];
+    let drops = drops.into_iter().fold(0, u64::saturating_add);
     let pipes = snapshot.clients.iter().flat_map(|client| [&client.forward, &client.r#return]);
     let off = pipes.filter(|pipe| !pipe.balances()).count() as u64;
     let memory = fullest(snapshot);
@@ -221,6 +226,7 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
         at_most("stall", snapshot.stall_max_ns, limits.stall_ns, Unit::Ns),
         at_most("memory", memory.used_max_bytes, room, Unit::Bytes),
         at_most("conservation", off, 0, Unit::Pipes),
+        at_most("port_faults", span.port_faults, 0, Unit::Faults),
     ];
     criteria.extend(limits.changes.map(|most| at_most("changes", changes, most, Unit::Changes)));
     criteria

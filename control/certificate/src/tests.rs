@@ -63,7 +63,15 @@ fn a_run_at_its_limits_passes() {
     assert_eq!((certificate.generation, certificate.changes), (7, 3));
     assert!(certificate.remarks.is_empty());
     let names: Vec<_> = certificate.criteria.iter().map(|c| c.name).collect();
-    let all = ["packets", "emulator_drops", "lateness_p99", "stall", "memory", "conservation"];
+    let all = [
+        "packets",
+        "emulator_drops",
+        "lateness_p99",
+        "stall",
+        "memory",
+        "conservation",
+        "port_faults",
+    ];
     assert_eq!(names, all);
 }
 

@@ -13,6 +13,11 @@ pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(&line(status))]);
 }
 
+/// Tells what the process does, in words.
+pub fn status(status: &str) {
+    tell(&[NotifyState::Status(&line(status))]);
+}
+
 /// Tells that the process is about to end.
 pub fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);

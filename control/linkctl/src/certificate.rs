@@ -109,7 +109,8 @@ fn text(certificate: &Certificate) -> String {
          from {} to {}, {length}\n\
          generation {} to {generation}: {changes} changes\n\n{}\n\n\
          packets: {} received, {} sent\n\
-         lost by the emulator: overload {}, missed {}, transmit dropped {}\n\
+         lost by the emulator: overload {}, missed {}, transmit dropped {}, \
+         unconfirmed {}\n\
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
          memory: {} at most, of {}; {} workers\n{remarks}",
         utc(&span.since_utc),
@@ -121,6 +122,7 @@ fn text(certificate: &Certificate) -> String {
         span.overload,
         span.missed,
         span.transmit_dropped,
+        span.unconfirmed,
         time(late.p50),
         time(late.p99),
         time(late.p999),

@@ -156,6 +156,40 @@ fn every_set_changes_what_it_says() {
 }
 
 #[test]
+fn what_is_typed_first_works_or_says_what_to_type() {
+    let lab = Lab::new();
+    std::fs::write(
+        lab.at("geo.toml"),
+        profile::Catalog::built_in().get("geo-600").unwrap().to_toml(),
+    )
+    .unwrap();
+    let piped = std::fs::File::open(lab.at("geo.toml")).unwrap();
+    let output = lab.command("set profile -").stdin(piped).output().unwrap();
+    assert_eq!((output.status.code(), lab.link().name.as_str()), (Some(0), "geo-600"));
+
+    lab.done("set loss --every 1min --for 1s");
+    lab.done("set loss 1%");
+    for pipe in [lab.forward(), lab.back()] {
+        assert_eq!((pipe.packet_loss, pipe.outages.len()), (0.01, 0));
+    }
+    lab.done("set loss none");
+    assert_eq!(lab.forward().packet_loss, 0.0);
+    let told = lab.fails(1, "set loss 150%");
+    assert!(told.contains("150 % is above 100 %"), "{told}");
+    lab.fails(2, "set loss 1% --every 1min --for 1s");
+
+    // One-way, and it says so; or the round trip, in halves.
+    let output = lab.command("set delay 600ms").output().unwrap();
+    let told = text(&output.stdout);
+    assert!(told.contains("a round trip by 1.2 s") && told.contains("--rtt 600ms"), "{told}");
+    lab.done("set delay --rtt 600ms");
+    for pipe in [lab.forward(), lab.back()] {
+        assert_eq!(pipe.delay.unwrap().base_ns, 300_000_000);
+    }
+    lab.fails(2, "set delay --rtt 600ms -d forward");
+}
+
+#[test]
 fn a_rate_trace_comes_out_of_a_file() {
     let lab = Lab::new();
     lab.done("set profile viasat2");
@@ -387,6 +421,7 @@ fn statistics_in_json_keep_their_keys() {
         "name": "wan", "received": none, "sent": none,
         "missed": 3, "transmit_dropped": 0, "staged": 0, "malformed": 0,
         "link": "down", "link_mbps": null,
+        "mtu": null, "faults": 0, "last_change": null, "unconfirmed": 0,
     });
     assert_eq!(json["ports"], serde_json::json!([port]));
     let lateness =

@@ -7,21 +7,28 @@
 
 use crate::switch::Switches;
 use hyper_util::rt::TokioIo;
+use proto::TOKEN_METADATA;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
 use proto::linkemu::v1 as pb;
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, ConnectError, Response, Status, Streaming};
+use tonic::{Code, ConnectError, Request, Response, Status, Streaming};
 
 /// Of a call that only reads.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
 /// Of a change; the dataplane waits for its workers.
 const APPLY_DEADLINE: Duration = Duration::from_secs(10);
+/// Before linkd asks again to be the controller.
+const CONTROL_AGAIN: Duration = Duration::from_millis(50);
+/// How long it is waited for.
+const CONTROL_WITHIN: Duration = Duration::from_secs(1);
 /// Of an answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
@@ -42,6 +49,8 @@ pub(crate) struct Dataplane {
     path: PathBuf,
     client: DataplaneClient<Channel>,
     switches: Switches,
+    /// Of the controller; zero while linkd is not.
+    token: Arc<watch::Sender<u64>>,
 }
 
 impl Dataplane {
@@ -56,7 +65,42 @@ impl Dataplane {
         let channel =
             Endpoint::from_static("http://dataplane").connect_with_connector_lazy(connect);
         let client = DataplaneClient::new(channel).max_decoding_message_size(ANSWER_BYTES);
-        Self { path, client, switches }
+        Self { path, client, switches, token: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// Controls the dataplane under a name whenever it is there, for as long as it is polled.
+    pub async fn control(&self, name: &str) {
+        loop {
+            let request = dp::ControlRequest { name: name.to_owned() };
+            if let Ok(response) = self.client.clone().control(request).await {
+                let mut tokens = response.into_inner();
+                while let Ok(Some(told)) = tokens.message().await {
+                    self.token.send_replace(told.token);
+                }
+                self.token.send_replace(0);
+            }
+            tokio::time::sleep(CONTROL_AGAIN).await;
+        }
+    }
+
+    /// Waits a while for linkd to be the controller. Another one is named by what it refuses.
+    pub async fn controlled(&self) {
+        let mut token = self.token.subscribe();
+        // It does not end.
+        let waiting = token.wait_for(|token| *token != 0);
+        let _ = tokio::time::timeout(CONTROL_WITHIN, waiting).await;
+    }
+
+    /// A request that changes something.
+    fn tokened<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let token = *self.token.borrow();
+        if token != 0
+            && let Ok(token) = token.to_string().parse()
+        {
+            request.metadata_mut().insert(TOKEN_METADATA, token);
+        }
+        request
     }
 
     /// The switch before it, if there is one.
@@ -91,8 +135,12 @@ impl Dataplane {
 
     /// A snapshot of the dataplane alone, whatever became of what it sent.
     pub async fn own_stats(&self, mark: bool) -> Result<pb::Stats, Status> {
-        self.read(|mut client| async move { client.get_stats(dp::GetStatsRequest { mark }).await })
-            .await
+        self.read(|mut client| async move {
+            let request = dp::GetStatsRequest { mark };
+            let request = if mark { self.tokened(request) } else { Request::new(request) };
+            client.get_stats(request).await
+        })
+        .await
     }
 
     /// Asks a dataplane that has not been asked yet what switch is before it.
@@ -147,7 +195,8 @@ impl Dataplane {
     pub async fn apply(&self, request: dp::ApplyRequest) -> Result<Taken, Status> {
         let offload = request.plan.as_ref().and_then(|plan| plan.offload);
         let mut client = self.client.clone();
-        let answer = tokio::time::timeout(APPLY_DEADLINE, client.apply(request)).await;
+        let answer =
+            tokio::time::timeout(APPLY_DEADLINE, client.apply(self.tokened(request))).await;
         let unknown = "the change may have been taken or not: see `linkctl show`";
         match answer {
             Err(_) => Err(Status::deadline_exceeded(format!(
@@ -175,7 +224,7 @@ impl Dataplane {
     /// Takes back the changes that wait for their instants.
     pub async fn take_back(&self) -> Result<(), Status> {
         let take_back = |mut c: DataplaneClient<Channel>| async move {
-            c.take_back(dp::TakeBackRequest {}).await
+            c.take_back(self.tokened(dp::TakeBackRequest {})).await
         };
         self.read(take_back).await.map(drop)
     }

@@ -8,11 +8,13 @@ use proto::linkemu::v1 as pb;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -276,6 +278,17 @@ impl State {
 
 #[tonic::async_trait]
 impl Dataplane for FakeDataplane {
+    type ControlStream = Pin<Box<dyn Stream<Item = Result<dp::ControlResponse, Status>> + Send>>;
+
+    async fn control(
+        &self,
+        _: Request<dp::ControlRequest>,
+    ) -> Result<Response<Self::ControlStream>, Status> {
+        // Whoever asks; until they are gone.
+        let token = tokio_stream::once(Ok(dp::ControlResponse { token: 1 }));
+        Ok(Response::new(Box::pin(token.chain(tokio_stream::pending()))))
+    }
+
     async fn describe(
         &self,
         _: Request<dp::DescribeRequest>,
@@ -315,6 +328,7 @@ impl Dataplane for FakeDataplane {
             instance,
             time_ns,
             utc,
+            ports: Vec::new(),
         }))
     }
 

@@ -4,8 +4,10 @@
 //! whose time is over.
 
 use crate::control::Control;
+use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::SERVICE_NAME;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
@@ -21,9 +23,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Looks at the dataplane; `health` is told whether it answers.
 pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) {
-    let mut up = None;
+    let (mut up, mut ports) = (None, Ports::default());
     loop {
-        match (look(control).await, up) {
+        match (look(control, &mut ports).await, up) {
             (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
             (Ok(()), _) => {
                 // One that has gone meanwhile is not found.
@@ -44,6 +46,34 @@ pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) 
             () = tokio::time::sleep(LOOK) => {}
             () = control.dataplane().switches().news() => {}
         }
+    }
+}
+
+/// What has been told of the ports of a dataplane.
+#[derive(Default)]
+struct Ports {
+    instance: u64,
+    /// How many changes, by port.
+    told: HashMap<String, u64>,
+}
+
+impl Ports {
+    /// What has happened to them since the last time: port and message.
+    fn changes(&mut self, now: &dp::GetPlanResponse) -> Vec<(String, String)> {
+        if self.instance != now.instance {
+            *self = Self { instance: now.instance, told: HashMap::new() };
+        }
+        let mut changes = Vec::new();
+        for port in &now.ports {
+            let told = self.told.insert(port.name.clone(), port.changes).unwrap_or(0);
+            let message = match port.changes.saturating_sub(told) {
+                0 => continue,
+                1 => port.last_change.clone(),
+                n => format!("{n} changes, the last one: {}", port.last_change),
+            };
+            changes.push((port.name.clone(), message));
+        }
+        changes
     }
 }
 
@@ -78,9 +108,13 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
 
 /// Sees what is in force, brings back the last link if need be, and lets the switch do its
 /// part.
-async fn look(control: &Control) -> Result<(), Status> {
+async fn look(control: &Control, ports: &mut Ports) -> Result<(), Status> {
+    control.dataplane().controlled().await;
     let mut changing = control.changing().await;
     let in_force = control.dataplane().plan("").await?;
+    for (port, message) in ports.changes(&in_force) {
+        control.tell(pb::EventKind::PortChanged, "", &port, message);
+    }
     if control.bring_back(&mut changing, &in_force).await? {
         return Ok(());
     }
@@ -114,5 +148,36 @@ pub(crate) async fn watch_lease(control: &Control) {
             tracing::warn!(why = error.message(), "a lease is over and the link cannot return yet");
             tokio::time::sleep(RETRY).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_a_port_is_told_once() {
+        let seen = |instance, changes, last: &str| dp::GetPlanResponse {
+            instance,
+            ports: vec![pb::PortState {
+                name: "wan".into(),
+                changes,
+                last_change: last.into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let mut ports = Ports::default();
+        let mut told = |now| -> Vec<String> {
+            let changes = ports.changes(&now).into_iter();
+            changes.map(|(port, message)| format!("{port}: {message}")).collect()
+        };
+        assert!(told(seen(1, 0, "")).is_empty());
+        assert_eq!(told(seen(1, 1, "its link was lost")), ["wan: its link was lost"]);
+        assert!(told(seen(1, 1, "its link was lost")).is_empty());
+        let [both] = &told(seen(1, 3, "its link is back"))[..] else { panic!("one line") };
+        assert_eq!(both, "wan: 2 changes, the last one: its link is back");
+        // Another dataplane counts from the beginning.
+        assert_eq!(told(seen(2, 1, "its MTU")), ["wan: its MTU"]);
     }
 }

@@ -5,6 +5,7 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use endpoint::supervisor;
 use linkd::{Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -157,7 +158,11 @@ fn write_manual(folder: &Path) -> anyhow::Result<()> {
 async fn run(args: Args) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log)
         .with_context(|| format!("--log {:?}: write a level such as info", args.log))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let catalog = profile::Catalog::load(&args.profiles)?;
     // Before the socket stands, so that no signal after it goes astray.
     let mut terminate = signal(SignalKind::terminate())?;

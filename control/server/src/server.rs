@@ -27,7 +27,7 @@ use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use proto::linkemu::v1::scenarios_server::ScenariosServer;
 use proto::linkemu::v1::switch_server::SwitchServer;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
@@ -220,6 +220,9 @@ impl Server {
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self { dataplane, catalog, saver, damage, limits, .. } = self;
         let Self { listener, tcp, audit, claim, metrics, .. } = self;
+        let at = listener.local_addr().ok();
+        let at = at.as_ref().and_then(|at| at.as_pathname()).unwrap_or(Path::new("no path"));
+        let name = format!("linkd at {}, process {}", at.display(), std::process::id());
         let (stop, stopping) = watch::channel(false);
         let mut stopped = stopping.clone();
         let events = Events::new();
@@ -249,6 +252,7 @@ impl Server {
                 keeper::watch_dataplane(&control, &reporter),
                 keeper::watch_lease(&control),
                 keeper::watch_clients(&control),
+                control.dataplane().control(&name),
                 saver.run(),
             )
         };

@@ -40,6 +40,8 @@ pub struct Span {
     pub overload: u64,
     pub missed: u64,
     pub transmit_dropped: u64,
+    pub unconfirmed: u64,
+    pub port_faults: u64,
 }
 
 /// One worker.
@@ -124,6 +126,14 @@ pub struct Port {
     pub link: Option<Link>,
     /// None if the link has no speed that is known.
     pub link_mbps: Option<u32>,
+    /// Of its interface, in bytes; none if it has none.
+    pub mtu: Option<u32>,
+    /// Times that something happened by which packets may have been lost.
+    pub faults: u64,
+    /// The last change of the port, in words.
+    pub last_change: Option<String>,
+    /// Frames that the driver counts as sent and the interface does not.
+    pub unconfirmed: u64,
 }
 
 /// Whether a port has a carrier.
@@ -309,20 +319,27 @@ impl From<pb::Stats> for Snapshot {
             forward: stats.forward_pipe.into(),
             r#return: stats.return_pipe.into(),
         };
-        let port = |stats: pb::PortStats| Port {
-            missed: stats.missed,
-            transmit_dropped: stats.transmit_dropped,
-            staged: stats.staged,
-            malformed: stats.malformed,
-            link: match stats.link() {
-                pb::LinkState::Unspecified => None,
-                pb::LinkState::Up => Some(Link::Up),
-                pb::LinkState::Down => Some(Link::Down),
-            },
-            link_mbps: Some(stats.link_mbps).filter(|mbps| *mbps > 0),
-            name: stats.name,
-            received: stats.received.into(),
-            sent: stats.sent.into(),
+        let port = |stats: pb::PortStats| {
+            let state = stats.state.clone().unwrap_or_default();
+            Port {
+                mtu: Some(state.mtu).filter(|mtu| *mtu > 0),
+                faults: state.faults,
+                last_change: Some(state.last_change).filter(|last| !last.is_empty()),
+                unconfirmed: state.unconfirmed,
+                missed: stats.missed,
+                transmit_dropped: stats.transmit_dropped,
+                staged: stats.staged,
+                malformed: stats.malformed,
+                link: match stats.link() {
+                    pb::LinkState::Unspecified => None,
+                    pb::LinkState::Up => Some(Link::Up),
+                    pb::LinkState::Down => Some(Link::Down),
+                },
+                link_mbps: Some(stats.link_mbps).filter(|mbps| *mbps > 0),
+                name: stats.name,
+                received: stats.received.into(),
+                sent: stats.sent.into(),
+            }
         };
         let clients: Vec<_> = stats.clients.into_iter().map(client).collect();
         Self {
@@ -370,6 +387,8 @@ impl From<pb::Span> for Span {
             overload: span.overload,
             missed: span.missed,
             transmit_dropped: span.transmit_dropped,
+            unconfirmed: span.unconfirmed,
+            port_faults: span.port_faults,
         }
     }
 }

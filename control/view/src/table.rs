@@ -45,7 +45,18 @@ pub fn table(snapshot: &Snapshot) -> String {
     }
     let mut ports = grid(
         2,
-        &["PORT", "LINK", "RECEIVED", "SENT", "MISSED", "TRANSMIT DROPPED", "STAGED", "MALFORMED"],
+        &[
+            "PORT",
+            "LINK",
+            "RECEIVED",
+            "SENT",
+            "MISSED",
+            "TRANSMIT DROPPED",
+            "UNCONFIRMED",
+            "FAULTS",
+            "STAGED",
+            "MALFORMED",
+        ],
     );
     for port in &snapshot.ports {
         ports.add_row([
@@ -55,6 +66,8 @@ pub fn table(snapshot: &Snapshot) -> String {
             count(port.sent),
             port.missed.to_string(),
             port.transmit_dropped.to_string(),
+            port.unconfirmed.to_string(),
+            port.faults.to_string(),
             port.staged.to_string(),
             port.malformed.to_string(),
         ]);

@@ -13,6 +13,8 @@ use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
 use worker::command::Report;
 
+use crate::watch::Seen;
+
 /// What a port's driver counted.
 #[derive(Clone, Debug, Default)]
 pub struct PortAccount {
@@ -28,6 +30,24 @@ pub struct PortAccount {
     pub failed: u64,
     /// Its link now, if the driver tells.
     pub link: Option<Link>,
+    /// What became of it.
+    pub seen: Seen,
+}
+
+impl Seen {
+    /// As the protos have it.
+    #[must_use]
+    pub fn state(self, name: &str) -> model::PortState {
+        model::PortState {
+            name: name.to_owned(),
+            mtu: self.mtu.unwrap_or(0),
+            gone: self.gone,
+            faults: self.faults,
+            changes: self.changes,
+            last_change: self.last,
+            unconfirmed: self.unconfirmed,
+        }
+    }
 }
 
 /// Merges the reports of all workers and the accounts of the ports, `wan` first.
@@ -58,6 +78,7 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     for (port, (comes_in, leaves)) in ports.into_iter().zip(ways) {
         let dropped: u64 = reports.iter().map(|r| r.egress[leaves].dropped).sum();
         stats.ports.push(model::PortStats {
+            state: Some(port.seen.state(&port.name)),
             name: port.name,
             received: Some(count(port.received)),
             sent: Some(count(port.sent)),
@@ -79,8 +100,7 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
         .flat_map(|c| c.pipes.0)
         .map(|p| p.dropped[DropReason::Overload as usize].packets)
         .sum();
-    stats.emulator_drops =
-        overload + stats.ports.iter().map(|p| p.missed + p.transmit_dropped).sum::<u64>();
+    stats.emulator_drops = overload + stats.ports.iter().map(lost).sum::<u64>();
     stats
 }
 
@@ -89,6 +109,12 @@ pub(crate) fn number_clients(clients: &mut [model::ClientStats], tick: Tick) {
     for (client, place) in clients.iter_mut().zip(0..) {
         client.number = shim::number(place, tick).into();
     }
+}
+
+/// Frames that a port lost.
+fn lost(port: &model::PortStats) -> u64 {
+    let unconfirmed = port.state.as_ref().map_or(0, |state| state.unconfirmed);
+    port.missed + port.transmit_dropped + unconfirmed
 }
 
 fn memory(reports: &[Box<Report>]) -> model::Memory {

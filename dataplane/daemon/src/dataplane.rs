@@ -4,12 +4,17 @@
 //! Runs on the control thread. One request at a time reaches the workers, so that
 //! their queues never fill and a change is whole before the next one is looked at. Only
 //! changes at an instant wait in the workers beside that ([`crate::schedule`]).
+//!
+//! A worker can stand still: its thread is stopped, or the virtual machine is paused. What it
+//! was asked for stays in its queue, and it will do that when it goes on. So work that has
+//! begun waits for the workers without limit, and keeps others from the history meanwhile; the
+//! callers wait for [`ANSWER_WITHIN`] and are then told that a worker has stalled. Until the
+//! run loops are known to turn again ([`Dataplane::turned`]), requests are refused at once.
 
 mod capture;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use compile::compile;
@@ -21,7 +26,7 @@ use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use thiserror::Error;
-use tokio::sync::{Mutex, MutexGuard, Semaphore};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, watch};
 use tokio::time::timeout;
 use worker::command::{Answer, Change, Changed, CommandError, Handle, Report};
 
@@ -35,8 +40,11 @@ pub use capture::Chunks;
 /// A change takes effect this much after it was accepted, so that every one of several
 /// workers hears of it in time.
 const LEAD: Nanos = Nanos::from_millis(1);
-/// A worker that takes longer to answer is taken for dead.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// A worker that takes longer to answer has stalled. Less than linkd waits for an answer, so
+/// that it hears the reason.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+/// How long the final accounts are waited for: less than the service manager waits for the end.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// Before a worker with too many requests is asked again.
 const BUSY: Duration = Duration::from_millis(10);
 /// Changes whose keys are remembered.
@@ -93,18 +101,31 @@ pub enum DataplaneError {
         "somebody captures already, and one capture runs at a time: wait for its end, or end it"
     )]
     Capturing,
-    /// A worker did not answer.
+    /// A worker cannot be asked.
     #[error("{0}")]
     Worker(#[from] CommandError),
-    /// A worker did not answer in time, now or before.
-    #[error("a worker has not answered within {} s: restart the dataplane", ANSWER_WITHIN.as_secs())]
-    Broken,
+    /// A worker stands still.
+    #[error(
+        "a worker has not answered for {} s: it stands still, and frames wait with it. What it was \
+         asked for is done when it goes on; look at the link then. If it does not, restart the \
+         dataplane",
+        .0.as_secs()
+    )]
+    Stalled(Duration),
+    /// The work ended without a result.
+    #[error("the request ended without a result: please report this, with the log")]
+    Panicked,
 }
 
 /// What counts frames at the ports.
 pub trait Ports: Send + Sync {
     /// The accounts of `wan` and `client`.
     fn accounts(&self) -> [PortAccount; 2];
+
+    /// What became of them beside that; nothing where nobody watches them.
+    fn states(&self) -> Vec<model::PortState> {
+        Vec::new()
+    }
 }
 
 /// What is fixed while the dataplane runs.
@@ -196,8 +217,10 @@ struct Shared {
     history: Mutex<History>,
     /// Since the last mark; taken only with `history`.
     span: Mutex<Span>,
-    /// A worker has failed to answer: nobody knows what it runs.
-    broken: AtomicBool,
+    /// Whether a worker has stalled.
+    stalled: watch::Sender<bool>,
+    /// How long callers wait for workers.
+    patience: Duration,
     /// One permit.
     capturing: Arc<Semaphore>,
 }
@@ -216,6 +239,19 @@ impl Dataplane {
         fixed: Fixed,
         plan: pb::Plan,
     ) -> Self {
+        Self::with_patience(workers, clock, ports, fixed, plan, ANSWER_WITHIN)
+    }
+
+    /// The same with callers that wait for a worker for `patience`.
+    #[must_use]
+    pub fn with_patience(
+        workers: Vec<Handle>,
+        clock: TscClock,
+        ports: Box<dyn Ports>,
+        fixed: Fixed,
+        plan: pb::Plan,
+        patience: Duration,
+    ) -> Self {
         let start = utc(&clock, Instant::ZERO);
         let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
@@ -225,10 +261,75 @@ impl Dataplane {
         let (made, schedule) = (VecDeque::new(), Schedule::default());
         let history = Mutex::new(History { in_force, made, schedule, names });
         let span = Mutex::new(Span::starting(start));
-        let broken = AtomicBool::new(false);
-        let capturing = Arc::new(Semaphore::new(1));
-        let shared = Shared { workers, clock, ports, fixed, history, span, broken, capturing };
-        Self(Arc::new(shared))
+        Self(Arc::new(Shared {
+            workers,
+            clock,
+            ports,
+            fixed,
+            history,
+            span,
+            stalled: watch::Sender::new(false),
+            patience,
+            capturing: Arc::new(Semaphore::new(1)),
+        }))
+    }
+
+    /// Whether all workers move on, as far as is known.
+    ///
+    /// # Errors
+    /// [`DataplaneError::Stalled`].
+    pub fn health(&self) -> Result<(), DataplaneError> {
+        match *self.0.stalled.borrow() {
+            true => Err(DataplaneError::Stalled(self.0.patience)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a worker stands still, and each change of that.
+    #[must_use]
+    pub fn stalled(&self) -> watch::Receiver<bool> {
+        self.0.stalled.subscribe()
+    }
+
+    fn set_stalled(&self, stalled: bool) {
+        let changed =
+            self.0.stalled.send_if_modified(|is| std::mem::replace(is, stalled) != stalled);
+        match (changed, stalled) {
+            (true, true) => tracing::error!("a worker has stood still for {:?}", self.0.patience),
+            (true, false) => tracing::warn!("all workers go on; late answers have been dealt with"),
+            _ => {}
+        }
+    }
+
+    /// Does what needs the workers. Once begun it is carried to its end, also when the caller
+    /// goes away or gives up: what the workers run and what is said to be in force must not part.
+    async fn done<T, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, DataplaneError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, DataplaneError>> + Send + 'static,
+    {
+        self.health()?;
+        self.done_within(self.0.patience, work).await
+    }
+
+    /// The same, for a caller with another patience, and also while a worker is known to stand
+    /// still.
+    async fn done_within<T, F>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce(Self) -> F,
+    ) -> Result<T, DataplaneError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, DataplaneError>> + Send + 'static,
+    {
+        match timeout(patience, tokio::spawn(work(self.clone()))).await {
+            Ok(done) => done.map_err(|_| DataplaneError::Panicked)?,
+            Err(_) => {
+                self.set_stalled(true);
+                Err(DataplaneError::Stalled(patience))
+            }
+        }
     }
 
     /// What is fixed.
@@ -240,6 +341,12 @@ impl Dataplane {
     /// Whether a P4 switch is before the box.
     fn has_switch(&self) -> bool {
         self.0.fixed.description.switch.is_some()
+    }
+
+    /// What became of the ports.
+    #[must_use]
+    pub fn ports(&self) -> Vec<model::PortState> {
+        self.0.ports.states()
     }
 
     /// The time, on this clock and in UTC.
@@ -261,13 +368,23 @@ impl Dataplane {
     }
 
     /// What is in force.
-    pub async fn in_force(&self) -> InForce {
-        self.history().await.in_force.clone()
+    ///
+    /// # Errors
+    /// If a worker has stalled: it may have to make a change.
+    pub async fn in_force(&self) -> Result<InForce, DataplaneError> {
+        self.done(|this| async move { Ok(this.history().await.in_force.clone()) }).await
     }
 
     /// When the change with a key took effect, if it did and is still known.
-    pub async fn made(&self, key: &str) -> Option<model::Applied> {
-        self.0.history.lock().await.made(key).map(|made| made.applied)
+    ///
+    /// # Errors
+    /// If a worker has stalled: it may have to make that change.
+    pub async fn made(&self, key: &str) -> Result<Option<model::Applied>, DataplaneError> {
+        let key = key.to_owned();
+        self.done(|this| async move {
+            Ok(this.0.history.lock().await.made(&key).map(|made| made.applied))
+        })
+        .await
     }
 
     /// Puts a plan in force on all workers at one instant: the one asked for, unless there
@@ -279,8 +396,8 @@ impl Dataplane {
     /// If nothing was changed: the plan is not valid, or does not fit and may not be lossy,
     /// or another generation is in force, or its key is too long, or its instant is out of
     /// bounds, or it was taken back before that. A change that was made
-    /// under the same key is not made again. If a worker does not answer, the dataplane is broken, and
-    /// refuses all that follows.
+    /// under the same key is not made again. If a worker stalls meanwhile, the change may be made
+    /// later, or not.
     pub async fn apply(&self, plan: pb::Plan, terms: Terms) -> Result<Made, DataplaneError> {
         if terms.key.len() > KEY_BYTES {
             return Err(DataplaneError::Key(terms.key.len()));
@@ -297,6 +414,19 @@ impl Dataplane {
                 run.arm = arm;
             }
         }
+        self.health()?;
+        let now = Instant(self.0.clock.now());
+        let wait = Duration::from_nanos(terms.at.map_or(0, |at| at.since(now).0));
+        let patience = self.0.patience.saturating_add(wait);
+        self.done_within(patience, |this| this.put_in_force(plan, compiled, terms)).await
+    }
+
+    async fn put_in_force(
+        self,
+        plan: pb::Plan,
+        mut compiled: Plan,
+        terms: Terms,
+    ) -> Result<Made, DataplaneError> {
         self.make_room(&plan, &mut compiled).await?;
         let room = self.0.fixed.room;
         let lossy = match compiled.check(room) {
@@ -308,14 +438,10 @@ impl Dataplane {
         let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
         let applied = model::Applied { lossy, ..model::Applied::default() };
         let next = InForce { plan, applied, remarks };
-        let this = self.clone();
-        to_its_end(async move {
-            match terms.at {
-                None => this.apply_now(next, compiled, terms).await,
-                Some(at) => this.apply_at(at, next, compiled, terms).await,
-            }
-        })
-        .await
+        match terms.at {
+            None => self.apply_now(next, compiled, terms).await,
+            Some(at) => self.apply_at(at, next, compiled, terms).await,
+        }
     }
 
     /// Sees to it that every client that a plan names has a place.
@@ -335,7 +461,7 @@ impl Dataplane {
             }
         }
         let history = &*self.history().await;
-        let reports = self.answers(self.0.workers.iter().map(|w| w.report(false))).await?;
+        let reports = self.answers(|worker| worker.report(false)).await?;
         let automatic = names::automatic(&self.merge(&reports, history, false).await);
         Ok(history.names.reserve(plan, compiled, automatic, max)?)
     }
@@ -361,8 +487,12 @@ impl Dataplane {
         };
         next.applied.generation = history.in_force.applied.generation + 1;
         let at = Instant(self.0.clock.now()) + self.lead();
-        let asked = self.ask(self.changes(at, &compiled, &next, restart))?;
-        let changed = self.trusted(gather(asked, ANSWER_WITHIN).await)?;
+        let generation = next.applied.generation;
+        let changed = self
+            .answers(|worker| {
+                worker.apply(Change { at, plan: compiled.clone(), generation, restart })
+            })
+            .await?;
         let made = self.enforce(&mut history, next, &changed).await;
         history.remember(key, made.clone());
         Ok(made)
@@ -375,7 +505,7 @@ impl Dataplane {
         compiled: Plan,
         terms: Terms,
     ) -> Result<Made, DataplaneError> {
-        let (asked, mut place, within) = {
+        let (asked, mut place) = {
             let mut history = self.0.history.lock().await;
             let now = Instant(self.0.clock.now());
             history.schedule.check(now, at)?;
@@ -386,42 +516,28 @@ impl Dataplane {
             // One of those might have been made.
             check(before, Some(history.generation(Instant::MAX)))?;
             next.applied.generation = before + 1;
-            let asked = self.ask(self.changes(at, &compiled, &next, terms.restart))?;
+            let (generation, restart) = (next.applied.generation, terms.restart);
+            let asked = self.ask(|worker| {
+                worker.apply(Change { at, plan: compiled.clone(), generation, restart })
+            })?;
             // Their places are kept from here on.
             history.names.learn(&next.plan);
-            let within = ANSWER_WITHIN + Duration::from_nanos(at.since(now).0);
-            (asked, history.schedule.enter(at, next), within)
+            (asked, history.schedule.enter(at, next))
         };
-        let changed = gather(asked, within).await;
+        let changed = gather(asked).await;
         if changed.is_ok() {
             place.follows().await;
         }
         let mut history = self.0.history.lock().await;
         // Those that are taken back have no answers, and the workers are well.
         let next = history.schedule.leave(&place).ok_or(DataplaneError::TakenBack)?;
-        let changed = self.trusted(changed)?;
-        Ok(self.enforce(&mut history, next, &changed).await)
+        Ok(self.enforce(&mut history, next, &changed?).await)
     }
 
     /// How far ahead of its instant the workers have to hear of a change to make it at one
     /// instant: one worker always does.
     fn lead(&self) -> Nanos {
         if self.0.workers.len() == 1 { Nanos::ZERO } else { LEAD }
-    }
-
-    /// The same change for each worker.
-    fn changes(
-        &self,
-        at: Instant,
-        compiled: &Plan,
-        next: &InForce,
-        restart: bool,
-    ) -> impl Iterator<Item = Result<Answer<Changed>, CommandError>> {
-        let generation = next.applied.generation;
-        self.0.workers.iter().map(move |worker| {
-            let plan = compiled.clone();
-            worker.apply(Change { at, plan, generation, restart })
-        })
     }
 
     /// Says that what the workers have made is in force.
@@ -442,10 +558,9 @@ impl Dataplane {
     /// carried to its end, as [`Dataplane::apply`] is.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// If a worker stalls; they are taken back when it goes on.
     pub async fn take_back(&self) -> Result<usize, DataplaneError> {
-        let this = self.clone();
-        to_its_end(async move {
+        self.done(|this| async move {
             let mut history = this.history().await;
             this.take_back_after(&mut history, None).await
         })
@@ -460,101 +575,97 @@ impl Dataplane {
         after: Option<Instant>,
     ) -> Result<usize, DataplaneError> {
         let Some((first, last)) = history.schedule.after(after) else { return Ok(0) };
-        let taken = self.answers(self.0.workers.iter().map(|w| w.take_back(first))).await?;
+        let taken = self.answers(|worker| worker.take_back(first)).await?;
         let from = |taken: &Vec<worker::command::Waiting>| {
             taken.last().map_or(last + 1, |(change, _)| change.generation)
         };
         let keep = taken.iter().map(from).max().unwrap_or(first);
         for (worker, taken) in self.0.workers.iter().zip(taken) {
             for change in taken.into_iter().rev().filter(|(c, _)| c.generation < keep) {
-                self.trusted(worker.give_back(change))?;
+                while !worker.has_room() {
+                    tokio::time::sleep(BUSY).await;
+                }
+                worker.give_back(change)?;
             }
         }
         Ok(history.schedule.cut(keep))
     }
 
-    /// Returns when the run loop of every worker has turned. What has taken longer than
-    /// `patience` is told, and waited for further.
+    /// Returns when the run loop of every worker has turned, and says so: [`Dataplane::health`].
+    /// One that takes longer than callers wait has stalled until then.
     ///
     /// # Errors
     /// If a worker has ended.
-    pub async fn turned(&self, patience: Duration) -> Result<(), CommandError> {
-        for (number, worker) in self.0.workers.iter().enumerate() {
-            let mut answer = loop {
-                match worker.alive() {
-                    Err(CommandError::Busy) => tokio::time::sleep(BUSY).await,
-                    asked => break asked?,
+    pub async fn turned(&self) -> Result<(), CommandError> {
+        let all = async {
+            for worker in &self.0.workers {
+                while !worker.has_room() {
+                    tokio::time::sleep(BUSY).await;
                 }
-            };
-            let answered = loop {
-                if let Ok(answered) = timeout(patience, &mut answer).await {
-                    break answered;
-                }
-                tracing::error!(worker = number, "the run loop has stood still for {patience:?}");
-            };
-            answered.map_err(|_| CommandError::Gone)?;
-        }
-        Ok(())
+                worker.alive()?.await.map_err(|_| CommandError::Gone)?;
+            }
+            Ok(())
+        };
+        let mut all = std::pin::pin!(all);
+        let turned = match timeout(self.0.patience, &mut all).await {
+            Ok(turned) => turned,
+            Err(_) => {
+                self.set_stalled(true);
+                all.await
+            }
+        };
+        turned.inspect(|()| self.set_stalled(false))
     }
 
     /// The accounts now; with `mark`, the high-water marks start anew afterwards.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// If a worker stalls.
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
-        let history = &*self.history().await;
-        let reports = self.answers(self.0.workers.iter().map(|w| w.report(mark))).await?;
-        Ok(self.merge(&reports, history, mark).await)
+        self.done(move |this| async move {
+            let history = &*this.history().await;
+            let reports = this.answers(|worker| worker.report(mark)).await?;
+            Ok(this.merge(&reports, history, mark).await)
+        })
+        .await
     }
 
-    /// Ends the workers; the final accounts.
+    /// Ends the workers; the final accounts. A worker that stands still is waited for.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// If a worker does not answer within 20 s.
     pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
-        let history = &*self.0.history.lock().await;
-        let reports = self.answers(self.0.workers.iter().map(Handle::stop)).await?;
-        for (worker, report) in reports.iter().enumerate() {
-            let received = report.snapshot.total().received.packets;
-            let (clients, used) = (report.snapshot.clients.len(), report.snapshot.store_used_max);
-            tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
-        }
-        Ok(self.merge(&reports, history, false).await)
+        self.done_within(STOP_WITHIN, |this| async move {
+            let history = &*this.0.history.lock().await;
+            let reports = this.answers(Handle::stop).await?;
+            for (worker, report) in reports.iter().enumerate() {
+                let received = report.snapshot.total().received.packets;
+                let (clients, used) =
+                    (report.snapshot.clients.len(), report.snapshot.store_used_max);
+                tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
+            }
+            Ok(this.merge(&reports, history, false).await)
+        })
+        .await
     }
 
-    /// Asks every worker, then waits for all of their answers.
+    /// Asks every worker, then waits for all of their answers, however long that takes.
     async fn answers<T>(
         &self,
-        calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
+        call: impl FnMut(&Handle) -> Result<Answer<T>, CommandError>,
     ) -> Result<Vec<T>, DataplaneError> {
-        let asked = self.ask(calls)?;
-        self.trusted(gather(asked, ANSWER_WITHIN).await)
+        gather(self.ask(call)?).await
     }
 
-    /// Asks every worker.
+    /// Asks every worker, or none if one has too many requests.
     fn ask<T>(
         &self,
-        calls: impl Iterator<Item = Result<Answer<T>, CommandError>>,
+        call: impl FnMut(&Handle) -> Result<Answer<T>, CommandError>,
     ) -> Result<Vec<Answer<T>>, DataplaneError> {
-        if self.0.broken.load(Ordering::Relaxed) {
-            return Err(DataplaneError::Broken);
+        if !self.0.workers.iter().all(Handle::has_room) {
+            return Err(CommandError::Busy.into());
         }
-        match calls.collect() {
-            // The only worker has not taken it, and nothing has changed.
-            Err(CommandError::Busy) if self.0.workers.len() == 1 => Err(CommandError::Busy.into()),
-            asked => self.trusted(asked),
-        }
-    }
-
-    /// After a worker has not answered, none is asked again.
-    fn trusted<T>(
-        &self,
-        answer: Result<T, impl Into<DataplaneError>>,
-    ) -> Result<T, DataplaneError> {
-        answer.map_err(|error| {
-            self.0.broken.store(true, Ordering::Relaxed);
-            error.into()
-        })
+        Ok(self.0.workers.iter().map(call).collect::<Result<_, _>>()?)
     }
 
     async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
@@ -574,23 +685,13 @@ impl Dataplane {
     }
 }
 
-/// Does something to its end, also when the caller goes away.
-async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, DataplaneError>> + Send + 'static,
-) -> Result<T, DataplaneError> {
-    tokio::spawn(work).await.map_err(|_| DataplaneError::Broken)?
-}
-
 /// Waits for the answers of all workers.
-async fn gather<T>(asked: Vec<Answer<T>>, within: Duration) -> Result<Vec<T>, DataplaneError> {
-    let each = async {
-        let mut done = Vec::with_capacity(asked.len());
-        for answer in asked {
-            done.push(answer.await.map_err(|_| CommandError::Gone)?);
-        }
-        Ok(done)
-    };
-    timeout(within, each).await.map_err(|_| DataplaneError::Broken)?
+async fn gather<T>(asked: Vec<Answer<T>>) -> Result<Vec<T>, DataplaneError> {
+    let mut done = Vec::with_capacity(asked.len());
+    for answer in asked {
+        done.push(answer.await.map_err(|_| CommandError::Gone)?);
+    }
+    Ok(done)
 }
 
 /// The link must not have changed meanwhile.

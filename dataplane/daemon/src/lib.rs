@@ -9,6 +9,7 @@
 pub mod accounts;
 pub mod arguments;
 pub mod choices;
+pub mod controller;
 pub mod dataplane;
 pub mod memory;
 pub mod names;
@@ -21,4 +22,5 @@ pub mod span;
 pub mod steering;
 pub mod switch;
 pub mod timekeeping;
+pub mod watch;
 pub mod workers;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkd-dataplane`: see `--help`.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,6 +20,7 @@ use dataplane::service::Service;
 use dataplane::steering;
 use dataplane::switch;
 use dataplane::timekeeping;
+use dataplane::watch::Watch;
 use dataplane::workers::{self, Settings};
 use dpdk::{TscClock, Waiter};
 use emu::engine::Limits;
@@ -37,6 +40,8 @@ use worker::run::Idle;
 const CALIBRATE: Duration = Duration::from_millis(500);
 /// Speed of a port that does not tell.
 const UNKNOWN_SPEED_BPS: u64 = 10_000_000_000;
+/// How long a port whose interface was removed is shown as such, before the end.
+const GONE: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -57,7 +62,11 @@ fn main() -> ExitCode {
         }
     };
     let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     match run(&arguments, &choices) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -138,11 +147,12 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
             workers::spawn(&eal, io, clock, &compiled, &settings)?
         }
     };
-    let counted = Box::new(Counted { ports, overflow });
+    let (ports, watch) = (Arc::new(ports), Watch::default());
+    let counted = Box::new(Counted { ports: ports.clone(), overflow, watch: watch.clone() });
     let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let serving = serve(dataplane, listener, running.ended, clock);
-    let accounts = runtime.block_on(serving)?;
+    let serving = serve(dataplane, listener, running.ended, clock, (watch, ports));
+    let Served { accounts, fault } = runtime.block_on(serving)?;
     drop(runtime);
     for thread in running.threads {
         thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?;
@@ -153,7 +163,14 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         Output::Json => println!("{}", serde_json::to_string(&accounts)?),
         Output::Text => println!("{}", view::table(&accounts)),
     }
-    Ok(())
+    fault.map_or(Ok(()), Err)
+}
+
+/// What remains after the end.
+struct Served {
+    accounts: proto::linkemu::v1::Stats,
+    /// Why it ended, if nobody asked for that.
+    fault: Option<anyhow::Error>,
 }
 
 /// What the kernel receives for us goes to one core, another than the workers' if there is
@@ -181,16 +198,24 @@ async fn serve(
     listener: std::os::unix::net::UnixListener,
     mut ended: tokio::sync::mpsc::Receiver<usize>,
     clock: TscClock,
-) -> anyhow::Result<proto::linkemu::v1::Stats> {
+    (watch, ports): (Watch, Arc<[dpdk::StartedPort; 2]>),
+) -> anyhow::Result<Served> {
     let incoming = UnixListenerStream::new(UnixListener::from_std(listener)?);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let server = tonic::transport::Server::builder()
-        .add_service(DataplaneServer::new(Service(dataplane.clone())))
+        .add_service(DataplaneServer::new(Service::new(dataplane.clone())))
         .serve_with_incoming(incoming);
     tracing::info!("ready");
     supervisor::ready(&pulse::words(dataplane.fixed()));
+    let mut fault = None;
     tokio::select! {
+        port = watch.keep(&ports, GONE) => {
+            fault = Some(anyhow::anyhow!(
+                "port `{port}`: its interface has been removed: bring it back, and start the \
+                 dataplane anew"
+            ));
+        }
         served = server => served.context("the service ended")?,
         () = timekeeping::keep(clock) => {}
         () = pulse::keep(&dataplane) => {}
@@ -202,7 +227,7 @@ async fn serve(
     }
     tracing::info!("stopping");
     supervisor::stopping();
-    Ok(dataplane.stop().await?)
+    Ok(Served { accounts: dataplane.stop().await?, fault })
 }
 
 /// `memory` is what each worker has: all that comes may be for one of them.

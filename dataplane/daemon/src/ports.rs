@@ -13,6 +13,7 @@ use emu::store::MAX_FRAME;
 use emu::units::Direction;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use proto::linkemu::v1::PortState;
 use thiserror::Error;
 use worker::distribute::{DEPTH, Overflow};
 use worker::dpdk_io::PortQueues;
@@ -20,6 +21,7 @@ use worker::dpdk_io::PortQueues;
 use crate::accounts::PortAccount;
 use crate::arguments::{Huge, MIN_MAX_FRAME};
 use crate::dataplane::Ports;
+use crate::watch::Watch;
 
 const RING: u16 = 1024;
 /// Two stages and a burst, and as much again for what the pool's per-thread cache keeps.
@@ -330,16 +332,20 @@ pub fn can_run_on(core: usize) -> bool {
 #[derive(Debug)]
 pub struct Counted {
     /// `wan` and `client`.
-    pub ports: [StartedPort; 2],
+    pub ports: Arc<[StartedPort; 2]>,
     /// Each worker's.
     pub overflow: Vec<Arc<Overflow>>,
+    /// What became of the ports.
+    pub watch: Watch,
 }
 
 impl Ports for Counted {
     fn accounts(&self) -> [PortAccount; 2] {
         // By the direction that comes in there.
         let mut directions = Direction::BOTH.into_iter();
+        let mut watched = self.watch.seen().into_iter();
         self.ports.each_ref().map(|port| {
+            let seen = watched.next().unwrap_or_default();
             let lost = directions.next().map_or(0, |direction| {
                 self.overflow.iter().map(|o| o.missed(direction)).sum::<u64>()
             });
@@ -352,13 +358,19 @@ impl Ports for Counted {
                     missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + lost,
                     failed: c.tx_errors,
                     link: port.link().ok(),
+                    seen,
                 },
                 Err(error) => {
                     tracing::warn!(port = name, %error, "no counters");
-                    PortAccount { name, missed: lost, ..PortAccount::default() }
+                    PortAccount { name, missed: lost, seen, ..PortAccount::default() }
                 }
             }
         })
+    }
+
+    fn states(&self) -> Vec<PortState> {
+        let seen = self.watch.seen().into_iter();
+        self.ports.iter().zip(seen).map(|(port, seen)| seen.state(port.name())).collect()
     }
 }
 

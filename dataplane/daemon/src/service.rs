@@ -8,13 +8,25 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::controller::{Controllers, Held};
 use crate::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Terms};
 use crate::refusal;
 use crate::schedule::ScheduleError;
 
 /// The service.
 #[derive(Clone)]
-pub struct Service(pub Dataplane);
+pub struct Service {
+    dataplane: Dataplane,
+    controllers: Controllers,
+}
+
+impl Service {
+    /// Of a dataplane that nobody controls yet.
+    #[must_use]
+    pub fn new(dataplane: Dataplane) -> Self {
+        Self { dataplane, controllers: Controllers::default() }
+    }
+}
 
 fn status(e: DataplaneError) -> Status {
     match e {
@@ -40,7 +52,8 @@ fn status(e: DataplaneError) -> Status {
         DataplaneError::Schedule(ScheduleError::Full) => Status::resource_exhausted(e.to_string()),
         DataplaneError::Schedule(ScheduleError::Key) => Status::invalid_argument(e.to_string()),
         DataplaneError::Schedule(_) => Status::out_of_range(e.to_string()),
-        DataplaneError::Worker(_) | DataplaneError::Broken => Status::internal(e.to_string()),
+        DataplaneError::Stalled(_) => Status::unavailable(e.to_string()),
+        DataplaneError::Worker(_) | DataplaneError::Panicked => Status::internal(e.to_string()),
     }
 }
 
@@ -50,7 +63,8 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         _: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        let Fixed { description, room } = self.0.fixed();
+        self.dataplane.health().map_err(status)?;
+        let Fixed { description, room } = self.dataplane.fixed();
         let room = model::Room {
             clients: room.clients,
             port_bps: room.port_bps,
@@ -62,12 +76,23 @@ impl pb::dataplane_server::Dataplane for Service {
         Ok(Response::new(pb::DescribeResponse { room: Some(room), ..description.clone() }))
     }
 
+    type ControlStream = Held;
+
+    async fn control(
+        &self,
+        request: Request<pb::ControlRequest>,
+    ) -> Result<Response<Held>, Status> {
+        Ok(Response::new(self.controllers.take(&request.get_ref().name)?))
+    }
+
     async fn apply(
         &self,
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
+        self.controllers.check(&request)?;
         let request = request.into_inner();
-        let (expected, instance) = (request.expected_instance, self.0.fixed().description.instance);
+        let (expected, instance) =
+            (request.expected_instance, self.dataplane.fixed().description.instance);
         if expected != 0 && expected != instance {
             return Err(Status::aborted(format!(
                 "this dataplane is instance {instance:#018x} and {expected:#018x} was expected: it \
@@ -84,7 +109,7 @@ impl pb::dataplane_server::Dataplane for Service {
             arm: ByDirection([request.arm_forward, request.arm_return]),
         };
         let Made { applied, remarks, repeated } =
-            self.0.apply(plan, terms).await.map_err(status)?;
+            self.dataplane.apply(plan, terms).await.map_err(status)?;
         tracing::info!(
             generation = applied.generation,
             at_ns = applied.effective_ns,
@@ -101,11 +126,11 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::GetPlanRequest>,
     ) -> Result<Response<pb::GetPlanResponse>, Status> {
-        let made = self.0.made(&request.get_ref().key).await;
-        let InForce { plan, applied, remarks } = self.0.in_force().await;
+        let made = self.dataplane.made(&request.get_ref().key).await.map_err(status)?;
+        let InForce { plan, applied, remarks } = self.dataplane.in_force().await.map_err(status)?;
         let (plan, applied) = (Some(plan), Some(applied));
-        let instance = self.0.fixed().description.instance;
-        let (time_ns, utc) = self.0.time();
+        let instance = self.dataplane.fixed().description.instance;
+        let (time_ns, utc) = self.dataplane.time();
         let (time_ns, utc) = (Some(time_ns), Some(utc));
         Ok(Response::new(pb::GetPlanResponse {
             plan,
@@ -115,14 +140,16 @@ impl pb::dataplane_server::Dataplane for Service {
             instance,
             time_ns,
             utc,
+            ports: self.dataplane.ports(),
         }))
     }
 
     async fn take_back(
         &self,
-        _: Request<pb::TakeBackRequest>,
+        request: Request<pb::TakeBackRequest>,
     ) -> Result<Response<pb::TakeBackResponse>, Status> {
-        let changes = self.0.take_back().await.map_err(status)? as u32;
+        self.controllers.check(&request)?;
+        let changes = self.dataplane.take_back().await.map_err(status)? as u32;
         Ok(Response::new(pb::TakeBackResponse { changes }))
     }
 
@@ -130,7 +157,10 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::GetStatsRequest>,
     ) -> Result<Response<model::Stats>, Status> {
-        let stats = self.0.stats(request.into_inner().mark).await.map_err(status)?;
+        if request.get_ref().mark {
+            self.controllers.check(&request)?;
+        }
+        let stats = self.dataplane.stats(request.into_inner().mark).await.map_err(status)?;
         Ok(Response::new(stats))
     }
 
@@ -140,7 +170,7 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<model::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
-        let chunks = self.0.capture(request.get_ref()).await.map_err(status)?;
+        let chunks = self.dataplane.capture(request.get_ref()).await.map_err(status)?;
         let model::CaptureRequest { clients, direction, .. } = request.into_inner();
         tracing::info!(?clients, direction, "captures");
         Ok(Response::new(ReceiverStream::new(chunks)))

@@ -14,6 +14,8 @@ struct Totals {
     overload: u64,
     missed: u64,
     transmit_dropped: u64,
+    unconfirmed: u64,
+    port_faults: u64,
 }
 
 /// The span that began with the last mark, or with the dataplane.
@@ -53,6 +55,8 @@ impl Span {
             overload: now.overload.saturating_sub(before.overload),
             missed: now.missed.saturating_sub(before.missed),
             transmit_dropped: now.transmit_dropped.saturating_sub(before.transmit_dropped),
+            unconfirmed: now.unconfirmed.saturating_sub(before.unconfirmed),
+            port_faults: now.port_faults.saturating_sub(before.port_faults),
         };
         if mark {
             *self = Self {
@@ -81,6 +85,9 @@ impl Totals {
         }
         sum.missed = stats.ports.iter().map(|p| p.missed).sum();
         sum.transmit_dropped = stats.ports.iter().map(|p| p.transmit_dropped).sum();
+        let states = || stats.ports.iter().filter_map(|p| p.state.as_ref());
+        sum.unconfirmed = states().map(|state| state.unconfirmed).sum();
+        sum.port_faults = states().map(|state| state.faults).sum();
         sum
     }
 }

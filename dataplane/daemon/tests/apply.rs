@@ -3,13 +3,16 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
 use dataplane::accounts::PortAccount;
-use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Ports, Terms};
+use dataplane::dataplane::{
+    ANSWER_WITHIN, Dataplane, DataplaneError, Fixed, InForce, Made, Ports, Terms,
+};
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
@@ -44,11 +47,23 @@ const RESTART: Terms = Terms {
 
 /// A dataplane with one worker over ports on which nothing arrives.
 fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
+    let (dataplane, go, thread) = standing_still(capacity, ANSWER_WITHIN);
+    go.send(()).unwrap();
+    (dataplane, thread)
+}
+
+/// The same with a worker that stands still until it is told to go, and callers that wait for `patience`.
+fn standing_still(
+    capacity: u64,
+    patience: Duration,
+) -> (Dataplane, mpsc::Sender<()>, thread::JoinHandle<()>) {
     let clock = TscClock::calibrate(Duration::from_millis(10));
     let (handle, inbox) = channel(4);
     let running = plan("transparent");
     let compiled = compile(&running).unwrap();
+    let (go, gate) = mpsc::channel();
     let thread = thread::spawn(move || {
+        gate.recv().unwrap();
         let limits = Limits::copying(1 << 20, 4, 1514);
         let engine = Engine::new(limits, compiled, Instant::ZERO).unwrap();
         Worker::new(engine, SimIo::new(Vec::new(), 1), clock, inbox, Idle::Busy).run();
@@ -56,7 +71,9 @@ fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
     let room =
         Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1, shim: 0 };
     let fixed = Fixed { room, ..Fixed::default() };
-    (Dataplane::new(vec![handle], clock, Box::new(NoPorts), fixed, running), thread)
+    let ports = Box::new(NoPorts);
+    let dataplane = Dataplane::with_patience(vec![handle], clock, ports, fixed, running, patience);
+    (dataplane, go, thread)
 }
 
 fn block_on<F: Future>(f: F) -> F::Output {
@@ -79,7 +96,7 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
                 break stats;
             }
         };
-        let in_force = dataplane.in_force().await;
+        let in_force = dataplane.in_force().await.unwrap();
         assert_eq!(in_force.applied.generation, stats.generation);
         assert_eq!(in_force.plan, plan("geo-600"));
         let next = dataplane.apply(plan("transparent"), Terms::default()).await.unwrap();
@@ -101,14 +118,14 @@ fn a_change_is_made_once_under_its_key() {
         let again = dataplane.apply(plan("geo-600"), terms).await.unwrap();
         assert!(again.repeated && !first.repeated);
         assert_eq!(again.applied, first.applied);
-        assert_eq!(dataplane.made("a").await, Some(first.applied));
-        assert_eq!(dataplane.in_force().await.applied.generation, 2);
+        assert_eq!(dataplane.made("a").await.unwrap(), Some(first.applied));
+        assert_eq!(dataplane.in_force().await.unwrap().applied.generation, 2);
         // Without a key each is a change of its own.
         for generation in 3..5 {
             let made = dataplane.apply(plan("transparent"), RESTART).await.unwrap();
             assert_eq!((made.applied.generation, made.repeated), (generation, false));
         }
-        assert_eq!(dataplane.made("").await, None);
+        assert_eq!(dataplane.made("").await.unwrap(), None);
         let long = dataplane.apply(plan("transparent"), keyed(&"k".repeat(129))).await;
         assert!(matches!(long, Err(DataplaneError::Key(129))));
         dataplane.stop().await.unwrap();
@@ -138,7 +155,7 @@ fn what_is_refused_changes_nothing() {
         let expected = Terms { expected: Some(7), ..RESTART };
         let stale = dataplane.apply(plan("transparent"), expected).await.unwrap_err();
         assert!(matches!(stale, DataplaneError::Generation { current: 0, expected: 7 }));
-        let InForce { plan: in_force, applied, .. } = dataplane.in_force().await;
+        let InForce { plan: in_force, applied, .. } = dataplane.in_force().await.unwrap();
         assert_eq!((in_force, applied.generation), (plan("transparent"), 0));
         assert_eq!(dataplane.stats(false).await.unwrap().generation, 0);
         dataplane.stop().await.unwrap();
@@ -157,7 +174,7 @@ fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
         assert!(taken.applied.lossy);
         assert!(taken.remarks[0].starts_with("too little memory: needs "), "{:?}", taken.remarks);
         assert!(!taken.remarks[0].contains("--lossy"), "{:?}", taken.remarks);
-        let in_force = dataplane.in_force().await;
+        let in_force = dataplane.in_force().await.unwrap();
         assert_eq!((in_force.plan, in_force.remarks), (plan("viasat2"), taken.remarks));
         assert!(dataplane.stats(false).await.unwrap().lossy);
         // The leave is not kept.
@@ -173,7 +190,7 @@ fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
 fn a_refusal_has_its_numbers_for_programs() {
     use tonic_types::StatusExt;
     let (dataplane, thread) = dataplane(100_000_000);
-    let service = dataplane::service::Service(dataplane.clone());
+    let service = dataplane::service::Service::new(dataplane.clone());
     block_on(async {
         use pb::dataplane_server::Dataplane;
         let described = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
@@ -230,7 +247,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         }
         // What is in force and the accounts do not wait for them.
         let stats = dataplane.stats(false).await.unwrap();
-        let in_force = dataplane.in_force().await.applied.generation;
+        let in_force = dataplane.in_force().await.unwrap().applied.generation;
         if dataplane.time().0 < at.0 {
             assert_eq!((stats.generation, in_force), (0, 0));
         }
@@ -239,7 +256,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         thread::sleep(Duration::from_millis(400));
         // A worker that was held up needs longer, not this thread.
         let deadline = Wall::now() + Duration::from_secs(60);
-        while dataplane.in_force().await.applied.generation < 8 {
+        while dataplane.in_force().await.unwrap().applied.generation < 8 {
             assert!(Wall::now() < deadline, "the workers made no change");
             thread::sleep(Duration::from_millis(20));
         }
@@ -280,7 +297,10 @@ fn a_change_that_comes_before_others_takes_them_back() {
         assert!(dataplane.time().0 < at.0, "this thread was away for {AHEAD:?}");
         // The workers are well.
         let stats = dataplane.stats(false).await.unwrap();
-        assert_eq!((stats.generation, dataplane.in_force().await.plan), (1, plan("viasat2")));
+        assert_eq!(
+            (stats.generation, dataplane.in_force().await.unwrap().plan),
+            (1, plan("viasat2"))
+        );
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -298,7 +318,7 @@ fn what_waits_is_taken_back_on_request_and_what_was_made_stays() {
         assert_eq!(dataplane.take_back().await.unwrap(), 1);
         assert!(matches!(pending.await.unwrap(), Err(DataplaneError::TakenBack)));
         assert_eq!(dataplane.take_back().await.unwrap(), 0);
-        assert_eq!(dataplane.in_force().await.plan, plan("geo-600"));
+        assert_eq!(dataplane.in_force().await.unwrap().plan, plan("geo-600"));
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -326,7 +346,7 @@ fn an_instant_that_just_passed_is_at_once_and_one_out_of_bounds_is_refused() {
         let named = Terms { key: "k".into(), ..at(dataplane.time().0 + AHEAD.0) };
         let refused = dataplane.apply(plan("transparent"), named).await.unwrap_err();
         assert!(refused.to_string().contains("has no key"), "{refused}");
-        assert_eq!(dataplane.in_force().await.applied.generation, 1);
+        assert_eq!(dataplane.in_force().await.unwrap().applied.generation, 1);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -367,7 +387,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
     block_on(async {
         let terms = Terms::default;
         dataplane.apply(named(&["a", "b"]), terms()).await.unwrap();
-        assert_eq!(dataplane.in_force().await.plan, named(&["a", "b"]));
+        assert_eq!(dataplane.in_force().await.unwrap().plan, named(&["a", "b"]));
         dataplane.apply(named(&["b", "c"]), terms()).await.unwrap();
         dataplane.apply(plan("geo-600"), terms()).await.unwrap();
         // Of four places three are taken for good.
@@ -380,8 +400,94 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
         bad.clients.as_mut().unwrap().clients[0].vlans.push(4095);
         let refused = dataplane.apply(bad, terms()).await.unwrap_err().to_string();
         assert!(refused.contains("client[0].vlan[1]"), "{refused}");
-        assert_eq!(dataplane.in_force().await.applied.generation, 4);
+        assert_eq!(dataplane.in_force().await.unwrap().applied.generation, 4);
         dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+/// Of callers of a worker that stands still.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_worker_that_stood_still_is_asked_again_when_it_goes_on() {
+    let (dataplane, go, thread) = standing_still(1 << 40, PATIENCE);
+    let service = dataplane::service::Service::new(dataplane.clone());
+    block_on(async {
+        use pb::dataplane_server::Dataplane;
+        let stalled = dataplane.stalled();
+        assert!(dataplane.health().is_ok());
+        let error = dataplane.stats(true).await.unwrap_err();
+        assert!(matches!(error, DataplaneError::Stalled(PATIENCE)), "{error}");
+        // All who ask hear the same, and at once.
+        assert!(*stalled.borrow());
+        let describe = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
+        let get_plan = service.get_plan(tonic::Request::new(pb::GetPlanRequest::default())).await;
+        for code in [describe.unwrap_err().code(), get_plan.unwrap_err().code()] {
+            assert_eq!(code, tonic::Code::Unavailable);
+        }
+        let turned = tokio::spawn({
+            let dataplane = dataplane.clone();
+            async move { dataplane.turned().await }
+        });
+        go.send(()).unwrap();
+        turned.await.unwrap().unwrap();
+        assert!(dataplane.health().is_ok() && !*stalled.borrow());
+        let keyed = || Terms { key: "k".into(), ..RESTART };
+        let made = answered(&dataplane, || dataplane.apply(plan("geo-600"), keyed())).await;
+        assert_eq!(made.applied.generation, 1);
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+/// The answer of a worker that goes on: on a busy machine that may take longer than
+/// `PATIENCE`.
+async fn answered<T, F>(dataplane: &Dataplane, mut ask: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, DataplaneError>>,
+{
+    loop {
+        match ask().await {
+            Err(DataplaneError::Stalled(_)) => dataplane.turned().await.unwrap(),
+            answer => return answer.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_change_that_a_worker_finds_when_it_goes_on_is_made_and_said() {
+    let (dataplane, go, thread) = standing_still(1 << 40, PATIENCE);
+    block_on(async {
+        let terms = Terms { key: "k".into(), ..RESTART };
+        let error = dataplane.apply(plan("geo-600"), terms).await.unwrap_err();
+        assert!(matches!(error, DataplaneError::Stalled(PATIENCE)), "{error}");
+        // Nobody knows whether it was made, and nobody is told that it was not.
+        assert!(dataplane.made("k").await.is_err() && dataplane.in_force().await.is_err());
+        go.send(()).unwrap();
+        let in_force = answered(&dataplane, || dataplane.in_force()).await;
+        assert_eq!((in_force.plan, in_force.applied.generation), (plan("geo-600"), 1));
+        let made = answered(&dataplane, || dataplane.made("k")).await;
+        assert_eq!(made, Some(in_force.applied));
+        assert_eq!(answered(&dataplane, || dataplane.stats(false)).await.generation, 1);
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn the_final_accounts_of_a_worker_that_stands_still_are_waited_for() {
+    let (dataplane, go, thread) = standing_still(1 << 40, PATIENCE);
+    block_on(async {
+        assert!(dataplane.stats(false).await.is_err());
+        let stop = tokio::spawn({
+            let dataplane = dataplane.clone();
+            async move { dataplane.stop().await }
+        });
+        tokio::time::sleep(2 * PATIENCE).await;
+        assert!(!stop.is_finished());
+        go.send(()).unwrap();
+        assert_eq!(stop.await.unwrap().unwrap().generation, 0);
     });
     thread.join().unwrap();
 }

@@ -3,11 +3,13 @@
 //! in, and what they say when they come back.
 
 use crate::eal::eal;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
 use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Terms};
 use dataplane::ports::{self, Counted, Needs, Opened};
+use dataplane::watch::Watch;
 use dataplane::workers::{self, Settings};
 use dpdk::{MbufBurst, NamedPort, RxQueue, TscClock, Waiter};
 use emu::client::ClientKey;
@@ -160,7 +162,8 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         Room { clients: 4, frame: max_frame, capacity: 1 << 40, shim: SHIM, ..Room::default() };
     let description =
         pb::DescribeResponse { switch: Some(pb::Switch::default()), ..Default::default() };
-    let counted = Box::new(Counted { ports, overflow: Vec::new() });
+    let counted =
+        Box::new(Counted { ports: Arc::new(ports), overflow: Vec::new(), watch: Watch::default() });
     let dataplane =
         Dataplane::new(workers.handles, clock, counted, Fixed { room, description }, running);
 
@@ -184,7 +187,7 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stats = runtime.block_on(async {
-        let in_force = dataplane.in_force().await;
+        let in_force = dataplane.in_force().await.unwrap();
         assert_eq!(in_force.plan.offload, Some(offload()));
         let wrong = pb::Offload { epoch: 65_536, ..offload() };
         let refused = dataplane.apply(plan(Some(wrong)), Terms::default()).await.unwrap_err();

@@ -3,11 +3,13 @@
 //! hugepages.
 
 use crate::eal::eal;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
 use dataplane::dataplane::{Dataplane, Fixed, Terms};
 use dataplane::ports::{self, Counted, Needs, OpenError, Opened};
+use dataplane::watch::Watch;
 use dataplane::workers::{self, Settings};
 use dpdk::{Error, NamedPort, TscClock, Waiter};
 use emu::engine::Limits;
@@ -76,7 +78,8 @@ fn two_workers_are_one_dataplane() {
     let workers = workers::spawn(&eal, io, clock, &compiled, &settings).unwrap();
     let room = Room { clients: 4, frame: max_frame, capacity: 1 << 40, ..Room::default() };
     let fixed = Fixed { room, ..Fixed::default() };
-    let counted = Box::new(Counted { ports, overflow });
+    let (ports, watch) = (Arc::new(ports), Watch::default());
+    let counted = Box::new(Counted { ports, overflow, watch });
     let dataplane = Dataplane::new(workers.handles, clock, counted, fixed, running);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stats = runtime.block_on(async {

@@ -145,6 +145,12 @@ impl Handle {
         Box::new(Report { snapshot: Snapshot::with_room_for(self.room), ..Report::default() })
     }
 
+    /// Whether it takes a command now; that holds until somebody else gives it one.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < DEPTH
+    }
+
     fn push(&self, command: Command) -> Result<(), CommandError> {
         if Arc::strong_count(&self.queue) == 1 {
             return Err(CommandError::Gone);

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service manager's side of sd_notify(3): a socket that hears what a daemon tells, and a
-//! way to make one thread of it stand still.
+//! The service manager's side of sd_notify(3): a socket that hears what a daemon tells.
 
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
 use smoke::directory::Directory;
 use smoke::error::Error;
 
@@ -78,43 +73,5 @@ impl Manager {
             }
         }
         Err(Error::Timeout { what: format!("notification {state}"), limit }.into())
-    }
-}
-
-/// Threads of another process that stand still, one by one, and not the process: as its tracer
-/// stops them. They move on when this is dropped, on the thread that made it.
-#[derive(Debug)]
-pub struct Still(Vec<Pid>);
-
-impl Still {
-    /// Stops the threads of process `pid` whose names `is_chosen`.
-    ///
-    /// # Errors
-    /// If there is none, or the kernel refuses it.
-    pub fn stop(pid: u32, is_chosen: impl Fn(&str) -> bool) -> anyhow::Result<Self> {
-        let mut still = Self(Vec::new());
-        for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-            let thread = thread?;
-            let name = fs::read_to_string(thread.path().join("comm"))?;
-            if !is_chosen(name.trim()) {
-                continue;
-            }
-            let id = Pid::from_raw(thread.file_name().to_string_lossy().parse()?);
-            ptrace::seize(id, ptrace::Options::empty())?;
-            still.0.push(id);
-            ptrace::interrupt(id)?;
-            waitpid(id, Some(WaitPidFlag::__WALL))?;
-        }
-        anyhow::ensure!(!still.0.is_empty(), "process {pid} has no such thread");
-        Ok(still)
-    }
-}
-
-impl Drop for Still {
-    fn drop(&mut self) {
-        for thread in &self.0 {
-            // One that has ended is let go already.
-            let _ = ptrace::detach(*thread, None);
-        }
     }
 }

@@ -29,6 +29,7 @@ pub mod raw;
 pub mod report;
 pub mod starvation;
 pub mod stats;
+pub mod still;
 pub mod suite;
 pub mod testbed;
 pub mod udp;

@@ -81,7 +81,7 @@ class Criterion:
     at_least: bool
     """The figure has to be the limit or more; else the limit or less."""
     unit: str
-    """"packets", "ns", "bytes", "pipes" or "changes"."""
+    """"packets", "ns", "bytes", "pipes", "changes" or "faults"."""
     holds: bool
     """Whether it is."""
     text: str

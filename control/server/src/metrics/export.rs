@@ -204,7 +204,7 @@ fn workers(e: &mut DescriptorEncoder<'_>, workers: &[Worker]) -> fmt::Result {
 /// A counter of a port: name, help, and which it is.
 type OfPort = (&'static str, &'static str, MetricType, fn(&Port) -> u64);
 
-const OF_PORT: [OfPort; 8] = [
+const OF_PORT: [OfPort; 11] = [
     ("port_received_packets_total", "Frames that a port received", Counter, |p| p.received.packets),
     ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received.bytes),
     ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent.packets),
@@ -227,6 +227,19 @@ const OF_PORT: [OfPort; 8] = [
         Counter,
         |p| p.malformed,
     ),
+    (
+        "port_unconfirmed_packets_total",
+        "Frames that a port's driver counts as sent and its interface does not",
+        Counter,
+        |p| p.unconfirmed,
+    ),
+    (
+        "port_faults_total",
+        "Times that a port lost its link, had its MTU lowered, or did not send what it was given",
+        Counter,
+        |p| p.faults,
+    ),
+    ("port_mtu_bytes", "MTU of a port's interface", Gauge, |p| p.mtu.unwrap_or(0).into()),
     ("port_staged_packets", "Frames on their way to a port's driver", Gauge, |p| p.staged),
 ];
 

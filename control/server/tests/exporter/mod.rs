@@ -175,6 +175,14 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
         malformed: 4,
         link: if name == "wan" { pb::LinkState::Up } else { pb::LinkState::Down } as i32,
         link_mbps: 10_000,
+        state: Some(pb::PortState {
+            name: name.into(),
+            mtu: 1_500,
+            faults: 6,
+            changes: 8,
+            unconfirmed: 7,
+            ..Default::default()
+        }),
     };
     let own = clients.into_iter().zip(10..).map(|(name, received)| client(name, received));
     pb::Stats {

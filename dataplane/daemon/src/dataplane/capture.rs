@@ -117,22 +117,26 @@ impl Dataplane {
         let (started, starting) = oneshot::channel();
         // Goes on when the caller goes away, to leave no tap behind.
         tokio::spawn(self.clone().run(wanted, permit, sender, started));
-        starting.await.map_err(|_| DataplaneError::Broken)??;
+        self.done(|_| async { starting.await.map_err(|_| DataplaneError::Panicked)? }).await?;
         Ok(chunks)
     }
 
     /// A name that no client ever had is an address with a slip, or another slip.
     async fn check_names(&self, request: &model::CaptureRequest) -> Result<(), DataplaneError> {
-        let history = self.history().await;
-        for name in &request.clients {
-            if matches!(name.parse(), Ok(ClientKey::Named(_))) && !history.names.has(name) {
-                return Err(DataplaneError::Capture(format!(
-                    "clients: {name:?} is no IP address, nor bypass, default or a client that \
-                     rules have named: see `linkctl clients list`"
-                )));
+        let names = request.clients.clone();
+        self.done(|this| async move {
+            let history = this.history().await;
+            for name in &names {
+                if matches!(name.parse(), Ok(ClientKey::Named(_))) && !history.names.has(name) {
+                    return Err(DataplaneError::Capture(format!(
+                        "clients: {name:?} is no IP address, nor bypass, default or a client that \
+                         rules have named: see `linkctl clients list`"
+                    )));
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
+        .await
     }
 
     async fn run(
@@ -173,8 +177,8 @@ impl Dataplane {
                 (Box::new(Tap::new(selection, since, snaplen, Box::new(sink))), copies)
             })
             .unzip();
-        let asked = self.0.workers.iter().zip(taps).map(|(worker, tap)| worker.tap(Some(tap)));
-        self.answers(asked).await?;
+        let mut taps = taps.into_iter();
+        self.answers(|worker| worker.tap(taps.next())).await?;
         // By now all of them see what comes.
         let since = Instant(self.0.clock.now());
         let profile = history.in_force.plan.profile.as_ref();
@@ -191,7 +195,7 @@ impl Dataplane {
     /// What a worker gives back is freed here, and not by the worker.
     async fn tap_off(&self) {
         let _history = self.0.history.lock().await;
-        if let Err(error) = self.answers(self.0.workers.iter().map(|w| w.tap(None))).await {
+        if let Err(error) = self.answers(|worker| worker.tap(None)).await {
             tracing::warn!(%error, "a tap is left on");
         }
     }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use nix::sys::signal::Signal;
-use package::manager::{Manager, Still};
+use package::manager::Manager;
 use smoke::binaries::{Binaries, Lack};
 use smoke::process::Process;
+use smoke::still::Still;
 
 /// A start, or a word on a machine that is busy with something else.
 const SOON: Duration = Duration::from_secs(60);

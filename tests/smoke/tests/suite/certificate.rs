@@ -16,13 +16,13 @@ use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use super::{SEED, drained, emulator, on_bed, udp_at};
 
 /// A check did not hold.
-const CHECK: i32 = 4;
+pub const CHECK: i32 = 4;
 /// Far below what is asked of a machine, far above what a busy one does: the figures of
 /// these runs are not about time.
-const PATIENT: [&str; 4] = ["--max-lateness", "5s", "--max-stall", "5s"];
+pub const PATIENT: [&str; 4] = ["--max-lateness", "5s", "--max-stall", "5s"];
 
 /// The certificate, and the exit code that it came with.
-fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, Value)> {
+pub fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, Value)> {
     let outcome = linkctl.run(&[&["certificate"], limits].concat())?;
     let certificate = serde_json::from_str(&outcome.stdout)
         .with_context(|| format!("{}{}", outcome.stdout, outcome.stderr))?;
@@ -30,7 +30,7 @@ fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, Value
 }
 
 /// The criteria that do not hold.
-fn failed(certificate: &Value) -> Vec<&str> {
+pub fn failed(certificate: &Value) -> Vec<&str> {
     let criteria = certificate["criteria"].as_array().into_iter().flatten();
     criteria.filter(|c| c["holds"] == false).filter_map(|c| c["name"].as_str()).collect()
 }

@@ -16,6 +16,7 @@ pub mod idle;
 pub mod metrics;
 pub mod model;
 pub mod overload;
+pub mod ports;
 pub mod refusal;
 pub mod restart;
 pub mod rules;

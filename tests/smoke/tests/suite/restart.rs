@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control plane may be killed at any time.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
 use smoke::iperf::{Download, Plan};
-use smoke::linkctl::UNREACHABLE;
-use smoke::testbed::SERVER;
+use smoke::linkctl::{Linkctl, UNREACHABLE};
+use smoke::process::Process;
+use smoke::testbed::{SERVER, answers};
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use smoke::{ping::Ping, wait};
 
@@ -118,5 +120,30 @@ pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(received.arrivals.len() as u64 == sent[0].packets, "of {sent:?} not all arrived");
         ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
         dropped_only_for(&stats, &[])
+    })
+}
+
+pub fn a_second_linkd_changes_nothing_while_the_first_is_there(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        bed.linkctl()?.set_profile("geo-600", SEED)?;
+        let first = bed.linkd_pid().context("linkd does not run")?;
+        let socket = bed.directory().path("second.sock");
+        let mut command = Command::new(&bed.binaries()?.linkd);
+        command.arg("--socket").arg(&socket).arg("--dataplane").arg(bed.dataplane_socket());
+        let mut second = Process::spawn(command)?;
+        answers(&mut second, "linkd", &socket)?;
+        let linkctl = Linkctl::new(&bed.binaries()?.linkctl, &socket);
+        for arguments in [&["set", "rate", "1 Mbit/s"][..], &["stats", "--mark"]] {
+            let refused = linkctl.run(arguments)?;
+            let named = refused.stderr.contains(&format!("process {first} controls"));
+            ensure!(refused.code() != 0 && named, "{refused:?}");
+        }
+        // It takes the place of the first one when that has gone.
+        bed.kill_linkd()?;
+        wait::until("the second linkd controls", Duration::from_secs(10), || {
+            let changed = linkctl.run(&["set", "rate", "1 Mbit/s"])?;
+            Ok((changed.code() == 0).then_some(()))
+        })?;
+        Ok(())
     })
 }

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of the ports while packets pass: link, MTU, address, the interface itself, and
+//! whether the interface has sent what it was given. Control thread.
+//!
+//! The kernel tells of each change of an interface (rtnetlink(7), RTNLGRP_LINK), with a count of
+//! the times that its carrier was lost: so one that was back before anybody looked is seen, too.
+//! A port without an interface is asked for its link every [`LOOK`].
+//!
+//! An interface that loses what it took does not tell who sends through a packet socket. So its
+//! own counter of sent frames is compared with the driver's: what it has not counted [`SETTLE`]
+//! after the driver has was not sent. Frames that this machine itself sends there can hide as
+//! many.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dpdk::StartedPort;
+use nix::errno::Errno;
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::{Handle, MulticastGroup};
+use tokio_stream::{Stream, StreamExt};
+
+/// From one look at the ports to the next.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a frame may wait in an interface's queue before it is sent.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Lost frames are told of again after so long without any.
+const QUIET: Duration = Duration::from_secs(10);
+/// Bytes of an Ethernet header.
+const ETHERNET: u32 = 14;
+
+/// What is known of a port beside its driver's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// In bytes of layer 3, where the kernel has the interface.
+    pub mtu: Option<u32>,
+    /// The kernel has the interface no more.
+    pub gone: bool,
+    /// Times that something happened by which packets may have been lost.
+    pub faults: u64,
+    /// Those, and what happened beside.
+    pub changes: u64,
+    /// The last change, in words.
+    pub last: String,
+    /// Frames that the driver counts as sent and the interface does not.
+    pub unconfirmed: u64,
+}
+
+impl Seen {
+    fn change(&mut self, port: &str, message: String) {
+        tracing::warn!(port, "{message}");
+        self.changes += 1;
+        self.last = message;
+    }
+
+    fn fault(&mut self, port: &str, message: String) {
+        self.faults += 1;
+        self.change(port, message);
+    }
+}
+
+/// What is known of both ports, `wan` first; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<Mutex<[Seen; 2]>>);
+
+impl Watch {
+    /// Now.
+    #[must_use]
+    pub fn seen(&self) -> [Seen; 2] {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Seen; 2]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the ports for as long as it is polled. Returns, with its name, when the interface
+    /// of one has been gone for `patience`.
+    pub async fn keep(&self, ports: &[StartedPort; 2], patience: Duration) -> String {
+        let mut watched = ports.each_ref().map(Watched::new);
+        let mut netlink = match Netlink::open() {
+            Ok(netlink) => Some(netlink),
+            Err(error) => {
+                tracing::warn!(%error, "changes of interfaces are seen late, or not");
+                None
+            }
+        };
+        let mut looks = tokio::time::interval(LOOK);
+        loop {
+            let told = async {
+                match &mut netlink {
+                    Some(netlink) => netlink.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let told = tokio::select! {
+                told = told => Some(told),
+                _ = looks.tick() => None,
+            };
+            match told {
+                // A message was lost, or the socket: what is now is asked for anyhow.
+                Some(None) => netlink = Netlink::open().ok(),
+                Some(Some(told)) => {
+                    let mut seen = self.lock();
+                    for (port, seen) in watched.iter_mut().zip(seen.iter_mut()) {
+                        port.told(&told, seen);
+                    }
+                }
+                None => {
+                    for (at, port) in watched.iter_mut().enumerate() {
+                        let found = match (&netlink, port.index) {
+                            (Some(netlink), Some(index)) => netlink.ask(index).await,
+                            _ => None,
+                        };
+                        let mut seen = self.lock();
+                        let Some(seen) = seen.get_mut(at) else { continue };
+                        if let Some(found) = found {
+                            port.told(&found, seen);
+                        }
+                        port.look(seen, Instant::now());
+                        if port.gone.is_some_and(|since| since.elapsed() >= patience) {
+                            return port.port.name().to_owned();
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the kernel says of an interface.
+#[derive(Clone, Debug)]
+enum Told {
+    Is(Box<Interface>),
+    Gone(u32),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Interface {
+    index: u32,
+    mtu: u32,
+    address: Vec<u8>,
+    /// It has a carrier and is up.
+    up: bool,
+    /// Times that the carrier was lost.
+    losses: u32,
+    sent: u64,
+    /// Frames that it counts as not sent.
+    dropped: u64,
+}
+
+impl From<&LinkMessage> for Interface {
+    fn from(message: &LinkMessage) -> Self {
+        let header = &message.header;
+        let up = header.flags.contains(LinkFlags::Up | LinkFlags::Running);
+        let mut interface = Self { index: header.index, up, ..Self::default() };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+                LinkAttribute::Address(address) => interface.address.clone_from(address),
+                LinkAttribute::CarrierDownCount(losses) => interface.losses = *losses,
+                LinkAttribute::Stats64(stats) => {
+                    interface.sent = stats.tx_packets;
+                    interface.dropped = stats.tx_dropped.saturating_add(stats.tx_errors);
+                }
+                _ => {}
+            }
+        }
+        interface
+    }
+}
+
+/// The kernel's messages.
+struct Netlink {
+    handle: Handle,
+    messages: Pin<Box<dyn Stream<Item = RouteNetlinkMessage> + Send>>,
+}
+
+impl Netlink {
+    fn open() -> std::io::Result<Self> {
+        let (connection, handle, messages) =
+            rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
+        tokio::spawn(connection);
+        let messages = messages.filter_map(|(message, _)| match message.payload {
+            NetlinkPayload::InnerMessage(message) => Some(message),
+            _ => None,
+        });
+        Ok(Self { handle, messages: Box::pin(messages) })
+    }
+
+    async fn next(&mut self) -> Option<Told> {
+        loop {
+            match self.messages.next().await? {
+                RouteNetlinkMessage::NewLink(link) => {
+                    return Some(Told::Is(Box::new(Interface::from(&link))));
+                }
+                RouteNetlinkMessage::DelLink(link) => return Some(Told::Gone(link.header.index)),
+                _ => {}
+            }
+        }
+    }
+
+    /// What the interface is like now; none if the kernel does not answer.
+    async fn ask(&self, index: u32) -> Option<Told> {
+        let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
+        match links.next().await? {
+            Ok(link) => Some(Told::Is(Box::new(Interface::from(&link)))),
+            Err(rtnetlink::Error::NetlinkError(error))
+                if error.raw_code() == -(Errno::ENODEV as i32) =>
+            {
+                Some(Told::Gone(index))
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// A port, and what it was like at the last look.
+struct Watched<'a> {
+    port: &'a StartedPort,
+    /// Of its interface, if it has one.
+    index: Option<u32>,
+    before: Option<Interface>,
+    /// When its link was asked for without the kernel.
+    up: Option<bool>,
+    gone: Option<Instant>,
+    confirmed: Confirmed,
+}
+
+impl<'a> Watched<'a> {
+    fn new(port: &'a StartedPort) -> Self {
+        let index = port.info().iface.as_deref().and_then(dpdk::Interface::find);
+        Self {
+            port,
+            index: index.map(|interface| interface.index()),
+            before: None,
+            up: None,
+            gone: None,
+            confirmed: Confirmed::default(),
+        }
+    }
+
+    fn told(&mut self, told: &Told, seen: &mut Seen) {
+        let name = self.port.name();
+        match told {
+            Told::Gone(index) => {
+                if Some(*index) == self.index && !seen.gone {
+                    seen.gone = true;
+                    self.gone = Some(Instant::now());
+                    seen.fault(name, "its interface has been removed".to_owned());
+                }
+            }
+            Told::Is(now) => {
+                if Some(now.index) != self.index {
+                    return;
+                }
+                if let Some(before) = self.before.replace((**now).clone()) {
+                    compare(name, &before, now, seen);
+                }
+                seen.mtu = Some(now.mtu);
+                self.port.limit_frames(now.mtu.saturating_add(ETHERNET));
+            }
+        }
+    }
+
+    fn look(&mut self, seen: &mut Seen, at: Instant) {
+        let name = self.port.name();
+        match &self.before {
+            Some(interface) => {
+                let Ok(counters) = self.port.counters() else { return };
+                let lost =
+                    self.confirmed.look(at, counters.tx_packets, interface.sent, interface.dropped);
+                if lost > seen.unconfirmed {
+                    let more = lost - seen.unconfirmed;
+                    seen.unconfirmed = lost;
+                    if self.confirmed.is_news(at) {
+                        seen.fault(
+                            name,
+                            format!("its interface has not sent {more} frames that it was given"),
+                        );
+                    }
+                }
+            }
+            None => {
+                let Ok(link) = self.port.link() else { return };
+                match self.up.replace(link.up) {
+                    Some(true) if !link.up => seen.fault(name, "its link was lost".to_owned()),
+                    Some(false) if link.up => seen.change(name, "its link is back".to_owned()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Tells what has changed.
+fn compare(port: &str, before: &Interface, now: &Interface, seen: &mut Seen) {
+    let losses = now.losses.wrapping_sub(before.losses);
+    match (before.up, now.up) {
+        (true, false) => seen.fault(port, "its link was lost".to_owned()),
+        (false, true) => seen.change(port, "its link is back".to_owned()),
+        (true, true) if losses > 0 => {
+            seen.fault(port, format!("its link was lost {losses} times, and is back"));
+        }
+        _ => {}
+    }
+    if now.mtu != before.mtu {
+        let message = format!("its MTU went from {} to {}", before.mtu, now.mtu);
+        match now.mtu < before.mtu {
+            true => seen.fault(port, message),
+            false => seen.change(port, message),
+        }
+    }
+    if now.address != before.address {
+        seen.change(port, "its MAC address was changed".to_owned());
+    }
+}
+
+/// Compares what the driver sent with what the interface counts.
+#[derive(Debug, Default)]
+struct Confirmed {
+    /// At the first look: the driver's count, and the interface's of sent and dropped frames.
+    start: Option<[u64; 3]>,
+    /// The driver's count at past looks, the last one last.
+    given: VecDeque<(Instant, u64)>,
+    lost: u64,
+    news: Option<Instant>,
+}
+
+impl Confirmed {
+    /// How many frames the interface has not sent, up to a look at both counts.
+    fn look(&mut self, at: Instant, given: u64, sent: u64, dropped: u64) -> u64 {
+        let start = *self.start.get_or_insert([given, sent, dropped]);
+        let [given, sent, dropped] =
+            [given - start[0], sent.saturating_sub(start[1]), dropped.saturating_sub(start[2])];
+        self.given.push_back((at, given));
+        let mut settled = 0;
+        while let Some((then, count)) = self.given.front().copied() {
+            if at.duration_since(then) < SETTLE {
+                break;
+            }
+            settled = count;
+            // The last one that has settled stays, for the next look.
+            if self.given.get(1).is_none_or(|(next, _)| at.duration_since(*next) < SETTLE) {
+                break;
+            }
+            self.given.pop_front();
+        }
+        self.lost = self.lost.max(settled.saturating_sub(sent)).max(dropped);
+        self.lost
+    }
+
+    /// Whether frames that were just lost are to be told of.
+    fn is_news(&mut self, at: Instant) -> bool {
+        let last = self.news.replace(at);
+        last.is_none_or(|last| at.duration_since(last) >= QUIET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface() -> Interface {
+        Interface { index: 7, mtu: 1500, address: vec![2; 6], up: true, ..Interface::default() }
+    }
+
+    /// What is seen of a change.
+    fn seen(change: impl FnOnce(&mut Interface)) -> Seen {
+        let (before, mut now, mut seen) = (interface(), interface(), Seen::default());
+        change(&mut now);
+        compare("wan", &before, &now, &mut seen);
+        seen
+    }
+
+    #[test]
+    fn what_may_lose_packets_is_a_fault_and_what_mends_it_is_a_change() {
+        assert_eq!(seen(|_| {}), Seen::default());
+        let counts = |seen: &Seen| (seen.faults, seen.changes);
+        let lost = seen(|now| (now.up, now.losses) = (false, 1));
+        assert_eq!((counts(&lost), lost.last.as_str()), ((1, 1), "its link was lost"));
+        let missed = seen(|now| now.losses = 2);
+        assert_eq!(counts(&missed), (1, 1));
+        assert!(missed.last.contains("lost 2 times"), "{}", missed.last);
+        let smaller = seen(|now| now.mtu = 1280);
+        assert_eq!(counts(&smaller), (1, 1));
+        assert_eq!(smaller.last, "its MTU went from 1500 to 1280");
+        assert_eq!(counts(&seen(|now| now.mtu = 9000)), (0, 1));
+        assert_eq!(counts(&seen(|now| now.address = vec![4; 6])), (0, 1));
+        let mut back = Seen::default();
+        let down = Interface { up: false, ..interface() };
+        compare("wan", &down, &interface(), &mut back);
+        assert_eq!(counts(&back), (0, 1));
+    }
+
+    #[test]
+    fn a_frame_is_lost_when_the_interface_does_not_count_it_in_time() {
+        let mut confirmed = Confirmed::default();
+        let start = Instant::now();
+        let mut look = |ms, given, sent, dropped| {
+            confirmed.look(start + Duration::from_millis(ms), given, sent, dropped)
+        };
+        // What was counted before is of no account.
+        assert_eq!(look(0, 100, 5000, 3), 0);
+        // Frames may wait in the interface's queue,
+        assert_eq!(look(200, 150, 5010, 3), 0);
+        assert_eq!(look(1100, 150, 5050, 3), 0);
+        assert_eq!(look(1300, 200, 5060, 3), 0);
+        // but not for ever: of 100, 60 have left.
+        assert_eq!(look(2200, 200, 5060, 3), 0);
+        assert_eq!(look(2300, 250, 5060, 3), 40);
+        // What the machine sends by itself does not bring them back.
+        assert_eq!(look(2400, 250, 9999, 3), 40);
+        // What the interface says that it dropped, at once.
+        assert_eq!(look(2500, 250, 9999, 53), 50);
+    }
+}
