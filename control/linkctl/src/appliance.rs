@@ -11,6 +11,7 @@ mod network;
 mod plan;
 mod port;
 mod record;
+mod room;
 mod step;
 
 use crate::cli::{Cli, Output};
@@ -119,6 +120,7 @@ fn check(form: Output, path: &Path, here: bool, place: &Where) -> Result<(), Fai
     let mut findings = disagreements(&file, path);
     if findings.is_empty() {
         findings.push(Finding::ok("file", format!("{} agrees with itself", path.display())));
+        findings.extend(room::check(&file));
         if here {
             findings.extend(here::check(&Host::below(&place.root), &file).findings);
         }

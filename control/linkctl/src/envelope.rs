@@ -37,7 +37,7 @@ any length.
 Exit code 4 if the profile does not fit.";
 
 /// The longest frame of ports that are not told about: of an MTU of 1500 bytes.
-const FRAME: u32 = 1_514;
+pub const FRAME: u32 = 1_514;
 const SEED: u64 = 1;
 
 /// Of what to show the envelope.
@@ -170,7 +170,8 @@ fn built_in(name: &str) -> Result<Profile, Failure> {
     })
 }
 
-fn compile(profile: &Profile) -> Result<Plan, Failure> {
+/// The plan of a profile.
+pub fn compile(profile: &Profile) -> Result<Plan, Failure> {
     let plan =
         dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..Default::default() };
     compile::compile(&plan)

@@ -33,6 +33,9 @@ fn size(bytes: u64) -> String {
 /// Whether enough of them are reserved.
 pub fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
     const CHECK: &str = "hugepages";
+    if wanted.no_huge {
+        return Finding::ok(CHECK, "not wanted: the box's file says huge = \"off\"");
+    }
     let pages = |kib: u64, file: &str| {
         let path = format!("kernel/mm/hugepages/hugepages-{kib}kB/{file}");
         machine.sys(path).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)

@@ -32,6 +32,8 @@ pub struct Wanted {
     pub buffers: u64,
     /// Hugepages are demanded.
     pub huge: bool,
+    /// Hugepages are not to be used.
+    pub no_huge: bool,
 }
 
 impl Default for Wanted {
@@ -46,6 +48,7 @@ impl Default for Wanted {
             packets: PACKETS,
             buffers: 0,
             huge: false,
+            no_huge: false,
         }
     }
 }
@@ -69,6 +72,7 @@ impl Wanted {
             packets: file.memory.packets.unwrap_or(PACKETS),
             buffers: file.memory.buffers.unwrap_or(0),
             huge: file.memory.huge == Some(Huge::On),
+            no_huge: file.memory.huge == Some(Huge::Off),
             ..Self::default()
         };
         for (name, port) in file.ports.named() {

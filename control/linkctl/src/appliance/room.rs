@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which built-in profiles the box of a file has room for, by the figures with which the dataplane
+//! takes and refuses plans ([`emu::envelope`]).
+
+use crate::doctor::finding::Finding;
+use crate::doctor::wanted::Wanted;
+use crate::envelope::{FRAME, compile};
+use boxfile::BoxFile;
+use emu::envelope::excesses;
+use emu::plan::Room;
+use emu::shim::SHIM;
+use profile::Catalog;
+
+const CHECK: &str = "envelope";
+/// Of a port that a file says nothing of.
+const PORT_BPS: u64 = 10_000_000_000;
+/// `linkd-dataplane --max-clients`, if nothing is said.
+const CLIENTS: u32 = 16;
+
+/// What the dataplane would have to hold a plan with.
+fn room(file: &BoxFile) -> Room {
+    let workers = u32::try_from(file.workers.number()).unwrap_or(u32::MAX).max(1);
+    let frame = file.memory.max_frame.and_then(|bytes| u32::try_from(bytes).ok());
+    Room {
+        clients: file.memory.max_clients.unwrap_or(CLIENTS),
+        port_bps: PORT_BPS,
+        frame: frame.unwrap_or(FRAME),
+        capacity: file.memory.packets.unwrap_or(Wanted::default().packets) / u64::from(workers),
+        workers,
+        shim: if file.switch.is_some() { SHIM } else { 0 },
+    }
+}
+
+/// A finding for each built-in profile.
+pub fn check(file: &BoxFile) -> Vec<Finding> {
+    let room = room(file);
+    let catalog = Catalog::built_in();
+    let finding = |profile: &profile::Profile| {
+        let name = profile.name();
+        let found = match compile(profile) {
+            Ok(plan) => excesses(&plan, room),
+            // It is read and compiled in the tests.
+            Err(failure) => vec![failure.message().to_owned()],
+        };
+        if found.is_empty() {
+            return Finding::ok(CHECK, format!("{name} fits, with {} clients", room.clients));
+        }
+        Finding::warning(
+            CHECK,
+            format!("{name} does not fit, with ports of 10 Gbit/s: {}", found.join("; ")),
+            "`set profile` refuses it, unless packets may be lost (--lossy)",
+            "write more as memory.packets, or fewer as memory.max_clients",
+        )
+    };
+    catalog.iter().map(|entry| finding(&entry.profile)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Level;
+
+    #[test]
+    fn every_box_of_hw_configs_holds_the_links_of_the_manual() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hw-configs");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path().join("box.toml");
+            let findings = check(&BoxFile::read(&path).unwrap());
+            assert!(findings.len() >= 3, "{findings:?}");
+            for name in ["viasat2", "transparent"] {
+                let finding = findings.iter().find(|f| f.found.starts_with(name)).unwrap();
+                assert_eq!(finding.level, Level::Ok, "{}: {finding:?}", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn a_box_with_too_little_memory_is_told_what_to_write() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hw-configs/veth-dev/box.toml");
+        let mut file = BoxFile::read(std::path::Path::new(path)).unwrap();
+        file.memory.packets = Some(256 << 20);
+        let findings = check(&file);
+        let viasat2 =
+            findings.iter().find(|f| f.found.starts_with("viasat2 does not fit, with ports of"));
+        let viasat2 = viasat2.unwrap();
+        assert_eq!(viasat2.level, Level::Warning);
+        assert!(viasat2.remedy.contains("memory.packets"), "{viasat2:?}");
+    }
+}
