@@ -6,9 +6,10 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::fit::trace_of;
 use crate::output;
-use profile::{Part, Profile, Rate};
+use profile::{Part, Profile, Rate, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
+use std::io::Read;
 use std::path::Path;
 use view::instant;
 
@@ -45,7 +46,10 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
         Set::Patch(what) => {
             let request = request(what)?;
             let connection = Connection::open(cli).await?;
-            connection.call(|mut c| async move { c.patch_link(request).await }).await?
+            let mut change =
+                connection.call(|mut c| async move { c.patch_link(request).await }).await?;
+            change.remarks.extend(of_round_trip(what));
+            change
         }
     };
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
@@ -91,9 +95,32 @@ pub fn remarks(lossy: bool, remarks: &[String]) -> impl Iterator<Item = String> 
     warning.into_iter().chain(remarks.iter().map(|remark| format!("note: {remark}")))
 }
 
-/// A name for linkd to know, or the profile of a file.
+/// What a delay of both directions comes to, for who meant the round trip.
+fn of_round_trip(what: &Patch) -> Option<String> {
+    let Patch::Delay { base: Some(base), target, .. } = what else { return None };
+    let both = target.direction == Direction::Both && *base > 0;
+    both.then(|| {
+        let (each, both) = (format_duration(*base), format_duration(base.saturating_mul(2)));
+        format!(
+            "each direction is delayed by {each}, a round trip by {both}: `set delay --rtt {}` \
+             makes it the round trip's",
+            each.replace(' ', "")
+        )
+    })
+}
+
+/// A name for linkd to know, or the profile of a file or of standard input.
 fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure> {
     use pb::set_profile_request::Profile::{Inline, Name};
+    if profile == "-" {
+        let text = std::io::read_to_string(std::io::stdin().take(profile::MESSAGE_BYTES as u64))
+            .map_err(|error| {
+                Failure::failed("io", format!("cannot read standard input: {error}"))
+            })?;
+        let profile = Profile::from_toml(&text)
+            .map_err(|violations| Failure::invalid("standard input", violations))?;
+        return Ok(Inline(profile.into_proto()));
+    }
     if !profile.contains('/') && !profile.ends_with(".toml") {
         return Ok(Name(profile.to_owned()));
     }
@@ -113,9 +140,10 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
             pipe.rate_bps = rate.and_then(Rate::bps);
             (&["rate_bps"], target)
         }
-        Patch::Delay { base, slot, target } => {
+        Patch::Delay { base, rtt, slot, target } => {
             let slot_ns = slot.unwrap_or(0);
-            pipe.delay = Some(pb::Delay { base_ns: *base, slot_ns, ..Default::default() });
+            let base_ns = base.or(rtt.map(|rtt| rtt / 2)).unwrap_or(0);
+            pipe.delay = Some(pb::Delay { base_ns, slot_ns, ..Default::default() });
             match slot {
                 Some(_) => (&["delay.base_ns", "delay.slot_ns"], target),
                 None => (&["delay.base_ns"], target),
@@ -134,12 +162,13 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
                 None => (&["queue.limit_bytes"], target),
             }
         }
-        Patch::Loss { every, duration, law, target, .. } => {
+        Patch::Loss { share, every, duration, law, target } => {
+            pipe.packet_loss = share.unwrap_or(0.0);
             let law = match law {
                 Law::Exponential => pb::DurationLaw::Exponential,
                 Law::Fixed => pb::DurationLaw::Fixed,
             };
-            // Neither is given with `none`.
+            // Neither is given with a share.
             if let (Some(interval_ns), Some(duration_ns)) = (*every, *duration) {
                 pipe.outages.push(pb::Outage { interval_ns, duration_ns, law: law as i32 });
             }

@@ -262,7 +262,7 @@ Examples:
 /// Which pipes, and on what condition.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// Towards the client, from it, or both
+    /// Towards the client, from it, or each of both
     #[arg(short, long, value_enum, default_value = "both")]
     pub direction: Direction,
     #[command(flatten)]
@@ -309,8 +309,8 @@ pub enum Law {
 pub enum Set {
     /// Replace the whole link and start its random processes anew
     Profile {
-        /// A profile's name, or a file: with a '/' in it, or ending in .toml
-        #[arg(value_name = "NAME|FILE")]
+        /// A profile's name, or a file: with a '/' in it, or ending in .toml; - for standard input
+        #[arg(value_name = "NAME|FILE|-")]
         profile: String,
         /// Seed of all random processes; without it, the one in force stays
         #[arg(long, value_name = "N")]
@@ -326,7 +326,7 @@ pub enum Set {
 /// Which part of the link to change.
 #[derive(Debug, Subcommand)]
 pub enum Patch {
-    /// Change the rate
+    /// Change the rate, of each direction
     Rate {
         /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
         #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate, required_unless_present = "trace")]
@@ -340,18 +340,24 @@ pub enum Patch {
         #[command(flatten)]
         target: Target,
     },
-    /// Change the constant delay; excursions stay as they are
+    /// Change the constant delay, of each direction; excursions stay as they are
+    ///
+    /// It is one-way: `set delay 300ms` delays each direction by 300 ms, and adds 600 ms to a round
+    /// trip. `set delay --rtt 600ms` is the same.
     Delay {
-        /// Such as 300ms
-        #[arg(value_name = "TIME", value_parser = parse_duration)]
-        base: u64,
+        /// Of each direction, such as 300ms
+        #[arg(value_name = "TIME", value_parser = parse_duration, required_unless_present = "rtt")]
+        base: Option<u64>,
+        /// What both directions add to a round trip together, in halves
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["base", "direction"])]
+        rtt: Option<u64>,
         /// Period of transmission slots, or none; without it, as it is
         #[arg(long, value_name = "TIME|none", value_parser = parse_slot)]
         slot: Option<u64>,
         #[command(flatten)]
         target: Target,
     },
-    /// Change the queue's limit, and how it drops
+    /// Change the queue's limit, of each client and direction, and how it drops
     Queue {
         /// Such as 36MB
         #[arg(value_name = "SIZE", value_parser = parse_size)]
@@ -371,13 +377,14 @@ pub enum Patch {
         #[command(flatten)]
         target: Target,
     },
-    /// Replace all that the channel loses by one class of outages, or none; duplicates, wrong
-    /// bits and reordering lose nothing, and stay: `set part` changes them
-    #[command(group(ArgGroup::new("outages").required(true).args(["none", "every"])))]
+    /// Replace all that the channel loses, of each direction, by a share of the packets, by one
+    /// class of outages, or by nothing; duplicates, wrong bits and reordering lose nothing, and
+    /// stay: `set part` changes them
+    #[command(group(ArgGroup::new("outages").required(true).args(["share", "every"])))]
     Loss {
-        /// Lose nothing
-        #[arg(value_name = "none", value_parser = ["none"], conflicts_with = "duration")]
-        none: Option<String>,
+        /// Such as 1%, of packets drawn one by one; or none
+        #[arg(value_name = "PERCENT|none", value_parser = parse_loss, conflicts_with = "duration")]
+        share: Option<f64>,
         /// Mean time from the end of one outage to the start of the next
         #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "duration")]
         every: Option<u64>,
@@ -507,6 +514,11 @@ fn only(named: &mut Option<PathBuf>, here: &Path, option: &str, what: &str) -> R
     Ok(())
 }
 
+/// A share of packets, or none.
+fn parse_loss(text: &str) -> Result<f64, UnitError> {
+    if text == "none" { Ok(0.0) } else { parse_probability(text) }
+}
+
 fn parse_slot(text: &str) -> Result<u64, UnitError> {
     if text == "none" { Ok(0) } else { parse_duration(text) }
 }
@@ -593,10 +605,10 @@ mod tests {
                 "set queue 10MB --tail-drop --threshold 5MB --drop-at-limit 1%",
                 "cannot be used with",
             ),
-            ("set loss", "<none|--every <TIME>>"),
+            ("set loss", "<PERCENT|none|--every <TIME>>"),
             ("set loss --every 3h", "--for"),
             ("set loss none --every 3h --for 1s", "cannot be used with"),
-            ("set loss some", "none"),
+            ("set loss some", "some"),
             ("set profle viasat2", "profile"),
             ("stats --watch --mark", "cannot be used with"),
             ("top --interval 5", "write a unit"),
