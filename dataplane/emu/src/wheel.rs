@@ -147,7 +147,7 @@ impl Wheel {
     fn first_high(&self) -> Option<(usize, usize, u64)> {
         let level = self.high_occupied.iter().position(|o| *o != 0)?;
         let shift = LOW_BITS + level as u32 * SLOT_BITS;
-        let here = (self.now >> shift) as usize % SLOTS;
+        let here = (self.now >> shift) as usize;
         // Slots of a level lie in the level's present turn, from here on.
         let ahead = self.high_occupied[level].rotate_right(here as u32).trailing_zeros();
         let tick = ((self.now >> shift) + u64::from(ahead)) << shift;
