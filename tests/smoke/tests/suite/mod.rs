@@ -198,13 +198,19 @@ pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the emulator holds nothing more, and takes its statistics then.
-pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
+/// Waits until the emulator holds nothing more, and takes its statistics then, which add up.
+pub fn emptied(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let stats = wait::until("the emulator holds nothing", Duration::from_secs(30), || {
         let stats = linkctl.stats()?;
         Ok((stats.totals().held.packets == 0).then_some(stats))
     })?;
     conserved(&stats)?;
+    Ok(stats)
+}
+
+/// The same of an emulator that lost nothing and was not late.
+pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
+    let stats = emptied(linkctl)?;
     println!("    {}", stats.verdict());
     sound(&stats)?;
     Ok(stats)
