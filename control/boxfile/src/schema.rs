@@ -111,6 +111,13 @@ pub struct Memory {
     pub huge: Option<Huge>,
 }
 
+impl Memory {
+    /// Default of `packets`, bytes.
+    pub const PACKETS: u64 = 3 << 30;
+    /// Default of `max_clients`.
+    pub const MAX_CLIENTS: u32 = 16;
+}
+
 /// `[hugepages]`: what `linkctl box apply` reserves.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

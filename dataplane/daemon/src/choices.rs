@@ -3,21 +3,17 @@
 //! the defaults.
 
 use boxfile::{
-    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, PORT_NAMES, Port, Roots, Switch,
-    SwitchError,
+    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, Memory, PORT_NAMES, Port, Roots,
+    Switch, SwitchError,
 };
 use dpdk::NamedPort;
 use thiserror::Error;
 
 use crate::arguments::Arguments;
 
-/// `--memory`.
-const MEMORY: u64 = 3 << 30;
 /// `--copy-break`: above it the time that a kept buffer saves is worth its memory
 /// (docs/adr/0002).
 const COPY_BREAK: u32 = 1024;
-/// `--max-clients`.
-const CLIENTS: u32 = 16;
 
 /// What the dataplane runs with.
 #[derive(Clone, Debug)]
@@ -163,11 +159,14 @@ impl Choices {
             ports: [wan, client],
             cores,
             idle: arguments.idle.or(workers.idle).unwrap_or_default(),
-            memory: arguments.memory.or(memory.packets).unwrap_or(MEMORY),
+            memory: arguments.memory.or(memory.packets).unwrap_or(Memory::PACKETS),
             buffers: arguments.buffers.or(memory.buffers).unwrap_or(0),
             copy_break: arguments.copy_break.or(copy_break).unwrap_or(COPY_BREAK),
             max_frame: arguments.max_frame.or(max_frame),
-            max_clients: arguments.max_clients.or(memory.max_clients).unwrap_or(CLIENTS),
+            max_clients: arguments
+                .max_clients
+                .or(memory.max_clients)
+                .unwrap_or(Memory::MAX_CLIENTS),
             huge: arguments.huge.or(memory.huge).unwrap_or_default(),
             switch,
         })
@@ -265,8 +264,8 @@ mod tests {
     fn without_a_file_there_is_one_worker_on_the_last_core() {
         let choices = with_ports(&[], "").unwrap();
         assert_eq!(choices.cores, [3]);
-        assert_eq!((choices.memory, choices.buffers, choices.copy_break), (MEMORY, 0, COPY_BREAK));
-        assert_eq!((choices.max_clients, choices.max_frame), (CLIENTS, None));
+        assert_eq!((choices.memory, choices.buffers, choices.copy_break), (3 << 30, 0, COPY_BREAK));
+        assert_eq!((choices.max_clients, choices.max_frame), (16, None));
         assert_eq!(with_ports(&["--core", "1"], "").unwrap().cores, [1]);
         assert_eq!(with_ports(&["--core", "1,0"], "").unwrap().cores, [1, 0]);
         assert_eq!(with_ports(&["--workers", "2"], "").unwrap().cores, [2, 3]);

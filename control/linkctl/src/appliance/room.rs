@@ -3,29 +3,26 @@
 //! takes and refuses plans ([`emu::envelope`]).
 
 use crate::doctor::finding::Finding;
-use crate::doctor::wanted::Wanted;
 use crate::envelope::{FRAME, compile};
-use boxfile::BoxFile;
+use boxfile::{BoxFile, Memory};
 use emu::envelope::excesses;
 use emu::plan::Room;
 use emu::shim::SHIM;
 use profile::Catalog;
 
 const CHECK: &str = "envelope";
-/// Of a port that a file says nothing of.
+/// Assumed speed of the ports, which a file does not name.
 const PORT_BPS: u64 = 10_000_000_000;
-/// `linkd-dataplane --max-clients`, if nothing is said.
-const CLIENTS: u32 = 16;
 
-/// What the dataplane would have to hold a plan with.
+/// The dataplane's room for a plan.
 fn room(file: &BoxFile) -> Room {
     let workers = u32::try_from(file.workers.number()).unwrap_or(u32::MAX).max(1);
     let frame = file.memory.max_frame.and_then(|bytes| u32::try_from(bytes).ok());
     Room {
-        clients: file.memory.max_clients.unwrap_or(CLIENTS),
+        clients: file.memory.max_clients.unwrap_or(Memory::MAX_CLIENTS),
         port_bps: PORT_BPS,
         frame: frame.unwrap_or(FRAME),
-        capacity: file.memory.packets.unwrap_or(Wanted::default().packets) / u64::from(workers),
+        capacity: file.memory.packets.unwrap_or(Memory::PACKETS) / u64::from(workers),
         workers,
         shim: if file.switch.is_some() { SHIM } else { 0 },
     }
@@ -39,7 +36,7 @@ pub fn check(file: &BoxFile) -> Vec<Finding> {
         let name = profile.name();
         let found = match compile(profile) {
             Ok(plan) => excesses(&plan, room),
-            // It is read and compiled in the tests.
+            // Not reached: the tests compile every built-in profile.
             Err(failure) => vec![failure.message().to_owned()],
         };
         if found.is_empty() {

@@ -4,7 +4,7 @@
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, read};
 use crate::doctor::wanted::Wanted;
-use boxfile::DPDK_BYTES;
+use boxfile::{DPDK_BYTES, Huge};
 use bytesize::ByteSize;
 use procfs::process::{LimitValue, Limits};
 use procfs::{FromRead, Meminfo, ProcessCGroups};
@@ -33,7 +33,7 @@ fn size(bytes: u64) -> String {
 /// Whether enough of them are reserved.
 pub fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
     const CHECK: &str = "hugepages";
-    if wanted.no_huge {
+    if wanted.huge == Huge::Off {
         return Finding::ok(CHECK, "not wanted: the box's file says huge = \"off\"");
     }
     let pages = |kib: u64, file: &str| {
@@ -64,11 +64,11 @@ pub fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
     );
     if total == 0 {
         let why = "DPDK then runs on plain memory, a third slower";
-        return Finding::warning(CHECK, found, why, remedy).bad_if(wanted.huge);
+        return Finding::warning(CHECK, found, why, remedy).bad_if(wanted.huge == Huge::On);
     }
     if total < needed {
         let why = format!("{} are needed for DPDK and its buffers", size(needed));
-        return Finding::warning(CHECK, found, why, remedy).bad_if(wanted.huge);
+        return Finding::warning(CHECK, found, why, remedy).bad_if(wanted.huge == Huge::On);
     }
     if free < needed {
         // A dataplane that runs has them.
@@ -80,7 +80,8 @@ pub fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
 /// Whether there is memory for the packets.
 pub fn available(machine: &Machine, wanted: &Wanted) -> Finding {
     const CHECK: &str = "memory";
-    let needed = wanted.packets.saturating_add(if wanted.huge { 0 } else { wanted.buffers });
+    let needed =
+        wanted.packets.saturating_add(if wanted.huge == Huge::On { 0 } else { wanted.buffers });
     let available = match Meminfo::from_file(machine.proc.join("meminfo")) {
         Ok(info) => info.mem_available.unwrap_or(info.mem_free),
         Err(error) => {
@@ -181,7 +182,7 @@ mod tests {
         Slab: 0 kB\nCommitted_AS: 0 kB\nVmallocTotal: 0 kB\nVmallocUsed: 0 kB\n\
         VmallocChunk: 0 kB\n";
 
-    fn named(packets: u64, buffers: u64, huge: bool) -> Wanted {
+    fn named(packets: u64, buffers: u64, huge: Huge) -> Wanted {
         Wanted { named: true, packets, buffers, huge, ..Wanted::default() }
     }
 
@@ -194,27 +195,31 @@ mod tests {
             tree.write(&format!("{small}free_hugepages"), free);
         };
         is(&hugepages(&tree.machine(), &Wanted::default()), Warning, "echo 88 >");
-        is(&hugepages(&tree.machine(), &named(0, 1 << 30, true)), Bad, "echo 600 >");
+        is(&hugepages(&tree.machine(), &named(0, 1 << 30, Huge::On)), Bad, "echo 600 >");
         set("600\n", "600\n");
-        is(&hugepages(&tree.machine(), &named(0, 1 << 30, true)), Good, "600 of 2 MB (600 free)");
+        is(
+            &hugepages(&tree.machine(), &named(0, 1 << 30, Huge::On)),
+            Good,
+            "600 of 2 MB (600 free)",
+        );
         set("600\n", "2\n");
-        is(&hugepages(&tree.machine(), &named(0, 1 << 30, true)), Good, "in use");
-        is(&hugepages(&tree.machine(), &named(0, 2 << 30, true)), Bad, "are needed");
-        is(&hugepages(&tree.machine(), &named(0, 2 << 30, false)), Warning, "are needed");
+        is(&hugepages(&tree.machine(), &named(0, 1 << 30, Huge::On)), Good, "in use");
+        is(&hugepages(&tree.machine(), &named(0, 2 << 30, Huge::On)), Bad, "are needed");
+        is(&hugepages(&tree.machine(), &named(0, 2 << 30, Huge::Auto)), Warning, "are needed");
         let large = "sys/kernel/mm/hugepages/hugepages-1048576kB/";
         tree.write(&format!("{large}nr_hugepages"), "4");
         tree.write(&format!("{large}free_hugepages"), "4");
-        is(&hugepages(&tree.machine(), &named(0, 2 << 30, true)), Good, "4 of 1 GB");
+        is(&hugepages(&tree.machine(), &named(0, 2 << 30, Huge::On)), Good, "4 of 1 GB");
         set("odd", "");
-        is(&hugepages(&tree.machine(), &named(0, 2 << 30, true)), Good, "0 of 2 MB");
+        is(&hugepages(&tree.machine(), &named(0, 2 << 30, Huge::On)), Good, "0 of 2 MB");
     }
 
     #[test]
     fn memory_must_suffice_for_the_packets() {
         let tree = Tree::new(&[("proc/meminfo", MEMINFO)]);
-        is(&available(&tree.machine(), &named(7 << 30, 0, true)), Good, "8.2 GB available");
-        is(&available(&tree.machine(), &named(8 << 30, 0, true)), Bad, "--memory");
-        is(&available(&tree.machine(), &named(7 << 30, 1 << 30, false)), Bad, "--memory");
+        is(&available(&tree.machine(), &named(7 << 30, 0, Huge::On)), Good, "8.2 GB available");
+        is(&available(&tree.machine(), &named(8 << 30, 0, Huge::On)), Bad, "--memory");
+        is(&available(&tree.machine(), &named(7 << 30, 1 << 30, Huge::Auto)), Bad, "--memory");
         let unnamed = Wanted { packets: 8 << 30, ..Wanted::default() };
         is(&available(&tree.machine(), &unnamed), Warning, "refuses to start");
         tree.write("proc/meminfo", "nonsense");
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn the_tightest_control_group_counts_of_both_versions() {
         let tree = Tree::new(&[("proc/self/cgroup", "0::/a/b\n")]);
-        let wanted = named(3 << 30, 0, false);
+        let wanted = named(3 << 30, 0, Huge::Auto);
         is(&group(&tree.machine(), &wanted, "self"), Good, "no limit");
         tree.write("sys/fs/cgroup/a/memory.max", "4294967296\n");
         tree.write("sys/fs/cgroup/a/b/memory.max", "max\n");
@@ -278,7 +283,7 @@ mod tests {
         is(&locked(&tree.machine(), &Wanted::default(), "self"), Warning, "ulimit -l unlimited");
         set("1073741824");
         is(&locked(&tree.machine(), &Wanted::default(), "self"), Good, "limited to");
-        is(&locked(&tree.machine(), &named(0, 1 << 30, true), "self"), Warning, "ulimit -l");
+        is(&locked(&tree.machine(), &named(0, 1 << 30, Huge::On), "self"), Warning, "ulimit -l");
         is(&locked(&tree.machine(), &Wanted::default(), "8"), Warning, "not known");
     }
 }

@@ -5,11 +5,8 @@
 //! The file is read as `linkd-dataplane --box` and `linkctl box` read it.
 
 use crate::failure::Failure;
-use boxfile::{BoxFile, BoxFileError, Device, Huge, Roots};
+use boxfile::{BoxFile, BoxFileError, Device, Huge, Memory, Roots};
 use std::path::Path;
-
-/// What `linkd-dataplane` takes for packets if nothing else is said.
-const PACKETS: u64 = 3 << 30;
 
 /// What the machine is wanted for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +27,8 @@ pub struct Wanted {
     pub packets: u64,
     /// For buffers, bytes.
     pub buffers: u64,
-    /// Hugepages are demanded.
-    pub huge: bool,
-    /// Hugepages are not to be used.
-    pub no_huge: bool,
+    /// Use of hugepages.
+    pub huge: Huge,
 }
 
 impl Default for Wanted {
@@ -45,10 +40,9 @@ impl Default for Wanted {
             lost: Vec::new(),
             ifaces: Vec::new(),
             cores: Vec::new(),
-            packets: PACKETS,
+            packets: Memory::PACKETS,
             buffers: 0,
-            huge: false,
-            no_huge: false,
+            huge: Huge::default(),
         }
     }
 }
@@ -69,10 +63,9 @@ impl Wanted {
         let mut wanted = Self {
             named: true,
             cores: file.workers.cores.clone().unwrap_or_default(),
-            packets: file.memory.packets.unwrap_or(PACKETS),
+            packets: file.memory.packets.unwrap_or(Memory::PACKETS),
             buffers: file.memory.buffers.unwrap_or(0),
-            huge: file.memory.huge == Some(Huge::On),
-            no_huge: file.memory.huge == Some(Huge::Off),
+            huge: file.memory.huge.unwrap_or_default(),
             ..Self::default()
         };
         for (name, port) in file.ports.named() {
@@ -101,7 +94,7 @@ mod tests {
         let wanted = Wanted::read(Path::new(file)).unwrap();
         assert_eq!(wanted.pci, ["0000:01:00.0", "0000:01:00.1"]);
         assert_eq!(wanted.cores, [2, 3]);
-        assert_eq!((wanted.packets, wanted.buffers, wanted.huge), (8 << 30, 1 << 30, true));
+        assert_eq!((wanted.packets, wanted.buffers, wanted.huge), (8 << 30, 1 << 30, Huge::On));
     }
 
     #[test]
@@ -109,7 +102,7 @@ mod tests {
         let text = "[ports]\nwan = \"net_af_packet,framecnt=64,iface=veth0\"\nclient = \"01:00.1\"";
         let wanted = parse(text);
         assert_eq!((wanted.ports, wanted.pci), (vec!["veth0".into()], vec!["0000:01:00.1".into()]));
-        assert_eq!(wanted.packets, PACKETS);
+        assert_eq!(wanted.packets, Memory::PACKETS);
         let wanted = parse("[ports]\nwan = \"net_null\"");
         assert!(wanted.pci.is_empty() && wanted.ports.is_empty());
         let wanted = parse("[ports.wan.select]\nid = \"ffff:ffff\"");
