@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of the ports while packets pass: link, MTU, address, the interface itself, and
-//! whether the interface has sent what it was given. Control thread.
+//! Watches the ports while packets pass: link, MTU, address, whether the interface still exists,
+//! and whether it has sent what it was given. Runs on the control thread.
 //!
-//! The kernel tells of each change of an interface (rtnetlink(7), RTNLGRP_LINK), with a count of
-//! the times that its carrier was lost: so one that was back before anybody looked is seen, too.
-//! A port without an interface is asked for its link every [`LOOK`].
+//! The kernel reports each change of an interface (rtnetlink(7), RTNLGRP_LINK), with a count of
+//! carrier losses, so that a link that was lost and restored between two readings is seen too.
+//! For a port without a kernel interface, the driver is asked for the link every [`LOOK`].
 //!
-//! An interface that loses what it took does not tell who sends through a packet socket. So its
-//! own counter of sent frames is compared with the driver's: what it has not counted [`SETTLE`]
-//! after the driver has was not sent. Frames that this machine itself sends there can hide as
-//! many.
+//! The sender on a packet socket is not told when the interface drops a frame that it accepted.
+//! Therefore the interface's own counter of sent frames is compared with the driver's: a frame
+//! that the interface has not counted within [`SETTLE`] is unconfirmed. Frames that this machine
+//! itself sends on the interface can hide an equal number of lost ones.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,28 +24,28 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, MulticastGroup};
 use tokio_stream::{Stream, StreamExt};
 
-/// From one look at the ports to the next.
+/// Time between two readings of the ports.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a frame may wait in an interface's queue, and then for its counter: some drivers
-/// bring that up to date every two seconds.
+/// Longest time from the driver's count of a frame to the interface's: its wait in the queue,
+/// and the two seconds in which some drivers update their counters.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Lost frames are told of again after so long without any.
+/// After this time without a lost frame, the next one is reported as a new fault.
 const QUIET: Duration = Duration::from_secs(10);
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
-/// What is known of a port beside its driver's counters.
+/// The state of a port, apart from its driver's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// In bytes of layer 3, where the kernel has the interface.
+    /// In bytes of layer 3; none without a kernel interface.
     pub mtu: Option<u32>,
-    /// The kernel has the interface no more.
+    /// The kernel interface has been removed.
     pub gone: bool,
-    /// Times that something happened by which packets may have been lost.
+    /// Changes by which packets may have been lost.
     pub faults: u64,
-    /// Those, and what happened beside.
+    /// All changes, faults included.
     pub changes: u64,
-    /// The last change, in words.
+    /// Description of the last change.
     pub last: String,
     /// Frames that the driver counts as sent and the interface does not.
     pub unconfirmed: u64,
@@ -64,7 +64,7 @@ impl Seen {
     }
 }
 
-/// What is known of both ports, `wan` first; clones are the same.
+/// The state of both ports, `wan` first. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Watch(Arc<Mutex<[Seen; 2]>>);
 
@@ -79,17 +79,13 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches the ports for as long as it is polled. Returns, with its name, when the interface
-    /// of one has been gone for `patience`.
+    /// Watches the ports as long as it is polled. Returns the name of a port whose interface was
+    /// removed and has not come back within `patience`.
     pub async fn keep(&self, ports: &[StartedPort; 2], patience: Duration) -> String {
         let mut watched = ports.each_ref().map(Watched::new);
-        let mut netlink = match Netlink::open() {
-            Ok(netlink) => Some(netlink),
-            Err(error) => {
-                tracing::warn!(%error, "changes of interfaces are seen late, or not");
-                None
-            }
-        };
+        let mut netlink: Option<Netlink> = None;
+        // A failure to open is logged once, until it has been open again.
+        let mut blind = false;
         let mut looks = tokio::time::interval(LOOK);
         loop {
             let told = async {
@@ -103,8 +99,9 @@ impl Watch {
                 _ = looks.tick() => None,
             };
             match told {
-                // A message was lost, or the socket: what is now is asked for anyhow.
-                Some(None) => netlink = Netlink::open().ok(),
+                // The socket failed, or a message did not fit. The next reading opens another,
+                // and asks for the state.
+                Some(None) => netlink = None,
                 Some(Some(told)) => {
                     let mut seen = self.lock();
                     for (port, seen) in watched.iter_mut().zip(seen.iter_mut()) {
@@ -112,6 +109,16 @@ impl Watch {
                     }
                 }
                 None => {
+                    if netlink.is_none() {
+                        netlink = Netlink::open()
+                            .inspect_err(|error| {
+                                if !blind {
+                                    tracing::warn!(%error, "changes of interfaces are not seen");
+                                }
+                            })
+                            .ok();
+                        blind = netlink.is_none();
+                    }
                     for (at, port) in watched.iter_mut().enumerate() {
                         let found = match (&netlink, port.index) {
                             (Some(netlink), Some(index)) => netlink.ask(index).await,
@@ -133,7 +140,7 @@ impl Watch {
     }
 }
 
-/// What the kernel says of an interface.
+/// A message of the kernel about an interface.
 #[derive(Clone, Debug)]
 enum Told {
     Is(Box<Interface>),
@@ -145,12 +152,12 @@ struct Interface {
     index: u32,
     mtu: u32,
     address: Vec<u8>,
-    /// It has a carrier and is up.
+    /// Administratively up, with a carrier.
     up: bool,
-    /// Times that the carrier was lost.
+    /// Carrier losses so far.
     losses: u32,
     sent: u64,
-    /// Frames that it counts as not sent.
+    /// Frames that the interface counts as dropped or failed on transmission.
     dropped: u64,
 }
 
@@ -175,7 +182,7 @@ impl From<&LinkMessage> for Interface {
     }
 }
 
-/// The kernel's messages.
+/// A netlink socket that receives the kernel's messages about interfaces.
 struct Netlink {
     handle: Handle,
     messages: Pin<Box<dyn Stream<Item = RouteNetlinkMessage> + Send>>,
@@ -205,7 +212,7 @@ impl Netlink {
         }
     }
 
-    /// What the interface is like now; none if the kernel does not answer.
+    /// Asks for the state of the interface; none if the kernel does not answer.
     async fn ask(&self, index: u32) -> Option<Told> {
         let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
         match links.next().await? {
@@ -220,13 +227,13 @@ impl Netlink {
     }
 }
 
-/// A port, and what it was like at the last look.
+/// A port with its state at the last reading.
 struct Watched<'a> {
     port: &'a StartedPort,
-    /// Of its interface, if it has one.
+    /// Index of its kernel interface, if it has one.
     index: Option<u32>,
     before: Option<Interface>,
-    /// When its link was asked for without the kernel.
+    /// Link state as read from the driver, for a port without a kernel interface.
     up: Option<bool>,
     gone: Option<Instant>,
     confirmed: Confirmed,
