@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Tells that the process serves, and what it does, in words.
+/// Reports that the process is ready, with a line of status.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(&line(status))]);
 }
 
-/// Tells what the process does, in words.
+/// Reports a line of status.
 pub fn status(status: &str) {
     tell(&[NotifyState::Status(&line(status))]);
 }

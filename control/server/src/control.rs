@@ -551,8 +551,8 @@ impl Control {
     }
 }
 
-/// Does something to its end, also when the caller goes away: what is in force, on the disk
-/// and said to have happened must not part.
+/// Runs a change to completion, even if the caller disconnects: otherwise what is in force, on
+/// disk and in the audit log could differ.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<Response<T>, Status> {

@@ -83,15 +83,16 @@ impl Dataplane {
         }
     }
 
-    /// Waits a while for linkd to be the controller. Another one is named by what it refuses.
+    /// Waits, for a limited time, until linkd is the controller. If another linkd is, the next
+    /// request is refused with its name.
     pub async fn controlled(&self) {
         let mut token = self.token.subscribe();
-        // It does not end.
+        // The sender lives as long as `self`.
         let waiting = token.wait_for(|token| *token != 0);
         let _ = tokio::time::timeout(CONTROL_WITHIN, waiting).await;
     }
 
-    /// A request that changes something.
+    /// A request to change something, with the controller's token.
     fn tokened<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let token = *self.token.borrow();

@@ -11,20 +11,20 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Over TCP, and again as many on the unix socket, of which some are kept for the owner.
+    /// Over TCP; the unix socket has the same limit of its own, with some kept for the owner.
     pub connections: usize,
-    /// Over TCP from one address; of IPv6 from one /64, which is one subscriber's.
+    /// Over TCP from one IPv4 address or one IPv6 /64, which is one subscriber's.
     pub per_address: usize,
-    /// At the unix socket of one user other than its owner.
+    /// On the unix socket, for each user other than its owner.
     pub per_user: usize,
     /// From the connection to the end of the handshakes of TLS and of HTTP/2.
     pub handshake: Duration,
-    /// A peer that said nothing for so long is asked whether it lives (HTTP/2 PING).
+    /// Silence after which a peer is sent an HTTP/2 PING.
     pub quiet: Duration,
-    /// And is taken for dead after so long without an answer.
+    /// Time without an answer to the PING after which the connection is closed.
     pub dead: Duration,
 }
 

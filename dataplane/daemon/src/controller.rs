@@ -2,9 +2,9 @@
 //! Who controls the dataplane: one caller at a time, for as long as its stream lasts.
 //!
 //! Leases, the audit log and events are linkd's. A second linkd on the same dataplane would
-//! bypass those of the first, so its changes are refused while the first one is there. Each
-//! controller has a token of its own, so that one that lost its place without noticing changes
-//! nothing more.
+//! bypass those of the first, so its changes are refused while the first one is connected. Each
+//! controller has its own token: one whose stream has ended can change nothing more, even if it
+//! does not know that yet.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,19 +18,19 @@ use tonic::{Request, Status};
 /// Characters of a controller's name.
 const NAME: usize = 128;
 
-/// Who controls, if anybody does; clones are the same.
+/// The controller, if there is one. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Controllers(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The token that was given last.
+    /// The token of the newest controller.
     last: u64,
-    /// With its token.
+    /// Token and name of the controller.
     holder: Option<(u64, String)>,
 }
 
-/// A controller's stream: its token, then nothing until it is dropped.
+/// A controller's stream: yields its token once, then stays open. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Held {
     controllers: Controllers,
@@ -43,10 +43,10 @@ impl Controllers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes somebody the controller.
+    /// Makes the caller of this name the controller.
     ///
     /// # Errors
-    /// FAILED_PRECONDITION, with its name, if there is another one.
+    /// FAILED_PRECONDITION, naming the other controller, if there is one.
     pub fn take(&self, name: &str) -> Result<Held, Status> {
         let mut state = self.state();
         if let Some((_, holder)) = &state.holder {
@@ -59,8 +59,8 @@ impl Controllers {
         Ok(Held { controllers: self.clone(), token, told: false })
     }
 
-    /// Whether a request may change something: it has the controller's token, or none while
-    /// nobody controls.
+    /// Whether a request may change something: it carries the controller's token, or no token
+    /// while there is no controller.
     ///
     /// # Errors
     /// FAILED_PRECONDITION, with the controller's name.

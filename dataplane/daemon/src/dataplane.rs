@@ -117,12 +117,12 @@ pub enum DataplaneError {
     Panicked,
 }
 
-/// What counts frames at the ports.
+/// The ports, as far as accounts and statistics need them.
 pub trait Ports: Send + Sync {
     /// The accounts of `wan` and `client`.
     fn accounts(&self) -> [PortAccount; 2];
 
-    /// What became of them beside that; nothing where nobody watches them.
+    /// Their link, MTU and faults; empty where the ports are not watched.
     fn states(&self) -> Vec<model::PortState> {
         Vec::new()
     }
@@ -301,8 +301,9 @@ impl Dataplane {
         }
     }
 
-    /// Does what needs the workers. Once begun it is carried to its end, also when the caller
-    /// goes away or gives up: what the workers run and what is said to be in force must not part.
+    /// Runs work that needs the workers. Once begun it runs to completion, even if the caller
+    /// disconnects or times out: otherwise what the workers run and what is reported as in force
+    /// could differ.
     async fn done<T, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, DataplaneError>
     where
         T: Send + 'static,
@@ -388,9 +389,8 @@ impl Dataplane {
     }
 
     /// Puts a plan in force on all workers at one instant: the one asked for, unless there
-    /// is too little time until then. Once begun it is carried to
-    /// its end, also when the caller goes away: what the workers run and what is said
-    /// to be in force must not part.
+    /// is too little time until then. Once begun it runs to completion, even if the caller
+    /// disconnects.
     ///
     /// # Errors
     /// If nothing was changed: the plan is not valid, or does not fit and may not be lossy,

@@ -40,7 +40,8 @@ use worker::run::Idle;
 const CALIBRATE: Duration = Duration::from_millis(500);
 /// Speed of a port that does not tell.
 const UNKNOWN_SPEED_BPS: u64 = 10_000_000_000;
-/// How long a port whose interface was removed is shown as such, before the end.
+/// Time from the removal of a port's interface to the end of the process, in which clients can
+/// still read the reason.
 const GONE: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
@@ -169,7 +170,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
 /// What remains after the end.
 struct Served {
     accounts: proto::linkemu::v1::Stats,
-    /// Why it ended, if nobody asked for that.
+    /// Why it ended, if it was not asked to.
     fault: Option<anyhow::Error>,
 }
 

@@ -21,7 +21,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Of a dataplane that nobody controls yet.
+    /// The service of this dataplane, without a controller yet.
     #[must_use]
     pub fn new(dataplane: Dataplane) -> Self {
         Self { dataplane, controllers: Controllers::default() }
