@@ -367,6 +367,72 @@ mod tests {
         assert!(none[100..].iter().all(|e| *e == 100_000_000));
     }
 
+    fn excursion(max: u64) -> ExcursionPlan {
+        ExcursionPlan {
+            interval: Nanos::from_millis(100),
+            duration: Nanos::from_millis(30),
+            location: Nanos::from_millis(10),
+            scale: Nanos::from_millis(20),
+            shape: 0.2,
+            max: Nanos::from_millis(max),
+        }
+    }
+
+    #[test]
+    fn classes_of_excursions_that_stay_go_on_over_a_change_and_another_one_takes_its_new_extra() {
+        let with = |classes: &[u64]| DelayPlan {
+            excursions: classes.iter().copied().map(excursion).collect(),
+            ..plan(100_000_000, 0)
+        };
+        let delays = |change: Option<&DelayPlan>| {
+            let mut d = Delay::new(&with(&[50, 60]), key(), Instant::ZERO);
+            if let Some(change) = change {
+                d.replan(change, StreamKey { epoch: 1, ..key() }, Instant(500_000_000));
+            }
+            let at = |i: u64| Instant(i * 1_000_000);
+            (500..3_000).map(|i| d.due(at(i)).since(at(i)).0).collect::<Vec<_>>()
+        };
+        let kept = delays(None);
+        assert_eq!(delays(Some(&with(&[50, 60]))), kept);
+        let further = DelayPlan { base: Nanos::from_millis(101), ..with(&[50, 60]) };
+        assert!(delays(Some(&further)).iter().zip(&kept).all(|(a, b)| *a == b + 1_000_000));
+        // The first class stays, the second one adds nothing more: what is left is the first.
+        let first = delays(Some(&with(&[50])));
+        assert_ne!(first, kept);
+        assert_eq!(delays(Some(&with(&[50, 0]))), first);
+        // Neither adds anything, at once.
+        assert!(delays(Some(&with(&[0, 0]))).iter().all(|delay| *delay == 100_000_000));
+    }
+
+    #[test]
+    fn a_restart_begins_all_processes_anew_and_frames_in_flight_keep_their_place() {
+        let p = DelayPlan {
+            body: body(30, &[0, 1, 4, 60]),
+            excursions: vec![excursion(50)],
+            ..plan(100_000_000, 43_000_000)
+        };
+        let mut d = Delay::new(&p, key(), Instant::ZERO);
+        let at = |i: u64| Instant(i * 1_000_000);
+        let last = (0..500).map(|i| d.due(at(i))).last().unwrap();
+        let next = StreamKey { epoch: 1, ..key() };
+        let mut anew = Delay::new(&p, next, at(500));
+        d.restart(&p, next, at(500));
+        for i in 500..2_000 {
+            assert_eq!(d.due(at(i)), anew.due(at(i)).max(last), "frame {i}");
+        }
+    }
+
+    #[test]
+    fn a_frame_from_before_the_change_waits_for_the_slot_at_its_own_instant() {
+        let slot = 40_000_000;
+        let mut d = Delay::new(&plan(0, slot), key(), Instant(10 * slot));
+        let boundary = d.boundary;
+        for quarter in (0..=20).rev() {
+            let t = Instant(boundary.0 - quarter * slot / 4);
+            assert_eq!(d.slot_wait(t).0, quarter % 4 * slot / 4, "{quarter} quarters before it");
+        }
+    }
+
     /// Base, slot and body.
     type Change = (u64, u64, Option<(u64, Vec<u64>)>);
 
