@@ -235,11 +235,10 @@ impl FakeDataplane {
     /// # Errors
     /// If the socket cannot be made.
     pub fn serve(&self, path: &Path) -> io::Result<Running> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = std::os::unix::net::UnixListener::bind(path)?;
+        // There is no instant without a socket where another one serves.
+        let new = path.with_extension("new");
+        let listener = std::os::unix::net::UnixListener::bind(&new)?;
+        std::fs::rename(new, path)?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let service = DataplaneServer::new(self.clone());

@@ -470,7 +470,6 @@ async fn a_dead_dataplane_is_named_and_found_again() {
     assert_eq!(link.profile.unwrap().name, "viasat2");
     // Replaced between two calls: the second does not see the broken connection. (A change that
     // meets it is not made again: nobody knows whether it was made.)
-    lab.running = None;
     lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
     lab.client.get_link(pb::GetLinkRequest {}).await.unwrap();
     lab.set("geo-600").await.unwrap();

@@ -237,7 +237,7 @@ fn ahead(dataplane: &Dataplane, by: Nanos) -> Instant {
 fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
-        let at = ahead(&dataplane, Nanos::from_millis(200));
+        let at = ahead(&dataplane, Nanos::from_millis(1_500));
         let mut pending = Vec::new();
         for n in 0..8u64 {
             let at = Some(at + Nanos::from_millis(n));
@@ -253,7 +253,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         }
         // The workers make them, not this thread, which is away from before the first
         // instant until after the last one.
-        thread::sleep(Duration::from_millis(400));
+        thread::sleep(Duration::from_millis(1_700));
         // A worker that was held up needs longer, not this thread.
         let deadline = Wall::now() + Duration::from_secs(60);
         while dataplane.in_force().await.unwrap().applied.generation < 8 {
