@@ -66,12 +66,14 @@ impl Ports {
         let mut changes = Vec::new();
         for port in &now.ports {
             let told = self.told.insert(port.name.clone(), port.changes).unwrap_or(0);
-            let message = match port.changes.saturating_sub(told) {
-                0 => continue,
-                1 => port.last_change.clone(),
-                n => format!("{n} changes, the last one: {}", port.last_change),
-            };
-            changes.push((port.name.clone(), message));
+            let new = usize::try_from(port.changes.saturating_sub(told)).unwrap_or(usize::MAX);
+            let known = port.last_changes.len();
+            if new > known {
+                let message = format!("{} changes whose descriptions are lost", new - known);
+                changes.push((port.name.clone(), message));
+            }
+            let last = port.last_changes.iter().skip(known.saturating_sub(new));
+            changes.extend(last.map(|message| (port.name.clone(), message.clone())));
         }
         changes
     }
@@ -157,12 +159,12 @@ mod tests {
 
     #[test]
     fn each_change_of_a_port_is_told_once() {
-        let seen = |instance, changes, last: &str| dp::GetPlanResponse {
+        let seen = |instance, changes, last: &[&str]| dp::GetPlanResponse {
             instance,
             ports: vec![pb::PortState {
                 name: "wan".into(),
                 changes,
-                last_change: last.into(),
+                last_changes: last.iter().map(|message| (*message).to_owned()).collect(),
                 ..Default::default()
             }],
             ..Default::default()
@@ -172,12 +174,13 @@ mod tests {
             let changes = ports.changes(&now).into_iter();
             changes.map(|(port, message)| format!("{port}: {message}")).collect()
         };
-        assert!(told(seen(1, 0, "")).is_empty());
-        assert_eq!(told(seen(1, 1, "its link was lost")), ["wan: its link was lost"]);
-        assert!(told(seen(1, 1, "its link was lost")).is_empty());
-        let [both] = &told(seen(1, 3, "its link is back"))[..] else { panic!("one line") };
-        assert_eq!(both, "wan: 2 changes, the last one: its link is back");
+        assert!(told(seen(1, 0, &[])).is_empty());
+        assert_eq!(told(seen(1, 1, &["lost"])), ["wan: lost"]);
+        assert!(told(seen(1, 1, &["lost"])).is_empty());
+        assert_eq!(told(seen(1, 3, &["lost", "back", "lower"])), ["wan: back", "wan: lower"]);
+        let lost = "wan: 2 changes whose descriptions are lost";
+        assert_eq!(told(seen(1, 6, &["higher"])), [lost, "wan: higher"]);
         // Another dataplane counts from the beginning.
-        assert_eq!(told(seen(2, 1, "its MTU")), ["wan: its MTU"]);
+        assert_eq!(told(seen(2, 1, &["lower"])), ["wan: lower"]);
     }
 }

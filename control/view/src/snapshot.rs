@@ -324,7 +324,7 @@ impl From<pb::Stats> for Snapshot {
             Port {
                 mtu: Some(state.mtu).filter(|mtu| *mtu > 0),
                 faults: state.faults,
-                last_change: Some(state.last_change).filter(|last| !last.is_empty()),
+                last_change: state.last_changes.last().cloned(),
                 unconfirmed: state.unconfirmed,
                 missed: stats.missed,
                 transmit_dropped: stats.transmit_dropped,

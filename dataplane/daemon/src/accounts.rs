@@ -44,7 +44,7 @@ impl Seen {
             gone: self.gone,
             faults: self.faults,
             changes: self.changes,
-            last_change: self.last,
+            last_changes: self.last.into(),
             unconfirmed: self.unconfirmed,
         }
     }

@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_secs(3);
 /// After this time without a lost frame, the next one is reported as a new fault.
 const QUIET: Duration = Duration::from_secs(10);
+/// Changes whose descriptions are kept until linkd has asked for them.
+const REMEMBERED: usize = 8;
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
@@ -45,8 +47,8 @@ pub struct Seen {
     pub faults: u64,
     /// All changes, faults included.
     pub changes: u64,
-    /// Description of the last change.
-    pub last: String,
+    /// Descriptions of the last changes, at most [`REMEMBERED`], the latest last.
+    pub last: VecDeque<String>,
     /// Frames that the driver counts as sent and the interface does not.
     pub unconfirmed: u64,
 }
@@ -55,7 +57,10 @@ impl Seen {
     fn change(&mut self, port: &str, message: String) {
         tracing::warn!(port, "{message}");
         self.changes += 1;
-        self.last = message;
+        if self.last.len() == REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back(message);
     }
 
     fn fault(&mut self, port: &str, message: String) {
@@ -390,13 +395,13 @@ mod tests {
         assert_eq!(seen(|_| {}), Seen::default());
         let counts = |seen: &Seen| (seen.faults, seen.changes);
         let lost = seen(|now| (now.up, now.losses) = (false, 1));
-        assert_eq!((counts(&lost), lost.last.as_str()), ((1, 1), "its link was lost"));
+        assert_eq!((counts(&lost), lost.last[0].as_str()), ((1, 1), "its link was lost"));
         let missed = seen(|now| now.losses = 2);
         assert_eq!(counts(&missed), (1, 1));
-        assert!(missed.last.contains("lost 2 times"), "{}", missed.last);
+        assert!(missed.last[0].contains("lost 2 times"), "{:?}", missed.last);
         let smaller = seen(|now| now.mtu = 1280);
         assert_eq!(counts(&smaller), (1, 1));
-        assert_eq!(smaller.last, "its MTU went from 1500 to 1280");
+        assert_eq!(smaller.last, ["its MTU went from 1500 to 1280"]);
         assert_eq!(counts(&seen(|now| now.mtu = 9000)), (0, 1));
         assert_eq!(counts(&seen(|now| now.address = vec![4; 6])), (0, 1));
         let mut back = Seen::default();
