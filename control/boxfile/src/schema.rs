@@ -22,7 +22,10 @@ const MAX_BYTES: u64 = 64 << 10;
 const KEYS: [(&str, &[&str]); 6] = [
     ("ports", &["wan", "client"]),
     ("workers", &["cores", "count", "idle", "numa_node"]),
-    ("memory", &["packets", "buffers", "copy_break", "max_frame", "max_clients", "huge"]),
+    (
+        "memory",
+        &["packets", "buffers", "copy_break", "max_frame", "max_clients", "client_idle", "huge"],
+    ),
     ("hugepages", &["size", "count"]),
     ("clock", &["ptp"]),
     ("switch", switch::KEYS),
@@ -107,6 +110,9 @@ pub struct Memory {
     pub max_frame: Option<u64>,
     /// Clients that a worker makes at most.
     pub max_clients: Option<u32>,
+    /// A client of an address expires that was idle for so long, nanoseconds; zero: never.
+    #[serde(deserialize_with = "duration")]
+    pub client_idle: Option<u64>,
     /// Whether DPDK's buffers are in hugepages.
     pub huge: Option<Huge>,
 }
@@ -116,6 +122,8 @@ impl Memory {
     pub const PACKETS: u64 = 3 << 30;
     /// Default of `max_clients`.
     pub const MAX_CLIENTS: u32 = 16;
+    /// Default of `client_idle`, nanoseconds: ten minutes.
+    pub const CLIENT_IDLE: u64 = 600_000_000_000;
 }
 
 /// `[hugepages]`: what `linkctl box apply` reserves.
@@ -328,6 +336,11 @@ fn stranger(document: &toml::Table) -> Option<(String, String)> {
 fn size<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(value)?;
     profile::parse_size(&text).map(Some).map_err(de::Error::custom)
+}
+
+fn duration<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(value)?;
+    profile::parse_duration(&text).map(Some).map_err(de::Error::custom)
 }
 
 #[cfg(test)]

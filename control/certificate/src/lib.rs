@@ -227,6 +227,7 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
         at_most("memory", memory.used_max_bytes, room, Unit::Bytes),
         at_most("conservation", off, 0, Unit::Pipes),
         at_most("port_faults", span.port_faults, 0, Unit::Faults),
+        at_most("unplaced", span.unplaced, 0, Unit::Packets),
     ];
     criteria.extend(limits.changes.map(|most| at_most("changes", changes, most, Unit::Changes)));
     criteria

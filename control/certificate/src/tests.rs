@@ -71,6 +71,7 @@ fn a_run_at_its_limits_passes() {
         "memory",
         "conservation",
         "port_faults",
+        "unplaced",
     ];
     assert_eq!(names, all);
 }
@@ -82,6 +83,8 @@ fn each_criterion_fails_beyond_its_limit_and_alone() {
     assert_eq!(failing(|_, span| span.overload = 1), [("emulator_drops", 1, 0)]);
     assert_eq!(failing(|_, span| span.missed = 1), [("emulator_drops", 1, 0)]);
     assert_eq!(failing(|_, span| span.transmit_dropped = 1), [("emulator_drops", 1, 0)]);
+    assert_eq!(failing(|_, span| span.port_faults = 1), [("port_faults", 1, 0)]);
+    assert_eq!(failing(|_, span| span.unplaced = 1), [("unplaced", 1, 0)]);
     let late = failing(|stats, _| stats.lateness.as_mut().unwrap().p99_ns += 1);
     assert_eq!(late, [("lateness_p99", 1_000_001, 1_000_000)]);
     assert_eq!(failing(|stats, _| stats.stall_max_ns += 1), [("stall", 10_000_001, 10_000_000)]);

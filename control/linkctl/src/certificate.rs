@@ -110,7 +110,7 @@ fn text(certificate: &Certificate) -> String {
          generation {} to {generation}: {changes} changes\n\n{}\n\n\
          packets: {} received, {} sent\n\
          lost by the emulator: overload {}, missed {}, transmit dropped {}, \
-         unconfirmed {}\n\
+         unconfirmed {}; of clients without a slot {}\n\
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
          memory: {} at most, of {}; {} workers\n{remarks}",
         utc(&span.since_utc),
@@ -123,6 +123,7 @@ fn text(certificate: &Certificate) -> String {
         span.missed,
         span.transmit_dropped,
         span.unconfirmed,
+        span.unplaced,
         time(late.p50),
         time(late.p99),
         time(late.p999),

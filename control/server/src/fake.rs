@@ -328,6 +328,7 @@ impl Dataplane for FakeDataplane {
             time_ns,
             utc,
             ports: Vec::new(),
+            unplaced: 0,
         }))
     }
 

@@ -18,14 +18,16 @@ use tonic_health::server::HealthReporter;
 const LOOK: Duration = Duration::from_millis(500);
 /// Looks from one reading of the switch's counters to the next, if nobody else reads them.
 const READ_EVERY: u32 = 4;
+/// Without packets of clients without a slot, before the next is told.
+const QUIET: Duration = Duration::from_secs(10);
 /// Before a link that cannot return is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Looks at the dataplane; `health` is told whether it answers.
 pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) {
-    let (mut up, mut ports) = (None, Ports::default());
+    let (mut up, mut told) = (None, Told::default());
     loop {
-        match (look(control, &mut ports).await, up) {
+        match (look(control, &mut told).await, up) {
             (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
             (Ok(()), _) => {
                 // One that has gone meanwhile is not found.
@@ -49,23 +51,47 @@ pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) 
     }
 }
 
-/// What has been told of the ports of a dataplane.
+/// What events have told of a dataplane.
 #[derive(Default)]
-struct Ports {
+struct Told {
     instance: u64,
     /// How many changes, by port.
-    told: HashMap<String, u64>,
+    changes: HashMap<String, u64>,
+    /// Packets of clients without a slot, and when there was last another one.
+    unplaced: Option<(u64, Instant)>,
 }
 
-impl Ports {
-    /// What has happened to them since the last time: port and message.
-    fn changes(&mut self, now: &dp::GetPlanResponse) -> Vec<(String, String)> {
+impl Told {
+    /// Forgets what it knows of another dataplane.
+    fn turn_to(&mut self, now: &dp::GetPlanResponse) {
         if self.instance != now.instance {
-            *self = Self { instance: now.instance, told: HashMap::new() };
+            *self = Self { instance: now.instance, ..Self::default() };
         }
+    }
+
+    /// Of clients without a slot, if packets of such came after there were none for [`QUIET`].
+    fn unplaced(&mut self, now: &dp::GetPlanResponse, at: Instant) -> Option<String> {
+        self.turn_to(now);
+        let (before, last) = self.unplaced.unzip();
+        if now.unplaced <= before.unwrap_or(0) {
+            return None;
+        }
+        self.unplaced = Some((now.unplaced, at));
+        last.is_none_or(|last| at.duration_since(last) >= QUIET).then(|| {
+            format!(
+                "{} packets of clients without a slot have shared the default client's link: \
+                 start the dataplane with more --max-clients, or a shorter --client-idle",
+                now.unplaced
+            )
+        })
+    }
+
+    /// What has happened to the ports since the last time: port and message.
+    fn changes(&mut self, now: &dp::GetPlanResponse) -> Vec<(String, String)> {
+        self.turn_to(now);
         let mut changes = Vec::new();
         for port in &now.ports {
-            let told = self.told.insert(port.name.clone(), port.changes).unwrap_or(0);
+            let told = self.changes.insert(port.name.clone(), port.changes).unwrap_or(0);
             let new = usize::try_from(port.changes.saturating_sub(told)).unwrap_or(usize::MAX);
             let known = port.last_changes.len();
             if new > known {
@@ -110,12 +136,15 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
 
 /// Sees what is in force, brings back the last link if need be, and lets the switch do its
 /// part.
-async fn look(control: &Control, ports: &mut Ports) -> Result<(), Status> {
+async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
     control.dataplane().controlled().await;
     let mut changing = control.changing().await;
     let in_force = control.dataplane().plan("").await?;
-    for (port, message) in ports.changes(&in_force) {
+    for (port, message) in told.changes(&in_force) {
         control.tell(pb::EventKind::PortChanged, "", &port, message);
+    }
+    if let Some(message) = told.unplaced(&in_force, Instant::now()) {
+        control.tell(pb::EventKind::ClientsFull, "", "", message);
     }
     if control.bring_back(&mut changing, &in_force).await? {
         return Ok(());
@@ -169,7 +198,7 @@ mod tests {
             }],
             ..Default::default()
         };
-        let mut ports = Ports::default();
+        let mut ports = Told::default();
         let mut told = |now| -> Vec<String> {
             let changes = ports.changes(&now).into_iter();
             changes.map(|(port, message)| format!("{port}: {message}")).collect()
@@ -182,5 +211,24 @@ mod tests {
         assert_eq!(told(seen(1, 6, &["higher"])), [lost, "wan: higher"]);
         // Another dataplane counts from the beginning.
         assert_eq!(told(seen(2, 1, &["lower"])), ["wan: lower"]);
+    }
+
+    #[test]
+    fn clients_without_a_slot_are_told_at_first_and_after_a_quiet_time() {
+        let mut told = Told::default();
+        let start = Instant::now();
+        let mut is_told = |seconds, instance, unplaced| {
+            let now = dp::GetPlanResponse { instance, unplaced, ..Default::default() };
+            told.unplaced(&now, start + Duration::from_secs(seconds)).is_some()
+        };
+        assert!(!is_told(0, 1, 0));
+        assert!(is_told(1, 1, 1));
+        assert!(!is_told(2, 1, 1));
+        assert!(!is_told(10, 1, 2));
+        assert!(!is_told(19, 1, 3));
+        assert!(!is_told(29, 1, 3));
+        assert!(is_told(30, 1, 4));
+        // Another dataplane counts from the beginning.
+        assert!(is_told(31, 2, 1));
     }
 }

@@ -42,6 +42,7 @@ pub struct Span {
     pub transmit_dropped: u64,
     pub unconfirmed: u64,
     pub port_faults: u64,
+    pub unplaced: u64,
 }
 
 /// One worker.
@@ -122,6 +123,8 @@ pub struct Port {
     pub transmit_dropped: u64,
     pub staged: u64,
     pub malformed: u64,
+    /// Of clients without a slot.
+    pub unplaced: u64,
     /// None if the port does not tell.
     pub link: Option<Link>,
     /// None if the link has no speed that is known.
@@ -330,6 +333,7 @@ impl From<pb::Stats> for Snapshot {
                 transmit_dropped: stats.transmit_dropped,
                 staged: stats.staged,
                 malformed: stats.malformed,
+                unplaced: stats.unplaced,
                 link: match stats.link() {
                     pb::LinkState::Unspecified => None,
                     pb::LinkState::Up => Some(Link::Up),
@@ -389,6 +393,7 @@ impl From<pb::Span> for Span {
             transmit_dropped: span.transmit_dropped,
             unconfirmed: span.unconfirmed,
             port_faults: span.port_faults,
+            unplaced: span.unplaced,
         }
     }
 }

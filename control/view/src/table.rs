@@ -56,6 +56,7 @@ pub fn table(snapshot: &Snapshot) -> String {
             "FAULTS",
             "STAGED",
             "MALFORMED",
+            "UNPLACED",
         ],
     );
     for port in &snapshot.ports {
@@ -70,6 +71,7 @@ pub fn table(snapshot: &Snapshot) -> String {
             port.faults.to_string(),
             port.staged.to_string(),
             port.malformed.to_string(),
+            port.unplaced.to_string(),
         ]);
     }
     let late = &snapshot.lateness_ns;

@@ -86,6 +86,7 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
             transmit_dropped: port.failed + dropped,
             staged: reports.iter().map(|r| r.egress[leaves].staged).sum(),
             malformed: reports.iter().map(|r| r.snapshot.malformed[comes_in]).sum(),
+            unplaced: reports.iter().map(|r| r.snapshot.unplaced[comes_in]).sum(),
             link: match port.link {
                 None => model::LinkState::Unspecified,
                 Some(link) if link.up => model::LinkState::Up,

@@ -49,7 +49,7 @@ pub struct Arguments {
     ///
     /// [ports] wan, client: as --port's SPEC, or tables with pci, select or kernel. [workers]
     /// cores: a list; count; idle. [memory] packets: as --memory; buffers; copy_break;
-    /// max_frame; max_clients; huge. `linkctl box check FILE` checks it.
+    /// max_frame; max_clients; client_idle; huge. `linkctl box check FILE` checks it.
     #[arg(long = "box", value_name = "FILE")]
     pub box_file: Option<PathBuf>,
 
@@ -88,9 +88,14 @@ pub struct Arguments {
     pub max_frame: Option<u32>,
 
     /// Most clients that a worker makes, one per address on the client side; the packets of
-    /// all further ones share the default client. [default: 16]
+    /// all further ones share the default client and are counted as `unplaced`. [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_clients: Option<u32>,
+
+    /// A client of an address for which nothing has come for so long expires, and its place is
+    /// free; "0 s": never. [default: 10 min]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub client_idle: Option<u64>,
 
     /// What a worker does when there is nothing to do: `busy` polls on and leaves
     /// least late, `adaptive` sleeps until a packet arrives or is nearly due. [default: busy]
@@ -126,6 +131,10 @@ pub struct Arguments {
 
 fn size(text: &str) -> Result<u64, String> {
     profile::parse_size(text).map_err(|e| e.to_string())
+}
+
+fn duration(text: &str) -> Result<u64, String> {
+    profile::parse_duration(text).map_err(|e| e.to_string())
 }
 
 /// `--output`.

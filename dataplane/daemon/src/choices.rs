@@ -7,6 +7,7 @@ use boxfile::{
     Switch, SwitchError,
 };
 use dpdk::NamedPort;
+use emu::units::Nanos;
 use thiserror::Error;
 
 use crate::arguments::Arguments;
@@ -34,6 +35,8 @@ pub struct Choices {
     pub max_frame: Option<u32>,
     /// Clients that a worker makes at most.
     pub max_clients: u32,
+    /// After how long a client that was made for an address expires; zero: never.
+    pub client_idle: Nanos,
     /// Hugepages.
     pub huge: Huge,
     /// The P4 switch between the hosts and the box.
@@ -155,6 +158,8 @@ impl Choices {
         if switch.is_some() && cores.len() != 1 {
             return Err(ChoiceError::Behind(cores.len()));
         }
+        let client_idle = arguments.client_idle.or(memory.client_idle);
+        let client_idle = client_idle.unwrap_or(Memory::CLIENT_IDLE);
         Ok(Self {
             ports: [wan, client],
             cores,
@@ -167,6 +172,7 @@ impl Choices {
                 .max_clients
                 .or(memory.max_clients)
                 .unwrap_or(Memory::MAX_CLIENTS),
+            client_idle: Nanos(client_idle),
             huge: arguments.huge.or(memory.huge).unwrap_or_default(),
             switch,
         })
@@ -266,6 +272,7 @@ mod tests {
         assert_eq!(choices.cores, [3]);
         assert_eq!((choices.memory, choices.buffers, choices.copy_break), (3 << 30, 0, COPY_BREAK));
         assert_eq!((choices.max_clients, choices.max_frame), (16, None));
+        assert_eq!(choices.client_idle, Nanos::from_secs(600));
         assert_eq!(with_ports(&["--core", "1"], "").unwrap().cores, [1]);
         assert_eq!(with_ports(&["--core", "1,0"], "").unwrap().cores, [1, 0]);
         assert_eq!(with_ports(&["--workers", "2"], "").unwrap().cores, [2, 3]);
@@ -274,11 +281,12 @@ mod tests {
     #[test]
     fn an_option_goes_before_the_file() {
         let file = "[ports]\nwan = \"net_ring\"\nclient = \"net_null1\"\n[workers]\ncores = [2, 3]\n\
-                    idle = \"adaptive\"\n[memory]\npackets = \"1 MiB\"\nmax_clients = 7";
+                    idle = \"adaptive\"\n[memory]\npackets = \"1 MiB\"\nmax_clients = 7\nclient_idle = \"90 s\"";
         let choices = choose(&["--box", "x"], file).unwrap();
         assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_ring", "net_null1"]);
         assert_eq!((choices.cores, choices.idle), (vec![2, 3], Idle::Adaptive));
         assert_eq!((choices.memory, choices.max_clients), (1 << 20, 7));
+        assert_eq!(choices.client_idle, Nanos::from_secs(90));
         let line = ["--box", "x", "--core", "0", "--idle", "busy", "--memory", "2 MiB"];
         let choices = choose(&[&line[..], &PORTS[..2]].concat(), file).unwrap();
         assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_null", "net_null1"]);

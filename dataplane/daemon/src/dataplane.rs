@@ -15,6 +15,7 @@ mod capture;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use compile::compile;
@@ -219,6 +220,8 @@ struct Shared {
     span: Mutex<Span>,
     /// Whether a worker has stalled.
     stalled: watch::Sender<bool>,
+    /// Frames of clients without a slot, as of the last time that all workers turned.
+    unplaced: AtomicU64,
     /// How long callers wait for workers.
     patience: Duration,
     /// One permit.
@@ -269,6 +272,7 @@ impl Dataplane {
             history,
             span,
             stalled: watch::Sender::new(false),
+            unplaced: AtomicU64::new(0),
             patience,
             capturing: Arc::new(Semaphore::new(1)),
         }))
@@ -283,6 +287,12 @@ impl Dataplane {
             true => Err(DataplaneError::Stalled(self.0.patience)),
             false => Ok(()),
         }
+    }
+
+    /// Frames of clients that there was no slot for, as of about a second ago.
+    #[must_use]
+    pub fn unplaced(&self) -> u64 {
+        self.0.unplaced.load(Ordering::Relaxed)
     }
 
     /// Whether a worker stands still, and each change of that.
@@ -598,12 +608,14 @@ impl Dataplane {
     /// If a worker has ended.
     pub async fn turned(&self) -> Result<(), CommandError> {
         let all = async {
+            let mut unplaced = 0;
             for worker in &self.0.workers {
                 while !worker.has_room() {
                     tokio::time::sleep(BUSY).await;
                 }
-                worker.alive()?.await.map_err(|_| CommandError::Gone)?;
+                unplaced += worker.alive()?.await.map_err(|_| CommandError::Gone)?;
             }
+            self.0.unplaced.store(unplaced, Ordering::Relaxed);
             Ok(())
         };
         let mut all = std::pin::pin!(all);

@@ -107,6 +107,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let limits = Limits {
         memory: usize::try_from(memory).context("--memory is larger than an address")?,
         clients: choices.max_clients,
+        idle: choices.client_idle,
         frame: opened.max_frame,
         copy_break: choices.copy_break,
         buffers: opened.kept,

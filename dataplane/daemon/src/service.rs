@@ -141,6 +141,7 @@ impl pb::dataplane_server::Dataplane for Service {
             time_ns,
             utc,
             ports: self.dataplane.ports(),
+            unplaced: self.dataplane.unplaced(),
         }))
     }
 

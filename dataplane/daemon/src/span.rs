@@ -16,6 +16,7 @@ struct Totals {
     transmit_dropped: u64,
     unconfirmed: u64,
     port_faults: u64,
+    unplaced: u64,
 }
 
 /// The span that began with the last mark, or with the dataplane.
@@ -57,6 +58,7 @@ impl Span {
             transmit_dropped: now.transmit_dropped.saturating_sub(before.transmit_dropped),
             unconfirmed: now.unconfirmed.saturating_sub(before.unconfirmed),
             port_faults: now.port_faults.saturating_sub(before.port_faults),
+            unplaced: now.unplaced.saturating_sub(before.unplaced),
         };
         if mark {
             *self = Self {
@@ -85,6 +87,7 @@ impl Totals {
         }
         sum.missed = stats.ports.iter().map(|p| p.missed).sum();
         sum.transmit_dropped = stats.ports.iter().map(|p| p.transmit_dropped).sum();
+        sum.unplaced = stats.ports.iter().map(|p| p.unplaced).sum();
         let states = || stats.ports.iter().filter_map(|p| p.state.as_ref());
         sum.unconfirmed = states().map(|state| state.unconfirmed).sum();
         sum.port_faults = states().map(|state| state.faults).sum();

@@ -14,7 +14,7 @@ use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use worker::command::channel;
 use worker::run::{Idle, Worker};
-use worker::sim::{Arrival, SimIo};
+use worker::sim::{self, Arrival, SimIo};
 
 /// A packet for one client each millisecond, for another one as well.
 const EVERY_NS: u64 = 1_000_000;
@@ -37,10 +37,12 @@ fn dataplane() -> (Dataplane, Vec<thread::JoinHandle<()>>) {
         let (handle, inbox) = channel(4);
         let compiled = compiled.clone();
         let thread = thread::spawn(move || {
-            let engine = Engine::new(Limits::copying(1 << 20, 4, 1514), compiled, Instant::ZERO);
+            let limits = Limits::copying(1 << 20, 4, 1514);
+            let mut engine = Engine::new(limits, compiled, Instant::ZERO).unwrap();
+            sim::resolve(&mut engine, Instant::ZERO, [[10, 0, 0, worker].into()]);
             let arrivals = (1..60_000).map(|n| arrival(n, worker)).collect();
             let io = SimIo::new(arrivals, 1);
-            Worker::new(engine.unwrap(), io, clock, inbox, Idle::Adaptive).run();
+            Worker::new(engine, io, clock, inbox, Idle::Adaptive).run();
         });
         (handle, thread)
     });

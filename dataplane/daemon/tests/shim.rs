@@ -17,7 +17,7 @@ use emu::engine::{Departure, Limits};
 use emu::frame::{Buffer, Frame};
 use emu::plan::Room;
 use emu::shim::{SHIM, Shim, Tick};
-use emu::units::{Direction, Instant};
+use emu::units::{Direction, Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use worker::dpdk_io::{DpdkIo, PortQueues};
@@ -40,7 +40,11 @@ fn plan(offload: Option<pb::Offload>) -> pb::Plan {
     let forward = profile.forward_pipe.as_mut().unwrap();
     forward.delay = Some(model::Delay { base_ns: DELAY_NS, ..model::Delay::default() });
     forward.packet_loss = 1.0;
-    pb::Plan { profile: Some(profile), seed: 1, offload, ..pb::Plan::default() }
+    // A rule makes a client of who only receives.
+    let prefixes = vec!["10.0.0.1/32".into()];
+    let alice = model::Client { name: "alice".into(), prefixes, ..model::Client::default() };
+    let clients = Some(model::Clients { clients: vec![alice], ..model::Clients::default() });
+    pb::Plan { profile: Some(profile), seed: 1, offload, clients, ..pb::Plan::default() }
 }
 
 fn offload() -> pb::Offload {
@@ -154,6 +158,7 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         frame: max_frame,
         copy_break: 256,
         buffers: kept,
+        idle: Nanos::ZERO,
         shim: Some(Tick::Microsecond),
     };
     let settings = Settings { idle: Idle::Busy, cores: cores.clone(), limits };
@@ -200,7 +205,7 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         thread.join().unwrap();
     }
     let numbers: Vec<_> = stats.clients.iter().map(|c| (c.client.as_str(), c.number)).collect();
-    assert_eq!(numbers, [("bypass", 1), ("default", 2), ("10.0.0.1", 3)]);
+    assert_eq!(numbers, [("bypass", 1), ("default", 2), ("alice", 3)]);
     let pipe = |client: usize| stats.clients[client].forward_pipe.clone().unwrap();
     let dropped = |reason| {
         let found = pipe(0).dropped.iter().find(|d| d.reason() == reason).cloned();

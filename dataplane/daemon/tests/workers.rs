@@ -14,6 +14,7 @@ use dataplane::workers::{self, Settings};
 use dpdk::{Error, NamedPort, TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
+use emu::units::Nanos;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use worker::distribute::{DEPTH, Distributed, Lending, connect};
@@ -59,6 +60,7 @@ fn two_workers_are_one_dataplane() {
         frame: max_frame,
         copy_break: 256,
         buffers: kept,
+        idle: Nanos::ZERO,
         shim: None,
     };
     let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();

@@ -25,9 +25,13 @@ pub(crate) const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 pub(crate) const IPV4: u16 = 0x0800;
 /// and of IPv6.
 pub(crate) const IPV6: u16 = 0x86dd;
+const ARP: u16 = 0x0806;
+/// Hardware and protocol, Ethernet and IPv4; the lengths of their addresses; the operation.
+const ARP_REPLY: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 2];
 const ICMPV6: u8 = 58;
 /// Router solicitation to redirect.
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+const ADVERTISEMENT: u8 = 136;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +92,19 @@ fn ipv4(p: &[u8], direction: Direction) -> Class {
         Direction::Forward => 16,
         Direction::Return => 12,
     };
-    let a = p[at..].first_chunk::<4>().map(|b| Ipv4Addr::from(*b)).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    Class::Client(host_v4(&p[at..]).map_or(ClientKey::Default, ClientKey::Ip))
+}
+
+/// The address at the beginning of `bytes`, if it can be one host's.
+#[inline]
+fn host_v4(bytes: &[u8]) -> Option<IpAddr> {
+    let a = Ipv4Addr::from(*bytes.first_chunk::<4>()?);
     let one_host = !(a.is_multicast()
         || a.is_broadcast()
         || a.is_unspecified()
         || a.is_loopback()
         || a.is_link_local());
-    Class::Client(if one_host { ClientKey::Ip(IpAddr::V4(a)) } else { ClientKey::Default })
+    one_host.then_some(IpAddr::V4(a))
 }
 
 fn ipv6(p: &[u8], direction: Direction) -> Class {
@@ -112,11 +122,32 @@ fn ipv6(p: &[u8], direction: Direction) -> Class {
         Direction::Forward => 24,
         Direction::Return => 8,
     };
-    let a =
-        p[at..].first_chunk::<16>().map(|b| Ipv6Addr::from(*b)).unwrap_or(Ipv6Addr::UNSPECIFIED);
+    Class::Client(host_v6(&p[at..]).map_or(ClientKey::Default, ClientKey::Ip))
+}
+
+/// As [`host_v4`].
+fn host_v6(bytes: &[u8]) -> Option<IpAddr> {
+    let a = Ipv6Addr::from(*bytes.first_chunk::<16>()?);
     let one_host =
         !(a.is_multicast() || a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local());
-    Class::Client(if one_host { ClientKey::Ip(IpAddr::V6(a)) } else { ClientKey::Default })
+    one_host.then_some(IpAddr::V6(a))
+}
+
+/// The sender's IP address in an ARP reply (RFC 826) or a neighbour advertisement (RFC 4861) that
+/// goes to one host, which is about to send to that address. None if it cannot be one host's.
+#[must_use]
+pub fn resolved(frame: &[u8]) -> Option<IpAddr> {
+    let group = frame.first()? & 1 == 1;
+    let (ethertype, at) = payload(frame);
+    let packet = frame.get(at..)?;
+    match ethertype? {
+        _ if group => None,
+        ARP if packet.starts_with(&ARP_REPLY) => host_v4(packet.get(14..)?),
+        IPV6 if packet.get(6) == Some(&ICMPV6) && packet.get(40) == Some(&ADVERTISEMENT) => {
+            host_v6(packet.get(8..)?)
+        }
+        _ => None,
+    }
 }
 
 #[inline]
@@ -186,6 +217,40 @@ mod tests {
             .write(&mut nd, &[0; 16])
             .unwrap();
         assert_eq!(classify(&nd, Direction::Return), Class::Client(ClientKey::Bypass));
+    }
+
+    #[test]
+    fn a_reply_to_one_host_resolves_its_senders_address() {
+        let arp = |head: [u8; 8], sender: [u8; 4]| {
+            let addresses = [&[2; 6][..], &sender, &[4; 6], &[10, 0, 0, 9]].concat();
+            ethernet(ARP, &[&head[..], &addresses].concat())
+        };
+        let reply = arp(ARP_REPLY, [10, 0, 0, 1]);
+        assert_eq!(resolved(&reply), Some("10.0.0.1".parse().unwrap()));
+        for cut in 0..14 + 18 {
+            assert_eq!(resolved(&reply[..cut]), None, "{cut}");
+        }
+        let advertisement = [ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0];
+        let advertisement = ethernet(IPV6, &v6("2001:db8::2", ICMPV6, &advertisement));
+        assert_eq!(resolved(&advertisement), Some("2001:db8::1".parse().unwrap()));
+        // To all hosts.
+        for frame in [&reply, &advertisement] {
+            assert_eq!(resolved(&[&[0xff], &frame[1..]].concat()), None);
+        }
+        // A request, other hardware, another length, an address of nobody.
+        for (head, sender) in [
+            ([0, 1, 8, 0, 6, 4, 0, 1], [10, 0, 0, 1]),
+            ([0, 6, 8, 0, 6, 4, 0, 2], [10, 0, 0, 1]),
+            ([0, 1, 8, 0, 6, 16, 0, 2], [10, 0, 0, 1]),
+            (ARP_REPLY, [0; 4]),
+        ] {
+            assert_eq!(resolved(&arp(head, sender)), None, "{head:?}");
+        }
+        let solicitation = [135, 0, 0, 0, 0, 0, 0, 0];
+        for (next, payload) in [(ICMPV6, solicitation), (17, [0; 8])] {
+            assert_eq!(resolved(&ethernet(IPV6, &v6("2001:db8::2", next, &payload))), None);
+        }
+        assert_eq!(resolved(&v4([10, 0, 0, 1], [10, 0, 0, 2])), None);
     }
 
     #[test]

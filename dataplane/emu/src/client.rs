@@ -13,9 +13,9 @@ use thiserror::Error;
 
 /// Characters of a client's name, at most.
 pub const MAX_NAME: usize = 16;
-/// Names that mean something else: the fixed clients, and the sum of those that the metrics
-/// do not tell apart.
-pub const RESERVED: [&str; 3] = ["bypass", "default", "other"];
+/// Names that mean something else: the fixed clients, the sum of those that have expired, and
+/// the sum of those that the metrics do not tell apart.
+pub const RESERVED: [&str; 4] = ["bypass", "default", "expired", "other"];
 
 /// The name of a client that rules name: 1 to [`MAX_NAME`] of A-Z, a-z, 0-9, `.`, `_` and
 /// `-`, none of [`RESERVED`] and no IP address.
@@ -82,8 +82,11 @@ pub enum ClientKey {
     /// Not impaired: ARP, ND, LLDP, STP and all else that is not IP.
     Bypass,
     /// IP that no client could be made for: multicast, link-local, damaged
-    /// headers, and every address past the limit on clients.
+    /// headers, every address past the limit on clients, and addresses that have not been seen
+    /// on the client side.
     Default,
+    /// The sum of the accounts of clients that have expired. No frame belongs to it.
+    Expired,
     /// A host on the satellite side that no rule names.
     Ip(IpAddr),
     /// Whom rules name ([`crate::rules`]).
@@ -98,6 +101,7 @@ impl ClientKey {
         match self {
             Self::Bypass => b[0] = 1,
             Self::Default => b[0] = 2,
+            Self::Expired => b[0] = 3,
             Self::Ip(IpAddr::V4(a)) => {
                 b[0] = 4;
                 b[1..5].copy_from_slice(&a.octets());
@@ -123,6 +127,7 @@ impl FromStr for ClientKey {
         match text {
             "bypass" => Ok(Self::Bypass),
             "default" => Ok(Self::Default),
+            "expired" => Ok(Self::Expired),
             _ => text.parse().map(Self::Ip).or_else(|_| text.parse().map(Self::Named)),
         }
     }
@@ -133,6 +138,7 @@ impl fmt::Display for ClientKey {
         match self {
             Self::Bypass => f.write_str("bypass"),
             Self::Default => f.write_str("default"),
+            Self::Expired => f.write_str("expired"),
             Self::Ip(a) => a.fmt(f),
             Self::Named(name) => name.fmt(f),
         }
@@ -148,7 +154,7 @@ mod tests {
         for good in ["a", "alice", "Site-7_b.x", "0123456789abcdef", "10.0.0", "bypass2", "-"] {
             assert_eq!(good.parse::<ClientName>().unwrap().to_string(), good);
         }
-        for key in ["bypass", "default", "10.0.0.1", "2001:db8::1", "alice"] {
+        for key in ["bypass", "default", "expired", "10.0.0.1", "2001:db8::1", "alice"] {
             assert_eq!(key.parse::<ClientKey>().unwrap().to_string(), key);
         }
         for (bad, error) in [
@@ -173,6 +179,7 @@ mod tests {
         let keys = [
             ClientKey::Bypass,
             ClientKey::Default,
+            ClientKey::Expired,
             ip("97.0.0.0"),
             ip("6100::"),
             name("a"),

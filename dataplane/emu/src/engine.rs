@@ -6,6 +6,7 @@
 //! taken as the latest seen. Runs on one worker's thread, which owns it.
 
 mod beams;
+mod expiry;
 mod index;
 mod lateness;
 mod limits;
@@ -14,7 +15,7 @@ mod shimmed;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::beam::{Beam, MAX_BEAMS, Member};
+use crate::beam::{Beam, MAX_BEAMS, Member, Place};
 use crate::classify::{Class, classify};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, NoBuffer};
@@ -29,6 +30,7 @@ use crate::store::{Head, MAX_FRAME, Store};
 use crate::tap::Tap;
 use crate::units::{ByDirection, Direction, Instant};
 use crate::wheel::{MAX_ID, Wheel};
+use expiry::{Activity, Expired};
 use index::Index;
 use lateness::Counted;
 pub use limits::{EngineError, Limits};
@@ -135,8 +137,11 @@ pub struct Engine<B = NoBuffer> {
     is_ruled: bool,
     /// Of the plan in force: client numbers in shims are believed in this epoch.
     epoch: u16,
-    /// Clients that were made for addresses.
+    /// Clients that were made for addresses and have not expired.
     automatic: u32,
+    /// Of each client.
+    activity: Vec<Activity>,
+    expired: Expired,
     wheel: Wheel,
     /// Two for each beam of the plan, in the same order; none where it does not limit.
     beams: Vec<Option<Box<Beam>>>,
@@ -163,7 +168,10 @@ pub struct Engine<B = NoBuffer> {
     now: Instant,
     lateness: Counted,
     malformed: ByDirection<u64>,
+    unplaced: ByDirection<u64>,
     kept_up: usize,
+    /// How many clients the report has that is being written in parts.
+    reported: usize,
 }
 
 impl<B: Buffer> Engine<B> {
@@ -198,6 +206,8 @@ impl<B: Buffer> Engine<B> {
             is_ruled: !plan.rules.is_empty(),
             epoch: plan.epoch,
             automatic: 0,
+            activity: Vec::with_capacity(room),
+            expired: Expired::default(),
             wheel: Wheel::default(),
             beams: Vec::new(),
             members: Vec::with_capacity(2 * room),
@@ -215,7 +225,9 @@ impl<B: Buffer> Engine<B> {
             now: at,
             lateness: Counted::new()?,
             malformed: ByDirection::default(),
+            unplaced: ByDirection::default(),
             kept_up: 0,
+            reported: 0,
         };
         engine.form_beams(&plan.beams);
         engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since });
@@ -233,39 +245,49 @@ impl<B: Buffer> Engine<B> {
         self.generation
     }
 
-    /// How many clients there are.
+    /// How many clients there are, those included that have expired and whose slots are vacant.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.slots.len() / Direction::BOTH.len()
     }
 
     fn admit(&mut self, key: ClientKey) -> u32 {
-        let id = self.clients() as u32;
         // There is always one.
         let Some(in_force) = self.changes.back() else { return DEFAULT };
+        let id = self.expired.vacant.pop().unwrap_or(self.clients() as u32);
+        // One that comes back is another one.
+        let epoch = self.expired.clients.rotate_left(16);
         let beams = in_force.plan.beams.clone();
         for direction in Direction::BOTH {
             let bypass = key == ClientKey::Bypass;
             let plan = if bypass { &self.bypass } else { &in_force.plan.pipes[direction] };
-            let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch: 0 };
+            let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch };
             let mut pipe = Pipe::new(plan, stream, self.now, in_force.since[direction]);
             if let Some(tick) = self.limits.shim {
                 let number = shim::number(id, tick);
                 pipe.set_switch((number, tick), plan, stream, self.now);
             }
-            self.slots.push(Slot {
-                pipe,
-                scheduled: Instant::MAX,
-                later: Instant::MAX,
-                version: self.version,
-                client: key,
-            });
+            let version = self.version;
+            match self.slots.get_mut(pipe_id(id, direction) as usize) {
+                // The wheel still knows when to bring it up.
+                Some(Slot { version: taken, client, pipe: place, .. }) => {
+                    (*taken, *client, *place) = (version, key, pipe);
+                }
+                None => self.slots.push(Slot {
+                    pipe,
+                    scheduled: Instant::MAX,
+                    later: Instant::MAX,
+                    version,
+                    client: key,
+                }),
+            }
         }
         for direction in Direction::BOTH {
             self.enlist(&beams, pipe_id(id, direction), direction);
         }
         self.index.insert(key, id);
         self.automatic += u32::from(matches!(key, ClientKey::Ip(_)));
+        self.begin_activity(id);
         id
     }
 
@@ -273,16 +295,6 @@ impl<B: Buffer> Engine<B> {
     #[inline]
     fn owner(&self, key: ClientKey, direction: Direction, frame: &[u8]) -> ClientKey {
         if self.is_ruled { self.rules.owner(key, frame, direction) } else { key }
-    }
-
-    /// Whether there is room for one more client. The places of those that rules name are
-    /// not given to others.
-    fn has_room(&self, key: ClientKey) -> bool {
-        let Rules { automatic, reserved, .. } = *self.rules;
-        let left = self.limits.clients.saturating_sub(reserved);
-        let is_automatic = matches!(key, ClientKey::Ip(_));
-        self.clients() < (self.limits.clients + FIXED) as usize
-            && (!is_automatic || self.automatic < automatic.unwrap_or(left).min(left))
     }
 
     /// The pipe of a frame of a known client; [`UNKNOWN`] if it takes more.
@@ -323,8 +335,7 @@ impl<B: Buffer> Engine<B> {
                 let key = self.owner(key, direction, frame);
                 match self.index.get(key) {
                     Some(id) => id,
-                    None if self.has_room(key) => self.admit(key),
-                    None => DEFAULT,
+                    None => self.place(key, direction),
                 }
             }
         };
@@ -399,6 +410,9 @@ impl<B: Buffer> Engine<B> {
                     return;
                 }
             }
+        }
+        if id == pipe_id(BYPASS, Direction::Return) {
+            self.resolve(self.store.inner(bytes));
         }
         self.catch_up(id);
         let pipe = &mut self.slots[id as usize].pipe;
@@ -675,7 +689,8 @@ impl<B: Buffer> Engine<B> {
         self.store.set_tap(tap)
     }
 
-    /// Brings one client up to `now`, another one on each call.
+    /// Brings one client up to `now`, another one on each call. One that was made for an address
+    /// and has been idle for [`Limits::idle`] expires.
     pub fn keep_up(&mut self, now: Instant) {
         self.now = self.now.max(now);
         self.kept_up = (self.kept_up + 1) % self.clients();
@@ -686,6 +701,7 @@ impl<B: Buffer> Engine<B> {
             self.slots[id as usize].pipe.keep_up(&mut self.store, self.now);
             self.reschedule(id);
         }
+        self.expire_if_idle(self.kept_up as u32);
     }
 
     /// Writes the accounts at `now` into `out`; with `mark`, starts the high-water
@@ -707,8 +723,14 @@ impl<B: Buffer> Engine<B> {
     ) -> bool {
         self.now = self.now.max(now);
         self.advance_beams(self.now);
-        let first = out.clients.len();
-        for client in first..self.clients().min(first.saturating_add(most)) {
+        if out.clients.is_empty() {
+            self.reported = 0;
+        }
+        let end = self.clients().min(self.reported.saturating_add(most));
+        for client in self.reported..end {
+            if self.is_vacant(client) {
+                continue;
+            }
             let pipes = Direction::BOTH.map(|d| {
                 let id = pipe_id(client as u32, d);
                 self.catch_up(id);
@@ -724,13 +746,17 @@ impl<B: Buffer> Engine<B> {
             let key = self.slots[2 * client].client;
             out.clients.push(ClientStats { key, pipes: ByDirection(pipes) });
         }
-        if out.clients.len() < self.clients() {
+        self.reported = end;
+        if end < self.clients() {
             return false;
         }
+        self.reported = 0;
+        out.clients.extend(self.expired.stats(mark));
         out.at = self.now;
         out.generation = self.generation;
         out.lateness = self.lateness.quantiles();
         out.malformed = self.malformed;
+        out.unplaced = self.unplaced;
         out.store_capacity = self.store.capacity();
         out.store_used = self.store.used();
         out.store_used_max = self.store.used_max();

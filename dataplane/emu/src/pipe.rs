@@ -223,6 +223,18 @@ impl Pipe {
         stats
     }
 
+    /// Packets that have arrived.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received.packets
+    }
+
+    /// Whether it has no frames, not even lost ones whose turn is yet to come.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fifo.is_empty() && self.cold.aside.is_empty()
+    }
+
     /// Starts the high-water mark of the queue anew.
     pub fn mark(&mut self) {
         self.queued_max = self.queue_bytes();

@@ -108,6 +108,25 @@ impl PipeStats {
         self.dropped.iter().fold(Count::default(), |a, d| a.plus(*d))
     }
 
+    /// The sum of two accounts; of the high-water marks the higher one.
+    #[must_use]
+    pub fn plus(mut self, o: &Self) -> Self {
+        self.received = self.received.plus(o.received);
+        self.duplicated = self.duplicated.plus(o.duplicated);
+        self.sent = self.sent.plus(o.sent);
+        for (dropped, more) in self.dropped.iter_mut().zip(o.dropped) {
+            *dropped = dropped.plus(more);
+        }
+        self.held = self.held.plus(o.held);
+        self.queue = self.queue.plus(o.queue);
+        self.queue_max_bytes = self.queue_max_bytes.max(o.queue_max_bytes);
+        self.marked = self.marked.plus(o.marked);
+        self.corrupted = self.corrupted.plus(o.corrupted);
+        self.queue_delay = self.queue_delay.plus(&o.queue_delay);
+        self.lateness = self.lateness.plus(&o.lateness);
+        self
+    }
+
     /// Whether received + duplicated = sent + dropped + held.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
@@ -160,12 +179,15 @@ pub struct Snapshot {
     pub at: Instant,
     /// Generation of the plan in force.
     pub generation: u64,
-    /// Every client, `bypass` and `default` first.
+    /// Every client, `bypass` and `default` first; last, if clients have expired, `expired`.
     pub clients: Vec<ClientStats>,
     /// Since the last mark.
     pub lateness: Lateness,
     /// Frames with a damaged or cut IP header, per direction; they passed.
     pub malformed: ByDirection<u64>,
+    /// Frames of clients that there was no slot for, per direction; they took the link of
+    /// `default`.
+    pub unplaced: ByDirection<u64>,
     /// Size of the packet store in bytes.
     pub store_capacity: u64,
     /// Of it in use, whole segments.
@@ -181,7 +203,8 @@ impl Snapshot {
     /// does not allocate.
     #[must_use]
     pub fn with_room_for(clients: usize) -> Self {
-        Self { clients: Vec::with_capacity(clients), ..Self::default() }
+        // One more for those that have expired.
+        Self { clients: Vec::with_capacity(clients + 1), ..Self::default() }
     }
 
     /// Whether every pipe's accounts balance.
@@ -193,22 +216,7 @@ impl Snapshot {
     /// The sum over clients and directions.
     #[must_use]
     pub fn total(&self) -> PipeStats {
-        let mut sum = PipeStats::default();
-        for p in self.clients.iter().flat_map(|c| c.pipes.0) {
-            sum.received = sum.received.plus(p.received);
-            sum.sent = sum.sent.plus(p.sent);
-            sum.held = sum.held.plus(p.held);
-            sum.queue = sum.queue.plus(p.queue);
-            sum.duplicated = sum.duplicated.plus(p.duplicated);
-            sum.corrupted = sum.corrupted.plus(p.corrupted);
-            sum.marked = sum.marked.plus(p.marked);
-            sum.queue_max_bytes = sum.queue_max_bytes.max(p.queue_max_bytes);
-            sum.queue_delay = sum.queue_delay.plus(&p.queue_delay);
-            sum.lateness = sum.lateness.plus(&p.lateness);
-            for (a, b) in sum.dropped.iter_mut().zip(p.dropped) {
-                *a = a.plus(b);
-            }
-        }
-        sum
+        let pipes = self.clients.iter().flat_map(|c| &c.pipes.0);
+        pipes.fold(PipeStats::default(), PipeStats::plus)
     }
 }

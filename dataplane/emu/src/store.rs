@@ -747,6 +747,12 @@ impl Fifo {
         self.queued + self.delayed - self.lost
     }
 
+    /// Whether it has no records, not even of frames that were lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queued + self.delayed == 0
+    }
+
     /// Frames in the queue.
     #[must_use]
     pub fn queue_len(&self) -> u32 {

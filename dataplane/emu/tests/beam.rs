@@ -4,9 +4,11 @@
 
 mod model;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use self::model::{Model, Rate, Terms};
+use crate::numbered::resolve;
 use emu::aqm::AqmPlan;
 use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
@@ -64,7 +66,11 @@ fn weigh(plan: &mut Plan, client: u16, weight: u16) {
 }
 
 fn engine(plan: Plan, clients: u32) -> Engine {
-    Engine::new(Limits::copying(256 << 20, clients, LONGEST), plan, Instant::ZERO).unwrap()
+    let limits = Limits::copying(256 << 20, clients, LONGEST);
+    let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let hosts = (0..clients).map(|client| Ipv4Addr::from_bits(0x0a00_0000 + client));
+    resolve(&mut engine, Instant::ZERO, hosts);
+    engine
 }
 
 /// What left: whose, its number, when it was due, and its length.

@@ -6,6 +6,7 @@ mod aqm;
 mod beam;
 mod copies;
 mod envelope;
+mod expiry;
 mod fuzz_corpus;
 mod histograms;
 mod invariants;

@@ -57,7 +57,7 @@ fn frame(client: u8, number: u32) -> Vec<u8> {
 }
 
 /// Lets clients send a frame each millisecond for some time, each second one on its way
-/// forward; `left` notes whose frames leave, when, and their numbers.
+/// forward, and the first one not; `left` notes whose frames leave, when, and their numbers.
 fn play(
     engine: &mut Engine,
     from_ms: u64,
@@ -68,7 +68,7 @@ fn play(
         let now = Instant::ZERO + Nanos::from_millis(ms);
         for client in clients {
             let number = ms as u32 * 256 + u32::from(*client);
-            engine.arrive(now, Direction::BOTH[ms as usize % 2], &frame(*client, number));
+            engine.arrive(now, Direction::BOTH[(ms as usize + 1) % 2], &frame(*client, number));
         }
         engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
             let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());

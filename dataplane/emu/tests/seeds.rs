@@ -2,6 +2,7 @@
 //! What a seed means: the fates of the same arrivals, as one figure. Whoever changes one
 //! of these figures changes every experiment that was published with its seed.
 
+use crate::numbered::resolve;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
@@ -76,6 +77,10 @@ fn fates(plan: &Plan) -> u64 {
         f[26..30].copy_from_slice(&client);
         f[30..34].copy_from_slice(&client);
         f[34..36].copy_from_slice(&(i as u16).to_be_bytes());
+        // Before its first frame, so that each client begins with that.
+        if i < 3 {
+            resolve(&mut engine, now, [client.into()]);
+        }
         engine.arrive(now, direction, &f);
         engine.release(now, usize::MAX, &mut note);
         if i % 10_000 == 9_999 {

@@ -3,9 +3,10 @@
 //! draws their losses and sets their marks.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use crate::numbered::frame;
+use crate::numbered::{arp_reply, frame};
 use emu::aqm::AqmPlan;
 use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
@@ -23,8 +24,11 @@ const EPOCH: u16 = 5;
 const BASE: Nanos = Nanos::from_millis(20);
 
 fn wrap(client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> {
-    let shim =
-        Shim { direction: FORWARD, mark: false, client, epoch, loss: 0, stamp: 9, planned: 0 };
+    wrap_to(FORWARD, client, epoch, inner)
+}
+
+fn wrap_to(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> {
+    let shim = Shim { direction, mark: false, client, epoch, loss: 0, stamp: 9, planned: 0 };
     [&shim.to_bytes()[..], inner].concat()
 }
 
@@ -32,7 +36,16 @@ fn engine(plan: Plan) -> Engine<Vec<u8>> {
     let copying = Limits::copying(64 << 20, 8, 1_514);
     let limits =
         Limits { copy_break: 1_000, buffers: 64, shim: Some(Tick::Microsecond), ..copying };
-    Engine::new(limits, plan, Instant::ZERO).unwrap()
+    let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    resolve(&mut engine, [10, 0, 0, 1].into());
+    engine
+}
+
+/// As without a switch, which brings the reply behind a shim.
+fn resolve(engine: &mut Engine<Vec<u8>>, host: Ipv4Addr) {
+    let reply = wrap_to(Direction::Return, 0, EPOCH, &arp_reply(host));
+    engine.arrive(Instant::ZERO, Direction::Return, &reply);
+    engine.release(Instant::ZERO, 1, &mut |_: Departure<'_, Vec<u8>>| true);
 }
 
 /// A frame that left: whose it was, when it was due, its shim and what was behind.
@@ -308,6 +321,9 @@ fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
     let limits =
         Limits { shim: Some(Tick::Nanosecond), ..Limits::copying(64 << 20, clients, 1_514) };
     let mut engine: Engine<Vec<u8>> = Engine::new(limits, plan.clone(), Instant::ZERO).unwrap();
+    for client in 0..clients {
+        resolve(&mut engine, (0x0a00_0001 + client).into());
+    }
     let mut left = Vec::new();
     let each = |engine: &mut Engine<Vec<u8>>, now| {
         for client in 0..clients {

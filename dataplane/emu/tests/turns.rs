@@ -3,12 +3,15 @@
 //! nobody's fate: buffers that are kept, changes that arrive with clients one after the
 //! other, queues that are let out a part at a time.
 
+use std::net::Ipv4Addr;
+
+use crate::numbered::resolve;
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::{AqmPlan, QueuePlan};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::frame::{Frame, NoBuffer};
+use emu::frame::{Buffer, Frame, NoBuffer};
 use emu::loss::LossPlan;
 use emu::plan::Plan;
 use emu::stats::{DropReason, Snapshot};
@@ -27,6 +30,14 @@ fn frame(client: u16, len: u16, number: u32) -> Vec<u8> {
     f[30..34].copy_from_slice(&[10, 0, high, low]);
     f[34..38].copy_from_slice(&number.to_be_bytes());
     f
+}
+
+/// An engine that has resolved as many hosts, from 10.0.0.1, as it has slots.
+fn engine<B: Buffer>(limits: Limits, plan: Plan) -> Engine<B> {
+    let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let hosts = (1..=limits.clients).map(|host| Ipv4Addr::from_bits(0x0a00_0000 + host));
+    resolve(&mut engine, Instant::ZERO, hosts);
+    engine
 }
 
 /// A link that loses, queues and delays.
@@ -77,9 +88,9 @@ proptest! {
         buffers in prop_oneof![Just(0_u32), Just(3), Just(1000)],
         burst in 1_usize..100,
     ) {
-        let limits = Limits { memory: 16 << 20, clients: 3, frame: 9_400, copy_break, buffers, shim: None };
-        let mut copied = Engine::<NoBuffer>::new(Limits::copying(16 << 20, 3, 9_400), plan(), Instant::ZERO).unwrap();
-        let mut kept = Engine::<Vec<u8>>::new(limits, plan(), Instant::ZERO).unwrap();
+        let limits = Limits { copy_break, buffers, ..Limits::copying(16 << 20, 3, 9_400) };
+        let mut copied = engine::<NoBuffer>(Limits::copying(16 << 20, 3, 9_400), plan());
+        let mut kept = engine::<Vec<u8>>(limits, plan());
         let (mut a, mut b) = (Left::new(), Left::new());
         let mut now = Instant::ZERO;
         for (i, chunk) in lens.chunks(burst).enumerate() {
@@ -115,8 +126,8 @@ proptest! {
         plans[1].pipes[FORWARD].rate = BitRate::bps(5_000_000).into();
         plans[1].pipes[FORWARD].delay.base = Nanos::from_millis(3);
         let limits = Limits::copying(32 << 20, 300, 1514);
-        let mut lazy = Engine::<NoBuffer>::new(limits, plan(), Instant::ZERO).unwrap();
-        let mut eager = Engine::<NoBuffer>::new(limits, plan(), Instant::ZERO).unwrap();
+        let mut lazy = engine::<NoBuffer>(limits, plan());
+        let mut eager = engine::<NoBuffer>(limits, plan());
         let (mut a, mut b) = (Left::new(), Left::new());
         let mut all = Snapshot::default();
         let mut now = Instant::ZERO;
@@ -158,9 +169,7 @@ fn a_queue_without_a_limit_any_more_comes_out_in_parts_and_nobody_waits_for_it()
     (p.packet_loss, p.outages) = (LossPlan::None, Vec::new());
     p.rate = BitRate::bps(1_000_000).into();
     p.queue.limit = 4_000_000;
-    let mut engine =
-        Engine::<NoBuffer>::new(Limits::copying(64 << 20, 4, 1514), plan.clone(), Instant::ZERO)
-            .unwrap();
+    let mut engine = engine::<NoBuffer>(Limits::copying(64 << 20, 4, 1514), plan.clone());
     let n = 50_000_u32;
     for i in 0..n {
         engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
@@ -216,7 +225,7 @@ fn a_look_at_the_present_does_not_change_the_fate_of_what_is_still_on_its_way_ou
         plan.pipes[FORWARD].rate = BitRate::bps(1_000_000).into();
         plan.pipes[FORWARD].queue.limit = 4_000_000;
         let limits = Limits::copying(64 << 20, 4, 1514);
-        let mut engine = Engine::<NoBuffer>::new(limits, plan.clone(), Instant::ZERO).unwrap();
+        let mut engine = engine::<NoBuffer>(limits, plan.clone());
         for i in 0..5_000_u32 {
             engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
         }
@@ -260,7 +269,7 @@ fn impatient(limit: u64) -> Plan {
 fn a_queue_that_codel_drops_goes_in_parts_and_nobody_waits_for_it() {
     let limits = Limits::copying(64 << 20, 4, 1514);
     let plan = impatient(4_000_000);
-    let mut engine = Engine::<NoBuffer>::new(limits, plan, Instant::ZERO).unwrap();
+    let mut engine = engine::<NoBuffer>(limits, plan);
     let n = 50_000_u32;
     for i in 0..n {
         engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
@@ -307,8 +316,8 @@ proptest! {
         plan.pipes[FORWARD].queue.aqm =
             AqmPlan::CoDel(CoDelPlan { target: Nanos(1_000), interval: Nanos(interval) });
         let limits = Limits::copying(32 << 20, 1, 1514);
-        let mut lazy = Engine::<NoBuffer>::new(limits, plan.clone(), Instant::ZERO).unwrap();
-        let mut eager = Engine::<NoBuffer>::new(limits, plan, Instant::ZERO).unwrap();
+        let mut lazy = engine::<NoBuffer>(limits, plan.clone());
+        let mut eager = engine::<NoBuffer>(limits, plan);
         let (mut a, mut b) = (Left::new(), Left::new());
         let (mut now, mut n) = (Instant::ZERO, 0);
         for (burst, len, gap) in steps {
@@ -337,8 +346,7 @@ fn a_long_outage_is_cleared_away_in_parts() {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].packet_loss = Probability::ONE.into();
     plan.pipes[FORWARD].delay.base = Nanos::from_millis(20);
-    let mut engine =
-        Engine::<NoBuffer>::new(Limits::copying(64 << 20, 4, 1514), plan, Instant::ZERO).unwrap();
+    let mut engine = engine::<NoBuffer>(Limits::copying(64 << 20, 4, 1514), plan);
     for i in 0..10_000_u32 {
         engine.arrive(Instant(u64::from(i)), FORWARD, &frame(1, 60, i));
     }
@@ -360,9 +368,7 @@ fn a_long_outage_is_cleared_away_in_parts() {
 
 #[test]
 fn accounts_that_are_taken_in_parts_are_those_taken_at_once() {
-    let mut engine =
-        Engine::<NoBuffer>::new(Limits::copying(64 << 20, 300, 1514), plan(), Instant::ZERO)
-            .unwrap();
+    let mut engine = engine::<NoBuffer>(Limits::copying(64 << 20, 300, 1514), plan());
     for i in 0..5_000_u32 {
         engine.arrive(Instant(u64::from(i) * 1_000), FORWARD, &frame((i % 290) as u16, 600, i));
     }

@@ -89,7 +89,7 @@ pub enum Command {
         answer: oneshot::Sender<Option<Box<Tap>>>,
     },
     /// Say that the run loop moves on.
-    Alive(oneshot::Sender<()>),
+    Alive(oneshot::Sender<u64>),
     /// Leave the run loop; answers with the last accounts.
     Stop {
         /// A report with room for all clients.
@@ -211,11 +211,12 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks whether the run loop moves on. The answer comes in its next turn.
+    /// Asks whether the run loop moves on. The answer comes in its next turn: how many frames of
+    /// clients it had no slot for.
     ///
     /// # Errors
     /// If the worker does not take the command.
-    pub fn alive(&self) -> Result<Answer<()>, CommandError> {
+    pub fn alive(&self) -> Result<Answer<u64>, CommandError> {
         let (answer, answered) = oneshot::channel();
         self.push(Command::Alive(answer))?;
         Ok(answered)

@@ -4,7 +4,9 @@
 //! A frame that a worker receives and does not own goes through a bounded ring, one for
 //! each pair of workers, with its time of arrival. The frames of the fixed clients
 //! (bypass, default, damaged headers) are the first worker's, so that each of them is one.
-//! Only a client that its owner has no more room for shares that worker's own default.
+//! Only a client that its owner has no more room for, or an address that is not a client yet,
+//! shares that worker's own default; and what resolves an address goes to the worker whose client
+//! that will be.
 //!
 //! Invariants: all frames of a client and direction are one worker's, and those that
 //! came in by one receive queue reach it in their order. A frame that finds the ring to
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use emu::classify::{Class, classify};
+use emu::classify::{Class, classify, resolved};
 use emu::client::ClientKey;
 use emu::engine::Departure;
 use emu::frame::Buffer;
@@ -160,8 +162,13 @@ pub fn connect<I: PacketIo>(ports: Vec<I>, lending: Lending) -> Vec<Distributed<
 #[inline]
 #[must_use]
 pub fn owner(frame: &[u8], direction: Direction, workers: usize) -> usize {
-    match classify(frame, direction) {
-        Class::Client(ClientKey::Ip(address)) => {
+    let address = match classify(frame, direction) {
+        Class::Client(ClientKey::Ip(address)) => Some(address),
+        Class::Client(ClientKey::Bypass) if direction == Direction::Return => resolved(frame),
+        _ => None,
+    };
+    match address {
+        Some(address) => {
             let bits = match address {
                 std::net::IpAddr::V4(a) => u64::from(a.to_bits()),
                 std::net::IpAddr::V6(a) => {
@@ -175,7 +182,7 @@ pub fn owner(frame: &[u8], direction: Direction, workers: usize) -> usize {
             let hash = (product >> 64) as u64 ^ product as u64;
             ((u128::from(hash) * workers as u128) >> 64) as usize
         }
-        _ => 0,
+        None => 0,
     }
 }
 
@@ -350,6 +357,20 @@ mod tests {
                     assert!((f64::from(*n) - mean).abs() <= bound, "{workers}: {clients:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_reply_that_resolves_an_address_goes_to_the_worker_of_its_client() {
+        for host in 1..20 {
+            let client = [10, 0, 0, host];
+            let head = [0, 1, 8, 0, 6, 4, 0, 2];
+            let reply = [&[2; 12][..], &[8, 6], &head, &[2; 6], &client, &[4; 10]].concat();
+            let data = to(client.into());
+            let owner_of_data = owner(&data, Direction::Forward, 4);
+            assert_eq!(owner(&reply, Direction::Return, 4), owner_of_data);
+            // From the other side it is one of many that bypass.
+            assert_eq!(owner(&reply, Direction::Forward, 4), 0);
         }
     }
 

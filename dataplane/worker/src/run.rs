@@ -246,7 +246,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 let _ = answer.send(self.engine.set_tap(tap));
             }
             Command::Alive(answer) => {
-                let _ = answer.send(());
+                let _ = answer.send(self.engine.unplaced());
             }
             Command::Stop { mut report, answer } => {
                 // Accounts at `now` are those after all changes up to then.

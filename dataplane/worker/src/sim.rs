@@ -5,11 +5,12 @@
 //! timestamps would, but gets the frames in bursts: a burst is handed over when its
 //! last frame has arrived, or earlier when the clock has passed some of it.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use emu::client::ClientKey;
-use emu::engine::Departure;
-use emu::frame::Frame;
+use emu::engine::{Departure, Engine};
+use emu::frame::{Buffer, Frame};
 use emu::units::{Direction, Instant};
 
 use crate::clock::{Clock, VirtualClock};
@@ -26,6 +27,22 @@ pub struct Arrival {
     pub direction: Direction,
     /// The frame.
     pub frame: Vec<u8>,
+}
+
+/// Has hosts of the client side resolved at `at`, as who sends to them has done: frames to them
+/// are theirs from then on. What leaves by then is discarded.
+pub fn resolve<B: Buffer>(
+    engine: &mut Engine<B>,
+    at: Instant,
+    hosts: impl IntoIterator<Item = Ipv4Addr>,
+) {
+    for host in hosts {
+        // An ARP reply of Ethernet and IPv4.
+        let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 2];
+        let frame = [&[2; 12][..], &head, &[2; 6], &host.octets(), &[4; 10]].concat();
+        engine.arrive(at, Direction::Return, &frame);
+        engine.release(at, usize::MAX, &mut |_: Departure<'_, B>| true);
+    }
 }
 
 /// A frame that left.

@@ -23,6 +23,7 @@ use worker::distribute::{Distributed, Lending, connect, owner};
 use worker::dpdk_io::{DpdkIo, GIVE_UP_AFTER, PortQueues, Source};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
+use worker::sim;
 
 const FORWARD: Direction = Direction::Forward;
 
@@ -167,6 +168,7 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
         frame: 1514,
         copy_break: 0,
         buffers: 1000,
+        idle: Nanos::ZERO,
         shim: None,
     };
     let clock = VirtualClock::default();
@@ -286,6 +288,7 @@ fn a_driver_whose_ring_is_full_loses_a_frame_each_time_it_is_given_up() {
 #[test]
 fn two_workers_on_two_threads_pass_frames_on_in_order() {
     const FRAMES: u32 = 20_000;
+    const HOSTS: u8 = 16;
     let eal = eal();
     let pools = [0, 1].map(|n| Mempool::new(&eal, &format!("pair-{n}"), 4095, 2048).unwrap());
     let (wan, _, wan_tx) = open(&eal, "pair-wan", "net_null,no-rx=1", &pools[0], 2);
@@ -330,9 +333,12 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
                         frame: 1514,
                         copy_break: 0,
                         buffers: 1000,
+                        idle: Nanos::ZERO,
                         shim: None,
                     };
-                    let engine = Engine::new(limits, delayed(), Instant::ZERO).unwrap();
+                    let mut engine = Engine::new(limits, delayed(), Instant::ZERO).unwrap();
+                    let hosts = (1..=HOSTS).map(|host| [10, 0, 0, host].into());
+                    sim::resolve(&mut engine, Instant::ZERO, hosts);
                     let mut worker = Worker::new(engine, io, clock, channel(32).1, Idle::Busy);
                     begin.wait();
                     let deadline = Wall::now() + Duration::from_secs(60);
@@ -358,8 +364,9 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
         assert!(report.snapshot.is_conserved());
         let total = report.snapshot.total();
         assert_eq!(total.sent, total.received);
-        assert_eq!(total.sent.packets, sent.len() as u64);
-        received += total.received.packets;
+        // Each worker has resolved all hosts.
+        assert_eq!(total.sent.packets, u64::from(HOSTS) + sent.len() as u64);
+        received += sent.len() as u64;
         let mut last = std::collections::BTreeMap::new();
         for (key, number) in sent {
             let ClientKey::Ip(std::net::IpAddr::V4(address)) = key else { panic!("{key}") };

@@ -17,7 +17,7 @@ use worker::command::{Handle, Report, channel};
 use worker::distribute::{DEPTH, Distributed, Lending, connect, owner};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
-use worker::sim::{Arrival, Sent, SimIo};
+use worker::sim::{self, Arrival, Sent, SimIo};
 
 const LEN: u16 = 1000;
 const LIMITS: Limits = Limits::copying(64 << 20, 16, 1514);
@@ -48,7 +48,8 @@ fn shaped() -> Plan {
 }
 
 fn worker<I: PacketIo, C: Clock>(io: I, clock: C) -> (Worker<I, C>, Handle) {
-    let engine = Engine::new(LIMITS, shaped(), Instant::ZERO).unwrap();
+    let mut engine = Engine::new(LIMITS, shaped(), Instant::ZERO).unwrap();
+    sim::resolve(&mut engine, Instant::ZERO, (1..=16).map(|host| [10, 0, 0, host].into()));
     let (handle, inbox) = channel(16);
     (Worker::new(engine, io, clock, inbox, Idle::Busy), handle)
 }

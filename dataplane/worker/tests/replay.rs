@@ -89,23 +89,28 @@ fn arrivals() -> Vec<Arrival> {
     let mut random = Stream::new(key, Stage::Aqm, 9);
     let mut below = |n: u64| random.below(Nanos(n)).0;
     let mut at = 1_000_000;
-    (0..60_000_u32)
-        .map(|number| {
-            // Bursts at one instant are common.
-            at += if below(4) == 0 { below(130_000) } else { 0 };
-            let direction = Direction::BOTH[usize::from(below(3) == 0)];
-            let len = [60, 590, 1514][below(3) as usize];
-            let mut frame = vec![0; len];
-            frame[12..14].copy_from_slice(if below(50) == 0 { &[8, 6] } else { &[8, 0] });
-            frame[14] = if below(50) == 0 { 0x4f } else { 0x45 };
-            frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
-            let client = [10, 0, 0, 1 + below(CLIENTS) as u8];
-            frame[26..30].copy_from_slice(&client);
-            frame[30..34].copy_from_slice(&client);
-            frame[38..42].copy_from_slice(&number.to_be_bytes());
-            Arrival { at: Instant(at), direction, frame }
-        })
-        .collect()
+    let data = (0..60_000_u32).map(|number| {
+        // Bursts at one instant are common.
+        at += if below(4) == 0 { below(130_000) } else { 0 };
+        let direction = Direction::BOTH[usize::from(below(3) == 0)];
+        let len = [60, 590, 1514][below(3) as usize];
+        let mut frame = vec![0; len];
+        frame[12..14].copy_from_slice(if below(50) == 0 { &[8, 6] } else { &[8, 0] });
+        frame[14] = if below(50) == 0 { 0x4f } else { 0x45 };
+        frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+        let client = [10, 0, 0, 1 + below(CLIENTS) as u8];
+        frame[26..30].copy_from_slice(&client);
+        frame[30..34].copy_from_slice(&client);
+        frame[38..42].copy_from_slice(&number.to_be_bytes());
+        Arrival { at: Instant(at), direction, frame }
+    });
+    // First of all each client sends one.
+    let first = (1..=CLIENTS).map(|client| Arrival {
+        at: Instant(client),
+        direction: Direction::Return,
+        frame: first_frame([10, 0, 0, client as u8]),
+    });
+    first.chain(data).collect()
 }
 
 /// What became of each frame that left: by its number, the client and the due time.
@@ -118,6 +123,15 @@ fn fates(sent: &[Sent]) -> Fates {
             (number, (s.client, s.direction, s.due))
         })
         .collect()
+}
+
+fn first_frame(client: [u8; 4]) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
+    frame[26..30].copy_from_slice(&client);
+    frame[38..42].copy_from_slice(&u32::MAX.to_be_bytes());
+    frame
 }
 
 /// For each client, its drops by reason and the high-water mark of its queue.

@@ -14,7 +14,7 @@ use worker::run::{Idle, Worker};
 
 use crate::case::Case;
 use crate::error::Error;
-use crate::generator::Feed;
+use crate::generator::{Feed, resolve};
 use crate::stand::{Bench, Stand};
 
 /// The bare loop: receive, generate, send.
@@ -84,7 +84,8 @@ impl Ours {
             pool,
             Waiter::new(),
         );
-        let engine = Engine::new(limits, case.plan()?, Instant::ZERO)?;
+        let mut engine = Engine::new(limits, case.plan()?, Instant::ZERO)?;
+        resolve(&mut engine, case, Instant::ZERO);
         let (handle, inbox) = channel(case.clients as usize);
         let worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
         Ok(Self { worker, handle, clock, report: Report::default(), _ports: ports })

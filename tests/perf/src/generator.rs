@@ -6,9 +6,14 @@
 //! wire time. A mix of lengths takes one port for each. Whatever this costs is part of both
 //! contenders and cancels out. Measuring thread.
 
+use std::net::Ipv4Addr;
+
 use dpdk::{Mbuf, MbufBurst, RX_BURST, RxQueue, TscClock};
-use emu::units::Direction;
+use emu::engine::Engine;
+use emu::frame::Buffer;
+use emu::units::{Direction, Instant};
 use worker::dpdk_io::Source;
+use worker::sim;
 
 use crate::case::Case;
 use crate::pace::{Pacer, wire_ticks};
@@ -91,6 +96,12 @@ fn address(direction: Direction) -> usize {
         Direction::Forward => DESTINATION,
         Direction::Return => SOURCE,
     }
+}
+
+/// Has the clients of a case resolved at `at`, so that their frames are theirs.
+pub fn resolve<B: Buffer>(engine: &mut Engine<B>, case: &Case, at: Instant) {
+    let clients = (FIRST_CLIENT..).take(case.clients as usize);
+    sim::resolve(engine, at, clients.map(Ipv4Addr::from_bits));
 }
 
 /// A full wire.

@@ -33,7 +33,7 @@ use worker::run::{Idle, Worker};
 
 use crate::case::{Case, Profile};
 use crate::error::Error;
-use crate::generator::{Feed, Timed};
+use crate::generator::{Feed, Timed, resolve};
 use crate::sizes::Sizes;
 use crate::spread::Spread;
 use crate::stand::{Bench, Stand};
@@ -266,7 +266,8 @@ impl Emulated {
         let (late_too, recording_too) = (Rc::clone(&late), Rc::clone(&recording));
         let io = Stamped { ports: both, clock, late: late_too, recording: recording_too };
         let limits = Limits::copying(64 << 20, 1, len);
-        let engine = Engine::new(limits, case.plan()?, Instant(start))?;
+        let mut engine = Engine::new(limits, case.plan()?, Instant(start))?;
+        resolve(&mut engine, &case, Instant(start));
         let (handle, inbox) = channel(1);
         let worker = Worker::new(engine, io, clock, inbox, Idle::Busy);
         Ok(Self { worker, clock, late, recording, _handle: handle, _ports: ports })

@@ -10,7 +10,7 @@ use dpdk::{
     Eal, EalOptions, Memory, Mempool, Port, PortConfig, RX_BURST, RxQueue, StartedPort, TxQueue,
 };
 use emu::engine::Limits;
-use emu::units::Direction;
+use emu::units::{Direction, Nanos};
 use worker::clock::VirtualClock;
 
 use crate::case::Case;
@@ -127,6 +127,7 @@ impl Bench {
             frame: FRAME,
             copy_break: self.copy_break,
             buffers: kept(case, self.copy_break),
+            idle: Nanos::ZERO,
             shim: None,
         }
     }

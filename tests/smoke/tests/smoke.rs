@@ -77,6 +77,7 @@ const TESTS: &[Test] = &[
     ("certificate::a_run_that_the_emulator_carried_passes", Needs::Programs, RealTime, Once(suite::certificate::a_run_that_the_emulator_carried_passes)),
     ("certificate::a_run_without_the_memory_that_it_needed_fails", Needs::Programs, RealTime, Once(suite::certificate::a_run_without_the_memory_that_it_needed_fails)),
     ("certificate::a_run_in_which_a_worker_stood_still_fails", Needs::Programs, RealTime, Once(suite::certificate::a_run_in_which_a_worker_stood_still_fails)),
+    ("certificate::a_run_in_which_a_client_found_no_place_fails", Needs::Programs, RealTime, Once(suite::certificate::a_run_in_which_a_client_found_no_place_fails)),
     ("metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing", Needs::Programs, RealTime, Once(suite::metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing)),
     ("void::emulator_stopped_on_an_idle_machine_fails", Needs::Programs, RealTime, Once(suite::void::emulator_stopped_on_an_idle_machine_fails)),
 ];

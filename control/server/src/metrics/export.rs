@@ -204,7 +204,7 @@ fn workers(e: &mut DescriptorEncoder<'_>, workers: &[Worker]) -> fmt::Result {
 /// A counter of a port: name, help, and which it is.
 type OfPort = (&'static str, &'static str, MetricType, fn(&Port) -> u64);
 
-const OF_PORT: [OfPort; 11] = [
+const OF_PORT: [OfPort; 12] = [
     ("port_received_packets_total", "Frames that a port received", Counter, |p| p.received.packets),
     ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received.bytes),
     ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent.packets),
@@ -226,6 +226,12 @@ const OF_PORT: [OfPort; 11] = [
         "Frames with a damaged or cut IP header; they passed",
         Counter,
         |p| p.malformed,
+    ),
+    (
+        "port_unplaced_packets_total",
+        "Frames from clients that there was no slot for; they shared the default client's link",
+        Counter,
+        |p| p.unplaced,
     ),
     (
         "port_unconfirmed_packets_total",

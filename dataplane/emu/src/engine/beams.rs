@@ -48,15 +48,19 @@ impl<B: Buffer> Engine<B> {
         self.beams = terms.map(|t| t.map(|t| Box::new(Beam::new(t, at)))).collect();
     }
 
-    /// Gives a pipe its place among the members, behind those that have one.
+    /// Gives a new pipe its place among the members.
     pub(super) fn enlist(&mut self, plan: &BeamsPlan, id: u32, direction: Direction) {
         let slot = &mut self.slots[id as usize];
-        let Some(share) = plan.share(slot.client, direction) else {
-            self.members.push(Member::new(NO_BEAM, 1));
+        let share = plan.share(slot.client, direction);
+        let beam = share.map_or(NO_BEAM, |share| number(share.beam, direction));
+        let member = Member::new(beam, share.map_or(1, |share| share.weight));
+        match self.members.get_mut(id as usize) {
+            Some(place) => *place = member,
+            None => self.members.push(member),
+        }
+        if share.is_none() {
             return;
-        };
-        let beam = number(share.beam, direction);
-        self.members.push(Member::new(beam, share.weight));
+        }
         slot.pipe.join_beam(&mut self.store, self.now);
         slot.pipe.set_beam_rate(rate_of(plan, beam));
         if let Some(beam) = &mut self.beams[beam as usize] {

@@ -33,7 +33,7 @@ impl Index {
     pub(super) fn get(&self, key: ClientKey) -> Option<u32> {
         match key {
             ClientKey::Bypass => Some(BYPASS),
-            ClientKey::Default => Some(DEFAULT),
+            ClientKey::Default | ClientKey::Expired => Some(DEFAULT),
             ClientKey::Ip(IpAddr::V4(a)) => self.v4.get(&a.to_bits()).copied(),
             ClientKey::Ip(IpAddr::V6(a)) => self.v6.get(&a.to_bits()).copied(),
             ClientKey::Named(name) => self.named.get(&name).copied(),
@@ -45,7 +45,15 @@ impl Index {
             ClientKey::Ip(IpAddr::V4(a)) => _ = self.v4.insert(a.to_bits(), id),
             ClientKey::Ip(IpAddr::V6(a)) => _ = self.v6.insert(a.to_bits(), id),
             ClientKey::Named(name) => _ = self.named.insert(name, id),
-            ClientKey::Bypass | ClientKey::Default => {}
+            ClientKey::Bypass | ClientKey::Default | ClientKey::Expired => {}
+        }
+    }
+
+    /// Forgets the client of an address.
+    pub(super) fn remove(&mut self, address: IpAddr) {
+        match address {
+            IpAddr::V4(a) => _ = self.v4.remove(&a.to_bits()),
+            IpAddr::V6(a) => _ = self.v6.remove(&a.to_bits()),
         }
     }
 }

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::shim::Tick;
+use crate::units::Nanos;
 
 /// The limits of an engine, fixed for its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub struct Limits {
     pub copy_break: u32,
     /// Most buffers that are kept at a time; further frames are copied, however long.
     pub buffers: u32,
+    /// A client that was made for an address expires when nothing has come for it in either
+    /// direction for so long, and it holds nothing; zero: never. Behind a switch none expires,
+    /// since that knows them by their slots.
+    pub idle: Nanos,
     /// Each frame comes and goes behind a shim, by a switch whose clock has this unit. All
     /// lengths, these included, are of the frame behind it.
     pub shim: Option<Tick>,
@@ -27,7 +32,15 @@ impl Limits {
     /// The limits of an engine that copies every frame.
     #[must_use]
     pub const fn copying(memory: usize, clients: u32, frame: u32) -> Self {
-        Self { memory, clients, frame, copy_break: frame, buffers: 0, shim: None }
+        Self {
+            memory,
+            clients,
+            frame,
+            copy_break: frame,
+            buffers: 0,
+            idle: Nanos::ZERO,
+            shim: None,
+        }
     }
 }
 

@@ -106,12 +106,16 @@ pub struct Model {
 
 impl Model {
     pub fn new(terms: Terms, limit: u64, longest: u64) -> Self {
+        let client = |name| {
+            let shaper = Line { rate: terms.rate, ..Line::default() };
+            Client { name, shaper, share: terms.share(name), ..Client::default() }
+        };
         let mut m = Self {
             beams: vec![Beam::default(); terms.beams.len()],
+            clients: (0..).take(terms.shares.len()).map(client).collect(),
             terms,
             limit,
             longest,
-            clients: Vec::new(),
             now: 0,
             left: Vec::new(),
         };
@@ -224,13 +228,7 @@ impl Model {
     /// A frame arrives after all else of this instant; whether it is admitted.
     pub fn arrive(&mut self, at: u64, name: u8, number: u32, len: u32) -> bool {
         self.run(at);
-        let i = self.clients.iter().position(|c| c.name == name).unwrap_or_else(|| {
-            let shaper = Line { rate: self.terms.rate, ..Line::default() };
-            let share = self.terms.share(name);
-            self.clients.push(Client { name, shaper, share, ..Client::default() });
-            self.clients.len() - 1
-        });
-        let c = &mut self.clients[i];
+        let c = &mut self.clients[usize::from(name)];
         let has_queue = c.share.is_some() || c.shaper.rate.is_some();
         let queued = if has_queue { c.queued } else { 0 };
         if queued + u64::from(len) > self.limit {

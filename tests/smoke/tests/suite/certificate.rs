@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The certificate of a run: one that the emulator carried, one that it did not get the
-//! memory for, one in which it stood still.
+//! memory for, one in which it stood still, one with more clients than places.
 
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -13,7 +14,7 @@ use smoke::linkctl::{DONE, Linkctl};
 use smoke::testbed::{Options, SERVER, Testbed};
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 
-use super::{SEED, drained, emulator, on_bed, udp_at};
+use super::{SEED, UDP_PORT, drained, emulator, on_bed, told, udp_at};
 
 /// A check did not hold.
 pub const CHECK: i32 = 4;
@@ -113,5 +114,31 @@ pub fn a_run_in_which_a_worker_stood_still_fails(cpus: &Cpus) -> anyhow::Result<
         let stall = certificate["stall_max_ns"].as_u64().unwrap_or_default();
         ensure!(u128::from(stall) >= STILL.as_nanos(), "it stood still for {stall} ns only");
         Ok(())
+    })
+}
+
+pub fn a_run_in_which_a_client_found_no_place_fails(cpus: &Cpus) -> anyhow::Result<()> {
+    let options = Options { max_clients: Some(1), ..emulator(2) };
+    on_bed(cpus, options, |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile("transparent", SEED)?;
+        linkctl.mark()?;
+        let to = SocketAddrV4::new(SERVER, UDP_PORT);
+        let receiver = Receiver::start(bed.server(), to)?;
+        let duration = Duration::from_secs(1);
+        let mut sent = 0;
+        for client in 0..2 {
+            let flow = Flow { to, rate_bps: 1_000_000, frame_bytes: FULL_FRAME_BYTES, duration };
+            let flows =
+                Sender::start(bed.client(), bed.client_address(client), vec![flow]).finish()?;
+            sent = flows.iter().map(|flow| flow.packets).sum();
+        }
+        receiver.finish()?;
+        drained(&linkctl)?;
+        let (code, certificate) = certificate(&linkctl, &PATIENT)?;
+        ensure!(code == CHECK && failed(&certificate) == ["unplaced"], "{code}: {certificate:#}");
+        // Those of the second client, and none of the first.
+        ensure!(certificate["span"]["unplaced"] == sent, "{sent}: {certificate:#}");
+        told(&linkctl, "CLIENTS_FULL", 1, "without a slot")
     })
 }

@@ -198,6 +198,19 @@ pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long after something happened it is to be told.
+pub const SOON: Duration = Duration::from_secs(10);
+
+/// Waits until `times` events of a kind have come, and one message has these words.
+pub fn told(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow::Result<()> {
+    let what = format!("{times} events {kind}, with {words:?}");
+    Ok(wait::until(&what, SOON, || {
+        let events = format!("{:?}", linkctl.run(&["events"])?);
+        let came = events.matches(kind).count() >= times;
+        Ok((came && events.contains(words)).then_some(()))
+    })?)
+}
+
 /// Waits until the emulator holds nothing more, and takes its statistics then, which add up.
 pub fn emptied(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let stats = wait::until("the emulator holds nothing", Duration::from_secs(30), || {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
 use smoke::error::Error;
-use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
 use smoke::still::Still;
 use smoke::testbed::{CLIENT_INTERFACE, SERVER, Testbed, WAN_INTERFACE};
@@ -15,20 +14,7 @@ use smoke::udp::{Flow, Receiver, Sender};
 use smoke::wait;
 
 use super::certificate::{CHECK, PATIENT, certificate, failed};
-use super::{SEED, UDP_PORT, drained, emptied, emulator, on_bed, udp_at};
-
-/// How long after something happened it is to be told.
-const SOON: Duration = Duration::from_secs(10);
-
-/// Waits until `times` events of a kind have come, and one message has these words.
-fn told(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow::Result<()> {
-    let what = format!("{times} events {kind}, with {words:?}");
-    Ok(wait::until(&what, SOON, || {
-        let events = format!("{:?}", linkctl.run(&["events"])?);
-        let came = events.matches(kind).count() >= times;
-        Ok((came && events.contains(words)).then_some(()))
-    })?)
-}
+use super::{SEED, SOON, UDP_PORT, drained, emptied, emulator, on_bed, told, udp_at};
 
 /// Sends frames of so many bytes for a second; how many.
 fn send(
