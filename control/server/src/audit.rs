@@ -7,7 +7,8 @@
 //! written, the call is refused. A call that is refused has one line, and so has a
 //! connection that is.
 //!
-//! Each line is one write with `O_APPEND`. What the kernel took survives linkd, not the
+//! Each line is one write with `O_APPEND`. A part of a line, which a full disk leaves, is cut off,
+//! so that every line is whole. What the kernel took survives linkd, not the
 //! machine: the file is synced when it is reopened and when linkd ends, not at each
 //! line, so that a slow disk does not delay a change.
 //!
@@ -22,7 +23,7 @@ use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,10 @@ const BURST: f64 = 200.0;
 const PER_SECOND: f64 = 10.0;
 /// Owner and group may read.
 const MODE: u32 = 0o640;
+/// No line is longer: texts in it are clipped.
+const LINE_BYTES: u64 = 1 << 20;
+/// How each line begins.
+const LINE_START: &[u8] = b"{\"time\":";
 
 /// Why there is no audit log.
 #[derive(Debug, thiserror::Error)]
@@ -115,8 +120,9 @@ struct Shared {
 #[derive(Debug)]
 struct Log {
     file: File,
-    /// A line was written in part.
-    torn: bool,
+    /// The length of the file up to its last whole line, after a line was written in part and
+    /// the part could not be cut off.
+    torn: Option<u64>,
 }
 
 /// How many lines of a kind may be written.
@@ -130,7 +136,7 @@ struct Bucket {
 impl Audit {
     /// Appends to a file, which is made if it is not there.
     pub fn open(path: &Path) -> Result<Self, AuditError> {
-        let log = Mutex::new(Log { file: open(path)?, torn: false });
+        let log = Mutex::new(Log { file: open(path)?, torn: None });
         let shared = Shared {
             path: path.into(),
             log,
@@ -150,7 +156,7 @@ impl Audit {
         let file = open(&shared.path)?;
         let before = {
             let mut log = shared.log();
-            log.torn = false;
+            log.torn = None;
             std::mem::replace(&mut log.file, file)
         };
         sync(&before);
@@ -232,16 +238,19 @@ impl Log {
         // A file that was removed would swallow what is written.
         if self.file.metadata()?.nlink() == 0 {
             self.file = open(path).map_err(io::Error::other)?;
-            self.torn = false;
+            self.torn = None;
         }
-        let start = if self.torn { "\n" } else { "" };
-        let line = format!("{start}{text}\n");
-        let written = self.file.write(line.as_bytes())?;
-        self.torn = written > 0 && written < line.len();
-        if written < line.len() {
-            return Err(io::ErrorKind::WriteZero.into());
+        if let Some(whole) = self.torn {
+            cut(&self.file, whole)?;
+            self.torn = None;
         }
-        Ok(())
+        let whole = self.file.metadata()?.len();
+        // One write, unless the disk becomes full in the middle of it.
+        let written = self.file.write_all(format!("{text}\n").as_bytes());
+        if written.is_err() && self.file.metadata().is_ok_and(|now| now.len() > whole) {
+            self.torn = self.file.set_len(whole).is_err().then_some(whole);
+        }
+        written
     }
 }
 
@@ -268,6 +277,7 @@ fn open(path: &Path) -> Result<File, AuditError> {
     // A pipe without a reader is not waited for.
     let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
     let file = OpenOptions::new()
+        .read(true)
         .append(true)
         .create(true)
         .mode(MODE)
@@ -278,7 +288,34 @@ fn open(path: &Path) -> Result<File, AuditError> {
     if !kind.is_file() && !kind.is_char_device() {
         return Err(AuditError::NotAFile(path.into()));
     }
+    if kind.is_file() {
+        end_line(&file).map_err(failed)?;
+    }
     Ok(file)
+}
+
+/// Ends the last line of a log, if linkd or the machine stopped in the middle of it.
+fn end_line(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let start = length.saturating_sub(LINE_BYTES);
+    let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
+    file.read_exact_at(&mut tail, start)?;
+    let line = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    match &tail[line..] {
+        [] => Ok(()),
+        part if serde_json::from_slice::<Value>(part).is_err()
+            && (part.starts_with(LINE_START) || LINE_START.starts_with(part)) =>
+        {
+            cut(file, start + line as u64)
+        }
+        _ => (&*file).write_all(b"\n"),
+    }
+}
+
+/// Cuts off the part of a line that follows the last whole one. A file that may only grow
+/// (chattr +a) keeps it, as a line that is not JSON.
+fn cut(mut file: &File, whole: u64) -> io::Result<()> {
+    file.set_len(whole).or_else(|_| file.write_all(b"\n"))
 }
 
 fn sync(file: &File) {
@@ -336,6 +373,30 @@ mod tests {
         let read = |name| std::fs::read_to_string(at(name)).unwrap();
         assert!(read("log.1").contains("\"moved\"") && read("log").contains("\"removed\""));
         assert_eq!(std::fs::metadata(at("log")).unwrap().mode() & 0o7137, 0);
+    }
+
+    #[test]
+    fn part_of_a_line_is_cut_off_when_the_log_is_opened_and_a_whole_one_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let whole = "{\"time\":\"now\"}\n";
+        for (before, kept) in [
+            ("", ""),
+            (whole, whole),
+            ("{\"time\":\"no", ""),
+            ("{\"ti", ""),
+            ("{\"time\":\"now\"}", whole),
+            ("{\"time\":\"now\"}\n{\"time\":\"no", whole),
+            // Not a line of ours.
+            ("a note", "a note\n"),
+        ] {
+            std::fs::write(&path, before).unwrap();
+            Audit::open(&path).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let started = text.strip_prefix(kept).unwrap();
+            let started: Value = serde_json::from_str(started).unwrap();
+            assert_eq!(started["event"], "started", "{before:?}");
+        }
     }
 
     #[test]

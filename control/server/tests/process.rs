@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The binary: its socket, its signals, its exit codes.
 
+use crate::common::channel;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -133,6 +136,34 @@ fn sighup_opens_the_audit_log_anew() {
     let output = linkd(&at("linkd.sock")).args(["--audit-log", "/dev/full"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("cannot write the audit log"), "{}", stderr(&output));
+}
+
+#[tokio::test]
+async fn audit_log_that_cannot_grow_has_whole_lines_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let mut command = linkd(&at("linkd.sock"));
+    command.arg("--audit-log").arg(at("audit.jsonl"));
+    // The kernel writes a part of the line that crosses the limit, as on a full disk.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 2; exec \"$@\"", "sh"]);
+    limited.arg(command.get_program()).args(command.get_args()).stderr(Stdio::piped());
+    let child = serving(limited.spawn().unwrap(), &at("linkd.sock"));
+    let mut client = LinkemuClient::new(channel(&at("linkd.sock")));
+    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
+    let request = pb::SetProfileRequest { profile, ..Default::default() };
+    let mut refused = 0;
+    for _ in 0..20 {
+        let status = client.set_profile(request.clone()).await.unwrap_err();
+        refused += u32::from(status.message().contains("cannot write the audit log"));
+    }
+    end(child, Signal::SIGKILL);
+    assert!(refused > 5, "{refused}");
+    let text = std::fs::read_to_string(at("audit.jsonl")).unwrap();
+    assert!(text.ends_with('\n'), "{text}");
+    for line in text.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
 }
 
 #[test]
