@@ -22,12 +22,14 @@ pub struct Caller {
     /// The token of a lease that came with the request, as metadata
     /// [`proto::LEASE_METADATA`].
     pub lease: Option<String>,
+    /// The number of the call in the audit log, if it has one.
+    pub call: Option<u64>,
 }
 
 impl fmt::Debug for Caller {
     /// Without the token, which is for its holder alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, role, from, lease: _ } = self;
+        let Self { name, role, from, lease: _, call: _ } = self;
         let mut caller = f.debug_struct("Caller");
         caller.field("name", name).field("role", role).field("from", from).finish_non_exhaustive()
     }
@@ -42,7 +44,8 @@ impl Caller {
         match request.extensions().get::<Self>() {
             Some(known) => Self { lease, ..known.clone() },
             None => {
-                Self { name: "unknown".into(), role: Role::Viewer, from: "unknown".into(), lease }
+                let unknown = || "unknown".to_owned();
+                Self { name: unknown(), role: Role::Viewer, from: unknown(), lease, call: None }
             }
         }
     }
@@ -54,7 +57,13 @@ impl Caller {
 
     /// linkd itself.
     pub(crate) fn linkd() -> Self {
-        Self { name: String::new(), role: Role::Admin, from: "linkd".into(), lease: None }
+        Self {
+            name: String::new(),
+            role: Role::Admin,
+            from: "linkd".into(),
+            lease: None,
+            call: None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::answers::Named;
 use crate::caller::Caller;
-use crate::control::Control;
+use crate::control::{Cause, Control};
 use crate::refusal;
 use ::clients::Clients;
 use proto::dataplane::v1 as dp;
@@ -36,6 +36,7 @@ impl Control {
         caller: &Caller,
         request: pb::SetClientsRequest,
     ) -> Result<pb::ChangeResponse, Status> {
+        let cause = Cause { what: "set clients", caller };
         let named = Named::new("SetClients", &caller.name, &request.request_id, &request);
         let pb::SetClientsRequest { clients, expected_generation, lossy, request_id } = request;
         let changing = async {
@@ -49,10 +50,10 @@ impl Control {
                 Ok(dp::Plan { clients: Some(clients.as_proto().clone()), ..plan })
             };
             let terms = dp::ApplyRequest { expected_generation, lossy, ..Default::default() };
-            self.change(caller, named, terms, &compile).await
+            self.change(cause, named, terms, &compile).await
         };
         let answer = changing.await;
-        self.note("set clients", caller, &answer);
+        self.note(cause, &answer);
         answer
     }
 

@@ -119,7 +119,8 @@ impl Peer {
     pub fn caller(&self, now: SystemTime) -> Result<Caller, Unknown> {
         match &*self.0 {
             Known::Unix { name } => {
-                Ok(Caller { name: name.clone(), role: Role::Admin, from: UNIX.into(), lease: None })
+                let (name, from) = (name.clone(), UNIX.into());
+                Ok(Caller { name, role: Role::Admin, from, lease: None, call: None })
             }
             Known::Refused { name, why } => Err(Unknown {
                 name: name.clone(),
@@ -144,7 +145,9 @@ impl Peer {
                     return Err(Unknown { name: name(), from, code, why });
                 }
                 match certificate.identity() {
-                    Ok(Identity { name, role }) => Ok(Caller { name, role, from, lease: None }),
+                    Ok(Identity { name, role }) => {
+                        Ok(Caller { name, role, from, lease: None, call: None })
+                    }
                     Err(error) => {
                         let why = error.to_string();
                         Err(Unknown { name: name(), from, code: denied, why })

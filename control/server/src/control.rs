@@ -2,6 +2,7 @@
 //! Puts changes in force, one at a time, whoever asks for them.
 
 use crate::answers::{Answers, Named};
+use crate::audit::{Audit, Line};
 use crate::caller::Caller;
 use crate::dataplane::{Dataplane, Taken};
 use crate::events::Events;
@@ -33,6 +34,7 @@ struct Shared {
     dataplane: Dataplane,
     events: Events,
     saver: Saver,
+    audit: Audit,
     /// One change at a time: without it, concurrent patches would abort each other.
     changing: Mutex<Changing>,
     /// The lease is another one, or has another end.
@@ -50,6 +52,26 @@ pub(crate) struct Changing {
     hopeless: Option<u64>,
     /// What the dataplane did not let the switch do: so is that.
     pub unmatched: Option<(u64, u64, dp::Offload)>,
+    /// The last change, if the dataplane did not say in time whether it made it.
+    unanswered: Option<Unanswered>,
+}
+
+/// A change that the dataplane may yet make.
+#[derive(Debug)]
+struct Unanswered {
+    instance: u64,
+    /// Its generation, if it is made.
+    generation: u64,
+    plan: dp::Plan,
+    what: &'static str,
+    caller: Caller,
+}
+
+/// What is changed, in words, and who asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cause<'a> {
+    pub what: &'static str,
+    pub caller: &'a Caller,
 }
 
 /// What linkd has last known to be in force, and on which dataplane.
@@ -64,13 +86,20 @@ type Compile<'a> = dyn Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send +
 
 impl Control {
     /// Drives a dataplane with the profiles of a catalog, and goes on from a saved state.
-    pub fn new(catalog: Catalog, dataplane: Dataplane, events: Events, saver: Saver) -> Self {
+    pub fn new(
+        catalog: Catalog,
+        dataplane: Dataplane,
+        events: Events,
+        saver: Saver,
+        audit: Audit,
+    ) -> Self {
         let leases = Leases::from_state(&saver.state());
         Self(Arc::new(Shared {
             catalog: RwLock::new(catalog),
             dataplane,
             events,
             saver,
+            audit,
             changing: Mutex::new(Changing { leases, ..Changing::default() }),
             lease_changed: watch::Sender::new(()),
             matches: Matches::default(),
@@ -175,6 +204,7 @@ impl Control {
         caller: &Caller,
         request: pb::SetProfileRequest,
     ) -> Result<pb::ChangeResponse, Status> {
+        let cause = Cause { what: "set profile", caller };
         let named = Named::new("SetProfile", &caller.name, &request.request_id, &request);
         let pb::SetProfileRequest { profile, seed, expected_generation, lossy, request_id } =
             request;
@@ -187,10 +217,10 @@ impl Control {
                 lossy,
                 ..Default::default()
             };
-            self.change(caller, named, terms, &whole(&profile, seed)).await
+            self.change(cause, named, terms, &whole(&profile, seed)).await
         };
         let answer = changing.await;
-        self.note("set profile", caller, &answer);
+        self.note(cause, &answer);
         answer
     }
 
@@ -200,6 +230,7 @@ impl Control {
         caller: &Caller,
         request: pb::PatchLinkRequest,
     ) -> Result<pb::ChangeResponse, Status> {
+        let cause = Cause { what: "patch link", caller };
         let named = Named::new("PatchLink", &caller.name, &request.request_id, &request);
         let changing = async {
             refusal::check_request_id(&request.request_id)?;
@@ -221,10 +252,10 @@ impl Control {
                 arm_return,
                 ..Default::default()
             };
-            self.change(caller, named, terms, &compile).await
+            self.change(cause, named, terms, &compile).await
         };
         let answer = changing.await;
-        self.note("patch link", caller, &answer);
+        self.note(cause, &answer);
         answer
     }
 
@@ -232,7 +263,7 @@ impl Control {
     /// change the link. One that has a name and was made is not made again.
     pub async fn change(
         &self,
-        caller: &Caller,
+        cause: Cause<'_>,
         named: Option<Named>,
         mut terms: dp::ApplyRequest,
         compile: &Compile<'_>,
@@ -244,8 +275,8 @@ impl Control {
             }
             terms.key = named.key();
         }
-        changing.leases.check(caller)?;
-        let answer = self.apply(&mut changing, terms, compile).await?;
+        changing.leases.check(cause.caller)?;
+        let answer = self.apply(&mut changing, cause, terms, compile).await?;
         if let Some(named) = named {
             changing.answers.keep(named, answer.clone());
         }
@@ -260,6 +291,7 @@ impl Control {
     async fn apply(
         &self,
         changing: &mut Changing,
+        cause: Cause<'_>,
         terms: dp::ApplyRequest,
         compile: &Compile<'_>,
     ) -> Result<pb::ChangeResponse, Status> {
@@ -274,7 +306,7 @@ impl Control {
             let expected_instance = known.instance;
             let terms =
                 dp::ApplyRequest { expected_generation, expected_instance, ..terms.clone() };
-            match self.put_in_force(terms, plan, known.instance).await {
+            match self.put_in_force(changing, cause, terms, plan, known.instance).await {
                 Ok(Some(answer)) => return Ok(answer),
                 Err(status) if is_away(&status) => return Err(status),
                 // Made before, or not fit for a link that may not be in force.
@@ -310,7 +342,7 @@ impl Control {
             let plan = compile(current.plan)?;
             let expected_generation = expected.or(generation);
             let terms = dp::ApplyRequest { expected_generation, ..terms.clone() };
-            match self.put_in_force(terms, plan, instance).await {
+            match self.put_in_force(changing, cause, terms, plan, instance).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // Made by now: how is read above.
                 Ok(None) => {}
@@ -338,13 +370,24 @@ impl Control {
     /// keeps it; none if the change had been made before, under the same key.
     async fn put_in_force(
         &self,
+        changing: &mut Changing,
+        Cause { what, caller }: Cause<'_>,
         terms: dp::ApplyRequest,
         plan: dp::Plan,
         instance: u64,
     ) -> Result<Option<pb::ChangeResponse>, Status> {
         let request = dp::ApplyRequest { plan: Some(plan.clone()), ..terms };
         let request = self.0.dataplane.offloaded(request, instance).await;
-        let Taken { applied, remarks, repeated } = self.0.dataplane.apply(request).await?;
+        let expected = request.expected_generation;
+        let answer = self.0.dataplane.apply(request).await;
+        changing.unanswered = match &answer {
+            Err(status) if is_away(status) => expected.map(|expected| {
+                let (generation, plan, caller) = (expected + 1, plan.clone(), caller.clone());
+                Unanswered { instance, generation, plan, what, caller }
+            }),
+            _ => None,
+        };
+        let Taken { applied, remarks, repeated } = answer?;
         if repeated {
             return Ok(None);
         }
@@ -373,6 +416,7 @@ impl Control {
         let (instance, applied) = (*instance, applied.unwrap_or_default());
         let kept = saver.state();
         let is_new = instance != kept.instance && applied.generation == 0;
+        self.tell_unanswered(changing, in_force);
         let Some(last) = kept.plan.filter(|_| is_new) else {
             if (instance, applied.generation) != (kept.instance, kept.generation) {
                 saver.update(|state| {
@@ -425,6 +469,32 @@ impl Control {
         }
     }
 
+    /// Tells of a change that the dataplane made after its deadline.
+    fn tell_unanswered(&self, changing: &mut Changing, in_force: &dp::GetPlanResponse) {
+        let dp::GetPlanResponse { plan, applied, instance, remarks, .. } = in_force;
+        let (Some(plan), Some(applied)) = (plan, applied) else { return };
+        // It may be made later, while nothing else is.
+        let decided =
+            |it: &mut Unanswered| it.instance != *instance || it.generation <= applied.generation;
+        let Some(it) = changing.unanswered.take_if(decided) else { return };
+        // Changes are made one at a time: only a step of a scenario can have its generation.
+        let link = |plan: &dp::Plan| dp::Plan { offload: None, ..plan.clone() };
+        let is_it = (it.instance, it.generation) == (*instance, applied.generation);
+        if !is_it || link(&it.plan) != link(plan) {
+            return;
+        }
+        let dp::Plan { profile, seed, .. } = it.plan;
+        let remarks = remarks.clone();
+        let change =
+            pb::ChangeResponse { applied: Some(*applied), profile, seed, remarks, repeated: false };
+        let what = format!("{}, after its deadline", it.what);
+        self.note_as(pb::EventKind::LinkChanged, &what, &it.caller.name, &change);
+        let (call, generation) = (it.caller.call, Some(applied.generation));
+        let line = Line { call, generation, message: &what, ..Line::of("late", &it.caller, "") };
+        // That it cannot be written is logged, and refuses the next change.
+        let _ = self.0.audit.write(&line);
+    }
+
     /// What linkd has put in force for the switch's sake.
     pub fn matches(&self) -> &Matches {
         &self.0.matches
@@ -441,12 +511,15 @@ impl Control {
         let Some(held) = &changing.leases.0 else { return Ok(None) };
         let holder = held.lease.holder.clone();
         let name = held.lease.return_profile.clone();
+        let linkd = Caller::linkd();
+        let cause = Cause { what: "the end of a lease", caller: &linkd };
         let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
         if !name.is_empty() {
             let returned = match self.named(&name) {
                 Ok(profile) => {
                     let terms = dp::ApplyRequest { restart: true, ..Default::default() };
-                    self.apply(changing, terms, &whole(profile.as_proto(), None)).await
+                    let compile = whole(profile.as_proto(), None);
+                    self.apply(changing, cause, terms, &compile).await
                 }
                 Err(status) => Err(status),
             };
@@ -460,7 +533,7 @@ impl Control {
                 Ok(change) => {
                     generation = change.applied.map(|applied| applied.generation);
                     message = format!("the link returns to {name}");
-                    self.note("the end of a lease", &Caller::linkd(), &returned);
+                    self.note(cause, &returned);
                 }
             }
         }
@@ -519,7 +592,8 @@ impl Control {
     }
 
     /// Notes a change and who asked for it.
-    pub fn note(&self, what: &str, caller: &Caller, answer: &Result<pb::ChangeResponse, Status>) {
+    pub fn note(&self, cause: Cause<'_>, answer: &Result<pb::ChangeResponse, Status>) {
+        let Cause { what, caller } = cause;
         match answer {
             Ok(change) if change.repeated => {
                 tracing::info!(what, who = caller.name, from = caller.from, "sent again");

@@ -63,6 +63,8 @@ pub struct State {
     pub refuse: Option<Status>,
     /// How long after it took a plan Apply says so.
     pub hesitation: Duration,
+    /// Apply answers UNAVAILABLE at once, and takes the plan so much later: a worker stands still.
+    pub stall: Option<Duration>,
     /// What Describe says that there is.
     pub room: Option<pb::Room>,
     /// Why no plan fits: what is not allowed to be lossy is refused, all else is.
@@ -304,6 +306,15 @@ impl Dataplane for FakeDataplane {
         &self,
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
+        let stall = self.state().stall;
+        if let Some(stall) = stall {
+            let (fake, request) = (self.clone(), request.into_inner());
+            tokio::spawn(async move {
+                tokio::time::sleep(stall).await;
+                fake.take(request).await
+            });
+            return Err(Status::unavailable("a worker stands still"));
+        }
         let answer = self.take(request.into_inner()).await;
         let hesitation = self.state().hesitation;
         tokio::time::sleep(hesitation).await;

@@ -44,9 +44,11 @@ pub(crate) struct Gated<S> {
 }
 
 /// A call that goes on and is audited.
-struct Asked<'a> {
+struct Asked {
     audit: Audit,
-    line: Line<'a>,
+    caller: Caller,
+    method: String,
+    request: Value,
 }
 
 impl Gate {
@@ -67,8 +69,8 @@ impl<S> Layer<S> for Gate {
 impl<S> Service<Request<Body>> for Gated<S>
 where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -90,6 +92,8 @@ impl Gate {
     async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
     where
         S: Service<Request<Body>, Response = Response<Body>>,
+        S::Future: Send + 'static,
+        S::Error: Send + 'static,
     {
         let method = request.uri().path().trim_start_matches('/').to_owned();
         let shown = clip(&method);
@@ -141,18 +145,25 @@ impl Gate {
             let line = Line { request: summary, ..line("refused") };
             return Ok(self.refuse(line, roles::denied(&caller, &what, needed)));
         }
-        request.extensions_mut().insert(caller.clone());
         if needed == Role::Viewer {
+            request.extensions_mut().insert(caller);
             return inner.call(request).await;
         }
-        let call = self.audit.number();
-        let asked = Line { call, request: summary, ..line("asked") };
-        let asked = match Asked::write(self.audit.clone(), asked) {
-            Ok(asked) => asked,
-            Err(error) => return Ok(unaudited(&error).into_http()),
-        };
-        let response = inner.call(request).await?;
-        Ok(asked.answered(response, descriptor).await)
+        let caller = Caller { call: self.audit.number(), ..caller };
+        request.extensions_mut().insert(caller.clone());
+        let asked = Asked { audit: self.audit.clone(), caller, method: shown, request: summary };
+        if let Err(error) = asked.write(Line { event: "asked", ..asked.line() }) {
+            return Ok(unaudited(&error).into_http());
+        }
+        let call = inner.call(request);
+        // To its end, even if the caller leaves or its deadline passes: the log has the outcome.
+        let done = tokio::spawn(async move {
+            let response = call.await?;
+            Ok(asked.answered(response, descriptor).await)
+        });
+        done.await.unwrap_or_else(|_| {
+            Ok(Status::internal("linkd failed: please report this").into_http())
+        })
     }
 
     fn refuse(&self, line: Line<'_>, status: Status) -> Response<Body> {
@@ -162,15 +173,19 @@ impl Gate {
     }
 }
 
-impl<'a> Asked<'a> {
-    fn write(audit: Audit, line: Line<'a>) -> Result<Self, AuditError> {
-        audit.write(&line)?;
-        Ok(Self { audit, line })
+impl Asked {
+    fn line(&self) -> Line<'_> {
+        let request = self.request.clone();
+        Line { call: self.caller.call, request, ..Line::of("", &self.caller, &self.method) }
     }
 
-    /// Notes what became of it.
+    fn write(&self, line: Line<'_>) -> Result<(), AuditError> {
+        self.audit.write(&line)
+    }
+
+    /// Writes the outcome.
     async fn answered(
-        mut self,
+        self,
         response: Response<Body>,
         descriptor: Option<&'static Method>,
     ) -> Response<Body> {
@@ -201,23 +216,10 @@ impl<'a> Asked<'a> {
         };
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
-        self.end(code, message, generation);
-        response
-    }
-
-    fn end(&mut self, code: Code, message: &str, generation: Option<u64>) {
-        let (line, code) = (std::mem::take(&mut self.line), &*name(code));
+        let code = &*name(code);
         // That it cannot be written refuses the next change; this one is done.
-        let _ = self.audit.write(&Line { event: "answered", code, message, generation, ..line });
-    }
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        if !self.line.event.is_empty() {
-            let why = "the caller left, or the call took too long: what became of it is not known";
-            self.end(Code::Cancelled, why, None);
-        }
+        let _ = self.write(Line { event: "answered", code, message, generation, ..self.line() });
+        response
     }
 }
 
@@ -268,23 +270,42 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_change_that_its_caller_leaves_has_an_end_in_the_log() {
+    async fn outcome_of_a_call_is_in_the_log_after_its_caller_left() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         let gate = Gate::new(Audit::open(&path).unwrap(), 1 << 20);
-        let hanging =
-            tower::service_fn(|_: Request<Body>| std::future::pending::<Result<_, Infallible>>());
+        let (done, wait) = tokio::sync::oneshot::channel();
+        let mut wait = Some(wait);
+        let slow = tower::service_fn(move |request: Request<Body>| {
+            let wait = wait.take();
+            let call = request.extensions().get::<Caller>().unwrap().call;
+            async move {
+                wait.unwrap().await.unwrap();
+                let status = Status::aborted(format!("call {}", call.unwrap()));
+                Ok::<_, Infallible>(status.into_http())
+            }
+        });
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = "/linkemu.v1.Linkemu/SetProfile".parse().unwrap();
         request.extensions_mut().insert(Peer::local("bob"));
-        let call = gate.pass(hanging, request);
+        let call = gate.pass(slow, request);
         assert!(tokio::time::timeout(Duration::from_millis(20), call).await.is_err());
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-        let [_, asked, answered] = &*lines else { panic!("{text}") };
+        let lines = || -> Vec<Value> {
+            let text = std::fs::read_to_string(&path).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let [_, asked] = &*lines() else { panic!("{:?}", lines()) };
         assert_eq!((&asked["event"], &asked["who"]), (&"asked".into(), &"bob".into()));
-        assert_eq!(answered["call"], asked["call"]);
-        assert_eq!(answered["code"], "CANCELLED");
+        done.send(()).unwrap();
+        while lines().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        let answered = &lines()[2];
+        assert_eq!((&answered["event"], &answered["call"]), (&"answered".into(), &asked["call"]));
+        assert_eq!(
+            (&answered["code"], &answered["message"]),
+            (&"ABORTED".into(), &"call 1".into())
+        );
     }
 
     #[test]

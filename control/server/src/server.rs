@@ -231,7 +231,8 @@ impl Server {
             tokio::spawn(metrics.serve(dataplane.clone(), stopping.clone()));
         }
         let watching = Watching::new(stopping);
-        let control = Control::new(catalog, dataplane, events.clone(), saver.clone());
+        let control =
+            Control::new(catalog, dataplane, events.clone(), saver.clone(), audit.clone());
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));
         control.tell_interrupted().await;

@@ -310,6 +310,31 @@ async fn an_operator_changes_the_link_and_the_log_has_what_became_of_it() {
 }
 
 #[tokio::test]
+async fn change_made_after_its_deadline_is_an_event_and_in_the_log() {
+    let secure = Secure::new();
+    secure.lab.fake.state().stall = Some(Duration::from_millis(300));
+    let status = secure.client("ci-7", OPERATOR).set_profile(named("viasat2")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    let late = secure.line(|line| line["event"] == "late").await;
+    assert_eq!((&late["who"], &late["role"]), (&"ci-7".into(), &"operator".into()));
+    assert_eq!((&late["call"], &late["generation"]), (&1.into(), &1.into()));
+    let channel = secure.channel(Some(&secure.pair("eve", VIEWER)));
+    let request = pb::WatchEventsRequest { after: Some(0), ..Default::default() };
+    let mut events = EventsClient::new(channel).watch_events(request).await.unwrap().into_inner();
+    let changed = loop {
+        let event = events.message().await.unwrap().unwrap();
+        if event.kind() == pb::EventKind::LinkChanged {
+            break event;
+        }
+    };
+    assert_eq!(
+        (&*changed.who, &*changed.subject, changed.generation),
+        ("ci-7", "viasat2", Some(1))
+    );
+    assert!(changed.message.contains("after its deadline"), "{}", changed.message);
+}
+
+#[tokio::test]
 async fn an_operator_takes_no_lease_from_its_holder_and_an_admin_does() {
     let secure = Secure::new();
     let lease = |name, uris| LeasesClient::new(secure.channel(Some(&secure.pair(name, uris))));

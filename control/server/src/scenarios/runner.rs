@@ -15,7 +15,7 @@ use super::clock::{Clock, Reading};
 use super::edit::{Edit, planned};
 use super::{Answer, Command};
 use crate::caller::Caller;
-use crate::control::Control;
+use crate::control::{Cause, Control};
 use crate::dataplane::Taken;
 use crate::events::{Events, Next};
 use crate::watching::Stopping;
@@ -621,7 +621,8 @@ impl Runner {
             let clients = in_force.and_then(|plan| plan.clients);
             Ok(dp::Plan { clients, ..before.clone() })
         };
-        match self.control.change(caller, None, terms, &restored).await {
+        let cause = Cause { what: "the end of a scenario", caller };
+        match self.control.change(cause, None, terms, &restored).await {
             Ok(change) => {
                 self.progress.generation = change.applied.unwrap_or_default().generation;
                 format!("{name} is back in force, generation {}", self.progress.generation)
