@@ -276,11 +276,26 @@ impl Control {
             terms.key = named.key();
         }
         changing.leases.check(cause.caller)?;
-        let answer = self.apply(&mut changing, cause, terms, compile).await?;
+        let mut answer = self.apply(&mut changing, cause, terms, compile).await?;
         if let Some(named) = named {
             changing.answers.keep(named, answer.clone());
         }
+        answer.remarks.extend(self.unsaved());
         Ok(answer)
+    }
+
+    /// A remark for as long as the state cannot be written.
+    pub fn unsaved(&self) -> Option<String> {
+        self.state_failure().borrow().as_ref().map(|why| {
+            format!(
+                "linkd cannot write its state ({why}): a restart of linkd would not find this link"
+            )
+        })
+    }
+
+    /// Why the state cannot be written; none while it can.
+    pub fn state_failure(&self) -> watch::Receiver<Option<String>> {
+        self.0.saver.failure()
     }
 
     /// Changes what is in force, unless another change came between; then again, if the
@@ -640,8 +655,12 @@ pub(crate) fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
 
+/// Not UNAVAILABLE, which tells a caller to reach linkd another way or to send the request again.
 fn unwritten(error: std::io::Error) -> Status {
-    Status::unavailable(format!("cannot write to the directory of the state: {error}"))
+    Status::failed_precondition(format!(
+        "linkd cannot write to the directory of its --state: {error}; make room on the disk, or \
+         correct the directory's permissions, then try again"
+    ))
 }
 
 /// A whole profile in place of what is in force, with the seed in force unless another is

@@ -64,8 +64,11 @@ pub(crate) fn replace(
     bytes: &[u8],
 ) -> io::Result<()> {
     let temporary: PathBuf = directory.join(format!("{name}{NEW}"));
-    disk.write(&temporary, bytes)?;
-    disk.sync(&temporary)?;
+    if let Err(error) = disk.write(&temporary, bytes).and_then(|()| disk.sync(&temporary)) {
+        // On a full disk a partial file would take the room that the next attempt needs.
+        let _ = disk.remove(&temporary);
+        return Err(error);
+    }
     disk.rename(&temporary, &directory.join(name))?;
     disk.sync_names(directory)
 }
@@ -74,6 +77,43 @@ pub(crate) fn replace(
 pub(crate) fn remove(disk: &mut impl Disk, directory: &Path, name: &str) -> io::Result<()> {
     disk.remove(&directory.join(name))?;
     disk.sync_names(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for a number of bytes.
+    struct Full(usize);
+
+    impl Disk for Full {
+        fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+            FileSystem.write(path, &bytes[..self.0.min(bytes.len())])?;
+            if bytes.len() > self.0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+        fn sync(&mut self, path: &Path) -> io::Result<()> {
+            FileSystem.sync(path)
+        }
+        fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+            FileSystem.rename(from, to)
+        }
+        fn remove(&mut self, path: &Path) -> io::Result<()> {
+            FileSystem.remove(path)
+        }
+        fn sync_names(&mut self, directory: &Path) -> io::Result<()> {
+            FileSystem.sync_names(directory)
+        }
+    }
+
+    #[test]
+    fn replacement_on_a_full_disk_leaves_the_old_file_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        replace(&mut Full(3), directory.path(), "f", b"old").unwrap();
+        let error = replace(&mut Full(3), directory.path(), "f", b"longer").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(directory.path().join("f")).unwrap(), b"old");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 }
 
 #[cfg(test)]

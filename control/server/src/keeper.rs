@@ -152,6 +152,24 @@ async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
     control.match_switch(&mut changing, in_force).await.map(drop)
 }
 
+/// Tells when the state cannot be written any more, and when it can again.
+pub(crate) async fn watch_state(control: &Control) {
+    let mut failure = control.state_failure();
+    while failure.changed().await.is_ok() {
+        let why = failure.borrow_and_update().clone();
+        let Some(why) = why else {
+            control.tell(pb::EventKind::StateSaved, "", "", "the state is on the disk again");
+            continue;
+        };
+        tracing::error!(why, "cannot write the state");
+        let message = format!(
+            "{why}: a restart of linkd would not find the last changes; make room on the disk of \
+             --state, or correct the directory's permissions"
+        );
+        control.tell(pb::EventKind::StateNotSaved, "", "", message);
+    }
+}
+
 /// Ends the lease when its time is over.
 pub(crate) async fn watch_lease(control: &Control) {
     let mut changes = control.lease_changes();

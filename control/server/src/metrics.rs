@@ -16,6 +16,7 @@ mod steady;
 mod switch;
 
 use crate::dataplane::Dataplane;
+use crate::state::Saver;
 use scrape::Scraper;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,8 +69,13 @@ impl Metrics {
     }
 
     /// Serves until `stopping` is true.
-    pub(crate) async fn serve(self, dataplane: Dataplane, stopping: watch::Receiver<bool>) {
-        let scraper = Arc::new(Scraper::new(dataplane, self.clients));
+    pub(crate) async fn serve(
+        self,
+        dataplane: Dataplane,
+        saver: Saver,
+        stopping: watch::Receiver<bool>,
+    ) {
+        let scraper = Arc::new(Scraper::new(dataplane, saver, self.clients));
         http::serve(self.listener, scraper, stopping).await;
     }
 }

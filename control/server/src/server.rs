@@ -228,7 +228,7 @@ impl Server {
         let events = Events::new();
         let dataplane = Dataplane::new(dataplane, Switches::new(events.clone()));
         if let Some(metrics) = metrics {
-            tokio::spawn(metrics.serve(dataplane.clone(), stopping.clone()));
+            tokio::spawn(metrics.serve(dataplane.clone(), saver.clone(), stopping.clone()));
         }
         let watching = Watching::new(stopping);
         let control =
@@ -253,6 +253,7 @@ impl Server {
                 keeper::watch_dataplane(&control, &reporter),
                 keeper::watch_lease(&control),
                 keeper::watch_clients(&control),
+                keeper::watch_state(&control),
                 control.dataplane().control(&name),
                 saver.run(),
             )

@@ -172,13 +172,16 @@ struct Saved {
     state: watch::Sender<State>,
     /// One at a time writes the file, and what it writes is the state of that time.
     writing: Mutex<()>,
+    /// Why the last attempt to write the file failed; none after a successful one.
+    failure: watch::Sender<Option<String>>,
 }
 
 impl Saver {
     /// Begins with `state`; without a directory nothing is written.
     pub fn new(directory: Option<Directory>, state: State) -> Self {
         let state = watch::Sender::new(state);
-        Self(Arc::new(Saved { directory, state, writing: Mutex::new(()) }))
+        let (writing, failure) = (Mutex::new(()), watch::Sender::new(None));
+        Self(Arc::new(Saved { directory, state, writing, failure }))
     }
 
     /// Does something in the directory, if there is one, and waits for the disk.
@@ -202,6 +205,17 @@ impl Saver {
         self.0.state.send_modify(change);
     }
 
+    /// Whether there is a directory to write to.
+    pub fn has_directory(&self) -> bool {
+        self.0.directory.is_some()
+    }
+
+    /// Why the last attempt to write the state failed; none after a successful one. Its receiver
+    /// is notified when writing begins to fail and when it succeeds again.
+    pub fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.0.failure.subscribe()
+    }
+
     /// Writes it as it is, and waits for the disk.
     pub async fn save(&self) -> io::Result<()> {
         let this = self.clone();
@@ -209,26 +223,25 @@ impl Saver {
             let _one_at_a_time = this.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
             directory.write(&this.state())
         };
-        self.on_disk(write).await
+        let saved = self.on_disk(write).await;
+        let failure = saved.as_ref().err().map(ToString::to_string);
+        self.0.failure.send_if_modified(|known| {
+            let is_news = known.is_some() != failure.is_some();
+            *known = failure;
+            is_news
+        });
+        saved
     }
 
-    /// Writes what has changed, until dropped.
+    /// Writes what has changed, until dropped. [`Self::failure`] tells why it cannot.
     pub async fn run(&self) {
         let mut changes = self.0.state.subscribe();
-        let mut said = false;
         while changes.changed().await.is_ok() {
             tokio::time::sleep(PAUSE).await;
             changes.mark_unchanged();
-            match self.save().await {
-                Ok(()) => said = false,
-                Err(error) => {
-                    if !said {
-                        tracing::error!(%error, "cannot write the state: a restart would not find the last change");
-                    }
-                    said = true;
-                    tokio::time::sleep(RETRY).await;
-                    changes.mark_changed();
-                }
+            if self.save().await.is_err() {
+                tokio::time::sleep(RETRY).await;
+                changes.mark_changed();
             }
         }
     }

@@ -21,6 +21,7 @@ async fn a_scrape_says_what_the_dataplane_counted() {
     let scraped = exporter.scrape();
     for (series, value) in [
         ("dataplane_up", 1.0),
+        ("state_saved", 1.0),
         ("dataplane_time_seconds", 12.5),
         ("generation", 5.0),
         ("lossy", 0.0),
@@ -84,6 +85,20 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         assert!(scraped.text.contains(&format!("{described}{kind}\n")), "{name}");
     }
     assert_eq!(exporter.fake.state().marks, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_that_cannot_be_written_is_a_metric() {
+    let exporter = Exporter::new(256).await;
+    std::fs::create_dir(exporter.directory.path().join("state/state.new")).unwrap();
+    // A change to be saved.
+    exporter.fake.state().plan = Some(plan("a", 1));
+    exporter.fake.state().generation = 5;
+    let begun = Instant::now();
+    while exporter.scrape().value("linkemu_state_saved") > 0.0 {
+        assert!(begun.elapsed() < LIMIT);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use crate::common::{Lab, rate};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
+use proto::linkemu::v1::leases_client::LeasesClient;
 use tonic::Code;
 
 fn named(request_id: &str) -> pb::SetProfileRequest {
@@ -38,6 +39,31 @@ async fn a_dataplane_that_was_started_anew_gets_the_last_link_back() {
     // Once.
     tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
     assert_eq!(lab.fake.state().generation, 1);
+}
+
+#[tokio::test]
+async fn state_that_cannot_be_written_is_told_until_it_can() {
+    let mut lab = Lab::new();
+    // As a full disk does, it keeps the new file from being written.
+    let in_the_way = lab.directory.path().join("state/state.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    lab.set("viasat2").await.unwrap();
+    kinds(&lab, pb::EventKind::StateNotSaved).await;
+    let warned = |remarks: &[String]| remarks.iter().any(|r| r.contains("cannot write its state"));
+    let change = lab.set("geo-600").await.unwrap();
+    assert!(warned(&change.remarks), "{:?}", change.remarks);
+    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    assert!(warned(&link.remarks), "{:?}", link.remarks);
+    let lease =
+        pb::AcquireLeaseRequest { holder: "ci".into(), ttl_ns: 1 << 36, ..Default::default() };
+    let mut leases = LeasesClient::new(lab.linkd());
+    // Not UNAVAILABLE: linkd was reached, and to try elsewhere does not help.
+    let status = leases.acquire_lease(lease.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    kinds(&lab, pb::EventKind::StateSaved).await;
+    assert!(!warned(&lab.set("viasat2").await.unwrap().remarks));
+    leases.acquire_lease(lease).await.unwrap();
 }
 
 #[tokio::test]

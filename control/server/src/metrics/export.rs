@@ -30,6 +30,8 @@ pub(super) struct Scrape {
     pub dpdk: String,
     /// The P4 switch, if there is one.
     pub switch: Option<Look>,
+    /// Whether linkd's state is on its disk; none without `--state`.
+    pub is_saved: Option<bool>,
     /// How long it took.
     pub seconds: f64,
 }
@@ -80,6 +82,10 @@ impl Collector for Scrape {
         one(e, "dataplane_up", "Whether the dataplane answered this scrape", Gauge, up)?;
         let help = "Seconds that it took to ask the dataplane";
         one(e, "scrape_duration_seconds", help, Gauge, self.seconds)?;
+        if let Some(is_saved) = self.is_saved {
+            let help = "Whether the last link and the lease are on linkd's disk";
+            one(e, "state_saved", help, Gauge, f64::from(u8::from(is_saved)))?;
+        }
         let build = [
             ("version", env!("CARGO_PKG_VERSION")),
             ("dataplane_version", &self.version),

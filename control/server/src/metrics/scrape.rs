@@ -5,6 +5,7 @@ use super::clients::Choice;
 use super::export::{self, Scrape};
 use super::steady::Steady;
 use crate::dataplane::Dataplane;
+use crate::state::Saver;
 use hyper::body::Bytes;
 use proto::dataplane::v1 as dp;
 use std::fmt;
@@ -22,6 +23,7 @@ type Shared = OnceCell<Result<Bytes, fmt::Error>>;
 /// Answers scrapes.
 pub(super) struct Scraper {
     dataplane: Dataplane,
+    saver: Saver,
     /// The scrape in work, if there is one.
     current: Mutex<Weak<Shared>>,
     kept: Mutex<Kept>,
@@ -37,9 +39,9 @@ struct Kept {
 
 impl Scraper {
     /// Up to `clients` clients are exported each for itself.
-    pub fn new(dataplane: Dataplane, clients: usize) -> Self {
+    pub fn new(dataplane: Dataplane, saver: Saver, clients: usize) -> Self {
         let kept = Kept { choice: Choice::new(clients), steady: Steady::default(), up: None };
-        Self { dataplane, current: Mutex::new(Weak::new()), kept: Mutex::new(kept) }
+        Self { dataplane, saver, current: Mutex::new(Weak::new()), kept: Mutex::new(kept) }
     }
 
     /// The metrics; who asks while others wait for theirs gets the same.
@@ -76,12 +78,13 @@ impl Scraper {
             ))),
         };
         let switch = self.dataplane.switches().look().await;
+        let is_saved = self.saver.has_directory().then(|| self.saver.failure().borrow().is_none());
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.note(&answer);
         let scrape = match answer {
             Err(_) => {
                 let seconds = start.elapsed().as_secs_f64();
-                Scrape { switch, seconds, ..Scrape::default() }
+                Scrape { switch, is_saved, seconds, ..Scrape::default() }
             }
             Ok((mut stats, plan, description)) => {
                 if switch.is_some() {
@@ -91,7 +94,7 @@ impl Scraper {
                 let plan = plan.and_then(|answer| answer.plan);
                 let dp::DescribeResponse { version, dpdk, .. } = description.unwrap_or_default();
                 let seconds = start.elapsed().as_secs_f64();
-                Scrape { stats: Some(stats), plan, version, dpdk, switch, seconds }
+                Scrape { stats: Some(stats), plan, version, dpdk, switch, is_saved, seconds }
             }
         };
         drop(kept);

@@ -38,7 +38,7 @@ impl Exporter {
             socket: at("linkd.sock"),
             dataplane: at("dataplane.sock"),
             catalog: Catalog::built_in(),
-            state: None,
+            state: Some(at("state")),
             security: Security::default(),
         };
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
