@@ -6,7 +6,7 @@ use crate::audit::{Audit, Line};
 use crate::caller::Caller;
 use crate::dataplane::{Dataplane, Taken};
 use crate::events::Events;
-use crate::leases::Leases;
+use crate::leases::{Leases, Now};
 use crate::matches::Matches;
 use crate::patch::Patch;
 use crate::refusal;
@@ -93,7 +93,7 @@ impl Control {
         saver: Saver,
         audit: Audit,
     ) -> Self {
-        let leases = Leases::from_state(&saver.state());
+        let leases = Leases::from_state(&saver.state(), Now::read());
         Self(Arc::new(Shared {
             catalog: RwLock::new(catalog),
             dataplane,

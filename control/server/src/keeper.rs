@@ -4,6 +4,7 @@
 //! whose time is over.
 
 use crate::control::Control;
+use crate::leases::Now;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::SERVICE_NAME;
@@ -20,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const READ_EVERY: u32 = 4;
 /// Without packets of clients without a slot, before the next is told.
 const QUIET: Duration = Duration::from_secs(10);
+/// Between one look at the clocks and the next, while a lease runs.
+const LEASE_LOOK: Duration = Duration::from_secs(1);
 /// Before a link that cannot return is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -170,32 +173,35 @@ pub(crate) async fn watch_state(control: &Control) {
     }
 }
 
-/// Ends the lease when its time is over.
+/// Ends the lease when its time is over, and says anew when it ends after the wall clock was set.
 pub(crate) async fn watch_lease(control: &Control) {
     let mut changes = control.lease_changes();
     loop {
         changes.mark_unchanged();
-        let ends = control.changing().await.leases.0.as_ref().map(|held| held.ends);
-        let over = async {
-            match ends {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = over => {}
-            _ = changes.changed() => continue,
-        }
         let mut changing = control.changing().await;
-        if changing.leases.0.as_ref().is_none_or(|held| held.ends > Instant::now()) {
-            // It was renewed meanwhile.
-            continue;
+        let now = Now::read();
+        if changing.leases.correct(now) {
+            control.keep_lease(&changing.leases);
         }
-        let kind = pb::EventKind::LeaseExpired;
-        if let Err(error) = control.end_lease(&mut changing, kind, "").await {
-            drop(changing);
-            tracing::warn!(why = error.message(), "a lease is over and the link cannot return yet");
-            tokio::time::sleep(RETRY).await;
+        match changing.leases.left(now) {
+            None => {
+                drop(changing);
+                let _ = changes.changed().await;
+            }
+            Some(Duration::ZERO) => {
+                let kind = pb::EventKind::LeaseExpired;
+                if let Err(error) = control.end_lease(&mut changing, kind, "").await {
+                    drop(changing);
+                    let why = error.message();
+                    tracing::warn!(why, "a lease is over and the link cannot return yet");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+            Some(left) => {
+                drop(changing);
+                // The runtime's clock stands still while the machine is suspended.
+                let _ = tokio::time::timeout(left.min(LEASE_LOOK), changes.changed()).await;
+            }
         }
     }
 }

@@ -3,24 +3,46 @@
 //!
 //! A lease ends when it is released, stolen, or not renewed within its time to live; a
 //! holder that died leaves nothing behind. It then returns the link to the profile that it
-//! names. It survives linkd: what is left of its time is counted by the wall clock then.
+//! names.
+//!
+//! Its time is counted by CLOCK_BOOTTIME (clock_gettime(2)), which no step of the wall clock
+//! moves and which goes on while the machine is suspended. The wall clock says when it ends, for
+//! people, and what is left of it after a restart of linkd.
 
 use crate::caller::{Caller, Role};
 use crate::control::{Control, to_its_end};
 use crate::refusal;
+use nix::time::ClockId;
 use prost_types::Timestamp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::leases_server;
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
-use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 /// Of a time to live: 1 s to 24 h.
 const TTL_NS: RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
 /// Of a holder's name and of a purpose.
 const TEXT_CHARS: usize = 200;
+/// A difference between both clocks that is a step of the wall clock.
+const STEP: Duration = Duration::from_secs(1);
+
+/// Both clocks at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// Since the boot, suspension included.
+    boot: Duration,
+    wall: SystemTime,
+}
+
+impl Now {
+    pub fn read() -> Self {
+        // Linux has this clock since 2.6.39.
+        let boot = ClockId::CLOCK_BOOTTIME.now().map_or(Duration::ZERO, Duration::from);
+        Self { boot, wall: SystemTime::now() }
+    }
+}
 
 /// A lease that runs.
 #[derive(Clone, Debug)]
@@ -29,7 +51,15 @@ pub(crate) struct Held {
     token: String,
     /// The caller and the name of the request that it was acquired by, if that had one.
     request: Option<(String, String)>,
-    pub ends: Instant,
+    /// Since the boot.
+    ends: Duration,
+}
+
+impl Held {
+    /// None is left when the lease is over.
+    fn left(&self, now: Now) -> Duration {
+        self.ends.saturating_sub(now.boot)
+    }
 }
 
 /// The lease that runs, if one does.
@@ -38,13 +68,13 @@ pub(crate) struct Leases(pub Option<Held>);
 
 impl Leases {
     /// As it was when linkd ended.
-    pub fn from_state(state: &State) -> Self {
+    pub fn from_state(state: &State, now: Now) -> Self {
         let Some(lease) = state.lease.clone() else { return Self(None) };
         let left = lease.expires.and_then(|expires| SystemTime::try_from(expires).ok());
-        let left = left.and_then(|at| at.duration_since(SystemTime::now()).ok());
+        let left = left.and_then(|at| at.duration_since(now.wall).ok());
         // A clock that was set back does not make it longer.
         let left = left.unwrap_or_default().min(Duration::from_nanos(lease.ttl_ns));
-        let ends = Instant::now() + left;
+        let ends = now.boot + left;
         let request = Some(&state.lease_request).filter(|name| !name.is_empty());
         let request = request.map(|name| (lease.who.clone(), name.clone()));
         Self(Some(Held { lease, token: state.token.clone(), request, ends }))
@@ -74,6 +104,25 @@ impl Leases {
         }
     }
 
+    /// What is left of the lease that runs, if one does.
+    pub fn left(&self, now: Now) -> Option<Duration> {
+        self.0.as_ref().map(|held| held.left(now))
+    }
+
+    /// Says anew when the lease ends if the wall clock was set meanwhile; true if it was.
+    pub fn correct(&mut self, now: Now) -> bool {
+        let Some(held) = &mut self.0 else { return false };
+        let expires = now.wall + held.left(now);
+        let told = held.lease.expires.and_then(|at| SystemTime::try_from(at).ok());
+        let is_right = told.is_some_and(|told| {
+            told.duration_since(expires).unwrap_or_else(|early| early.duration()) < STEP
+        });
+        if !is_right {
+            held.lease.expires = Some(expires.into());
+        }
+        !is_right
+    }
+
     fn with(&mut self, token: &str) -> Result<&mut Held, Status> {
         match &mut self.0 {
             Some(held) if held.token == token => Ok(held),
@@ -98,9 +147,10 @@ fn taken(lease: &pb::Lease) -> String {
     )
 }
 
-fn from_now(ttl_ns: u64) -> (Instant, Timestamp) {
+/// When a lease ends, by both clocks.
+fn from_now(ttl_ns: u64, now: Now) -> (Duration, Timestamp) {
     let ttl = Duration::from_nanos(ttl_ns);
-    (Instant::now() + ttl, Timestamp::from(SystemTime::now() + ttl))
+    (now.boot + ttl, Timestamp::from(now.wall + ttl))
 }
 
 /// 128 random bits.
@@ -164,12 +214,13 @@ impl Control {
             held => held.as_ref().map(|held| held.lease.holder.clone()),
         };
         let token = new_token()?;
-        let (ends, expires) = from_now(ttl_ns);
+        let now = Now::read();
+        let (ends, expires) = from_now(ttl_ns, now);
         let lease = pb::Lease {
             holder,
             purpose,
             who: caller.name.clone(),
-            acquired: Some(SystemTime::now().into()),
+            acquired: Some(now.wall.into()),
             expires: Some(expires),
             ttl_ns,
             return_profile,
@@ -194,7 +245,7 @@ impl Control {
     async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
         let mut changing = self.changing().await;
         let held = changing.leases.with(token)?;
-        let (ends, expires) = from_now(held.lease.ttl_ns);
+        let (ends, expires) = from_now(held.lease.ttl_ns, Now::read());
         held.ends = ends;
         held.lease.expires = Some(expires);
         let lease = held.lease.clone();
@@ -276,7 +327,7 @@ mod tests {
             expires,
             ..Default::default()
         };
-        let ends = Instant::now() + Duration::from_nanos(MINUTE);
+        let ends = Now::read().boot + Duration::from_nanos(MINUTE);
         let request = Some(("job".into(), "again".into()));
         Leases(Some(Held { lease, token: token.into(), request, ends }))
     }
@@ -285,16 +336,37 @@ mod tests {
         Caller { lease: lease.map(str::to_owned), ..Caller::linkd() }
     }
 
+    const START: Now = Now { boot: Duration::from_secs(500), wall: SystemTime::UNIX_EPOCH };
+
+    /// So long after the start, with the wall clock so far ahead of it.
+    fn after(seconds: u64, wall_seconds: u64) -> Now {
+        let wall = START.wall + Duration::from_secs(wall_seconds);
+        Now { boot: START.boot + Duration::from_secs(seconds), wall }
+    }
+
     #[test]
     fn lease_ends_one_ttl_from_now_on_both_clocks() {
-        let (started, date) = (Instant::now(), SystemTime::now());
-        let (ends, expires) = from_now(MINUTE);
-        let ttl = Duration::from_nanos(MINUTE);
-        let late = started.elapsed();
-        assert!((ttl..=ttl + late).contains(&(ends - started)));
-        let expires = SystemTime::try_from(expires).unwrap().duration_since(date).unwrap();
-        // The clock of the machine may be corrected meanwhile.
-        assert!(expires.abs_diff(ttl) < Duration::from_secs(10), "{expires:?}");
+        let (ends, expires) = from_now(MINUTE, START);
+        assert_eq!(ends, START.boot + Duration::from_secs(60));
+        assert_eq!(expires, Timestamp::from(after(0, 60).wall));
+    }
+
+    #[test]
+    fn lease_keeps_its_time_when_the_wall_clock_is_set() {
+        const HOUR: u64 = 3_600;
+        for set_to in [0, 11 * HOUR] {
+            // It was acquired at ten.
+            let mut leases = held("secret", after(0, 11 * HOUR).wall);
+            leases.0.as_mut().unwrap().ends = after(HOUR, 0).boot;
+            assert!(!leases.correct(after(60, 10 * HOUR + 60)));
+            assert!(leases.correct(after(60, set_to)));
+            let left = Duration::from_secs(HOUR - 60);
+            assert_eq!(leases.left(after(60, set_to)), Some(left));
+            let expires = leases.0.as_ref().unwrap().lease.expires;
+            assert_eq!(expires, Some((after(0, set_to).wall + left).into()));
+            assert!(!leases.correct(after(61, set_to + 1)));
+            assert_eq!(leases.left(after(HOUR, set_to)), Some(Duration::ZERO));
+        }
     }
 
     #[test]
@@ -326,41 +398,38 @@ mod tests {
 
     #[test]
     fn restored_lease_keeps_token_holder_and_request() {
-        let expires = SystemTime::now() + Duration::from_secs(40);
-        let before = held("secret", expires);
+        let before = held("secret", after(0, 60).wall);
         let mut state = State::default();
         before.to_state(&mut state);
-        let restored = Leases::from_state(&state).0.unwrap();
-        let before = before.0.unwrap();
+        // Another boot.
+        let now = Now { boot: Duration::from_secs(3), ..after(0, 20) };
+        let restored = Leases::from_state(&state, now);
+        assert_eq!(restored.left(now), Some(Duration::from_secs(40)));
+        let (restored, before) = (restored.0.unwrap(), before.0.unwrap());
         assert_eq!((restored.lease, restored.token), (before.lease, before.token));
         assert_eq!(restored.request, before.request);
-        // 40 s are left, of which reading takes some.
-        let left = restored.ends - Instant::now();
-        assert!((Duration::from_secs(20)..=Duration::from_secs(40)).contains(&left), "{left:?}");
     }
 
     #[test]
     fn restored_lease_of_an_unnamed_request_has_no_request() {
-        let mut leases = held("secret", SystemTime::now());
+        let mut leases = held("secret", START.wall);
         leases.0.as_mut().unwrap().request = None;
         let mut state = State::default();
         leases.to_state(&mut state);
-        assert_eq!(Leases::from_state(&state).0.unwrap().request, None);
+        assert_eq!(Leases::from_state(&state, START).0.unwrap().request, None);
     }
 
     #[test]
     fn restored_lease_lasts_no_longer_than_its_ttl_after_the_clock_was_set_back() {
         let mut state = State::default();
-        held("secret", SystemTime::now() + Duration::from_secs(86_400)).to_state(&mut state);
-        let started = Instant::now();
-        let ends = Leases::from_state(&state).0.unwrap().ends;
-        assert!(ends <= Instant::now() + Duration::from_nanos(MINUTE));
-        assert!(ends >= started + Duration::from_nanos(MINUTE));
+        held("secret", after(0, 86_400).wall).to_state(&mut state);
+        let left = Leases::from_state(&state, START).left(START);
+        assert_eq!(left, Some(Duration::from_nanos(MINUTE)));
     }
 
     #[test]
     fn only_the_token_of_the_lease_changes_the_link() {
-        let leases = held("secret", SystemTime::now());
+        let leases = held("secret", START.wall);
         leases.check(&caller(Some("secret"))).unwrap();
         let without = leases.check(&caller(None)).unwrap_err();
         assert!(without.message().starts_with("the link is leased to"), "{}", without.message());
@@ -374,7 +443,7 @@ mod tests {
 
     #[test]
     fn only_the_token_of_the_lease_renews_or_releases_it() {
-        let mut leases = held("secret", SystemTime::now());
+        let mut leases = held("secret", START.wall);
         assert_eq!(leases.with("secret").unwrap().token, "secret");
         let other = leases.with("guessed").unwrap_err();
         assert_eq!(other.code(), tonic::Code::NotFound);
