@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkemu.v1.Certificates`: judges a run from one reading of the statistics.
 
+use crate::caller::Caller;
 use crate::control::Control;
 use crate::refusal;
 use certificate::{Bound, Certificate, Criterion, Limits, Verdict};
@@ -18,9 +19,9 @@ impl certificates_server::Certificates for Service {
         &self,
         request: Request<pb::GetCertificateRequest>,
     ) -> Result<Response<pb::Certificate>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (Caller::of(&request), request.into_inner());
         let limits = limits(&request)?;
-        let stats = self.0.dataplane().stats(request.mark).await?;
+        let stats = self.0.stats(&caller, request.mark).await?;
         let certificate = Certificate::new(&Snapshot::from(stats), &limits)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         message(&certificate).map(Response::new)

@@ -172,9 +172,12 @@ impl Control {
         profile: Profile,
         replace: bool,
     ) -> Result<bool, Status> {
-        let _one_at_a_time = self.changing().await;
+        let changing = self.changing().await;
         let mut catalog = self.catalog().clone();
         let replaced = catalog.put(profile.clone(), replace).map_err(refusal::not_stored)?;
+        if replaced {
+            changing.leases.check_profile(caller, profile.name())?;
+        }
         let stored = profile.clone();
         let put = self.0.saver.on_disk(move |directory| directory.put_profile(&stored));
         put.await.map_err(unwritten)?;
@@ -186,8 +189,9 @@ impl Control {
 
     /// Removes a stored profile.
     pub async fn delete_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
-        let _one_at_a_time = self.changing().await;
+        let changing = self.changing().await;
         self.named(name)?;
+        changing.leases.check_profile(caller, name)?;
         let mut catalog = self.catalog().clone();
         catalog.remove(name).map_err(refusal::not_stored)?;
         let deleted = name.to_owned();
@@ -414,6 +418,18 @@ impl Control {
         });
         let applied = Some(applied);
         Ok(Some(pb::ChangeResponse { applied, profile, seed, remarks, repeated }))
+    }
+
+    /// A snapshot. With `mark` another span begins after it, which ends the run of the holder of
+    /// a lease: only they may ask for that.
+    pub async fn stats(&self, caller: &Caller, mark: bool) -> Result<pb::Stats, Status> {
+        if !mark {
+            return self.0.dataplane.stats(false).await;
+        }
+        // Until it is done nobody acquires the link.
+        let changing = self.changing().await;
+        changing.leases.check(caller)?;
+        self.0.dataplane.stats(true).await
     }
 
     /// Sees what is in force, and keeps that. A dataplane that was started anew, and knows

@@ -3,7 +3,7 @@
 //!
 //! A lease ends when it is released, stolen, or not renewed within its time to live; a
 //! holder that died leaves nothing behind. It then returns the link to the profile that it
-//! names.
+//! names, which only the holder replaces or deletes meanwhile.
 //!
 //! Its time is counted by CLOCK_BOOTTIME (clock_gettime(2)), which no step of the wall clock
 //! moves and which goes on while the machine is suspended. The wall clock says when it ends, for
@@ -101,6 +101,21 @@ impl Leases {
                 let ended = if given.is_some() { "your lease has ended, and " } else { "" };
                 Err(Status::failed_precondition(format!("{ended}{}", taken(&held.lease))))
             }
+        }
+    }
+
+    /// Whether a caller may replace or delete a stored profile.
+    pub fn check_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+        match &self.0 {
+            Some(Held { lease, token, .. })
+                if lease.return_profile == name && caller.lease.as_ref() != Some(token) =>
+            {
+                Err(Status::failed_precondition(format!(
+                    "the link returns to the profile {name:?} when the lease ends, and {}",
+                    taken(lease)
+                )))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -439,6 +454,20 @@ mod tests {
         Leases::default().check(&caller(None)).unwrap();
         let late = Leases::default().check(&caller(Some("secret"))).unwrap_err();
         assert!(late.message().starts_with("your lease has ended: acquire another one"));
+    }
+
+    #[test]
+    fn only_the_holder_replaces_or_deletes_the_profile_to_return_to() {
+        let mut leases = held("secret", START.wall);
+        leases.0.as_mut().unwrap().lease.return_profile = "mine".into();
+        leases.check_profile(&caller(Some("secret")), "mine").unwrap();
+        leases.check_profile(&caller(None), "other").unwrap();
+        Leases::default().check_profile(&caller(None), "mine").unwrap();
+        for other in [None, Some("guessed")] {
+            let status = leases.check_profile(&caller(other), "mine").unwrap_err();
+            assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+            assert!(status.message().contains("leased to ci 7"), "{}", status.message());
+        }
     }
 
     #[test]

@@ -124,7 +124,8 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::GetStatsRequest>,
     ) -> Result<Response<pb::Stats>, Status> {
-        self.control.dataplane().stats(request.get_ref().mark).await.map(Response::new)
+        let caller = Caller::of(&request);
+        self.control.stats(&caller, request.get_ref().mark).await.map(Response::new)
     }
 
     async fn get_room(&self, _: Request<pb::GetRoomRequest>) -> Result<Response<pb::Room>, Status> {

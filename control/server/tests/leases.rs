@@ -3,6 +3,7 @@
 
 use crate::common::Lab;
 use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::certificates_client::CertificatesClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -55,6 +56,62 @@ async fn only_the_holder_changes_the_link() {
     let late = set(&mut lab, "geo-600", &mine.token).await.unwrap_err();
     assert!(late.message().contains("your lease has ended"), "{}", late.message());
     lab.set("geo-600").await.unwrap();
+}
+
+#[tokio::test]
+async fn only_the_holder_marks_the_statistics() {
+    let mut lab = Lab::new();
+    let mine = acquire(&lab, request("ci 7", 60)).await.unwrap();
+    let mark = |token: &str| {
+        let mut request = Request::new(pb::GetStatsRequest { mark: true });
+        request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
+        request
+    };
+    let mut certificates = CertificatesClient::new(lab.linkd());
+    let judge = pb::GetCertificateRequest { mark: true, ..Default::default() };
+    for status in [
+        lab.client.get_stats(mark("")).await.map(drop),
+        lab.client.get_stats(mark("guessed")).await.map(drop),
+        certificates.get_certificate(judge).await.map(drop),
+    ] {
+        let status = status.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("leased to ci 7"), "{}", status.message());
+    }
+    assert_eq!(lab.fake.state().marks, 0);
+    lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+    lab.client.get_stats(mark(&mine.token)).await.unwrap();
+    assert_eq!(lab.fake.state().marks, 1);
+}
+
+#[tokio::test]
+async fn profile_that_a_lease_returns_to_stays() {
+    let mut lab = Lab::new();
+    let mut mine = profile::Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
+    mine.name = "mine".into();
+    let put = |profile: &pb::Profile| pb::PutProfileRequest {
+        profile: Some(profile.clone()),
+        replace: true,
+    };
+    lab.client.put_profile(put(&mine)).await.unwrap();
+    let returning = pb::AcquireLeaseRequest { return_profile: "mine".into(), ..request("ci", 60) };
+    let lease = acquire(&lab, returning).await.unwrap();
+    let delete = pb::DeleteProfileRequest { name: "mine".into() };
+    let other = pb::Profile { description: "another".into(), ..mine.clone() };
+    for status in [
+        lab.client.delete_profile(delete.clone()).await.map(drop),
+        lab.client.put_profile(put(&other)).await.map(drop),
+    ] {
+        let status = status.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("returns to the profile"), "{}", status.message());
+    }
+    // The same one again replaces nothing.
+    lab.client.put_profile(put(&mine)).await.unwrap();
+    let release = pb::ReleaseLeaseRequest { token: lease.token };
+    leases(&lab).release_lease(release).await.unwrap();
+    assert_eq!(lab.in_force(), mine);
+    lab.client.delete_profile(delete).await.unwrap();
 }
 
 #[tokio::test]
