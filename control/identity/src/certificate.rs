@@ -24,6 +24,9 @@ pub struct Certificate {
     pub roles: Vec<String>,
     /// Whether it may issue others.
     pub authority: bool,
+    /// Whether its holder may be a client: it has the extended key usage clientAuth, and a key
+    /// usage, if it has one, with digitalSignature (RFC 5280, sections 4.2.1.12 and 4.2.1.3).
+    pub client: bool,
     /// In hexadecimal.
     pub serial: String,
     /// The public key, as `SubjectPublicKeyInfo` in DER.
@@ -65,6 +68,11 @@ pub enum IdentityError {
         "the certificate's common name is empty, longer than {NAME_CHARS} characters, or has control characters"
     )]
     BadName,
+    /// Not that of a client.
+    #[error(
+        "the certificate of {0:?} is not one of a client: it needs the extended key usage clientAuth and, if its key usage is limited, digitalSignature (linkctl cert client)"
+    )]
+    Purpose(String),
     /// No role.
     #[error(
         "the certificate of {0:?} gives no role: its subject alternative names need one of URI:{ROLE_URI}viewer, URI:{ROLE_URI}operator and URI:{ROLE_URI}admin (linkctl cert client --role)"
@@ -102,6 +110,8 @@ impl Certificate {
             }
         }
         let constraints = found.basic_constraints().map_err(|error| bad(&error))?;
+        let purposes = found.extended_key_usage().map_err(|error| bad(&error))?;
+        let usage = found.key_usage().map_err(|error| bad(&error))?;
         Ok(Self {
             names: common_names(found.subject()),
             issuer: common_names(found.issuer())
@@ -111,6 +121,8 @@ impl Certificate {
             hosts,
             roles,
             authority: constraints.is_some_and(|extension| extension.value.ca),
+            client: purposes.is_some_and(|extension| extension.value.client_auth)
+                && usage.is_none_or(|extension| extension.value.digital_signature()),
             serial: found.raw_serial_as_string(),
             public_key: found.public_key().raw.to_vec(),
             not_before: found.validity().not_before.timestamp(),
@@ -121,7 +133,7 @@ impl Certificate {
     /// Who holds it.
     ///
     /// # Errors
-    /// [`IdentityError`]: it has to say one name and one role.
+    /// [`IdentityError`]: it has to be one of a client, with one name and one role.
     pub fn identity(&self) -> Result<Identity, IdentityError> {
         let [name] = &*self.names else { return Err(IdentityError::Names(self.names.len())) };
         let length = name.chars().count();
@@ -129,6 +141,9 @@ impl Certificate {
             return Err(IdentityError::BadName);
         }
         let name = name.clone();
+        if !self.client {
+            return Err(IdentityError::Purpose(name));
+        }
         match &*self.roles {
             [] => Err(IdentityError::NoRole(name)),
             [role] => match role.parse() {
@@ -159,6 +174,14 @@ impl Certificate {
             )));
         }
         Ok(())
+    }
+
+    /// For how long after an instant it holds; zero if it does not.
+    pub fn left(&self, now: SystemTime) -> Duration {
+        // It holds in the second that it ends with.
+        let end = u64::try_from(self.not_after).unwrap_or_default().saturating_add(1);
+        let end = UNIX_EPOCH.checked_add(Duration::from_secs(end));
+        end.map_or(Duration::MAX, |end| end.duration_since(now).unwrap_or_default())
     }
 
     /// From and until when it holds, in words.
@@ -192,6 +215,8 @@ fn address(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
+    use rcgen::KeyUsagePurpose::{DigitalSignature, KeyEncipherment};
     use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
     fn made(name: Option<&str>, uris: &[&str]) -> Certificate {
@@ -202,6 +227,7 @@ mod tests {
         }
         let uri = |uri: &&str| SanType::URI((*uri).try_into().unwrap());
         params.subject_alt_names = uris.iter().map(uri).collect();
+        params.extended_key_usages = vec![ClientAuth];
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         Certificate::parse(made.der()).unwrap()
     }
@@ -228,6 +254,34 @@ mod tests {
             ),
         ] {
             assert_eq!(made(name, uris).identity(), Err(expected));
+        }
+    }
+
+    #[test]
+    fn certificate_identifies_a_client_only_if_its_purposes_say_so() {
+        for (purposes, usages, is_client) in [
+            (&[ClientAuth][..], &[][..], true),
+            (&[ServerAuth, ClientAuth], &[DigitalSignature], true),
+            (&[ClientAuth], &[KeyEncipherment], false),
+            (&[ServerAuth], &[DigitalSignature], false),
+            (&[Any], &[DigitalSignature], false),
+            (&[], &[], false),
+        ] {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, "bob");
+            let uri = "linkemu:role:admin".try_into().unwrap();
+            params.subject_alt_names = vec![SanType::URI(uri)];
+            params.extended_key_usages = purposes.to_vec();
+            params.key_usages = usages.to_vec();
+            let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            let found = Certificate::parse(made.der()).unwrap().identity();
+            let refused = Err(IdentityError::Purpose("bob".into()));
+            let expected = if is_client {
+                Ok(Identity { name: "bob".into(), role: Role::Admin })
+            } else {
+                refused
+            };
+            assert_eq!(found, expected, "{purposes:?}, {usages:?}");
         }
     }
 

@@ -12,5 +12,5 @@ mod pem;
 mod role;
 
 pub use certificate::{Certificate, CertificateError, Identity, IdentityError};
-pub use pem::{PemError, read_certificates, read_key};
+pub use pem::{PemError, read_certificates, read_crls, read_key};
 pub use role::{ROLE_URI, Role, UnknownRole};

@@ -2,7 +2,7 @@
 //! Files with certificates and keys, in PEM.
 
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -55,11 +55,23 @@ pub enum PemError {
 /// # Errors
 /// [`PemError`].
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    read_all(path, "certificate")
+}
+
+/// All certificate revocation lists of a file, in their order; at least one.
+///
+/// # Errors
+/// [`PemError`].
+pub fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, PemError> {
+    read_all(path, "certificate revocation list")
+}
+
+fn read_all<T: PemObject>(path: &Path, what: &'static str) -> Result<Vec<T>, PemError> {
     let (text, _) = read(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(missing(path, "certificate"))?;
+    let found: Result<Vec<_>, _> = T::pem_slice_iter(&text).collect();
+    let found = found.map_err(missing(path, what))?;
     if found.is_empty() {
-        return Err(missing(path, "certificate")(pem::Error::NoItemsFound));
+        return Err(missing(path, what)(pem::Error::NoItemsFound));
     }
     Ok(found)
 }

@@ -42,6 +42,7 @@ fn secure() -> (Lab, SocketAddr) {
             cert: at("linkemu.lab.pem"),
             key: at("linkemu.lab.key"),
             client_ca: at("ca.pem"),
+            client_crl: Vec::new(),
         };
         let address = "127.0.0.1:0".parse().unwrap();
         Security { listen: Some(Listen { address, tls }), ..Security::default() }
@@ -112,7 +113,7 @@ fn a_server_with_another_name_is_not_believed() {
         done(directory, "cert client --ca ca --name a --role viewer");
         let at = |name: &str| directory.join("ca").join(name);
         let (cert, key) = (at("linkemu.lab.pem"), at("linkemu.lab.key"));
-        let tls = TlsFiles { cert, key, client_ca: at("ca.pem") };
+        let tls = TlsFiles { cert, key, client_ca: at("ca.pem"), client_crl: Vec::new() };
         let address = "127.0.0.1:0".parse().unwrap();
         Security { listen: Some(Listen { address, tls }), ..Security::default() }
     });
@@ -152,7 +153,7 @@ fn openssl_takes_what_linkctl_makes() {
     openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout o.key -out o.pem \
          -days 2 -subj /O=lab/CN=bob -addext subjectAltName=URI:linkemu:role:admin \
-         -addext basicConstraints=critical,CA:FALSE",
+         -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=clientAuth",
     );
     let shown = done(at, "cert show o.pem");
     for part in ["name    bob", "role    admin", "kind    client", "issuer  bob"] {

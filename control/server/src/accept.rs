@@ -7,7 +7,7 @@
 use crate::audit::Audit;
 use crate::connection::Connection;
 use crate::limits::{Limits, Peer, Slot, Slots};
-use crate::tls::Keys;
+use crate::tls::{self, Keys};
 use nix::unistd::Uid;
 use std::convert::Infallible;
 use std::io;
@@ -125,7 +125,7 @@ impl Door {
         let deadline = Instant::now() + limit;
         let greet = async {
             io.set_nodelay(true).map_err(|error| (error, None))?;
-            let accept = TlsAcceptor::from(self.keys.current()).accept(io).into_fallible();
+            let accept = TlsAcceptor::from(self.keys.config()).accept(io).into_fallible();
             let mut stream = accept.await.map_err(|(error, io)| (error, Some(io)))?;
             // Who says nothing after it holds no slot either.
             match stream.fill_buf().await {
@@ -136,7 +136,9 @@ impl Door {
         };
         match timeout(limit, greet).await {
             Ok(Ok(stream)) => {
-                let _ = sender.send(Ok(Connection::tls(stream, from, slot, deadline))).await;
+                let _ = sender
+                    .send(Ok(Connection::tls(stream, from, self.keys.clone(), slot, deadline)))
+                    .await;
             }
             Ok(Err((error, io))) => {
                 self.audit.handshake_refused(from, &reason(&error));
@@ -165,39 +167,9 @@ async fn linger(mut io: TcpStream) {
 
 /// Why a handshake failed, in words.
 fn reason(error: &io::Error) -> String {
-    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>());
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
-        Some(Tls::NoCertificatesPresented) => "no certificate".into(),
-        Some(Tls::InvalidCertificate(bad)) => match bad {
-            Bad::Expired | Bad::ExpiredContext { .. } => "the certificate has expired".into(),
-            Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
-                "the certificate does not hold yet".into()
-            }
-            Bad::UnknownIssuer => {
-                "the certificate is self-signed, or of an authority that is not in --tls-client-ca"
-                    .into()
-            }
-            Bad::BadSignature => {
-                "the certificate is forged, or of another authority that has the name of one in \
-                 --tls-client-ca"
-                    .into()
-            }
-            Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
-                "the certificate is not one of a client".into()
-            }
-            bad => format!("the certificate is no good: {bad}"),
-        },
-        Some(Tls::AlertReceived(
-            alert @ (Alert::UnknownCA
-            | Alert::BadCertificate
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::DecryptError
-            | Alert::UnsupportedCertificate),
-        )) => format!("the caller does not take linkd's certificate ({alert:?})"),
-        Some(Tls::InvalidMessage(what)) => format!("that is not TLS ({what:?})"),
-        Some(tls) => tls.to_string(),
+        Some(tls) => tls::reason(tls),
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
             "the caller closed the connection before it said anything".into()
         }

@@ -28,9 +28,9 @@ impl Captures for Service {
         request: Request<pb::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
         let permit = self.watching.permit(&Caller::of(&request))?;
+        let mut stopping = self.watching.ending(&request);
         let mut chunks = self.dataplane.capture(request.into_inner()).await?;
         let (sender, receiver) = mpsc::channel(1);
-        let mut stopping = self.watching.stopping();
         let dataplane = self.dataplane.clone();
         tokio::spawn(async move {
             let _permit = permit;

@@ -3,28 +3,39 @@
 
 use crate::caller::{Caller, Role, UNIX};
 use crate::limits::Slot;
+use crate::tls::{self, Keys};
 use identity::{Certificate, Identity};
 use nix::unistd::{Uid, User};
+use rustls::pki_types::CertificateDer;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 use tonic::Code;
 use tonic::transport::server::Connected;
 
+/// Between one check of the certificate of a connection and the next: the wall clock can be set.
+const CHECK: Duration = Duration::from_secs(60);
+/// From the end of a certificate to that of its connection, for streams to say why they end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// A connection that holds its slot.
-#[derive(Debug)]
 pub(crate) struct Connection {
     io: Io,
     peer: Peer,
     /// Until it is over.
     greeting: Option<Greeting>,
+    /// Done when the peer's certificate does not hold any more.
+    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// It was.
+    is_over: bool,
     _slot: Slot,
 }
 
@@ -56,7 +67,12 @@ enum Known {
     /// There are too many connections: whatever it asks is refused.
     Refused { name: String, why: String },
     /// A certificate that the handshake has believed.
-    Certified { certificate: Result<Certificate, String>, from: SocketAddr },
+    Certified {
+        certificate: Result<Certificate, String>,
+        from: SocketAddr,
+        /// Why the certificate does not hold any more.
+        ended: watch::Sender<Option<String>>,
+    },
 }
 
 /// Why a peer is no caller.
@@ -92,18 +108,42 @@ impl Connection {
     fn new(io: Io, peer: Known, slot: Slot, deadline: Instant) -> Self {
         let deadline = Box::pin(sleep_until(deadline));
         let greeting = Some(Greeting { left: GREETING_BYTES, deadline });
-        Self { io, peer: Peer(Arc::new(peer)), greeting, _slot: slot }
+        Self { io, peer: Peer(Arc::new(peer)), greeting, end: None, is_over: false, _slot: slot }
     }
 
-    /// Over TLS, after the handshake; the greeting is to come before `deadline`.
-    pub fn tls(io: TlsStream<TcpStream>, from: SocketAddr, slot: Slot, deadline: Instant) -> Self {
-        let certificate = match io.get_ref().1.peer_certificates() {
-            Some([first, ..]) => Certificate::parse(first).map_err(|error| error.to_string()),
-            _ => Err("it showed no certificate".to_owned()),
+    /// Over TLS, after the handshake with `keys`; the greeting is to come before `deadline`.
+    pub fn tls(
+        io: TlsStream<TcpStream>,
+        from: SocketAddr,
+        keys: Arc<Keys>,
+        slot: Slot,
+        deadline: Instant,
+    ) -> Self {
+        let chain = io.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+        let certificate = match &*chain {
+            [first, ..] => Certificate::parse(first).map_err(|error| error.to_string()),
+            [] => Err("it showed no certificate".to_owned()),
         };
-        let peer = Known::Certified { certificate, from };
-        Self::new(Io::Tls(Box::new(io)), peer, slot, deadline)
+        let peer = Known::Certified { certificate, from, ended: watch::Sender::new(None) };
+        let mut connection = Self::new(Io::Tls(Box::new(io)), peer, slot, deadline);
+        connection.end = Some(Box::pin(connection.peer.clone().watch(chain, keys)));
+        connection
     }
+
+    /// Whether the peer's certificate has ended, or wakes the task when it does. Reading and
+    /// writing both ask: a peer that takes nothing keeps HTTP/2 from reading.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(end) = &mut self.end
+            && end.as_mut().poll(context).is_ready()
+        {
+            (self.end, self.is_over) = (None, true);
+        }
+        self.is_over
+    }
+}
+
+fn over() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "the peer's certificate does not hold any more")
 }
 
 /// The user at the other end.
@@ -115,6 +155,30 @@ fn user(io: &UnixStream) -> String {
 }
 
 impl Peer {
+    /// Checks a certificate until it does not hold any more, and then for a moment longer.
+    async fn watch(self, chain: Vec<CertificateDer<'static>>, keys: Arc<Keys>) {
+        let Known::Certified { certificate, ended, .. } = &*self.0 else { return };
+        let mut reloads = keys.reloads();
+        loop {
+            let now = SystemTime::now();
+            if let Err(error) = keys.verify(&chain, now) {
+                ended.send_replace(Some(tls::reason(&error)));
+                break;
+            }
+            let left = certificate.as_ref().map_or(CHECK, |certificate| certificate.left(now));
+            let _ = timeout(left.min(CHECK), reloads.changed()).await;
+        }
+        tokio::time::sleep(FAREWELL).await;
+    }
+
+    /// Why its certificate does not hold any more, once that is so; none for other peers.
+    pub fn ended(&self) -> Option<watch::Receiver<Option<String>>> {
+        match &*self.0 {
+            Known::Certified { ended, .. } => Some(ended.subscribe()),
+            Known::Unix { .. } | Known::Refused { .. } => None,
+        }
+    }
+
     /// Who sends what comes over the connection at this instant.
     pub fn caller(&self, now: SystemTime) -> Result<Caller, Unknown> {
         match &*self.0 {
@@ -128,7 +192,7 @@ impl Peer {
                 code: Code::ResourceExhausted,
                 why: why.clone(),
             }),
-            Known::Certified { certificate, from } => {
+            Known::Certified { certificate, from, ended } => {
                 let from = from.to_string();
                 let denied = Code::PermissionDenied;
                 let certificate = match certificate {
@@ -139,7 +203,8 @@ impl Peer {
                     }
                 };
                 let name = || certificate.names.first().cloned().unwrap_or_default();
-                if let Err(error) = certificate.holds(now) {
+                let held = certificate.holds(now).map_err(|error| error.to_string());
+                if let Err(error) = ended.borrow().clone().map_or(held, Err) {
                     let why = format!("your certificate does not hold any more: {error}");
                     let code = Code::Unauthenticated;
                     return Err(Unknown { name: name(), from, code, why });
@@ -180,6 +245,9 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.is_over(cx) {
+            return Poll::Ready(Err(over()));
+        }
         let before = buffer.filled().len();
         let read = match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_read(cx, buffer),
@@ -203,6 +271,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.is_over(cx) {
+            return Poll::Ready(Err(over()));
+        }
         match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_write(cx, bytes),
             Io::Tls(io) => Pin::new(io).poll_write(cx, bytes),
@@ -214,6 +285,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.is_over(cx) {
+            return Poll::Ready(Err(over()));
+        }
         match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, pieces),
             Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, pieces),
@@ -228,6 +302,9 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_over(cx) {
+            return Poll::Ready(Err(over()));
+        }
         match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_flush(cx),
             Io::Tls(io) => Pin::new(io).poll_flush(cx),
@@ -245,13 +322,13 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, KeyPair, SanType};
-    use std::time::Duration;
+    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
 
     #[test]
     fn a_certificate_that_expires_while_its_connection_lasts_ends_what_it_may() {
         let mut params = CertificateParams::default();
         params.subject_alt_names.push(SanType::URI("linkemu:role:admin".try_into().unwrap()));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let now = SystemTime::now();
         let day = Duration::from_secs(86_400);
         params.not_before = (now - day).into();
@@ -259,7 +336,8 @@ mod tests {
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let certificate = Ok(Certificate::parse(made.der()).unwrap());
         let from = "192.0.2.1:5".parse().unwrap();
-        let peer = Peer(Arc::new(Known::Certified { certificate, from }));
+        let ended = watch::Sender::new(None);
+        let peer = Peer(Arc::new(Known::Certified { certificate, from, ended }));
         assert_eq!(peer.caller(now).unwrap().role, Role::Admin);
         let unknown = peer.caller(now + 2 * day).unwrap_err();
         assert_eq!(unknown.code, Code::Unauthenticated);

@@ -95,6 +95,7 @@ impl events_server::Events for Service {
         request: Request<pb::WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
         let permit = self.watching.permit(&Caller::of(&request))?;
+        let mut stopping = self.watching.ending(&request);
         let events = self.events.clone();
         let mut last = events.last.subscribe();
         let newest = *last.borrow_and_update();
@@ -111,7 +112,6 @@ impl events_server::Events for Service {
             Some(after) => after,
         };
         let (sender, receiver) = mpsc::channel(16);
-        let mut stopping = self.watching.stopping();
         tokio::spawn(async move {
             let _permit = permit;
             loop {

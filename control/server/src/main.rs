@@ -53,6 +53,11 @@ struct Args {
     #[arg(long, value_name = "FILE", requires = "listen")]
     tls_client_ca: Option<PathBuf>,
 
+    /// Refuse callers whose certificates these lists revoke, in PEM; each authority needs one. May
+    /// be given again
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_client_crl: Vec<PathBuf>,
+
     /// Append who changed what, and who was refused, to this file as JSON lines
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -123,7 +128,7 @@ Examples:
     linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
       --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
 
-With --listen or --audit-log, SIGHUP reads the certificates and opens the audit log anew; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
+With --listen or --audit-log, SIGHUP reads the certificates and revocation lists and opens the audit log anew; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
@@ -174,7 +179,8 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let Args { socket_mode, socket_group, audit_log, .. } = args;
     let listen = match (args.listen, args.tls_cert, args.tls_key, args.tls_client_ca) {
         (Some(address), Some(cert), Some(key), Some(client_ca)) => {
-            Some(Listen { address, tls: TlsFiles { cert, key, client_ca } })
+            let client_crl = args.tls_client_crl;
+            Some(Listen { address, tls: TlsFiles { cert, key, client_ca, client_crl } })
         }
         _ => None,
     };

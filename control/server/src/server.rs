@@ -90,7 +90,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Does both. Connections stay; what cannot be read or opened stays as it was.
+    /// Does both. Connections stay whose certificates still hold; what cannot be read or opened
+    /// stays as it was.
     ///
     /// # Errors
     /// Of the audit log first, then of the certificates; both are tried.

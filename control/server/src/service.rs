@@ -185,7 +185,7 @@ impl Linkemu for Service {
         let permit = self.watching.permit(&Caller::of(&request))?;
         let (sender, receiver) = mpsc::channel(1);
         let dataplane = self.control.dataplane().clone();
-        let mut stopping = self.watching.stopping();
+        let mut stopping = self.watching.ending(&request);
         tokio::spawn(async move {
             let _permit = permit;
             let mut ticks = tokio::time::interval(Duration::from_nanos(interval_ns));

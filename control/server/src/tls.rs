@@ -2,17 +2,21 @@
 //! The certificates that linkd serves TCP with, and whom it believes.
 //!
 //! TLS 1.3 only, and only with a certificate of the caller that an authority of
-//! `client_ca` signed. No session is resumed: each connection shows its certificate
-//! anew, so that an expired one, or one whose authority was taken away, does not come
-//! back by a ticket.
+//! `client_ca` signed and that no list of `client_crl` revokes. No session is resumed: each
+//! connection shows its certificate anew, so that an expired one, or one whose authority was
+//! taken away, does not come back by a ticket. A connection that stands is checked again after
+//! each reload ([`Keys::verify`]).
 
-use identity::{Certificate, CertificateError, PemError, read_certificates, read_key};
+use identity::{Certificate, CertificateError, PemError, read_certificates, read_crls, read_key};
 use rustls::crypto::ring;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
 
 /// HTTP/2, all that gRPC speaks.
 const PROTOCOL: &[u8] = b"h2";
@@ -26,6 +30,9 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authorities whose certificates callers may have.
     pub client_ca: PathBuf,
+    /// Files with certificate revocation lists. Without any, no certificate is revoked; with
+    /// some, each authority needs a list.
+    pub client_crl: Vec<PathBuf>,
 }
 
 /// Why there can be no TLS.
@@ -75,71 +82,108 @@ pub enum TlsError {
 #[derive(Debug)]
 pub(crate) struct Keys {
     files: TlsFiles,
-    config: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Current>,
+    reloads: watch::Sender<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    config: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl Keys {
     /// Reads the files.
     pub fn read(files: TlsFiles) -> Result<Self, TlsError> {
-        let config = RwLock::new(Arc::new(config(&files)?));
-        Ok(Self { files, config })
+        let current = RwLock::new(Current::read(&files)?);
+        Ok(Self { files, current, reloads: watch::Sender::new(()) })
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// For the next handshake.
-    pub fn current(&self) -> Arc<ServerConfig> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.current().config
+    }
+
+    /// Whether the chain of a caller, its own certificate first, holds at an instant.
+    pub fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: SystemTime,
+    ) -> Result<(), rustls::Error> {
+        let [own, others @ ..] = chain else { return Err(rustls::Error::NoCertificatesPresented) };
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        self.current().verifier.verify_client_cert(own, others, now).map(drop)
     }
 
     /// Reads the files again; what is in force stays if they are no good.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let config = Arc::new(config(&self.files)?);
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        let current = Current::read(&self.files)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        self.reloads.send_replace(());
         Ok(())
+    }
+
+    /// Notified after each reload.
+    pub fn reloads(&self) -> watch::Receiver<()> {
+        self.reloads.subscribe()
     }
 }
 
-fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
-    let TlsFiles { cert, key, client_ca } = files;
-    let refused = |path: &Path| {
-        let path = path.to_owned();
-        move |source| TlsError::Refused { path, source }
-    };
-    let now = SystemTime::now();
-    let provider = Arc::new(ring::default_provider());
+impl Current {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let TlsFiles { cert, key, .. } = files;
+        let refused = |source| TlsError::Refused { path: cert.clone(), source };
+        let provider = Arc::new(ring::default_provider());
+        let verifier = verifier(files)?;
+        let chain = read_certificates(cert)?;
+        for certificate in &chain {
+            held(cert, certificate, SystemTime::now())?;
+        }
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(refused)?
+            .with_client_cert_verifier(verifier.clone())
+            .with_single_cert(chain, read_key(key)?)
+            .map_err(|source| match source {
+                rustls::Error::InconsistentKeys(_) => {
+                    TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
+                }
+                source => refused(source),
+            })?;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Self { config: Arc::new(config), verifier })
+    }
+}
+
+/// Checks callers by the authorities and the revocation lists. Of each chain all but the
+/// authority has to be in no list; a list that is past its next update counts.
+fn verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let TlsFiles { client_ca, client_crl, .. } = files;
     let mut authorities = RootCertStore::empty();
     for authority in read_certificates(client_ca)? {
         // rustls looks at neither in what it is told to trust.
-        if !held(client_ca, &authority, now)?.authority {
+        if !held(client_ca, &authority, SystemTime::now())?.authority {
             return Err(TlsError::NoAuthority(client_ca.clone()));
         }
-        authorities.add(authority).map_err(refused(client_ca))?;
+        let refused = |source| TlsError::Refused { path: client_ca.clone(), source };
+        authorities.add(authority).map_err(refused)?;
     }
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider.clone())
-            .build()
-            .map_err(|error| TlsError::Verifier {
-                path: client_ca.clone(),
-                why: error.to_string(),
-            })?;
-    let chain = read_certificates(cert)?;
-    for certificate in &chain {
-        held(cert, certificate, now)?;
+    let provider = Arc::new(ring::default_provider());
+    let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+    for path in client_crl {
+        verifier = verifier.with_crls(read_crls(path)?);
     }
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(refused(cert))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, read_key(key)?)
-        .map_err(|source| match source {
-            rustls::Error::InconsistentKeys(_) => {
-                TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
-            }
-            source => refused(cert)(source),
-        })?;
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(config)
+    verifier.build().map_err(|error| {
+        let is_list = matches!(error, VerifierBuilderError::InvalidCrl(_));
+        let path = if is_list { client_crl.first() } else { None }.unwrap_or(client_ca);
+        TlsError::Verifier { path: path.clone(), why: error.to_string() }
+    })
 }
 
 /// A certificate that holds at this instant.
@@ -148,4 +192,45 @@ fn held(path: &Path, der: &[u8], now: SystemTime) -> Result<Certificate, TlsErro
     let certificate = Certificate::parse(der).map_err(wrong)?;
     certificate.holds(now).map_err(wrong)?;
     Ok(certificate)
+}
+
+/// Why a handshake failed, or a certificate does not hold any more, in words.
+pub(crate) fn reason(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
+    match error {
+        Tls::NoCertificatesPresented => "no certificate".into(),
+        Tls::InvalidCertificate(bad) => match bad {
+            Bad::Expired | Bad::ExpiredContext { .. } => "the certificate has expired".into(),
+            Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+                "the certificate does not hold yet".into()
+            }
+            Bad::Revoked => "the certificate is revoked".into(),
+            Bad::UnknownRevocationStatus => {
+                "no list of --tls-client-crl is of the authority of the certificate".into()
+            }
+            Bad::UnknownIssuer => {
+                "the certificate is self-signed, or of an authority that is not in --tls-client-ca"
+                    .into()
+            }
+            Bad::BadSignature => {
+                "the certificate is forged, or of another authority that has the name of one in \
+                 --tls-client-ca"
+                    .into()
+            }
+            Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
+                "the certificate is not one of a client".into()
+            }
+            bad => format!("the certificate is no good: {bad}"),
+        },
+        Tls::AlertReceived(
+            alert @ (Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::DecryptError
+            | Alert::UnsupportedCertificate),
+        ) => format!("the caller does not take linkd's certificate ({alert:?})"),
+        Tls::InvalidMessage(what) => format!("that is not TLS ({what:?})"),
+        tls => tls.to_string(),
+    }
 }

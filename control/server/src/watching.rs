@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all streams have in common: how many there are, and that they end with linkd.
+//! What all streams have in common: how many there are, and that they end with linkd, and with
+//! the certificate of who watches.
 
 use crate::caller::Caller;
+use crate::connection::Peer;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tonic::Status;
+use tonic::{Request, Status};
 
 /// Streams at once, of either kind.
 const WATCHERS: usize = 64;
@@ -33,25 +35,47 @@ impl Watching {
         })
     }
 
-    /// For a stream to end by.
+    /// For what ends with linkd.
     pub fn stopping(&self) -> Stopping {
-        Stopping(self.stopping.clone())
+        Stopping { stopping: self.stopping.clone(), ended: None }
+    }
+
+    /// For a stream that answers a request.
+    pub fn ending<T>(&self, request: &Request<T>) -> Stopping {
+        let ended = request.extensions().get::<Peer>().and_then(Peer::ended);
+        Stopping { stopping: self.stopping.clone(), ended }
     }
 }
 
-/// Says that linkd is about to end.
+/// Says that linkd is about to end, or that the certificate of a caller has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Stopping(watch::Receiver<bool>);
+pub(crate) struct Stopping {
+    stopping: watch::Receiver<bool>,
+    ended: Option<watch::Receiver<Option<String>>>,
+}
 
 impl Stopping {
     /// Waits for it.
     pub async fn stopped(&mut self) {
         // An error is the end as well.
-        let _ = self.0.wait_for(|stopping| *stopping).await;
+        let stopping = self.stopping.wait_for(|stopping| *stopping);
+        let Some(ended) = &mut self.ended else {
+            let _ = stopping.await;
+            return;
+        };
+        tokio::select! {
+            _ = stopping => {}
+            _ = ended.wait_for(Option::is_some) => {}
+        }
     }
 
     /// What a stream that is ended by it is told.
     pub fn status(&self) -> Status {
-        Status::unavailable("linkd is shutting down")
+        match self.ended.as_ref().and_then(|ended| ended.borrow().clone()) {
+            Some(why) => {
+                Status::unauthenticated(format!("your certificate does not hold any more: {why}"))
+            }
+            None => Status::unavailable("linkd is shutting down"),
+        }
     }
 }

@@ -457,6 +457,8 @@ async fn certificates_are_read_anew_and_connections_stay() {
     let secure = Secure::new();
     let mut client = secure.client("ci-7", OPERATOR);
     client.set_profile(named("viasat2")).await.unwrap();
+    let mut watch = secure.client("eve", VIEWER).watch_stats(hourly()).await.unwrap().into_inner();
+    assert!(watch.message().await.unwrap().is_some());
     let (other, mine) = (Authority::named("b"), secure.pair("ci-7", OPERATOR));
     let directory = secure.lab.directory.path();
     other.files(directory, &other.sign(&Ask::server()));
@@ -466,6 +468,8 @@ async fn certificates_are_read_anew_and_connections_stay() {
     assert!(error.contains("is not that of the certificate"), "{error}");
     secure.serves().await;
     other.files(directory, &other.sign(&Ask::server()));
+    let both = format!("{}{}", other.pem, secure.authority.pem);
+    std::fs::write(directory.join("ca.pem"), both).unwrap();
     secure.reload.reload().unwrap();
     client.set_profile(named("geo-600")).await.unwrap();
     let error = tls(&secure.authority.client(Some(&mine)), secure.address, NAME).await.unwrap_err();
@@ -473,7 +477,84 @@ async fn certificates_are_read_anew_and_connections_stay() {
     let theirs = other.sign(&Ask::client("new", VIEWER));
     let mut client = LinkemuClient::new(channel(other.client(Some(&theirs)), secure.address, NAME));
     client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
-    assert_eq!(secure.audit().iter().filter(|line| line["event"] == "reopened").count(), 2);
+    // Connections end with the authority that their certificates are of.
+    std::fs::write(directory.join("ca.pem"), &other.pem).unwrap();
+    secure.reload.reload().unwrap();
+    ends(&mut watch, "an authority that is not in --tls-client-ca").await;
+    client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    assert_eq!(secure.audit().iter().filter(|line| line["event"] == "reopened").count(), 3);
+}
+
+/// Statistics now, and in an hour.
+fn hourly() -> pb::WatchStatsRequest {
+    pb::WatchStatsRequest { interval_ns: 3_600_000_000_000 }
+}
+
+async fn ends(watch: &mut tonic::Streaming<pb::Stats>, why: &str) {
+    let status = tokio::time::timeout(PATIENCE, watch.message()).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+    assert!(status.message().contains(why), "{status:?}");
+}
+
+#[tokio::test]
+async fn stream_and_connection_end_with_their_certificate() {
+    let secure = Secure::new();
+    let short =
+        secure.authority.sign(&Ask { days: (-1, 0), seconds: 3, ..Ask::client("a", VIEWER) });
+    let client = || LinkemuClient::new(secure.channel(Some(&short)));
+    let mut watch = client().watch_stats(hourly()).await.unwrap().into_inner();
+    assert!(watch.message().await.unwrap().is_some());
+    // One that does not read, and so is not told.
+    let mut quiet =
+        tls(&secure.authority.client(Some(&short)), secure.address, NAME).await.unwrap();
+    let _ = quiet.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+    ends(&mut watch, "has expired").await;
+    let mut all = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, quiet.read_to_end(&mut all)).await.unwrap();
+    assert!(client().get_link(pb::GetLinkRequest {}).await.is_err());
+    secure.refused("has expired").await;
+}
+
+#[tokio::test]
+async fn revoked_certificate_is_refused_and_its_connection_ends() {
+    let authority = Authority::new();
+    let (bad, good) =
+        ["mallory", "ci-7"].map(|name| authority.sign(&Ask::client(name, VIEWER))).into();
+    let (lab, address, reload) = Lab::with(|directory| {
+        let crl = directory.join("ca.crl");
+        std::fs::write(&crl, authority.crl(&[])).unwrap();
+        let files = authority.files(directory, &authority.sign(&Ask::server()));
+        let tls = linkd::TlsFiles { client_crl: vec![crl], ..files };
+        let listen = Some(Listen { address: "127.0.0.1:0".parse().unwrap(), tls });
+        let audit = Some(directory.join("audit.jsonl"));
+        Security { listen, audit, ..Security::default() }
+    });
+    let secure = Secure { lab, authority, address: address.unwrap(), reload };
+    let watch = async |pair: &Pair| {
+        let mut client = LinkemuClient::new(secure.channel(Some(pair)));
+        let mut watch = client.watch_stats(hourly()).await.unwrap().into_inner();
+        assert!(watch.message().await.unwrap().is_some());
+        (client, watch)
+    };
+    let (_, mut ended) = watch(&bad).await;
+    let (mut client, _watch) = watch(&good).await;
+    let crl = secure.lab.directory.path().join("ca.crl");
+    std::fs::write(&crl, "no list").unwrap();
+    let error = secure.reload.reload().unwrap_err().to_string();
+    assert!(error.contains("ca.crl holds no certificate revocation list"), "{error}");
+    std::fs::write(&crl, secure.authority.crl(&[&bad])).unwrap();
+    secure.reload.reload().unwrap();
+    ends(&mut ended, "is revoked").await;
+    client.get_link(pb::GetLinkRequest {}).await.unwrap();
+    let mut again = LinkemuClient::new(secure.channel(Some(&bad)));
+    again.get_link(pb::GetLinkRequest {}).await.unwrap_err();
+    secure.refused("is revoked").await;
+    // A list of another authority says nothing of ours.
+    std::fs::write(&crl, Authority::named("b").crl(&[])).unwrap();
+    secure.reload.reload().unwrap();
+    let mut unknown = LinkemuClient::new(secure.channel(Some(&good)));
+    unknown.get_link(pb::GetLinkRequest {}).await.unwrap_err();
+    secure.refused("no list of --tls-client-crl").await;
 }
 
 #[tokio::test]
@@ -647,6 +728,11 @@ async fn settings_that_are_no_good_are_refused_with_the_reason() {
     let mut listen = good();
     listen.tls.client_ca = listen.tls.cert.clone();
     fails(listen, "not that of an authority");
+    let mut listen = good();
+    std::fs::write(at("ca.crl"), "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n")
+        .unwrap();
+    listen.tls.client_crl = vec![at("ca.crl")];
+    fails(listen, "ca.crl");
     let listen = good();
     std::fs::File::create(at("ca.pem")).unwrap().write_all(b"no pem").unwrap();
     fails(listen, "holds no certificate");
@@ -656,6 +742,7 @@ async fn settings_that_are_no_good_are_refused_with_the_reason() {
 
 fn good_address() -> Listen {
     let none = PathBuf::new;
-    let tls = linkd::TlsFiles { cert: none(), key: none(), client_ca: none() };
+    let tls =
+        linkd::TlsFiles { cert: none(), key: none(), client_ca: none(), client_crl: Vec::new() };
     Listen { address: "127.0.0.1:0".parse().unwrap(), tls }
 }

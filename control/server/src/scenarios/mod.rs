@@ -401,7 +401,7 @@ impl scenarios_server::Scenarios for Scenarios {
         let permit = self.watching.permit(&Caller::of(&request))?;
         let (sender, receiver) = mpsc::channel(1);
         let mut state = self.state();
-        let mut stopping = self.watching.stopping();
+        let mut stopping = self.watching.ending(&request);
         tokio::spawn(async move {
             let _permit = permit;
             state.mark_changed();

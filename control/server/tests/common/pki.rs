@@ -4,8 +4,8 @@
 use hyper_util::rt::TokioIo;
 use linkd::TlsFiles;
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    SanType,
+    CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -14,11 +14,15 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
+
+/// Of the next certificate.
+static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 pub struct Authority {
     pub pem: String,
@@ -40,16 +44,18 @@ pub struct Ask<'a> {
     pub purpose: ExtendedKeyUsagePurpose,
     /// From and until when, in days from now.
     pub days: (i64, i64),
+    /// And so many seconds longer.
+    pub seconds: i64,
 }
 
 impl<'a> Ask<'a> {
     pub fn client(name: &'a str, uris: &'a [&'a str]) -> Self {
-        Self { name, uris, purpose: ExtendedKeyUsagePurpose::ClientAuth, days: (-1, 1) }
+        Self { name, uris, purpose: ExtendedKeyUsagePurpose::ClientAuth, days: (-1, 1), seconds: 0 }
     }
 
     pub fn server() -> Self {
         let purpose = ExtendedKeyUsagePurpose::ServerAuth;
-        Self { name: "linkemu.lab", uris: &[], purpose, days: (-1, 1) }
+        Self { name: "linkemu.lab", uris: &[], purpose, days: (-1, 1), seconds: 0 }
     }
 
     fn params(&self) -> CertificateParams {
@@ -61,7 +67,9 @@ impl<'a> Ask<'a> {
         params.extended_key_usages = vec![self.purpose.clone()];
         let now = OffsetDateTime::now_utc();
         params.not_before = now + Duration::days(self.days.0);
-        params.not_after = now + Duration::days(self.days.1);
+        params.not_after = now + Duration::days(self.days.1) + Duration::seconds(self.seconds);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(serial.into());
         params
     }
 
@@ -93,6 +101,31 @@ impl Authority {
         Pair { pem: made.pem(), key: key.serialize_pem(), der: made.der().clone() }
     }
 
+    /// The list that revokes some certificates, in PEM.
+    pub fn crl(&self, revoked: &[&Pair]) -> String {
+        let now = OffsetDateTime::now_utc();
+        let revoked = revoked.iter().map(|pair| {
+            let serial = identity::Certificate::parse(&pair.der).unwrap().serial;
+            let serial: Vec<u8> =
+                serial.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+            RevokedCertParams {
+                serial_number: serial.into(),
+                revocation_time: now,
+                reason_code: None,
+                invalidity_date: None,
+            }
+        });
+        let params = CertificateRevocationListParams {
+            this_update: now,
+            next_update: now + Duration::days(1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+
     /// Puts a server's files into a directory.
     pub fn files(&self, directory: &Path, server: &Pair) -> TlsFiles {
         let at = |name: &str| directory.join(name);
@@ -100,7 +133,12 @@ impl Authority {
         std::fs::write(at("server.pem"), &server.pem).unwrap();
         std::fs::write(at("server.key"), &server.key).unwrap();
         std::fs::set_permissions(at("server.key"), Permissions::from_mode(0o600)).unwrap();
-        TlsFiles { cert: at("server.pem"), key: at("server.key"), client_ca: at("ca.pem") }
+        TlsFiles {
+            cert: at("server.pem"),
+            key: at("server.key"),
+            client_ca: at("ca.pem"),
+            client_crl: Vec::new(),
+        }
     }
 
     /// A client that believes this authority.
