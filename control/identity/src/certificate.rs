@@ -29,6 +29,8 @@ pub struct Certificate {
     pub client: bool,
     /// In hexadecimal.
     pub serial: String,
+    /// The same, as in the certificate: big-endian.
+    pub raw_serial: Vec<u8>,
     /// The public key, as `SubjectPublicKeyInfo` in DER.
     pub public_key: Vec<u8>,
     /// From when on it holds.
@@ -41,7 +43,7 @@ pub struct Certificate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// It cannot be read.
-    #[error("it cannot be read as an X.509 certificate: {0}")]
+    #[error("it cannot be read as X.509: {0}")]
     Unreadable(String),
     /// Not yet, or no more.
     #[error("{0}")]
@@ -124,6 +126,7 @@ impl Certificate {
             client: purposes.is_some_and(|extension| extension.value.client_auth)
                 && usage.is_none_or(|extension| extension.value.digital_signature()),
             serial: found.raw_serial_as_string(),
+            raw_serial: found.raw_serial().to_vec(),
             public_key: found.public_key().raw.to_vec(),
             not_before: found.validity().not_before.timestamp(),
             not_after: found.validity().not_after.timestamp(),

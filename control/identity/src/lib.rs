@@ -9,8 +9,10 @@
 
 mod certificate;
 mod pem;
+mod revocation;
 mod role;
 
 pub use certificate::{Certificate, CertificateError, Identity, IdentityError};
 pub use pem::{PemError, read_certificates, read_crls, read_key};
+pub use revocation::{Revoked, revoked};
 pub use role::{ROLE_URI, Role, UnknownRole};

@@ -11,10 +11,11 @@ use crate::failure::Failure;
 use crate::output;
 use clap::{Args, Subcommand};
 use files::{Made, write};
-use identity::{Certificate, Role, read_certificates, read_key};
+use identity::{Certificate, Revoked, Role, read_certificates, read_crls, read_key};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    PublicKeyData, RevokedCertParams, SanType,
 };
 use rustls::pki_types::DnsName;
 use serde::Serialize;
@@ -30,6 +31,7 @@ Examples:
   linkctl cert server --ca ca --host linkemu.lab --ip 10.0.0.1
   linkctl cert client --ca ca --name ci-7 --role operator --days 365
   linkctl cert show ca/ci-7.pem
+  linkctl cert revoke --ca ca ca/ci-7.pem       for linkd --tls-client-crl ca/ca.crl
 
 Roles: viewer looks, operator changes the link, admin may take a lease from its holder.
 Keep ca.key off the network: who has it can be anybody.";
@@ -91,6 +93,15 @@ pub enum Cert {
         #[command(flatten)]
         to: To,
     },
+    /// Revoke certificates: adds them to the authority's list, ca.crl, which is made if there is none
+    Revoke {
+        /// Directory of the authority
+        #[arg(long = "ca", id = "ca", value_name = "DIR")]
+        authority: PathBuf,
+        /// Certificates in PEM, which the authority signed; without any, the list is only signed
+        /// anew.
+        files: Vec<PathBuf>,
+    },
     /// Show what is in a certificate
     Show {
         /// Certificates in PEM.
@@ -116,7 +127,7 @@ impl Cert {
             Self::Ca { to, .. } | Self::Server { to, .. } | Self::Client { to, .. } => {
                 Some(&mut to.directory)
             }
-            Self::Show { .. } => None,
+            Self::Revoke { .. } | Self::Show { .. } => None,
         }
     }
 }
@@ -141,6 +152,12 @@ struct MadeView<'a> {
     key: &'a Path,
     #[serde(flatten)]
     view: View<'a>,
+}
+
+#[derive(Serialize)]
+struct RevokedView<'a> {
+    list: &'a Path,
+    revoked: usize,
 }
 
 #[derive(Serialize)]
@@ -212,7 +229,63 @@ pub fn run(cli: &Cli, what: &Cert) -> Result<(), Failure> {
                 )
             })
         }
+        Cert::Revoke { authority, files } => revoke(cli, authority, files),
         Cert::Show { file } => show(cli, file),
+    }
+}
+
+fn revoke(cli: &Cli, directory: &Path, files: &[PathBuf]) -> Result<(), Failure> {
+    let Authority { known, issuer } = Authority::read(directory)?;
+    let list = directory.join("ca.crl");
+    let mut revoked = match list.exists() {
+        false => Vec::new(),
+        true => {
+            let lists = read_crls(&list).map_err(failed)?;
+            let entries = lists.iter().map(|der| identity::revoked(der));
+            entries.collect::<Result<Vec<_>, _>>().map_err(|error| at(&list, &error))?.concat()
+        }
+    };
+    let now = OffsetDateTime::from(SystemTime::now());
+    for file in files {
+        for found in parsed(file)? {
+            if found.authority || known.names.first() != Some(&found.issuer) {
+                let issuer = &found.issuer;
+                let why =
+                    format!("{issuer:?} signed it: only the authority that did can revoke it");
+                return Err(at(file, &why));
+            }
+            if !revoked.iter().any(|known| known.serial == found.raw_serial) {
+                revoked.push(Revoked { serial: found.raw_serial, at: now.unix_timestamp() });
+            }
+        }
+    }
+    let entry = |revoked: &Revoked| {
+        Ok(RevokedCertParams {
+            serial_number: revoked.serial.clone().into(),
+            revocation_time: OffsetDateTime::from_unix_timestamp(revoked.at).map_err(failed)?,
+            reason_code: None,
+            invalidity_date: None,
+        })
+    };
+    let params = CertificateRevocationListParams {
+        this_update: now,
+        next_update: OffsetDateTime::from_unix_timestamp(known.not_after).map_err(failed)?,
+        // It has to grow from list to list.
+        crl_number: now.unix_timestamp().unsigned_abs().into(),
+        issuing_distribution_point: None,
+        revoked_certs: revoked.iter().map(entry).collect::<Result<_, Failure>>()?,
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let made = params.signed_by(&issuer).map_err(failed)?;
+    files::replace(&list, &made.pem().map_err(failed)?)?;
+    match cli.output {
+        Output::Json => output::json(&RevokedView { list: &list, revoked: revoked.len() }),
+        Output::Text => output::text(&format!(
+            "{0} revokes {1} certificates; copy it to linkd's machine, give it there as \
+             --tls-client-crl, and have linkd read it: systemctl reload linkd",
+            list.display(),
+            revoked.len()
+        )),
     }
 }
 
@@ -228,42 +301,56 @@ fn params(name: &str, days: u16) -> Result<CertificateParams, Failure> {
     Ok(params)
 }
 
-/// Signs with an authority, and writes what is made.
+/// What signs.
+struct Authority {
+    known: Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Reads the one of a directory.
+    fn read(directory: &Path) -> Result<Self, Failure> {
+        let (cert, key) = (directory.join("ca.pem"), directory.join("ca.key"));
+        let missing = |error: identity::PemError| {
+            failed(error).hint("make an authority first: linkctl cert ca --name NAME -o DIR")
+        };
+        let found = read_certificates(&cert).map_err(missing)?;
+        let private = read_key(&key).map_err(missing)?;
+        let Some(found) = found.first() else { return Err(failed("no certificate")) };
+        let known = Certificate::parse(found).map_err(|error| at(&cert, &error))?;
+        if !known.authority {
+            return Err(at(&cert, &"that is no authority's certificate"));
+        }
+        known.holds(SystemTime::now()).map_err(|error| at(&cert, &error))?;
+        let private = KeyPair::try_from(&private).map_err(|error| at(&key, &error))?;
+        if private.subject_public_key_info() != known.public_key {
+            let other = format!("it is not the key of the certificate in {}", cert.display());
+            return Err(at(&key, &other));
+        }
+        let issuer = Issuer::from_ca_cert_der(found, private).map_err(failed)?;
+        Ok(Self { known, issuer })
+    }
+}
+
+/// Signs with the authority of a directory, and writes what is made.
 fn signed(
     authority: &Path,
     mut params: CertificateParams,
     name: &str,
     to: &To,
 ) -> Result<Made, Failure> {
-    let (cert, key) = (authority.join("ca.pem"), authority.join("ca.key"));
-    let missing = |error: identity::PemError| {
-        failed(error).hint("make an authority first: linkctl cert ca --name NAME -o DIR")
-    };
-    let found = read_certificates(&cert).map_err(missing)?;
-    let private = read_key(&key).map_err(missing)?;
-    let Some(found) = found.first() else { return Err(failed("no certificate")) };
-    let known = Certificate::parse(found).map_err(|error| at(&cert, &error))?;
-    if !known.authority {
-        return Err(at(&cert, &"that is no authority's certificate"));
-    }
-    known.holds(SystemTime::now()).map_err(|error| at(&cert, &error))?;
-    let private = KeyPair::try_from(&private).map_err(|error| at(&key, &error))?;
-    if private.subject_public_key_info() != known.public_key {
-        let other = format!("it is not the key of the certificate in {}", cert.display());
-        return Err(at(&key, &other));
-    }
+    let Authority { known, issuer } = Authority::read(authority)?;
     if params.not_after.unix_timestamp() > known.not_after {
         let (_, until) = known.validity();
         let why = format!(
             "it holds until {until}, less long than what it is to sign: give fewer --days, or \
              make an authority anew"
         );
-        return Err(at(&cert, &why));
+        return Err(at(&authority.join("ca.pem"), &why));
     }
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    let issuer = Issuer::from_ca_cert_der(found, private).map_err(failed)?;
     let key = KeyPair::generate().map_err(failed)?;
     let made = params.signed_by(&key, &issuer).map_err(failed)?;
     let directory = to.directory.as_deref().unwrap_or(authority);

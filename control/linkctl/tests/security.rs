@@ -162,6 +162,38 @@ fn openssl_takes_what_linkctl_makes() {
 }
 
 #[test]
+fn revoked_certificates_stay_in_the_list_and_openssl_refuses_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    done(at, "cert ca --name lab -o ca");
+    for name in ["a", "b", "c"] {
+        done(at, &format!("cert client --ca ca --name {name} --role viewer"));
+    }
+    let is_good = |name: &str| {
+        let line = format!("verify -crl_check -CAfile ca/ca.pem -CRLfile ca/ca.crl ca/{name}.pem");
+        let output =
+            Command::new("openssl").current_dir(at).args(line.split(' ')).output().unwrap();
+        let told = text(&output.stderr);
+        assert!(output.status.success() || told.contains("certificate revoked"), "{told}");
+        output.status.success()
+    };
+    let told = done(at, "cert revoke --ca ca");
+    assert!(told.contains("ca/ca.crl revokes 0 certificates"), "{told}");
+    assert_eq!(["a", "b", "c"].map(is_good), [true, true, true]);
+    done(at, "cert revoke --ca ca ca/a.pem");
+    assert_eq!(["a", "b", "c"].map(is_good), [false, true, true]);
+    let told = done(at, "-o json cert revoke --ca ca ca/a.pem ca/c.pem");
+    assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["revoked"], 2);
+    assert_eq!(["a", "b", "c"].map(is_good), [false, true, false]);
+    done(at, "cert ca --name other -o other");
+    done(at, "cert client --ca other --name x --role viewer");
+    for wrong in ["other/x.pem", "ca/ca.pem"] {
+        let told = fails(at, 1, &format!("cert revoke --ca ca {wrong}"));
+        assert!(told.contains("only the authority that did"), "{told}");
+    }
+}
+
+#[test]
 fn files_have_their_modes_and_nothing_is_replaced_unasked() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();

@@ -50,6 +50,15 @@ pub fn write(
     Ok(made)
 }
 
+/// Writes a file in place of the one that is there.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    place(stage(directory, text, 0o644, path)?, path, true)
+}
+
 fn stage(
     directory: &Path,
     text: &str,
