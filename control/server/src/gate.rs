@@ -7,12 +7,15 @@
 //! calls pass as they come.
 
 use crate::audit::{Audit, AuditError, Line};
+use crate::budget::{Account, Budgets};
 use crate::caller::{Caller, Role};
 use crate::connection::{Peer, Unknown};
 use crate::refusal::clip;
 use crate::{roles, summary};
-use http::{Request, Response};
+use http::response::Parts;
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Bytes;
 use proto::method::{self, Method};
 use serde_json::Value;
 use std::convert::Infallible;
@@ -34,6 +37,7 @@ pub(crate) struct Gate {
     audit: Audit,
     /// Of a request.
     limit: usize,
+    budgets: Budgets,
 }
 
 /// A gate before a service.
@@ -54,7 +58,7 @@ struct Asked {
 impl Gate {
     /// Refuses requests that are longer than `limit` bytes, if it reads them.
     pub fn new(audit: Audit, limit: usize) -> Self {
-        Self { audit, limit }
+        Self { audit, limit, budgets: Budgets::default() }
     }
 }
 
@@ -145,9 +149,27 @@ impl Gate {
             let line = Line { request: summary, ..line("refused") };
             return Ok(self.refuse(line, roles::denied(&caller, &what, needed)));
         }
+        let account = self.budgets.account(&caller);
+        let unary = descriptor.filter(|method| !method.server_streaming);
         if needed == Role::Viewer {
             request.extensions_mut().insert(caller);
-            return inner.call(request).await;
+            let response = inner.call(request).await?;
+            let is_whole = unary.is_some() && !has_status(&response);
+            let (head, body) = response.into_parts();
+            if !is_whole {
+                return Ok(Response::from_parts(head, account.meter(body)));
+            }
+            let answer = Answer::encode(head, body).await;
+            let answer = answer.and_then(|answer| {
+                account.check(answer.bytes.len())?;
+                Ok(answer.charged(&account))
+            });
+            return Ok(answer.unwrap_or_else(Status::into_http));
+        }
+        // Before anything is done, as what was done has to be told.
+        if let Err(status) = account.check(1) {
+            let line = Line { request: summary, ..line("refused") };
+            return Ok(self.refuse(line, status));
         }
         let caller = Caller { call: self.audit.number(), ..caller };
         request.extensions_mut().insert(caller.clone());
@@ -159,7 +181,7 @@ impl Gate {
         // To its end, even if the caller leaves or its deadline passes: the log has the outcome.
         let done = tokio::spawn(async move {
             let response = call.await?;
-            Ok(asked.answered(response, descriptor).await)
+            Ok(asked.answered(response, unary, &account).await)
         });
         done.await.unwrap_or_else(|_| {
             Ok(Status::internal("linkd failed: please report this").into_http())
@@ -187,32 +209,28 @@ impl Asked {
     async fn answered(
         self,
         response: Response<Body>,
-        descriptor: Option<&'static Method>,
+        unary: Option<&'static Method>,
+        account: &Account,
     ) -> Response<Body> {
-        let unary = descriptor.filter(|method| !method.server_streaming);
         let mut status = Status::from_header_map(response.headers());
         let mut generation = None;
-        let response = match unary.filter(|_| status.is_none()) {
-            None => response,
-            Some(method) => {
-                let (head, body) = response.into_parts();
-                match body.collect().await {
-                    Err(failed) => {
-                        status = Some(failed.clone());
-                        failed.into_http()
-                    }
-                    Ok(whole) => {
-                        let trailers = whole.trailers().cloned();
-                        status = trailers.as_ref().and_then(Status::from_header_map);
-                        let bytes = whole.to_bytes();
-                        let answer = summary::message(method.answer, &bytes);
-                        generation = answer.and_then(|answer| answer.generation());
-                        let trailers = async { trailers.map(Ok::<_, Infallible>) };
-                        let body = Full::new(bytes).with_trailers(trailers);
-                        Response::from_parts(head, Body::new(body))
-                    }
+        let unary = unary.filter(|_| status.is_none());
+        let (head, body) = response.into_parts();
+        let response = match unary {
+            None => Response::from_parts(head, account.clone().meter(body)),
+            Some(method) => match Answer::encode(head, body).await {
+                Err(failed) => {
+                    status = Some(failed.clone());
+                    failed.into_http()
                 }
-            }
+                Ok(answer) => {
+                    let trailers = answer.trailers.as_ref();
+                    status = trailers.and_then(Status::from_header_map);
+                    let message = summary::message(method.answer, &answer.bytes);
+                    generation = message.and_then(|message| message.generation());
+                    answer.charged(account)
+                }
+            },
         };
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
@@ -220,6 +238,35 @@ impl Asked {
         // That it cannot be written refuses the next change; this one is done.
         let _ = self.write(Line { event: "answered", code, message, generation, ..self.line() });
         response
+    }
+}
+
+/// Whether an answer is a status alone, in its headers.
+fn has_status(response: &Response<Body>) -> bool {
+    Status::from_header_map(response.headers()).is_some()
+}
+
+/// An answer that is no stream.
+struct Answer {
+    head: Parts,
+    bytes: Bytes,
+    trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    /// Now, and not when its reader takes it: until then it would be there unencoded, which is
+    /// longer and cannot be counted.
+    async fn encode(head: Parts, body: Body) -> Result<Self, Status> {
+        let whole = body.collect().await?;
+        let trailers = whole.trailers().cloned();
+        Ok(Self { head, bytes: whole.to_bytes(), trailers })
+    }
+
+    fn charged(self, account: &Account) -> Response<Body> {
+        let Self { head, bytes, trailers } = self;
+        let trailers = async { trailers.map(Ok::<_, Infallible>) };
+        let body = Full::new(account.charge(bytes)).with_trailers(trailers);
+        Response::from_parts(head, Body::new(body))
     }
 }
 

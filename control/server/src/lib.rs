@@ -10,6 +10,7 @@
 mod accept;
 mod answers;
 mod audit;
+mod budget;
 mod caller;
 mod captures;
 mod certificates;
