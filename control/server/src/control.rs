@@ -11,11 +11,13 @@ use crate::matches::Matches;
 use crate::patch::Patch;
 use crate::refusal;
 use crate::scenarios::interrupted;
-use crate::state::Saver;
+use crate::state::{self, Saver};
 use profile::{Catalog, Profile, Violations};
 use proto::dataplane::v1 as dp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tonic::{Code, Response, Status};
@@ -31,6 +33,8 @@ pub(crate) struct Control(Arc<Shared>);
 
 struct Shared {
     catalog: RwLock<Catalog>,
+    /// The files of stored profiles that are not in the catalog yet, by name.
+    unread: Mutex<BTreeMap<String, PathBuf>>,
     dataplane: Dataplane,
     events: Events,
     saver: Saver,
@@ -85,9 +89,11 @@ struct Known {
 type Compile<'a> = dyn Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send + Sync + 'a;
 
 impl Control {
-    /// Drives a dataplane with the profiles of a catalog, and goes on from a saved state.
+    /// Drives a dataplane with the profiles of a catalog and of files that are read when they are
+    /// needed, and goes on from a saved state.
     pub fn new(
         catalog: Catalog,
+        unread: BTreeMap<String, PathBuf>,
         dataplane: Dataplane,
         events: Events,
         saver: Saver,
@@ -96,6 +102,7 @@ impl Control {
         let leases = Leases::from_state(&saver.state(), Now::read());
         Self(Arc::new(Shared {
             catalog: RwLock::new(catalog),
+            unread: Mutex::new(unread),
             dataplane,
             events,
             saver,
@@ -106,7 +113,7 @@ impl Control {
         }))
     }
 
-    /// The profiles that can be set by name.
+    /// The profiles that can be set by name, without those that are not read yet.
     pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,32 +135,62 @@ impl Control {
         self.0.events.publish(pb::Event { kind, who, subject, message, ..Default::default() });
     }
 
+    /// Reads the stored profiles that are not in the catalog yet.
+    pub async fn read_all(&self) {
+        loop {
+            let Some(name) = self.0.unread.lock().await.keys().next().cloned() else { return };
+            self.read(&name).await;
+        }
+    }
+
+    /// Reads a stored profile if it is not in the catalog yet.
+    async fn read(&self, name: &str) {
+        // One at a time, so that two never read the same; who asks for another one waits for one.
+        let mut unread = self.0.unread.lock().await;
+        let Some(path) = unread.get(name).cloned() else { return };
+        let this = self.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let profile = state::read_profile(&path)?;
+            let mut catalog = this.0.catalog.write().unwrap_or_else(PoisonError::into_inner);
+            let put = catalog.put(profile, false);
+            put.map(drop).map_err(|error| format!("a stored profile is left out: {error}"))
+        });
+        match reading.await {
+            Ok(Ok(())) => {}
+            Ok(Err(damage)) => self.tell(pb::EventKind::StateDamaged, "", name, damage),
+            Err(error) => tracing::error!(%error, name, "a stored profile cannot be read"),
+        }
+        unread.remove(name);
+    }
+
     /// A profile by its name.
-    pub fn named(&self, name: &str) -> Result<Profile, Status> {
+    pub async fn named(&self, name: &str) -> Result<Profile, Status> {
+        self.read(name).await;
         let catalog = self.catalog();
         let found = catalog.get(name).cloned();
         found.ok_or_else(|| refusal::no_profile(name, catalog.nearest(name)))
     }
 
-    fn requested(
+    async fn requested(
         &self,
         profile: Option<pb::set_profile_request::Profile>,
     ) -> Result<pb::Profile, Status> {
         use pb::set_profile_request::Profile as Requested;
         match profile {
             None => Err(refusal::field("profile", "missing: give a name or a whole profile")),
-            Some(Requested::Name(name)) => Ok(self.named(&name)?.into_proto()),
+            Some(Requested::Name(name)) => Ok(self.named(&name).await?.into_proto()),
             Some(Requested::Inline(message)) => {
                 let profile = Profile::try_from(message)
                     .map_err(|found| refusal::invalid("the profile", &found))?;
-                self.check_name(&profile)?;
+                self.check_name(&profile).await?;
                 Ok(profile.into_proto())
             }
         }
     }
 
     /// Another profile under a known name would be taken for the known one.
-    fn check_name(&self, profile: &Profile) -> Result<(), Status> {
+    async fn check_name(&self, profile: &Profile) -> Result<(), Status> {
+        self.read(profile.name()).await;
         match self.catalog().get(profile.name()) {
             Some(known) if known != profile => {
                 let mut found = Violations::default();
@@ -172,6 +209,7 @@ impl Control {
         profile: Profile,
         replace: bool,
     ) -> Result<bool, Status> {
+        self.read_all().await;
         let changing = self.changing().await;
         let mut catalog = self.catalog().clone();
         let replaced = catalog.put(profile.clone(), replace).map_err(refusal::not_stored)?;
@@ -189,8 +227,9 @@ impl Control {
 
     /// Removes a stored profile.
     pub async fn delete_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+        self.read_all().await;
         let changing = self.changing().await;
-        self.named(name)?;
+        self.named(name).await?;
         changing.leases.check_profile(caller, name)?;
         let mut catalog = self.catalog().clone();
         catalog.remove(name).map_err(refusal::not_stored)?;
@@ -214,7 +253,7 @@ impl Control {
             request;
         let changing = async {
             refusal::check_request_id(&request_id)?;
-            let profile = self.requested(profile)?;
+            let profile = self.requested(profile).await?;
             let terms = dp::ApplyRequest {
                 restart: true,
                 expected_generation,
@@ -546,7 +585,7 @@ impl Control {
         let cause = Cause { what: "the end of a lease", caller: &linkd };
         let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
         if !name.is_empty() {
-            let returned = match self.named(&name) {
+            let returned = match self.named(&name).await {
                 Ok(profile) => {
                     let terms = dp::ApplyRequest { restart: true, ..Default::default() };
                     let compile = whole(profile.as_proto(), None);

@@ -210,7 +210,7 @@ impl Control {
         let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, return_profile, steal, request_id } =
             request;
         if !return_profile.is_empty() {
-            self.named(&return_profile)?;
+            self.named(&return_profile).await?;
         }
         if steal && caller.role < Role::Admin {
             return Err(Status::permission_denied(format!(

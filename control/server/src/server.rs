@@ -26,6 +26,7 @@ use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use proto::linkemu::v1::scenarios_server::ScenariosServer;
 use proto::linkemu::v1::switch_server::SwitchServer;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,6 +145,7 @@ pub enum ServerError {
 pub struct Server {
     dataplane: PathBuf,
     catalog: Catalog,
+    profiles: BTreeMap<String, PathBuf>,
     saver: Saver,
     damage: Vec<String>,
     limits: Limits,
@@ -163,7 +165,7 @@ impl Server {
     /// If a socket or the state is taken or cannot be made, the certificates are no good, or
     /// the audit log cannot be written.
     pub fn bind(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { socket, dataplane, mut catalog, state, security } = settings;
+        let Settings { socket, dataplane, catalog, state, security } = settings;
         let Security { socket: permissions, listen, audit, limits } = security;
         let keys = listen.as_ref().map(|listen| Keys::read(listen.tls.clone())).transpose()?;
         let (directory, kept) = match state {
@@ -173,12 +175,7 @@ impl Server {
                 (Some(directory), kept)
             }
         };
-        let Kept { state, profiles, mut damage } = kept;
-        for profile in profiles {
-            if let Err(error) = catalog.put(profile, false) {
-                damage.push(format!("a stored profile is left out: {error}"));
-            }
-        }
+        let Kept { state, profiles, damage } = kept;
         let saver = Saver::new(directory, state);
         let (claim, listener) = Claim::with(&socket, "linkd", &permissions)?;
         let listener = UnixListener::from_std(listener)?;
@@ -193,7 +190,19 @@ impl Server {
             _ => None,
         };
         let metrics = None;
-        Ok(Self { dataplane, catalog, saver, damage, limits, listener, tcp, audit, claim, metrics })
+        Ok(Self {
+            dataplane,
+            catalog,
+            profiles,
+            saver,
+            damage,
+            limits,
+            listener,
+            tcp,
+            audit,
+            claim,
+            metrics,
+        })
     }
 
     /// Serves metrics too.
@@ -219,7 +228,7 @@ impl Server {
     /// # Errors
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { dataplane, catalog, saver, damage, limits, .. } = self;
+        let Self { dataplane, catalog, profiles, saver, damage, limits, .. } = self;
         let Self { listener, tcp, audit, claim, metrics, .. } = self;
         let at = listener.local_addr().ok();
         let at = at.as_ref().and_then(|at| at.as_pathname()).unwrap_or(Path::new("no path"));
@@ -232,8 +241,14 @@ impl Server {
             tokio::spawn(metrics.serve(dataplane.clone(), saver.clone(), stopping.clone()));
         }
         let watching = Watching::new(stopping);
-        let control =
-            Control::new(catalog, dataplane, events.clone(), saver.clone(), audit.clone());
+        let control = Control::new(
+            catalog,
+            profiles,
+            dataplane,
+            events.clone(),
+            saver.clone(),
+            audit.clone(),
+        );
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));
         control.tell_interrupted().await;
@@ -255,6 +270,7 @@ impl Server {
                 keeper::watch_lease(&control),
                 keeper::watch_clients(&control),
                 keeper::watch_state(&control),
+                control.read_all(),
                 control.dataplane().control(&name),
                 saver.run(),
             )

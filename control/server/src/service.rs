@@ -38,6 +38,7 @@ impl Linkemu for Service {
         &self,
         _: Request<pb::ListProfilesRequest>,
     ) -> Result<Response<pb::ListProfilesResponse>, Status> {
+        self.control.read_all().await;
         let catalog = self.control.catalog();
         let profiles = catalog.iter().map(|entry| entry.profile.as_proto().clone()).collect();
         let stored = catalog.stored().map(|entry| entry.profile.name().to_owned()).collect();
@@ -48,7 +49,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::GetProfileRequest>,
     ) -> Result<Response<pb::Profile>, Status> {
-        let profile = self.control.named(&request.get_ref().name)?;
+        let profile = self.control.named(&request.get_ref().name).await?;
         Ok(Response::new(profile.into_proto()))
     }
 

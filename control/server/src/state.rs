@@ -17,6 +17,7 @@ use profile::Profile;
 use prost::Message;
 use proto::linkd::v1::State;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,14 +60,15 @@ pub(crate) struct Directory {
 pub(crate) struct Kept {
     /// The state.
     pub state: State,
-    /// The stored profiles.
-    pub profiles: Vec<Profile>,
+    /// The files of the stored profiles, for [`read_profile`], by the names of the profiles.
+    pub profiles: BTreeMap<String, PathBuf>,
     /// What could not be read, and what became of it.
     pub damage: Vec<String>,
 }
 
 impl Directory {
-    /// Takes a directory, made if there is none, and reads it. What is damaged is put aside.
+    /// Takes a directory, made if there is none, and reads it except for the profiles: many
+    /// megabytes of TOML take long. What is damaged is put aside.
     pub fn open(path: &Path) -> Result<(Self, Kept), StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -89,7 +91,7 @@ impl Directory {
                 None => kept.damage.push(put_aside(&file).map_err(failed(&file))?),
             },
         }
-        read_profiles(&profiles, &mut kept).map_err(failed(&profiles))?;
+        kept.profiles = stored(&profiles).map_err(failed(&profiles))?;
         Ok((Self { path: path.to_owned(), _lock: lock }, kept))
     }
 
@@ -140,26 +142,37 @@ fn put_aside(path: &Path) -> io::Result<String> {
     Ok(format!("{} is damaged: it is now {}", path.display(), Path::new(&aside).display()))
 }
 
-fn read_profiles(directory: &Path, kept: &mut Kept) -> io::Result<()> {
-    let mut paths: Vec<_> =
-        fs::read_dir(directory)?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>()?;
-    paths.sort();
-    for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+/// The files of stored profiles. What an interrupted replacement left is removed.
+fn stored(directory: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.ends_with(NEW) {
             fs::remove_file(&path)?;
-        } else if name.ends_with(".toml") {
-            match Profile::from_file(&path) {
-                Ok(profile) if file_name(profile.name()) == name => kept.profiles.push(profile),
-                Ok(_) => kept.damage.push(put_aside(&path)?),
-                Err(error) => {
-                    tracing::warn!(%error, "a stored profile");
-                    kept.damage.push(put_aside(&path)?);
-                }
-            }
+        } else if let Some(name) = name.strip_suffix(".toml") {
+            found.insert(name.to_owned(), path.clone());
         }
     }
-    Ok(())
+    Ok(found)
+}
+
+/// Reads the file of a stored profile. One that is damaged is put aside.
+///
+/// # Errors
+/// In words, what is damaged and what became of it.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile, String> {
+    let why = match Profile::from_file(path) {
+        Ok(profile) if path.file_name() == Some(file_name(profile.name()).as_ref()) => {
+            return Ok(profile);
+        }
+        Ok(profile) => format!("it has the name {:?}", profile.name()),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(path = %path.display(), why, "a stored profile");
+    Err(put_aside(path).unwrap_or_else(|error| {
+        format!("{} is damaged, and cannot be put aside: {error}", path.display())
+    }))
 }
 
 /// The state, and how it is written; clones are the same one.
@@ -304,8 +317,12 @@ mod tests {
         fs::write(at.path().join("profiles/half.toml.new"), "name").unwrap();
         fs::write(at.path().join("profiles/bad.toml"), "name = 1").unwrap();
         let (directory, kept) = Directory::open(at.path()).unwrap();
-        assert_eq!((kept.state, kept.profiles.as_slice()), (state(4), &[profile][..]));
-        assert_eq!(kept.damage.len(), 1);
+        assert_eq!((kept.state, kept.damage.len()), (state(4), 0));
+        let names: Vec<_> = kept.profiles.keys().collect();
+        assert_eq!(names, ["bad", "geo-600"]);
+        assert_eq!(read_profile(&kept.profiles["geo-600"]).unwrap(), profile);
+        let damage = read_profile(&kept.profiles["bad"]).unwrap_err();
+        assert!(damage.contains("bad.toml is damaged: it is now"), "{damage}");
         assert!(at.path().join("profiles/bad.toml.damaged").exists());
         assert!(!at.path().join("profiles/half.toml.new").exists());
         directory.delete_profile("geo-600").unwrap();

@@ -96,11 +96,35 @@ async fn a_stored_profile_whose_name_is_taken_is_left_out_and_said() {
     lab.start_linkd();
     let list = lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner();
     assert_eq!(list.stored, Vec::<String>::new());
-    let mut client = EventsClient::new(lab.linkd());
-    let request = pb::WatchEventsRequest { after: Some(0), once: true };
-    let mut events = client.watch_events(request).await.unwrap().into_inner();
-    let started = events.message().await.unwrap().unwrap();
-    assert!(started.message.contains("a stored profile is left out"), "{}", started.message);
+    kinds(&lab, pb::EventKind::StateDamaged).await;
+}
+
+#[tokio::test]
+async fn linkd_serves_before_it_has_read_its_stored_profiles() {
+    let mut lab = Lab::new();
+    lab.kill_linkd().await;
+    let mut mine = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
+    mine.name = "mine".into();
+    let text = profile::Profile::try_from(mine.clone()).unwrap().to_toml();
+    // Reading it lasts until somebody writes.
+    let pipe = lab.directory.path().join("state/profiles/mine.toml");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    lab.start_linkd();
+    lab.client.get_version(pb::GetVersionRequest {}).await.unwrap();
+    let listing = tokio::spawn({
+        let mut client = lab.client.clone();
+        async move { client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner() }
+    });
+    lab.until("the file is read", |_| {
+        let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK;
+        nix::fcntl::open(&pipe, flags, nix::sys::stat::Mode::empty()).is_ok_and(|opened| {
+            std::io::Write::write_all(&mut std::fs::File::from(opened), text.as_bytes()).unwrap();
+            true
+        })
+    })
+    .await;
+    assert_eq!(listing.await.unwrap().stored, ["mine"]);
+    assert_eq!(lab.set("mine").await.unwrap().profile, Some(mine));
 }
 
 #[tokio::test]

@@ -208,7 +208,7 @@ impl Scenarios {
             spawn_blocking(move || requested(scenario)).await.map_err(|_| untried())??;
         let mut profiles = BTreeMap::new();
         for name in scenario.profiles() {
-            profiles.insert(name.to_owned(), self.control.named(name)?.as_proto().clone());
+            profiles.insert(name.to_owned(), self.control.named(name).await?.as_proto().clone());
         }
         let profiles = Arc::new(profiles);
         if dry_run {
