@@ -55,8 +55,15 @@ pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
 
 async fn list(cli: &Cli) -> Result<(), Failure> {
     let connection = Connection::open(cli).await?;
-    let request = pb::ListProfilesRequest {};
-    let answer = connection.call(|mut c| async move { c.list_profiles(request).await }).await?;
+    let mut answer = pb::ListProfilesResponse { more: true, ..Default::default() };
+    while answer.more {
+        let after = answer.profiles.last().map_or(String::new(), |last| last.name.clone());
+        let request = pb::ListProfilesRequest { after };
+        let page = connection.call(|mut c| async move { c.list_profiles(request).await }).await?;
+        answer.more = page.more && !page.profiles.is_empty();
+        answer.profiles.extend(page.profiles);
+        answer.stored.extend(page.stored);
+    }
     if cli.output == Output::Json {
         let profiles = answer.profiles.iter().map(ProfileView::from).collect();
         return output::json(&ListView { profiles, stored: &answer.stored });

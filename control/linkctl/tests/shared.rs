@@ -83,6 +83,26 @@ fn profiles_are_stored_set_by_name_and_deleted() {
 }
 
 #[test]
+fn list_has_the_profiles_of_all_pages() {
+    let lab = Lab::new();
+    let rows: String = (0..65_536).map(|n| format!("{}.{:02},34360\n", n / 100, n % 100)).collect();
+    std::fs::write(lab.at("trace.csv"), format!("time_s,rate_mbps\n{rows}")).unwrap();
+    let mine = lab.done("profile show transparent").replace("\"transparent\"", "\"NAME\"");
+    let traced = r#"rate_trace = { file = "trace.csv", step = "10 ms" }"#;
+    let traced = mine.replace(r#"rate = "unlimited""#, traced);
+    assert_ne!(traced, mine);
+    for name in ["a", "z"] {
+        let file = format!("{name}.toml");
+        std::fs::write(lab.at(&file), traced.replace("NAME", name)).unwrap();
+        lab.done(&format!("profile put {file}"));
+    }
+    let listed = lab.json("-o json profile list");
+    let names: Vec<_> = listed["profiles"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert_eq!(names, ["a", "geo-600", "transparent", "viasat2", "z"]);
+    assert_eq!(listed["stored"], serde_json::json!(["a", "z"]));
+}
+
+#[test]
 fn a_named_request_is_carried_out_once() {
     let lab = Lab::new();
     let set = "set profile viasat2 --request-id job-7";

@@ -6,7 +6,8 @@ use crate::clients;
 use crate::control::{Control, to_its_end};
 use crate::refusal;
 use crate::watching::Watching;
-use profile::Profile;
+use profile::{Entry, Origin, Profile};
+use prost::Message;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::Linkemu;
@@ -19,6 +20,8 @@ use tonic::{Request, Response, Status};
 /// Of a statistics stream, in nanoseconds: 10 ms to 1 h.
 const WATCH_NS: std::ops::RangeInclusive<u64> = 10_000_000..=3_600_000_000_000;
 const WATCH_DEFAULT_NS: u64 = 1_000_000_000;
+/// Of the profiles in one answer, unless it is a single one.
+const LIST_BYTES: usize = 1 << 20;
 
 /// Answers the calls.
 pub(crate) struct Service {
@@ -36,13 +39,24 @@ fn valid(profile: Option<pb::Profile>) -> Result<Profile, Status> {
 impl Linkemu for Service {
     async fn list_profiles(
         &self,
-        _: Request<pb::ListProfilesRequest>,
+        request: Request<pb::ListProfilesRequest>,
     ) -> Result<Response<pb::ListProfilesResponse>, Status> {
         self.control.read_all().await;
+        let after = request.into_inner().after;
         let catalog = self.control.catalog();
-        let profiles = catalog.iter().map(|entry| entry.profile.as_proto().clone()).collect();
-        let stored = catalog.stored().map(|entry| entry.profile.name().to_owned()).collect();
-        Ok(Response::new(pb::ListProfilesResponse { profiles, stored }))
+        let (mut answer, mut bytes) = (pb::ListProfilesResponse::default(), 0);
+        for Entry { profile, origin } in catalog.iter().filter(|it| *it.profile.name() > *after) {
+            bytes += profile.as_proto().encoded_len();
+            if bytes > LIST_BYTES && !answer.profiles.is_empty() {
+                answer.more = true;
+                break;
+            }
+            if *origin == Origin::Stored {
+                answer.stored.push(profile.name().to_owned());
+            }
+            answer.profiles.push(profile.as_proto().clone());
+        }
+        Ok(Response::new(answer))
     }
 
     async fn get_profile(

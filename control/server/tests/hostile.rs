@@ -372,7 +372,7 @@ async fn nothing_over_the_network_makes_linkd_panic_or_pass_the_gate() {
         });
     }
     noises.join_all().await;
-    let list = pb::ListProfilesRequest {};
+    let list = pb::ListProfilesRequest::default();
     clients[0].list_profiles(list).await.unwrap();
     assert_eq!(lab.fake.state().generation, changes);
     let text = std::fs::read_to_string(lab.directory.path().join("audit.jsonl")).unwrap();

@@ -107,7 +107,7 @@ impl Secure {
     async fn serves(&self) {
         let serving = async {
             let mut client = self.client("anybody", VIEWER);
-            while client.list_profiles(pb::ListProfilesRequest {}).await.is_err() {
+            while client.list_profiles(pb::ListProfilesRequest::default()).await.is_err() {
                 client = self.client("anybody", VIEWER);
             }
         };
@@ -229,7 +229,7 @@ async fn a_viewer_looks_and_changes_nothing() {
     let secure = Secure::new();
     let channel = secure.channel(Some(&secure.pair("eve", VIEWER)));
     let mut client = LinkemuClient::new(channel.clone());
-    client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
     client.get_profile(pb::GetProfileRequest { name: "viasat2".into() }).await.unwrap();
     client.get_link(pb::GetLinkRequest {}).await.unwrap();
     client.get_stats(pb::GetStatsRequest::default()).await.unwrap();
@@ -408,7 +408,7 @@ async fn a_certificate_without_one_name_and_one_role_may_nothing() {
         ("bob\n{}", ADMIN, "control characters"),
     ] {
         let mut client = secure.client(name, uris);
-        let status = client.list_profiles(pb::ListProfilesRequest {}).await.unwrap_err();
+        let status = client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains(why), "{status:?}");
         let line = secure
@@ -476,12 +476,12 @@ async fn certificates_are_read_anew_and_connections_stay() {
     assert!(error.to_string().contains("UnknownIssuer"), "{error}");
     let theirs = other.sign(&Ask::client("new", VIEWER));
     let mut client = LinkemuClient::new(channel(other.client(Some(&theirs)), secure.address, NAME));
-    client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
     // Connections end with the authority that their certificates are of.
     std::fs::write(directory.join("ca.pem"), &other.pem).unwrap();
     secure.reload.reload().unwrap();
     ends(&mut watch, "an authority that is not in --tls-client-ca").await;
-    client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
     assert_eq!(secure.audit().iter().filter(|line| line["event"] == "reopened").count(), 3);
 }
 
@@ -564,7 +564,7 @@ async fn there_are_so_many_connections_and_no_more_from_an_address() {
     let mut clients = Vec::new();
     for _ in 0..3 {
         let mut client = LinkemuClient::new(secure.channel(Some(&pair)));
-        client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+        client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
         clients.push(client);
     }
     let connector = secure.authority.client(Some(&pair));
@@ -572,7 +572,7 @@ async fn there_are_so_many_connections_and_no_more_from_an_address() {
     secure.refused("there are 3 connections from this address").await;
     // The unix socket is not counted with them.
     let mut local = secure.lab.client.clone();
-    local.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    local.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
     // A slot comes back with the end of its connection.
     clients.pop();
     let waiting = async {
@@ -581,7 +581,7 @@ async fn there_are_so_many_connections_and_no_more_from_an_address() {
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
-    clients[0].list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    clients[0].list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
 }
 
 #[tokio::test]
@@ -635,7 +635,7 @@ async fn greetings_that_hang_lock_nobody_out_of_the_unix_socket() {
         hanging.push(stream);
     }
     let mut client = LinkemuClient::new(secure.lab.linkd());
-    let answer = client.list_profiles(pb::ListProfilesRequest {}).await;
+    let answer = client.list_profiles(pb::ListProfilesRequest::default()).await;
     // On a busy machine they may be gone by now.
     if begun.elapsed() < handshake {
         let status = answer.unwrap_err();
@@ -648,7 +648,7 @@ async fn greetings_that_hang_lock_nobody_out_of_the_unix_socket() {
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.unwrap();
     }
     let waiting = async {
-        while client.list_profiles(pb::ListProfilesRequest {}).await.is_err() {
+        while client.list_profiles(pb::ListProfilesRequest::default()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

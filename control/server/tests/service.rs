@@ -473,7 +473,7 @@ async fn a_dead_dataplane_is_named_and_found_again() {
     lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
     lab.client.get_link(pb::GetLinkRequest {}).await.unwrap();
     lab.set("geo-600").await.unwrap();
-    lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap();
+    lab.client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
 }
 
 #[tokio::test]

@@ -94,7 +94,8 @@ async fn a_stored_profile_whose_name_is_taken_is_left_out_and_said() {
     let profiles = lab.directory.path().join("state/profiles");
     std::fs::write(profiles.join("geo-600.toml"), own).unwrap();
     lab.start_linkd();
-    let list = lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner();
+    let list =
+        lab.client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap().into_inner();
     assert_eq!(list.stored, Vec::<String>::new());
     kinds(&lab, pb::EventKind::StateDamaged).await;
 }
@@ -113,7 +114,9 @@ async fn linkd_serves_before_it_has_read_its_stored_profiles() {
     lab.client.get_version(pb::GetVersionRequest {}).await.unwrap();
     let listing = tokio::spawn({
         let mut client = lab.client.clone();
-        async move { client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner() }
+        async move {
+            client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap().into_inner()
+        }
     });
     lab.until("the file is read", |_| {
         let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK;
@@ -232,7 +235,8 @@ async fn stored_profiles_are_set_listed_replaced_and_survive() {
     assert_ne!(seed_before, mine);
     lab.kill_linkd().await;
     lab.start_linkd();
-    let list = lab.client.list_profiles(pb::ListProfilesRequest {}).await.unwrap().into_inner();
+    let list =
+        lab.client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap().into_inner();
     assert_eq!(list.stored, ["mine"]);
     assert!(list.profiles.contains(&mine));
     assert_eq!(lab.set("mine").await.unwrap().profile, Some(mine.clone()));
@@ -251,6 +255,33 @@ async fn stored_profiles_are_set_listed_replaced_and_survive() {
     }
     let files = std::fs::read_dir(lab.directory.path().join("state/profiles")).unwrap();
     assert_eq!(files.count(), 0);
+}
+
+#[tokio::test]
+async fn profiles_are_listed_in_pages() {
+    let mut lab = Lab::new();
+    let mut large = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
+    let rates_bps = vec![1 << 35; 65_536];
+    let trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps });
+    let pipe = large.forward_pipe.as_mut().unwrap();
+    (pipe.rate_bps, pipe.rate_trace) = (None, trace);
+    for name in ["a", "b", "z", "zz"] {
+        let profile = Some(pb::Profile { name: name.into(), ..large.clone() });
+        lab.client.put_profile(pb::PutProfileRequest { profile, replace: false }).await.unwrap();
+    }
+    let (mut pages, mut after) = (Vec::new(), String::new());
+    loop {
+        let request = pb::ListProfilesRequest { after };
+        let page = lab.client.list_profiles(request).await.unwrap().into_inner();
+        assert!(prost::Message::encoded_len(&page) < 1_100_000);
+        pages.push((page.profiles.len(), page.stored.join(" ")));
+        after = page.profiles.last().unwrap().name.clone();
+        if !page.more {
+            break;
+        }
+    }
+    // Each of them has 393 kB; the built-in ones are between `b` and `z`.
+    assert_eq!(pages, [(5, "a b".to_owned()), (2, "z zz".to_owned())]);
 }
 
 #[tokio::test]

@@ -83,10 +83,10 @@ def version() -> Call[str]:
     return _linkemu("GetVersion", v1.GetVersionRequest(), answer, lambda a: str(a.version))
 
 
-def profiles() -> Call[tuple[v1.Profile, ...]]:
-    """All of them."""
-    answer = v1.ListProfilesResponse
-    return _linkemu("ListProfiles", v1.ListProfilesRequest(), answer, lambda a: tuple(a.profiles))
+def profiles(after: str) -> Call[v1.ListProfilesResponse]:
+    """Some of them, in the order of their names."""
+    request = v1.ListProfilesRequest(after=after)
+    return _linkemu("ListProfiles", request, v1.ListProfilesResponse, _same)
 
 
 def profile(name: str) -> Call[v1.Profile]:

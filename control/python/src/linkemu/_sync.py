@@ -136,7 +136,13 @@ class Box:
 
     def profiles(self) -> tuple[v1.Profile, ...]:
         """All profiles that can be set by name."""
-        return self._ask(_calls.profiles())
+        found: list[v1.Profile] = []
+        more = True
+        while more:
+            page = self._ask(_calls.profiles(found[-1].name if found else ""))
+            found += page.profiles
+            more = page.more
+        return tuple(found)
 
     def profile(self, name: str) -> v1.Profile:
         """One of them; the error of a wrong name has the nearest."""

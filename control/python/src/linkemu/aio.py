@@ -123,7 +123,13 @@ class Box:
         return await self._ask(_calls.version())
 
     async def profiles(self) -> tuple[v1.Profile, ...]:
-        return await self._ask(_calls.profiles())
+        found: list[v1.Profile] = []
+        more = True
+        while more:
+            page = await self._ask(_calls.profiles(found[-1].name if found else ""))
+            found += page.profiles
+            more = page.more
+        return tuple(found)
 
     async def profile(self, name: str) -> v1.Profile:
         return await self._ask(_calls.profile(name))
