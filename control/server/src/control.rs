@@ -539,6 +539,19 @@ impl Control {
         }
     }
 
+    /// Remembers the step of a scenario that the dataplane may yet make, as `generation`.
+    pub async fn step_unanswered(
+        &self,
+        instance: u64,
+        generation: u64,
+        plan: dp::Plan,
+        caller: &Caller,
+    ) {
+        let (what, caller) = ("a step of a scenario", caller.clone());
+        self.changing().await.unanswered =
+            Some(Unanswered { instance, generation, plan, what, caller });
+    }
+
     /// Tells of a change that the dataplane made after its deadline.
     fn tell_unanswered(&self, changing: &mut Changing, in_force: &dp::GetPlanResponse) {
         let dp::GetPlanResponse { plan, applied, instance, remarks, .. } = in_force;

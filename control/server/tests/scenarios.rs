@@ -102,6 +102,23 @@ async fn steps_take_effect_at_their_instants_and_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn step_made_after_its_deadline_is_an_event() {
+    let mut lab = Lab::new();
+    let mut client = client(&mut lab).await;
+    let mut events = events(&lab).await;
+    lab.fake.state().stall = Some(Duration::from_millis(600));
+    client.run_scenario(toml("[[step]]\nboth.rate = \"1 Mbit/s\"\n")).await.unwrap();
+    let late = loop {
+        let event = events.message().await.unwrap().unwrap();
+        if event.kind() == pb::EventKind::LinkChanged && event.generation == Some(2) {
+            break event;
+        }
+    };
+    assert!(late.message.starts_with("a step of a scenario, after its deadline"), "{late:?}");
+    assert!(!late.who.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_answers_the_plan_and_touches_nothing() {
     let mut lab = Lab::new();
     let mut client = client(&mut lab).await;

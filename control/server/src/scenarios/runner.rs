@@ -15,7 +15,7 @@ use super::clock::{Clock, Reading};
 use super::edit::{Edit, planned};
 use super::{Answer, Command};
 use crate::caller::Caller;
-use crate::control::{Cause, Control};
+use crate::control::{Cause, Control, is_away};
 use crate::dataplane::Taken;
 use crate::events::{Events, Next};
 use crate::watching::Stopping;
@@ -366,7 +366,13 @@ impl Runner {
                 Ok(())
             }
             Err(status) if status.code() == Code::Aborted => self.begin_anew(item, &status).await,
-            Err(status) => Err(Halt::refused(item.index, &status)),
+            Err(status) => {
+                if is_away(&status) {
+                    let (generation, caller) = (self.progress.generation + 1, &self.options.caller);
+                    self.control.step_unanswered(self.instance, generation, *plan, caller).await;
+                }
+                Err(Halt::refused(item.index, &status))
+            }
         }
     }
 
