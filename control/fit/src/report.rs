@@ -19,7 +19,7 @@ mod tests;
 
 use thiserror::Error;
 
-use crate::verify::Comparison;
+use crate::verify::{Comparison, Verdict, length};
 
 /// Why there is no report.
 #[derive(Debug, Error)]
@@ -50,17 +50,34 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
     table::text(comparison, width)
 }
 
-/// Whether the link reproduces the baseline, and that in words. A comparison without figures
-/// proves nothing, so it does not hold.
-fn verdict(comparison: &Comparison) -> (bool, String) {
+/// Whether the link reproduces the baseline, and that in words.
+fn verdict(comparison: &Comparison) -> (Verdict, String) {
     let all = comparison.rows.len();
-    let failed = comparison.failed().count();
-    match (all, failed) {
-        (0, _) => (false, "FAIL: no figure could be compared".to_owned()),
-        (1, 0) => (true, "PASS: the only figure holds".to_owned()),
-        (_, 0) => (true, format!("PASS: all {all} figures hold")),
-        _ => (false, format!("FAIL: {} of {all} figures hold", all - failed)),
-    }
+    let (failed, undecided) = (comparison.failed().count(), comparison.undecided().count());
+    let holding = all - failed - undecided;
+    let verdict = comparison.verdict();
+    let words = match (verdict, all) {
+        (Verdict::Pass, 1) => "PASS: the only figure holds".to_owned(),
+        (Verdict::Pass, _) => format!("PASS: all {all} figures hold"),
+        (Verdict::Fail, _) if undecided > 0 => {
+            format!("FAIL: {failed} of {all} figures do not hold, {undecided} undecided")
+        }
+        (Verdict::Fail, _) => format!("FAIL: {holding} of {all} figures hold"),
+        (Verdict::Undecided, 0) => "UNDECIDED: no figure could be compared".to_owned(),
+        (Verdict::Undecided, _) => {
+            let enough = needed(comparison.needed_s());
+            format!("UNDECIDED: {holding} of {all} figures hold, {undecided} undecided: {enough}")
+        }
+    };
+    (verdict, words)
+}
+
+/// How long a log has to be, in words.
+#[must_use]
+pub fn needed(seconds: Option<f64>) -> String {
+    seconds.map_or("no length of the logs is known to decide".into(), |seconds| {
+        format!("logs of {} or more would decide", length(seconds))
+    })
 }
 
 /// Text of a file without what a terminal obeys, XML forbids or turns the direction of text.

@@ -2,11 +2,13 @@
 //! A link against its baseline: the same figures of both, side by side, each with a
 //! tolerance and a verdict.
 
+mod compared;
 mod comparison;
+mod decision;
 mod figures;
 mod judge;
 mod play;
 
-pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict};
+pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict, length};
 pub use judge::{Settings, against_log, against_profile};
 pub use play::{PlayError, play, regular};

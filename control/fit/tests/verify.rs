@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-use crate::common::{INTERVAL_NS, baseline, options};
-use fit::baseline::Series;
+use crate::common::{INTERVAL_NS, MS, baseline, log, options};
+use fit::baseline::{Baseline, Series};
 use fit::fitted::fit;
 use fit::read::Input;
 use fit::verify::{Comparison, Group, Settings, Verdict, against_log, against_profile};
@@ -14,7 +14,8 @@ use profile::{Catalog, Profile};
 /// Probes of a day.
 const DAY: u64 = 86_400 * 5;
 
-/// A geostationary link with losses of two kinds, slots and excursions.
+/// A geostationary link with losses of two kinds, slots and excursions. There are enough losses in
+/// a day to tell their rate within the margin.
 const GEO: &str = r#"
 name = "geo"
 [forward]
@@ -22,15 +23,15 @@ rate = "unlimited"
 queue.limit = "1 MB"
 delay.base = "275 ms"
 outages = [
-    { interval = "20 min", duration = "400 ms", law = "exponential" },
-    { interval = "12 min", duration = "100 ms", law = "fixed" },
+    { interval = "2 min", duration = "400 ms", law = "exponential" },
+    { interval = "72 s", duration = "100 ms", law = "fixed" },
 ]
 [return]
 rate = "unlimited"
 queue.limit = "1 MB"
 outages = [
-    { interval = "20 min", duration = "400 ms", law = "exponential" },
-    { interval = "12 min", duration = "100 ms", law = "fixed" },
+    { interval = "2 min", duration = "400 ms", law = "exponential" },
+    { interval = "72 s", duration = "100 ms", law = "fixed" },
 ]
 [return.delay]
 base = "300 ms"
@@ -46,7 +47,7 @@ fn geo() -> Profile {
 
 /// The same link with ten times the losses.
 fn lossy() -> Profile {
-    let lossy = GEO.replace("\"20 min\"", "\"2 min\"").replace("\"12 min\"", "\"72 s\"");
+    let lossy = GEO.replace("\"2 min\"", "\"12 s\"").replace("\"72 s\"", "\"7.2 s\"");
     Profile::from_toml(&lossy).unwrap()
 }
 
@@ -58,6 +59,11 @@ fn played(profile: &Profile, count: u64, seed: u64) -> Series {
 fn day() -> &'static Input {
     static DAY_OF_GEO: OnceLock<Input> = OnceLock::new();
     DAY_OF_GEO.get_or_init(|| Input::Log(baseline(played(&geo(), DAY, 1))))
+}
+
+/// The log of the first hours of [`geo`].
+fn hours(hours: f64, seed: u64) -> Baseline {
+    baseline(played(&geo(), (hours * 3600.0 * 5.0) as u64, seed))
 }
 
 fn compare(profile: &Profile, seed: u64) -> Comparison {
@@ -121,4 +127,78 @@ fn a_measured_log_passes_or_fails_as_its_link_does() {
     assert_eq!(like.played, format!("live, {} probes", DAY / 2));
     let other = against_log(day(), &baseline(played(&lossy(), DAY / 2, 2)), "lossy", &settings);
     only_losses_fail(&other);
+}
+
+#[test]
+fn a_log_of_two_minutes_passes_nothing_and_says_how_long_it_has_to_be() {
+    let (short, settings) = (hours(1.0 / 30.0, 1), Settings::default());
+    let input = Input::Log(short);
+    // Whatever the link is like, and however short its own log is.
+    let itself = against_profile(&input, &geo(), &settings).unwrap();
+    assert_eq!(itself.verdict(), Verdict::Undecided, "{:#?}", itself.rows);
+    let needed = itself.needed_s().unwrap() / 3600.0;
+    assert!((5.0..200.0).contains(&needed), "{needed} hours");
+    for seed in 2..4 {
+        let live = against_log(&input, &hours(1.0 / 30.0, seed), "live", &settings);
+        assert_eq!(live.verdict(), Verdict::Undecided, "{seed}: {:?}", failed(&live));
+        let Input::Log(day) = day() else { panic!("a log") };
+        let live =
+            against_log(&Input::Log(day.clone()), &hours(1.0 / 30.0, seed), "live", &settings);
+        assert_eq!(live.verdict(), Verdict::Undecided, "{seed}: {:?}", failed(&live));
+    }
+    // Nor does a long baseline help a short log.
+    let live = against_log(day(), &hours(1.0 / 30.0, 2), "live", &settings);
+    assert_eq!(live.verdict(), Verdict::Undecided, "{:?}", failed(&live));
+    // What is far enough outside is seen even so.
+    let transparent = Catalog::built_in().get("transparent").unwrap().clone();
+    let other = against_profile(&input, &transparent, &settings).unwrap();
+    assert_eq!(other.verdict(), Verdict::Fail);
+    assert!(failed(&other).contains(&"p50"), "{:?}", failed(&other));
+}
+
+#[test]
+fn a_log_of_the_needed_length_decides() {
+    let settings = Settings::default();
+    let short = against_profile(&Input::Log(hours(3.0, 1)), &geo(), &settings).unwrap();
+    assert_eq!(short.verdict(), Verdict::Undecided);
+    let needed = short.needed_s().unwrap() / 3600.0;
+    let long = against_profile(&Input::Log(hours(needed, 2)), &geo(), &settings).unwrap();
+    let open: Vec<_> = long.undecided().collect();
+    assert!(long.holds(), "{needed} hours: {open:#?} {:?}", failed(&long));
+}
+
+#[test]
+fn a_worse_link_does_not_widen_its_own_tolerance() {
+    let wide =
+        GEO.replace("43.017 ms", "430.17 ms").replace("scale = \"30 ms\"", "scale = \"900 ms\"");
+    let (like, wide) = (compare(&geo(), 1), compare(&Profile::from_toml(&wide).unwrap(), 1));
+    assert_eq!(like.rows.len(), wide.rows.len());
+    for (like, wide) in like.rows.iter().zip(&wide.rows) {
+        assert_eq!((&like.figure, like.tolerance), (&wide.figure, wide.tolerance));
+    }
+    assert_eq!(wide.verdict(), Verdict::Fail);
+}
+
+#[test]
+fn a_figure_near_zero_has_the_tolerance_of_its_floor() {
+    // An hour without a loss, whose round trips differ by 10 us.
+    let quiet = log(18_000, |n| Some(600 * MS + n % 7 * 10_000 / 6));
+    let itself = against_log(&Input::Log(quiet.clone()), &quiet, "itself", &Settings::default());
+    let row = |figure: &str| itself.rows.iter().find(|row| row.figure == figure).unwrap();
+    // A fifth of 1 ms and the log's step, of 10⁻⁴ of the probes, and of a half.
+    for (figure, tolerance, verdict) in [
+        ("p50", 0.200_001, Verdict::Pass),
+        ("p99", 0.200_001, Verdict::Pass),
+        ("lost", 0.002, Verdict::Undecided),
+        ("loss events", 0.36, Verdict::Undecided),
+        ("at 0.2 s", 0.1, Verdict::Pass),
+    ] {
+        let row = row(figure);
+        assert!((row.tolerance / tolerance - 1.0).abs() < 1e-6, "{row:?}");
+        assert_eq!(row.verdict, verdict, "{row:?}");
+    }
+    // Two logs whose 2.7 counts more than none are a third of 2 × 10⁻⁵ of the probes together:
+    // √2 × 406,000 probes each.
+    let needed = itself.needed_s().unwrap() * 5.0 / 2.0_f64.sqrt();
+    assert!((needed / 406_000.0 - 1.0).abs() < 0.01, "{needed} probes");
 }

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use crate::common::{INTERVAL_NS, WEEK, viasat2_week};
+use crate::common::{self, INTERVAL_NS, WEEK, viasat2_week};
 use fit::baseline::{Series, Spacing};
 use fit::fitted::{Capacity, Direction, Options, fit};
 use fit::loss::Runs;
 use fit::read::{self, Input};
-use fit::verify::{play, regular};
+use fit::verify::{Settings, Verdict, against_log, play, regular};
 use profile::{Catalog, Profile};
 use proto::linkemu::v1 as pb;
 
@@ -111,6 +111,20 @@ fn its_loss_events_pass_a_chi_squared_test_against_the_published_ones() {
     // 95 % of χ² with three degrees of freedom.
     println!("χ² {statistic:.2}, limit 7.81");
     assert!(statistic < 7.81, "{statistic}");
+}
+
+#[test]
+fn a_week_of_it_passes_against_its_published_figures_and_two_minutes_do_not() {
+    let compared = |series: Series| {
+        against_log(&baseline(), &common::baseline(series), "viasat2", &Settings::default())
+    };
+    let week = compared(viasat2_week().clone());
+    assert!(week.holds(), "{:#?}", week.rows);
+    let mut short = Series::default();
+    viasat2_week().slice(0..600).for_each(|probe| short.push(probe));
+    let short = compared(short);
+    assert_eq!(short.verdict(), Verdict::Undecided, "{:#?}", short.rows);
+    assert_eq!(short.needed_s(), None);
 }
 
 /// Minutes a day with a round trip above a second.

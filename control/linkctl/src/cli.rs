@@ -70,7 +70,7 @@ Examples:
 
 Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
-  4 a check did not hold";
+  4 a check did not hold   5 a check could not be decided: the logs are too short";
 
 /// What `-o` says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,6 +22,8 @@ pub const USAGE: u8 = 2;
 pub const UNREACHABLE: u8 = 3;
 /// A check did not hold.
 pub const CHECK: u8 = 4;
+/// A check could not be decided: it neither held nor did not.
+pub const UNDECIDED: u8 = 5;
 
 /// The reason of a refusal that a link needs more memory or time than there is.
 const OUTSIDE_ENVELOPE: &str = "OUTSIDE_ENVELOPE";
@@ -119,6 +121,11 @@ impl Failure {
     /// A check did not hold.
     pub fn check(message: impl Into<String>) -> Self {
         Self::new(CHECK, "check_failed", message)
+    }
+
+    /// A check could not be decided.
+    pub fn undecided(message: impl Into<String>) -> Self {
+        Self::new(UNDECIDED, "undecided", message)
     }
 
     /// linkd cannot be reached.

@@ -11,7 +11,7 @@ use ::fit::delay::estimate::LEAST_SAMPLES;
 use ::fit::fitted::four_digits;
 use ::fit::read::{self, Input, ReadError};
 use ::fit::report;
-use ::fit::verify::{Comparison, Settings, against_log, against_profile};
+use ::fit::verify::{Comparison, Row, Settings, Verdict, against_log, against_profile};
 use ::probe::{Extent, Plan, Spacing, Target};
 use clap::{ArgGroup, Args};
 use profile::{UnitError, format_duration, parse_duration, parse_probability};
@@ -22,15 +22,17 @@ use std::time::Duration;
 /// For the command.
 pub const EXAMPLES: &str = "\
 Compares quantiles, exceedances, losses and their runs, episodes of delay and the
-autocorrelation, each with a tolerance: what chance makes of both samples, at the given
-confidence over all figures, plus the margin. Exit code 4 if a figure is outside.
+autocorrelation. Each may differ from the baseline's by a tolerance, which the margin and the
+baseline fix. A figure passes if it is shown to be within, fails if it is shown to be outside, and
+is undecided if chance in the logs allows both. Exit code 0: all figures pass; 4: one fails;
+5: undecided, and the output says how long the logs have to be.
 
 Examples:
   linkctl verify viasat2 --baseline link.csv          in virtual time: seconds
   linkctl verify mine.toml --baseline link.csv --report report.html
   linkctl verify --live far.example --duration 1h --baseline link.csv
   linkctl verify --measured live.csv --baseline link.csv
-  linkctl -o json verify mine.toml --baseline link.csv | jq .holds
+  linkctl -o json verify mine.toml --baseline link.csv | jq .verdict
 
 --live probes through the link as it is set now, at the baseline's interval: linkctl probe
 reflect runs at its far end. --measured compares a log that was measured so before.";
@@ -64,11 +66,13 @@ pub struct VerifyArgs {
     /// Seed of the play
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How far off a model may be, besides chance, as a share of each figure
-    #[arg(long, value_name = "PERCENT", value_parser = parse_probability, default_value = "10%")]
+    /// How far off the link may be, as a share of each of the baseline's figures: of a quantile's
+    /// distance from the median, and of a floor where a figure is near zero (docs/modelling.md)
+    #[arg(long, value_name = "PERCENT", value_parser = parse_probability, default_value = "20%")]
     margin: f64,
-    /// Probability that a true model passes, over all figures together
-    #[arg(long, value_name = "PERCENT", value_parser = confidence, default_value = "99%")]
+    /// Confidence of the verdict, 80% or more: 95% limits to 5% both the probability that a link
+    /// outside of the margin passes and that a link within it fails
+    #[arg(long, value_name = "PERCENT", value_parser = confidence, default_value = "95%")]
     confidence: f64,
     /// Write a page with tables and plots
     #[arg(long, value_name = "FILE.html")]
@@ -77,17 +81,20 @@ pub struct VerifyArgs {
 
 fn confidence(text: &str) -> Result<f64, String> {
     let p = parse_probability(text).map_err(|error: UnitError| error.to_string())?;
-    if (0.5..1.0).contains(&p) {
+    if (0.8..1.0).contains(&p) {
         Ok(p)
     } else {
-        Err(format!("{text:?} is not within 50 % and 100 %"))
+        Err(format!("{text:?} is not within 80 % and 100 %"))
     }
 }
 
 #[derive(Serialize)]
 struct View<'a> {
+    verdict: Verdict,
     holds: bool,
     failed: usize,
+    undecided: usize,
+    needed_s: Option<f64>,
     report: Option<String>,
     #[serde(flatten)]
     comparison: &'a Comparison,
@@ -136,8 +143,11 @@ pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
     }
     match cli.output {
         Output::Json => output::json(&View {
+            verdict: comparison.verdict(),
             holds: comparison.holds(),
             failed: comparison.failed().count(),
+            undecided: comparison.undecided().count(),
+            needed_s: comparison.needed_s(),
             report: destination.as_ref().map(|d| d.path().display().to_string()),
             comparison: &comparison,
         })?,
@@ -146,7 +156,7 @@ pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
     verdict(&comparison)
 }
 
-/// Of a few probes everything is within the tolerances.
+/// Refuses logs that are too short for any figure.
 fn enough(code: &'static str, log: &Path, count: usize, what: &str) -> Result<(), Failure> {
     if count >= LEAST_SAMPLES {
         return Ok(());
@@ -160,13 +170,36 @@ fn enough(code: &'static str, log: &Path, count: usize, what: &str) -> Result<()
 
 /// The exit code, and why.
 fn verdict(comparison: &Comparison) -> Result<(), Failure> {
-    if comparison.holds() {
-        return Ok(());
+    match comparison.verdict() {
+        Verdict::Pass => Ok(()),
+        Verdict::Fail => {
+            let failed: Vec<_> = comparison.failed().collect();
+            let named = named(&failed);
+            Err(Failure::check(match failed.len() {
+                1 => format!("1 figure is outside of its tolerance: {named}"),
+                n => format!("{n} figures are outside of their tolerances: {named}"),
+            }))
+        }
+        Verdict::Undecided => {
+            let open: Vec<_> = comparison.undecided().collect();
+            let (n, all, named) = (open.len(), comparison.rows.len(), named(&open));
+            let enough = report::needed(comparison.needed_s());
+            Err(match n {
+                0 => Failure::undecided("no figure could be compared"),
+                _ => Failure::undecided(format!(
+                    "the logs are too short to decide {n} of {all} figures: {named}"
+                ))
+                .hint(enough),
+            })
+        }
     }
-    let failed: Vec<_> = comparison.failed().collect();
+}
+
+/// Names of figures under their groups, the first ones of many.
+fn named(rows: &[&Row]) -> String {
     let mut named = String::new();
     let mut group = None;
-    for row in failed.iter().take(NAMED) {
+    for row in rows.iter().take(NAMED) {
         match group.replace(row.group) {
             Some(before) if before == row.group => named += ", ",
             Some(_) => named += &format!("; {}: ", row.group.title()),
@@ -174,14 +207,10 @@ fn verdict(comparison: &Comparison) -> Result<(), Failure> {
         }
         named += &row.figure;
     }
-    if failed.len() > NAMED {
-        named += &format!("; and {} more", failed.len() - NAMED);
+    if rows.len() > NAMED {
+        named += &format!("; and {} more", rows.len() - NAMED);
     }
-    Err(Failure::check(match failed.len() {
-        0 => "no figure could be compared: the baseline is too short".to_owned(),
-        1 => format!("1 figure is outside of its tolerance: {named}"),
-        n => format!("{n} figures are outside of their tolerances: {named}"),
-    }))
+    named
 }
 
 impl VerifyArgs {

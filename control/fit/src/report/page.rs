@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::Figure;
 use super::table::{Numbers, groups};
-use super::{clean, verdict};
+use super::{clean, needed, verdict};
 use crate::verify::{Comparison, Row, Verdict};
 
 /// Nothing may be loaded or run, whatever a name holds.
@@ -22,10 +22,10 @@ const HEAD: PreEscaped<&str> = PreEscaped(
 const STYLE: PreEscaped<&str> = PreEscaped(
     "
 :root { --ink: #1a1a1a; --soft: #595959; --line: #ccc; --paper: #fff; --fail: #b00020;
-  --wash: #fdecee; --pass: #1b5e20; color-scheme: light dark; }
+  --wash: #fdecee; --pass: #1b5e20; --open: #7a4f00; --haze: #fff4dc; color-scheme: light dark; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e6e6e6; --soft: #a8a8a8; --line: #444; --paper: #17191c; --fail: #ff8a95;
-    --wash: #3a1c20; --pass: #8fd694; }
+    --wash: #3a1c20; --pass: #8fd694; --open: #f2c063; --haze: #33290f; }
   svg [stroke='#0072B2'] { stroke: #56b4e9; } svg [fill='#0072B2'] { fill: #56b4e9; }
   svg [stroke='#D55E00'] { stroke: #ff9d4d; } svg [fill='#D55E00'] { fill: #ff9d4d; }
 }
@@ -35,6 +35,7 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5r
 .verdict { font-size: 1.25rem; font-weight: bold; margin: .25rem 0 1rem; padding: .3rem .7rem;
   border-left: .4rem solid currentColor; }
 .verdict.pass { color: var(--pass); } .verdict.fail { color: var(--fail); }
+.verdict.undecided { color: var(--open); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
@@ -49,6 +50,8 @@ td.because { font-size: .78rem; color: var(--soft); overflow-wrap: anywhere; min
 .unit { color: var(--soft); white-space: nowrap; }
 tr.fail { background: var(--wash); box-shadow: inset .3rem 0 var(--fail); font-weight: bold; }
 tr.fail th { font-weight: bold; } tr.fail td.because { font-weight: normal; color: var(--ink); }
+tr.undecided { background: var(--haze); box-shadow: inset .3rem 0 var(--open); }
+tr.undecided td.mark { color: var(--open); font-weight: bold; }
 tr.fail td.mark { color: var(--fail); } td.mark { white-space: nowrap; }
 .plots { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem 2rem; }
 figure { margin: 0; grid-column: span 2; break-inside: avoid; } figure.half { grid-column: auto; }
@@ -71,7 +74,7 @@ svg text { fill: var(--ink); } svg [stroke='#000000'] { stroke: var(--ink); }
 
 /// The page with its plots.
 pub fn page(comparison: &Comparison, figures: &[Figure]) -> String {
-    let (holds, verdict) = verdict(comparison);
+    let (judged, verdict) = verdict(comparison);
     let profile = clean(&comparison.profile);
     html! {
         (DOCTYPE)
@@ -83,7 +86,7 @@ pub fn page(comparison: &Comparison, figures: &[Figure]) -> String {
             }
             body {
                 h1 { "Verification of " (profile) }
-                p class={ "verdict " (if holds { "pass" } else { "fail" }) } { (verdict) }
+                p class={ "verdict " (class(judged)) } { (verdict) }
                 dl {
                     dt { "Baseline" } dd { (clean(&comparison.baseline)) }
                     dt { "SHA-256" } dd { code { (clean(&comparison.sha256)) } }
@@ -115,7 +118,7 @@ fn table(comparison: &Comparison) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Figure" }
-                        @for name in ["Baseline", "Link", "Difference", "Tolerance"] {
+                        @for name in ["Baseline", "Link", "Difference", "Error", "Tolerance"] {
                             th scope="col" class="number" { (name) }
                         }
                         th scope="col" { "Verdict" }
@@ -124,7 +127,7 @@ fn table(comparison: &Comparison) -> Markup {
                 }
                 @for (group, rows) in groups(comparison) {
                     tbody {
-                        tr class="group" { th scope="rowgroup" colspan="7" { (group.title()) } }
+                        tr class="group" { th scope="rowgroup" colspan="8" { (group.title()) } }
                         @for row in rows { (figure(row)) }
                     }
                 }
@@ -135,12 +138,13 @@ fn table(comparison: &Comparison) -> Markup {
 
 fn figure(row: &Row) -> Markup {
     let numbers = Numbers::of(row);
-    let (class, mark) = match row.verdict {
-        Verdict::Pass => ("pass", "✓ pass"),
-        Verdict::Fail => ("fail", "✗ FAIL"),
+    let mark = match row.verdict {
+        Verdict::Pass => "✓ pass",
+        Verdict::Fail => "✗ FAIL",
+        Verdict::Undecided => "? undecided",
     };
     html! {
-        tr class=(class) {
+        tr class=(class(row.verdict)) {
             th scope="row" {
                 (clean(&row.figure))
                 @if !row.unit.is_empty() { span class="unit" { ", " (clean(row.unit)) } }
@@ -148,10 +152,22 @@ fn figure(row: &Row) -> Markup {
             td class="number" { (numbers.baseline) }
             td class="number" { (numbers.link) }
             td class="number" { (numbers.difference) }
+            td class="number" { "± " (numbers.error) }
             td class="number" { "± " (numbers.tolerance) }
             td class="mark" { (mark) }
-            td class="because" { (clean(&row.because)) }
+            td class="because" {
+                (clean(&row.because))
+                @if row.verdict == Verdict::Undecided { "; " (needed(row.needed_s)) }
+            }
         }
+    }
+}
+
+const fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Fail => "fail",
+        Verdict::Undecided => "undecided",
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 
-use super::{clean, verdict};
+use super::{clean, needed, verdict};
 use crate::verify::{Comparison, Group, Row, Verdict};
 
 /// The least width of the column of names.
@@ -35,6 +35,8 @@ pub struct Numbers {
     pub difference: String,
     /// How far apart they may be.
     pub tolerance: String,
+    /// What chance makes of the difference, to each side.
+    pub error: String,
 }
 
 impl Numbers {
@@ -56,6 +58,7 @@ impl Numbers {
             link: write(row.link),
             difference: format!("{}{}", if difference > 0.0 { "+" } else { "" }, write(difference)),
             tolerance: if hidden { number(row.tolerance, None) } else { tolerance },
+            error: write(row.error),
         }
     }
 }
@@ -88,23 +91,28 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
     if !comparison.rows.is_empty() {
         let _ = writeln!(text, "\n{}", table(comparison, width).trim_fmt());
     }
-    if comparison.failed().next().is_some() {
+    if comparison.verdict() != Verdict::Pass {
         text.push('\n');
     }
-    for row in comparison.failed() {
+    for row in comparison.failed().chain(comparison.undecided()) {
         let numbers = Numbers::of(row);
         // Groups have figures of the same name.
         let _ = write!(
             text,
-            "FAIL {}, {}: link minus baseline is {}, tolerance {}{}{}\n     tolerance: {}\n",
+            "{} {}, {}: link minus baseline is {} ± {}, tolerance {}{}{}\n     tolerance: {}\n",
+            word(row.verdict),
             row.group.title(),
             clean(&row.figure),
             numbers.difference,
+            numbers.error,
             numbers.tolerance,
             if row.unit.is_empty() { "" } else { " " },
             clean(row.unit),
             clean(&row.because),
         );
+        if row.verdict == Verdict::Undecided {
+            let _ = writeln!(text, "     length: {}", needed(row.needed_s));
+        }
     }
     if !comparison.remarks.is_empty() {
         text.push('\n');
@@ -116,6 +124,15 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
     text
 }
 
+/// A verdict in a word.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Fail => "FAIL",
+        Verdict::Undecided => "UNDECIDED",
+    }
+}
+
 fn table(comparison: &Comparison, width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.force_no_tty().load_preset(presets::NOTHING).set_header([
@@ -124,6 +141,7 @@ fn table(comparison: &Comparison, width: Option<u16>) -> Table {
         "BASELINE",
         "LINK",
         "TOLERANCE",
+        "ERROR",
         "VERDICT",
     ]);
     match width {
@@ -141,7 +159,7 @@ fn table(comparison: &Comparison, width: Option<u16>) -> Table {
             0 => ColumnConstraint::LowerBoundary(Width::Fixed(NAME)),
             _ => ColumnConstraint::ContentWidth,
         });
-        if (2..5).contains(&n) {
+        if (2..6).contains(&n) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -149,14 +167,14 @@ fn table(comparison: &Comparison, width: Option<u16>) -> Table {
         table.add_row([group.title()]);
         for row in rows {
             let numbers = Numbers::of(row);
-            let verdict = if row.verdict == Verdict::Fail { "FAIL" } else { "pass" };
             table.add_row([
                 &format!("  {}", clean(&row.figure)),
                 &clean(row.unit),
                 &numbers.baseline,
                 &numbers.link,
                 &numbers.tolerance,
-                verdict,
+                &numbers.error,
+                word(row.verdict),
             ]);
         }
     }

@@ -12,8 +12,25 @@ use crate::verify::{Comparison, Curve, Group, Pair, Plots, Row, Verdict};
 
 fn row(group: Group, figure: &str, [baseline, link, tolerance]: [f64; 3]) -> Row {
     let verdict = if (baseline - link).abs() <= tolerance { Verdict::Pass } else { Verdict::Fail };
-    let because = format!("why {figure}");
-    Row { group, figure: figure.into(), unit: "ms", baseline, link, tolerance, because, verdict }
+    Row {
+        group,
+        figure: figure.into(),
+        unit: "ms",
+        baseline,
+        link,
+        tolerance,
+        error: tolerance / 10.0,
+        because: format!("why {figure}"),
+        verdict,
+        needed_s: None,
+    }
+}
+
+/// The same, of logs that are too short by a factor of ten.
+fn undecided(group: Group, figure: &str, values: [f64; 3]) -> Row {
+    let row = row(group, figure, values);
+    let error = 3.0 * row.tolerance;
+    Row { error, verdict: Verdict::Undecided, needed_s: Some(36_000.0), ..row }
 }
 
 fn comparison() -> Comparison {
@@ -53,7 +70,10 @@ fn cells(page: &str) -> Vec<Vec<String>> {
     };
     parsed(page)
         .descendants()
-        .filter(|n| n.has_tag_name("tr") && matches!(n.attribute("class"), Some("pass" | "fail")))
+        .filter(|n| {
+            n.has_tag_name("tr")
+                && matches!(n.attribute("class"), Some("pass" | "fail" | "undecided"))
+        })
         .map(|n| n.children().map(words).collect())
         .collect()
 }
@@ -69,9 +89,18 @@ fn the_page_has_every_figure_under_its_group_and_says_which_fail() {
     assert_eq!(
         cells(&page),
         [
-            ["p50, ms", "597.3", "598.2", "+0.9", "± 1.0", "✓ pass", "why p50"],
-            ["p99.99, ms", "766", "812", "+46", "± 32", "✗ FAIL", "why p99.99"],
-            ["lost, ms", "0.02000", "0.02010", "+0.00010", "± 0.00070", "✓ pass", "why lost"],
+            ["p50, ms", "597.3", "598.2", "+0.9", "± 0.1", "± 1.0", "✓ pass", "why p50"],
+            ["p99.99, ms", "766", "812", "+46", "± 3", "± 32", "✗ FAIL", "why p99.99"],
+            [
+                "lost, ms",
+                "0.02000",
+                "0.02010",
+                "+0.00010",
+                "± 0.00007",
+                "± 0.00070",
+                "✓ pass",
+                "why lost",
+            ],
         ]
     );
     for shown in ["FAIL: 2 of 3 figures hold", "a week of pings", "seed 1", "not understood"] {
@@ -170,7 +199,7 @@ fn the_text_ends_with_the_verdict_and_explains_what_failed() {
     let mut comparison = comparison();
     let failed = text(&comparison, None);
     let expected =
-        "FAIL Round-trip quantiles, p99.99: link minus baseline is +46, tolerance 32 ms\n";
+        "FAIL Round-trip quantiles, p99.99: link minus baseline is +46 ± 3, tolerance 32 ms\n";
     assert!(failed.contains(expected), "{failed}");
     assert!(failed.contains("tolerance: why p99.99\n"));
     assert_eq!(failed.lines().last(), Some("FAIL: 2 of 3 figures hold"));
@@ -179,10 +208,41 @@ fn the_text_ends_with_the_verdict_and_explains_what_failed() {
 }
 
 #[test]
-fn a_comparison_without_figures_does_not_pass() {
+fn both_forms_say_what_is_undecided_and_how_long_the_logs_have_to_be() {
+    let mut comparison = comparison();
+    comparison.rows.retain(|row| row.verdict == Verdict::Pass);
+    comparison.rows.push(undecided(Group::Quantiles, "p95", [450.0, 476.0, 20.0]));
+    let said = text(&comparison, None);
+    let expected = "UNDECIDED Round-trip quantiles, p95: link minus baseline is +26 ± 60, \
+                    tolerance 20 ms\n     tolerance: why p95\n     length: logs of 10 hours or \
+                    more would decide\n";
+    assert!(said.contains(expected), "{said}");
+    let verdict = "UNDECIDED: 2 of 3 figures hold, 1 undecided: logs of 10 hours or more would \
+                   decide";
+    assert_eq!(said.lines().last(), Some(verdict));
+    let page = html(&comparison).unwrap();
+    assert!(page.contains("class=\"verdict undecided\"") && page.contains(verdict), "{page}");
+    assert_eq!(
+        cells(&page)[1][4..],
+        ["± 60", "± 20", "? undecided", "why p95; logs of 10 hours or more would decide",]
+    );
+    // A failure is a failure whatever else is undecided.
+    comparison.rows.push(row(Group::Losses, "lost", [1.0, 9.0, 0.1]));
+    let verdict = "FAIL: 1 of 4 figures do not hold, 1 undecided";
+    assert_eq!(text(&comparison, None).lines().last(), Some(verdict));
+    // An error without a bound, and no length that is known to help.
+    let row = undecided(Group::Losses, "lost", [1.0, 1.0, 0.1]);
+    let row = Row { error: f64::INFINITY, needed_s: None, ..row };
+    let said = text(&Comparison { rows: vec![row], ..comparison }, None);
+    assert!(said.contains("is 0.00 ± inf, tolerance 0.10"), "{said}");
+    assert!(said.ends_with("1 undecided: no length of the logs is known to decide\n"));
+}
+
+#[test]
+fn a_comparison_without_figures_is_undecided() {
     let empty = Comparison { rows: Vec::new(), ..comparison() };
-    assert!(text(&empty, None).ends_with("FAIL: no figure could be compared\n"));
-    assert!(html(&empty).unwrap().contains("class=\"verdict fail\""));
+    assert!(text(&empty, None).ends_with("UNDECIDED: no figure could be compared\n"));
+    assert!(html(&empty).unwrap().contains("class=\"verdict undecided\""));
 }
 
 #[test]

@@ -33,14 +33,16 @@ impl Group {
     }
 }
 
-/// Whether a figure of the link is that of the baseline.
+/// Whether a figure of the link is that of the baseline, within the tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Within the tolerance.
+    /// Shown to be within the tolerance.
     Pass,
-    /// Outside of it.
+    /// Shown to be outside of it.
     Fail,
+    /// Neither: the logs are too short to tell.
+    Undecided,
 }
 
 /// A figure of both.
@@ -56,12 +58,18 @@ pub struct Row {
     pub baseline: f64,
     /// Of the link.
     pub link: f64,
-    /// How far apart they may be, in the same unit.
+    /// How far apart they may be, in the same unit. It depends on the baseline alone.
     pub tolerance: f64,
+    /// Half of the confidence interval of their difference, in the same unit: what chance makes of
+    /// both samples. Infinite (in JSON null) if the samples do not bound the difference.
+    pub error: f64,
     /// What the tolerance is made of, in words.
     pub because: String,
-    /// Whether they are.
+    /// Whether they are that near.
     pub verdict: Verdict,
+    /// Of an undecided figure: how long each log has to be to decide it, in seconds; none if no
+    /// length is known to.
+    pub needed_s: Option<f64>,
 }
 
 /// A curve of one of both: (x, y).
@@ -111,14 +119,54 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether all figures hold. Without figures nothing was shown.
+    /// Of all figures together: the link fails if one of them fails, and passes if all of them
+    /// pass. Without figures nothing was shown.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if self.failed().next().is_some() {
+            Verdict::Fail
+        } else if self.rows.is_empty() || self.undecided().next().is_some() {
+            Verdict::Undecided
+        } else {
+            Verdict::Pass
+        }
+    }
+
+    /// Whether all figures hold.
     #[must_use]
     pub fn holds(&self) -> bool {
-        !self.rows.is_empty() && self.failed().next().is_none()
+        self.verdict() == Verdict::Pass
     }
 
     /// The figures that are outside of their tolerance.
     pub fn failed(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|r| r.verdict == Verdict::Fail)
     }
+
+    /// The figures that the logs are too short for.
+    pub fn undecided(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| r.verdict == Verdict::Undecided)
+    }
+
+    /// How long each log has to be to decide all undecided figures, in seconds; none if there is
+    /// none, or no length is known to decide one of them.
+    #[must_use]
+    pub fn needed_s(&self) -> Option<f64> {
+        let longest = |longest: f64, row: &Row| Some(longest.max(row.needed_s?));
+        self.undecided().try_fold(0.0, longest).filter(|s| *s > 0.0)
+    }
+}
+
+/// A length of time in words, of two significant digits, rounded up: "2.6 days".
+#[must_use]
+pub fn length(seconds: f64) -> String {
+    let units = [(86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")];
+    // Two of a unit, or of two days on: "36 hours".
+    let (unit, name) =
+        units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit).unwrap_or((1.0, "seconds"));
+    let value = seconds / unit;
+    let step = 10_f64.powf(value.max(1e-9).log10().floor() - 1.0);
+    // What is a step but for rounding is no more than it.
+    let value = (value / step - 1e-9).ceil() * step;
+    format!("{value:.*} {name}", usize::from(value < 9.95))
 }
