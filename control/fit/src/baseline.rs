@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
+
 use crate::seconds;
 
 /// The round trip of a probe that was lost.
@@ -185,6 +187,11 @@ pub struct Baseline {
     /// Medians of the one-way delays, where the log has them and the clocks were
     /// synchronised.
     pub one_way: Option<OneWay>,
+    /// When the first probe was sent and when the last one was sent or came back, by the prober's
+    /// wall clock, where the log has it.
+    pub recorded: Option<[Timestamp; 2]>,
+    /// What the certificate of the emulator in its path says; none if none was given.
+    pub emulator: Option<String>,
     /// What was wrong with the log and what was done about it, for people.
     pub remarks: Vec<String>,
 }

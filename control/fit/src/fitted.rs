@@ -9,6 +9,7 @@ use crate::baseline::{Baseline, OneWay, Source, Summary};
 use crate::delay::estimate::{self as delays, DelayError, Delays};
 use crate::delay::law::Body;
 use crate::delay::{body, published};
+use crate::emulator::UNKNOWN;
 use crate::goodness::Goodness;
 use crate::loss::{FadeEstimate, Interval, LossOptions, Losses, MOST_RUNS, Runs};
 use crate::loss::{estimate as estimate_losses, estimate_fade};
@@ -162,7 +163,9 @@ struct Measured<'a> {
     lost: u64,
     interval_ns: u64,
     one_way: Option<OneWay>,
-    remarks: &'a [String],
+    /// What the log does not tell of its own making.
+    unidentified: Option<&'a str>,
+    remarks: Vec<String>,
 }
 
 /// Fits a profile.
@@ -202,7 +205,8 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
         lost: baseline.series.lost() as u64,
         interval_ns: baseline.interval_ns,
         one_way: baseline.one_way,
-        remarks: &baseline.remarks,
+        unidentified: baseline.emulator.is_none().then_some(UNKNOWN),
+        remarks: baseline.remarks.iter().chain(&baseline.emulator).cloned().collect(),
     };
     let mut options = options.clone();
     options.losses_in = losses_in;
@@ -227,7 +231,8 @@ fn fit_summary(summary: &Summary, options: &Options) -> Result<Fitted, FitError>
         lost: summary.losses.as_ref().map_or(0, |l| l.lost),
         interval_ns: summary.interval_ns,
         one_way: None,
-        remarks: &[],
+        unidentified: None,
+        remarks: Vec::new(),
     };
     assemble(&measured, options, losses, None, delays)
 }
@@ -343,6 +348,7 @@ fn assemble(
         notes.unidentified.push("losses: none were published; the profile has none".into());
     }
     split(measured, options, &delays, &mut forward, &mut back, &mut notes)?;
+    notes.unidentified.extend(measured.unidentified.map(str::to_owned));
     let Source { name, format, sha256 } = measured.source;
     let provenance = pb::Provenance {
         source: name.clone(),
@@ -354,7 +360,7 @@ fn assemble(
         estimates: notes.estimates,
         goodness: notes.goodness,
         unidentified: notes.unidentified,
-        remarks: measured.remarks.to_vec(),
+        remarks: measured.remarks.clone(),
     };
     let profile = pb::Profile {
         name: options.name.clone(),

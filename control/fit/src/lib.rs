@@ -4,6 +4,7 @@
 
 pub mod baseline;
 pub mod delay;
+pub mod emulator;
 pub mod fitted;
 pub mod goodness;
 pub mod loss;

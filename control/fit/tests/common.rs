@@ -49,6 +49,8 @@ pub fn baseline(series: Series) -> Baseline {
         resolution_ns: 1,
         series,
         one_way: None,
+        recorded: None,
+        emulator: None,
         remarks: Vec::new(),
     }
 }

@@ -10,7 +10,8 @@ pub use stated::{plain, trace_of};
 use crate::cli::{Cli, Output};
 use crate::failure::Failure;
 use crate::output;
-use ::fit::baseline::Format;
+use ::fit::baseline::{Baseline, Format};
+use ::fit::emulator;
 use ::fit::fitted::{self, FitError};
 use ::fit::read::{self, Columns, Input, ReadError};
 use clap::{Args, ValueEnum};
@@ -38,6 +39,10 @@ Examples:
   linkctl fit link.csv --forward-trace down.trace -o mine.toml
   linkctl -o json fit link.csv --write mine.toml | jq .estimates
 
+A baseline that was recorded over an emulator is a link's only if the emulator was not late: give
+the certificate of that run.
+  linkctl fit run.csv --certificate run.json -o mine.toml
+
 A ping tells neither rates nor queues: state them, or take them from another profile with
 --like. Then: linkctl verify mine.toml --baseline link.csv";
 
@@ -53,6 +58,10 @@ pub struct BaselineArgs {
     /// Columns of a CSV: sent=NAME[:UNIT],rtt=NAME[:UNIT][,seq=NAME][,lost=TEXT]
     #[arg(long, value_name = "MAPPING")]
     columns: Option<Columns>,
+    /// The certificate of the emulator's run in which the baseline was recorded, if it was over an
+    /// emulator: what linkctl -o json certificate wrote. A run that fails is refused
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
 }
 
 /// A format of baselines.
@@ -90,8 +99,25 @@ impl BaselineArgs {
             interval_ns: self.interval,
             columns: self.columns.clone(),
         };
-        read::read(path, &options).map_err(|error| unread("baseline", path, &error))
+        let mut input =
+            read::read(path, &options).map_err(|error| unread("baseline", path, &error))?;
+        match (&mut input, &self.certificate) {
+            (Input::Log(log), Some(certificate)) => certify(log, certificate)?,
+            (Input::Summary(_), Some(_)) => {
+                return Err(Failure::usage(
+                    "--certificate is for a log: published figures are of no run; leave it out",
+                ));
+            }
+            (_, None) => {}
+        }
+        Ok(input)
     }
+}
+
+/// Has the certificate of a run vouch for the log that was recorded in it.
+pub fn certify(log: &mut Baseline, certificate: &Path) -> Result<(), Failure> {
+    emulator::certify(log, certificate)
+        .map_err(|error| Failure::failed("certificate", error.to_string()))
 }
 
 /// Why a file could not be read; the message names it.
@@ -286,6 +312,7 @@ impl FitArgs {
     fn destination(&self) -> Result<Option<Destination>, Failure> {
         let mut inputs = vec![self.baseline.as_path()];
         inputs.extend(self.like.as_deref().map(Path::new));
+        inputs.extend(self.read.certificate.as_deref());
         inputs
             .extend([&self.forward_trace, &self.return_trace].into_iter().flatten().map(|p| &**p));
         let path = self.write.as_deref();

@@ -3,7 +3,7 @@
 
 use crate::cli::{Cli, Output};
 use crate::failure::Failure;
-use crate::fit::{BaselineArgs, Destination, Stream, profile_of, spinner, unread, width};
+use crate::fit::{BaselineArgs, Destination, Stream, certify, profile_of, spinner, unread, width};
 use crate::output;
 use crate::probe::measure;
 use ::fit::baseline::{self, Baseline};
@@ -31,11 +31,13 @@ Examples:
   linkctl verify viasat2 --baseline link.csv          in virtual time: seconds
   linkctl verify mine.toml --baseline link.csv --report report.html
   linkctl verify --live far.example --duration 1h --baseline link.csv
-  linkctl verify --measured live.csv --baseline link.csv
+  linkctl verify --measured live.csv --baseline link.csv --measured-certificate run.json
   linkctl -o json verify mine.toml --baseline link.csv | jq .verdict
 
 --live probes through the link as it is set now, at the baseline's interval: linkctl probe
-reflect runs at its far end. --measured compares a log that was measured so before.";
+reflect runs at its far end. --measured compares a log that was measured so before. No log says
+whether an emulator in its path was late: give the certificate of the run (linkctl stats --mark
+before the first probe, linkctl -o json certificate after the last one), which has to pass.";
 
 /// Figures that an error names.
 const NAMED: usize = 8;
@@ -63,6 +65,10 @@ pub struct VerifyArgs {
     /// A log that was measured over the link
     #[arg(long, value_name = "FILE")]
     measured: Option<PathBuf>,
+    /// The certificate of the emulator's run in which that log was recorded. A run that fails is
+    /// refused
+    #[arg(long, value_name = "FILE")]
+    measured_certificate: Option<PathBuf>,
     /// Seed of the play
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -103,9 +109,12 @@ struct View<'a> {
 /// Does it.
 pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
     let settings = Settings { seed: args.seed, margin: args.margin, confidence: args.confidence };
-    // Where --live is in conflict with another argument, clap does not miss it.
+    // Where --live or --measured is in conflict with another argument, clap does not miss it.
     if args.duration.is_some() && args.live.is_none() {
         return Err(Failure::usage("--duration is for --live: leave it out"));
+    }
+    if args.measured_certificate.is_some() && args.measured.is_none() {
+        return Err(Failure::usage("--measured-certificate is for --measured: leave it out"));
     }
     let destination = args.destination()?;
     // What is wrong with the profile is told before the baseline is read.
@@ -125,7 +134,8 @@ pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
         }
         (None, Some(path), _) => {
             bar.set_message(format!("reading {}, and comparing", path.display()));
-            measured(&input, path, &path.display().to_string(), &settings)?
+            let certificate = args.measured_certificate.as_deref();
+            measured(&input, path, certificate, &path.display().to_string(), &settings)?
         }
         (None, None, Some(target)) => {
             bar.finish_and_clear();
@@ -215,8 +225,13 @@ fn named(rows: &[&Row]) -> String {
 
 impl VerifyArgs {
     fn destination(&self) -> Result<Option<Destination>, Failure> {
-        let inputs = [Some(&self.baseline), self.measured.as_ref()].into_iter().flatten();
-        let mut inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+        let inputs = [
+            Some(&self.baseline),
+            self.measured.as_ref(),
+            self.read.certificate.as_ref(),
+            self.measured_certificate.as_ref(),
+        ];
+        let mut inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
         inputs.extend(self.profile.as_deref().map(Path::new));
         let path = self.report.as_deref();
         path.map(|path| Destination::new("--report", path, &inputs)).transpose()
@@ -247,7 +262,7 @@ async fn live(
         ..Plan::new(target.clone())
     };
     measure(&plan, &log, false).await?;
-    measured(input, &log, &format!("live link to {target}"), settings).map_err(|failure| {
+    measured(input, &log, None, &format!("live link to {target}"), settings).map_err(|failure| {
         // What took hours is not thrown away.
         let kept = folder.keep().join("live.csv");
         failure.hint(format!("what was measured is kept: {}", kept.display()))
@@ -258,12 +273,13 @@ async fn live(
 fn measured(
     input: &Input,
     log: &Path,
+    certificate: Option<&Path>,
     name: &str,
     settings: &Settings,
 ) -> Result<Comparison, Failure> {
     let other = "it is read without the options that say how to read the baseline: measure with \
                  linkctl probe send, ping -D or irtt";
-    let live = match read::read(log, &read::Options::default()) {
+    let mut live = match read::read(log, &read::Options::default()) {
         Ok(Input::Log(live)) => live,
         Ok(Input::Summary(_)) => {
             let log = log.display();
@@ -274,6 +290,9 @@ fn measured(
         }
         Err(error) => return Err(unread("measured", log, &error)),
     };
+    if let Some(certificate) = certificate {
+        certify(&mut live, certificate)?;
+    }
     let (interval_ns, spacing) = match input {
         Input::Log(baseline) => (baseline.interval_ns, Some(baseline.spacing)),
         Input::Summary(summary) => (summary.interval_ns, None),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl certificate` against linkd in-process and a fake dataplane.
 
+use crate::baseline_lab::short_csv;
 use crate::lab::{Lab, text};
 use proto::linkemu::v1 as pb;
 
@@ -49,6 +50,13 @@ fn a_sound_run_passes_and_marks_only_if_told() {
     assert_eq!(json["changes"], 2);
     assert!(json["criteria"].as_array().unwrap().iter().all(|c| c["holds"] == true));
     assert_eq!(lab.fake.state().marks, 0);
+    // What is written is what vouches for a log, here one of another time.
+    std::fs::write(lab.at("run.json"), json.to_string()).unwrap();
+    std::fs::write(lab.at("link.csv"), short_csv()).unwrap();
+    let (run, log) = (lab.at("run.json"), lab.at("link.csv"));
+    let refused = lab.fails(1, &format!("fit {} --certificate {}", log.display(), run.display()));
+    let times = "is of 2026-09-21T14:13:20Z to 2026-09-21T14:13:25Z, and ";
+    assert!(refused.contains(times), "{refused}");
     lab.done("certificate --mark");
     assert_eq!(lab.fake.state().marks, 1);
 }

@@ -86,6 +86,77 @@ fn a_log_that_is_too_short_ends_with_5_and_the_needed_length() {
     assert!(lab.read("page.html").contains("? undecided"));
 }
 
+/// The certificate of a run of that hour, whose packets were that late.
+fn certificate(hour: u8, late_ns: u64) -> String {
+    let holds = late_ns <= 1_000_000;
+    let verdict = if holds { "pass" } else { "fail" };
+    format!(
+        "{{\"verdict\": \"{verdict}\", \"span\": {{\"since_utc\": \"2026-01-01T{hour:02}:00:00Z\"}}, \
+         \"until_utc\": \"2026-01-01T{hour:02}:59:59Z\", \"criteria\": [{{\"name\": \"lateness_p99\", \
+         \"value\": {late_ns}, \"bound\": \"at_most\", \"limit\": 1000000, \"unit\": \"ns\", \
+         \"holds\": {holds}}}]}}"
+    )
+}
+
+#[test]
+fn a_log_of_a_late_emulator_is_refused_and_one_without_a_certificate_is_said_to_be_unknown() {
+    let lab = Lab::new();
+    lab.write("link.csv", short_csv());
+    lab.write("run.json", certificate(0, 20_000));
+    lab.write("late.json", certificate(0, 3_200_000));
+    lab.write("other.json", certificate(5, 20_000));
+    let verify = "verify --measured link.csv --baseline link.csv";
+    for line in
+        ["fit link.csv -w mine.toml", verify, &format!("{verify} --measured-certificate run.json")]
+    {
+        for (file, part) in [
+            (
+                "late.json",
+                "late.json: the emulator may itself have been the bottleneck of the run \
+                           (lateness_p99 3.2 ms, at most 1 ms)",
+            ),
+            (
+                "other.json",
+                "other.json is of 2026-01-01T05:00:00Z to 2026-01-01T05:59:59Z, and \
+                            link.csv of 2026-01-01T00:00:00",
+            ),
+            ("link.csv", "link.csv is not the certificate of a run"),
+            ("absent.json", "cannot read absent.json"),
+        ] {
+            let error = lab.error(1, &format!("{line} --certificate {file}"));
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains(part), "{line}: {message}");
+            assert_eq!(error["code"], "certificate");
+        }
+    }
+    let late = lab.error(1, &format!("{verify} --measured-certificate late.json"));
+    assert!(late["message"].as_str().unwrap().contains("bottleneck"), "{late}");
+    // A baseline against itself: some figures are undecided.
+    let remarks = |line: &str| {
+        let found: Value = serde_json::from_str(&lab.ends(5, line).0).unwrap();
+        found["remarks"].to_string()
+    };
+    let unknown = "whether an emulator was in the path of the log and was itself late is unknown";
+    let passes = "the certificate of the emulator (run.json) passes: lateness_p99 20 us";
+    let said = remarks(&format!("-o json {verify}"));
+    assert_eq!((said.matches(unknown).count(), said.contains(passes)), (2, false), "{said}");
+    let both = "--certificate run.json --measured-certificate run.json";
+    let said = remarks(&format!("-o json {verify} {both}"));
+    assert_eq!((said.matches(passes).count(), said.contains(unknown)), (2, false), "{said}");
+    let (out, _) = lab.ends(0, "fit link.csv -w mine.toml");
+    assert!(out.contains("whether an emulator was in the path"), "{out}");
+    lab.ends(0, "fit link.csv -w mine.toml --certificate run.json");
+    let profile = lab.read("mine.toml");
+    assert!(profile.contains(passes) && !profile.contains(unknown), "{profile}");
+    lab.write(
+        "study.toml",
+        "source = \"x\"\ninterval = \"200 ms\"\n[delay]\nsamples = 1000\n\
+         exceedance = [[\"1 ms\", \"50 %\"], [\"2 ms\", \"5 %\"]]\n",
+    );
+    let (_, told) = lab.ends(2, "fit study.toml --certificate run.json");
+    assert!(told.contains("--certificate is for a log"), "{told}");
+}
+
 #[test]
 fn the_json_has_these_keys_and_no_number_is_missing() {
     let lab = lab();
@@ -231,6 +302,7 @@ fn logs_that_cannot_be_compared_are_refused_with_the_reason() {
         ("--measured x.csv --duration 1s", "--duration is for --live"),
         ("viasat2 --confidence 10%", "not within 80 % and 100 %"),
         ("viasat2 --margin 10", "unit"),
+        ("viasat2 --measured-certificate run.json", "--measured-certificate is for --measured"),
     ] {
         let (_, told) = lab.ends(2, &format!("verify {line} --baseline link.csv"));
         assert!(told.contains(part), "{line}: {told}");

@@ -8,6 +8,7 @@ use super::error::{Place, ReadError, counted, duration};
 use super::place;
 use super::spacing::Interval;
 use crate::baseline::{Baseline, Format, OneWay, Source, Spacing};
+use jiff::Timestamp;
 
 /// The round trip of a row whose probe was lost.
 pub(super) const LOST: u64 = u64::MAX;
@@ -72,6 +73,9 @@ pub(super) struct Log {
     /// One-way delays, to be believed if they are plausible.
     pub there: Vec<i64>,
     pub back: Vec<i64>,
+    /// When the first probe was sent and when the last one was sent or came back, by the wall
+    /// clock.
+    pub recorded: Option<[Timestamp; 2]>,
     /// What was put right so far.
     pub remarks: Vec<String>,
 }
@@ -95,6 +99,7 @@ impl Log {
             resolution_ns: 1,
             there: Vec::new(),
             back: Vec::new(),
+            recorded: None,
             remarks: Vec::new(),
         }
     }
@@ -104,6 +109,15 @@ impl Log {
         let next = self.breaks.partition_point(|line| *line <= before.line);
         self.breaks.get(next).is_some_and(|line| *line <= after.line)
     }
+}
+
+/// When probes were sent and answered, by send times of the wall clock, in ns since 1970, and round
+/// trips: from the first time to the last.
+pub(super) fn recorded(probes: impl Iterator<Item = (i64, Option<u64>)>) -> Option<[Timestamp; 2]> {
+    let times = probes.map(|(sent, rtt)| (sent, sent.saturating_add_unsigned(rtt.unwrap_or(0))));
+    let (first, last) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+    let time = |ns: i64| Timestamp::from_nanosecond(ns.into()).ok();
+    Some([time(first)?, time(last)?])
 }
 
 /// A round trip as a row holds it, or the error that names it.
@@ -146,6 +160,8 @@ pub(super) fn clean(
         resolution_ns: log.resolution_ns,
         series,
         one_way,
+        recorded: log.recorded,
+        emulator: None,
         remarks,
     })
 }

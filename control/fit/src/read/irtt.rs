@@ -5,7 +5,7 @@
 //! `monotonic` is preferred over `wall`, as it is never set. Round trips do not contain
 //! the time that the server took, where it stamps its replies.
 
-use super::clean::{LOST, Log, Row, round_trip};
+use super::clean::{LOST, Log, Row, recorded, round_trip};
 use super::error::{Place, ReadError};
 use super::number::{Decimal, Steps};
 use super::tap::{Bytes, Tap};
@@ -34,6 +34,12 @@ pub(super) fn read(bytes: Bytes<'_>) -> Result<(Log, String), ReadError> {
     log.interval = output.config.and_then(|config| config.params?.interval);
     log.rows.reserve_exact(output.round_trips.len());
     let monotonic = output.round_trips.iter().all(|trip| trip.sent().monotonic.is_some());
+    let trips = output.round_trips.iter();
+    let walls = trips.filter_map(|trip| {
+        let rtt = trip.delay.rtt.and_then(|rtt| u64::try_from(rtt).ok());
+        Some((trip.sent().wall?, rtt.filter(|_| !trip.lost.lost())))
+    });
+    log.recorded = recorded(walls);
     let mut steps = Steps::new(1_000_000);
     for (index, trip) in (0..).zip(output.round_trips) {
         log.rows.push(trip.row(index, monotonic, &mut steps)?);

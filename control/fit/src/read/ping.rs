@@ -8,7 +8,7 @@
 //! probe was sent a round trip before; without it, a probe's time is its number times the
 //! interval.
 
-use super::clean::{Log, Row, round_trip};
+use super::clean::{Log, Row, recorded, round_trip};
 use super::error::{Place, ReadError, counted, shown};
 use super::number::{Decimal, decimal, place};
 use super::spacing::Interval;
@@ -217,6 +217,9 @@ impl Reader {
             seen += count;
             seen >= half
         });
+        if self.stamped == Some(true) {
+            log.recorded = recorded(log.rows.iter().map(|row| (row.sent_ns, row.rtt())));
+        }
         log.resolution_ns = place(MS, i32::try_from(typical.unwrap_or(0)).unwrap_or(0));
         if self.stamped == Some(false) {
             log.untimed = Some(untimed(self.totals, given)?);

@@ -10,6 +10,8 @@ use super::error::{Place, ReadError, counted, shown};
 use super::number::{Steps, decimal};
 use super::tap::{Bytes, Line, Lines};
 use crate::baseline::{Format, Spacing};
+use jiff::Timestamp;
+use std::time::Duration;
 
 /// How such a file begins.
 pub(super) const MAGIC: &str = "# format = linkemu-probe";
@@ -70,6 +72,10 @@ struct Reader {
     /// What is added to this run's sequence numbers.
     renumber: u64,
     next: u64,
+    /// When the first probe was sent, by the wall clock; none if that cannot be read.
+    first_utc: Option<Timestamp>,
+    /// The same of the last, as it is written.
+    last_utc: Vec<u8>,
 }
 
 impl Reader {
@@ -83,6 +89,8 @@ impl Reader {
             resumed: false,
             renumber: 0,
             next: 0,
+            first_utc: None,
+            last_utc: Vec::new(),
         }
     }
 
@@ -136,7 +144,7 @@ impl Reader {
         }
         let mut fields = line.text.split(|byte| *byte == b',');
         let mut field = || fields.next().ok_or_else(|| bad("the row has fewer than six fields"));
-        let (sequence, _utc, sent) = (field()?, field()?, field()?);
+        let (sequence, utc, sent) = (field()?, field()?, field()?);
         let (rtt, there, back) = (field()?, field()?, field()?);
         if fields.next().is_some() {
             return Err(bad("the row has more than six fields"));
@@ -166,6 +174,11 @@ impl Reader {
         }
         let sequence = sequence.saturating_add(self.renumber).min(i64::MAX.unsigned_abs());
         self.next = self.next.max(sequence.saturating_add(1));
+        if self.log.rows.is_empty() {
+            self.first_utc = timestamp(utc);
+        }
+        self.last_utc.clear();
+        self.last_utc.extend_from_slice(utc);
         self.log.rows.push(Row { line: line.number, sequence, sent_ns, rtt_ns });
         Ok(())
     }
@@ -175,8 +188,16 @@ impl Reader {
             return Err(malformed(format!("it has no line {:?}", format!("{MAGIC} 1"))));
         }
         self.log.resolution_ns = self.steps.step();
+        let rtt_ns = self.log.rows.last().and_then(Row::rtt).unwrap_or(0);
+        let end = timestamp(&self.last_utc);
+        let end = end.and_then(|t| t.checked_add(Duration::from_nanos(rtt_ns)).ok());
+        self.log.recorded = self.first_utc.zip(end).map(|(first, end)| [first, end]);
         Ok(self.log)
     }
+}
+
+fn timestamp(text: &[u8]) -> Option<Timestamp> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn malformed(problem: String) -> ReadError {

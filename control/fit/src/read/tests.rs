@@ -50,6 +50,12 @@ fn says(text: &str, parts: &[&str]) {
     }
 }
 
+/// When a log was recorded.
+fn recorded(baseline: &Baseline) -> String {
+    let [first, last] = baseline.recorded.unwrap();
+    format!("{first} {last}")
+}
+
 /// What every baseline keeps.
 #[track_caller]
 fn hold(baseline: &Baseline) {

@@ -10,6 +10,7 @@ use super::figures::{Figures, envelope, exceeded, sorted};
 use super::play::{PlayError, play, regular};
 use crate::baseline::{Baseline, Series, Summary};
 use crate::delay::published::{above, inverse};
+use crate::emulator::UNKNOWN;
 use crate::read::Input;
 use crate::seconds;
 
@@ -117,7 +118,13 @@ pub fn against_log(
     let mut comparison = compare(input, &live.series, interval_ns, profile, played, settings);
     let remarks = live.remarks.iter().map(|r| format!("the live log: {r}"));
     comparison.remarks.extend(remarks);
+    comparison.remarks.push(emulator("the live log", live));
     comparison
+}
+
+/// What is known of the emulator in the path of a log.
+fn emulator(log: &str, baseline: &Baseline) -> String {
+    format!("{log}: {}", baseline.emulator.as_deref().unwrap_or(UNKNOWN))
 }
 
 /// What is known of the baseline, log or summary.
@@ -197,6 +204,7 @@ fn compare(
                 curves(&of_baseline);
             plots.time_series.baseline = envelope(&baseline.series, SPANS);
             remarks.extend(baseline.remarks.iter().cloned());
+            remarks.push(emulator("the baseline", baseline));
             &baseline.source
         }
         Side::Summary { summary, points } => {

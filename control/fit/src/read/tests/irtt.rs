@@ -53,6 +53,13 @@ fn output_is_read() {
     // Medians of eight, which do not add up to that of the round trips.
     assert!((one_way.there_ns + one_way.back_ns).abs_diff(600_000_131) < 4, "{one_way:?}");
     says(&baseline.remarks[0], &["400 ms there", "200 ms back", "does not say"]);
+    let times = "2017-10-16T19:05:23.50272734Z 2017-10-16T19:05:26.302727474Z";
+    assert_eq!(recorded(&baseline), times);
+}
+
+#[test]
+fn output_without_the_wall_clock_does_not_say_when_it_was_recorded() {
+    assert_eq!(baseline(&output(&trips(|_| None))).recorded, None);
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn a_log_with_time_stamps_is_read() {
     assert_eq!(in_ms(&baseline)[..3], [(0, Some(598)), (200, None), (400, Some(597))]);
     assert_eq!(baseline.interval_ns, 200_000_000);
     assert_eq!(baseline.resolution_ns, MS, "three digits of 598 ms");
+    assert_eq!(recorded(&baseline), "2026-11-21T17:54:38.300028Z 2026-11-21T17:54:39.498028Z");
     // The fifth was answered with an error, but three may have been on the way.
     assert_eq!(baseline.series.len(), 4);
     let remarks = baseline.remarks.join(" ");

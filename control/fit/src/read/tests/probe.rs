@@ -29,6 +29,7 @@ fn a_log_is_read() {
     assert_eq!(baseline.resolution_ns, 1_000, "as written");
     let one_way = OneWay { there_ns: 290_110_000, back_ns: 307_310_000 };
     assert_eq!(baseline.one_way, Some(one_way));
+    assert_eq!(recorded(&baseline), "2026-03-01T12:00:00.0001Z 2026-03-01T12:00:01.20283Z");
     assert_eq!(baseline.remarks, Vec::<String>::new());
 }
 

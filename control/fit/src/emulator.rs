@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the emulator was itself late when a log was recorded over it.
+//!
+//! A log has round trips, and nothing of who delayed them. The emulator's certificate of the run has:
+//! what `linkctl -o json certificate` writes, or the pytest plugin (`….certificate.json`). A log
+//! whose certificate fails is refused. It has to be of the same run, by the wall clocks of both hosts.
+
+use std::io;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use profile::format_duration;
+use serde::Deserialize;
+
+use crate::baseline::Baseline;
+use crate::fitted::four_digits;
+
+/// How far the wall clocks of the prober and of the emulator may be apart.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is said of a log without a certificate.
+pub const UNKNOWN: &str = "whether an emulator was in the path of the log and was itself late is \
+                           unknown: if there was one, the certificate of that run tells";
+
+/// Why a certificate does not vouch for a log.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The system refuses.
+    #[error("cannot read {name}: {source}")]
+    Io {
+        /// The file.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{name} is not the certificate of a run ({problem}): linkctl -o json certificate")]
+    Malformed {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A criterion does not hold.
+    #[error(
+        "{name}: the emulator may itself have been the bottleneck of the run ({failed}), so its log \
+         is not that of a link: record it again"
+    )]
+    Failed {
+        /// The file.
+        name: String,
+        /// The criteria that do not hold.
+        failed: String,
+    },
+    /// It is of another time than the log.
+    #[error(
+        "{name} is of {} to {}, and {log} of {} to {}: give the certificate of the run in which the \
+         log was recorded, marked before its first probe (linkctl stats --mark)",
+        run[0], run[1], recorded[0], recorded[1]
+    )]
+    Elsewhen {
+        /// The file.
+        name: String,
+        /// The log.
+        log: String,
+        /// From mark to certificate.
+        run: [Timestamp; 2],
+        /// From the first probe to the last.
+        recorded: [Timestamp; 2],
+    },
+}
+
+/// The keys of a certificate that matter here.
+#[derive(Deserialize)]
+struct Certificate {
+    verdict: String,
+    span: Span,
+    until_utc: Option<String>,
+    criteria: Vec<Criterion>,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    since_utc: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Criterion {
+    name: String,
+    value: u64,
+    bound: String,
+    limit: u64,
+    unit: String,
+    holds: bool,
+}
+
+impl Criterion {
+    /// "lateness_p99 20 us, at most 1 ms".
+    fn text(&self) -> String {
+        let figure = |value: u64| match self.unit.as_str() {
+            "ns" => format_duration(four_digits(value)),
+            unit => format!("{value} {unit}"),
+        };
+        let (name, bound) = (&self.name, self.bound.replace('_', " "));
+        format!("{name} {}, {bound} {}", figure(self.value), figure(self.limit))
+    }
+}
+
+/// Has a certificate vouch for a log: it passes, and is of the run in which the log was recorded.
+///
+/// # Errors
+/// [`CertificateError`]; the log is unchanged then.
+pub fn certify(log: &mut Baseline, path: &Path) -> Result<(), CertificateError> {
+    let name = path.display().to_string();
+    let text = std::fs::read(path)
+        .map_err(|source| CertificateError::Io { name: name.clone(), source })?;
+    log.emulator = Some(vouch(log, &name, &text)?);
+    Ok(())
+}
+
+/// What the text of a certificate says of the emulator of a log, in words.
+fn vouch(log: &Baseline, name: &str, text: &[u8]) -> Result<String, CertificateError> {
+    let name = name.to_owned();
+    let certificate: Certificate = match serde_json::from_slice(text) {
+        Ok(certificate) => certificate,
+        Err(error) => {
+            return Err(CertificateError::Malformed { name, problem: error.to_string() });
+        }
+    };
+    let criteria = || certificate.criteria.iter();
+    let failed: Vec<String> = criteria().filter(|c| !c.holds).map(Criterion::text).collect();
+    if certificate.verdict != "pass" || !failed.is_empty() {
+        return Err(CertificateError::Failed { name, failed: failed.join("; ") });
+    }
+    let Some(late) = criteria().find(|c| c.name == "lateness_p99") else {
+        let problem = "it has no lateness_p99".to_owned();
+        return Err(CertificateError::Malformed { name, problem });
+    };
+    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+    let run = time(&certificate.span.since_utc).zip(time(&certificate.until_utc));
+    let same = match (run, log.recorded) {
+        (Some((since, until)), Some(recorded)) => {
+            let covered = recorded[0].duration_since(since) >= -CLOCKS
+                && until.duration_since(recorded[1]) >= -CLOCKS;
+            if !covered {
+                let (log, run) = (log.source.name.clone(), [since, until]);
+                return Err(CertificateError::Elsewhen { name, log, run, recorded });
+            }
+            ""
+        }
+        _ => "; that it is of the same run is not known, for one of both does not say when it was",
+    };
+    let late = late.text();
+    Ok(format!("the certificate of the emulator ({name}) passes: {late}{same}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::{Format, Series, Source, Spacing};
+
+    fn log(recorded: Option<[&str; 2]>) -> Baseline {
+        let (name, sha256) = ("link.csv".into(), String::new());
+        Baseline {
+            source: Source { name, format: Format::Probe, sha256 },
+            interval_ns: 1,
+            spacing: Spacing::Constant,
+            resolution_ns: 1,
+            series: Series::default(),
+            one_way: None,
+            recorded: recorded.map(|times| times.map(|time| time.parse().unwrap())),
+            emulator: None,
+            remarks: Vec::new(),
+        }
+    }
+
+    /// Of a run from 12:00 to 13:00.
+    fn certificate(verdict: &str, late_ns: u64) -> String {
+        let holds = late_ns <= 1_000_000;
+        format!(
+            "{{\"verdict\": \"{verdict}\", \"span\": {{\"since_utc\": \"2026-01-01T12:00:00Z\", \
+             \"marked\": true}}, \"until_utc\": \"2026-01-01T13:00:00.000000000Z\", \"criteria\": \
+             [{{\"name\": \"lateness_p99\", \"value\": {late_ns}, \"bound\": \"at_most\", \
+             \"limit\": 1000000, \"unit\": \"ns\", \"holds\": {holds}}}]}}"
+        )
+    }
+
+    fn vouched(recorded: Option<[&str; 2]>, certificate: &str) -> Result<String, String> {
+        vouch(&log(recorded), "run.json", certificate.as_bytes()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_run_that_passes_vouches_for_the_log_that_was_recorded_in_it() {
+        let within = Some(["2026-01-01T12:00:01Z", "2026-01-01T12:59:59Z"]);
+        let said = vouched(within, &certificate("pass", 20_000)).unwrap();
+        let expected = "the certificate of the emulator (run.json) passes: lateness_p99 20 us, at \
+                        most 1 ms";
+        assert_eq!(said, expected);
+        // The clocks of two hosts.
+        let near = Some(["2026-01-01T11:59:51Z", "2026-01-01T13:00:09Z"]);
+        assert_eq!(vouched(near, &certificate("pass", 20_000)).unwrap(), expected);
+        let said = vouched(None, &certificate("pass", 20_000)).unwrap();
+        assert!(said.contains("that it is of the same run is not known"), "{said}");
+    }
+
+    #[test]
+    fn a_run_that_fails_is_refused_with_its_criteria() {
+        let said = vouched(None, &certificate("fail", 3_200_000)).unwrap_err();
+        assert!(said.contains("(lateness_p99 3.2 ms, at most 1 ms)"), "{said}");
+        // Whatever the verdict says.
+        assert!(vouched(None, &certificate("pass", 3_200_000)).is_err());
+        assert!(vouched(None, &certificate("fail", 20_000)).is_err());
+    }
+
+    #[test]
+    fn a_certificate_of_another_time_is_refused_with_both_times() {
+        for recorded in [
+            ["2026-01-01T11:59:49Z", "2026-01-01T12:30:00Z"],
+            ["2026-01-01T12:30:00Z", "2026-01-01T13:00:11Z"],
+        ] {
+            let said = vouched(Some(recorded), &certificate("pass", 20_000)).unwrap_err();
+            for time in [recorded[0], recorded[1], "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"] {
+                assert!(said.contains(time), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_files_are_no_certificates() {
+        for text in ["", "{}", "[1]", &certificate("pass", 1).replace("lateness_p99", "stall")] {
+            let said = vouched(None, text).unwrap_err();
+            assert!(said.starts_with("run.json is not the certificate of a run ("), "{said}");
+        }
+    }
+}
