@@ -44,7 +44,7 @@ fn plan(offload: Option<pb::Offload>) -> pb::Plan {
     let prefixes = vec!["10.0.0.1/32".into()];
     let alice = model::Client { name: "alice".into(), prefixes, ..model::Client::default() };
     let clients = Some(model::Clients { clients: vec![alice], ..model::Clients::default() });
-    pb::Plan { profile: Some(profile), seed: 1, offload, clients, ..pb::Plan::default() }
+    pb::Plan { profile: Some(profile), seed: 1, offload, clients }
 }
 
 fn offload() -> pb::Offload {

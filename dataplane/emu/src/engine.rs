@@ -255,8 +255,8 @@ impl<B: Buffer> Engine<B> {
         // There is always one.
         let Some(in_force) = self.changes.back() else { return DEFAULT };
         let id = self.expired.vacant.pop().unwrap_or(self.clients() as u32);
-        // One that comes back is another one.
-        let epoch = self.expired.clients.rotate_left(16);
+        // One that comes back is another one, unless all begins anew.
+        let epoch = self.expired.since_restart.rotate_left(16);
         let beams = in_force.plan.beams.clone();
         for direction in Direction::BOTH {
             let bypass = key == ClientKey::Bypass;
@@ -632,6 +632,9 @@ impl<B: Buffer> Engine<B> {
             }
         }
         let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
+        if restart {
+            self.expired.since_restart = 0;
+        }
         // The plan before keeps its own: nothing is freed here.
         self.is_ruled = !plan.rules.is_empty();
         self.rules = Arc::clone(&plan.rules);

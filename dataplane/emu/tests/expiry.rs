@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which addresses become clients, and what is left of those that expire.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -214,11 +214,11 @@ fn no_client_expires_while_a_report_is_written_nor_where_none_is_to() {
 }
 
 #[test]
-fn a_client_that_comes_back_meets_other_losses_than_at_first() {
-    let fates = |first: u64| {
+fn a_client_that_comes_back_meets_other_losses_than_at_first_unless_there_was_a_restart() {
+    let fates = |first: u64, restart: bool| {
         let mut plan = Plan::transparent();
         plan.pipes[Direction::Return].packet_loss = Probability::new(0.5).into();
-        let mut engine = engine(plan);
+        let mut engine = engine(plan.clone());
         let mut fates = Vec::new();
         for begins in [first, first + 20] {
             let mut left = Vec::new();
@@ -232,13 +232,18 @@ fn a_client_that_comes_back_meets_other_losses_than_at_first() {
             fates.push(left);
             rest(&mut engine, begins..=begins + 19);
             assert_eq!(of(&accounts(&mut engine, second(begins + 19)), 1), None);
+            if restart {
+                engine.apply(second(begins + 19), plan.clone(), begins, true);
+            }
         }
         fates
     };
-    let early = fates(1);
-    assert_ne!(early[0], early[1]);
+    let on = fates(1, false);
+    assert_ne!(on[0], on[1]);
     // Both are as the seed has them.
-    assert_eq!(early, fates(1));
+    assert_eq!(on, fates(1, false));
+    let anew = fates(1, true);
+    assert_eq!(anew[0], anew[1]);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -290,7 +295,7 @@ proptest! {
             let snapshot = accounts(&mut engine, second(now));
             let total = snapshot.total();
             prop_assert_eq!(total.received.packets, arrived);
-            let keys: HashSet<_> = snapshot.clients.iter().map(|client| client.key).collect();
+            let keys: BTreeSet<_> = snapshot.clients.iter().map(|client| client.key).collect();
             prop_assert_eq!(keys.len(), snapshot.clients.len());
             let hosts = keys.iter().filter(|key| matches!(key, ClientKey::Ip(_))).count();
             prop_assert!(hosts <= CLIENTS as usize);

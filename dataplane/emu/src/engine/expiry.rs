@@ -6,7 +6,7 @@
 //!
 //! [`Engine::keep_up`] looks at one client after another, so that packets pay nothing for it. A
 //! client that has expired and comes back is a new one: its random streams are others than those
-//! that it had before.
+//! that it had before, until a restart of the random processes.
 
 use crate::classify::resolved;
 use crate::client::ClientKey;
@@ -28,7 +28,9 @@ pub(super) struct Activity {
 #[derive(Debug, Default)]
 pub(super) struct Expired {
     /// How many.
-    pub(super) clients: u32,
+    clients: u32,
+    /// Of these, after the last restart of the random processes.
+    pub(super) since_restart: u32,
     /// The sum of their accounts.
     pipes: ByDirection<PipeStats>,
     /// The numbers that they had and no other client has.
@@ -118,6 +120,7 @@ impl<B: Buffer> Engine<B> {
         self.index.remove(address);
         self.automatic -= 1;
         self.expired.clients += 1;
+        self.expired.since_restart += 1;
         self.expired.vacant.push(client);
     }
 
