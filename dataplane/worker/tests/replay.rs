@@ -89,7 +89,7 @@ fn arrivals() -> Vec<Arrival> {
     let mut random = Stream::new(key, Stage::Aqm, 9);
     let mut below = |n: u64| random.below(Nanos(n)).0;
     let mut at = 1_000_000;
-    let data = (0..60_000_u32).map(|number| {
+    let data = (CLIENTS as u32..60_000).map(|number| {
         // Bursts at one instant are common.
         at += if below(4) == 0 { below(130_000) } else { 0 };
         let direction = Direction::BOTH[usize::from(below(3) == 0)];
@@ -105,10 +105,10 @@ fn arrivals() -> Vec<Arrival> {
         Arrival { at: Instant(at), direction, frame }
     });
     // First of all each client sends one.
-    let first = (1..=CLIENTS).map(|client| Arrival {
-        at: Instant(client),
+    let first = (0..CLIENTS).map(|number| Arrival {
+        at: Instant(number),
         direction: Direction::Return,
-        frame: first_frame([10, 0, 0, client as u8]),
+        frame: first_frame(number as u8),
     });
     first.chain(data).collect()
 }
@@ -125,12 +125,13 @@ fn fates(sent: &[Sent]) -> Fates {
         .collect()
 }
 
-fn first_frame(client: [u8; 4]) -> Vec<u8> {
+/// By the client whose place it is.
+fn first_frame(number: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);
     frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
-    frame[26..30].copy_from_slice(&client);
-    frame[38..42].copy_from_slice(&u32::MAX.to_be_bytes());
+    frame[26..30].copy_from_slice(&[10, 0, 0, 1 + number]);
+    frame[38..42].copy_from_slice(&u32::from(number).to_be_bytes());
     frame
 }
 
