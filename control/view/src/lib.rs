@@ -8,8 +8,8 @@ mod switch;
 mod table;
 
 pub use snapshot::{
-    Client, Conservation, Count, Dropped, Histogram, Lateness, Link, Memory, Pipe, Port, Snapshot,
-    Span, Worker,
+    Client, Conservation, Count, Dropped, EXPIRED, Histogram, Lateness, Link, Memory, Pipe, Port,
+    Snapshot, Span, Worker,
 };
 pub use switch::{Gate, Stage, Switch, SwitchCount, Times, stages};
 pub use table::{line, size, table, time};

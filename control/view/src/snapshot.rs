@@ -54,6 +54,10 @@ pub struct Worker {
     pub received: Count,
 }
 
+/// The sum of the clients that have expired, as a client. When one expires its whole accounts come to
+/// it, so that its counters have no rates.
+pub const EXPIRED: &str = "expired";
+
 /// One client.
 #[derive(Debug, Serialize)]
 pub struct Client {
@@ -70,7 +74,7 @@ pub struct Count {
 }
 
 /// One client and direction.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pipe {
     pub received: Count,
     pub sent: Count,
@@ -95,7 +99,7 @@ pub struct Histogram {
 }
 
 /// Drops by reason.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Dropped {
     pub aqm: Count,
     pub limit: Count,

@@ -8,7 +8,7 @@
 //! with time it takes the mean.
 
 use proto::linkemu::v1 as pb;
-use view::{Client, Pipe, Snapshot};
+use view::{Client, EXPIRED, Pipe, Snapshot};
 
 /// Kinds of drops, as columns.
 pub const KINDS: [&str; 5] = ["AQM", "LIMIT", "OUTAGE", "LOSS", "OWN"];
@@ -155,7 +155,7 @@ pub fn rows(last: Option<&Snapshot>, this: &Snapshot, link: &Link) -> Vec<Row> {
         .flat_map(|(last, _)| last.clients.iter().map(|c| (c.client.as_str(), c)))
         .collect();
     let row = |(at, client): (usize, &Client)| {
-        let old = before.and_then(|(last, seconds)| {
+        let old = before.filter(|_| client.client != EXPIRED).and_then(|(last, seconds)| {
             // Most often clients keep their places.
             let same = last.clients.get(at).filter(|old| old.client == client.client);
             Some((same.or_else(|| known.get(client.client.as_str()).copied())?, seconds))
@@ -279,6 +279,14 @@ pub mod tests {
         let rates: Vec<_> =
             rows(Some(&last), &this, &link()).iter().map(|row| row.forward.rate_bps).collect();
         assert_eq!(rates, [None, Some(8_000.0), Some(4_000.0)]);
+    }
+
+    #[test]
+    fn what_an_expired_client_carried_is_not_a_rate() {
+        let last = snapshot(0, vec![client("a", 9_000, 0, 0), client(EXPIRED, 1_000, 0, 0)]);
+        let this = snapshot(1_000_000_000, vec![client(EXPIRED, 10_000, 0, 0)]);
+        let rows = rows(Some(&last), &this, &link());
+        assert_eq!((rows[0].forward.rate_bps, &rows[0].forward.drops), (None, &None));
     }
 
     #[test]

@@ -6,9 +6,13 @@
 //! place becomes free when its client is gone. `default` and `bypass` are always exported;
 //! all the rest is one client named `other`, whose high-water mark is the highest of its
 //! clients' own.
+//!
+//! What expired clients carried stays where it was told: it would be traffic a second time in a
+//! series of theirs. So that has none, and what was in `other` stays in it, also when a client
+//! takes a place that became free: no counter falls.
 
 use std::collections::HashSet;
-use view::{Client, Pipe, Snapshot};
+use view::{Client, EXPIRED, Pipe, Snapshot};
 
 /// The sum of the clients that are not exported each for itself.
 pub(super) const OTHER: &str = "other";
@@ -19,31 +23,54 @@ const ALWAYS: [&str; 2] = ["bypass", "default"];
 pub(super) struct Choice {
     places: usize,
     chosen: HashSet<String>,
+    /// Of the scrape before: its time, and what was in `other`.
+    time_ns: u64,
+    rest: Vec<Client>,
+    /// The sum of those that were in `other`, and expired or have series of their own now.
+    gone: [Pipe; 2],
 }
 
 impl Choice {
     /// Up to `places` clients.
     pub fn new(places: usize) -> Self {
-        Self { places, chosen: HashSet::new() }
+        let (rest, gone) = (Vec::new(), <[Pipe; 2]>::default());
+        Self { places, chosen: HashSet::new(), time_ns: 0, rest, gone }
     }
 
     /// Leaves the chosen clients in a snapshot and sums up the others.
     pub fn reduce(&mut self, mut snapshot: Snapshot) -> Snapshot {
+        snapshot.clients.retain(|client| client.client != EXPIRED);
         self.choose(&snapshot.clients);
         let keep = |client: &Client| {
             ALWAYS.contains(&client.client.as_str()) || self.chosen.contains(&client.client)
         };
         let (mut kept, rest): (Vec<_>, Vec<_>) = snapshot.clients.into_iter().partition(keep);
-        if !rest.is_empty() {
-            let (mut forward, mut back) = (Pipe::default(), Pipe::default());
+        self.count_gone(snapshot.time_ns, &rest);
+        if !rest.is_empty() || self.gone != <[Pipe; 2]>::default() {
+            let [mut forward, mut back] = self.gone.clone();
             for client in &rest {
                 forward += &client.forward;
                 back += &client.r#return;
             }
             kept.push(Client { client: OTHER.into(), forward, r#return: back });
         }
+        self.rest = rest;
         snapshot.clients = kept;
         snapshot
+    }
+
+    fn count_gone(&mut self, time_ns: u64, rest: &[Client]) {
+        if time_ns < self.time_ns {
+            // Another dataplane counts anew.
+            (self.rest, self.gone) = (Vec::new(), Default::default());
+        }
+        self.time_ns = time_ns;
+        let there: HashSet<_> = rest.iter().map(|client| client.client.as_str()).collect();
+        let [forward, back] = &mut self.gone;
+        for client in self.rest.drain(..).filter(|old| !there.contains(old.client.as_str())) {
+            *forward += &client.forward;
+            *back += &client.r#return;
+        }
     }
 
     fn choose(&mut self, clients: &[Client]) {
@@ -114,13 +141,30 @@ mod tests {
         let mut choice = Choice::new(1);
         assert_eq!(names(&choice.reduce(snapshot(&[("a", 2), ("b", 1)]))), ["a", OTHER]);
         assert_eq!(names(&choice.reduce(snapshot(&[("b", 1), ("c", 0)]))), ["b", OTHER]);
-        assert_eq!(names(&choice.reduce(snapshot(&[("c", 0)]))), ["c"]);
+        assert_eq!(names(&choice.reduce(snapshot(&[("c", 0)]))), ["c", OTHER]);
+    }
+
+    #[test]
+    fn no_series_jumps_or_falls_when_clients_expire() {
+        let mut choice = Choice::new(1);
+        let mut other = |clients: &[(&str, u64)]| {
+            let reduced = choice.reduce(snapshot(clients));
+            assert!(!names(&reduced).contains(&EXPIRED));
+            let other = reduced.clients.into_iter().find(|client| client.client == OTHER);
+            other.map(|other| other.forward.sent.bytes)
+        };
+        assert_eq!(other(&[("a", 9), ("b", 2), ("c", 1)]), Some(3));
+        // One of `other`, then the one that has its own series.
+        assert_eq!(other(&[("a", 9), ("c", 1), ("expired", 2)]), Some(3));
+        assert_eq!(other(&[("c", 1), ("d", 0), ("expired", 11)]), Some(3));
+        // It comes back, and counts from the beginning.
+        assert_eq!(other(&[("c", 1), ("d", 0), ("b", 5), ("expired", 11)]), Some(8));
     }
 
     #[test]
     fn without_places_there_are_the_fixed_clients_and_the_rest() {
         let mut choice = Choice::new(0);
         assert_eq!(names(&choice.reduce(snapshot(&[("bypass", 0), ("a", 1)]))), ["bypass", OTHER]);
-        assert!(names(&choice.reduce(snapshot(&[]))).is_empty());
+        assert_eq!(names(&choice.reduce(snapshot(&[]))), [OTHER]);
     }
 }
