@@ -12,7 +12,7 @@
 //!
 //! How long a log has to be is extrapolated: the figures stay as they are, and the variance of a
 //! count grows in proportion to the length, as it does for stationary links and logs that are
-//! longer than what hangs together in them. So errors fall with the square root of the length, and
+//! much longer than the correlations in them. So errors fall with the square root of the length, and
 //! those of counts near zero in proportion to it.
 
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -44,14 +44,14 @@ pub struct Candidate<'a> {
     pub scale: f64,
     /// Of the baseline and of the link.
     pub values: [f64; 2],
-    /// How far apart they may be.
+    /// Largest allowed difference.
     pub tolerance: f64,
-    /// What the tolerance is made of, in words.
+    /// How the tolerance was derived, for the report.
     pub because: String,
     /// Of the baseline and of the link.
     pub errors: [Error<'a>; 2],
-    /// Whether it is compared only as far as the baseline tells it: a longer log tells rarer
-    /// events, and the rarest would never be decided.
+    /// Whether the figure is left out if the baseline is too short to estimate it. A longer log
+    /// has rarer events, so without this the rarest figure would always be undecided.
     pub rare: bool,
 }
 
@@ -84,17 +84,19 @@ pub fn decide(
     lengths: Lengths,
 ) -> (Vec<Row>, Option<String>) {
     let inside = Normal::standard().inverse_cdf(confidence);
-    let told = |c: &Candidate<'_>| (c.errors[0])(inside, 1.0) <= PLANNED * c.tolerance;
+    // Whether the baseline, made `longer` times as long, is long enough for a figure.
+    let suffices =
+        |c: &Candidate<'_>, longer: f64| (c.errors[0])(inside, longer) <= PLANNED * c.tolerance;
     let (compared, left): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|c| !c.rare || told(c));
+        candidates.into_iter().partition(|c| !c.rare || suffices(c, 1.0));
     let each = (1.0 - confidence) / (2 * compared.len().max(1)) as f64;
     let outside = Normal::standard().inverse_cdf(1.0 - each);
     let remark = (!left.is_empty()).then(|| {
         let named = left.iter().map(|c| {
             let name = format!("{}: {}", c.group.title(), c.figure);
             let alone = Lengths { link_s: None, ..lengths };
-            let enough = |by: [f64; 2]| (c.errors[0])(inside, by[0]) <= PLANNED * c.tolerance;
-            search(alone, enough).map_or(name.clone(), |s| format!("{name} ({})", length(s)))
+            search(alone, |by| suffices(c, by[0]))
+                .map_or(name.clone(), |s| format!("{name} ({})", length(s)))
         });
         let named: Vec<String> = named.collect();
         format!(
@@ -123,9 +125,9 @@ impl Candidate<'_> {
         };
         let needed_s = (verdict == Verdict::Undecided)
             .then(|| {
-                // Where chance is large, the difference is chance too: what is planned for is the
-                // error alone, a share of what it has to be told from. Otherwise it is the distance
-                // to the tolerance.
+                // A large error says little about the difference: then plan for an error that is a
+                // small share of the tolerance, or of the excess over it. Otherwise plan for an
+                // error as small as the distance to the tolerance.
                 let planned = PLANNED * tolerance;
                 let enough = if now > planned {
                     planned.max(PLANNED * (off - tolerance))
@@ -248,7 +250,7 @@ mod tests {
         let near = decided(8.0, 2.5 / 1.644_854).needed_s.unwrap() / 3_600.0;
         assert!((near / (2.5 / 2.0_f64).powi(2) - 1.0).abs() < 2e-3, "{near}");
         assert_eq!(decided(9.9, 0.9 / 1.644_854).needed_s, None);
-        // A link that is far off is told sooner: its error is to be a third of 90, at 1.96
+        // A large difference needs a shorter log: the error has to be a third of 90, at 1.96
         // standard errors.
         let far = decided(100.0, 100.0).needed_s.unwrap() / 3_600.0;
         assert!((far / (196.0 / 30.0_f64).powi(2) - 1.0).abs() < 2e-3, "{far}");
@@ -266,7 +268,7 @@ mod tests {
         let near = |found: Option<f64>, expected: f64| {
             assert!((found.unwrap() / expected - 1.0).abs() < 2e-3, "{found:?} {expected}");
         };
-        // The variance of both, in units of the level's normal quantile squared, is to be a ninth
+        // The sum of both variances, in units of the squared normal quantile, has to be a ninth
         // of 10².
         let level = 1.644_854_f64.powi(2);
         let ninth = 100.0 / 9.0 / level;
