@@ -40,8 +40,8 @@ make_root() {
     # As this machine's apt: a mirror may be a snapshot, or behind a proxy.
     valid='' proxy=''
     eval "$(apt-config shell valid Acquire::Check-Valid-Until proxy Acquire::http::Proxy)"
-    # In a mount namespace of its own: if this is killed, /proc and /sys do not stay mounted in the
-    # root, where who removes it would meet them.
+    # In its own mount namespace: if it is killed, /proc and /sys do not stay mounted in the
+    # unfinished root, where a later removal would descend into them.
     # shellcheck disable=SC2016 # the hooks' own
     if unshare --mount mmdebstrap --variant=apt --skip=cleanup/apt,cleanup/reproducible \
         --include="$(echo "$ROOT_INCLUDE" | tr ' ' ',')" \

@@ -190,7 +190,7 @@ pub struct Baseline {
     /// When the first probe was sent and when the last one was sent or came back, by the prober's
     /// wall clock, where the log has it.
     pub recorded: Option<[Timestamp; 2]>,
-    /// What the certificate of the emulator in its path says; none if none was given.
+    /// Remark from the certificate of the emulator in its path, if one was given.
     pub emulator: Option<String>,
     /// What was wrong with the log and what was done about it, for people.
     pub remarks: Vec<String>,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the emulator was itself late when a log was recorded over it.
 //!
-//! A log has round trips, and nothing of who delayed them. The emulator's certificate of the run has:
-//! what `linkctl -o json certificate` writes, or the pytest plugin (`….certificate.json`). A log
-//! whose certificate fails is refused. It has to be of the same run, by the wall clocks of both hosts.
+//! A log has round-trip times, but not what delayed them. The emulator's certificate of the run
+//! (written by `linkctl -o json certificate`, or by the pytest plugin as `….certificate.json`) says
+//! whether the emulator was late. A log is refused if its certificate fails, or if the certificate
+//! is of another run, judged by the wall clocks of both hosts.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::fitted::four_digits;
 /// How far the wall clocks of the prober and of the emulator may be apart.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is said of a log without a certificate.
+/// Remark on a log without a certificate.
 pub const UNKNOWN: &str = "whether an emulator was in the path of the log and was itself late is \
                            unknown: if there was one, the certificate of that run tells";
 
@@ -106,7 +107,8 @@ impl Criterion {
     }
 }
 
-/// Has a certificate vouch for a log: it passes, and is of the run in which the log was recorded.
+/// Checks that a certificate passes and is of the run in which the log was recorded, and adds it to
+/// the log.
 ///
 /// # Errors
 /// [`CertificateError`]; the log is unchanged then.
@@ -118,7 +120,7 @@ pub fn certify(log: &mut Baseline, path: &Path) -> Result<(), CertificateError> 
     Ok(())
 }
 
-/// What the text of a certificate says of the emulator of a log, in words.
+/// The remark for a log whose certificate has this text.
 fn vouch(log: &Baseline, name: &str, text: &[u8]) -> Result<String, CertificateError> {
     let name = name.to_owned();
     let certificate: Certificate = match serde_json::from_slice(text) {

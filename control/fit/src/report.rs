@@ -50,7 +50,7 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
     table::text(comparison, width)
 }
 
-/// Whether the link reproduces the baseline, and that in words.
+/// The verdict and the sentence for it.
 fn verdict(comparison: &Comparison) -> (Verdict, String) {
     let all = comparison.rows.len();
     let (failed, undecided) = (comparison.failed().count(), comparison.undecided().count());
@@ -72,7 +72,7 @@ fn verdict(comparison: &Comparison) -> (Verdict, String) {
     (verdict, words)
 }
 
-/// How long a log has to be, in words.
+/// The sentence about the length of log that would decide.
 #[must_use]
 pub fn needed(seconds: Option<f64>) -> String {
     seconds.map_or("no length of the logs is known to decide".into(), |seconds| {

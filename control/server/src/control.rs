@@ -71,7 +71,7 @@ struct Unanswered {
     caller: Caller,
 }
 
-/// What is changed, in words, and who asked for it.
+/// The kind of a change, and its caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause<'a> {
     pub what: &'static str,

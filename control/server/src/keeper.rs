@@ -19,7 +19,7 @@ use tonic_health::server::HealthReporter;
 const LOOK: Duration = Duration::from_millis(500);
 /// Looks from one reading of the switch's counters to the next, if nobody else reads them.
 const READ_EVERY: u32 = 4;
-/// Without packets of clients without a slot, before the next is told.
+/// Time without packets of clients without a slot after which the next one is an event again.
 const QUIET: Duration = Duration::from_secs(10);
 /// Between one look at the clocks and the next, while a lease runs.
 const LEASE_LOOK: Duration = Duration::from_secs(1);
@@ -54,25 +54,25 @@ pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) 
     }
 }
 
-/// What events have told of a dataplane.
+/// What has been published as events about a dataplane.
 #[derive(Default)]
 struct Told {
     instance: u64,
     /// How many changes, by port.
     changes: HashMap<String, u64>,
-    /// Packets of clients without a slot, and when there was last another one.
+    /// Packets of clients without a slot, and when their number last rose.
     unplaced: Option<(u64, Instant)>,
 }
 
 impl Told {
-    /// Forgets what it knows of another dataplane.
+    /// Starts over if this is another dataplane.
     fn turn_to(&mut self, now: &dp::GetPlanResponse) {
         if self.instance != now.instance {
             *self = Self { instance: now.instance, ..Self::default() };
         }
     }
 
-    /// Of clients without a slot, if packets of such came after there were none for [`QUIET`].
+    /// The message of an event, if packets of clients without a slot came after none for [`QUIET`].
     fn unplaced(&mut self, now: &dp::GetPlanResponse, at: Instant) -> Option<String> {
         self.turn_to(now);
         let (before, last) = self.unplaced.unzip();
@@ -173,7 +173,7 @@ pub(crate) async fn watch_state(control: &Control) {
     }
 }
 
-/// Ends the lease when its time is over, and says anew when it ends after the wall clock was set.
+/// Ends the lease when its time is over, and corrects its wall-clock end after that clock was set.
 pub(crate) async fn watch_lease(control: &Control) {
     let mut changes = control.lease_changes();
     loop {

@@ -54,8 +54,8 @@ pub struct Worker {
     pub received: Count,
 }
 
-/// The sum of the clients that have expired, as a client. When one expires its whole accounts come to
-/// it, so that its counters have no rates.
+/// Name of the client whose accounts are the sum of all expired ones. The whole accounts of a client
+/// are added at once when it expires, so differences over time are not rates.
 pub const EXPIRED: &str = "expired";
 
 /// One client.

@@ -255,7 +255,7 @@ impl<B: Buffer> Engine<B> {
         // There is always one.
         let Some(in_force) = self.changes.back() else { return DEFAULT };
         let id = self.expired.vacant.pop().unwrap_or(self.clients() as u32);
-        // One that comes back is another one, unless all begins anew.
+        // A client that comes back gets other random streams, until a restart.
         let epoch = self.expired.since_restart.rotate_left(16);
         let beams = in_force.plan.beams.clone();
         for direction in Direction::BOTH {

@@ -29,8 +29,8 @@ pub struct Arrival {
     pub frame: Vec<u8>,
 }
 
-/// Has hosts of the client side resolved at `at`, as who sends to them has done: frames to them
-/// are theirs from then on. What leaves by then is discarded.
+/// Sends an ARP reply of each host from the client side at `at`, which makes it a client. Frames
+/// that are due by then are discarded.
 pub fn resolve<B: Buffer>(
     engine: &mut Engine<B>,
     at: Instant,

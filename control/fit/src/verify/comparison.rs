@@ -41,7 +41,7 @@ pub enum Verdict {
     Pass,
     /// Shown to be outside of it.
     Fail,
-    /// Neither: the logs are too short to tell.
+    /// Neither was shown: the logs are too short.
     Undecided,
 }
 
@@ -60,8 +60,8 @@ pub struct Row {
     pub link: f64,
     /// How far apart they may be, in the same unit. It depends on the baseline alone.
     pub tolerance: f64,
-    /// Half of the confidence interval of their difference, in the same unit: what chance makes of
-    /// both samples. Infinite (in JSON null) if the samples do not bound the difference.
+    /// Half of the confidence interval of their difference, in the same unit: the sampling error of
+    /// both. Infinite (in JSON null) if the samples do not bound the difference.
     pub error: f64,
     /// What the tolerance is made of, in words.
     pub because: String,
@@ -157,16 +157,16 @@ impl Comparison {
     }
 }
 
-/// A length of time in words, of two significant digits, rounded up: "2.6 days".
+/// A length of time for people, of two significant digits, rounded up: "2.6 days".
 #[must_use]
 pub fn length(seconds: f64) -> String {
     let units = [(86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")];
-    // Two of a unit, or of two days on: "36 hours".
+    // A unit is used from two of it on: "36 hours", then "2 days".
     let (unit, name) =
         units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit).unwrap_or((1.0, "seconds"));
     let value = seconds / unit;
     let step = 10_f64.powf(value.max(1e-9).log10().floor() - 1.0);
-    // What is a step but for rounding is no more than it.
+    // The small term keeps a rounding error from adding a whole step.
     let value = (value / step - 1e-9).ceil() * step;
     format!("{value:.*} {name}", usize::from(value < 9.95))
 }

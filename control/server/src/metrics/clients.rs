@@ -7,9 +7,9 @@
 //! all the rest is one client named `other`, whose high-water mark is the highest of its
 //! clients' own.
 //!
-//! What expired clients carried stays where it was told: it would be traffic a second time in a
-//! series of theirs. So that has none, and what was in `other` stays in it, also when a client
-//! takes a place that became free: no counter falls.
+//! `expired` is not exported: the whole history of a client would enter it at once, which looks
+//! like traffic. What a client contributed to `other` stays there when it expires or gets its own
+//! series, so that no counter falls.
 
 use std::collections::HashSet;
 use view::{Client, EXPIRED, Pipe, Snapshot};
@@ -23,10 +23,10 @@ const ALWAYS: [&str; 2] = ["bypass", "default"];
 pub(super) struct Choice {
     places: usize,
     chosen: HashSet<String>,
-    /// Of the scrape before: its time, and what was in `other`.
+    /// Time of the previous scrape, and the clients that were in `other`.
     time_ns: u64,
     rest: Vec<Client>,
-    /// The sum of those that were in `other`, and expired or have series of their own now.
+    /// The sum of clients that left `other`: they expired, or have their own series now.
     gone: [Pipe; 2],
 }
 

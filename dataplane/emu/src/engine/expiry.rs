@@ -16,10 +16,10 @@ use crate::units::{ByDirection, Direction, Instant, Nanos};
 
 use super::{DEFAULT, Engine, FIXED, Place, pipe_id};
 
-/// When something last came for a client, as far as looks have told.
+/// When a packet last arrived for a client, to the resolution of [`Engine::keep_up`]'s visits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Activity {
-    /// Packets that had come by then, of both directions.
+    /// Packets that had arrived at the last visit, both directions.
     received: u64,
     at: Instant,
 }
@@ -27,18 +27,18 @@ pub(super) struct Activity {
 /// The clients that have expired.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
-    /// How many.
+    /// Number of clients that have expired.
     clients: u32,
     /// Of these, after the last restart of the random processes.
     pub(super) since_restart: u32,
     /// The sum of their accounts.
     pipes: ByDirection<PipeStats>,
-    /// The numbers that they had and no other client has.
+    /// Client numbers that are free.
     pub(super) vacant: Vec<u32>,
 }
 
 impl Expired {
-    /// Their accounts, if there are any; with `mark`, starts the high-water marks anew.
+    /// Their accounts, if any client has expired; with `mark`, resets the high-water marks.
     pub(super) fn stats(&mut self, mark: bool) -> Option<ClientStats> {
         let stats = ClientStats { key: ClientKey::Expired, pipes: self.pipes };
         if mark {
@@ -68,7 +68,7 @@ impl<B: Buffer> Engine<B> {
         let direction = Direction::Return;
         let key = self.owner(ClientKey::Ip(address), direction, frame);
         let is_new = self.index.get(key).is_none();
-        // Without a slot, the client's own packets tell.
+        // Without a slot nothing is counted here: the client's own packets will be.
         if is_new && self.may_be_made(key, direction) && self.has_slot(key) {
             self.admit(key);
         }
@@ -93,7 +93,8 @@ impl<B: Buffer> Engine<B> {
         used < (self.limits.clients + FIXED) as usize && (!is_automatic || self.automatic < left)
     }
 
-    /// Ends a client that was brought up to this instant, if its time has come.
+    /// Expires a client that has been idle for [`Limits::idle`](super::Limits) and holds nothing. It
+    /// was brought up to this instant before.
     pub(super) fn expire_if_idle(&mut self, client: u32) {
         let ids = Direction::BOTH.map(|d| pipe_id(client, d) as usize);
         let ClientKey::Ip(address) = self.slots[ids[0]].client else { return };
@@ -104,7 +105,7 @@ impl<B: Buffer> Engine<B> {
         }
         let is_empty =
             |id: &usize| self.slots[*id].pipe.is_empty() && self.members[*id].place == Place::Away;
-        // A report that is being written has some clients' accounts already.
+        // A report that is being written in parts may have this client's accounts already.
         let stays = self.limits.idle == Nanos::ZERO
             || self.limits.shim.is_some()
             || self.reported > 0
@@ -135,7 +136,7 @@ impl<B: Buffer> Engine<B> {
         self.slots[2 * client].client == ClientKey::Expired
     }
 
-    /// A client has just been made: nothing has come for it.
+    /// Begins the record of a client that was just made.
     pub(super) fn begin_activity(&mut self, client: u32) {
         let activity = Activity { received: 0, at: self.now };
         match self.activity.get_mut(client as usize) {

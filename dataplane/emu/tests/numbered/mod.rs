@@ -26,8 +26,8 @@ pub fn arp_reply(host: Ipv4Addr) -> Vec<u8> {
     [&[2; 12][..], &[8, 6], &head, &[2; 6], &host.octets(), &[4; 10]].concat()
 }
 
-/// Has hosts of the client side resolved at `at`, so that frames to them are theirs. What leaves
-/// by then is discarded.
+/// Sends an ARP reply of each host from the client side at `at`, which makes it a client. Frames
+/// that are due by then are discarded.
 pub fn resolve<B: Buffer>(
     engine: &mut Engine<B>,
     at: Instant,
