@@ -574,30 +574,33 @@ proptest! {
         let mut snapshot = Snapshot::default();
         // Three senders, the last of which is one too many and gets the default client,
         // each at three times the rate.
-        let mut n = 0;
+        let (mut n, mut now) = (0, Instant::ZERO);
         for step in 0..400_u64 {
-            let now = Instant(step * 200_000);
+            now = now.max(Instant(step * 200_000));
             for client in 1..=3 {
-                for d in Direction::BOTH {
-                    let (mut bytes, mut unreleased) = (0, 0);
-                    // The queues are filled at once, then kept full.
-                    let burst = if step == 0 { 2 * limit as usize } else { 6_000 };
-                    while bytes < burst {
-                        let len = lens[n % lens.len()];
+                let (mut bytes, mut unreleased) = (0, 0);
+                // The queues are filled at the ports' rate, then kept full.
+                let burst = if step == 0 { 4 * limit as usize } else { 6_000 };
+                while bytes < burst {
+                    let len = lens[n % lens.len()];
+                    for d in Direction::BOTH {
                         let mut f = frame(d, client, len, n as u32);
                         if shimmed {
                             f = shim::wrap(now, d, &f);
                         }
                         engine.arrive(now, d, &f);
-                        bytes += usize::from(len);
-                        n += 1;
-                        // Frames of a client without a limit are due at once. A port brings them
-                        // one by one, so that they leave before they pile up.
-                        unreleased += u32::from(len);
-                        if unreleased >= frame_max / 4 {
-                            unreleased = 0;
-                            engine.release(now, usize::MAX, &mut |_: Departure<'_>| true);
-                        }
+                    }
+                    bytes += usize::from(len);
+                    n += 1;
+                    // Both ports bring frames at their rate at most: the envelope holds what an
+                    // unlimited client can have in the delay by that.
+                    let bits = (u64::from(len) + u64::from(shim)) * 8;
+                    now = now + Nanos((bits * 1_000_000_000).div_ceil(port_bps));
+                    // Frames without a limit and without a delay leave before they pile up.
+                    unreleased += u32::from(len);
+                    if unreleased >= frame_max / 4 {
+                        unreleased = 0;
+                        engine.release(now, usize::MAX, &mut |_: Departure<'_>| true);
                     }
                 }
             }
