@@ -20,10 +20,11 @@ pub fn status(e: &PlanError) -> Status {
         PlanError::Work(busy) => work(busy),
         _ => return Status::failed_precondition(e.to_string()),
     };
+    let message = format!("{e}. Or accept with --lossy that packets are late or lost");
     let numbers: HashMap<_, _> =
         numbers.into_iter().map(|(name, n)| (name.to_owned(), n.to_string())).collect();
     let details = ErrorDetails::with_error_info(OUTSIDE, DOMAIN, numbers);
-    Status::with_error_details(Code::FailedPrecondition, e.to_string(), details)
+    Status::with_error_details(Code::FailedPrecondition, message, details)
 }
 
 fn memory(short: &Shortage) -> Vec<(&'static str, u64)> {

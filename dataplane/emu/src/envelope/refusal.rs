@@ -116,8 +116,7 @@ impl fmt::Display for Shortage {
         };
         write!(
             f,
-            "{}. Choose less, start the dataplane with --memory {memory:?}{fewer}, or accept with \
-             --lossy that packets are lost",
+            "{}. Choose less, or start the dataplane with --memory {memory:?}{fewer}",
             self.summary()
         )
     }
@@ -145,8 +144,8 @@ impl fmt::Display for TooBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}. Choose longer intervals or correlations, start the dataplane with fewer \
-             --max-clients, or accept with --lossy that packets are late or lost",
+            "{}. Choose longer intervals or correlations, or start the dataplane with fewer \
+             --max-clients",
             self.summary()
         )
     }

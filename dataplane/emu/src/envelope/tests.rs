@@ -39,10 +39,13 @@ fn a_refusal_has_the_numbers_and_the_remedies_that_are_possible() {
     // 2 × 10 Gbit/s × 5 s, and the bookkeeping of the shortest frames.
     assert!((12_500_000_000..20_000_000_000).contains(&short.needed), "{short:?}");
     let text = refused.to_string();
-    for part in ["needs 1", " GB, 4 GB reserved: at most 1.", "s at 10 Gbit/s each way", "--lossy"]
+    for part in
+        ["needs 1", " GB, 4 GB reserved: at most 1.", "s at 10 Gbit/s each way", "with --memory"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // Who starts a dataplane reads this too, and has no such option.
+    assert!(!text.contains("--lossy"), "{text}");
     // Nothing but a shorter delay helps here, and none is offered.
     assert!(!text.contains("clients") && !text.contains("queues"), "{text}");
     // The memory that is asked for is enough.
