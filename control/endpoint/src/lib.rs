@@ -5,6 +5,7 @@
 //! life of the process: the kernel releases it however the process ends, so a
 //! socket without a held lock is a dead one and may be removed.
 
+pub mod errors;
 pub mod supervisor;
 
 use nix::fcntl::{Flock, FlockArg};

@@ -146,7 +146,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", endpoint::errors::told(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     match run(&arguments, &choices) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", endpoint::errors::told(error.as_ref()));
             ExitCode::from(1)
         }
     }
