@@ -112,12 +112,20 @@ fn groups() -> Result<Vec<Group>, ProcError> {
             "cgroup" => !v2 && m.super_options.contains_key("memory"),
             _ => false,
         };
-        if let Some(mount) = mounts.0.iter().find(of_memory) {
-            let within = Path::new(&membership.pathname);
-            // In a container, a part of the path may lie above the mount.
-            let within = within.strip_prefix(&mount.root).unwrap_or(within);
-            groups.extend(up_from(&mount.mount_point, within, if v2 { &V2 } else { &V1 }));
-        }
+        let Some(mount) = mounts.0.iter().find(of_memory) else {
+            if membership.pathname != "/" {
+                tracing::warn!(
+                    group = membership.pathname,
+                    "the memory limit of this control group is unknown: its file system is not \
+                     mounted here; `ip netns exec` hides it, `nsenter --net=/run/netns/NAME` does not"
+                );
+            }
+            continue;
+        };
+        let within = Path::new(&membership.pathname);
+        // In a container, a part of the path may lie above the mount.
+        let within = within.strip_prefix(&mount.root).unwrap_or(within);
+        groups.extend(up_from(&mount.mount_point, within, if v2 { &V2 } else { &V1 }));
     }
     Ok(groups)
 }
