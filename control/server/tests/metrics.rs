@@ -2,7 +2,7 @@
 //! What `/metrics` says, and what it bears.
 
 use crate::exporter::{Exporter, LIMIT, ask, busy, get, plan};
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -202,14 +202,27 @@ async fn hostile_requests_are_refused_and_the_next_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_say_nothing_are_closed_and_others_come_in() {
+async fn idle_connections_make_room_for_new_ones() {
     let exporter = Exporter::new(256).await;
-    let idle: Vec<_> = (0..100).map(|_| TcpStream::connect(exporter.address).unwrap()).collect();
+    let half = |_| {
+        let mut stream = TcpStream::connect(exporter.address).unwrap();
+        stream.write_all(b"GET /met").unwrap();
+        stream
+    };
+    let mut idle: Vec<_> = (0..161).map(half).collect();
     assert_eq!(exporter.scrape().value("linkemu_dataplane_up"), 1.0);
+    // The slot was freed before the deadline of the last connection.
+    let last = idle.last_mut().unwrap();
+    last.set_nonblocking(true).unwrap();
+    let waits = last.read(&mut [0]).unwrap_err();
+    assert_eq!(waits.kind(), ErrorKind::WouldBlock);
+    last.set_nonblocking(false).unwrap();
     for mut stream in idle {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        // Closed, with or without a word.
-        let _ = stream.read_to_end(&mut Vec::new()).unwrap();
+        // Closed with an answer, without one, or with data that was not read.
+        if let Err(error) = stream.read_to_end(&mut Vec::new()) {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 //! HTTP/1.1 for one resource, `GET /metrics`.
 //!
 //! Everything is bounded: connections at once, the size of a request, and the time from
-//! its connection to its end. A connection serves one request.
+//! its connection to its end. A connection serves one request. When all slots are taken, a new
+//! connection replaces the oldest one without a complete request head, so that incomplete requests
+//! cannot block others.
 
 use super::scrape::Scraper;
 use http_body_util::Full;
@@ -14,11 +16,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 
-/// Connections at once; more wait in the kernel.
+/// Connections at once. If all of them have sent their request, more wait in the kernel.
 const CONNECTIONS: usize = 32;
 /// From a connection to its last byte.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(15);
@@ -32,19 +36,42 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const CLASSIC_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
+/// A connection that may have ended.
+struct Open {
+    task: AbortHandle,
+    /// Whether the request head is complete.
+    asked: Arc<AtomicBool>,
+}
+
+/// Ends the oldest connection without a complete request head, if all slots are taken.
+fn make_room(open: &mut Vec<Open>) {
+    open.retain(|connection| !connection.task.is_finished());
+    if open.len() < CONNECTIONS {
+        return;
+    }
+    if let Some(idle) = open.iter().position(|it| !it.asked.load(Ordering::Relaxed)) {
+        open.remove(idle).task.abort();
+        tracing::debug!("closed an idle connection for metrics to make room for another one");
+    }
+}
+
 /// Serves until `stopping` is true; connections in work are left then.
 pub(super) async fn serve(
     listener: TcpListener,
     scraper: Arc<Scraper>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let accepting = async {
+        let mut open = Vec::new();
         loop {
-            let Ok(permit) = connections.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(connection(stream, scraper.clone(), permit));
+                    make_room(&mut open);
+                    let Ok(slot) = slots.clone().acquire_owned().await else { return };
+                    let asked = Arc::<AtomicBool>::default();
+                    let serving = connection(stream, scraper.clone(), asked.clone(), slot);
+                    open.push(Open { task: tokio::spawn(serving).abort_handle(), asked });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection for metrics");
@@ -59,8 +86,14 @@ pub(super) async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, scraper: Arc<Scraper>, _permit: OwnedSemaphorePermit) {
+async fn connection(
+    stream: TcpStream,
+    scraper: Arc<Scraper>,
+    asked: Arc<AtomicBool>,
+    _slot: OwnedSemaphorePermit,
+) {
     let service = service_fn(move |request| {
+        asked.store(true, Ordering::Relaxed);
         let scraper = scraper.clone();
         async move { Ok::<_, Infallible>(answer(&request, &scraper).await) }
     });
