@@ -196,5 +196,6 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
         expected_generation: target.condition.expect_generation,
         lossy: target.condition.lossy,
         request_id: target.condition.request_id.clone(),
+        ..Default::default()
     })
 }

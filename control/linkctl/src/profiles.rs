@@ -94,7 +94,8 @@ async fn put(cli: &Cli, files: &[PathBuf], replace: bool) -> Result<(), Failure>
     let connection = Connection::open(cli).await?;
     for profile in profiles {
         let name = profile.name().to_owned();
-        let request = pb::PutProfileRequest { profile: Some(profile.into_proto()), replace };
+        let profile = Some(profile.into_proto());
+        let request = pb::PutProfileRequest { profile, replace, ..Default::default() };
         let answer = connection.call(|mut c| async move { c.put_profile(request).await }).await?;
         let replaced = answer.replaced;
         let how = if replaced { " in place of another one" } else { "" };

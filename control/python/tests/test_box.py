@@ -49,6 +49,11 @@ def test_a_link_is_set_patched_and_returns(box: linkemu.Box) -> None:
         assert profile.forward_pipe.rate_bps == 72_000_000
         assert profile.forward_pipe.delay.base_ns == 275_000_000
         assert profile.return_pipe.delay.base_ns == 300_000_000
+        lease.patch(forward={"rate": "12 Mbit/s", "delay": {"base": "20 ms"}})
+        pipe = box.link().profile.forward_pipe
+        assert (pipe.rate_bps, pipe.delay.base_ns) == (12_000_000, 20_000_000)
+        with pytest.raises(linkemu.InvalidRequest, match='the nearest is "rate"'):
+            lease.patch(forward={"rate_bps": "12 Mbit/s"})
     assert box.link().name == "transparent"
     assert box.lease_holder() is None
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,46 @@ def test_a_whole_part_is_given_as_a_message() -> None:
     assert mask == ["queue"]
 
 
-@pytest.mark.parametrize("fields", [{"rate": 1}, {"rate_bps": "144 Mbit/s"}, {"rate_bps": -1}])
+def test_quantities_with_units_are_sent_in_the_words_of_a_profile() -> None:
+    fields = {"rate": "72 Mbit/s", "delay": {"base": "280 ms", "body": None}, "outages": []}
+    request: Any = _calls.patch("forward", fields, None, False).request
+    assert tomllib.loads(request.toml) == {
+        "rate": "72 Mbit/s",
+        "delay": {"base": "280 ms", "body": "none"},
+        "outages": [],
+    }
+    assert not request.HasField("pipe")
+    assert not request.HasField("mask")
+    text: Any = _calls.patch("both", 'rate = "1 Mbit/s"', None, False).request
+    assert text.toml == 'rate = "1 Mbit/s"'
+
+
+def test_a_profile_is_a_name_a_path_a_text_or_a_message(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n')
+    for given, toml in ((file, None), (str(file), None), (None, 'name = "mine"\n')):
+        request: Any = _calls.set_profile(given, toml, None, None, False).request
+        assert request.WhichOneof("profile") == "toml"
+        assert request.toml == 'name = "mine"\n'
+        put: Any = _calls.put_profile(given, toml, False).request
+        assert put.toml == 'name = "mine"\n'
+        run: Any = _calls.run_scenario(given, toml, None, None, False, False).request
+        assert run.toml == 'name = "mine"\n'
+    named: Any = _calls.set_profile("viasat2", None, None, None, False).request
+    assert named.name == "viasat2"
+    inline: Any = _calls.set_profile(v1.Profile(name="mine"), None, None, None, False).request
+    assert inline.inline.name == "mine"
+    with pytest.raises(ValueError, match="is a name: give the path"):
+        _calls.put_profile("viasat2", None, False)
+    with pytest.raises(ValueError, match="give a name or a file, or its text"):
+        _calls.set_profile(v1.Profile(name="mine"), "x", None, None, False)
+    with pytest.raises(FileNotFoundError):
+        _calls.set_profile("./none.toml", None, None, None, False)
+
+
+@pytest.mark.parametrize("fields", [{"rate": 1}, {"rate_bps": -1}])
 def test_a_field_that_a_pipe_does_not_have_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"a pipe has rate_bps.*text with units"):
+    with pytest.raises(ValueError, match=r"a pipe has rate_bps.*words of a profile"):
         _calls.pipe_and_mask(fields)
 
 
@@ -107,16 +145,17 @@ def test_an_empty_patch_is_refused() -> None:
 
 
 def test_each_change_has_a_name_of_its_own() -> None:
-    names = {_calls.set_profile("a", None, None, False).request.request_id for _ in range(100)}  # type: ignore[attr-defined]
+    calls: Any = [_calls.set_profile("a", None, None, None, False) for _ in range(100)]
+    names = {call.request.request_id for call in calls}
     assert len(names) == 100
     assert all(0 < len(name) <= 128 for name in names)
 
 
 def test_what_is_not_given_is_not_sent() -> None:
-    request = _calls.set_profile("viasat2", None, None, False).request
+    request = _calls.set_profile("viasat2", None, None, None, False).request
     assert not request.HasField("seed")
     assert not request.HasField("expected_generation")
-    assert _calls.set_profile("viasat2", 0, None, False).request.HasField("seed")
+    assert _calls.set_profile("viasat2", None, 0, None, False).request.HasField("seed")
 
 
 def test_marks_and_steps_of_a_scenario_are_not_repeated_by_themselves() -> None:
@@ -143,7 +182,7 @@ def test_a_scenario_is_a_name_a_file_or_a_text(tmp_path: Path) -> None:
     assert _run(given=file).toml == "of the file"
     assert _run(toml="text").toml == "text"
     for both in ({}, {"given": "a", "toml": "b"}):
-        with pytest.raises(ValueError, match="name or file"):
+        with pytest.raises(ValueError, match="name or a file"):
             _run(**both)
 
 

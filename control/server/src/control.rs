@@ -6,6 +6,7 @@ use crate::audit::{Audit, Line};
 use crate::caller::Caller;
 use crate::dataplane::{Dataplane, Taken};
 use crate::events::Events;
+use crate::given;
 use crate::leases::{Leases, Now};
 use crate::matches::Matches;
 use crate::patch::Patch;
@@ -177,15 +178,20 @@ impl Control {
     ) -> Result<pb::Profile, Status> {
         use pb::set_profile_request::Profile as Requested;
         match profile {
-            None => Err(refusal::field("profile", "missing: give a name or a whole profile")),
-            Some(Requested::Name(name)) => Ok(self.named(&name).await?.into_proto()),
-            Some(Requested::Inline(message)) => {
-                let profile = Profile::try_from(message)
-                    .map_err(|found| refusal::invalid("the profile", &found))?;
-                self.check_name(&profile).await?;
-                Ok(profile.into_proto())
+            None => {
+                Err(refusal::field("profile", "missing: give a name, a whole profile, or `toml`"))
             }
+            Some(Requested::Name(name)) => Ok(self.named(&name).await?.into_proto()),
+            Some(Requested::Inline(message)) => self.unnamed(Profile::try_from(message)).await,
+            Some(Requested::Toml(text)) => self.unnamed(given::text(text).await?).await,
         }
+    }
+
+    /// A profile that is given whole.
+    async fn unnamed(&self, read: Result<Profile, Violations>) -> Result<pb::Profile, Status> {
+        let profile = read.map_err(|found| refusal::invalid("the profile", &found))?;
+        self.check_name(&profile).await?;
+        Ok(profile.into_proto())
     }
 
     /// Another profile under a known name would be taken for the known one.

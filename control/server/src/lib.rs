@@ -22,6 +22,7 @@ mod disk;
 mod events;
 pub mod fake;
 mod gate;
+mod given;
 mod keeper;
 mod leases;
 mod limits;

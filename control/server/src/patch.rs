@@ -2,7 +2,8 @@
 //! Changes to parts of a link: a field mask, read once and applied to one or both
 //! pipes.
 
-use profile::{PATCHED, Violations, format_size, nearest, validate};
+use profile::{PATCHED, Part, Violations, format_size, nearest, validate};
+use prost_types::FieldMask;
 use proto::linkemu::v1 as pb;
 
 /// What a mask may name.
@@ -93,6 +94,20 @@ impl TryFrom<&pb::PatchLinkRequest> for Patch {
                 (false, false)
             }
         };
+        if !request.toml.is_empty() {
+            if request.pipe.is_some() || request.mask.is_some() {
+                found.push("toml", "given beside `pipe` or `mask`: give one or the other");
+            }
+            found.into_result()?;
+            let part = Part::from_toml(&request.toml)?;
+            let mask = FieldMask { paths: part.paths.iter().map(ToString::to_string).collect() };
+            return Self::try_from(&pb::PatchLinkRequest {
+                direction: request.direction,
+                pipe: Some(part.pipe),
+                mask: Some(mask),
+                ..Default::default()
+            });
+        }
         let fields = fields(&mut found, request.mask.as_ref());
         let Some(values) = request.pipe.clone() else {
             found.push("pipe", "missing: give the new values of what the mask names");
@@ -114,7 +129,7 @@ impl TryFrom<&pb::PatchLinkRequest> for Patch {
     }
 }
 
-fn fields(found: &mut Violations, mask: Option<&prost_types::FieldMask>) -> Vec<Field> {
+fn fields(found: &mut Violations, mask: Option<&FieldMask>) -> Vec<Field> {
     let names = || FIELDS.iter().map(|(name, _)| *name);
     let paths = mask.map_or(&[][..], |mask| &mask.paths);
     if paths.is_empty() {

@@ -4,9 +4,10 @@
 use crate::caller::Caller;
 use crate::clients;
 use crate::control::{Control, to_its_end};
+use crate::given;
 use crate::refusal;
 use crate::watching::Watching;
-use profile::{Entry, Origin, Profile};
+use profile::{Entry, Origin};
 use prost::Message;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -27,12 +28,6 @@ const LIST_BYTES: usize = 1 << 20;
 pub(crate) struct Service {
     pub control: Control,
     pub watching: Watching,
-}
-
-fn valid(profile: Option<pb::Profile>) -> Result<Profile, Status> {
-    let missing = || refusal::field("profile", "missing: give a whole profile");
-    Profile::try_from(profile.ok_or_else(missing)?)
-        .map_err(|found| refusal::invalid("the profile", &found))
 }
 
 #[tonic::async_trait]
@@ -72,8 +67,9 @@ impl Linkemu for Service {
         request: Request<pb::PutProfileRequest>,
     ) -> Result<Response<pb::PutProfileResponse>, Status> {
         let (caller, control) = (Caller::of(&request), self.control.clone());
-        let pb::PutProfileRequest { profile, replace } = request.into_inner();
-        let profile = valid(profile)?;
+        let pb::PutProfileRequest { profile, replace, toml } = request.into_inner();
+        let profile = given::profile(profile, toml).await?;
+        let profile = profile.map_err(|found| refusal::invalid("the profile", &found))?;
         to_its_end(async move {
             let replaced = control.put_profile(&caller, profile.clone(), replace).await?;
             Ok(pb::PutProfileResponse { profile: Some(profile.into_proto()), replaced })
@@ -98,12 +94,13 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::ValidateProfileRequest>,
     ) -> Result<Response<pb::ValidateProfileResponse>, Status> {
-        let missing = || refusal::field("profile", "missing: give the profile to look at");
-        let found = Profile::try_from(request.into_inner().profile.ok_or_else(missing)?);
-        let found = found.err().unwrap_or_default();
+        let pb::ValidateProfileRequest { profile, toml } = request.into_inner();
+        let found = given::profile(profile, toml).await?.err().unwrap_or_default();
         let violation = |v: &profile::Violation| {
             let (path, message) = (refusal::clip(&v.path), refusal::clip(&v.message));
-            pb::Violation { path, message }
+            let place = |n: usize| u32::try_from(n).unwrap_or(0);
+            let (line, column) = v.place.map_or((0, 0), |p| (place(p.line), place(p.column)));
+            pb::Violation { path, message, line, column }
         };
         let violations = found.iter().map(violation).collect();
         Ok(Response::new(pb::ValidateProfileResponse { violations }))

@@ -92,6 +92,7 @@ async fn profile_that_a_lease_returns_to_stays() {
     let put = |profile: &pb::Profile| pb::PutProfileRequest {
         profile: Some(profile.clone()),
         replace: true,
+        ..Default::default()
     };
     lab.client.put_profile(put(&mine)).await.unwrap();
     let returning = pb::AcquireLeaseRequest { return_profile: "mine".into(), ..request("ci", 60) };

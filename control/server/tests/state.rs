@@ -2,7 +2,7 @@
 //! What survives linkd, the dataplane, and a request that is sent again.
 
 use crate::common::{Lab, rate};
-use profile::Catalog;
+use profile::{Catalog, Profile};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
@@ -224,6 +224,7 @@ async fn stored_profiles_are_set_listed_replaced_and_survive() {
     let put = |profile: &pb::Profile, replace| pb::PutProfileRequest {
         profile: Some(profile.clone()),
         replace,
+        ..Default::default()
     };
     let stored = lab.client.put_profile(put(&mine, false)).await.unwrap().into_inner();
     assert!(!stored.replaced);
@@ -267,7 +268,8 @@ async fn profiles_are_listed_in_pages() {
     (pipe.rate_bps, pipe.rate_trace) = (None, trace);
     for name in ["a", "b", "z", "zz"] {
         let profile = Some(pb::Profile { name: name.into(), ..large.clone() });
-        lab.client.put_profile(pb::PutProfileRequest { profile, replace: false }).await.unwrap();
+        let put = pb::PutProfileRequest { profile, ..Default::default() };
+        lab.client.put_profile(put).await.unwrap();
     }
     let (mut pages, mut after) = (Vec::new(), String::new());
     loop {
@@ -285,10 +287,59 @@ async fn profiles_are_listed_in_pages() {
 }
 
 #[tokio::test]
+async fn toml_text_is_accepted_for_profiles_and_patches() {
+    let mut lab = Lab::new();
+    let text = Catalog::built_in().get("geo-600").unwrap().to_toml().replace("geo-600", "mine");
+    let mine = Profile::from_toml(&text).unwrap().into_proto();
+    let set = pb::SetProfileRequest {
+        profile: Some(pb::set_profile_request::Profile::Toml(text.clone())),
+        ..Default::default()
+    };
+    lab.client.set_profile(set).await.unwrap();
+    assert_eq!(lab.in_force(), mine);
+    let put = pb::PutProfileRequest { toml: text.clone(), ..Default::default() };
+    let stored = lab.client.put_profile(put).await.unwrap().into_inner();
+    assert_eq!(stored.profile.as_ref(), Some(&mine));
+
+    let part = "rate = \"3 Mbit/s\"\npacket_loss = \"1 %\"\n[delay]\nbase = \"7 ms\"".to_owned();
+    let forward = pb::Direction::Forward as i32;
+    let patch = pb::PatchLinkRequest { direction: forward, toml: part, ..Default::default() };
+    lab.client.patch_link(patch.clone()).await.unwrap();
+    let (now, before) = (lab.in_force(), mine.clone());
+    let (pipe, old) = (now.forward_pipe.unwrap(), before.forward_pipe.unwrap());
+    assert_eq!((pipe.rate_bps, pipe.packet_loss), (Some(3_000_000), 0.01));
+    assert_eq!(pipe.delay.unwrap().base_ns, 7_000_000);
+    // What is not named stays.
+    assert_eq!((pipe.queue, now.return_pipe), (old.queue, before.return_pipe));
+
+    let beside = pb::PatchLinkRequest { pipe: Some(pb::Pipe::default()), ..patch.clone() };
+    let wrong = pb::PatchLinkRequest { toml: "rate_bps = 3".into(), ..patch };
+    for (request, part) in
+        [(beside, "toml"), (wrong, "line 1, column 1: part.rate_bps: unknown key")]
+    {
+        let refused = lab.client.patch_link(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains(part), "{}", refused.message());
+    }
+    let both = pb::PutProfileRequest { profile: Some(mine), toml: text, replace: true };
+    let refused = lab.client.put_profile(both).await.unwrap_err();
+    assert!(refused.message().contains("one of the two"), "{}", refused.message());
+    // A file of this machine is not read for somebody else.
+    let file = "name = \"x\"\n[forward]\nrate_trace = { file = \"/etc/passwd\" }\n".to_owned();
+    let validate = pb::ValidateProfileRequest { toml: file, ..Default::default() };
+    let found = lab.client.validate_profile(validate).await.unwrap().into_inner().violations;
+    let trace = found.iter().find(|v| v.path.contains("rate_trace")).unwrap();
+    assert_eq!((trace.line, trace.column > 0), (3, true), "{trace:?}");
+}
+
+#[tokio::test]
 async fn a_profile_is_looked_at_without_being_stored() {
     let mut lab = Lab::new();
     let good = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
-    let validate = |p: &pb::Profile| pb::ValidateProfileRequest { profile: Some(p.clone()) };
+    let validate = |p: &pb::Profile| pb::ValidateProfileRequest {
+        profile: Some(p.clone()),
+        ..Default::default()
+    };
     let found = lab.client.validate_profile(validate(&good)).await.unwrap().into_inner();
     assert_eq!(found.violations, []);
     let bad = pb::Profile { name: "no name".into(), forward_pipe: None, ..good };

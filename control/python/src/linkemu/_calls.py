@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import tomli_w
 from google.protobuf.message import Message
 
 from linkemu import model, v1
 
 T = TypeVar("T")
 Direction = Literal["both", "forward", "return"]
-Fields = Mapping[str, object]
+Fields = Mapping[str, object] | str
+"""New values of a pipe: fields of `linkemu.v1.Pipe`, or the words of a profile, or their text."""
+Given = str | os.PathLike[str] | v1.Profile
+"""A profile: a name, the path of a file, or a message."""
 
 _DIRECTIONS = {"both": 0, "forward": 1, "return": 2}
 _NS = 1_000_000_000
@@ -94,9 +98,33 @@ def profile(name: str) -> Call[v1.Profile]:
     return _linkemu("GetProfile", v1.GetProfileRequest(name=name), v1.Profile, _same)
 
 
-def put_profile(given: v1.Profile, replace: bool) -> Call[bool]:
+def _source(given: Given | None, toml: str | None) -> dict[str, Any]:
+    """As the field of a request: what linkd has by a name, or the text of a file, or a text.
+
+    As in linkctl, text with a '/' or ending in ".toml" is the path of a file.
+    """
+    if (given is None) == (toml is None) or isinstance(given, v1.Profile):
+        raise ValueError("give a name or a file, or its text as `toml`")
+    if toml is not None:
+        return {"toml": toml}
+    if isinstance(given, str) and "/" not in given and not given.endswith(".toml"):
+        return {"name": given}
+    return {"toml": Path(given or "").read_text(encoding="utf-8")}
+
+
+def _whole(given: Given | None, toml: str | None) -> dict[str, Any]:
+    """A profile as the field of a request: as a message, or as text."""
+    if isinstance(given, v1.Profile) and toml is None:
+        return {"profile": given}
+    source = _source(given, toml)
+    if "name" in source:
+        raise ValueError(f"{given!r} is a name: give the path of a file, such as './{given}.toml'")
+    return source
+
+
+def put_profile(given: Given | None, toml: str | None, replace: bool) -> Call[bool]:
     """Whether it took another one's place."""
-    request = v1.PutProfileRequest(profile=given, replace=replace)
+    request = v1.PutProfileRequest(**_whole(given, toml), replace=replace)
     answer = v1.PutProfileResponse
     # The second one would find the first one's profile there, and call it another's.
     return _linkemu("PutProfile", request, answer, lambda a: bool(a.replaced), again=False)
@@ -109,9 +137,9 @@ def delete_profile(name: str) -> Call[None]:
     return _linkemu("DeleteProfile", request, answer, lambda _: None, again=False)
 
 
-def validate_profile(given: v1.Profile) -> Call[tuple[v1.Violation, ...]]:
+def validate_profile(given: Given | None, toml: str | None) -> Call[tuple[v1.Violation, ...]]:
     """What is wrong with it."""
-    request = v1.ValidateProfileRequest(profile=given)
+    request = v1.ValidateProfileRequest(**_whole(given, toml))
     answer = v1.ValidateProfileResponse
     return _linkemu("ValidateProfile", request, answer, lambda a: tuple(a.violations))
 
@@ -122,10 +150,15 @@ def link() -> Call[model.Link]:
 
 
 def set_profile(
-    given: str | v1.Profile, seed: int | None, expected_generation: int | None, lossy: bool
+    given: Given | None,
+    toml: str | None,
+    seed: int | None,
+    expected_generation: int | None,
+    lossy: bool,
 ) -> Call[model.Change]:
     """Replaces the whole link."""
-    which: dict[str, Any] = {"name": given} if isinstance(given, str) else {"inline": given}
+    inline = isinstance(given, v1.Profile) and toml is None
+    which: dict[str, Any] = {"inline": given} if inline else _source(given, toml)
     request = v1.SetProfileRequest(
         **which,
         **_given(seed=seed, expected_generation=expected_generation),
@@ -139,15 +172,20 @@ def patch(
     direction: Direction, fields: Fields, expected_generation: int | None, lossy: bool
 ) -> Call[model.Change]:
     """Changes the fields of a pipe that are named."""
-    pipe, mask = pipe_and_mask(fields)
     request = v1.PatchLinkRequest(
         direction=_direction(direction),  # type: ignore[arg-type]
-        pipe=pipe,
         **_given(expected_generation=expected_generation),
         lossy=lossy,
         request_id=_request_id(),
     )
-    request.mask.paths.extend(mask)
+    if isinstance(fields, str):
+        request.toml = fields
+    elif _has_text(fields):
+        request.toml = tomli_w.dumps(_words(fields))
+    else:
+        pipe, mask = pipe_and_mask(fields)
+        request.pipe.CopyFrom(pipe)
+        request.mask.paths.extend(mask)
     return _linkemu("PatchLink", request, v1.ChangeResponse, model.change)
 
 
@@ -166,7 +204,25 @@ def patches(
     return found
 
 
-def pipe_and_mask(fields: Fields) -> tuple[v1.Pipe, list[str]]:
+def _has_text(value: object) -> bool:
+    """Whether there are quantities with units in it, which only the words of a profile have."""
+    if isinstance(value, Mapping):
+        return any(_has_text(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_text(part) for part in value)
+    return isinstance(value, str)
+
+
+def _words(value: Any) -> Any:
+    """The same for TOML, which has no null: "none" takes a part away."""
+    if isinstance(value, Mapping):
+        return {name: _words(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_words(part) for part in value]
+    return "none" if value is None else value
+
+
+def pipe_and_mask(fields: Mapping[str, object]) -> tuple[v1.Pipe, list[str]]:
     """A pipe with these fields, and their names; none is "as if it were not there"."""
     mask: list[str] = []
     values: dict[str, Any] = {}
@@ -183,8 +239,8 @@ def pipe_and_mask(fields: Fields) -> tuple[v1.Pipe, list[str]]:
     except (TypeError, ValueError) as error:
         known = ", ".join(field.name for field in v1.Pipe.DESCRIPTOR.fields)
         raise ValueError(
-            f"{error}: a pipe has {known}, in the units of their names; text with units is for "
-            "run_scenario(toml=…)"
+            f"{error}: a pipe has {known}, in the units of their names; or write the words of a "
+            'profile, with units: {"rate": "72 Mbit/s"}'
         ) from error
 
 
@@ -291,17 +347,8 @@ def run_scenario(
     lossy: bool,
 ) -> Call[v1.ScenarioState]:
     """By its name, its file, or its text."""
-    if (given is None) == (toml is None):
-        raise ValueError("give a scenario's name or file, or its text as `toml`")
-    which: dict[str, Any]
-    if toml is not None:
-        which = {"toml": toml}
-    elif isinstance(given, str):
-        which = {"name": given}
-    else:
-        which = {"toml": Path(given or "").read_text(encoding="utf-8")}
     request = v1.RunScenarioRequest(
-        **which,
+        **_source(given, toml),
         **_given(seed=seed, expected_generation=expected_generation),
         tolerate_changes=tolerate_changes,
         lossy=lossy,

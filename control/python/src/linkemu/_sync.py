@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 import grpc
 
 from linkemu import _calls, model, v1
-from linkemu._calls import Call, Direction, Fields
+from linkemu._calls import Call, Direction, Fields, Given
 from linkemu._pcapng import Counts, Writer
 from linkemu._terms import Terms, not_begun, reached_end
 from linkemu._wire import PATIENCE, TIMEOUT, Attempts, Place, Tls
@@ -148,17 +148,24 @@ class Box:
         """One of them; the error of a wrong name has the nearest."""
         return self._ask(_calls.profile(name))
 
-    def put_profile(self, profile: v1.Profile, *, replace: bool = False) -> bool:
-        """Stores a profile under its name; true if it took a stored one's place."""
-        return self._ask(_calls.put_profile(profile, replace))
+    def put_profile(
+        self, profile: Given | None = None, *, toml: str | None = None, replace: bool = False
+    ) -> bool:
+        """Stores a profile under its name; true if it took a stored one's place.
+
+        It is a message or the path of a file, or as `toml` the text of one.
+        """
+        return self._ask(_calls.put_profile(profile, toml, replace))
 
     def delete_profile(self, name: str) -> None:
         """Removes a stored profile. The link does not change."""
         self._ask(_calls.delete_profile(name))
 
-    def validate_profile(self, profile: v1.Profile) -> tuple[v1.Violation, ...]:
-        """What is wrong with a profile; nothing if it is valid."""
-        return self._ask(_calls.validate_profile(profile))
+    def validate_profile(
+        self, profile: Given | None = None, *, toml: str | None = None
+    ) -> tuple[v1.Violation, ...]:
+        """What is wrong with a profile, given as to `put_profile`; nothing if it is valid."""
+        return self._ask(_calls.validate_profile(profile, toml))
 
     def link(self) -> model.Link:
         """The link in force."""
@@ -390,19 +397,22 @@ class Lease:
 
     def set_profile(
         self,
-        profile: str | v1.Profile,
+        profile: Given | None = None,
         *,
+        toml: str | None = None,
         seed: int | None = None,
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
         """Replaces the whole link by a profile and starts its random processes anew.
 
+        `profile` is the name of one that linkd has, a message, or the path of a file (a `Path`,
+        or text with a '/' or ending in ".toml"); `toml` is the text of such a file.
         `seed` is that of all of them; without it the one in force. `expected_generation`
         refuses the change if another one is in force. `lossy` takes a profile that does not
         fit into the box.
         """
-        return self._change(_calls.set_profile(profile, seed, expected_generation, lossy))
+        return self._change(_calls.set_profile(profile, toml, seed, expected_generation, lossy))
 
     def patch(
         self,
@@ -415,7 +425,9 @@ class Lease:
     ) -> model.Change:
         """Changes parts of the link; all else goes on.
 
-        Each is the new values of a pipe (`linkemu.v1.Pipe`), in the units of their names:
+        Each is the new values of a pipe, in the words of a profile, with units:
+        `forward={"rate": "72 Mbit/s", "delay": {"base": "280 ms"}}`, or as fields of
+        `linkemu.v1.Pipe`, in the units of their names:
         `forward={"rate_bps": 72_000_000, "delay": {"base_ns": 280_000_000}}`. None takes a
         part away. Parts of `queue` and `delay` are changed one by one. Several directions
         are several changes; the last one is answered.

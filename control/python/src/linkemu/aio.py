@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from linkemu import _calls, model, v1
-from linkemu._calls import Call, Direction, Fields
+from linkemu._calls import Call, Direction, Fields, Given
 from linkemu._pcapng import Counts, Writer
 from linkemu._terms import Terms, not_begun, reached_end
 from linkemu._wire import PATIENCE, TIMEOUT, Attempts, Place, Tls
@@ -134,14 +134,18 @@ class Box:
     async def profile(self, name: str) -> v1.Profile:
         return await self._ask(_calls.profile(name))
 
-    async def put_profile(self, profile: v1.Profile, *, replace: bool = False) -> bool:
-        return await self._ask(_calls.put_profile(profile, replace))
+    async def put_profile(
+        self, profile: Given | None = None, *, toml: str | None = None, replace: bool = False
+    ) -> bool:
+        return await self._ask(_calls.put_profile(profile, toml, replace))
 
     async def delete_profile(self, name: str) -> None:
         await self._ask(_calls.delete_profile(name))
 
-    async def validate_profile(self, profile: v1.Profile) -> tuple[v1.Violation, ...]:
-        return await self._ask(_calls.validate_profile(profile))
+    async def validate_profile(
+        self, profile: Given | None = None, *, toml: str | None = None
+    ) -> tuple[v1.Violation, ...]:
+        return await self._ask(_calls.validate_profile(profile, toml))
 
     async def link(self) -> model.Link:
         return await self._ask(_calls.link())
@@ -334,13 +338,16 @@ class Lease:
 
     async def set_profile(
         self,
-        profile: str | v1.Profile,
+        profile: Given | None = None,
         *,
+        toml: str | None = None,
         seed: int | None = None,
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
-        return await self._change(_calls.set_profile(profile, seed, expected_generation, lossy))
+        return await self._change(
+            _calls.set_profile(profile, toml, seed, expected_generation, lossy)
+        )
 
     async def patch(
         self,

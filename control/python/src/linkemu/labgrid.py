@@ -135,13 +135,15 @@ class LinkemuDriver(Driver):
             self.box.close()
 
     @Driver.check_active
-    def set_profile(self, profile: str | linkemu.v1.Profile, *, seed: int | None = None) -> None:
+    def set_profile(
+        self, profile: str | os.PathLike[str] | linkemu.v1.Profile, *, seed: int | None = None
+    ) -> None:
         """Replaces the whole link by a profile."""
         self.lease.set_profile(profile, seed=seed)
 
     @Driver.check_active
     def run_scenario(self, scenario: str | os.PathLike[str]) -> linkemu.Run:
-        """Starts a scenario: by its name, or by the `Path` of its file."""
+        """Starts a scenario: by its name, or by the path of its file."""
         return self.lease.run_scenario(scenario)
 
     @Driver.check_active

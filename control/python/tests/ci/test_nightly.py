@@ -86,7 +86,9 @@ def test_soak_part_that_does_not_exist_is_refused_with_the_parts() -> None:
         assert part in ran.stderr
 
 
-def test_soak_script_passes_shellcheck() -> None:
+@pytest.mark.parametrize("script", [SOAK, REPOSITORY / "hw-configs" / "veth-dev" / "box.sh"])
+def test_scripts_pass_shellcheck(script: Path) -> None:
     program = Path(sys.executable).with_name("shellcheck")
-    checked = subprocess.run([str(program), str(SOAK)], capture_output=True, text=True, check=False)
+    line = [str(program), str(script)]
+    checked = subprocess.run(line, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout

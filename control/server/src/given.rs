@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The profile in a request: a message, or the TOML text of a profile file.
+
+use crate::refusal;
+use profile::{Profile, Violations};
+use proto::linkemu::v1 as pb;
+use tokio::task::spawn_blocking;
+use tonic::Status;
+
+/// Parses a profile from TOML, off the event loop: parsing 1 MiB takes milliseconds.
+///
+/// # Errors
+/// If linkd ends. What is wrong with the profile is the inner error.
+pub(crate) async fn text(toml: String) -> Result<Result<Profile, Violations>, Status> {
+    spawn_blocking(move || Profile::from_toml(&toml))
+        .await
+        .map_err(|_| Status::unavailable("linkd ends, and the profile was not read: send it again"))
+}
+
+/// The profile of a request that has either of both.
+///
+/// # Errors
+/// If none is, or both are. What is wrong with the profile itself is the inner error.
+pub(crate) async fn profile(
+    profile: Option<pb::Profile>,
+    toml: String,
+) -> Result<Result<Profile, Violations>, Status> {
+    match (profile, toml.is_empty()) {
+        (Some(profile), true) => Ok(Profile::try_from(profile)),
+        (None, false) => text(toml).await,
+        (None, true) => Err(refusal::field("profile", "missing: give a whole profile, or `toml`")),
+        (Some(_), false) => {
+            Err(refusal::field("toml", "given beside `profile`: give one of the two"))
+        }
+    }
+}
