@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use clap::Args;
 use crossterm::event::{Event as Input, EventStream, KeyEventKind};
 use draw::{Moment, draw};
-use model::Model;
+use model::{Event, Model};
 use profile::parse_duration;
 use screen::Screen;
 use std::io::IsTerminal;
@@ -84,8 +84,11 @@ pub async fn run(cli: &Cli, args: &TopArgs) -> Result<(), Failure> {
         }
         tokio::select! {
             Some(event) = events.recv() => {
+                // `Use` comes from other calls: it does not prove that statistics arrive.
+                if !matches!(event, Event::Use(_)) {
+                    heard = Instant::now();
+                }
                 model.take(event);
-                heard = Instant::now();
             }
             _ = redraw.tick() => {}
             input = keys.next() => match input {

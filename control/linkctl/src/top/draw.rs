@@ -3,9 +3,9 @@
 //! out, the least needed first.
 
 use crate::top::format::{UNKNOWN, cut, si, time};
-use crate::top::history::{History, Series};
-use crate::top::model::{Health, Model, Sort};
-use crate::top::rates::{Flow, KINDS, Row, Wait};
+use crate::top::history::Series;
+use crate::top::model::{Health, Model, Sort, Use};
+use crate::top::rates::{Flow, KINDS, Row, Serving, Wait};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -52,11 +52,15 @@ pub struct Moment {
 /// Draws.
 pub fn draw(frame: &mut Frame<'_>, model: &mut Model, moment: Moment) {
     let area = frame.area();
-    let chart_rows: u16 = match area.height {
+    // The charts take the rows that the table does not need, and at least `least`.
+    let least: u16 = match area.height {
         0..14 => 0,
         14..32 => 5,
         _ => 9,
     };
+    let rows = u16::try_from(model.rows.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let rest = area.height.saturating_sub(4).saturating_sub(rows);
+    let chart_rows = if least == 0 { 0 } else { rest.max(least) };
     let [head, table, charts, foot] = Layout::vertical([
         Constraint::Length(area.height.min(3)),
         Constraint::Fill(1),
@@ -108,6 +112,9 @@ fn figures(model: &Model, health: &Health) -> [Line<'static>; 2] {
     if !health.down.is_empty() {
         first.push(format!("  no link at {}", health.down.join(" and ")).red().bold());
     }
+    for (way, rate) in [("forward", model.link.forward), ("return", model.link.back)] {
+        first.extend(configured(rate).map(|rate| Span::from(format!("  {way} {rate}")).dim()));
+    }
     let drops = format!("emulator drops {}", health.emulator_drops);
     let second = vec![
         if health.emulator_drops > 0 { drops.red().bold() } else { drops.into() },
@@ -134,7 +141,43 @@ fn state(model: &Model, moment: Moment) -> Line<'static> {
         }
         None if model.health.is_none() => Line::from("connecting"),
         None if model.paused => Line::from("paused").yellow(),
-        None => Line::from(format!("live, every {interval}")).dim(),
+        None => {
+            let mut line = vec![Span::from(format!("live, every {interval}")).dim()];
+            line.extend(used(&model.used));
+            Line::from(line)
+        }
+    }
+}
+
+/// Certificate, lease and scenario, as coloured spans.
+fn used(used: &Use) -> Vec<Span<'static>> {
+    let mut spans = Vec::new();
+    match &used.failed {
+        None => {}
+        Some(failed) if failed.is_empty() => spans.push("  certificate PASS".green()),
+        // Nothing was sent since the mark.
+        Some(failed) if *failed == ["packets"] => spans.push("  certificate: no packets yet".dim()),
+        Some(failed) => {
+            spans.push(format!("  certificate FAIL: {}", failed.join(", ")).red().bold());
+        }
+    }
+    if let Some(holder) = &used.holder {
+        spans.push(format!("  leased by {}", cut(holder, 32)).yellow());
+    }
+    if let Some(scenario) = &used.scenario {
+        spans.push(format!("  scenario {}", cut(scenario, 64)).cyan());
+    }
+    spans
+}
+
+/// A configured rate with its unit; `None` if it is unknown.
+fn configured(rate: Serving) -> Option<String> {
+    match rate {
+        Serving::Unknown => None,
+        Serving::Unlimited => Some("unlimited".into()),
+        Serving::Down => Some("down".into()),
+        Serving::At(bps) => Some(format!("{}b/s", si(bps))),
+        Serving::Mean(bps) => Some(format!("~{}b/s", si(bps))),
     }
 }
 
@@ -269,45 +312,55 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &mut Model) {
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let Some((row, history)) = model.chosen() else { return };
     let title = format!("{}, the last minute", cut(&row.client, usize::from(ADDRESS)));
-    let each = area.height.saturating_sub(1) / Series::ALL.len() as u16;
-    let mut rest = Rect { height: 1.min(area.height), ..area };
-    frame.render_widget(Paragraph::new(title).bold(), rest);
+    let [head, charts] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    frame.render_widget(Paragraph::new(title).bold(), head);
+    let places: [Rect; 4] = Layout::vertical([Constraint::Fill(1); 4]).areas(charts);
     let both = row.both();
     let now_ns = model.health.as_ref().map_or(0, |health| health.time_ns);
-    for series in Series::ALL {
-        rest = Rect { y: rest.y + rest.height, height: each, ..area };
+    for (series, place) in Series::ALL.into_iter().zip(places) {
         let value = |value: Option<f64>| value.map_or(UNKNOWN.into(), si);
-        let (label, color) = match series {
-            Series::Forward => {
-                (format!("forward {:>5}b/s", value(row.forward.rate_bps)), Color::Green)
-            }
-            Series::Return => (format!("return  {:>5}b/s", value(row.back.rate_bps)), Color::Cyan),
+        let (label, color, limit, unit) = match series {
+            Series::Forward => (
+                format!("forward {:>5}b/s", value(row.forward.rate_bps)),
+                Color::Green,
+                model.link.forward.bps(),
+                "b/s",
+            ),
+            Series::Return => (
+                format!("return  {:>5}b/s", value(row.back.rate_bps)),
+                Color::Cyan,
+                model.link.back.bps(),
+                "b/s",
+            ),
             Series::Queue => {
-                (format!("queue   {:>5}B", si(both.queue_bytes as f64)), Color::Yellow)
+                (format!("queue   {:>5}B", si(both.queue_bytes as f64)), Color::Yellow, None, "B")
             }
-            Series::Drops => (format!("drops   {:>5}/s", value(both.dropping())), Color::Red),
+            Series::Drops => {
+                (format!("drops   {:>5}/s", value(both.dropping())), Color::Red, None, "/s")
+            }
+        };
+        let rate = match series {
+            Series::Forward => row.forward.rate_bps,
+            Series::Return => row.back.rate_bps,
+            Series::Queue | Series::Drops => None,
         };
         let [name, chart] =
-            Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(rest);
-        frame.render_widget(Paragraph::new(label), name);
-        draw_chart(frame, chart, history, series, now_ns, color);
+            Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(place);
+        let data = history.map(|it| it.chart(series, now_ns, usize::from(chart.width)));
+        let data = data.unwrap_or_default();
+        let most = data.iter().copied().max().unwrap_or(0);
+        // The full height of a rate chart is the configured rate: the bar shows utilisation.
+        let top = limit.map_or(most, |limit| most.max(limit as u64));
+        let mut lines = vec![Line::from(label)];
+        if let (Some(rate), Some(limit)) = (rate, limit) {
+            lines.push(Line::from(format!("{:>7.0} % in use", rate / limit * 100.0)).dim());
+        }
+        lines.push(Line::from(format!("top     {:>5}{unit}", si(top as f64))).dim());
+        frame.render_widget(Paragraph::new(lines), name);
+        let width = u16::try_from(data.len()).unwrap_or(chart.width).min(chart.width);
+        let chart = Rect { x: chart.x + chart.width - width, width, ..chart };
+        frame.render_widget(Sparkline::default().data(&data).max(top.max(1)).style(color), chart);
     }
-}
-
-/// The newest at the right.
-fn draw_chart(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    history: Option<&History>,
-    series: Series,
-    now_ns: u64,
-    color: Color,
-) {
-    let Some(history) = history else { return };
-    let data = history.chart(series, now_ns, usize::from(area.width));
-    let width = u16::try_from(data.len()).unwrap_or(area.width).min(area.width);
-    let area = Rect { x: area.x + area.width - width, width, ..area };
-    frame.render_widget(Sparkline::default().data(&data).style(color), area);
 }
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the news come from: linkd's stream of statistics, and the link whenever another
-//! generation is in force. Whoever goes away is asked again until he is back.
+//! Where the news come from: linkd's stream of statistics, the link whenever another generation
+//! is in force, and every [`LOOK`] its certificate, lease and scenario. Lost connections are retried.
 
 use crate::connection::{Connection, Place};
 use crate::failure::Failure;
-use crate::top::model::Event;
+use crate::top::model::{Event, Use};
 use proto::linkemu::v1 as pb;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -15,10 +15,58 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// A stream without news for so long, above four intervals, is taken for dead.
 const SILENT: Duration = Duration::from_secs(20);
 
+/// Interval between readings of certificate, lease and scenario.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// Sends events until nobody takes them.
 pub async fn feed(linkd: Place, interval_ns: u64, events: Sender<Event>) {
+    tokio::join!(watch_stats(&linkd, interval_ns, &events), watch_use(&linkd, &events));
+}
+
+/// Reads certificate, lease and scenario. `watch_stats` reports a lost connection.
+async fn watch_use(linkd: &Place, events: &Sender<Event>) {
     loop {
-        let why = match stream(&linkd, interval_ns, &events).await {
+        if let Ok(connection) = Connection::viewing(linkd).await {
+            while let Some(used) = asked(&connection).await {
+                if events.send(Event::Use(used)).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        if events.is_closed() {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// `None` if linkd does not answer.
+async fn asked(connection: &Connection) -> Option<Use> {
+    let (mut leases, mut scenarios) = (connection.leases(), connection.scenarios());
+    let lease = connection.answer(leases.get_lease(pb::GetLeaseRequest {})).await.ok()?;
+    let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {});
+    let state = connection.answer(state).await.ok()?;
+    use pb::ScenarioPhase::{Paused, Running, Waiting};
+    let running = [Running, Waiting, Paused].contains(&state.phase());
+    let scenario = running.then(|| {
+        let of = state.steps.map_or_else(String::new, |steps| format!(" of {steps}"));
+        format!("{}, step {}{of}", state.name, state.steps_done)
+    });
+    // There is none before the first mark, and of no dataplane.
+    let mut certificates = connection.certificates();
+    let certificate = certificates.get_certificate(pb::GetCertificateRequest::default());
+    let certificate = connection.answer(certificate).await.ok();
+    let failed = certificate.map(|it| {
+        it.criteria.into_iter().filter(|criterion| !criterion.holds).map(|it| it.name).collect()
+    });
+    let holder = (!lease.holder.is_empty()).then_some(lease.holder);
+    Some(Use { failed, holder, scenario })
+}
+
+async fn watch_stats(linkd: &Place, interval_ns: u64, events: &Sender<Event>) {
+    loop {
+        let why = match stream(linkd, interval_ns, events).await {
             Ok(()) => "linkd ended the stream".to_owned(),
             Err(failure) => failure.message().to_owned(),
         };

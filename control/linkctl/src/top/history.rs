@@ -88,10 +88,6 @@ impl History {
     /// `columns` figures that cover the minute up to `now_ns`, the oldest first: in each, the
     /// mean of rates, and the longest queue. Buckets that nothing is known of are 0.
     pub fn chart(&self, series: Series, now_ns: u64, columns: usize) -> Vec<u64> {
-        let columns = columns.min(BUCKETS as usize);
-        if columns == 0 {
-            return Vec::new();
-        }
         let mut minute = [0.0_f64; BUCKETS as usize];
         let now = now_ns / BUCKET_NS;
         for bucket in &self.0 {
@@ -109,7 +105,8 @@ impl History {
         }
         let column = |n: usize| {
             let (start, end) = (n * minute.len() / columns, (n + 1) * minute.len() / columns);
-            let part = &minute[start..end];
+            // Where there are more columns than buckets, a bucket has several.
+            let part = &minute[start..end.max(start + 1)];
             let value = match series {
                 Series::Queue => part.iter().copied().fold(0.0, f64::max),
                 // Seldom drops are not to vanish by rounding.

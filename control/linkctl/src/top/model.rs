@@ -128,9 +128,22 @@ impl From<&Snapshot> for Health {
     }
 }
 
+/// Certificate, lease and scenario of the link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Failed criteria; `None` if there is no certificate.
+    pub failed: Option<Vec<String>>,
+    /// Holder of the active lease.
+    pub holder: Option<String>,
+    /// Name and position of the running scenario.
+    pub scenario: Option<String>,
+}
+
 /// What happens to the view.
 #[derive(Debug)]
 pub enum Event {
+    /// Certificate, lease and scenario were read.
+    Use(Use),
     /// The link in force was read.
     Link(Link),
     /// A snapshot came.
@@ -144,6 +157,8 @@ pub enum Event {
 pub struct Model {
     /// In force.
     pub link: Link,
+    /// As last read.
+    pub used: Use,
     /// Of the snapshot that is shown; `None` before the first.
     pub health: Option<Health>,
     /// Of the snapshot that is shown, sorted.
@@ -172,6 +187,7 @@ impl Model {
     pub fn take(&mut self, event: Event) {
         match event {
             Event::Link(link) => self.link = link,
+            Event::Use(used) => self.used = used,
             Event::Away(why) => self.away = Some(why),
             Event::Stats(snapshot) => self.snapshot(*snapshot),
         }

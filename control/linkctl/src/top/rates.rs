@@ -46,6 +46,14 @@ impl Serving {
         }
     }
 
+    /// In bit/s, if it is limited.
+    pub fn bps(self) -> Option<f64> {
+        match self {
+            Self::At(bps) | Self::Mean(bps) => Some(bps),
+            Self::Unknown | Self::Unlimited | Self::Down => None,
+        }
+    }
+
     /// What `queue` bytes wait.
     pub fn wait(self, queue: u64) -> Wait {
         match self {

@@ -41,7 +41,8 @@ fn colour(buffer: &Buffer, text: &str) -> Color {
 fn all_is_on_a_screen_of_80_by_24() {
     let buffer = drawn(&mut three(), 80, 24, MOMENT);
     let lines = lines(&buffer);
-    assert_eq!(lines[0], "linkemu viasat2  generation 0  clients 4");
+    let first = "linkemu viasat2  generation 0  clients 4  forward 144Mb/s  return 12.0Mb/s";
+    assert_eq!(lines[0], first);
     assert_eq!(lines[1], "emulator drops 0  late p99 0  stall 0  memory 0B of 0B");
     assert_eq!(lines[2], "live, every 500ms");
     let head = "CLIENT        FWD b/s RET b/s QUEUE B   DELAY    AQM  LIMIT OUTAGE   LOSS    OWN";
@@ -50,11 +51,15 @@ fn all_is_on_a_screen_of_80_by_24() {
     assert_eq!(lines[4], row);
     assert_eq!(lines[5].split_whitespace().next(), Some("10.0.0.10"));
     assert!(lines[7].starts_with("bypass") && lines[7].contains(" - "), "{}", lines[7]);
-    assert_eq!(lines[18], "10.0.0.9, the last minute");
-    assert!(lines[19].starts_with("forward 8.00Mb/s"), "{}", lines[19]);
-    assert!(lines[21].starts_with("queue   18.0MB"), "{}", lines[21]);
-    assert!(lines[22].starts_with("drops       2/s"), "{}", lines[22]);
-    assert!(lines[19].ends_with('█') && lines[21].ends_with('█'));
+    assert_eq!(lines[9], "10.0.0.9, the last minute");
+    assert!(lines[10].starts_with("forward 8.00Mb/s"), "{}", lines[10]);
+    assert!(lines[11].starts_with("      6 % in use"), "{}", lines[11]);
+    assert!(lines[12].starts_with("top      144Mb/s"), "{}", lines[12]);
+    let queue = lines.iter().position(|line| line.starts_with("queue   18.0MB")).unwrap();
+    assert!(lines.iter().any(|line| line.starts_with("drops       2/s")), "{lines:#?}");
+    // A rate is drawn relative to the configured rate, a queue relative to its maximum.
+    let forward = lines[10..14].iter().filter(|line| line.ends_with(['▁', '▂', '▃'])).count();
+    assert_eq!((forward, lines[queue].ends_with('█')), (1, true), "{lines:#?}");
     assert_eq!(lines[23], "q quit  j/k choose  s sort: client  d direction: both  p pause  ? help");
 }
 
@@ -117,7 +122,7 @@ fn emulator_drops_are_red_when_there_are_any() {
     assert_eq!(colour(&buffer, "emulator drops 3"), Color::Red);
     let lines = lines(&buffer);
     assert_eq!(lines[1], "emulator drops 3  late p99 2us  stall 0  memory 1.50MB of 3.22GB");
-    assert!(lines[0].ends_with("clients 1  lossy  no link at wan"));
+    assert!(lines[0].contains("clients 1  lossy  no link at wan  forward"), "{}", lines[0]);
     assert_eq!(colour(&buffer, "no link at wan"), Color::Red);
     // The last column of the row, the emulator's own.
     assert_eq!(buffer[(79, 4)].symbol(), "3");
@@ -179,7 +184,31 @@ fn narrow_screens_leave_out_what_is_needed_least() {
     assert_eq!(head(12), "CLIENT");
     let wide = &lines(&drawn(&mut three(), 200, 50, MOMENT));
     assert!(wide[3].starts_with(&format!("{:39}", "CLIENT")), "{}", wide[3]);
-    assert!(wide[40].starts_with("10.0.0.9, the last minute"), "{wide:#?}");
+    // The charts fill the rows that the table leaves.
+    assert!(wide[9].starts_with("10.0.0.9, the last minute"), "{wide:#?}");
+    assert!(wide[28..32].iter().any(|line| line.starts_with("queue")), "{wide:#?}");
+    assert!(wide[48].ends_with('█'), "{wide:#?}");
+}
+
+#[test]
+fn head_shows_certificate_lease_and_scenario() {
+    let mut model = three();
+    let scenario = Some("rain-fade, step 3 of 12".to_owned());
+    let used = Use { failed: Some(vec![]), holder: Some("ci-7".into()), scenario };
+    model.take(Event::Use(used.clone()));
+    let buffer = drawn(&mut model, 120, 24, MOMENT);
+    let line =
+        "live, every 500ms  certificate PASS  leased by ci-7  scenario rain-fade, step 3 of 12";
+    assert_eq!(lines(&buffer)[2], line);
+    assert_eq!(colour(&buffer, "certificate PASS"), Color::Green);
+    let failed = Some(vec!["stall".to_owned(), "memory".to_owned()]);
+    model.take(Event::Use(Use { failed, ..Use::default() }));
+    let buffer = drawn(&mut model, 120, 24, MOMENT);
+    assert_eq!(lines(&buffer)[2], "live, every 500ms  certificate FAIL: stall, memory");
+    assert_eq!(colour(&buffer, "certificate FAIL"), Color::Red);
+    let failed = Some(vec!["packets".to_owned()]);
+    model.take(Event::Use(Use { failed, ..Use::default() }));
+    assert!(lines(&drawn(&mut model, 120, 24, MOMENT))[2].ends_with("no packets yet"));
 }
 
 #[test]
