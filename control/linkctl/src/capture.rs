@@ -8,10 +8,12 @@ mod file;
 mod order;
 
 use crate::cli::{Cli, Direction, Output};
+use crate::complete;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use file::{Counts, Writer};
 use indicatif::{ProgressBar, ProgressStyle};
 use order::Order;
@@ -26,10 +28,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl capture --client 10.0.0.2 -o run.pcapng             until interrupted
-  linkctl capture --client 10.0.0.2 --duration 10s -o run.pcapng
-  linkctl capture --direction forward --snaplen 1514B -o all.pcapng
-  linkctl capture --client 10.0.0.2 -o - | tshark -r -        live
+  linkctl capture --client 10.0.0.2 -w run.pcapng             until interrupted
+  linkctl capture --client 10.0.0.2 --duration 10s -w run.pcapng
+  linkctl capture --direction forward --snaplen 1514B -w all.pcapng
+  linkctl capture --client 10.0.0.2 -w - | tshark -r -        live
   linkctl -o json capture --count 1000 -w run.pcapng          the summary as JSON
 
 Wireshark opens the file. Each packet is in it as it came and as it left or was dropped, to
@@ -52,7 +54,7 @@ capture runs at a time, and needs the role operator: it shows what is in the pac
 pub struct CaptureArgs {
     /// Whose packets: an address or a name of `linkctl clients`, or bypass (what is not IP), or
     /// default; without it, all
-    #[arg(short, long = "client", value_name = "CLIENT")]
+    #[arg(short, long = "client", value_name = "CLIENT", add = ArgValueCompleter::new(complete::client))]
     clients: Vec<String>,
     /// Towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]
@@ -66,8 +68,7 @@ pub struct CaptureArgs {
     /// End after so long; without --count and --duration, at SIGINT
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<u64>,
-    /// Write to this file, which must not be there; - is standard output. -o FILE.pcapng is the
-    /// same
+    /// Write to this file in pcapng, which must not be there; - is standard output
     #[arg(short, long, value_name = "FILE|-")]
     pub write: Option<PathBuf>,
 }
@@ -134,7 +135,7 @@ impl Summary<'_> {
 /// Captures.
 pub async fn run(cli: &Cli, args: &CaptureArgs) -> Result<(), Failure> {
     let Some(path) = &args.write else {
-        return Err(Failure::usage("where to? give -o FILE.pcapng, or -o - for standard output"));
+        return Err(Failure::usage("where to? give -w FILE.pcapng, or -w - for standard output"));
     };
     free(path)?;
     let connection = Connection::open(cli).await?;
@@ -281,7 +282,7 @@ fn free(path: &Path) -> Result<(), Failure> {
         return Err(Failure::failed("already_exists", message));
     }
     if is_stdout(path) && std::io::stdout().is_terminal() {
-        return Err(Failure::usage("-o - writes packets, and standard output is a terminal"));
+        return Err(Failure::usage("-w - writes packets, and standard output is a terminal"));
     }
     Ok(())
 }

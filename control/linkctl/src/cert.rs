@@ -27,7 +27,7 @@ use time::{Duration, OffsetDateTime};
 /// For the command.
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl cert ca --name \"lab\" -o ca
+  linkctl cert ca --name \"lab\" -d ca
   linkctl cert server --ca ca --host linkemu.lab --ip 10.0.0.1
   linkctl cert client --ca ca --name ci-7 --role operator --days 365
   linkctl cert show ca/ci-7.pem
@@ -112,24 +112,12 @@ pub enum Cert {
 /// Where to write.
 #[derive(Debug, Args)]
 pub struct To {
-    /// Write here, as -o does; without it, beside the authority, or here for one
-    #[arg(long, value_name = "DIR")]
+    /// Write into this directory; without it, that of the authority, or this one for an authority
+    #[arg(short, long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Replace files that are there
     #[arg(long)]
     pub force: bool,
-}
-
-impl Cert {
-    /// The directory that `-o` gives, if the command writes any.
-    pub fn directory(&mut self) -> Option<&mut Option<PathBuf>> {
-        match self {
-            Self::Ca { to, .. } | Self::Server { to, .. } | Self::Client { to, .. } => {
-                Some(&mut to.directory)
-            }
-            Self::Revoke { .. } | Self::Show { .. } => None,
-        }
-    }
 }
 
 #[derive(Debug, Serialize)]
@@ -312,7 +300,7 @@ impl Authority {
     fn read(directory: &Path) -> Result<Self, Failure> {
         let (cert, key) = (directory.join("ca.pem"), directory.join("ca.key"));
         let missing = |error: identity::PemError| {
-            failed(error).hint("make an authority first: linkctl cert ca --name NAME -o DIR")
+            failed(error).hint("make an authority first: linkctl cert ca --name NAME -d DIR")
         };
         let found = read_certificates(&cert).map_err(missing)?;
         let private = read_key(&key).map_err(missing)?;

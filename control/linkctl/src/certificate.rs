@@ -23,7 +23,7 @@ Examples:
   linkctl -o json certificate | jq .verdict
 
 A run that passes was limited by the link that was set, and not by the emulator. One that
-fails has to be repeated, with what docs/operations.md says of each criterion.
+fails has to be repeated, with what docs/certificate.md says of each criterion.
 
 Exit code 4 if a criterion does not hold.";
 

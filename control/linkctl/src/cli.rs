@@ -4,13 +4,17 @@
 use crate::connection::Place;
 use crate::verify;
 use crate::{
-    appliance, capture, cert, certificate, clients, doctor, envelope, events, fit, lease, man,
-    probe, scenario, switch, top,
+    appliance, capture, cert, certificate, clients, complete, doctor, envelope, events, fit, lease,
+    man, probe, scenario, switch, top,
 };
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use profile::{Rate, UnitError, parse_duration, parse_probability, parse_rate, parse_size};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+/// Of the options that every command has.
+pub const GLOBAL: &str = "Global options";
 
 /// Sets and shows the link that linkemu emulates.
 #[derive(Debug, Parser)]
@@ -22,12 +26,9 @@ pub struct Cli {
         long = "output",
         global = true,
         default_value = "text",
-        value_name = "text|json"
+        value_name = "text|json",
+        help_heading = GLOBAL
     )]
-    pub form: Form,
-
-    /// The form, without a file.
-    #[arg(skip)]
     pub output: Output,
 
     /// Where linkd is.
@@ -40,7 +41,8 @@ pub struct Cli {
         global = true,
         value_name = "TOKEN",
         env = "LINKEMU_LEASE",
-        hide_env_values = true
+        hide_env_values = true,
+        help_heading = GLOBAL
     )]
     pub lease: Option<String>,
 
@@ -58,42 +60,19 @@ Examples:
   linkctl show                              the link in force, as a profile
   linkctl stats --watch                     what it does to the packets
   linkctl top                               the same, live
-  linkctl capture --client 10.0.0.2 -o run.pcapng    packets, and the fate of each
+  linkctl capture --client 10.0.0.2 -w run.pcapng    packets, and the fate of each
   linkctl doctor                            is this machine fit for it?
   linkctl box apply box.toml --dry-run      take the ports that a box's file names
   linkctl -o json stats | jq .conservation
   linkctl envelope                          what can be held without loss
   linkctl certificate                       was the emulator itself the bottleneck?
-  linkctl fit ping.log -o mine.toml         a profile that behaves like a measured link
+  linkctl fit ping.log -w mine.toml         a profile that behaves like a measured link
   linkctl verify mine.toml --baseline ping.log
   linkctl --server linkemu.lab:8443 --ca ca.pem --cert ci-7.pem --key ci-7.key show
 
 Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
   4 a check did not hold   5 a check could not be decided: the logs are too short";
-
-/// What `-o` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// The form of what is printed.
-    Print(Output),
-    /// The file that `linkctl fit`, `capture` or `scenario import` writes, or the directory
-    /// of `linkctl cert`.
-    Place(PathBuf),
-}
-
-impl std::str::FromStr for Form {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Print(Output::Text)),
-            "json" => Ok(Self::Print(Output::Json)),
-            "" => Err("write text or json".into()),
-            place => Ok(Self::Place(place.into())),
-        }
-    }
-}
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +82,18 @@ pub enum Output {
     Text,
     /// For programs: stable keys in snake_case.
     Json,
+}
+
+impl std::str::FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("write text or json; a file to be written is named by -w".into()),
+        }
+    }
 }
 
 /// The first word.
@@ -202,7 +193,12 @@ pub enum Command {
         what: cert::Cert,
     },
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  linkctl completion bash > /etc/bash_completion.d/linkctl")]
+    ///
+    /// It completes names of profiles, scenarios and clients too: it asks linkd for them, at
+    /// LINKEMU_SOCKET or LINKEMU_SERVER.
+    #[command(
+        after_help = "Examples:\n  linkctl completion bash > /etc/bash_completion.d/linkctl\n  source <(linkctl completion zsh)"
+    )]
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
@@ -310,7 +306,7 @@ pub enum Set {
     /// Replace the whole link and start its random processes anew
     Profile {
         /// A profile's name, or a file: with a '/' in it, or ending in .toml; - for standard input
-        #[arg(value_name = "NAME|FILE|-")]
+        #[arg(value_name = "NAME|FILE|-", add = ArgValueCompleter::new(complete::profile))]
         profile: String,
         /// Seed of all random processes; without it, the one in force stays
         #[arg(long, value_name = "N")]
@@ -427,6 +423,7 @@ pub enum Profile {
     /// One of them
     Show {
         /// Its name.
+        #[arg(add = ArgValueCompleter::new(complete::profile_name))]
         name: String,
     },
     /// Store profiles in linkd under their names; the link does not change
@@ -441,7 +438,7 @@ pub enum Profile {
     /// Delete stored profiles; the link does not change
     Delete {
         /// Their names.
-        #[arg(required = true, value_name = "NAME")]
+        #[arg(required = true, value_name = "NAME", add = ArgValueCompleter::new(complete::profile_name))]
         names: Vec<String>,
     },
     /// Check files; needs no linkd
@@ -457,61 +454,6 @@ impl Cli {
     pub fn token(&self) -> Option<&str> {
         self.lease.as_deref().filter(|token| !token.is_empty())
     }
-
-    /// Sorts out what `-o` says.
-    ///
-    /// # Errors
-    /// If a file is named for a command that writes none.
-    pub fn sorted(mut self) -> Result<Self, String> {
-        match (&self.form, &mut self.command) {
-            (Form::Print(output), _) => self.output = *output,
-            (Form::Place(file), Command::Fit(args)) => {
-                if file.extension().is_none_or(|end| end != "toml") {
-                    let file = file.display();
-                    return Err(format!(
-                        "-o {file} is neither a form nor a profile: write text or json, or a \
-                         file that ends in .toml"
-                    ));
-                }
-                only(&mut args.write, file, "--write", "files")?;
-            }
-            (Form::Place(file), Command::Capture(args)) => {
-                if file.as_os_str() != "-" && file.extension().is_none_or(|end| end != "pcapng") {
-                    let file = file.display();
-                    return Err(format!(
-                        "-o {file} is neither a form nor a capture: write text or json, or a \
-                         file that ends in .pcapng, or -"
-                    ));
-                }
-                only(&mut args.write, file, "--write", "files")?;
-            }
-            (Form::Place(file), Command::Scenario { what: scenario::Scenario::Import(args) })
-                if file.extension().is_some_and(|end| end == "toml") =>
-            {
-                only(&mut args.write, file, "--write", "files")?;
-            }
-            (Form::Place(place), Command::Cert { what }) => match what.directory() {
-                Some(directory) => only(directory, place, "--directory", "directories")?,
-                None => return Err(no_form(place)),
-            },
-            (Form::Place(place), _) => return Err(no_form(place)),
-        }
-        Ok(self)
-    }
-}
-
-fn no_form(place: &Path) -> String {
-    format!("-o {} is not a form: write text or json", place.display())
-}
-
-/// Takes what `-o` names, unless another option names it too.
-fn only(named: &mut Option<PathBuf>, here: &Path, option: &str, what: &str) -> Result<(), String> {
-    if let Some(other) = named {
-        let (here, other) = (here.display(), other.display());
-        return Err(format!("-o {here} and {option} {other} name two {what}: give one"));
-    }
-    *named = Some(here.into());
-    Ok(())
 }
 
 /// A share of packets, or none.
@@ -590,7 +532,7 @@ mod tests {
     fn usage_errors_name_the_value() {
         for (line, expected) in [
             ("set rate 72", "such as \"72 Mbit/s\""),
-            ("scenario import -o a.toml", "--forward"),
+            ("scenario import -w a.toml", "--forward"),
             ("scenario import --write a.toml --repeat", "--forward"),
             ("scenario import --forward a.csv --ignore jiter", "the nearest is \"JITTER\""),
             ("set rate", "<RATE|unlimited|down>"),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The way to linkd: one call at a time, each with a deadline.
 
-use crate::cli::Cli;
+use crate::cli::{Cli, GLOBAL};
 use crate::failure::Failure;
 use crate::tls::{self, Fault, Server};
 use clap::Args;
 use hyper_util::rt::TokioIo;
 use proto::LEASE_METADATA;
 use proto::linkemu::v1::captures_client::CapturesClient;
+use proto::linkemu::v1::certificates_client::CertificatesClient;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
@@ -57,24 +58,25 @@ pub struct Place {
         global = true,
         value_name = "PATH",
         env = "LINKEMU_SOCKET",
-        default_value = "/run/linkemu/linkd.sock"
+        default_value = "/run/linkemu/linkd.sock",
+        help_heading = GLOBAL
     )]
     pub socket: PathBuf,
 
     /// Find linkd over the network, with TLS, and not at --socket
-    #[arg(long, global = true, value_name = "HOST:PORT", env = "LINKEMU_SERVER")]
+    #[arg(long, global = true, value_name = "HOST:PORT", env = "LINKEMU_SERVER", help_heading = GLOBAL)]
     pub server: Option<Server>,
 
     /// With --server: the authority that signed linkd's certificate
-    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CA")]
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CA", help_heading = GLOBAL)]
     pub ca: Option<PathBuf>,
 
     /// With --server: your certificate
-    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CERT")]
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CERT", help_heading = GLOBAL)]
     pub cert: Option<PathBuf>,
 
     /// With --server: the key of your certificate
-    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY")]
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY", help_heading = GLOBAL)]
     pub key: Option<PathBuf>,
 }
 
@@ -156,6 +158,11 @@ impl Connection {
     /// The leases.
     pub fn leases(&self) -> LeasesClient<Way> {
         LeasesClient::new(self.way.clone())
+    }
+
+    /// The certificates.
+    pub fn certificates(&self) -> CertificatesClient<Way> {
+        CertificatesClient::new(self.way.clone())
     }
 
     /// The captures.

@@ -9,10 +9,12 @@
 mod show;
 
 use crate::cli::{Cli, Output};
+use crate::complete;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use emu::envelope::{MAX_CLIENTS, excesses};
 use emu::plan::{Plan, Room};
 use profile::{Catalog, FileError, Profile, parse_rate, parse_size};
@@ -45,7 +47,7 @@ const SEED: u64 = 1;
 pub struct EnvelopeArgs {
     /// Say whether this profile fits, and how far each of its parameters can go: a name,
     /// or a file with a '/' in it or ending in .toml
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::profile))]
     profile: Option<String>,
     /// Clients, instead of the dataplane's --max-clients
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CLIENTS)))]

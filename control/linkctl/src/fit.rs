@@ -31,17 +31,17 @@ CSV whose columns you name, or published figures in TOML. The profile says where
 figure is from, how sure it is, and what the baseline cannot tell.
 
 Examples:
-  linkctl fit link.csv -o mine.toml
-  linkctl fit ping.log -o mine.toml --like viasat2
+  linkctl fit link.csv -w mine.toml
+  linkctl fit ping.log -w mine.toml --like viasat2
   linkctl fit ping.log --interval 200ms --isolated-duration 50ms
-  linkctl fit log.csv --columns sent=time:s,rtt=rtt:ms -o mine.toml
+  linkctl fit log.csv --columns sent=time:s,rtt=rtt:ms -w mine.toml
   linkctl fit link.csv --forward-rate 144Mbit/s --return-rate 12Mbit/s --queue 36MB
-  linkctl fit link.csv --forward-trace down.trace -o mine.toml
+  linkctl fit link.csv --forward-trace down.trace -w mine.toml
   linkctl -o json fit link.csv --write mine.toml | jq .estimates
 
 A baseline that was recorded over an emulator is a link's only if the emulator was not late: give
 the certificate of that run.
-  linkctl fit run.csv --certificate run.json -o mine.toml
+  linkctl fit run.csv --certificate run.json -w mine.toml
 
 A ping tells neither rates nor queues: state them, or take them from another profile with
 --like. Then: linkctl verify mine.toml --baseline link.csv";
@@ -165,7 +165,7 @@ pub enum DelayIn {
 pub struct FitArgs {
     /// The baseline
     baseline: PathBuf,
-    /// Write the profile to this file, as -o FILE.toml does; without either it is printed
+    /// Write the profile to this file; without it, to standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     #[command(flatten)]

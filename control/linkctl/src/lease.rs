@@ -2,10 +2,12 @@
 //! `linkctl lease`: the link for oneself, for a while.
 
 use crate::cli::{Cli, Output};
+use crate::complete;
 use crate::connection::Connection;
 use crate::failure::{FAILED, Failure};
 use crate::output;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use profile::parse_duration;
@@ -75,7 +77,7 @@ pub struct Terms {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: u64,
     /// Set this profile when it ends, however it does; without it, the link stays
-    #[arg(long, value_name = "PROFILE", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "PROFILE", default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::profile_name))]
     return_to: String,
     /// Name this request: sent again, it gives the same lease
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]

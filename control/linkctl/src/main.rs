@@ -12,6 +12,7 @@ mod certificate;
 mod change;
 mod cli;
 mod clients;
+mod complete;
 mod connection;
 mod doctor;
 mod envelope;
@@ -31,19 +32,16 @@ mod tls;
 mod top;
 mod verify;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use cli::{Cli, Command};
 use failure::{Failure, OK, USAGE};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    complete::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
-    };
-    let cli = match cli.sorted() {
-        Ok(cli) => cli,
-        Err(message) => return Failure::usage(message).report(cli::Output::Text),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
@@ -79,9 +77,8 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Man(args) => man::run(cli, args),
         Command::Cert { what } => cert::run(cli, what),
         Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "linkctl", &mut script);
-            output::bytes(&script)
+            let script = complete::script(&shell.to_string());
+            output::bytes(&script.map_err(|e| Failure::failed("internal", e.to_string()))?)
         }
     }
 }

@@ -2,6 +2,7 @@
 //! `linkctl man`: the man pages, from the command tree.
 
 use crate::cli::{Cli, Output};
+use crate::complete;
 use crate::failure::Failure;
 use crate::output;
 use clap::{Args, CommandFactory};
@@ -39,7 +40,7 @@ pub fn run(cli: &Cli, args: &ManArgs) -> Result<(), Failure> {
     let tree = Cli::command();
     let pages = manual::write_pages(&tree, "1", &args.folder).map_err(failed(&args.folder))?;
     if let Some(folder) = &args.completions {
-        manual::write_completions(&tree, folder).map_err(failed(folder))?;
+        complete::write_scripts(folder).map_err(failed(folder))?;
     }
     match cli.output {
         Output::Json => output::json(&View { pages }),

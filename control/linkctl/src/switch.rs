@@ -2,10 +2,12 @@
 //! `linkctl switch`: the P4 switch between the hosts and the box.
 
 use crate::cli::{Cli, Direction, Output};
+use crate::complete;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -66,7 +68,7 @@ pub enum Gate {
 #[derive(Clone, Debug, Args)]
 pub struct Of {
     /// A client's name or address, as in `linkctl clients list`; without it, that of all
-    #[arg(long, value_name = "CLIENT", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "CLIENT", default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::client))]
     client: String,
     /// Towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]

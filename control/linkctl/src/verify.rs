@@ -2,6 +2,7 @@
 //! `linkctl verify`: a link against a baseline. Needs no linkd.
 
 use crate::cli::{Cli, Output};
+use crate::complete;
 use crate::failure::Failure;
 use crate::fit::{BaselineArgs, Destination, Stream, certify, profile_of, spinner, unread, width};
 use crate::output;
@@ -14,6 +15,7 @@ use ::fit::report;
 use ::fit::verify::{Comparison, Row, Settings, Verdict, against_log, against_profile};
 use ::probe::{Extent, Plan, Spacing, Target};
 use clap::{ArgGroup, Args};
+use clap_complete::engine::ArgValueCompleter;
 use profile::{UnitError, format_duration, parse_duration, parse_probability};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -49,7 +51,7 @@ const INTERVALS: f64 = 0.05;
 #[command(group(ArgGroup::new("link").required(true).args(["profile", "live", "measured"])))]
 pub struct VerifyArgs {
     /// Play this profile in virtual time: a built-in one's name, or a file
-    #[arg(value_name = "NAME|FILE")]
+    #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::profile))]
     profile: Option<String>,
     /// What the link should be like
     #[arg(long, value_name = "FILE")]

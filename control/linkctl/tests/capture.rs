@@ -163,7 +163,7 @@ fn told(read: &Read) -> Vec<Told> {
 fn the_file_has_each_copy_in_its_place_with_its_time_and_its_fate() {
     let lab = Lab::new();
     lab.fake.state().capture = chunks();
-    let line = "capture --client 10.0.0.2 -c bypass --snaplen 5B --duration 2s -o run.pcapng";
+    let line = "capture --client 10.0.0.2 -c bypass --snaplen 5B --duration 2s -w run.pcapng";
     let said = lab.done(line);
     assert!(said.contains("forward  2 received, 1 sent, 1 dropped, 1 marked"), "{said}");
     assert!(said.contains("return   1 received, 1 sent, 0 dropped\n"), "{said}");
@@ -215,7 +215,7 @@ fn standard_output_takes_the_packets_and_the_summary_goes_aside() {
     }
     lab.fake.state().capture = chunks;
     for line in [
-        "capture --direction forward --count 5 -o -",
+        "capture --direction forward --count 5 -w -",
         "-o json capture --direction forward --count 5 -w -",
     ] {
         let output = lab.run(line);
@@ -272,15 +272,15 @@ fn what_cannot_be_done_is_said_and_leaves_no_file() {
     lab.fake.state().refuse = Some(tonic::Status::resource_exhausted("somebody captures already"));
     let wide = format!("capture --snaplen 10225B -w {}", lab.at("run.pcapng").display());
     for (line, code, expected) in [
-        ("capture", 2, "-o FILE.pcapng"),
-        ("capture -o run.pcap", 2, ".pcapng"),
-        ("capture -o run.pcapng -w other.pcapng", 2, "two files"),
+        ("capture", 2, "-w FILE.pcapng"),
+        ("capture -o run.pcapng", 2, "a file to be written is named by -w"),
+        ("capture -w run.pcapng -w other.pcapng", 2, "multiple times"),
         (&*wide, 2, "10224"),
         ("capture --snaplen 0B -w run.pcapng", 2, "10224"),
         ("capture --duration 5 -w run.pcapng", 2, "write a unit"),
         ("capture --count 0 -w run.pcapng", 2, "1.."),
-        ("capture -o there.pcapng", 1, "there already"),
-        ("capture -o run.pcapng", 1, "somebody captures already"),
+        ("capture -w there.pcapng", 1, "there already"),
+        ("capture -w run.pcapng", 1, "somebody captures already"),
     ] {
         let output = lab.run(line);
         let said = text(&output.stderr);
@@ -290,6 +290,6 @@ fn what_cannot_be_done_is_said_and_leaves_no_file() {
     }
     assert_eq!(std::fs::read(lab.at("there.pcapng")).unwrap(), b"mine");
     lab.stop();
-    assert_eq!(lab.run("capture -o run.pcapng").status.code(), Some(3));
+    assert_eq!(lab.run("capture -w run.pcapng").status.code(), Some(3));
     assert!(!lab.at("run.pcapng").exists());
 }

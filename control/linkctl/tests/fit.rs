@@ -126,7 +126,7 @@ fn the_json_has_these_keys() {
 fn both_ways_to_name_the_file_write_the_same_that_is_printed_without() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
-    let (out, err) = lab.ends(0, "fit link.csv -o mine.toml");
+    let (out, err) = lab.ends(0, "fit link.csv -w mine.toml");
     assert_eq!(err, "");
     assert!(out.starts_with("mine: 4500 probes, one every 200 ms, 9 lost (0.2000 %)"), "{out}");
     assert!(out.ends_with("written to mine.toml\n"), "{out}");
@@ -170,7 +170,7 @@ fn a_fit_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it() {
     let lab = Lab::new();
     lab.write("empty.csv", "");
     lab.write("mine.toml", "precious");
-    lab.ends(1, "fit empty.csv -o mine.toml");
+    lab.ends(1, "fit empty.csv -w mine.toml");
     lab.ends(1, "fit empty.csv -w none.toml");
     assert_eq!(lab.read("mine.toml"), "precious");
     assert!(lab.files().iter().eq(["empty.csv", "mine.toml"]), "{:?}", lab.files());
@@ -210,8 +210,8 @@ fn a_command_does_not_overwrite_what_it_reads() {
     let before = lab.read("link.csv");
     for (line, named) in [
         ("fit link.csv -w link.csv", "link.csv"),
-        ("fit link.csv -o alias.toml", "link.csv"),
-        ("fit link.csv --like like.toml -o like.toml", "like.toml"),
+        ("fit link.csv -w alias.toml", "link.csv"),
+        ("fit link.csv --like like.toml -w like.toml", "like.toml"),
         ("fit link.csv --forward-trace down.trace -w ./down.trace", "down.trace"),
         ("verify like.toml --baseline link.csv --report link.csv", "link.csv"),
         ("verify like.toml --baseline link.csv --report like.toml", "like.toml"),
@@ -286,7 +286,7 @@ fn a_rate_trace_becomes_one_of_the_same_mean_in_a_valid_profile() {
     lab.write("up.csv", format!("time_s,rate_kbps\n{rows}"));
     let of_up = rates.iter().sum::<u64>() as f64 * 1e3 / 600.0;
 
-    lab.ends(0, "fit link.csv --forward-trace down.trace --return-trace up.csv -o mine.toml");
+    lab.ends(0, "fit link.csv --forward-trace down.trace --return-trace up.csv -w mine.toml");
     lab.check("mine.toml");
     let profile = Profile::from_toml(&lab.read("mine.toml")).unwrap().as_proto().clone();
     let traces = [profile.forward_pipe, profile.return_pipe].map(|pipe| {
@@ -301,7 +301,7 @@ fn a_rate_trace_becomes_one_of_the_same_mean_in_a_valid_profile() {
     assert_eq!(traces[1].rates_bps.len(), 600);
 
     // Longer steps carry the same.
-    lab.ends(0, "fit link.csv --return-trace up.csv --trace-step 7s -o mine.toml");
+    lab.ends(0, "fit link.csv --return-trace up.csv --trace-step 7s -w mine.toml");
     lab.check("mine.toml");
     let profile = Profile::from_toml(&lab.read("mine.toml")).unwrap().as_proto().clone();
     let trace = profile.return_pipe.unwrap().rate_trace.unwrap();

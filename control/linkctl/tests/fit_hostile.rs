@@ -64,7 +64,7 @@ fn log_that_was_put_right_is_fitted_with_a_warning_that_the_profile_keeps() {
     let lab = Lab::new();
     let log = short_csv();
     lab.write("link.csv", &log[..log.len() - 20]);
-    let (_, told) = lab.ends(0, "fit link.csv -o mine.toml");
+    let (_, told) = lab.ends(0, "fit link.csv -w mine.toml");
     let cut = "1 line is cut off, as by a crash";
     says("warning", &told, &["warning: ", cut]);
     lab.check("mine.toml");
@@ -117,10 +117,8 @@ fn options_that_say_nothing_possible_are_usage_errors() {
     ] {
         says(line, &refused(&lab, 2, line), parts);
     }
-    let (_, told) = lab.ends(2, "fit link.csv -o mine.yaml");
-    says("-o", &told, &["text or json", "ends in .toml"]);
-    let (_, told) = lab.ends(2, "fit link.csv -o mine.toml -w other.toml");
-    says("-o -w", &told, &["name two files: give one"]);
+    let (_, told) = lab.ends(2, "fit link.csv -o mine.toml");
+    says("-o", &told, &["text or json", "a file to be written is named by -w"]);
 }
 
 #[test]
@@ -190,6 +188,6 @@ fn rate_trace_that_cannot_be_used_is_named_with_the_remedy() {
     let message = refused(&lab, 1, "link.csv --forward-trace absent.trace");
     says("absent", &message, &["cannot read absent.trace"]);
     // The remedy helps.
-    lab.ends(0, "fit link.csv --forward-trace huge.trace --trace-step 153ms -o mine.toml");
+    lab.ends(0, "fit link.csv --forward-trace huge.trace --trace-step 153ms -w mine.toml");
     lab.check("mine.toml");
 }

@@ -53,6 +53,24 @@ fn a_wrong_file_is_told_with_places_and_exit_code_4() {
 }
 
 #[test]
+fn check_rejects_unknown_profiles_unless_named() {
+    let lab = lab();
+    let wrong = "name = \"it\"\n[[step]]\nprofile = \"viasat\"\n[[step]]\nprofile = \"lab-7\"\n";
+    fs::write(lab.at("it.toml"), wrong).unwrap();
+    let told = lab.run("scenario check it.toml --profile lab-7");
+    assert_eq!(told.status.code(), Some(4));
+    let told = text(&told.stdout);
+    assert!(told.contains("\"viasat\" is not a built-in profile, \"viasat2\" is"), "{told}");
+    assert!(!told.contains("lab-7"), "{told}");
+    let json = lab.run("-o json scenario check it.toml");
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["files"][0]["violations"].as_array().unwrap().len(), 2, "{json}");
+    assert!(
+        lab.done("scenario check it.toml --profile lab-7 --profile viasat").contains("is valid")
+    );
+}
+
+#[test]
 fn a_dry_run_shows_the_plan() {
     let lab = lab();
     let shown = lab.done("scenario run short.toml --dry-run");
@@ -131,12 +149,12 @@ fn traces_of_theaterq_become_a_scenario_file() {
     fs::write(lab.at("up.csv"), "KEEP,LATENCY,JITTER\n200000,20000000,5\n").unwrap();
     let offline = "--socket /nonexistent/linkd.sock scenario";
     let refused =
-        lab.fails(1, &format!("{offline} import --forward down.csv --return up.csv -o mine.toml"));
+        lab.fails(1, &format!("{offline} import --forward down.csv --return up.csv -w mine.toml"));
     assert!(refused.contains("up.csv:2: JITTER"), "{refused}");
     assert!(refused.contains("--ignore COLUMN"), "{refused}");
     assert!(!lab.at("mine.toml").exists());
     let done = lab.done(&format!(
-        "{offline} import --forward down.csv --return up.csv --ignore jitter -o mine.toml"
+        "{offline} import --forward down.csv --return up.csv --ignore jitter -w mine.toml"
     ));
     assert_eq!(done, "mine.toml: mine (steps: 4; 200 ms)\n");
     let checked = lab.done(&format!("{offline} check mine.toml"));

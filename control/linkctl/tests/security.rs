@@ -32,7 +32,7 @@ fn fails(directory: &Path, code: i32, line: &str) -> String {
 /// linkd over TCP, with an authority in ca/ and certificates of all roles.
 fn secure() -> (Lab, SocketAddr) {
     let (lab, address) = Lab::with(|directory| {
-        done(directory, "cert ca --name lab -o ca");
+        done(directory, "cert ca --name lab -d ca");
         done(directory, "cert server --ca ca --host linkemu.lab --ip 127.0.0.1 --host localhost");
         for role in ["viewer", "operator"] {
             done(directory, &format!("cert client --ca ca --name a-{role} --role {role}"));
@@ -79,7 +79,7 @@ fn a_denied_command_is_told_the_role_it_needs() {
 fn what_is_wrong_with_certificates_is_told_in_plain_words() {
     let (lab, address) = secure();
     let directory = lab.directory.path();
-    done(directory, "cert ca --name other -o other");
+    done(directory, "cert ca --name other -d other");
     done(directory, "cert client --ca other --name a-viewer --role viewer");
     let port = address.port();
     let good = with(address, "a-viewer");
@@ -108,7 +108,7 @@ fn what_is_wrong_with_certificates_is_told_in_plain_words() {
 #[test]
 fn a_server_with_another_name_is_not_believed() {
     let (lab, address) = Lab::with(|directory| {
-        done(directory, "cert ca --name lab -o ca");
+        done(directory, "cert ca --name lab -d ca");
         done(directory, "cert server --ca ca --host linkemu.lab");
         done(directory, "cert client --ca ca --name a --role viewer");
         let at = |name: &str| directory.join("ca").join(name);
@@ -125,8 +125,8 @@ fn a_server_with_another_name_is_not_believed() {
 fn openssl_takes_what_linkctl_makes() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    done(at, "cert ca --name lab -o ca");
-    done(at, "cert server --ca ca --host linkemu.lab --ip 10.0.0.1 --ip fd00::1 -o box");
+    done(at, "cert ca --name lab -d ca");
+    done(at, "cert server --ca ca --host linkemu.lab --ip 10.0.0.1 --ip fd00::1 -d box");
     done(at, "cert client --ca ca --name ci-7 --role operator --days 30");
     let openssl = |line: &str| {
         let output = Command::new("openssl").current_dir(at).args(line.split(' ')).output();
@@ -165,7 +165,7 @@ fn openssl_takes_what_linkctl_makes() {
 fn revoked_certificates_stay_in_the_list_and_openssl_refuses_them() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    done(at, "cert ca --name lab -o ca");
+    done(at, "cert ca --name lab -d ca");
     for name in ["a", "b", "c"] {
         done(at, &format!("cert client --ca ca --name {name} --role viewer"));
     }
@@ -185,7 +185,7 @@ fn revoked_certificates_stay_in_the_list_and_openssl_refuses_them() {
     let told = done(at, "-o json cert revoke --ca ca ca/a.pem ca/c.pem");
     assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["revoked"], 2);
     assert_eq!(["a", "b", "c"].map(is_good), [false, true, false]);
-    done(at, "cert ca --name other -o other");
+    done(at, "cert ca --name other -d other");
     done(at, "cert client --ca other --name x --role viewer");
     for wrong in ["other/x.pem", "ca/ca.pem"] {
         let told = fails(at, 1, &format!("cert revoke --ca ca {wrong}"));
@@ -199,11 +199,11 @@ fn files_have_their_modes_and_nothing_is_replaced_unasked() {
     let at = directory.path();
     let mode = |name: &str| std::fs::metadata(at.join(name)).unwrap().permissions().mode() & 0o7777;
     let read = |name: &str| std::fs::read_to_string(at.join(name)).unwrap();
-    let told = done(at, "cert ca --name lab -o ca");
+    let told = done(at, "cert ca --name lab -d ca");
     assert!(told.contains("keep ca/ca.key here"), "{told}");
     assert_eq!((mode("ca/ca.key"), mode("ca/ca.pem")), (0o600, 0o644));
     let before = read("ca/ca.key");
-    let told = fails(at, 1, "cert ca --name again -o ca");
+    let told = fails(at, 1, "cert ca --name again -d ca");
     assert!(told.contains("ca/ca.key is there already") && told.contains("--force"), "{told}");
     assert_eq!(read("ca/ca.key"), before);
 
@@ -212,9 +212,9 @@ fn files_have_their_modes_and_nothing_is_replaced_unasked() {
     assert_eq!((&made["key"], &made["role"]), (&"out/bob.key".into(), &"viewer".into()));
     assert_eq!((mode("out/bob.key"), mode("out/bob.pem")), (0o600, 0o644));
     std::fs::remove_file(at.join("out/bob.key")).unwrap();
-    fails(at, 1, "cert client --ca ca --name bob --role viewer -o out");
+    fails(at, 1, "cert client --ca ca --name bob --role viewer -d out");
     assert!(!at.join("out/bob.key").exists());
-    done(at, "cert client --ca ca --name bob --role admin -o out --force");
+    done(at, "cert client --ca ca --name bob --role admin -d out --force");
     assert!(done(at, "cert show out/bob.pem").contains("role    admin"));
     let left = std::fs::read_dir(at.join("out")).unwrap().count();
     assert_eq!(left, 2, "nothing else is left there");

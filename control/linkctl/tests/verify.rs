@@ -46,7 +46,7 @@ fn failed(found: &Value) -> Vec<String> {
 #[test]
 fn a_link_and_what_was_fitted_to_it_hold() {
     let lab = lab();
-    lab.ends(0, "fit link.csv -o mine.toml");
+    lab.ends(0, "fit link.csv -w mine.toml");
     let (out, err) = lab.ends(0, "verify mine.toml --baseline link.csv");
     assert_eq!(err, "");
     assert!(out.lines().last().unwrap().starts_with("PASS: all "), "{out}");
@@ -308,7 +308,7 @@ fn logs_that_cannot_be_compared_are_refused_with_the_reason() {
         assert!(told.contains(part), "{line}: {told}");
     }
     let (_, told) = lab.ends(2, "verify viasat2 --baseline link.csv -o page.toml");
-    assert!(told.contains("-o page.toml is not a form"), "{told}");
+    assert!(told.contains("write text or json"), "{told}");
     let (_, told) = lab.ends(2, "verify viasat2");
     assert!(told.contains("--baseline"), "{told}");
 }

@@ -254,7 +254,7 @@ fn certificates(
         let argv = [&[linkctl.as_str(), "cert"], more].concat();
         run(words(&argv), Duration::from_secs(30)).and_then(smoke::process::Outcome::success)
     };
-    cert(&["ca", "--name", "lab", "-o", &ca])?;
+    cert(&["ca", "--name", "lab", "-d", &ca])?;
     cert(&["server", "--ca", &ca, "--host", "box", "--ip", &BOX.to_string()])?;
     cert(&["client", "--ca", &ca, "--name", "desk", "--role", "operator"])?;
     for name in ["box.pem", "box.key", "ca.pem"] {

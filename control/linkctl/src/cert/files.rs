@@ -88,7 +88,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
     let shown = path.display();
     if error.kind() == io::ErrorKind::AlreadyExists {
         return Failure::failed("exists", format!("{shown} is there already"))
-            .hint("give --force to replace it, or another -o DIR");
+            .hint("give --force to replace it, or another -d DIR");
     }
     Failure::failed("io", format!("cannot write {shown}: {error}"))
 }

@@ -3,9 +3,11 @@
 //! counter that it takes the time from.
 
 use crate::doctor::finding::Finding;
-use crate::doctor::machine::{Machine, at_boot, list};
+use crate::doctor::machine::{Machine, at_boot, cores, list, read};
 use crate::doctor::wanted::Wanted;
 use procfs::{CpuInfo, ExplicitSystemInfo, FromRead, FromReadSI, KernelStats};
+use std::collections::BTreeMap;
+use std::fs;
 
 const CPU: &str = "devices/system/cpu";
 /// Time that a hypervisor took, of all: above this it is said.
@@ -15,6 +17,7 @@ const STOLEN: f64 = 0.001;
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     let mut found = vec![
         isolated(machine, wanted),
+        shared(machine),
         governor(machine, wanted),
         siblings(machine),
         clock(machine),
@@ -65,6 +68,39 @@ fn isolated(machine: &Machine, wanted: &Wanted) -> Finding {
     let cores = list(&cores);
     let remedy = at_boot(&format!("isolcpus={cores} nohz_full={cores} rcu_nocbs={cores}"));
     Finding::warning(CHECK, found, why, remedy)
+}
+
+/// Whether workers of running dataplanes share a core.
+fn shared(machine: &Machine) -> Finding {
+    const CHECK: &str = "workers";
+    let mut by_core: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    let mut count = 0;
+    for (pid, _, place) in machine.processes().filter(|(_, name, _)| name == "linkd-dataplane") {
+        for task in fs::read_dir(place.join("task")).into_iter().flatten().flatten() {
+            let name = read(&task.path().join("comm")).unwrap_or_default();
+            let status = read(&task.path().join("status")).unwrap_or_default();
+            let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            let on = cores(allowed.unwrap_or_default());
+            if let (true, &[core]) = (name.starts_with("worker-"), &*on) {
+                count += 1;
+                by_core.entry(core).or_default().push(format!("{name} of process {pid}"));
+            }
+        }
+    }
+    by_core.retain(|_, workers| workers.len() > 1);
+    if by_core.is_empty() {
+        return Finding::ok(CHECK, format!("{count} running, no core is shared"));
+    }
+    let found = by_core.iter_mut().map(|(core, workers)| {
+        workers.sort();
+        format!("core {core} has {}", workers.join(" and "))
+    });
+    Finding::warning(
+        CHECK,
+        found.collect::<Vec<_>>().join("; "),
+        "each waits while the other one runs, and its packets are late",
+        "linkd-dataplane --core N …   # restart one of them on another core",
+    )
 }
 
 fn governor(machine: &Machine, wanted: &Wanted) -> Finding {
@@ -213,6 +249,34 @@ mod tests {
         is(&isolated(&tree.machine(), &on(&[2, 3])), Good, "isolcpus 2,3");
         is(&isolated(&tree.machine(), &Wanted::default()), Good, "isolcpus 2,3");
         is(&isolated(&tree.machine(), &on(&[1, 2])), Warning, "isolcpus=1,2");
+    }
+
+    #[test]
+    fn workers_sharing_a_core_are_reported() {
+        let tree = Tree::new(&[]);
+        is(&shared(&tree.machine()), Good, "0 running");
+        let thread = |pid: u32, task: u32, name: &str, cores: &str| {
+            tree.write(&format!("proc/{pid}/comm"), "linkd-dataplane\n");
+            let task = format!("proc/{pid}/task/{task}");
+            tree.write(&format!("{task}/comm"), &format!("{name}\n"));
+            tree.write(
+                &format!("{task}/status"),
+                &format!("Name:\tx\nCpus_allowed_list:\t{cores}\n"),
+            );
+        };
+        thread(7, 7, "linkd-dataplane", "0-3");
+        thread(7, 8, "worker-0", "3");
+        thread(7, 9, "worker-1", "2");
+        // It was not given a core.
+        thread(9, 10, "worker-1", "0-3");
+        is(&shared(&tree.machine()), Good, "2 running");
+        thread(9, 11, "worker-0", "3");
+        let found = shared(&tree.machine());
+        is(&found, Warning, "core 3 has worker-0 of process 7 and worker-0 of process 9");
+        assert!(!found.found.contains("core 2"), "{found:?}");
+        // Another program's threads may have these names.
+        tree.write("proc/9/comm", "redis\n");
+        is(&shared(&tree.machine()), Good, "2 running");
     }
 
     #[test]

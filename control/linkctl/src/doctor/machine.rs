@@ -75,7 +75,7 @@ pub fn read(path: &Path) -> Option<String> {
 }
 
 /// The kernel's list of cores; what is none is left out.
-fn cores(text: &str) -> Vec<usize> {
+pub fn cores(text: &str) -> Vec<usize> {
     // No machine has more: a bound on what an odd file could make us do.
     const MOST: usize = 8192;
     let mut all = Vec::new();

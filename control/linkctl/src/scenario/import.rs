@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl scenario import --forward down.csv --return up.csv -o mine.toml
+  linkctl scenario import --forward down.csv --return up.csv -w mine.toml
   linkctl scenario import --forward down.csv --ignore jitter > mine.toml
-  linkctl scenario import --forward leo.csv --repeat --limit-in bytes -o leo.toml
+  linkctl scenario import --forward leo.csv --repeat --limit-in bytes -w leo.toml
   linkctl scenario run mine.toml
 
 A row of a trace is KEEP,LATENCY,RATE,LOSS,LIMIT in µs, ns, bit/s (-1: not limited),
@@ -50,8 +50,8 @@ pub struct ImportArgs {
     /// Over again after the last row, without end; without it, the last row stays in force
     #[arg(long)]
     repeat: bool,
-    /// Write the scenario here, as -o FILE.toml does; without either, to standard output
-    #[arg(long, value_name = "FILE")]
+    /// Write the scenario to this file; without it, to standard output
+    #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 }
 

@@ -7,13 +7,15 @@ mod run;
 mod state;
 
 use crate::cli::{Cli, Output};
+use crate::complete;
 use crate::connection::Connection;
 use crate::failure::{Failure, ViolationView};
 use crate::output;
 use ::scenario::{FileError, Scenario as Checked};
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
-use profile::{Violations, format_duration};
+use profile::{Catalog, Violations, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use state::StateView;
@@ -25,7 +27,7 @@ Examples:
   linkctl scenario show rain-fade > my-fade.toml
   linkctl scenario check my-fade.toml       exit code 4 if it is wrong; needs no linkd
   linkctl scenario run my-fade.toml --dry-run
-  linkctl scenario import --forward down.csv -o mine.toml
+  linkctl scenario import --forward down.csv -w mine.toml
   linkctl scenario run rain-fade --seed 7 --log steps.csv
   linkctl scenario run link-flap --detach
   linkctl scenario watch
@@ -43,6 +45,7 @@ pub enum Scenario {
     /// One of them, as a file that can be changed and run
     Show {
         /// Its name.
+        #[arg(add = ArgValueCompleter::new(complete::scenario_name))]
         name: String,
     },
     /// Check files; needs no linkd
@@ -50,6 +53,9 @@ pub enum Scenario {
         /// Scenarios in TOML.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// A profile that linkd will have, besides the built-in ones; may be given again
+        #[arg(long = "profile", value_name = "NAME")]
+        profiles: Vec<String>,
     },
     /// Make one of traces of TheaterQ; needs no linkd
     #[command(after_help = import::EXAMPLES)]
@@ -81,7 +87,7 @@ pub enum Scenario {
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// A scenario's name, or a file: with a '/' in it, or ending in .toml
-    #[arg(value_name = "NAME|FILE")]
+    #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::scenario))]
     pub scenario: String,
     /// Seed of all random processes, which start anew with the first change; without it,
     /// the one in force stays
@@ -159,7 +165,7 @@ fn count(steps: Option<u64>) -> String {
 /// Does it.
 pub async fn run(cli: &Cli, what: &Scenario) -> Result<(), Failure> {
     match what {
-        Scenario::Check { files } => return check(cli.output, files),
+        Scenario::Check { files, profiles } => return check(cli.output, files, profiles),
         Scenario::Import(args) => return import::run(cli, args),
         Scenario::Run(args) => return run::run(cli, args).await,
         Scenario::Watch { log } => return run::watch(cli, log.as_deref()).await,
@@ -225,11 +231,32 @@ fn file(path: &Path) -> Result<Result<Checked, Violations>, Failure> {
     }
 }
 
+/// The profiles that a scenario sets and that are neither built in nor among `named`.
+fn check_profiles(scenario: &Checked, named: &[String]) -> Result<(), Violations> {
+    let built_in = Catalog::built_in();
+    let mut unknown = scenario.profiles();
+    unknown.retain(|name| built_in.get(name).is_none() && !named.iter().any(|n| n == name));
+    unknown.sort_unstable();
+    unknown.dedup();
+    let mut violations = Violations::default();
+    for name in unknown {
+        let nearest = built_in.nearest(name).map_or(String::new(), |it| format!(", {it:?} is"));
+        let message = format!(
+            "{name:?} is not a built-in profile{nearest}: correct it, or say --profile {name} if \
+             linkd will have one of this name"
+        );
+        violations.push("step.profile", message);
+    }
+    violations.into_result()
+}
+
 /// Reads every file before it judges any, so that one look gives all.
-fn check(format: Output, files: &[PathBuf]) -> Result<(), Failure> {
+fn check(format: Output, files: &[PathBuf], profiles: &[String]) -> Result<(), Failure> {
     let mut checked = Vec::new();
     for path in files {
-        checked.push((path.display().to_string(), file(path)?));
+        let scenario =
+            file(path)?.and_then(|scenario| check_profiles(&scenario, profiles).map(|()| scenario));
+        checked.push((path.display().to_string(), scenario));
     }
     let wrong = checked.iter().filter(|(_, result)| result.is_err()).count();
     match format {

@@ -395,7 +395,7 @@ fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)
     let ca = directory.path("ca").display().to_string();
     let file = |name: &str| format!("{ca}/{name}");
     for line in [
-        &["ca", "--name", "bed", "-o", &ca][..],
+        &["ca", "--name", "bed", "-d", &ca][..],
         &["server", "--ca", &ca, "--host", "localhost", "--ip", "127.0.0.1"],
         &["client", "--ca", &ca, "--name", "operator", "--role", "operator"],
         &["client", "--ca", &ca, "--name", "viewer", "--role", "viewer"],
