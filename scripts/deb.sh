@@ -25,14 +25,19 @@ cd "$(dirname "$0")/.."
 for name in linkctl linkd linkd-dataplane; do
     [ -x "$LINKEMU_BIN/$name" ] || fail "there is no $LINKEMU_BIN/$name: build it first (make build)"
 done
-command -v dh >/dev/null || fail "there is no debhelper: run scripts/setup.sh deb"
+for tool in dh go-md2man; do
+    command -v "$tool" >/dev/null || fail "there is no $tool: run scripts/setup.sh deb"
+done
 
 # A copy of what is packed, so that nothing is written among the sources.
 stage=$out/stage
 rm -rf "$stage" "$out"/*.deb "$out"/*.changes "$out"/*.buildinfo
 mkdir -p "$stage/linkemu"
 cp -r --parents debian packaging docs monitoring hw-configs CHANGELOG.md LICENSE p4src/compiled \
-    control/profile/profiles control/scenario/scenarios "$stage/linkemu"
+    control/profile/profiles control/scenario/scenarios proto/linkemu \
+    control/fit/baselines control/python/pyproject.toml control/python/README.md \
+    control/python/build_stubs.py control/python/src/linkemu/*.py \
+    control/python/src/linkemu/py.typed "$stage/linkemu"
 [ -z "${2-}" ] || sed -i "1s/([^)]*)/($2)/" "$stage/linkemu/debian/changelog"
 
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || true)}

@@ -3,5 +3,5 @@
 #
 # Part of scripts/setup.sh: what packs Debian packages and checks them.
 
-DEB_PACKAGES="debhelper lintian"
+DEB_PACKAGES="debhelper go-md2man lintian"
 want_packages "Nothing is packed without it." "$DEB_PACKAGES"

@@ -54,7 +54,7 @@ fn every_box_has_its_notes_and_its_kernel_command_line() {
         assert!(cmdline.lines().count() <= 1, "{cmdline}");
         for entry in fs::read_dir(&folder).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            let known = ["box.toml", "README.md", "kernel-cmdline", "modprobe.d", "udev"];
+            let known = ["box.toml", "box.sh", "README.md", "kernel-cmdline", "modprobe.d", "udev"];
             assert!(known.contains(&&*name), "{}: {name}", folder.display());
         }
     }

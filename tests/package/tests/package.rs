@@ -26,6 +26,7 @@ const TESTS: &[Test] = &[
     ("notify::a_runtime_that_stands_still_silences_linkd", tracing, suite::notify::a_runtime_that_stands_still_silences_linkd),
     ("notify::a_manager_that_is_gone_stops_nobody", programs, suite::notify::a_manager_that_is_gone_stops_nobody),
     ("debs::lintian_finds_no_error", packing, suite::debs::lintian_finds_no_error),
+    ("debs::links_between_packed_pages_resolve", packing, suite::debs::links_between_packed_pages_resolve),
     ("debs::the_same_programs_give_the_same_packages", packing, suite::debs::the_same_programs_give_the_same_packages),
 ];
 

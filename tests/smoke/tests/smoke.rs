@@ -79,6 +79,8 @@ const TESTS: &[Test] = &[
     ("certificate::a_run_in_which_a_worker_stood_still_fails", Needs::Programs, RealTime, Once(suite::certificate::a_run_in_which_a_worker_stood_still_fails)),
     ("certificate::a_run_in_which_a_client_found_no_place_fails", Needs::Programs, RealTime, Once(suite::certificate::a_run_in_which_a_client_found_no_place_fails)),
     ("metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing", Needs::Programs, RealTime, Once(suite::metrics::a_scrape_is_what_linkctl_shows_and_resets_nothing)),
+    ("tutorial::commands_run_as_documented", Needs::Programs, RealTime, Once(suite::tutorial::commands_run_as_documented)),
+    ("tutorial::failed_start_is_rolled_back", Needs::Programs, Patient, Once(suite::tutorial::failed_start_is_rolled_back)),
     ("void::emulator_stopped_on_an_idle_machine_fails", Needs::Programs, RealTime, Once(suite::void::emulator_stopped_on_an_idle_machine_fails)),
 ];
 

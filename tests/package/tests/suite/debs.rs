@@ -66,6 +66,44 @@ pub fn lintian_finds_no_error() -> anyhow::Result<()> {
     Ok(())
 }
 
+pub fn links_between_packed_pages_resolve() -> anyhow::Result<()> {
+    let unpacked = Directory::new()?;
+    for name in packages(&share()?.join("1"))?.keys() {
+        let mut command = words(&["dpkg-deb", "--extract"]);
+        command.arg(share()?.join("1").join(name)).arg(unpacked.root());
+        run(command, LOOKED_WITHIN)?.success()?;
+    }
+    let docs = unpacked.path("usr/share/doc/linkemu");
+    let mut links = 0;
+    for page in fs::read_dir(&docs)?.chain(fs::read_dir(docs.join("adr"))?) {
+        let page = page?.path();
+        if page.extension().is_none_or(|end| end != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page)?;
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            if !link.is_empty() && !link.contains("://") {
+                let to = page.parent().context("a page is in a directory")?.join(link);
+                ensure!(to.exists(), "{} links to {link}", page.display());
+                links += 1;
+            }
+        }
+    }
+    ensure!(links > 50, "{links} links");
+    for page in ["profile", "scenario", "clients", "box"] {
+        let page = unpacked.path(&format!("usr/share/man/man5/linkemu-{page}.5.gz"));
+        ensure!(page.is_file(), "there is no {}", page.display());
+    }
+    let client = unpacked.path("usr/share/linkemu/python/linkemu-0.1.0.tar.gz");
+    let mut command = words(&["tar", "-tzf"]);
+    command.arg(client);
+    let files = run(command, LOOKED_WITHIN)?.success()?;
+    for file in ["pyproject.toml", "src/linkemu/__init__.py", "proto/linkemu/v1/linkemu.proto"] {
+        ensure!(files.contains(&format!("linkemu-0.1.0/{file}\n")), "{file}: {files}");
+    }
+    Ok(())
+}
+
 pub fn the_same_programs_give_the_same_packages() -> anyhow::Result<()> {
     let programs = programs()?;
     let again = Directory::new()?;
