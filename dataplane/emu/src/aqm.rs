@@ -237,16 +237,106 @@ impl Aqm {
 mod tests {
     use super::*;
     use crate::client::ClientKey;
-    use crate::units::Direction;
+    use crate::units::{Direction, Nanos};
+
+    const RATE: Option<NonZeroU64> = NonZeroU64::new(80_000_000);
+
+    fn key() -> StreamKey {
+        StreamKey { seed: 1, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 }
+    }
+
+    /// Drops everything while the average queue is above `max` bytes.
+    fn red(max: u64) -> QueuePlan {
+        let (at_max, weight) = (Probability::ONE, Probability::new(0.01));
+        let aqm =
+            AqmPlan::Red(RedPlan { min: 1_000, max, at_max, weight, packet: 1_000, gentle: false });
+        QueuePlan { aqm, ..QueuePlan::tail_drop(1_000_000) }
+    }
+
+    /// A RED whose average queue is almost 40 kB at the returned instant.
+    fn loaded() -> (Aqm, Instant) {
+        let mut q = Aqm::new(red(30_000), key(), Instant::ZERO);
+        q.attach(Instant::ZERO, Some(Instant::ZERO));
+        let at = |n: u64| Instant(n * 1_000_000);
+        for n in 0..1_000 {
+            q.admit(at(n), 40_000, 1_000, RATE);
+        }
+        (q, at(1_000))
+    }
+
+    #[test]
+    fn frame_at_the_threshold_is_admitted() {
+        let (threshold, one) = (1_000, Probability::ONE);
+        let law = RandomDrop { threshold, at_threshold: one, at_limit: one };
+        let plan = QueuePlan { aqm: AqmPlan::RandomDrop(law), ..QueuePlan::tail_drop(10_000) };
+        let mut q = Aqm::new(plan, key(), Instant::ZERO);
+        assert_eq!(q.admit(Instant::ZERO, threshold, 60, RATE), Verdict::Pass);
+        assert_eq!(q.admit(Instant::ZERO, threshold + 1, 60, RATE), Verdict::Signal);
+    }
+
+    #[test]
+    fn changed_limit_applies_to_the_next_frame() {
+        let mut q = Aqm::new(QueuePlan::tail_drop(10_000), key(), Instant::ZERO);
+        assert_eq!(q.admit(Instant::ZERO, 5_000, 60, RATE), Verdict::Pass);
+        q.replan(QueuePlan::tail_drop(5_000), Instant::ZERO);
+        let verdict = q.admit(Instant::ZERO, 5_000, 60, RATE);
+        assert_eq!(verdict, Verdict::Drop(DropReason::Limit));
+    }
+
+    #[test]
+    fn changed_parameters_keep_the_average_and_another_aqm_resets_it() {
+        let (mut q, at) = loaded();
+        q.replan(red(35_000), at);
+        q.attach(at, Some(at));
+        assert_eq!(q.admit(at, 40_000, 1_000, RATE), Verdict::Drop(DropReason::Aqm));
+        q.replan(QueuePlan::tail_drop(1_000_000), at);
+        assert!(matches!(q.state, State::Stateless));
+        q.replan(red(35_000), at);
+        assert!(matches!(q.state, State::Red(_)));
+        assert_eq!(q.admit(at, 40_000, 1_000, RATE), Verdict::Pass);
+    }
+
+    #[test]
+    fn average_decays_while_the_queue_is_empty() {
+        let (mut q, at) = loaded();
+        let mut busy = q.clone();
+        q.attach(at, None);
+        // 80 Mbit/s are 10,000 packets of 1,000 bytes a second.
+        let later = at + Nanos::from_secs(1);
+        assert_eq!(busy.admit(later, 0, 1_000, RATE), Verdict::Drop(DropReason::Aqm));
+        assert_eq!(q.admit(later, 0, 1_000, RATE), Verdict::Pass);
+    }
+
+    #[test]
+    fn codel_marks_at_the_instants_at_which_it_drops() {
+        let plan = CoDelPlan { target: Nanos::from_millis(5), interval: Nanos::from_millis(100) };
+        let plan = QueuePlan { aqm: AqmPlan::CoDel(plan), ..QueuePlan::tail_drop(1_000_000) };
+        let instants = |ecn: bool| -> Vec<u64> {
+            let mut q = Aqm::new(plan, key(), Instant::ZERO);
+            let chosen = (100..3_000).filter(|ms| {
+                let now = Instant(ms * 1_000_000);
+                let arrived = Instant((ms - 50) * 1_000_000);
+                let head = Some(Candidate { arrived, behind: 100_000 });
+                let chosen = q.chooses(now, head);
+                match ecn {
+                    _ if !chosen => {}
+                    true => q.marked(now),
+                    false => assert!(!q.dropped(now, head)),
+                }
+                chosen
+            });
+            chosen.collect()
+        };
+        let marks = instants(true);
+        assert_eq!(marks, instants(false));
+        // The first interval passes, then they come more and more often.
+        assert_eq!(marks[..3], [200, 300, 371]);
+        assert!((50..500).contains(&marks.len()), "{marks:?}");
+    }
 
     #[test]
     fn random_drop_follows_its_law() {
-        let key = StreamKey {
-            seed: 1,
-            client: ClientKey::Default,
-            direction: Direction::Forward,
-            epoch: 0,
-        };
+        let key = key();
         let plan = QueuePlan {
             aqm: AqmPlan::RandomDrop(RandomDrop {
                 threshold: 18_000_000,

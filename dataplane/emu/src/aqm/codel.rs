@@ -138,6 +138,16 @@ mod tests {
     }
 
     #[test]
+    fn dropping_resumes_at_its_rate_within_sixteen_intervals() {
+        let last = Instant(1_000_000_000);
+        for (after_ms, count) in [(1_599, 18), (1_600, 1), (5_000, 1)] {
+            let mut codel = CoDel { count: 20, last_count: 2, drop_next: last, ..CoDel::default() };
+            codel.enter(PLAN, last + Nanos::from_millis(after_ms));
+            assert_eq!(codel.count, count, "{after_ms} ms after the last drop");
+        }
+    }
+
+    #[test]
     fn drops_come_in_a_rhythm_of_interval_over_root_n() {
         let mut codel = CoDel::default();
         let drops = drops(&mut codel, 1_000, 60_000, 20);

@@ -20,7 +20,7 @@ use super::Verdict;
 use crate::stats::DropReason;
 
 const MEAN_PACKET: u64 = 1_024;
-/// Below this a probability is none: half of the finest that is drawn.
+/// A probability of half of the finest that is drawn, or less, is zero.
 const NONE: f64 = 1.0 / 8_589_934_592.0;
 /// Above this probability packets are dropped and not marked.
 const MARK_BELOW: f64 = 0.1;
@@ -130,7 +130,7 @@ impl Pie {
         if delay == Nanos::ZERO && self.delay == Nanos::ZERO {
             self.probability *= 0.98;
             // It is drawn as zero, and would take a hundred times as long to become it.
-            if self.probability < NONE {
+            if self.probability <= NONE {
                 self.probability = 0.0;
             }
         }
@@ -202,6 +202,108 @@ mod tests {
         assert!((after(&[30, 40, 1_000]).probability - p).abs() < 1e-15);
         p += (0.125 * -0.010 + 1.25 * -0.995) / 2.0;
         assert_eq!(after(&[30, 40, 1_000, 5]).probability, p.max(0.0));
+    }
+
+    /// A controller in this state, at an update with this delay.
+    fn updated(plan: PiePlan, probability: f64, old_us: u64, burst_ms: u64, us: u64) -> Pie {
+        let mut pie = Pie::new(plan, Instant(1_000_000_000));
+        pie.probability = probability;
+        pie.delay = Nanos::from_micros(old_us);
+        pie.burst = Nanos::from_millis(burst_ms);
+        pie.calculate(plan, Nanos::from_micros(us));
+        pie
+    }
+
+    #[test]
+    fn divisor_changes_at_the_decades_of_rfc_8033() {
+        for (p, divisor) in [
+            (0.000_000_9, 2048.0),
+            (0.000_001, 512.0),
+            (0.000_009_9, 512.0),
+            (0.000_01, 128.0),
+            (0.000_099, 128.0),
+            (0.000_1, 32.0),
+            (0.000_99, 32.0),
+            (0.001, 8.0),
+            (0.009_9, 8.0),
+            (0.01, 2.0),
+            (0.099, 2.0),
+            (0.1, 1.0),
+            (0.5, 1.0),
+        ] {
+            let expected = p + (0.125 * 0.001 + 1.25 * 0.001) / divisor;
+            let found = updated(PLAN, p, 15_000, 0, 16_000).probability;
+            assert!((found - expected).abs() < 1e-14, "{p}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn probability_decays_only_while_both_delays_are_zero() {
+        let idle = 0.125 * -0.015;
+        for (old_us, us, expected) in [
+            (0, 0, (0.5 + idle) * 0.98),
+            (1_000, 0, 0.5 + idle - 1.25 * 0.001),
+            (0, 1_000, 0.5 + 0.125 * -0.014 + 1.25 * 0.001),
+        ] {
+            let found = updated(PLAN, 0.5, old_us, 0, us).probability;
+            assert!((found - expected).abs() < 1e-14, "{old_us} {us}: {found}, not {expected}");
+        }
+        // Without a target nothing but the decay changes it: below half of the finest draw it is 0.
+        let plan = PiePlan { target: Nanos::ZERO, ..PLAN };
+        assert_eq!(updated(plan, 1e-11, 0, 0, 0).probability, 0.0);
+        let found = updated(plan, 1e-9, 0, 0, 0).probability;
+        assert!((found - 0.98e-9).abs() < 1e-20, "{found}");
+    }
+
+    #[test]
+    fn burst_allowance_is_restored_below_half_of_the_target() {
+        let (max, less) = (Nanos::from_millis(150), Nanos::from_millis(85));
+        for (p, old_us, us, expected) in [
+            (0.0, 7_000, 7_000, max),
+            (0.0, 0, 0, max),
+            (0.0, 7_500, 7_500, less),
+            (0.0, 7_500, 0, less),
+            (0.0, 7_400, 0, max),
+            // The probability does not become zero.
+            (0.5, 0, 0, less),
+            (0.5, 7_000, 7_000, less),
+        ] {
+            let pie = updated(PLAN, p, old_us, 100, us);
+            assert_eq!(pie.burst, expected, "p {p}, {old_us} us, then {us} us");
+            assert_eq!(pie.delay, Nanos::from_micros(us));
+        }
+    }
+
+    #[test]
+    fn safeguards_of_rfc_8033_admit_every_packet() {
+        let verdicts = |p: f64, delay_us: u64, burst: Nanos, queued: u64| {
+            let mut pie = Pie::new(PLAN, Instant(1_000_000_000));
+            (pie.probability, pie.delay, pie.burst) = (p, Nanos::from_micros(delay_us), burst);
+            let mut stream = stream();
+            let mut counts = [0; 3];
+            for _ in 0..1_000 {
+                match pie.arrive(PLAN, Instant(1_000_000_000), queued, &mut stream) {
+                    Verdict::Pass => counts[0] += 1,
+                    Verdict::Signal => counts[1] += 1,
+                    Verdict::Drop(_) => counts[2] += 1,
+                }
+            }
+            counts
+        };
+        let none = Nanos::ZERO;
+        let all = [1_000, 0, 0];
+        assert_eq!(verdicts(0.5, 20_000, Nanos(1), 9_000), all, "a burst is allowed");
+        assert_eq!(verdicts(0.19, 7_400, none, 9_000), all, "the delay is short");
+        assert_eq!(verdicts(0.5, 20_000, none, 2_048), all, "two packets wait");
+        for (p, delay_us, queued) in [(0.19, 7_500, 9_000), (0.2, 0, 9_000), (0.5, 20_000, 2_049)] {
+            let [passed, marked, dropped] = verdicts(p, delay_us, none, queued);
+            let expected = 1_000.0 * p;
+            assert!((f64::from(dropped) - expected).abs() < 80.0, "{p}: {dropped} dropped");
+            assert_eq!((passed + dropped, marked), (1_000, 0));
+        }
+        // From 10 % on packets are dropped although they could be marked.
+        assert!(verdicts(0.099, 20_000, none, 9_000)[1] > 50);
+        assert!(verdicts(0.1, 20_000, none, 9_000)[2] > 50);
     }
 
     #[test]

@@ -192,6 +192,30 @@ mod tests {
     }
 
     #[test]
+    fn average_decays_by_the_packets_that_the_idle_time_could_have_carried() {
+        // 1,000 bytes at 8 Mbit/s take 1 ms.
+        let half_ms = |n: u64| Instant(n * 500_000);
+        let idle_since =
+            |t: Instant| Red { average: 60_000 << FRACTION, idle: Some(t), ..Red::default() };
+        let bytes = |red: &Red| red.average as f64 / f64::from(1_u32 << FRACTION);
+        let mut red = idle_since(half_ms(0));
+        red.sample(plan(false), half_ms(2_000), 0, rate());
+        let expected = 60_000.0 * 0.998_f64.powi(1_000);
+        assert!((bytes(&red) - expected).abs() < 1.0, "{} not {expected}", bytes(&red));
+        // Half a packet is left of the first 1.5 ms, and counts for the next sample.
+        let mut red = idle_since(half_ms(0));
+        red.sample(plan(false), half_ms(3), 0, rate());
+        red.sample(plan(false), half_ms(4), 0, rate());
+        let expected = 60_000.0 * 0.998_f64.powi(2);
+        assert!((bytes(&red) - expected).abs() < 0.1, "{} not {expected}", bytes(&red));
+        // A queue that is not empty is a sample like any other.
+        let mut red = Red { average: 60_000 << FRACTION, ..Red::default() };
+        red.sample(plan(false), half_ms(2_000), 10_000, rate());
+        let expected = 60_000.0 * 0.998 + 10_000.0 * 0.002;
+        assert!((bytes(&red) - expected).abs() < 0.1, "{} not {expected}", bytes(&red));
+    }
+
+    #[test]
     fn the_probability_is_linear_in_the_average_between_the_thresholds() {
         for (plan, average, p) in [
             (plan(false), 29_999, 0.0),
