@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Deadline for linkd's answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Environment variable that a shell script sets to request completions.
-const ASKED: &str = "COMPLETE";
+const ASKED: &str = "LINKCTL_COMPLETE";
 
 /// Prints completions and exits if a shell script requested them; else does nothing.
 pub fn answer() {
