@@ -263,6 +263,7 @@ mod tests {
             (0.0, 0, 0, max),
             (0.0, 7_500, 7_500, less),
             (0.0, 7_500, 0, less),
+            (0.0, 7_400, 7_500, less),
             (0.0, 7_400, 0, max),
             // The probability does not become zero.
             (0.5, 0, 0, less),
@@ -272,6 +273,15 @@ mod tests {
             assert_eq!(pie.burst, expected, "p {p}, {old_us} us, then {us} us");
             assert_eq!(pie.delay, Nanos::from_micros(us));
         }
+    }
+
+    #[test]
+    fn delay_of_an_empty_queue_is_zero_at_the_next_update() {
+        let mut pie = Pie::new(PLAN, Instant(1_000_000_000));
+        pie.delay = Nanos::from_millis(10);
+        let next = pie.next;
+        pie.advance(PLAN, next);
+        assert_eq!(pie.delay, Nanos::ZERO);
     }
 
     #[test]
