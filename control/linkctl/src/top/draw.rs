@@ -318,47 +318,30 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let both = row.both();
     let now_ns = model.health.as_ref().map_or(0, |health| health.time_ns);
     for (series, place) in Series::ALL.into_iter().zip(places) {
-        let value = |value: Option<f64>| value.map_or(UNKNOWN.into(), si);
-        let (label, color, limit, unit) = match series {
-            Series::Forward => (
-                format!("forward {:>5}b/s", value(row.forward.rate_bps)),
-                Color::Green,
-                model.link.forward.bps(),
-                "b/s",
-            ),
-            Series::Return => (
-                format!("return  {:>5}b/s", value(row.back.rate_bps)),
-                Color::Cyan,
-                model.link.back.bps(),
-                "b/s",
-            ),
-            Series::Queue => {
-                (format!("queue   {:>5}B", si(both.queue_bytes as f64)), Color::Yellow, None, "B")
+        let (name, now, unit, limit, color) = match series {
+            Series::Forward => {
+                ("forward", row.forward.rate_bps, "b/s", model.link.forward.bps(), Color::Green)
             }
-            Series::Drops => {
-                (format!("drops   {:>5}/s", value(both.dropping())), Color::Red, None, "/s")
+            Series::Return => {
+                ("return", row.back.rate_bps, "b/s", model.link.back.bps(), Color::Cyan)
             }
+            Series::Queue => ("queue", Some(both.queue_bytes as f64), "B", None, Color::Yellow),
+            Series::Drops => ("drops", both.dropping(), "/s", None, Color::Red),
         };
-        let rate = match series {
-            Series::Forward => row.forward.rate_bps,
-            Series::Return => row.back.rate_bps,
-            Series::Queue | Series::Drops => None,
-        };
-        let [name, chart] =
+        let figure = |name: &str, value: String| Line::from(format!("{name:<8}{value:>5}{unit}"));
+        let [figures, chart] =
             Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(place);
         let data = history.map(|it| it.chart(series, now_ns, usize::from(chart.width)));
         let data = data.unwrap_or_default();
         let most = data.iter().copied().max().unwrap_or(0);
         // The full height of a rate chart is the configured rate: the bar shows utilisation.
         let top = limit.map_or(most, |limit| most.max(limit as u64));
-        let mut lines = vec![Line::from(label)];
-        if let (Some(rate), Some(limit)) = (rate, limit) {
+        let mut lines = vec![figure(name, now.map_or(UNKNOWN.into(), si))];
+        if let (Some(rate), Some(limit)) = (now, limit) {
             lines.push(Line::from(format!("{:>7.0} % in use", rate / limit * 100.0)).dim());
         }
-        lines.push(Line::from(format!("top     {:>5}{unit}", si(top as f64))).dim());
-        frame.render_widget(Paragraph::new(lines), name);
-        let width = u16::try_from(data.len()).unwrap_or(chart.width).min(chart.width);
-        let chart = Rect { x: chart.x + chart.width - width, width, ..chart };
+        lines.push(figure("top", si(top as f64)).dim());
+        frame.render_widget(Paragraph::new(lines), figures);
         frame.render_widget(Sparkline::default().data(&data).max(top.max(1)).style(color), chart);
     }
 }
