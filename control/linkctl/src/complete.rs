@@ -67,16 +67,24 @@ pub fn profile(current: &OsStr) -> Vec<CompletionCandidate> {
     with_files(profile_name(current), current)
 }
 
+/// Names of built-in profiles, and files, for a command that does not ask linkd.
+pub fn built_in_profile(current: &OsStr) -> Vec<CompletionCandidate> {
+    with_files(candidates(built_in_names(), current), current)
+}
+
 /// Names of profiles.
 pub fn profile_name(current: &OsStr) -> Vec<CompletionCandidate> {
-    let mut names: BTreeSet<String> =
-        Catalog::built_in().iter().map(|it| it.profile.name().to_owned()).collect();
+    let mut names = built_in_names();
     names.extend(ask(async |connection| {
         let request = pb::ListProfilesRequest::default();
         let page = connection.call(|mut c| async move { c.list_profiles(request).await }).await;
         page.ok().into_iter().flat_map(|page| page.profiles).map(|it| it.name).collect()
     }));
     candidates(names, current)
+}
+
+fn built_in_names() -> BTreeSet<String> {
+    Catalog::built_in().iter().map(|it| it.profile.name().to_owned()).collect()
 }
 
 /// Names of scenarios, and files.
@@ -144,9 +152,9 @@ mod tests {
     #[test]
     fn built_in_names_are_offered_without_linkd() {
         assert_eq!(values(&scenario_name(OsStr::new("rain"))), ["rain-fade"]);
-        let built_in = Catalog::built_in();
-        let names: Vec<_> = built_in.iter().map(|it| it.profile.name()).collect();
-        assert!(names.contains(&"viasat2"), "{names:?}");
+        let names = values(&built_in_profile(OsStr::new("viasat")));
+        assert_eq!(names[0], "viasat2", "{names:?}");
+        assert!(built_in_names().contains("viasat2"));
     }
 
     #[test]

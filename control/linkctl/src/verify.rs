@@ -51,7 +51,7 @@ const INTERVALS: f64 = 0.05;
 #[command(group(ArgGroup::new("link").required(true).args(["profile", "live", "measured"])))]
 pub struct VerifyArgs {
     /// Play this profile in virtual time: a built-in one's name, or a file
-    #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::profile))]
+    #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::built_in_profile))]
     profile: Option<String>,
     /// What the link should be like
     #[arg(long, value_name = "FILE")]
