@@ -49,13 +49,13 @@ runs() {
     [ -n "$since" ] && [ "$(started "$pid")" = "$since" ]
 }
 
-# When a process started, in ticks since the boot; nothing if it has ended, though nobody may have
-# waited for it yet (state Z). Its name may have spaces.
+# Start time of a process, in ticks since the boot; empty if it has ended, zombies (state Z) included.
+# Its name may have spaces.
 started() {
     sed -n 's/.*) \([^Z].*\)/\1/p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
 }
 
-# Starts a program in a session of its own, so that the end of this terminal does not end it.
+# Starts a program in a new session, so that it survives the end of this terminal.
 launch() {
     name=$1
     shift
@@ -88,7 +88,7 @@ host() {
     echo 1 >"/proc/sys/net/ipv6/conf/$side/disable_ipv6" 2>/dev/null || true
     ethtool -K "$side" tx off gso off gro off >/dev/null
     ip netns exec "$side" ethtool -K eth0 tx off tso off gso off gro off >/dev/null
-    # One processor takes what comes to the host: it then stays in its order.
+    # One processor receives all frames of the host, which keeps their order.
     ip netns exec "$side" sh -c 'echo 1 >/sys/class/net/eth0/queues/rx-0/rps_cpus' 2>/dev/null || true
     ip link set "$side" up
     ip -n "$side" link set lo up
@@ -112,7 +112,7 @@ start() {
     unset LINKEMU_SOCKET LINKEMU_DATAPLANE LINKEMU_SERVER LINKEMU_STATE
 
     mkdir -m 700 "$STATE"
-    # What was made goes again if not all of it can be made.
+    # A failed start is rolled back.
     trap 'stop >/dev/null' EXIT
     trap 'exit 1' HUP INT TERM
     host wan "$WAN"

@@ -120,7 +120,7 @@ pub fn certify(log: &mut Baseline, path: &Path) -> Result<(), CertificateError> 
     Ok(())
 }
 
-/// The remark for a log whose certificate has this text.
+/// The remark for a log with a certificate of this text.
 fn vouch(log: &Baseline, name: &str, text: &[u8]) -> Result<String, CertificateError> {
     let name = name.to_owned();
     let certificate: Certificate = match serde_json::from_slice(text) {

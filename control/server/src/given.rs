@@ -10,7 +10,7 @@ use tonic::Status;
 /// Parses a profile from TOML, off the event loop: parsing 1 MiB takes milliseconds.
 ///
 /// # Errors
-/// If linkd ends. What is wrong with the profile is the inner error.
+/// If linkd shuts down. The inner error lists the violations of the profile.
 pub(crate) async fn text(toml: String) -> Result<Result<Profile, Violations>, Status> {
     spawn_blocking(move || Profile::from_toml(&toml))
         .await
@@ -20,7 +20,7 @@ pub(crate) async fn text(toml: String) -> Result<Result<Profile, Violations>, St
 /// The profile of a request that has either of both.
 ///
 /// # Errors
-/// If none is, or both are. What is wrong with the profile itself is the inner error.
+/// If the request has none or both. The inner error lists the violations of the profile.
 pub(crate) async fn profile(
     profile: Option<pb::Profile>,
     toml: String,

@@ -54,8 +54,8 @@ pub struct Worker {
     pub received: Count,
 }
 
-/// Name of the client whose accounts are the sum of all expired ones. The whole accounts of a client
-/// are added at once when it expires, so differences over time are not rates.
+/// Name under which the accounts of all expired clients are summed. The accounts of a client are added
+/// at once when it expires, so differences over time are not rates.
 pub const EXPIRED: &str = "expired";
 
 /// One client.

@@ -253,7 +253,7 @@ mod tests {
         QueuePlan { aqm, ..QueuePlan::tail_drop(1_000_000) }
     }
 
-    /// A RED whose average queue is almost 40 kB at the returned instant.
+    /// A RED with an average queue of almost 40 kB, and the instant of that.
     fn loaded() -> (Aqm, Instant) {
         let mut q = Aqm::new(red(30_000), key(), Instant::ZERO);
         q.attach(Instant::ZERO, Some(Instant::ZERO));

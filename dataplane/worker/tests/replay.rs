@@ -125,7 +125,7 @@ fn fates(sent: &[Sent]) -> Fates {
         .collect()
 }
 
-/// By the client whose place it is.
+/// The first frame of a client, which sets its place.
 fn first_frame(number: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);

@@ -61,7 +61,7 @@ impl Choice {
 
     fn count_gone(&mut self, time_ns: u64, rest: &[Client]) {
         if time_ns < self.time_ns {
-            // Another dataplane counts anew.
+            // A restarted dataplane counts from zero.
             (self.rest, self.gone) = (Vec::new(), Default::default());
         }
         self.time_ns = time_ns;

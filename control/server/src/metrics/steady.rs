@@ -30,7 +30,7 @@ impl Steady {
     /// Holds the counters of a snapshot up to those of the one before.
     pub fn hold(&mut self, stats: &mut pb::Stats) {
         if stats.time_ns < self.time_ns {
-            // Another dataplane counts anew.
+            // A restarted dataplane counts from zero.
             self.last.clear();
         }
         self.time_ns = stats.time_ns;

@@ -68,7 +68,7 @@ impl<B: Buffer> Engine<B> {
         let direction = Direction::Return;
         let key = self.owner(ClientKey::Ip(address), direction, frame);
         let is_new = self.index.get(key).is_none();
-        // Without a slot nothing is counted here: the client's own packets will be.
+        // A reply without a free slot is not counted as unplaced: later packets of the client are.
         if is_new && self.may_be_made(key, direction) && self.has_slot(key) {
             self.admit(key);
         }

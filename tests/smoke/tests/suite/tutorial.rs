@@ -50,7 +50,7 @@ fn in_namespaces(script: &str, programs: Option<PathBuf>) -> anyhow::Result<Outc
     Ok(run(command, LIMIT)?)
 }
 
-/// The round trips in what a ping wrote, in milliseconds.
+/// The round-trip times in the output of ping, in milliseconds.
 fn round_trips(output: &str) -> Vec<f64> {
     let times = output.split("time=").skip(1);
     times.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).collect()
