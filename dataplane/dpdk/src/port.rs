@@ -126,7 +126,7 @@ impl Port {
     ///
     /// # Errors
     /// [`Error::UnknownDriver`], [`Error::NoInterface`], [`Error::Permission`],
-    /// [`Error::SameDevice`], [`Error::Pci`], [`Error::Probe`].
+    /// [`Error::SameName`], [`Error::SameDevice`], [`Error::Pci`], [`Error::Probe`].
     pub fn attach(eal: &Eal, name: &str, spec: &PortSpec) -> Result<Self, Error> {
         check_name(name)?;
         let device = spec.device_name(name);
@@ -341,6 +341,9 @@ fn probe(
 
     let inner = eal.inner();
     let mut taken = inner.control();
+    if taken.values().any(|name| name == port) {
+        return Err(Error::SameName { name: port.to_owned() });
+    }
     if let Some(first) = keys.iter().find_map(|key| taken.get(key)) {
         let (first, second) = (first.clone(), port.to_owned());
         return Err(Error::SameDevice { first, second, device: spec.key(port) });

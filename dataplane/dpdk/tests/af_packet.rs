@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `net_af_packet` over veth pairs, each test in a network namespace of its own thread: it ends
-//! with the thread, also after a failure. Needs root; else skipped, loudly.
+//! with the thread, also after a failure. Needs root; else skipped, loudly. The tests share one
+//! process, so each names its ports like no other.
 
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
@@ -141,7 +142,7 @@ fn frames_of_other_interfaces_do_not_enter_while_a_port_opens() {
             });
             let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 for round in 0..10 {
-                    let (b, mut b_rx, _b_tx) = open("fb", "net_af_packet,iface=b0", &arrivals);
+                    let (b, mut b_rx, _b_tx) = open("opened", "net_af_packet,iface=b0", &arrivals);
                     let mut burst = dpdk::MbufBurst::new();
                     let came: usize = (0..100).map(|_| b_rx.burst(&mut burst)).sum();
                     let counted = b.counters().unwrap();
@@ -272,7 +273,7 @@ fn a_port_of_another_namespace_is_not_mistaken_for_a_new_one() {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             assert!(ip("link add a0 type veth peer name b0"));
             let alike = Port::attach(eal(), "alike", &spec).unwrap_err();
-            assert!(matches!(alike, Error::SameDevice { .. }), "{alike}");
+            assert!(matches!(alike, Error::SameName { .. }), "{alike}");
             // The same interface name in another namespace is another device.
             Port::attach(eal(), "unlike", &spec).unwrap();
         });
