@@ -8,6 +8,7 @@
 use crate::check::shown;
 use emu::beam::{BeamPlan, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
 use emu::client::{ClientKey, ClientName, MAX_NAME};
+use emu::framing::Framing;
 use emu::units::{BitRate, ByDirection};
 use profile::{RATE_BPS, Rate, Violations, nearest};
 use proto::linkemu::v1 as pb;
@@ -30,7 +31,7 @@ pub(crate) fn beams(clients: &pb::Clients, found: &mut Violations) -> BeamsPlan 
         check(found, &format!("beam[{n}]"), beam, &clients.beams[..n]);
         let rates = [beam.forward_rate_bps, beam.return_rate_bps];
         let rate = ByDirection(rates.map(|bps| bps.map_or(BitRate::Unlimited, BitRate::bps)));
-        plan.beams.push(BeamPlan { name: beam.name.clone(), rate, overhead: 0 });
+        plan.beams.push(BeamPlan { name: beam.name.clone(), rate, framing: Framing::default() });
     }
     if let Some(automatic) = &clients.automatic {
         let pb::Automatic { beam, weight, .. } = automatic;
@@ -51,7 +52,7 @@ pub(crate) fn beams(clients: &pb::Clients, found: &mut Violations) -> BeamsPlan 
     }
     if plan.automatic.is_some() {
         let rate = ByDirection([BitRate::Unlimited; 2]);
-        plan.beams.push(BeamPlan { name: String::new(), rate, overhead: 0 });
+        plan.beams.push(BeamPlan { name: String::new(), rate, framing: Framing::default() });
     }
     plan
 }

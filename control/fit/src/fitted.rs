@@ -72,6 +72,8 @@ pub struct Capacity {
     pub queue: pb::Queue,
     /// Bytes added to each frame.
     pub overhead_bytes: i32,
+    /// How the lower layer carries frames.
+    pub link_layer: i32,
 }
 
 impl Capacity {
@@ -90,6 +92,7 @@ impl Capacity {
             rate_trace: pipe.rate_trace.clone(),
             queue: pipe.queue.unwrap_or_default(),
             overhead_bytes: pipe.overhead_bytes,
+            link_layer: pipe.link_layer,
         }
     }
 
@@ -100,6 +103,7 @@ impl Capacity {
             rate_bps: self.rate_bps,
             rate_trace: self.rate_trace.clone(),
             overhead_bytes: self.overhead_bytes,
+            link_layer: self.link_layer,
             queue: Some(self.queue),
             delay: Some(pb::Delay::default()),
             ..pb::Pipe::default()
@@ -369,6 +373,7 @@ fn assemble(
         forward_pipe: Some(forward),
         return_pipe: Some(back),
         provenance: Some(provenance),
+        group: String::new(),
     };
     let profile = Profile::try_from(profile).map_err(FitError::Schema)?;
     Ok(Fitted { profile, losses, fade, delays })

@@ -35,6 +35,7 @@ struct View<'a> {
 #[derive(Debug, Serialize)]
 pub struct ProfileView<'a> {
     name: &'a str,
+    group: &'a str,
     description: &'a str,
     source: &'a str,
     forward: Option<PipeView>,
@@ -49,6 +50,8 @@ struct PipeView {
     rate_bps: Option<u64>,
     rate_trace: Option<RateTraceView>,
     overhead_bytes: i32,
+    /// "atm" or "ptm"; null: frames as they are.
+    link_layer: Option<&'static str>,
     packet_loss: f64,
     gilbert_elliott: Option<GilbertElliottView>,
     four_state_loss: Option<FourStateLossView>,
@@ -190,6 +193,7 @@ impl<'a> From<&'a pb::Profile> for ProfileView<'a> {
     fn from(profile: &'a pb::Profile) -> Self {
         Self {
             name: &profile.name,
+            group: &profile.group,
             description: &profile.description,
             source: &profile.source,
             forward: profile.forward_pipe.as_ref().map(PipeView::from),
@@ -227,6 +231,7 @@ impl From<&pb::Pipe> for PipeView {
                 rates_bps: trace.rates_bps.clone(),
             }),
             overhead_bytes: pipe.overhead_bytes,
+            link_layer: profile::link_layer(pipe.link_layer()),
             packet_loss: pipe.packet_loss,
             gilbert_elliott: pipe.gilbert_elliott.map(GilbertElliottView::from),
             four_state_loss: pipe.four_state_loss.map(FourStateLossView::from),

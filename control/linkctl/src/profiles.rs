@@ -10,6 +10,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use profile::{FileError, Profile, Violations};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Serialize)]
@@ -68,13 +69,27 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
         let profiles = answer.profiles.iter().map(ProfileView::from).collect();
         return output::json(&ListView { profiles, stored: &answer.stored });
     }
+    output::text(&grouped(&answer.profiles))
+}
+
+/// A table with a row for the name of each group; profiles without a group come last.
+fn grouped(profiles: &[pb::Profile]) -> String {
+    let mut groups: BTreeMap<(bool, &str), Vec<&pb::Profile>> = BTreeMap::new();
+    for profile in profiles {
+        let group = profile.group.as_str();
+        groups.entry((group.is_empty(), group)).or_default().push(profile);
+    }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["NAME", "DESCRIPTION", "SOURCE"]);
-    for profile in &answer.profiles {
-        table.add_row([&profile.name, &profile.description, &profile.source]);
+    for ((is_none, group), profiles) in groups {
+        table.add_row([if is_none { "others" } else { group }, "", ""]);
+        for profile in profiles {
+            let name = format!("  {}", profile.name);
+            table.add_row([&name, &profile.description, &profile.source]);
+        }
     }
-    output::text(&table.trim_fmt())
+    table.trim_fmt()
 }
 
 async fn show(cli: &Cli, name: &str) -> Result<(), Failure> {

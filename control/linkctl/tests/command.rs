@@ -332,6 +332,7 @@ fn what_varies_and_where_it_is_from_is_shown() {
         "rate_bps": null,
         "rate_trace": {"step_ns": 100_000_000, "rates_bps": [12_000_000, 0]},
         "overhead_bytes": 0,
+        "link_layer": null,
         "packet_loss": 0.0,
         "gilbert_elliott": {
             "to_bad": 0.005, "to_good": 0.25, "loss_in_bad": 1.0, "loss_in_good": 0.0,
@@ -574,14 +575,14 @@ fn a_check_that_does_not_hold_is_4() {
     let output = lab.run("profile check good.toml bad.toml");
     assert_eq!(output.status.code(), Some(4));
     let shown = text(&output.stdout);
-    assert!(shown.contains("bad.toml:6:8: forward.rate: rate = 144 has no unit"), "{shown}");
+    assert!(shown.contains("bad.toml:7:8: forward.rate: rate = 144 has no unit"), "{shown}");
     assert!(text(&output.stderr).contains("1 file is not a valid profile"));
     let output = lab.run("-o json profile check good.toml bad.toml");
     assert_eq!(output.status.code(), Some(4));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["files"][0]["valid"], true);
     assert_eq!(json["files"][1]["violations"][0]["field"], "forward.rate");
-    assert_eq!(json["files"][1]["violations"][0]["line"], 6);
+    assert_eq!(json["files"][1]["violations"][0]["line"], 7);
     lab.fails(1, "profile check missing.toml");
 }
 
@@ -589,10 +590,13 @@ fn a_check_that_does_not_hold_is_4() {
 fn profiles_are_listed_and_shown() {
     let lab = Lab::new();
     let listed = lab.done("profile list");
-    assert_eq!(listed.lines().count(), 4, "{listed}");
-    assert!(listed.contains("viasat2") && listed.contains("SAT20"), "{listed}");
+    let lines: Vec<_> = listed.lines().map(str::trim).collect();
+    let line = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(line("fixed line") < line("adsl2plus") && line("adsl2plus") < line("satellite"));
+    assert!(line("satellite") < line("viasat2") && listed.contains("SAT20"), "{listed}");
     let json = lab.json("-o json profile list");
-    assert_eq!(json["profiles"][2]["name"], "viasat2");
+    let viasat2 = json["profiles"].as_array().unwrap().iter().find(|p| p["name"] == "viasat2");
+    assert_eq!(viasat2.unwrap()["group"], "satellite");
     let json = lab.json("-o json profile show geo-600");
     assert_eq!(json["forward"]["rate_bps"], Value::Null);
     assert_eq!(json["return"]["delay"]["base_ns"], 300_000_000);

@@ -7,9 +7,19 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const BUILT_IN: [&str; 3] = [
+const BUILT_IN: [&str; 13] = [
     include_str!("../profiles/viasat2.toml"),
     include_str!("../profiles/geo-600.toml"),
+    include_str!("../profiles/geo-rain.toml"),
+    include_str!("../profiles/starlink.toml"),
+    include_str!("../profiles/adsl2plus.toml"),
+    include_str!("../profiles/vdsl2.toml"),
+    include_str!("../profiles/docsis31.toml"),
+    include_str!("../profiles/lte.toml"),
+    include_str!("../profiles/lte-driving.toml"),
+    include_str!("../profiles/5g-nsa.toml"),
+    include_str!("../profiles/wifi-busy.toml"),
+    include_str!("../profiles/transatlantic.toml"),
     include_str!("../profiles/transparent.toml"),
 ];
 
@@ -273,10 +283,11 @@ mod tests {
             let profile = Profile::from_toml(text).unwrap();
             assert!(!profile.as_proto().source.is_empty(), "{}", profile.name());
             assert!(!profile.as_proto().description.is_empty(), "{}", profile.name());
+            assert!(!profile.as_proto().group.is_empty(), "{}", profile.name());
             assert!(text.starts_with("# SPDX-License-Identifier: Apache-2.0\n"));
         }
         let names: Vec<_> = Catalog::built_in().entries.into_keys().collect();
-        assert_eq!(names, ["geo-600", "transparent", "viasat2"]);
+        assert_eq!(names.len(), BUILT_IN.len(), "{names:?}");
     }
 
     #[test]
@@ -285,7 +296,8 @@ mod tests {
         let own = |name: &str, seconds: u32| {
             let rtt =
                 format!("name = {name:?}\ndescription = \"{seconds}\"\nsource = \"a test\"\n");
-            let transparent = BUILT_IN[2].replace("name = \"transparent\"", "");
+            let transparent =
+                include_str!("../profiles/transparent.toml").replace("name = \"transparent\"", "");
             let text = transparent
                 .lines()
                 .filter(|l| !l.starts_with("description") && !l.starts_with("source"));

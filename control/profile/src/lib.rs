@@ -48,6 +48,7 @@ pub use units::{
 };
 pub use validate::{validate, validate_pipe};
 pub use violation::{Place, Violation, Violations};
+pub use write::link_layer;
 
 use proto::linkemu::v1 as pb;
 use std::path::Path;

@@ -50,10 +50,11 @@ pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profil
 /// The keys of a delay.
 const DELAY: [&str; 4] = ["base", "slot", "body", "excursions"];
 /// The keys of a pipe.
-const PIPE: [&str; 14] = [
+const PIPE: [&str; 15] = [
     "rate",
     "rate_trace",
     "overhead",
+    "link_layer",
     "packet_loss",
     "gilbert_elliott",
     "four_state_loss",
@@ -69,9 +70,13 @@ const PIPE: [&str; 14] = [
 
 impl Reader<'_> {
     fn profile(&mut self, node: &Node<'_>) -> pb::Profile {
-        self.known(node, &["name", "description", "source", "forward", "return", "provenance"]);
+        self.known(
+            node,
+            &["name", "group", "description", "source", "forward", "return", "provenance"],
+        );
         pb::Profile {
             name: self.text(node, "name"),
+            group: self.text(node, "group"),
             description: self.text(node, "description"),
             source: self.text(node, "source"),
             forward_pipe: self.table(node, "forward").map(|node| self.pipe(&node)),
@@ -92,6 +97,7 @@ impl Reader<'_> {
             rate_bps: self.quantity(node, rate, parse_rate, "144 Mbit/s").and_then(Rate::bps),
             rate_trace: self.table(node, trace).map(|node| self.rate_trace(&node)),
             overhead_bytes: self.quantity(node, "overhead", parse_overhead, "0 B").unwrap_or(0),
+            link_layer: self.link_layer(node).into(),
             packet_loss: self.quantity(node, loss, parse_probability, "0.02 %").unwrap_or(0.0),
             duplicate: self.chance(node, "duplicate"),
             corrupt: self.chance(node, "corrupt"),

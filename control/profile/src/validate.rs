@@ -28,6 +28,7 @@ const FAULTS: usize = 8;
 pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
     let mut found = Violations::default();
     name(&mut found, &profile.name);
+    group(&mut found, &profile.group);
     text(&mut found, "description", &profile.description);
     text(&mut found, "source", &profile.source);
     for (path, pipe) in [("forward", &profile.forward_pipe), ("return", &profile.return_pipe)] {
@@ -70,6 +71,17 @@ fn name(found: &mut Violations, name: &str) {
     }
 }
 
+fn group(found: &mut Violations, group: &str) {
+    if group.chars().count() > NAME_CHARS {
+        let message =
+            format!("{:?} is longer than {NAME_CHARS} characters: shorten it", shown(group));
+        found.push("group", message);
+    }
+    if let Some(c) = group.chars().find(|c| c.is_control()) {
+        found.push("group", format!("holds the control character {c:?}: take it out"));
+    }
+}
+
 fn text(found: &mut Violations, path: &str, text: &str) {
     if text.len() > TEXT_BYTES {
         let message = format!("{} bytes are more than {TEXT_BYTES}: shorten it", text.len());
@@ -94,6 +106,9 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         rate_trace(found, &at("rate_trace"), trace);
     }
     range(found, at("overhead"), pipe.overhead_bytes, &OVERHEAD_BYTES, format_overhead);
+    if pb::LinkLayer::try_from(pipe.link_layer).is_err() {
+        found.push(at("link_layer"), format!("{} is no link layer", pipe.link_layer));
+    }
     loss::check(found, path, pipe);
     match &pipe.queue {
         Some(queue) => queue::check(found, &at("queue"), queue),

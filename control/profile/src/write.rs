@@ -16,9 +16,21 @@ use serde::Serialize;
 /// Of a line of a list.
 const COLUMNS: usize = 100;
 
+/// The word for a link layer that changes the size of frames.
+#[must_use]
+pub const fn link_layer(layer: pb::LinkLayer) -> Option<&'static str> {
+    match layer {
+        pb::LinkLayer::Atm => Some("atm"),
+        pb::LinkLayer::Ptm => Some("ptm"),
+        pb::LinkLayer::Unspecified => None,
+    }
+}
+
 #[derive(Serialize)]
 struct Profile<'a> {
     name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    group: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     description: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -31,6 +43,8 @@ struct Pipe {
     rate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link_layer: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     packet_loss: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,8 +134,8 @@ struct Goodness<'a> {
 /// Writes a valid profile.
 pub(crate) fn profile(profile: &pb::Profile) -> String {
     let mut toml = Toml::default();
-    let pb::Profile { name, description, source, .. } = profile;
-    toml.keys(&Profile { name, description, source });
+    let pb::Profile { name, group, description, source, .. } = profile;
+    toml.keys(&Profile { name, group, description, source });
     for (path, it) in [("forward", &profile.forward_pipe), ("return", &profile.return_pipe)] {
         if let Some(it) = it {
             toml.pipe(path, it);
@@ -186,6 +200,7 @@ impl Toml {
             &Pipe {
                 rate: pipe.rate_trace.is_none().then(rate),
                 overhead: (pipe.overhead_bytes != 0).then(|| format_overhead(pipe.overhead_bytes)),
+                link_layer: link_layer(pipe.link_layer()),
                 packet_loss: chance(pipe.packet_loss),
                 duplicate: chance(pipe.duplicate),
                 corrupt: chance(pipe.corrupt),

@@ -2,6 +2,7 @@
 //! What a user is told about a file that is wrong.
 
 use profile::{Catalog, FileError, Profile};
+use proto::linkemu::v1 as pb;
 
 const GOOD: &str = r#"name = "lab"
 [forward]
@@ -26,11 +27,20 @@ fn the_good_one_is_good() {
     let profile = Profile::from_toml(GOOD).unwrap().into_proto();
     assert_eq!(profile.return_pipe.as_ref().unwrap().rate_bps, Some(0));
     assert_eq!(profile.return_pipe.unwrap().overhead_bytes, -4);
+    let in_cells = GOOD.replace("overhead", "link_layer = \"atm\"\noverhead");
+    let in_cells = Profile::from_toml(&in_cells).unwrap().into_proto();
+    assert_eq!(in_cells.return_pipe.unwrap().link_layer(), pb::LinkLayer::Atm);
 }
 
 #[test]
 fn each_error_names_place_path_value_and_remedy() {
     for (from, to, expected) in [
+        (
+            "overhead = \"-4 B\"",
+            "link_layer = \"ethernet\"",
+            "line 8, column 14: return.link_layer: \"ethernet\" is no link layer: write \"atm\" \
+             (cells, as of ADSL), \"ptm\" (as of VDSL2) or \"none\"",
+        ),
         (
             "rate = \"144 Mbit/s\"",
             "rate = \"144 Mbit/s\"\nrate_trace = { step = \"1 s\", rates = [\"1 Mbit/s\"] }",

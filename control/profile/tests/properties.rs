@@ -141,12 +141,14 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
 }
 
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    (rate(), OVERHEAD_BYTES, losses(), queue(), channel(), delay()).prop_map(
-        |((rate_bps, rate_trace), overhead_bytes, losses, queue, (outages, fade), delay)| {
+    (rate(), (OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
+        |((rate_bps, rate_trace), framing, losses, queue, (outages, fade), delay)| {
+            let (overhead_bytes, link_layer) = framing;
             pb::Pipe {
                 rate_bps,
                 rate_trace,
                 overhead_bytes,
+                link_layer,
                 queue: Some(queue),
                 outages,
                 fade,
@@ -200,10 +202,11 @@ fn provenance() -> impl Strategy<Value = pb::Provenance> {
 }
 
 fn valid() -> impl Strategy<Value = pb::Profile> {
-    let head = ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\\*?", TEXT, TEXT);
+    let head = ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\\*?", "[^\\p{Cc}]{0,20}", TEXT, TEXT);
     (head, pipe(), pipe(), option::of(provenance())).prop_map(
-        |((name, description, source), forward, back, provenance)| pb::Profile {
+        |((name, group, description, source), forward, back, provenance)| pb::Profile {
             name,
+            group,
             description,
             source,
             forward_pipe: Some(forward),
@@ -223,6 +226,7 @@ fn largest() -> pb::Profile {
             rates_bps: vec![399_999_999_999; *TRACE_STEPS.end()],
         }),
         overhead_bytes: -64,
+        link_layer: pb::LinkLayer::Atm.into(),
         four_state_loss: Some(pb::FourStateLoss {
             p13: 0.123_456_789_012_345_67,
             p31: 0.123_456_789_012_345_67,
@@ -280,6 +284,7 @@ fn largest() -> pb::Profile {
     }
     pb::Profile {
         name: "a".repeat(NAME_CHARS),
+        group: "\\".repeat(NAME_CHARS),
         description: text(TEXT_BYTES),
         source: text(TEXT_BYTES),
         forward_pipe: Some(pipe.clone()),

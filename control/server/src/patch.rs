@@ -12,6 +12,7 @@ enum Field {
     Rate,
     RateTrace,
     Overhead,
+    LinkLayer,
     PacketLoss,
     GilbertElliott,
     FourStateLoss,
@@ -35,10 +36,11 @@ enum Field {
     Excursions,
 }
 
-const FIELDS: [(&str, Field); 24] = [
+const FIELDS: [(&str, Field); 25] = [
     ("rate_bps", Field::Rate),
     ("rate_trace", Field::RateTrace),
     ("overhead_bytes", Field::Overhead),
+    ("link_layer", Field::LinkLayer),
     ("packet_loss", Field::PacketLoss),
     ("gilbert_elliott", Field::GilbertElliott),
     ("four_state_loss", Field::FourStateLoss),
@@ -209,6 +211,7 @@ impl Patch {
                     }
                 }
                 Field::Overhead => pipe.overhead_bytes = values.overhead_bytes,
+                Field::LinkLayer => pipe.link_layer = values.link_layer,
                 Field::PacketLoss => {
                     pipe.packet_loss = values.packet_loss;
                     self.replace_losses(pipe, pipe.packet_loss != 0.0);

@@ -164,7 +164,7 @@ fn provenance() -> impl Strategy<Value = pb::Provenance> {
 fn patch() -> impl Strategy<Value = pb::PatchLinkRequest> {
     let path = prop_oneof![
         20 => prop::sample::select(vec![
-            "rate_bps", "overhead_bytes", "queue", "queue.limit_bytes", "queue.random_drop",
+            "rate_bps", "overhead_bytes", "link_layer", "queue", "queue.limit_bytes", "queue.random_drop",
             "outages", "delay", "delay.base_ns", "delay.slot_ns", "delay.excursions",
             "rate_trace", "packet_loss", "fade", "delay.body", "gilbert_elliott",
             "four_state_loss", "drop_run", "duplicate", "corrupt", "reorder", "queue.red", "queue.codel", "queue.pie", "queue.ecn",
@@ -188,6 +188,7 @@ fn set() -> impl Strategy<Value = pb::SetProfileRequest> {
             forward_pipe,
             return_pipe,
             provenance,
+            group: String::new(),
         });
     use pb::set_profile_request::Profile::{Inline, Name};
     let profile = prop_oneof![profile.prop_map(Inline), any::<String>().prop_map(Name)];

@@ -142,7 +142,9 @@ async fn a_rate_and_a_rate_trace_replace_each_other() {
     assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
     assert_eq!(forward(&lab.in_force()).rate_bps, None);
     assert_eq!(back(&lab.in_force()).rate_bps, Some(12_000_000));
-    lab.patch(Forward, &["overhead_bytes"], pb::Pipe::default()).await.unwrap();
+    let framed = pb::Pipe { link_layer: pb::LinkLayer::Atm.into(), ..Default::default() };
+    lab.patch(Forward, &["overhead_bytes", "link_layer"], framed).await.unwrap();
+    assert_eq!(forward(&lab.in_force()).link_layer(), pb::LinkLayer::Atm);
     assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
     lab.patch(Unspecified, &["rate_bps"], rate(5_000)).await.unwrap();
     for pipe in [forward(&lab.in_force()), back(&lab.in_force())] {

@@ -13,6 +13,7 @@ use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::framing::{Framing, LinkLayer};
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan};
 use emu::reorder::ReorderPlan;
@@ -69,12 +70,21 @@ fn offload(offload: Option<pb::Offload>) -> Result<Offloaded, Violations> {
     Ok(Offloaded { epoch, pipes })
 }
 
+fn framing(p: &model::Pipe) -> Framing {
+    let link_layer = match p.link_layer() {
+        model::LinkLayer::Atm => LinkLayer::Atm,
+        model::LinkLayer::Ptm => LinkLayer::Ptm,
+        model::LinkLayer::Unspecified => LinkLayer::Plain,
+    };
+    Framing { overhead: p.overhead_bytes, link_layer }
+}
+
 fn pipe(p: &model::Pipe) -> PipePlan {
     let queue = p.queue.unwrap_or_default();
     let delay = p.delay.clone().unwrap_or_default();
     PipePlan {
         rate: rate(p),
-        overhead: p.overhead_bytes,
+        framing: framing(p),
         queue: QueuePlan { limit: queue.limit_bytes, aqm: aqm(&queue), ecn: queue.ecn },
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),

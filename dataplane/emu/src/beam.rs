@@ -27,7 +27,7 @@
 //! a frame leaves, and then the beam takes the next one; what arrives at that instant comes
 //! after all of that.
 //!
-//! Units: bytes as the beam counts them, with its overhead. Runs on the worker's thread, and
+//! Units: bytes as the beam counts them, with its framing. Runs on the worker's thread, and
 //! all clients of a beam are the same worker's.
 
 mod server;
@@ -37,6 +37,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::client::ClientKey;
+use crate::framing::Framing;
 use crate::units::{BitRate, ByDirection, Direction};
 
 pub(crate) use server::{Beam, Member, NO_BEAM, Place, Queues, Terms};
@@ -65,7 +66,7 @@ pub struct BeamPlan {
     /// A direction that is not limited has no beam.
     pub rate: ByDirection<BitRate>,
     /// Bytes added to each frame when its time in the beam is computed.
-    pub overhead: i32,
+    pub framing: Framing,
 }
 
 /// A client's share of a beam.
@@ -172,7 +173,7 @@ impl BeamsPlan {
         self.beams.iter().zip(self.lightest()).flat_map(move |(beam, lightest)| {
             beam.rate.0.map(|rate| {
                 let limited = rate != BitRate::Unlimited;
-                limited.then(|| Terms::new(rate, beam.overhead, lightest, longest))
+                limited.then(|| Terms::new(rate, beam.framing, lightest, longest))
             })
         })
     }
@@ -184,7 +185,7 @@ mod tests {
 
     fn plan(beams: usize, share: Share) -> BeamsPlan {
         let rate = ByDirection([BitRate::bps(1_000_000), BitRate::Unlimited]);
-        let beam = BeamPlan { name: String::new(), rate, overhead: 0 };
+        let beam = BeamPlan { name: String::new(), rate, framing: Framing::default() };
         BeamsPlan { beams: vec![beam; beams], automatic: Some(share), ..BeamsPlan::default() }
     }
 

@@ -30,6 +30,7 @@ mod traffic;
 use crate::aqm::AqmPlan;
 use crate::beam::BeamsPlan;
 use crate::delay::DelayPlan;
+use crate::framing::Framing;
 use crate::plan::{PipePlan, Plan, Room};
 use crate::shaper::RatePlan;
 use crate::units::{BitRate, ByDirection, Direction, NANOS_PER_SEC, Nanos, Probability};
@@ -53,7 +54,7 @@ pub const MAX_WORK: Nanos = Nanos(NANOS_PER_SEC / 10);
 struct Demand {
     /// In bit/s; `None` is not limited.
     rate: Option<u64>,
-    overhead: i32,
+    framing: Framing,
     queue: u64,
     delay: Nanos,
     /// Whether frames are dropped when they leave the queue: their place is taken until
@@ -83,7 +84,7 @@ impl Demand {
         let beams = all.then(|| beams_let_through(beams, direction));
         let aside = p.reorder.map(|r| r.by);
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
-        Self { rate, overhead: p.overhead, queue, delay, drops_late, copies, aside, shared, beams }
+        Self { rate, framing: p.framing, queue, delay, drops_late, copies, aside, shared, beams }
     }
 
     /// Whether frames wait: for their client's shaper or for its beam.
@@ -99,7 +100,7 @@ impl Demand {
     /// What all clients' shapers let through at most, in bit/s.
     fn shaped(&self, room: Room) -> u64 {
         let Some(rate) = self.rate else { return self.brought(room) };
-        let rate = frames_of(u128::from(rate) * clients(room), self.overhead);
+        let rate = frames_of(u128::from(rate) * clients(room), self.framing);
         u64::try_from(rate).unwrap_or(u64::MAX).min(self.brought(room))
     }
 
@@ -139,10 +140,10 @@ impl Demand {
     }
 }
 
-/// The bytes of frame that a rate with such an overhead lets through at most: with a negative
-/// one, more than the rate.
-fn frames_of(rate: u128, overhead: i32) -> u128 {
-    let charged = (i64::from(MIN_FRAME) + i64::from(overhead.min(0))).max(1).unsigned_abs();
+/// The bytes of frame that a rate with such framing lets through at most: with a negative
+/// overhead, more than the rate. What the link layer adds is not counted on.
+fn frames_of(rate: u128, framing: Framing) -> u128 {
+    let charged = Framing::plain(framing.overhead.min(0)).bytes(MIN_FRAME);
     rate * u128::from(MIN_FRAME) / u128::from(charged)
 }
 
@@ -151,7 +152,7 @@ fn beams_let_through(beams: &BeamsPlan, direction: Direction) -> u64 {
     let rates = beams.beams.iter().map(|b| match b.rate[direction] {
         // It has no clients.
         BitRate::Unlimited | BitRate::Down => 0,
-        BitRate::PerSec(rate) => frames_of(rate.get().into(), b.overhead) + 1,
+        BitRate::PerSec(rate) => frames_of(rate.get().into(), b.framing) + 1,
     });
     u64::try_from(rates.sum::<u128>()).unwrap_or(u64::MAX)
 }

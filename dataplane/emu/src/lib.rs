@@ -35,6 +35,7 @@ pub mod envelope;
 pub mod episode;
 pub mod fade;
 pub mod frame;
+pub mod framing;
 pub mod histogram;
 pub mod loss;
 mod memory;

@@ -157,7 +157,7 @@ impl Pipe {
             in_beam: false,
             tapped: false,
             at_arrival: at_arrival(plan),
-            shaper: Shaper::new(&plan.rate, plan.overhead, since),
+            shaper: Shaper::new(&plan.rate, plan.framing, since),
             channel: Channel::alone(plan, key, at),
             delay: Delay::new(&plan.delay, key, at),
             fifo: Fifo::default(),
@@ -833,7 +833,7 @@ impl Pipe {
         self.extras = Extras::of(plan);
         self.at_arrival = at_arrival(plan);
         self.cold.slot = self.slot(plan);
-        self.shaper.replan(&plan.rate, plan.overhead, at, since);
+        self.shaper.replan(&plan.rate, plan.framing, at, since);
         if restart {
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.duplicate = None;

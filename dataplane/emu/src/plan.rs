@@ -16,6 +16,7 @@ use crate::drop_run::DropRunPlan;
 use crate::envelope::{self, Shortage, TooBusy};
 use crate::episode::EpisodePlan;
 use crate::fade::{FadePlan, MAX_FACTOR};
+use crate::framing::Framing;
 use crate::loss::LossPlan;
 use crate::reorder::ReorderPlan;
 use crate::rules::Rules;
@@ -63,8 +64,8 @@ pub struct Room {
 pub struct PipePlan {
     /// What the shaper lets through.
     pub rate: RatePlan,
-    /// Bytes added to each frame when its time on the link is computed.
-    pub overhead: i32,
+    /// What the shaper counts of each frame.
+    pub framing: Framing,
     /// Queue and admission.
     pub queue: QueuePlan,
     /// Classes of outages.
@@ -93,7 +94,7 @@ impl PipePlan {
     pub fn transparent() -> Self {
         Self {
             rate: BitRate::Unlimited.into(),
-            overhead: 0,
+            framing: Framing::default(),
             queue: QueuePlan::tail_drop(1 << 20),
             outages: Vec::new(),
             fade: None,

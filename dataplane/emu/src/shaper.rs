@@ -21,6 +21,7 @@ mod trace;
 
 use std::num::NonZeroU64;
 
+use crate::framing::Framing;
 use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 
 pub use trace::RateTrace;
@@ -72,17 +73,16 @@ pub struct Shaper {
     /// In which the frame in service ends, or the last one did.
     step: Step,
     trace: Option<Box<Running>>,
-    overhead: i32,
+    framing: Framing,
     service: Service,
 }
 
 impl Shaper {
-    /// An idle shaper; `overhead` bytes are added to each frame. A trace runs since
-    /// `since`.
+    /// An idle shaper that counts frames as `framing` says. A trace runs since `since`.
     #[must_use]
-    pub fn new(plan: &RatePlan, overhead: i32, since: Instant) -> Self {
+    pub fn new(plan: &RatePlan, framing: Framing, since: Instant) -> Self {
         let (step, trace) = run(plan, since, since);
-        Self { step, trace, overhead, service: Service::Idle }
+        Self { step, trace, framing, service: Service::Idle }
     }
 
     /// Whether no frame is in service.
@@ -168,11 +168,11 @@ impl Shaper {
         self.service = Service::Idle;
     }
 
-    /// Takes a new rate and overhead at `at`. The overhead counts from the next
+    /// Takes a new rate and framing at `at`. The framing counts from the next
     /// frame on, the rate from this instant. A trace runs since `since`.
-    pub fn replan(&mut self, plan: &RatePlan, overhead: i32, at: Instant, since: Instant) {
+    pub fn replan(&mut self, plan: &RatePlan, framing: Framing, at: Instant, since: Instant) {
         let work = self.work_left(at);
-        self.overhead = overhead;
+        self.framing = framing;
         (self.step, self.trace) = run(plan, at, since);
         if let Some(work) = work {
             self.spend(at, work);
@@ -199,8 +199,7 @@ impl Shaper {
 
     #[inline]
     fn serve(&mut self, at: Instant, fraction: u64, len: u32) {
-        let bytes = i64::from(len).saturating_add(i64::from(self.overhead)).max(1);
-        let bits = bytes.unsigned_abs().saturating_mul(8);
+        let bits = self.framing.bytes(len).saturating_mul(8);
         self.spend(at, bits.saturating_mul(NANOS_PER_SEC).saturating_add(fraction));
     }
 
@@ -257,12 +256,14 @@ fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Box<Runnin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PLAIN: Framing = Framing::plain(0);
     use proptest::prelude::*;
 
     #[test]
     fn a_busy_shaper_does_not_drift_over_hours() {
         // 1514 bytes at 144 Mbit/s take 84,111.1̅ ns; nine take 757,000 ns exactly.
-        let mut s = Shaper::new(&BitRate::bps(144_000_000).into(), 0, Instant::ZERO);
+        let mut s = Shaper::new(&BitRate::bps(144_000_000).into(), PLAIN, Instant::ZERO);
         s.start(Instant::ZERO, 1514);
         let n = 9 * 5_000_000_u64;
         for _ in 1..n {
@@ -275,16 +276,16 @@ mod tests {
     fn a_new_rate_applies_to_the_frame_in_service_pro_rata() {
         // 1250 bytes at 1 Mbit/s take 10 ms. After 4 ms the rate is halved: 6 ms
         // of work take 12.
-        let mut s = Shaper::new(&BitRate::bps(1_000_000).into(), 0, Instant::ZERO);
+        let mut s = Shaper::new(&BitRate::bps(1_000_000).into(), PLAIN, Instant::ZERO);
         s.start(Instant::ZERO, 1250);
-        s.replan(&BitRate::bps(500_000).into(), 0, Instant(4_000_000), Instant::ZERO);
+        s.replan(&BitRate::bps(500_000).into(), PLAIN, Instant(4_000_000), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(16_000_000)));
         // Down for a second at 10 ms: what is left waits.
-        s.replan(&BitRate::Down.into(), 0, Instant(10_000_000), Instant::ZERO);
+        s.replan(&BitRate::Down.into(), PLAIN, Instant(10_000_000), Instant::ZERO);
         assert_eq!(s.finish(), None);
-        s.replan(&BitRate::bps(500_000).into(), 0, Instant(1_010_000_000), Instant::ZERO);
+        s.replan(&BitRate::bps(500_000).into(), PLAIN, Instant(1_010_000_000), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(1_016_000_000)));
-        s.replan(&BitRate::Unlimited.into(), 0, Instant(1_011_000_000), Instant::ZERO);
+        s.replan(&BitRate::Unlimited.into(), PLAIN, Instant(1_011_000_000), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(1_011_000_000)));
     }
 
@@ -296,7 +297,7 @@ mod tests {
             first in 1_000_u64..1_000_000_000,
         ) {
             // Sum the work done in each span by exact arithmetic and compare.
-            let mut s = Shaper::new(&BitRate::bps(first).into(), 0, Instant::ZERO);
+            let mut s = Shaper::new(&BitRate::bps(first).into(), PLAIN, Instant::ZERO);
             s.start(Instant::ZERO, len);
             let mut left = i128::from(len) * 8 * 1_000_000_000;
             let (mut t, mut rate) = (0_u64, first);
@@ -306,7 +307,7 @@ mod tests {
                 }
                 t += step;
                 left -= i128::from(step) * i128::from(rate);
-                s.replan(&BitRate::bps(next).into(), 0, Instant(t), Instant::ZERO);
+                s.replan(&BitRate::bps(next).into(), PLAIN, Instant(t), Instant::ZERO);
                 rate = next;
             }
             let exact = i128::from(t) + (left + i128::from(rate) - 1) / i128::from(rate);
@@ -323,7 +324,7 @@ mod tests {
 
     /// When frames leave, up to `horizon`.
     fn departures(first: &RatePlan, events: &[(u64, Event)], horizon: u64) -> Vec<u64> {
-        let mut s = Shaper::new(first, 0, Instant::ZERO);
+        let mut s = Shaper::new(first, PLAIN, Instant::ZERO);
         let mut queue = std::collections::VecDeque::new();
         let mut left = Vec::new();
         let mut serve = |s: &mut Shaper, queue: &mut std::collections::VecDeque<u32>, t: u64| {
@@ -339,7 +340,7 @@ mod tests {
         for (t, event) in events {
             serve(&mut s, &mut queue, *t);
             match event {
-                Event::Change(plan, since) => s.replan(plan, 0, Instant(*t), *since),
+                Event::Change(plan, since) => s.replan(plan, PLAIN, Instant(*t), *since),
                 Event::Arrive(len) => {
                     queue.push_back(*len);
                     if s.is_idle() {
@@ -413,15 +414,15 @@ mod tests {
         // 1250 bytes at 1 Mbit/s take 10 ms, of a link that is up in 2 ms of 5.
         let ms = Nanos::from_millis;
         let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 1_000_000, 0, 0, 0]));
-        let mut s = Shaper::new(&trace, 0, Instant::ZERO);
+        let mut s = Shaper::new(&trace, PLAIN, Instant::ZERO);
         s.start(Instant::ZERO, 1250);
         assert_eq!(s.finish(), Some(Instant::ZERO + ms(4 * 5 + 2)));
         let mut down = vec![0; 65_536];
-        s.replan(&RatePlan::Trace(RateTrace::new(ms(1), &down)), 0, Instant(1), Instant(1));
+        s.replan(&RatePlan::Trace(RateTrace::new(ms(1), &down)), PLAIN, Instant(1), Instant(1));
         assert_eq!(s.finish(), None);
         down[65_535] = 1_000_000_000;
         let trace = RatePlan::Trace(RateTrace::new(ms(1), &down));
-        s.replan(&trace, 0, Instant(2), Instant::ZERO);
+        s.replan(&trace, PLAIN, Instant(2), Instant::ZERO);
         // What was left when the link went down, a nanosecond after the start.
         let left = (10_000_000 - 1) * 1_000_000_u64;
         assert_eq!(
@@ -434,7 +435,7 @@ mod tests {
     fn a_boundary_less_than_a_nanosecond_before_the_end_of_a_frame_counts() {
         // 12,112 bits take 12,112.00001 ns, and after 12,112 the link is down for as long.
         let trace = RateTrace::new(Nanos(12_112), &[999_999_999, 0]);
-        let mut s = Shaper::new(&RatePlan::Trace(trace), 0, Instant::ZERO);
+        let mut s = Shaper::new(&RatePlan::Trace(trace), PLAIN, Instant::ZERO);
         s.start(Instant::ZERO, 1514);
         assert_eq!(s.finish(), Some(Instant(2 * 12_112 + 1)));
     }
@@ -443,7 +444,7 @@ mod tests {
     fn an_idle_shaper_and_a_slow_one_are_through_a_trace_at_once() {
         // A bit a second in steps of a millisecond: a frame takes 12 million steps.
         let slow = RatePlan::Trace(RateTrace::new(Nanos::from_millis(1), &[1, 0]));
-        let mut s = Shaper::new(&slow, 0, Instant::ZERO);
+        let mut s = Shaper::new(&slow, PLAIN, Instant::ZERO);
         let year = 365 * 24 * 3600 * NANOS_PER_SEC;
         s.start(Instant(100 * year), 1514);
         let service = 2 * 12_112 * NANOS_PER_SEC - 1_000_000;
@@ -454,14 +455,14 @@ mod tests {
     }
 
     fn shaper(bps: u64, overhead: i32) -> Shaper {
-        Shaper::new(&BitRate::bps(bps).into(), overhead, Instant::ZERO)
+        Shaper::new(&BitRate::bps(bps).into(), overhead.into(), Instant::ZERO)
     }
 
     #[test]
     fn rate_of_an_idle_shaper_is_the_rate_of_the_step_then() {
         let ms = Nanos::from_millis;
         let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 2_000_000, 0]));
-        let mut s = Shaper::new(&trace, 0, Instant::ZERO);
+        let mut s = Shaper::new(&trace, PLAIN, Instant::ZERO);
         let rate = |s: &Shaper, at| s.rate(Instant(at)).map(NonZeroU64::get);
         assert_eq!(rate(&s, 999_999), Some(1_000_000));
         assert_eq!(rate(&s, 1_000_000), Some(2_000_000));
@@ -476,7 +477,7 @@ mod tests {
     }
 
     fn shaper_of(rate: BitRate) -> Shaper {
-        Shaper::new(&rate.into(), 0, Instant::ZERO)
+        Shaper::new(&rate.into(), PLAIN, Instant::ZERO)
     }
 
     #[test]
@@ -505,12 +506,12 @@ mod tests {
         s.start(Instant::ZERO, 1250);
         assert_eq!(s.ahead(0), Some(Instant(10_000_000)));
         assert_eq!(s.ahead(2500), Some(Instant(30_000_000)));
-        s.replan(&BitRate::Down.into(), 0, Instant(1), Instant::ZERO);
+        s.replan(&BitRate::Down.into(), PLAIN, Instant(1), Instant::ZERO);
         assert_eq!(s.ahead(1250), None);
         // In the steps of a trace nothing is known beyond the next boundary.
         let ms = Nanos::from_millis;
         let trace = RatePlan::Trace(RateTrace::new(ms(15), &[1_000_000, 500_000]));
-        let mut s = Shaper::new(&trace, 0, Instant::ZERO);
+        let mut s = Shaper::new(&trace, PLAIN, Instant::ZERO);
         s.start(Instant::ZERO, 1250);
         assert_eq!(s.ahead(125), Some(Instant(11_000_000)));
         assert_eq!(s.ahead(2500), Some(Instant(15_000_000)));
@@ -522,7 +523,7 @@ mod tests {
         let mut s = shaper(1_000_000, 20);
         s.start(Instant::ZERO, 100);
         assert_eq!(s.finish(), Some(Instant(960_000)));
-        s.replan(&BitRate::bps(1_000_000).into(), -200, Instant(10), Instant::ZERO);
+        s.replan(&BitRate::bps(1_000_000).into(), Framing::plain(-200), Instant(10), Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(960_000)));
         s.follow(100, Instant::ZERO);
         assert_eq!(s.finish(), Some(Instant(968_000)));
@@ -552,7 +553,7 @@ mod tests {
     #[test]
     fn idle_shaper_stays_idle_over_changes_and_follows_nothing() {
         let mut s = shaper(1_000_000, 0);
-        s.replan(&BitRate::bps(2_000_000).into(), 0, Instant(5), Instant::ZERO);
+        s.replan(&BitRate::bps(2_000_000).into(), PLAIN, Instant(5), Instant::ZERO);
         s.follow(1514, Instant(6));
         assert!(s.is_idle());
         assert_eq!(s.finish(), None);

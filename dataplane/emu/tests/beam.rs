@@ -14,6 +14,7 @@ use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
+use emu::framing::Framing;
 use emu::plan::Plan;
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos};
@@ -47,7 +48,7 @@ fn bit_rate(rate: Rate) -> BitRate {
 /// A beam of so much forward and no limit in return.
 fn beam(rate: Rate) -> BeamPlan {
     let rate = ByDirection([bit_rate(rate), BitRate::Unlimited]);
-    BeamPlan { name: "spot".into(), rate, overhead: 0 }
+    BeamPlan { name: "spot".into(), rate, framing: Framing::default() }
 }
 
 /// All clients share one beam of `rate` alike, each with `own` besides.

@@ -18,6 +18,7 @@ use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
 use emu::frame::{Buffer, Frame};
+use emu::framing::{Framing, LinkLayer};
 use emu::histogram::Lateness;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{PipePlan, Plan, Room};
@@ -121,10 +122,18 @@ fn packet_loss() -> impl Strategy<Value = LossPlan> {
     ]
 }
 
+fn link_layer() -> impl Strategy<Value = LinkLayer> {
+    prop_oneof![Just(LinkLayer::Plain), Just(LinkLayer::Atm), Just(LinkLayer::Ptm)]
+}
+
+fn framing() -> impl Strategy<Value = Framing> {
+    (-20_i32..40, link_layer()).prop_map(|(overhead, link_layer)| Framing { overhead, link_layer })
+}
+
 prop_compose! {
     fn pipe()(
         rate in rate(),
-        overhead in -20_i32..40,
+        framing in framing(),
         queue in queue(),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
@@ -136,7 +145,7 @@ prop_compose! {
     ) -> PipePlan {
         PipePlan {
             rate,
-            overhead,
+            framing,
             queue,
             outages: outages.into_iter().map(|(interval, duration, fixed)| EpisodePlan {
                 interval: Nanos::from_millis(interval),
@@ -208,10 +217,10 @@ fn beams() -> impl Strategy<Value = BeamsPlan> {
             6 => (100_000_u64..2_000_000_000).prop_map(BitRate::bps),
         ]
     };
-    let beam = (bps(), bps(), -20_i32..40).prop_map(|(forward, back, overhead)| BeamPlan {
+    let beam = (bps(), bps(), framing()).prop_map(|(forward, back, framing)| BeamPlan {
         name: String::new(),
         rate: ByDirection([forward, back]),
-        overhead,
+        framing,
     });
     prop::collection::vec(beam, 1..4).prop_flat_map(|beams| {
         let n = beams.len() as u16;
@@ -449,10 +458,12 @@ proptest! {
         bps in 1_000_000_u64..1_000_000_000,
         lens in prop::collection::vec(60_u16..9_000, 50..300),
         overhead in 0_i32..40,
+        cells in any::<bool>(),
     ) {
         let mut plan = Plan::transparent();
         plan.pipes[Direction::Forward].rate = BitRate::bps(bps).into();
-        plan.pipes[Direction::Forward].overhead = overhead;
+        let link_layer = if cells { LinkLayer::Atm } else { LinkLayer::Plain };
+        plan.pipes[Direction::Forward].framing = Framing { overhead, link_layer };
         plan.pipes[Direction::Forward].queue.limit = 1 << 30;
         let mut engine = Engine::new(LIMITS, plan, Instant::ZERO).unwrap();
         for (i, len) in lens.iter().enumerate() {
@@ -469,7 +480,8 @@ proptest! {
         // The exact finish of the k-th frame is the ceiling of the exact sum.
         let mut bits = 0_u128;
         for (due, len) in out {
-            bits += (len + overhead as u128) * 8;
+            let bytes = len + overhead as u128;
+            bits += if cells { bytes.div_ceil(48) * 53 } else { bytes } * 8;
             prop_assert_eq!(u128::from(due), (bits * 1_000_000_000).div_ceil(u128::from(bps)));
         }
     }
@@ -527,6 +539,7 @@ proptest! {
     fn a_plan_that_fits_never_overloads_the_store(
         lens in prop::collection::vec(prop_oneof![Just(34_u16), Just(42), Just(65), Just(1514), Just(9_216), 34_u16..9_217], 1..6),
         overhead in prop_oneof![Just(0), -40_i32..0],
+        link_layer in link_layer(),
         limit in 20_000_u64..600_000,
         delay_ms in 0_u64..40,
         codel in any::<bool>(),
@@ -536,10 +549,11 @@ proptest! {
         shimmed in any::<bool>(),
         beam in prop::option::of((1_000_000_u64..400_000_000, any::<bool>())),
     ) {
+        let framing = Framing { overhead, link_layer };
         let mut plan = Plan::transparent();
         if let Some((bps, all)) = beam {
             let rate = ByDirection([BitRate::bps(bps); 2]);
-            let beam = BeamPlan { name: String::new(), rate, overhead };
+            let beam = BeamPlan { name: String::new(), rate, framing };
             let share = Share { beam: 0, weight: 1 };
             let shares = BTreeMap::from([(ClientKey::Ip([10, 0, 0, 1].into()), share)]);
             let automatic = all.then_some(share);
@@ -549,7 +563,7 @@ proptest! {
             if limited || beam.is_none() {
                 p.rate = BitRate::bps(80_000_000).into();
             }
-            p.overhead = overhead;
+            p.framing = framing;
             p.queue = QueuePlan::tail_drop(limit);
             if codel {
                 let (target, interval) = (Nanos::from_micros(10), Nanos::from_micros(500));

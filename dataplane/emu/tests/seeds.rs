@@ -8,6 +8,7 @@ use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::framing::Framing;
 use emu::plan::{PipePlan, Plan};
 use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
@@ -31,7 +32,7 @@ fn plan() -> Plan {
     };
     let pipe = PipePlan {
         rate: BitRate::bps(6_000_000).into(),
-        overhead: 24,
+        framing: Framing::plain(24),
         queue: QueuePlan {
             limit: 100_000,
             aqm: AqmPlan::RandomDrop(RandomDrop {

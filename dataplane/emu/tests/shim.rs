@@ -12,6 +12,7 @@ use emu::aqm::codel::CoDelPlan;
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
+use emu::framing::Framing;
 use emu::plan::{PipePlan, Plan};
 use emu::reorder::ReorderPlan;
 use emu::shim::{OffloadPlan, Shim, Tick};
@@ -146,7 +147,7 @@ fn losing(slot: u16, way: Way) -> Plan {
         Way::Beam => {
             pipe.rate = BitRate::bps(800_000_000).into();
             let rate = ByDirection([BitRate::bps(8_000_000), BitRate::Unlimited]);
-            let beam = BeamPlan { name: "spot".into(), rate, overhead: 0 };
+            let beam = BeamPlan { name: "spot".into(), rate, framing: Framing::default() };
             let automatic = Some(Share { beam: 0, weight: 1 });
             let beams = BeamsPlan { beams: vec![beam], automatic, ..BeamsPlan::default() };
             plan.beams = Arc::new(beams);

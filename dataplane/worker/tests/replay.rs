@@ -10,6 +10,7 @@ use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
+use emu::framing::Framing;
 use emu::loss::LossPlan;
 use emu::plan::{PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
@@ -36,7 +37,7 @@ fn plan() -> Plan {
             Nanos::from_millis(30),
             &[20_000_000, 35_000_000, 0, 12_345_678],
         )),
-        overhead: 0,
+        framing: Framing::default(),
         queue: QueuePlan {
             limit: 400_000,
             aqm: AqmPlan::RandomDrop(RandomDrop {

@@ -6,6 +6,7 @@ use super::queue::QUEUE;
 use super::reader::{Node, Reader};
 use super::{DELAY, PIPE};
 use crate::limits::{FILE_BYTES, INTERVAL_NS, QUEUE_BYTES};
+use crate::link_layer;
 use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
 use crate::{Rate, Violations, format_duration, format_overhead, format_probability, format_size};
 use proto::linkemu::v1 as pb;
@@ -58,6 +59,10 @@ impl Reader<'_> {
             paths.push("overhead_bytes");
             let overhead = self.quantity(node, "overhead", parse_overhead, "0 B");
             pipe.overhead_bytes = overhead.unwrap_or(0);
+        }
+        if has("link_layer") {
+            paths.push("link_layer");
+            pipe.link_layer = self.link_layer(node).into();
         }
         if has("packet_loss") {
             paths.push("packet_loss");
@@ -221,6 +226,9 @@ impl fmt::Display for Part {
                 "rate_bps" => ("rate", Rate::from_bps(pipe.rate_bps).to_string()),
                 "rate_trace" => ("rate trace", given(pipe.rate_trace.is_some())),
                 "overhead_bytes" => ("overhead", format_overhead(pipe.overhead_bytes)),
+                "link_layer" => {
+                    ("link layer", link_layer(pipe.link_layer()).unwrap_or("none").to_owned())
+                }
                 "packet_loss" => ("packet loss", format_probability(pipe.packet_loss)),
                 "gilbert_elliott" => {
                     ("Gilbert-Elliott loss", given(pipe.gilbert_elliott.is_some()))

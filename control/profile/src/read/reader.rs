@@ -366,6 +366,24 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// How the lower layer carries frames; "none" and nothing are one.
+    pub fn link_layer(&mut self, node: &Node<'_>) -> pb::LinkLayer {
+        let Some(item) = self.value(node, "link_layer") else { return pb::LinkLayer::Unspecified };
+        match item.value.get_ref() {
+            DeValue::String(layer) if layer == "none" => pb::LinkLayer::Unspecified,
+            DeValue::String(layer) if layer == "atm" => pb::LinkLayer::Atm,
+            DeValue::String(layer) if layer == "ptm" => pb::LinkLayer::Ptm,
+            other => {
+                let message = format!(
+                    "{} is no link layer: write \"atm\" (cells, as of ADSL), \"ptm\" (as of VDSL2) or \"none\"",
+                    describe(other)
+                );
+                self.fail(&item.path, item.value.span(), message);
+                pb::LinkLayer::Unspecified
+            }
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.found.len() >= FAULTS
     }

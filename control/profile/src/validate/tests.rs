@@ -119,6 +119,7 @@ fn every_limit_is_checked() {
     one(|p| p.rate_bps = Some(400_000_000_001), "forward.rate");
     one(|p| p.overhead_bytes = -65, "forward.overhead");
     one(|p| p.overhead_bytes = 257, "forward.overhead");
+    one(|p| p.link_layer = 3, "forward.link_layer");
     one(|p| p.queue.as_mut().unwrap().limit_bytes = (64 << 30) + 1, "forward.queue.limit");
     one(|p| p.delay.as_mut().unwrap().slot_ns = 1_000_000_001, "forward.delay.slot");
     one(|p| p.outages[0].interval_ns = 9_999_999, "forward.outages[0].interval");
@@ -140,6 +141,8 @@ fn names_are_plain_with_one_mark_at_most() {
         assert_eq!(broken(|p| p.name = bad.into())[0].0, "name", "{bad}");
     }
     assert_eq!(broken(|p| p.name = "a".repeat(65)).len(), 1);
+    assert_eq!(broken(|p| p.group = "a\nb".into())[0].0, "group");
+    assert_eq!(broken(|p| p.group = "a".repeat(65))[0].0, "group");
     assert_eq!(broken(|p| p.description = "\u{1b}[2J".into())[0].0, "description");
 }
 

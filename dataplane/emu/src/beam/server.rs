@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::framing::Framing;
 use crate::pipe::Standing;
 use crate::shaper::Shaper;
 use crate::units::{BitRate, Instant};
@@ -65,7 +66,7 @@ pub trait Queues {
 pub struct Terms {
     /// Its rate.
     pub rate: BitRate,
-    overhead: i32,
+    framing: Framing,
     /// The least weight, by which frames are charged.
     lightest: u64,
     /// What a turn adds for each unit of weight.
@@ -74,14 +75,14 @@ pub struct Terms {
 
 impl Terms {
     /// Of a beam whose clients have the least weight `lightest`.
-    pub fn new(rate: BitRate, overhead: i32, lightest: u16, longest: u32) -> Self {
-        let mut terms = Self { rate, overhead, lightest: u64::from(lightest.max(1)), quantum: 0 };
+    pub fn new(rate: BitRate, framing: Framing, lightest: u16, longest: u32) -> Self {
+        let mut terms = Self { rate, framing, lightest: u64::from(lightest.max(1)), quantum: 0 };
         terms.quantum = terms.charged(longest);
         terms
     }
 
     fn charged(&self, len: u32) -> u64 {
-        (i64::from(len) + i64::from(self.overhead)).max(1).unsigned_abs()
+        self.framing.bytes(len)
     }
 
     fn cost(&self, len: u32) -> u64 {
@@ -116,7 +117,7 @@ impl Beam {
     /// An idle beam.
     pub fn new(terms: Terms, at: Instant) -> Self {
         Self {
-            server: Shaper::new(&terms.rate.into(), terms.overhead, at),
+            server: Shaper::new(&terms.rate.into(), terms.framing, at),
             terms,
             serving: None,
             round: VecDeque::new(),
@@ -137,9 +138,9 @@ impl Beam {
     }
 
     /// Takes other terms at `at`, up to which it was advanced: at once for the frame in
-    /// service, whose overhead stays.
+    /// service, whose framing stays.
     pub fn replan(&mut self, terms: Terms, at: Instant) {
-        self.server.replan(&terms.rate.into(), terms.overhead, at, at);
+        self.server.replan(&terms.rate.into(), terms.framing, at, at);
         self.terms = terms;
         self.now = at;
     }

@@ -183,7 +183,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
             p.rate = rate.map_or(BitRate::Unlimited, BitRate::bps).into();
             p.queue.limit = queue;
             p.delay.base = Nanos(delay);
-            p.overhead = overhead;
+            p.framing = overhead.into();
         }
         plan
     })
