@@ -2,10 +2,11 @@
 //! Generates the messages and services. protox compiles the protos in-process,
 //! so that a build needs no protoc.
 
+#[path = "build/limits.rs"]
+mod limits;
 #[path = "build/methods.rs"]
 mod methods;
 
-use prost::Message;
 use std::path::PathBuf;
 use std::{env, fs};
 
@@ -27,9 +28,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=linkemu");
     println!("cargo:rerun-if-changed=dataplane");
     println!("cargo:rerun-if-changed=linkd");
-    let descriptors = protox::compile(files, ["."])?;
+    let mut compiler = protox::Compiler::new(["."])?;
+    compiler.include_imports(true).include_source_info(true).open_files(files)?;
+    let descriptors = compiler.file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    // With the options of fields, which the typed set has no place for, and the comments.
+    fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+    fs::write(out.join("limits.rs"), limits::generate(&compiler.descriptor_pool())?)?;
     fs::write(out.join("methods.rs"), methods::generate(&descriptors)?)?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())

@@ -51,5 +51,13 @@ pub const LEASE_METADATA: &str = "linkemu-lease";
 /// The metadata that carries the token of a controller (`dataplane/v1/dataplane.proto`).
 pub const TOKEN_METADATA: &str = "linkemu-token";
 
+/// The ranges of parameters, from their fields' option (`linkemu/v1/parameter.proto`), in the
+/// units of the fields.
+pub mod limits {
+    use std::ops::RangeInclusive;
+
+    include!(concat!(env!("OUT_DIR"), "/limits.rs"));
+}
+
 /// All protos as a `google.protobuf.FileDescriptorSet`, as gRPC reflection serves them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -10,7 +10,7 @@ use emu::beam::{BeamPlan, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
 use emu::client::{ClientKey, ClientName, MAX_NAME};
 use emu::framing::Framing;
 use emu::units::{BitRate, ByDirection};
-use profile::{RATE_BPS, Rate, Violations, nearest};
+use profile::{PIPE_RATE_BPS, Rate, Violations, nearest};
 use proto::linkemu::v1 as pb;
 
 /// Beams, at most: one less than the core has.
@@ -78,9 +78,11 @@ fn check(found: &mut Violations, path: &str, beam: &pb::Beam, before: &[pb::Beam
         found.push(path, message);
     }
     for (key, bps) in rates {
-        let Some(bps) = bps.filter(|bps| *bps > 0 && !RATE_BPS.contains(bps)) else { continue };
-        let [given, low, high] =
-            [bps, *RATE_BPS.start(), *RATE_BPS.end()].map(|bps| Rate::from_bps(Some(bps)));
+        let Some(bps) = bps.filter(|bps| *bps > 0 && !PIPE_RATE_BPS.contains(bps)) else {
+            continue;
+        };
+        let [given, low, high] = [bps, *PIPE_RATE_BPS.start(), *PIPE_RATE_BPS.end()]
+            .map(|bps| Rate::from_bps(Some(bps)));
         let message =
             format!("{given} is outside of {low} to {high}: give one within, or \"down\"");
         found.push(format!("{path}.{key}"), message);

@@ -2,7 +2,10 @@
 //! From estimates to a profile: which direction gets what, in the schema's units, with
 //! the provenance of every figure.
 
-use profile::{CORRELATION_NS, DURATION_NS, INTERVAL_NS, Profile, Violations, format_duration};
+use profile::{
+    BODY_CORRELATION_NS, OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Violations,
+    format_duration,
+};
 use proto::linkemu::v1 as pb;
 
 use crate::baseline::{Baseline, OneWay, Source, Summary};
@@ -17,11 +20,11 @@ use crate::read::Input;
 use crate::seconds;
 
 /// The schema's limits, in seconds.
-const LEAST_INTERVAL: f64 = seconds(*INTERVAL_NS.start());
-const LONGEST_INTERVAL: f64 = seconds(*INTERVAL_NS.end());
-const LONGEST_EPISODE: f64 = seconds(*DURATION_NS.end());
-const LEAST_CORRELATION: f64 = seconds(*CORRELATION_NS.start());
-const LONGEST_CORRELATION: f64 = seconds(*CORRELATION_NS.end());
+const LEAST_INTERVAL: f64 = seconds(*OUTAGE_INTERVAL_NS.start());
+const LONGEST_INTERVAL: f64 = seconds(*OUTAGE_INTERVAL_NS.end());
+const LONGEST_EPISODE: f64 = seconds(*OUTAGE_DURATION_NS.end());
+const LEAST_CORRELATION: f64 = seconds(*BODY_CORRELATION_NS.start());
+const LONGEST_CORRELATION: f64 = seconds(*BODY_CORRELATION_NS.end());
 
 /// Directions that a share of what was measured goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +44,10 @@ pub struct Options {
     pub name: String,
     /// Its description.
     pub description: String,
-    /// Rates and queues.
-    pub forward: Capacity,
+    /// Rate, queue and framing, as [`capacity`] leaves them.
+    pub forward: pb::Pipe,
     /// And from the client.
-    pub back: Capacity,
+    pub back: pb::Pipe,
     /// The direction that losses are in.
     pub losses_in: Direction,
     /// The direction that the body and the excursions of the delay are in; not both.
@@ -61,53 +64,32 @@ pub struct Options {
     pub rare_s: Option<f64>,
 }
 
-/// What of a pipe no ping tells.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Capacity {
-    /// The rate; `None` is not limited.
-    pub rate_bps: Option<u64>,
-    /// Or a rate that changes.
-    pub rate_trace: Option<pb::RateTrace>,
-    /// The queue.
-    pub queue: pb::Queue,
-    /// Bytes added to each frame.
-    pub overhead_bytes: i32,
-    /// How the lower layer carries frames.
-    pub link_layer: i32,
+/// A pipe that is not limited, with a queue that then never fills.
+#[must_use]
+pub fn unlimited() -> pb::Pipe {
+    pb::Pipe {
+        queue: Some(pb::Queue { limit_bytes: 1 << 20, ..Default::default() }),
+        delay: Some(pb::Delay::default()),
+        ..pb::Pipe::default()
+    }
 }
 
-impl Capacity {
-    /// Not limited, with a queue that then never fills.
-    #[must_use]
-    pub fn unlimited() -> Self {
-        let queue = pb::Queue { limit_bytes: 1 << 20, ..Default::default() };
-        Self { queue, ..Self::default() }
-    }
-
-    /// As of a pipe of another profile.
-    #[must_use]
-    pub fn of(pipe: &pb::Pipe) -> Self {
-        Self {
-            rate_bps: pipe.rate_bps,
-            rate_trace: pipe.rate_trace.clone(),
-            queue: pipe.queue.unwrap_or_default(),
-            overhead_bytes: pipe.overhead_bytes,
-            link_layer: pipe.link_layer,
-        }
-    }
-
-    /// A pipe with this capacity that loses and delays nothing.
-    #[must_use]
-    pub fn pipe(&self) -> pb::Pipe {
-        pb::Pipe {
-            rate_bps: self.rate_bps,
-            rate_trace: self.rate_trace.clone(),
-            overhead_bytes: self.overhead_bytes,
-            link_layer: self.link_layer,
-            queue: Some(self.queue),
-            delay: Some(pb::Delay::default()),
-            ..pb::Pipe::default()
-        }
+/// What of a pipe no ping tells: rate, queue, framing. It loses and delays nothing, as far as
+/// that can be told from pings.
+#[must_use]
+pub fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
+    pb::Pipe {
+        delay: Some(pb::Delay::default()),
+        outages: Vec::new(),
+        fade: None,
+        packet_loss: 0.0,
+        gilbert_elliott: None,
+        four_state_loss: None,
+        drop_run: None,
+        duplicate: 0.0,
+        corrupt: 0.0,
+        reorder: None,
+        ..pipe.clone()
     }
 }
 
@@ -330,9 +312,9 @@ fn assemble(
     delays: Delays,
 ) -> Result<Fitted, FitError> {
     let mut notes = Notes::default();
-    let mut forward = options.forward.pipe();
-    let mut back = options.back.pipe();
-    let limited = |c: &Capacity| c.rate_bps.is_some() || c.rate_trace.is_some();
+    let mut forward = options.forward.clone();
+    let mut back = options.back.clone();
+    let limited = |c: &pb::Pipe| c.rate_bps.is_some() || c.rate_trace.is_some();
     if !limited(&options.forward) || !limited(&options.back) {
         notes
             .unidentified
@@ -524,7 +506,7 @@ fn split(
             if held.value < LEAST_CORRELATION {
                 notes.unidentified.push(format!(
                     "{place}: at least {} is what a profile can say",
-                    format_duration(*CORRELATION_NS.start())
+                    format_duration(*BODY_CORRELATION_NS.start())
                 ));
             }
             let time = held.value.max(LEAST_CORRELATION);
@@ -554,7 +536,7 @@ fn split(
         let [interval, duration] = times.map(|(time, _)| time.value);
         delay.excursions.push(pb::Excursion {
             interval_ns: rounded(interval.max(LEAST_INTERVAL)),
-            duration_ns: rounded(duration).max(*DURATION_NS.start()),
+            duration_ns: rounded(duration).max(*OUTAGE_DURATION_NS.start()),
             location_ns: rounded(law.location),
             scale_ns: rounded(law.scale),
             shape: (law.shape * 1e3).round() / 1e3,

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use fit::baseline::{Baseline, Format, Probe, Series, Source, Spacing};
-use fit::fitted::{Capacity, Direction, Options};
+use fit::fitted::{Direction, Options, unlimited};
 use fit::verify::{play, regular};
 use profile::Catalog;
 
@@ -28,8 +28,8 @@ pub fn options() -> Options {
     Options {
         name: "fitted".into(),
         description: String::new(),
-        forward: Capacity::unlimited(),
-        back: Capacity::unlimited(),
+        forward: unlimited(),
+        back: unlimited(),
         losses_in: Direction::Both,
         delay_in: Direction::Return,
         forward_ns: None,

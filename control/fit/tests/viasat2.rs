@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::{self, INTERVAL_NS, WEEK, viasat2_week};
 use fit::baseline::{Series, Spacing};
-use fit::fitted::{Capacity, Direction, Options, fit};
+use fit::fitted::{Direction, Options, capacity, fit};
 use fit::loss::Runs;
 use fit::read::{self, Input};
 use fit::verify::{Settings, Verdict, against_log, play, regular};
@@ -18,8 +18,8 @@ fn options() -> Options {
     Options {
         name: like.name.clone(),
         description: like.description.clone(),
-        forward: Capacity::of(like.forward_pipe.as_ref().unwrap()),
-        back: Capacity::of(like.return_pipe.as_ref().unwrap()),
+        forward: capacity(like.forward_pipe.as_ref().unwrap()),
+        back: capacity(like.return_pipe.as_ref().unwrap()),
         losses_in: Direction::Both,
         delay_in: Direction::Return,
         forward_ns: Some(275_000_000),

@@ -4,10 +4,10 @@
 use crate::cli::{Cli, Output, Profile as Command};
 use crate::connection::Connection;
 use crate::failure::{Failure, ViolationView};
-use crate::link::{ProfileView, toml};
+use crate::link::toml;
 use crate::output;
 use comfy_table::{ContentArrangement, Table, presets};
-use profile::{FileError, Profile, Violations};
+use profile::{FileError, Json, Profile, Violations};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 #[derive(Serialize)]
 struct ListView<'a> {
-    profiles: Vec<ProfileView<'a>>,
+    profiles: Vec<Json>,
     stored: &'a [String],
 }
 
@@ -66,7 +66,7 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
         answer.stored.extend(page.stored);
     }
     if cli.output == Output::Json {
-        let profiles = answer.profiles.iter().map(ProfileView::from).collect();
+        let profiles = answer.profiles.iter().map(Json::from).collect();
         return output::json(&ListView { profiles, stored: &answer.stored });
     }
     output::text(&grouped(&answer.profiles))
@@ -98,7 +98,7 @@ async fn show(cli: &Cli, name: &str) -> Result<(), Failure> {
     let profile = connection.call(|mut c| async move { c.get_profile(request).await }).await?;
     match cli.output {
         Output::Text => output::text(&toml(profile)?),
-        Output::Json => output::json(&ProfileView::from(&profile)),
+        Output::Json => output::json(&Json::from(&profile)),
     }
 }
 

@@ -108,7 +108,7 @@ fn options_that_say_nothing_possible_are_usage_errors() {
         ("link.csv --routine-duration 1s", &["--routine-duration is for published figures"]),
         ("link.csv --rare-duration 2h", &["--rare-duration: 2 h is above 1 h"]),
         ("link.csv --name -", &["--name: \"-\" is not a name"]),
-        ("link.csv --queue 1B", &["--queue: 1 B is less than one full frame", "1518 B"]),
+        ("link.csv --queue 1B", &["--queue: 1 B is below 1.518 kB"]),
         ("link.csv --like viasat2 --queue 10MB", &["--queue 10 MB", "--like", "edit that profile"]),
         ("link.csv --forward-rate 1bit/s", &["--forward-rate: 1 bit/s is below 1 kbit/s"]),
         ("link.csv --forward-rate 1Mbit/s --forward-trace t", &["cannot be used with"]),

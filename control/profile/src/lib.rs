@@ -28,27 +28,28 @@
 //! thread; the only I/O is [`Catalog::load`] and [`Profile::from_file`].
 
 mod catalog;
+mod json;
 mod limits;
-mod nearest;
+mod patch;
 mod rate_file;
 mod read;
-mod units;
+mod schema;
 mod validate;
 mod violation;
 mod write;
 
 pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
+pub use json::Json;
 pub use limits::*;
-pub use nearest::nearest;
+pub use patch::Patch;
 pub use rate_file::{TraceError, TraceFile, read_trace};
 pub use read::Part;
 pub use units::{
-    Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
+    Rate, UnitError, format_duration, format_overhead, format_probability, format_size, nearest,
     parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
 };
 pub use validate::{validate, validate_pipe};
 pub use violation::{Place, Violation, Violations};
-pub use write::link_layer;
 
 use proto::linkemu::v1 as pb;
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! the rates and no name of a file, so that nobody can make another process open one. A text
 //! that came alone, such as a request's, may name none.
 
-use crate::limits::{RATE_BPS, TRACE_STEPS};
+use crate::limits::{PIPE_RATE_BPS, RATE_TRACE_RATES_BPS_ITEMS};
 use crate::{Rate, format_duration};
 use proto::linkemu::v1 as pb;
 use std::path::{Component, Path, PathBuf};
@@ -32,7 +32,7 @@ pub enum TraceError {
     /// More steps than a profile holds.
     #[error(
         "{count} steps of {} are more than the {} that a profile holds: {} each are few enough",
-        format_duration(*step_ns), TRACE_STEPS.end(), format_duration(*enough_ns)
+        format_duration(*step_ns), RATE_TRACE_RATES_BPS_ITEMS.end(), format_duration(*enough_ns)
     )]
     Steps {
         /// Steps.
@@ -59,7 +59,7 @@ pub enum TraceError {
 /// If it is no trace, or has more steps than a profile holds.
 pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceError> {
     let steps = read_rate(path, step_ns)?;
-    let (count, most) = (steps.rates_bps.len(), *TRACE_STEPS.end());
+    let (count, most) = (steps.rates_bps.len(), *RATE_TRACE_RATES_BPS_ITEMS.end());
     let (step_ns, mut remarks) = (steps.step_ns, steps.remarks);
     if count > most {
         let whole = step_ns.saturating_mul(count as u64).div_ceil(most as u64);
@@ -67,7 +67,7 @@ pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceE
         return Err(TraceError::Steps { count, step_ns, enough_ns });
     }
     let mut rates_bps = steps.rates_bps;
-    let least = *RATE_BPS.start();
+    let least = *PIPE_RATE_BPS.start();
     let mut slow = 0;
     // Of mahimahi it is the rest of an opportunity that a step cuts through.
     let is_rest = |rate: u64| steps.format == RateFormat::Mahimahi && (1..least).contains(&rate);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules that every profile keeps, wherever it comes from.
 //!
-//! The message is taken to be hostile: any field may be absent, not a number or
-//! out of range. All broken rules are reported, each with the path of its field
-//! as the TOML form names it.
+//! The message is taken to be hostile: any field may be absent, not a number or out of range. All
+//! broken rules are reported, each with the path of its field as the TOML form names it. What one
+//! parameter may be, the schema says; the rules here are of several together.
 
 mod loss;
 mod provenance;
@@ -12,11 +12,13 @@ mod queue;
 mod tests;
 
 use crate::limits::*;
-use crate::units::{format_duration, format_overhead, shown};
-use crate::{PATCHED, Rate, Violations};
+use crate::read::either;
+use crate::schema::{Field, Kind, Table, compare};
+use crate::{PATCHED, Violations, format_duration};
+use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
+use std::cmp::Ordering;
+use units::shown;
 
 /// Broken rules that are reported of one list.
 const FAULTS: usize = 8;
@@ -29,12 +31,11 @@ pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
     let mut found = Violations::default();
     name(&mut found, &profile.name);
     group(&mut found, &profile.group);
-    text(&mut found, "description", &profile.description);
-    text(&mut found, "source", &profile.source);
+    let table = Table::named("Profile");
+    check(&mut found, "", table, &table.reflect(profile));
     for (path, pipe) in [("forward", &profile.forward_pipe), ("return", &profile.return_pipe)] {
-        match pipe {
-            Some(pipe) => check_pipe(&mut found, path, pipe),
-            None => found.push(path, "missing: describe both directions, forward and return"),
+        if let Some(pipe) = pipe {
+            check_pipe(&mut found, path, pipe);
         }
     }
     if let Some(it) = &profile.provenance {
@@ -49,8 +50,132 @@ pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
 /// All rules that it breaks.
 pub fn validate_pipe(path: &str, pipe: &pb::Pipe) -> Result<(), Violations> {
     let mut found = Violations::default();
+    let table = Table::named("Pipe");
+    check(&mut found, path, table, &table.reflect(pipe));
     check_pipe(&mut found, path, pipe);
     found.into_result()
+}
+
+/// Checks what the schema says of each field of a table.
+fn check(found: &mut Violations, path: &str, table: &Table, message: &DynamicMessage) {
+    let at = |field: &Field| {
+        if path.is_empty() { field.key.clone() } else { format!("{path}.{}", field.key) }
+    };
+    for field in &table.fields {
+        let value = message.get_field(&field.descriptor);
+        match (value.as_list(), field.table(), field.is_given(message)) {
+            (Some(items), inner, _) => list(found, &at(field), field, inner, items),
+            (None, Some(inner), true) => {
+                if let Some(message) = value.as_message() {
+                    check(found, &at(field), inner, message);
+                }
+            }
+            (None, Some(_), false) if field.parameter.required => {
+                let message = match field.parameter.example.as_str() {
+                    "" => "missing: describe both directions, forward and return".to_owned(),
+                    example => format!("missing: give {example} or the like"),
+                };
+                found.push(at(field), message);
+            }
+            (None, Some(_), false) => {}
+            // What is not there has no value that could be wrong.
+            (None, None, false) if field.descriptor.supports_presence() => {}
+            (None, None, _) => {
+                if let Some(message) = fault(field, &value) {
+                    found.push(at(field), message);
+                }
+            }
+        }
+    }
+    choices(found, &at, table, message);
+}
+
+/// Of those of one choice, the first that is given stays.
+fn choices(
+    found: &mut Violations,
+    at: &dyn Fn(&Field) -> String,
+    table: &Table,
+    message: &DynamicMessage,
+) {
+    let given = || table.fields.iter().filter(|field| field.is_given(message));
+    for other in given().filter(|field| !field.parameter.choice.is_empty()) {
+        let mut alike = given().filter(|it| it.parameter.choice == other.parameter.choice);
+        if let Some(first) = alike.next().filter(|first| first.key != other.key) {
+            let message = format!("{} is given as well: leave out one of both", first.key);
+            found.push(at(other), message);
+        }
+    }
+}
+
+/// Checks the items of a list, up to the first few that break a rule: lists can be long, and
+/// wrong throughout.
+fn list(
+    found: &mut Violations,
+    path: &str,
+    field: &Field,
+    inner: Option<&'static Table>,
+    items: &[Value],
+) {
+    let (least, most) = (field.parameter.min_items as usize, field.parameter.max_items as usize);
+    let count = items.len();
+    if count < least {
+        let message = format!("a list of {count} is too short: write {least} to {most} values");
+        found.push(path, message);
+    } else if most > 0 && count > most {
+        let message = match inner {
+            Some(_) => format!("{count} entries are more than {most}: merge some"),
+            None => format!("a list of {count} is too long: write {least} to {most} values"),
+        };
+        found.push(path, message);
+    }
+    let enough = found.len() + FAULTS;
+    let taken = if most > 0 { most } else { count };
+    for (i, item) in items.iter().take(taken).enumerate() {
+        if found.len() >= enough {
+            return;
+        }
+        if let (Some(inner), Some(message)) = (inner, item.as_message()) {
+            check(found, &format!("{path}[{i}]"), inner, message);
+        } else if let Some(message) = fault(field, item) {
+            found.push(format!("{path}[{i}]"), message);
+        }
+    }
+}
+
+/// What is wrong with one value.
+fn fault(field: &Field, value: &Value) -> Option<String> {
+    match field.kind {
+        Kind::Text => text(value.as_str().unwrap_or_default()),
+        Kind::Word if field.word(value).is_none() => {
+            let number = value.as_enum_number().unwrap_or_default();
+            let words = either(&field.words());
+            if number != 0 {
+                Some(format!("{number} is no {}: write {words}", field.title()))
+            } else {
+                field.parameter.required.then(|| format!("missing: write {words}"))
+            }
+        }
+        // Down.
+        Kind::Rate if *value == Value::U64(0) => None,
+        _ => outside(field, value),
+    }
+}
+
+/// That a value is outside of its range.
+fn outside(field: &Field, value: &Value) -> Option<String> {
+    let (least, most) = field.range.as_ref()?;
+    let order = (compare(value, least), compare(value, most));
+    if let (Some(Ordering::Greater | Ordering::Equal), Some(Ordering::Less | Ordering::Equal)) =
+        order
+    {
+        return None;
+    }
+    let [given, min, max] = [value, least, most].map(|value| field.format(value));
+    Some(match order {
+        (Some(Ordering::Less), _) => format!("{given} is below {min}: write {min} to {max}"),
+        (_, Some(_)) => format!("{given} is above {max}: write {min} to {max}"),
+        _ => format!("{given} is not a number: write {min} to {max}"),
+    })
 }
 
 fn name(found: &mut Violations, name: &str) {
@@ -82,110 +207,41 @@ fn group(found: &mut Violations, group: &str) {
     }
 }
 
-fn text(found: &mut Violations, path: &str, text: &str) {
+/// What is wrong with a text.
+fn text(text: &str) -> Option<String> {
     if text.len() > TEXT_BYTES {
-        let message = format!("{} bytes are more than {TEXT_BYTES}: shorten it", text.len());
-        found.push(path, message);
+        return Some(format!("{} bytes are more than {TEXT_BYTES}: shorten it", text.len()));
     }
-    if let Some(c) = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
-        found.push(path, format!("holds the control character {c:?}: take it out"));
-    }
+    let control = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'))?;
+    Some(format!("holds the control character {control:?}: take it out"))
 }
 
 fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let at = |field: &str| format!("{path}.{field}");
-    if let Some(bps) = pipe.rate_bps {
-        rate(found, &at("rate"), bps);
-    }
-    if let Some(trace) = &pipe.rate_trace {
-        if let Some(bps) = pipe.rate_bps {
-            let rate = Rate::from_bps(Some(bps));
-            let message = format!("a rate is given as well, {rate}: leave out one of both");
-            found.push(at("rate_trace"), message);
-        }
-        rate_trace(found, &at("rate_trace"), trace);
-    }
-    range(found, at("overhead"), pipe.overhead_bytes, &OVERHEAD_BYTES, format_overhead);
-    if pb::LinkLayer::try_from(pipe.link_layer).is_err() {
-        found.push(at("link_layer"), format!("{} is no link layer", pipe.link_layer));
+    if let Some(trace) = &pipe.rate_trace
+        && !trace.rates_bps.is_empty()
+        && trace.rates_bps.iter().all(|bps| *bps == 0)
+    {
+        let message = "every step is down: write rate = \"down\" instead, or a rate in some step";
+        found.push(at("rate_trace.rates"), message);
     }
     loss::check(found, path, pipe);
-    match &pipe.queue {
-        Some(queue) => queue::check(found, &at("queue"), queue),
-        None => found.push(at("queue"), "missing: give limit = \"36 MB\" or the like"),
+    if let Some(queue) = &pipe.queue {
+        queue::check(found, &at("queue"), queue);
     }
-    classes(found, &at("outages"), &pipe.outages, outage);
     if let Some(it) = &pipe.fade {
         fade(found, &at("fade"), it, &pipe.outages);
     }
-    match &pipe.delay {
-        Some(delay) => {
-            range(found, at("delay.base"), delay.base_ns, &BASE_NS, format_duration);
-            range(found, at("delay.slot"), delay.slot_ns, &SLOT_NS, format_duration);
-            if let Some(it) = &delay.body {
-                body(found, &at("delay.body"), it);
-            }
-            classes(found, &at("delay.excursions"), &delay.excursions, excursion);
-        }
-        None => found.push(at("delay"), "missing: give base = \"0 ms\" or more"),
+    let Some(delay) = &pipe.delay else { return };
+    if let Some(it) = &delay.body {
+        ascending(found, &at("delay.body.quantiles"), &it.quantiles_ns);
     }
-}
-
-fn rate_trace(found: &mut Violations, path: &str, trace: &pb::RateTrace) {
-    range(found, format!("{path}.step"), trace.step_ns, &STEP_NS, format_duration);
-    let (path, rates) = (format!("{path}.rates"), &trace.rates_bps);
-    count(found, &path, rates.len(), &TRACE_STEPS);
-    let limited = rates.iter().take(*TRACE_STEPS.end());
-    items(found, &path, limited, |found, path, bps| rate(found, path, *bps));
-    if !rates.is_empty() && rates.iter().all(|bps| *bps == 0) {
-        let message = "every step is down: write rate = \"down\" instead, or a rate in some step";
-        found.push(path, message);
-    }
-}
-
-/// Zero is down.
-fn rate(found: &mut Violations, path: &str, bps: u64) {
-    if bps != 0 {
-        let show = |bps| Rate::from_bps(Some(bps)).to_string();
-        range(found, path.to_owned(), bps, &RATE_BPS, show);
-    }
-}
-
-fn classes<T>(
-    found: &mut Violations,
-    path: &str,
-    classes: &[T],
-    check: impl Fn(&mut Violations, &str, &T),
-) {
-    if classes.len() > CLASSES {
-        let message = format!("{} classes are more than {CLASSES}: merge some", classes.len());
-        found.push(path, message);
-    }
-    for (i, class) in classes.iter().take(CLASSES).enumerate() {
-        check(found, &format!("{path}[{i}]"), class);
-    }
-}
-
-fn outage(found: &mut Violations, path: &str, outage: &pb::Outage) {
-    range(found, format!("{path}.interval"), outage.interval_ns, &INTERVAL_NS, format_duration);
-    range(found, format!("{path}.duration"), outage.duration_ns, &DURATION_NS, format_duration);
-    match pb::DurationLaw::try_from(outage.law) {
-        Ok(pb::DurationLaw::Exponential | pb::DurationLaw::Fixed) => {}
-        Ok(pb::DurationLaw::Unspecified) => {
-            found.push(format!("{path}.law"), "missing: write \"exponential\" or \"fixed\"");
-        }
-        Err(_) => {
-            let message = format!("{} is no law: write \"exponential\" or \"fixed\"", outage.law);
-            found.push(format!("{path}.law"), message);
-        }
+    for (i, excursion) in delay.excursions.iter().take(*DELAY_EXCURSIONS_ITEMS.end()).enumerate() {
+        self::excursion(found, &at(&format!("delay.excursions[{i}]")), excursion);
     }
 }
 
 fn fade(found: &mut Violations, path: &str, fade: &pb::Fade, outages: &[pb::Outage]) {
-    let at = |field: &str| format!("{path}.{field}");
-    range(found, at("interval"), fade.interval_ns, &FADE_NS, format_duration);
-    range(found, at("duration"), fade.duration_ns, &FADE_NS, format_duration);
-    range(found, at("factor"), fade.factor, &FADE_FACTOR, |factor| factor);
     if outages.is_empty() {
         let message = "a fade makes outages more frequent, and there are none: describe a class \
                        of outages, or leave out the fade";
@@ -193,8 +249,8 @@ fn fade(found: &mut Violations, path: &str, fade: &pb::Fade, outages: &[pb::Outa
     }
     // Intervals and factors that are out of range are reported as such.
     let shortest = outages.iter().map(|outage| outage.interval_ns).min().unwrap_or(0);
-    let least = *INTERVAL_NS.start();
-    if INTERVAL_NS.contains(&shortest)
+    let least = *OUTAGE_INTERVAL_NS.start();
+    if OUTAGE_INTERVAL_NS.contains(&shortest)
         && FADE_FACTOR.contains(&fade.factor)
         && (shortest as f64) / fade.factor < least as f64
     {
@@ -205,103 +261,40 @@ fn fade(found: &mut Violations, path: &str, fade: &pb::Fade, outages: &[pb::Outa
             format_duration(least),
             shortest / least
         );
-        found.push(at("factor"), message);
+        found.push(format!("{path}.factor"), message);
     }
 }
 
-fn body(found: &mut Violations, path: &str, body: &pb::Body) {
-    let at = |field: &str| format!("{path}.{field}");
-    range(found, at("correlation"), body.correlation_ns, &CORRELATION_NS, format_duration);
-    let (path, quantiles) = (at("quantiles"), &body.quantiles_ns);
-    count(found, &path, quantiles.len(), &QUANTILES);
-    let mut before = 0;
-    let limited = quantiles.iter().take(*QUANTILES.end());
-    items(found, &path, limited, |found, path, ns| {
-        range(found, path.to_owned(), *ns, &EXTRA_NS, format_duration);
-        if *ns < before {
-            let (ns, before) = (format_duration(*ns), format_duration(before));
-            let message = format!("{ns} is below the one before, {before}: write them ascending");
-            found.push(path, message);
-        }
-        before = *ns;
-    });
+fn ascending(found: &mut Violations, path: &str, quantiles: &[u64]) {
+    let falls = |pair: &&[u64]| pair[1] < pair[0];
+    let pairs = quantiles.windows(2).take(*BODY_QUANTILES_NS_ITEMS.end()).enumerate();
+    for (i, pair) in pairs.filter(|(_, pair)| falls(pair)).take(FAULTS) {
+        let (before, ns) = (format_duration(pair[0]), format_duration(pair[1]));
+        let message = format!("{ns} is below the one before, {before}: write them ascending");
+        found.push(format!("{path}[{}]", i + 1), message);
+    }
 }
 
 fn excursion(found: &mut Violations, path: &str, excursion: &pb::Excursion) {
-    let at = |field: &str| format!("{path}.{field}");
-    range(found, at("interval"), excursion.interval_ns, &INTERVAL_NS, format_duration);
-    range(found, at("duration"), excursion.duration_ns, &DURATION_NS, format_duration);
-    range(found, at("location"), excursion.location_ns, &EXTRA_NS, format_duration);
-    range(found, at("scale"), excursion.scale_ns, &EXTRA_NS, format_duration);
     let shape = excursion.shape;
     if !(SHAPE_MIN..SHAPE_BELOW).contains(&shape) {
         let message = format!(
             "{shape} is outside of {SHAPE_MIN} to below {SHAPE_BELOW}, where the mean exists: \
              tails of measured delay have 0 to 0.5"
         );
-        found.push(at("shape"), message);
+        found.push(format!("{path}.shape"), message);
     }
-    let max = excursion.max_ns;
-    range(found, at("max"), max, &EXTRA_NS, format_duration);
-    if max < excursion.location_ns {
+    if excursion.max_ns < excursion.location_ns {
         let message = format!(
             "{} is below the location of {}, the least extra delay: raise max or lower location",
-            format_duration(max),
+            format_duration(excursion.max_ns),
             format_duration(excursion.location_ns)
         );
-        found.push(at("max"), message);
-    }
-}
-
-/// Checks the items of a list, up to the first few that break a rule: lists can be
-/// long, and wrong throughout.
-fn items<'a, T: 'a>(
-    found: &mut Violations,
-    path: &str,
-    items: impl Iterator<Item = &'a T>,
-    mut check: impl FnMut(&mut Violations, &str, &T),
-) {
-    let enough = found.len() + FAULTS;
-    for (i, item) in items.enumerate() {
-        if found.len() >= enough {
-            return;
-        }
-        check(found, &format!("{path}[{i}]"), item);
-    }
-}
-
-fn count(found: &mut Violations, path: &str, count: usize, allowed: &RangeInclusive<usize>) {
-    let (min, max) = (allowed.start(), allowed.end());
-    if count < *min {
-        found.push(path, format!("a list of {count} is too short: write {min} to {max} values"));
-    } else if count > *max {
-        found.push(path, format!("a list of {count} is too long: write {min} to {max} values"));
+        found.push(format!("{path}.max"), message);
     }
 }
 
 /// Whether two probabilities are more than one together, and not by their rounding alone.
 fn excess(p: f64, q: f64) -> bool {
     p + q > 1.0 + 1e-9
-}
-
-fn range<T: PartialOrd + Copy, S: Display>(
-    found: &mut Violations,
-    path: String,
-    value: T,
-    range: &RangeInclusive<T>,
-    show: impl Fn(T) -> S,
-) {
-    // What is not a number is contained in no range.
-    if range.contains(&value) {
-        return;
-    }
-    let (min, max) = (show(*range.start()), show(*range.end()));
-    let message = if value < *range.start() {
-        format!("{} is below {min}: write {min} to {max}", show(value))
-    } else if value > *range.end() {
-        format!("{} is above {max}: write {min} to {max}", show(value))
-    } else {
-        format!("{} is not a number: write {min} to {max}", show(value))
-    };
-    found.push(path, message);
 }

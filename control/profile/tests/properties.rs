@@ -9,29 +9,32 @@ use prost::Message;
 use proto::linkemu::v1 as pb;
 
 fn outage() -> impl Strategy<Value = pb::Outage> {
-    (INTERVAL_NS, DURATION_NS, 1..=2_i32).prop_map(|(interval_ns, duration_ns, law)| pb::Outage {
-        interval_ns,
-        duration_ns,
-        law,
-    })
+    (OUTAGE_INTERVAL_NS, OUTAGE_DURATION_NS, 1..=2_i32)
+        .prop_map(|(interval_ns, duration_ns, law)| pb::Outage { interval_ns, duration_ns, law })
 }
 
 fn excursion() -> impl Strategy<Value = pb::Excursion> {
-    (INTERVAL_NS, DURATION_NS, EXTRA_NS, EXTRA_NS, EXTRA_NS, SHAPE_MIN..SHAPE_BELOW).prop_map(
-        |(interval_ns, duration_ns, a, b, scale_ns, shape)| pb::Excursion {
+    (
+        OUTAGE_INTERVAL_NS,
+        OUTAGE_DURATION_NS,
+        EXCURSION_MAX_NS,
+        EXCURSION_MAX_NS,
+        EXCURSION_MAX_NS,
+        SHAPE_MIN..SHAPE_BELOW,
+    )
+        .prop_map(|(interval_ns, duration_ns, a, b, scale_ns, shape)| pb::Excursion {
             interval_ns,
             duration_ns,
             location_ns: a.min(b),
             scale_ns,
             shape,
             max_ns: a.max(b),
-        },
-    )
+        })
 }
 
 /// Tail drop, or one of the AQMs.
 fn queue() -> impl Strategy<Value = pb::Queue> {
-    QUEUE_BYTES.prop_flat_map(|limit_bytes| {
+    QUEUE_LIMIT_BYTES.prop_flat_map(|limit_bytes| {
         let tail = pb::Queue { limit_bytes, ..Default::default() };
         let drop = (0..=limit_bytes, 0.0..=1.0_f64, 0.0..=1.0_f64).prop_map(
             |(threshold_bytes, probability_at_threshold, probability_at_limit)| pb::RandomDrop {
@@ -40,24 +43,39 @@ fn queue() -> impl Strategy<Value = pb::Queue> {
                 probability_at_limit,
             },
         );
-        let red = (1..=limit_bytes, 0.0..1.0_f64, MARKING, WEIGHT, PACKET_BYTES, any::<bool>())
-            .prop_map(|(max_bytes, share, probability_at_max, weight, packet_bytes, gentle)| {
-                let min_bytes = ((max_bytes as f64 * share) as u64).min(max_bytes - 1);
-                pb::Red { min_bytes, max_bytes, probability_at_max, weight, packet_bytes, gentle }
-            });
-        let codel = (CODEL_NS, 0.0..=1.0_f64).prop_map(|(interval_ns, share)| {
-            let target_ns = ((interval_ns as f64 * share) as u64).max(*TARGET_NS.start());
+        let red = (
+            1..=limit_bytes,
+            0.0..1.0_f64,
+            RED_PROBABILITY_AT_MAX,
+            RED_WEIGHT,
+            RED_PACKET_BYTES,
+            any::<bool>(),
+        )
+            .prop_map(
+                |(max_bytes, share, probability_at_max, weight, packet_bytes, gentle)| {
+                    let min_bytes = ((max_bytes as f64 * share) as u64).min(max_bytes - 1);
+                    pb::Red {
+                        min_bytes,
+                        max_bytes,
+                        probability_at_max,
+                        weight,
+                        packet_bytes,
+                        gentle,
+                    }
+                },
+            );
+        let codel = (CO_DEL_INTERVAL_NS, 0.0..=1.0_f64).prop_map(|(interval_ns, share)| {
+            let target_ns = ((interval_ns as f64 * share) as u64).max(*PIE_TARGET_NS.start());
             pb::CoDel { target_ns, interval_ns }
         });
-        let pie = (TARGET_NS, UPDATE_NS, GAIN_HZ, GAIN_HZ, EXTRA_NS).prop_map(
-            |(target_ns, update_ns, alpha_hz, beta_hz, max_burst_ns)| pb::Pie {
+        let pie = (PIE_TARGET_NS, PIE_UPDATE_NS, PIE_ALPHA_HZ, PIE_ALPHA_HZ, EXCURSION_MAX_NS)
+            .prop_map(|(target_ns, update_ns, alpha_hz, beta_hz, max_burst_ns)| pb::Pie {
                 target_ns,
                 update_ns,
                 alpha_hz,
                 beta_hz,
                 max_burst_ns,
-            },
-        );
+            });
         let aqm = prop_oneof![
             drop.prop_map(move |it| pb::Queue { random_drop: Some(it), ..tail }),
             red.prop_map(move |it| pb::Queue { red: Some(it), ..tail }),
@@ -70,15 +88,17 @@ fn queue() -> impl Strategy<Value = pb::Queue> {
 }
 
 fn bps() -> impl Strategy<Value = u64> {
-    prop_oneof![1 => Just(0), 9 => RATE_BPS]
+    prop_oneof![1 => Just(0), 9 => PIPE_RATE_BPS]
 }
 
 /// Absent, a rate, or a trace with a step that is not down.
 fn rate() -> impl Strategy<Value = (Option<u64>, Option<pb::RateTrace>)> {
-    let trace = (STEP_NS, RATE_BPS, vec(bps(), 0..40)).prop_map(|(step_ns, rate, mut rates)| {
-        rates.insert(rates.len() / 2, rate);
-        pb::RateTrace { step_ns, rates_bps: rates }
-    });
+    let trace = (RATE_TRACE_STEP_NS, PIPE_RATE_BPS, vec(bps(), 0..40)).prop_map(
+        |(step_ns, rate, mut rates)| {
+            rates.insert(rates.len() / 2, rate);
+            pb::RateTrace { step_ns, rates_bps: rates }
+        },
+    );
     prop_oneof![
         option::of(bps()).prop_map(|bps| (bps, None)),
         trace.prop_map(|trace| (None, Some(trace))),
@@ -87,11 +107,12 @@ fn rate() -> impl Strategy<Value = (Option<u64>, Option<pb::RateTrace>)> {
 
 /// Classes, and perhaps a fade that does not make them too frequent.
 fn channel() -> impl Strategy<Value = (Vec<pb::Outage>, Option<pb::Fade>)> {
-    let fade = option::of((FADE_NS, FADE_NS, 0.0..=1.0_f64));
-    (vec(outage(), 0..=CLASSES), fade).prop_map(|(outages, fade)| {
+    let fade = option::of((FADE_INTERVAL_NS, FADE_INTERVAL_NS, 0.0..=1.0_f64));
+    (vec(outage(), PIPE_OUTAGES_ITEMS), fade).prop_map(|(outages, fade)| {
         let shortest = outages.iter().map(|outage| outage.interval_ns).min();
         let fade = fade.zip(shortest).map(|((interval_ns, duration_ns, share), shortest)| {
-            let most = (shortest as f64 / *INTERVAL_NS.start() as f64).min(*FADE_FACTOR.end());
+            let most =
+                (shortest as f64 / *OUTAGE_INTERVAL_NS.start() as f64).min(*FADE_FACTOR.end());
             pb::Fade { interval_ns, duration_ns, factor: 1.0 + share * (most.floor() - 1.0) }
         });
         (outages, fade)
@@ -99,11 +120,13 @@ fn channel() -> impl Strategy<Value = (Vec<pb::Outage>, Option<pb::Fade>)> {
 }
 
 fn delay() -> impl Strategy<Value = pb::Delay> {
-    let body = (CORRELATION_NS, vec(EXTRA_NS, 2..40)).prop_map(|(correlation_ns, mut values)| {
-        values.sort_unstable();
-        pb::Body { correlation_ns, quantiles_ns: values }
-    });
-    (BASE_NS, SLOT_NS, vec(excursion(), 0..=CLASSES), option::of(body)).prop_map(
+    let body = (BODY_CORRELATION_NS, vec(EXCURSION_MAX_NS, 2..40)).prop_map(
+        |(correlation_ns, mut values)| {
+            values.sort_unstable();
+            pb::Body { correlation_ns, quantiles_ns: values }
+        },
+    );
+    (DELAY_BASE_NS, DELAY_SLOT_NS, vec(excursion(), PIPE_OUTAGES_ITEMS), option::of(body)).prop_map(
         |(base_ns, slot_ns, excursions, body)| pb::Delay { base_ns, slot_ns, excursions, body },
     )
 }
@@ -111,25 +134,36 @@ fn delay() -> impl Strategy<Value = pb::Delay> {
 /// A pipe that loses packets one by one, and nothing else: none, or one of the models.
 fn losses() -> impl Strategy<Value = pb::Pipe> {
     let p = || 0.0..=1.0_f64;
-    let gilbert = (p(), MOVE, p(), p()).prop_map(|(to_bad, to_good, loss_in_bad, loss_in_good)| {
-        pb::GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good }
-    });
-    let four = (p(), p(), MOVE, p(), MOVE).prop_map(|(a, b, p31, c, p23)| {
-        let (p13, p14, p32) = (a, b * (1.0 - a), c * (1.0 - p31));
-        pb::FourStateLoss { p13, p31, p32, p23, p14 }
-    });
+    let gilbert = (p(), GILBERT_ELLIOTT_TO_GOOD, p(), p()).prop_map(
+        |(to_bad, to_good, loss_in_bad, loss_in_good)| pb::GilbertElliott {
+            to_bad,
+            to_good,
+            loss_in_bad,
+            loss_in_good,
+        },
+    );
+    let four = (p(), p(), GILBERT_ELLIOTT_TO_GOOD, p(), GILBERT_ELLIOTT_TO_GOOD).prop_map(
+        |(a, b, p31, c, p23)| {
+            let (p13, p14, p32) = (a, b * (1.0 - a), c * (1.0 - p31));
+            pb::FourStateLoss { p13, p31, p32, p23, p14 }
+        },
+    );
     let model = prop_oneof![
         Just(pb::Pipe::default()),
         p().prop_map(|packet_loss| pb::Pipe { packet_loss, ..Default::default() }),
         gilbert.prop_map(|it| pb::Pipe { gilbert_elliott: Some(it), ..Default::default() }),
         four.prop_map(|it| pb::Pipe { four_state_loss: Some(it), ..Default::default() }),
     ];
-    let run = (PASS_PACKETS, DROP_PACKETS, any::<bool>()).prop_map(|(pass, drop_packets, once)| {
-        pb::DropRun { pass_packets: pass.max(u64::from(!once)), drop_packets, once }
-    });
+    let run = (DROP_RUN_PASS_PACKETS, DROP_RUN_DROP_PACKETS, any::<bool>()).prop_map(
+        |(pass, drop_packets, once)| pb::DropRun {
+            pass_packets: pass.max(u64::from(!once)),
+            drop_packets,
+            once,
+        },
+    );
     let chance = || prop_oneof![Just(0.0), p()];
     let reorder =
-        (p(), REORDER_NS).prop_map(|(probability, by_ns)| pb::Reorder { probability, by_ns });
+        (p(), REORDER_BY_NS).prop_map(|(probability, by_ns)| pb::Reorder { probability, by_ns });
     let others = (option::of(run), chance(), chance(), option::of(reorder));
     (model, others).prop_map(|(pipe, (drop_run, duplicate, corrupt, reorder))| pb::Pipe {
         drop_run,
@@ -141,7 +175,7 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
 }
 
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    (rate(), (OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
+    (rate(), (PIPE_OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
         |((rate_bps, rate_trace), framing, losses, queue, (outages, fade), delay)| {
             let (overhead_bytes, link_layer) = framing;
             pb::Pipe {
@@ -183,7 +217,7 @@ fn goodness() -> impl Strategy<Value = pb::Goodness> {
 
 fn provenance() -> impl Strategy<Value = pb::Provenance> {
     let head = (TEXT_OF_SOME, TEXT, "([0-9a-fA-F]{64})?");
-    let counts = (SAMPLES, SAMPLES, SPACING_NS);
+    let counts = (PROVENANCE_SAMPLES, PROVENANCE_SAMPLES, PROVENANCE_INTERVAL_NS);
     let lists = (vec(TEXT, 0..3), vec(TEXT, 0..3), vec(estimate(), 0..3), vec(goodness(), 0..3));
     (head, counts, lists).prop_map(|((source, format, sha256), (a, b, interval_ns), lists)| {
         pb::Provenance {
@@ -216,6 +250,9 @@ fn valid() -> impl Strategy<Value = pb::Profile> {
     )
 }
 
+/// Entries of each list of a provenance.
+const ENTRIES: usize = *PROVENANCE_REMARKS_ITEMS.end();
+
 /// Everything at its limit, and every text as long as it can be written.
 fn largest() -> pb::Profile {
     let text = |bytes: usize| "\\".repeat(bytes);
@@ -223,7 +260,7 @@ fn largest() -> pb::Profile {
         rate_bps: None,
         rate_trace: Some(pb::RateTrace {
             step_ns: 3_599_999_999_999,
-            rates_bps: vec![399_999_999_999; *TRACE_STEPS.end()],
+            rates_bps: vec![399_999_999_999; *RATE_TRACE_RATES_BPS_ITEMS.end()],
         }),
         overhead_bytes: -64,
         link_layer: pb::LinkLayer::Atm.into(),
@@ -238,11 +275,11 @@ fn largest() -> pb::Profile {
         corrupt: 0.123_456_789_012_345_67,
         reorder: Some(pb::Reorder {
             probability: 0.123_456_789_012_345_67,
-            by_ns: *REORDER_NS.end() - 1,
+            by_ns: *REORDER_BY_NS.end() - 1,
         }),
         drop_run: Some(pb::DropRun {
-            pass_packets: *PASS_PACKETS.end(),
-            drop_packets: *DROP_PACKETS.end(),
+            pass_packets: *DROP_RUN_PASS_PACKETS.end(),
+            drop_packets: *DROP_RUN_DROP_PACKETS.end(),
             once: false,
         }),
         queue: Some(pb::Queue { limit_bytes: (64 << 30) - 1, ..Default::default() }),
@@ -252,7 +289,7 @@ fn largest() -> pb::Profile {
                 duration_ns: 3_599_999_999_999,
                 law: 1,
             };
-            CLASSES
+            *PIPE_OUTAGES_ITEMS.end()
         ],
         fade: Some(pb::Fade { interval_ns: 86_399_999_999_999, duration_ns: 1 << 40, factor: 1.5 }),
         delay: Some(pb::Delay {
@@ -261,7 +298,7 @@ fn largest() -> pb::Profile {
             excursions: Vec::new(),
             body: Some(pb::Body {
                 correlation_ns: 3_599_999_999_999,
-                quantiles_ns: vec![59_999_999_999; *QUANTILES.end()],
+                quantiles_ns: vec![59_999_999_999; *BODY_QUANTILES_NS_ITEMS.end()],
             }),
         }),
         ..Default::default()
@@ -291,8 +328,8 @@ fn largest() -> pb::Profile {
         return_pipe: Some(pipe),
         provenance: Some(pb::Provenance {
             source: text(1),
-            samples: *SAMPLES.end(),
-            lost: *SAMPLES.end(),
+            samples: *PROVENANCE_SAMPLES.end(),
+            lost: *PROVENANCE_SAMPLES.end(),
             interval_ns: 86_399_999_999_999,
             unidentified: vec![text(2); ENTRIES],
             remarks,
@@ -326,7 +363,7 @@ fn lists_of_quantities_are_written_several_on_a_line() {
             items += line.matches(',').count();
         }
     }
-    assert_eq!(items, 2 * *TRACE_STEPS.end());
+    assert_eq!(items, 2 * *RATE_TRACE_RATES_BPS_ITEMS.end());
     assert_eq!(lines, items / 4);
 }
 

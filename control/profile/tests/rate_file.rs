@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Profiles that name a file with a rate trace.
 
-use profile::{Catalog, FileError, Part, Profile, TRACE_STEPS};
+use profile::{Catalog, FileError, Part, Profile, RATE_TRACE_RATES_BPS_ITEMS};
 use std::fs;
 use std::path::Path;
 
@@ -69,7 +69,7 @@ fn a_file_that_cannot_be_is_refused_where_it_is_named() {
     fs::write(at("nothing"), "").unwrap();
     fs::write(at("short"), "1\n2\n").unwrap();
     fs::write(at("slow.csv"), "time_s,rate_bps\n0,5000\n1,999\n").unwrap();
-    fs::write(at("long"), format!("{}\n", *TRACE_STEPS.end() * 100 + 100)).unwrap();
+    fs::write(at("long"), format!("{}\n", *RATE_TRACE_RATES_BPS_ITEMS.end() * 100 + 100)).unwrap();
     let absolute = at("short").display().to_string();
     let inner = at("inner");
     for (named, place, expected) in [

@@ -7,7 +7,7 @@
 //! (nanoseconds, bit/s, bytes) lose their fraction.
 
 use crate::step::Parts;
-use profile::{Part, RATE_BPS, Rate, format_duration, format_probability, format_size};
+use profile::{PIPE_RATE_BPS, Part, Rate, format_duration, format_probability, format_size};
 use proto::linkemu::v1 as pb;
 
 /// What can be ramped.
@@ -255,7 +255,7 @@ impl Ramp {
         match (self.knob, value) {
             // On the way from or to "down": there are no lower rates.
             (Knob::Rate, Quantity::Whole(bps)) if bps > 0 => {
-                Quantity::Whole(bps.max(*RATE_BPS.start()))
+                Quantity::Whole(bps.max(*PIPE_RATE_BPS.start()))
             }
             (_, value) => value,
         }

@@ -8,9 +8,9 @@ use crate::ramp::{KNOBS, Knob, Law, Quantity, Ramp};
 use crate::step::{Action, Extent, Parts, Step, Wait, What, When, event_name, extent};
 use profile::reading::{Node, Reader, describe};
 use profile::{
-    BASE_NS, NAME_CHARS, Part, QUEUE_BYTES, RATE_BPS, Rate, SLOT_NS, TEXT_BYTES, UnitError,
-    Violations, format_duration, nearest, parse_duration, parse_probability, parse_rate,
-    parse_size,
+    DELAY_BASE_NS, DELAY_SLOT_NS, NAME_CHARS, PIPE_RATE_BPS, Part, QUEUE_LIMIT_BYTES, Rate,
+    TEXT_BYTES, UnitError, Violations, format_duration, nearest, parse_duration, parse_probability,
+    parse_rate, parse_size,
 };
 use proto::linkemu::v1 as pb;
 use std::fmt::Display;
@@ -369,13 +369,13 @@ fn read_quantity(
             };
             if bps != 0 {
                 let show = |bps| Rate::from_bps(Some(bps)).to_string();
-                within(reader, node, key, bps, &RATE_BPS, show);
+                within(reader, node, key, bps, &PIPE_RATE_BPS, show);
             }
             return Some(Quantity::Whole(bps));
         }
-        Knob::Delay => (parse_duration, "300 ms", &BASE_NS),
-        Knob::Slot => (parse_duration, "43 ms", &SLOT_NS),
-        Knob::Queue => (parse_size, "36 MB", &QUEUE_BYTES),
+        Knob::Delay => (parse_duration, "300 ms", &DELAY_BASE_NS),
+        Knob::Slot => (parse_duration, "43 ms", &DELAY_SLOT_NS),
+        Knob::Queue => (parse_size, "36 MB", &QUEUE_LIMIT_BYTES),
     };
     let value = reader.quantity(node, key, parse, example)?;
     within(reader, node, key, value, range, |value| knob.show(Quantity::Whole(value)));

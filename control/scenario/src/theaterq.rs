@@ -21,8 +21,8 @@
 
 use crate::limits::{EVERY_NS, FILE_BYTES, LENGTH_NS, STEPS};
 use profile::{
-    BASE_NS, FRAME_BYTES, QUEUE_BYTES, RATE_BPS, Rate, format_duration, format_probability,
-    format_size, nearest,
+    DELAY_BASE_NS, FRAME_BYTES, PIPE_RATE_BPS, QUEUE_LIMIT_BYTES, Rate, format_duration,
+    format_probability, format_size, nearest,
 };
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -394,16 +394,16 @@ impl Import {
             return Err(unheard_of(DupDelay, "a delay of duplicates is"));
         }
         let base_ns = whole(Latency);
-        if let Some(ns) = base_ns.filter(|ns| !BASE_NS.contains(ns)) {
-            let (ns, most) = (format_duration(ns), format_duration(*BASE_NS.end()));
+        if let Some(ns) = base_ns.filter(|ns| !DELAY_BASE_NS.contains(ns)) {
+            let (ns, most) = (format_duration(ns), format_duration(*DELAY_BASE_NS.end()));
             return Err(format!("LATENCY: {ns} is more than {most}"));
         }
         let rate = fields.get(&Column::Rate).map(|bps| u64::try_from(*bps).ok());
         if let Some(Some(bps)) = rate
             && bps != 0
-            && !RATE_BPS.contains(&bps)
+            && !PIPE_RATE_BPS.contains(&bps)
         {
-            let [least, most] = [*RATE_BPS.start(), *RATE_BPS.end()]
+            let [least, most] = [*PIPE_RATE_BPS.start(), *PIPE_RATE_BPS.end()]
                 .map(|bps| Rate::from_bps(Some(bps)).to_string());
             return Err(format!("RATE: {bps} bit/s is not from {least} to {most}, 0 or -1"));
         }
@@ -417,8 +417,8 @@ impl Import {
             Some(n) => Some(n.saturating_add(1).saturating_mul(FRAME_BYTES)),
             None => None,
         };
-        if let Some(bytes) = limit.filter(|bytes| !QUEUE_BYTES.contains(bytes)) {
-            let (bytes, most) = (format_size(bytes), format_size(*QUEUE_BYTES.end()));
+        if let Some(bytes) = limit.filter(|bytes| !QUEUE_LIMIT_BYTES.contains(bytes)) {
+            let (bytes, most) = (format_size(bytes), format_size(*QUEUE_LIMIT_BYTES.end()));
             return Err(format!("LIMIT: {bytes} is more than {most}"));
         }
         Ok(Values { base_ns, rate, loss: share(Loss), limit, duplicate: share(DupProb) })

@@ -20,7 +20,7 @@ fn every_fault_is_named_with_its_remedy() {
         ("[[step]]\nboth.rate = 72", "no unit"),
         ("[[step]]\nboth.rate = \"1 bit/s\"", "is below 1 kbit/s"),
         ("[[step]]\nboth.delay.base = \"2 min\"", "is above 1 min"),
-        ("[[step]]\nboth.queue.limit = \"1 B\"", "less than one full frame"),
+        ("[[step]]\nboth.queue.limit = \"1 B\"", "is below 1.518 kB"),
         ("[[step]]\nboth.rate = \"1 Mbit/s\"\nprofile = \"x\"", "profile is given as well"),
         ("[[step]]\nboth.rate = \"1 Mbit/s\"\nforward.rate = \"down\"", "forward is given as well"),
         ("[[step]]\nat = \"1 s\"\nafter = \"1 s\"", "at is given as well"),

@@ -330,7 +330,7 @@ async fn traces_at_their_limit_are_taken() {
     for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe] {
         let pipe = pipe.as_mut().unwrap();
         pipe.rate_bps = None;
-        let rates_bps = vec![400_000_000_000; *profile::TRACE_STEPS.end()];
+        let rates_bps = vec![400_000_000_000; *profile::RATE_TRACE_RATES_BPS_ITEMS.end()];
         pipe.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps });
     }
     let request = pb::SetProfileRequest {

@@ -4,7 +4,7 @@
 //! Levels are chosen from the log, its figures counted, and the law searched for that
 //! has the same ([`super::search`]).
 
-use profile::{EXTRA_NS, SLOT_NS};
+use profile::{DELAY_SLOT_NS, EXCURSION_MAX_NS};
 use statrs::distribution::{ContinuousCDF, Gamma};
 
 use super::body;
@@ -28,8 +28,8 @@ const RATIO: f64 = 0.68;
 /// Quantiles in the table of a body.
 const TABLE: usize = 257;
 /// The longest period of slots that a profile can say, and the longest extra delay.
-const LONGEST_SLOT: f64 = seconds(*SLOT_NS.end());
-const LONGEST_EXTRA: f64 = seconds(*EXTRA_NS.end());
+const LONGEST_SLOT: f64 = seconds(*DELAY_SLOT_NS.end());
+const LONGEST_EXTRA: f64 = seconds(*EXCURSION_MAX_NS.end());
 /// The least round trip may be off the line of a slot's waits by this part of the period.
 const OFF_LINE: f64 = 0.15;
 /// Steps of the waits for a slot that are larger than this part of its period are a beat.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was estimated: as text for people, and as JSON with stable keys for programs.
 
-use crate::link::{EstimateView, GoodnessView};
 use ::fit::fitted::{Fitted, four_digits};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use profile::format_duration;
+
+use profile::{Json, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::Path;
@@ -131,8 +131,8 @@ pub struct View<'a> {
     interval_ns: u64,
     sha256: &'a str,
     losses: Option<&'a str>,
-    estimates: Vec<EstimateView<'a>>,
-    goodness: Vec<GoodnessView<'a>>,
+    estimates: Vec<Json>,
+    goodness: Vec<Json>,
     unidentified: &'a [String],
     remarks: &'a [String],
     profile: String,
@@ -150,8 +150,8 @@ impl<'a> View<'a> {
             interval_ns: p.interval_ns,
             sha256: &p.sha256,
             losses: fitted.losses.as_ref().map(|l| l.name),
-            estimates: p.estimates.iter().map(EstimateView::from).collect(),
-            goodness: p.goodness.iter().map(GoodnessView::from).collect(),
+            estimates: p.estimates.iter().map(Json::from).collect(),
+            goodness: p.goodness.iter().map(Json::from).collect(),
             unidentified: &p.unidentified,
             remarks: &p.remarks,
             profile: fitted.profile.to_toml(),

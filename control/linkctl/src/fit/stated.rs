@@ -3,11 +3,12 @@
 
 use super::{DelayIn, FitArgs, LossesIn, profile_of, warn};
 use crate::failure::Failure;
-use ::fit::fitted::{self, Capacity, Options};
+use ::fit::fitted::{self, Options};
 use ::fit::read::Input;
 use ::trace::RateError;
 use profile::{
-    DURATION_NS, INTERVAL_NS, Profile, Rate, TraceError, format_duration, format_size, read_trace,
+    OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Rate, TraceError, format_duration,
+    format_size, read_trace,
 };
 use proto::linkemu::v1 as pb;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ impl FitArgs {
         let capacity = |of: fn(&pb::Profile) -> Option<&pb::Pipe>,
                         rate: Option<Rate>,
                         trace: Option<&PathBuf>| {
-            let mut c = like.and_then(of).map_or_else(Capacity::unlimited, Capacity::of);
+            let mut c = like.and_then(of).map_or_else(fitted::unlimited, fitted::capacity);
             if let Some(rate) = rate {
                 (c.rate_bps, c.rate_trace) = (rate.bps(), None);
             }
@@ -29,7 +30,7 @@ impl FitArgs {
             }
             if let Some(limit_bytes) = self.queue {
                 // What it drops at random below that stays as it is.
-                c.queue.limit_bytes = limit_bytes;
+                c.queue.get_or_insert_default().limit_bytes = limit_bytes;
             }
             Ok::<_, Failure>(c)
         };
@@ -72,13 +73,13 @@ impl FitArgs {
                 format_duration(step)
             )));
         }
-        let often = *INTERVAL_NS.end();
-        let (mut forward, back) = (options.forward.pipe(), options.back.pipe());
+        let often = *OUTAGE_INTERVAL_NS.end();
+        let (mut forward, back) = (options.forward.clone(), options.back.clone());
         let law = pb::DurationLaw::Fixed as i32;
         let isolated = self.isolated_duration.iter();
         forward.outages =
             isolated.map(|ns| pb::Outage { interval_ns: often, duration_ns: *ns, law }).collect();
-        let least = *DURATION_NS.start();
+        let least = *OUTAGE_DURATION_NS.start();
         let excursions = [self.routine_duration, self.rare_duration].map(|ns| pb::Excursion {
             interval_ns: often,
             duration_ns: ns.unwrap_or(least),

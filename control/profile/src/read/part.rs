@@ -2,13 +2,12 @@
 //! A part of a pipe, in the words of a profile: some of its keys, and nothing that must
 //! be there. What a profile leaves out to have none of it is written `"none"` here.
 
-use super::queue::QUEUE;
+use super::NONE;
 use super::reader::{Node, Reader};
-use super::{DELAY, PIPE};
-use crate::limits::{FILE_BYTES, INTERVAL_NS, QUEUE_BYTES};
-use crate::link_layer;
-use crate::units::{parse_duration, parse_overhead, parse_probability, parse_rate, parse_size};
-use crate::{Rate, Violations, format_duration, format_overhead, format_probability, format_size};
+use crate::limits::{FILE_BYTES, OUTAGE_INTERVAL_NS, QUEUE_LIMIT_BYTES};
+use crate::schema::{self, Kind, Table};
+use crate::{Rate, Violations};
+use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use std::fmt;
 use toml::de::DeValue;
@@ -42,146 +41,66 @@ impl Reader<'_> {
     /// Reads a part of a pipe, and checks its values as far as they can be without the
     /// rest of the pipe.
     pub fn part(&mut self, node: &Node<'_>) -> Part {
-        self.known(node, &PIPE);
-        let mut part = Part::default();
-        let (pipe, paths) = (&mut part.pipe, &mut part.paths);
-        let has = |key: &str| node.table.contains_key(key);
-        if has("rate") {
-            paths.push("rate_bps");
-            let rate = self.quantity(node, "rate", parse_rate, "144 Mbit/s");
-            pipe.rate_bps = rate.and_then(Rate::bps);
-        }
-        if has("rate_trace") && !self.is_twofold(node) {
-            paths.push("rate_trace");
-            pipe.rate_trace = self.table(node, "rate_trace").map(|node| self.rate_trace(&node));
-        }
-        if has("overhead") {
-            paths.push("overhead_bytes");
-            let overhead = self.quantity(node, "overhead", parse_overhead, "0 B");
-            pipe.overhead_bytes = overhead.unwrap_or(0);
-        }
-        if has("link_layer") {
-            paths.push("link_layer");
-            pipe.link_layer = self.link_layer(node).into();
-        }
-        if has("packet_loss") {
-            paths.push("packet_loss");
-            let loss = self.quantity(node, "packet_loss", parse_probability, "0.02 %");
-            pipe.packet_loss = loss.unwrap_or(0.0);
-        }
-        if has("gilbert_elliott") {
-            paths.push("gilbert_elliott");
-            pipe.gilbert_elliott = self.or_none(node, "gilbert_elliott", Self::gilbert_elliott);
-        }
-        if has("four_state_loss") {
-            paths.push("four_state_loss");
-            pipe.four_state_loss = self.or_none(node, "four_state_loss", Self::four_state_loss);
-        }
-        if has("drop_run") {
-            paths.push("drop_run");
-            pipe.drop_run = self.or_none(node, "drop_run", Self::drop_run);
-        }
-        if has("duplicate") {
-            paths.push("duplicate");
-            pipe.duplicate = self.chance(node, "duplicate");
-        }
-        if has("corrupt") {
-            paths.push("corrupt");
-            pipe.corrupt = self.chance(node, "corrupt");
-        }
-        if has("reorder") {
-            paths.push("reorder");
-            pipe.reorder = self.or_none(node, "reorder", Self::reorder);
-        }
-        if let Some(node) = self.table(node, "queue") {
-            self.known(&node, &QUEUE);
-            let mut queue = pb::Queue::default();
-            if node.table.contains_key("limit") {
-                paths.push("queue.limit_bytes");
-                let limit = self.quantity(&node, "limit", parse_size, "36 MB");
-                queue.limit_bytes = limit.unwrap_or(FREE.limit_bytes);
-            }
-            if node.table.contains_key("random_drop") {
-                paths.push("queue.random_drop");
-                queue.random_drop = self.or_none(&node, "random_drop", Self::random_drop);
-            }
-            if node.table.contains_key("red") {
-                paths.push("queue.red");
-                queue.red = self.or_none(&node, "red", Self::red);
-            }
-            if node.table.contains_key("codel") {
-                paths.push("queue.codel");
-                queue.codel = self.or_none(&node, "codel", Self::codel);
-            }
-            if node.table.contains_key("pie") {
-                paths.push("queue.pie");
-                queue.pie = self.or_none(&node, "pie", Self::pie);
-            }
-            if node.table.contains_key("ecn") {
-                paths.push("queue.ecn");
-                queue.ecn = self.flag(&node, "ecn");
-            }
-            pipe.queue = Some(queue);
-        }
-        if has("outages") {
-            paths.push("outages");
-            pipe.outages = self.tables(node, "outages", Self::outage);
-        }
-        if has("fade") {
-            paths.push("fade");
-            pipe.fade = self.or_none(node, "fade", Self::fade);
-        }
-        if let Some(node) = self.table(node, "delay") {
-            self.known(&node, &DELAY);
-            let mut delay = pb::Delay::default();
-            if node.table.contains_key("base") {
-                paths.push("delay.base_ns");
-                delay.base_ns = self.quantity(&node, "base", parse_duration, "275 ms").unwrap_or(0);
-            }
-            if node.table.contains_key("slot") {
-                paths.push("delay.slot_ns");
-                delay.slot_ns = self.quantity(&node, "slot", parse_duration, "43 ms").unwrap_or(0);
-            }
-            if node.table.contains_key("body") {
-                paths.push("delay.body");
-                delay.body = self.or_none(&node, "body", Self::body);
-            }
-            if node.table.contains_key("excursions") {
-                paths.push("delay.excursions");
-                delay.excursions = self.tables(&node, "excursions", Self::excursion);
-            }
-            pipe.delay = Some(delay);
-        }
+        let table = Table::named("Pipe");
+        let mut paths = Vec::new();
+        let message = self.some(node, table, "", &mut paths);
         // Of unknown keys it has been told.
-        let known = node.table.keys().all(|key| PIPE.contains(&key.get_ref().as_ref()));
-        if paths.is_empty() && known {
-            let message = format!("changes nothing: write some of {}", PIPE.join(", "));
+        let keys = table.keys();
+        let is_known = node.table.keys().all(|key| keys.contains(&key.get_ref().as_ref()));
+        if paths.is_empty() && is_known {
+            let message = format!("changes nothing: write some of {}", keys.join(", "));
             self.fail(&node.path, node.span.clone(), message);
         }
+        let part = Part { pipe: schema::typed(&message), paths };
         if let Err(broken) = crate::validate_pipe(&node.path, &whole(&part)) {
             self.merge(broken);
         }
         part
     }
 
-    /// A table, or `"none"`.
-    fn or_none<'a, T>(
+    /// The fields of a message that are there, and their paths. What every pipe has is taken
+    /// in parts as well, anything else as a whole.
+    fn some(
         &mut self,
-        node: &Node<'a>,
-        key: &str,
-        read: fn(&mut Self, &Node<'a>) -> T,
-    ) -> Option<T> {
-        let none = |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text == "none");
-        if node.table.get(key).is_some_and(|value| none(value.get_ref())) {
-            return None;
+        node: &Node<'_>,
+        table: &'static Table,
+        parent: &str,
+        paths: &mut Vec<&'static str>,
+    ) -> DynamicMessage {
+        self.known(node, &table.keys());
+        self.choices(node, table);
+        let mut message = table.message();
+        for field in &table.fields {
+            let key = field.key.as_str();
+            if !node.table.contains_key(key) {
+                continue;
+            }
+            let name = format!("{parent}{}", field.descriptor.name());
+            if let (true, Some(inner)) = (field.is_always_there(), field.table()) {
+                if let Some(node) = self.table(node, key) {
+                    let inner = self.some(&node, inner, &format!("{name}."), paths);
+                    message.set_field(&field.descriptor, Value::Message(inner));
+                }
+                continue;
+            }
+            paths.extend(schema::path(&name).map(|path| path.name.as_str()));
+            let is_none =
+                |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text == NONE);
+            let is_table = field.kind == Kind::Table && !field.is_list;
+            if is_table && node.table.get(key).is_some_and(|value| is_none(value.get_ref())) {
+                continue;
+            }
+            if let Some(value) = self.field(node, field) {
+                message.set_field(&field.descriptor, value);
+            }
         }
-        self.table(node, key).map(|node| read(self, &node))
+        message
     }
 }
 
 /// A queue that refuses nothing of a part.
 const FREE: pb::Queue = pb::Queue {
-    limit_bytes: *QUEUE_BYTES.end(),
+    limit_bytes: *QUEUE_LIMIT_BYTES.end(),
     random_drop: None,
     ecn: false,
     red: None,
@@ -201,7 +120,7 @@ fn whole(part: &Part) -> pb::Pipe {
     pipe.delay.get_or_insert_default();
     if pipe.fade.is_some() && !part.paths.contains(&"outages") {
         let law = pb::DurationLaw::Fixed as i32;
-        let interval_ns = *INTERVAL_NS.end();
+        let interval_ns = *OUTAGE_INTERVAL_NS.end();
         pipe.outages.push(pb::Outage { interval_ns, duration_ns: 1_000_000, law });
     }
     pipe
@@ -209,49 +128,31 @@ fn whole(part: &Part) -> pb::Pipe {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pipe, paths } = self;
-        let delay = pipe.delay.clone().unwrap_or_default();
-        let queue = pipe.queue.unwrap_or_default();
-        let classes = |n: usize| match n {
-            0 => "none".to_owned(),
-            1 => "1 class".to_owned(),
-            n => format!("{n} classes"),
-        };
-        let given = |is: bool| if is { "given" } else { "none" }.to_owned();
-        for (i, path) in paths.iter().enumerate() {
+        let pipe = Table::named("Pipe").reflect(&self.pipe);
+        for (i, path) in self.paths.iter().enumerate() {
             if i > 0 {
                 f.write_str(", ")?;
             }
-            let (what, value) = match *path {
-                "rate_bps" => ("rate", Rate::from_bps(pipe.rate_bps).to_string()),
-                "rate_trace" => ("rate trace", given(pipe.rate_trace.is_some())),
-                "overhead_bytes" => ("overhead", format_overhead(pipe.overhead_bytes)),
-                "link_layer" => {
-                    ("link layer", link_layer(pipe.link_layer()).unwrap_or("none").to_owned())
-                }
-                "packet_loss" => ("packet loss", format_probability(pipe.packet_loss)),
-                "gilbert_elliott" => {
-                    ("Gilbert-Elliott loss", given(pipe.gilbert_elliott.is_some()))
-                }
-                "four_state_loss" => ("4-state loss", given(pipe.four_state_loss.is_some())),
-                "drop_run" => ("drop run", given(pipe.drop_run.is_some())),
-                "duplicate" => ("duplicates", format_probability(pipe.duplicate)),
-                "corrupt" => ("wrong bits", format_probability(pipe.corrupt)),
-                "reorder" => ("reordering", given(pipe.reorder.is_some())),
-                "queue.red" => ("RED", given(queue.red.is_some())),
-                "queue.codel" => ("CoDel", given(queue.codel.is_some())),
-                "queue.pie" => ("PIE", given(queue.pie.is_some())),
-                "queue.ecn" => ("ECN", if queue.ecn { "on" } else { "off" }.to_owned()),
-                "queue.limit_bytes" => ("queue limit", format_size(queue.limit_bytes)),
-                "queue.random_drop" => ("random drop", given(queue.random_drop.is_some())),
-                "outages" => ("outages", classes(pipe.outages.len())),
-                "fade" => ("fade", given(pipe.fade.is_some())),
-                "delay.base_ns" => ("delay", format_duration(delay.base_ns)),
-                "delay.slot_ns" => ("slot", format_duration(delay.slot_ns)),
-                "delay.body" => ("delay body", given(delay.body.is_some())),
-                _ => ("excursions", classes(delay.excursions.len())),
+            let Some(path) = schema::path(path) else { continue };
+            let Some((field, parents)) = path.steps.split_last() else { continue };
+            let mut message = pipe.clone();
+            for parent in parents {
+                let inner = message.get_field(&parent.descriptor).as_message().cloned();
+                message = inner.unwrap_or(message);
+            }
+            let is_given = field.is_given(&message);
+            let value = message.get_field(&field.descriptor);
+            let value = match (field.kind, value.as_list().map(<[Value]>::len)) {
+                (_, Some(0)) => NONE.to_owned(),
+                (_, Some(1)) => "1 class".to_owned(),
+                (_, Some(n)) => format!("{n} classes"),
+                (Kind::Rate, _) if !is_given => Rate::Unlimited.to_string(),
+                (Kind::Table, _) if is_given => "given".to_owned(),
+                (Kind::Table | Kind::Word, _) if !is_given => NONE.to_owned(),
+                (Kind::Switch, _) => if is_given { "on" } else { "off" }.to_owned(),
+                _ => field.format(&value),
             };
-            write!(f, "{what} {value}")?;
+            write!(f, "{} {value}", field.title())?;
         }
         Ok(())
     }

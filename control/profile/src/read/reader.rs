@@ -5,7 +5,6 @@
 //! have broken is not reported as well. No more than [`FAULTS`] are reported: the
 //! place of each costs a look through the text, and texts may be hostile.
 
-use crate::units::shown;
 use crate::{Place, UnitError, Violations, nearest, validate};
 use proto::linkemu::v1 as pb;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +12,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use units::shown;
 
 /// Faults that are reported of one text.
 const FAULTS: usize = 100;
@@ -170,7 +170,7 @@ impl<'t> Reader<'t> {
         &mut self,
         node: &Node<'a>,
         key: &str,
-        read: fn(&mut Self, &Node<'a>) -> T,
+        read: impl Fn(&mut Self, &Node<'a>) -> T,
     ) -> Vec<T> {
         let Some(Item { path, value, .. }) = self.value(node, key) else { return Vec::new() };
         let DeValue::Array(items) = value.get_ref() else {
@@ -207,7 +207,7 @@ impl<'t> Reader<'t> {
         node: &Node<'a>,
         key: &str,
         example: &str,
-        read: fn(&mut Self, &Item<'a>) -> Option<T>,
+        read: impl Fn(&mut Self, &Item<'a>) -> Option<T>,
     ) -> Vec<T> {
         let Some(Item { path, value, .. }) = self.value(node, key) else { return Vec::new() };
         let DeValue::Array(items) = value.get_ref() else {
@@ -276,7 +276,7 @@ impl<'t> Reader<'t> {
     pub fn measure<T>(
         &mut self,
         item: &Item<'_>,
-        parse: fn(&str) -> Result<T, UnitError>,
+        parse: impl Fn(&str) -> Result<T, UnitError>,
         example: &str,
     ) -> Option<T> {
         let (parsed, quoted) = match item.value.get_ref() {
@@ -304,82 +304,50 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A number without a dimension that must be there.
-    pub fn number(&mut self, node: &Node<'_>, key: &str, example: &str) -> f64 {
-        self.present(node, key, example);
-        let Some(item) = self.value(node, key) else { return 0.0 };
+    /// A value that is a number without a dimension.
+    pub fn number(&mut self, item: &Item<'_>, example: &str) -> Option<f64> {
         let number = match item.value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
             DeValue::Float(number) => number.as_str().parse().ok(),
             _ => None,
         };
-        number.unwrap_or_else(|| {
+        if number.is_none() {
             let given = describe(item.value.get_ref());
-            let message = format!("{given} is not a bare number: write {key} = {example}");
+            let message = format!("{given} is not a bare number: write {} = {example}", item.key);
             self.fail(&item.path, item.value.span(), message);
-            0.0
-        })
+        }
+        number
     }
 
     /// How many there are of something; without it, zero.
     pub fn count(&mut self, node: &Node<'_>, key: &str) -> u64 {
         let Some(item) = self.value(node, key) else { return 0 };
+        self.whole(&item, "1000").unwrap_or(0)
+    }
+
+    /// A value that says how many there are of something.
+    pub fn whole(&mut self, item: &Item<'_>, example: &str) -> Option<u64> {
         let count = match item.value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
             _ => None,
         };
-        count.unwrap_or_else(|| {
-            let given = describe(item.value.get_ref());
-            let message = format!("{given} is not a count: write {key} = 1000, zero or more");
+        if count.is_none() {
+            let (given, key) = (describe(item.value.get_ref()), &item.key);
+            let message = format!("{given} is not a count: write {key} = {example}, zero or more");
             self.fail(&item.path, item.value.span(), message);
-            0
-        })
-    }
-
-    /// A switch; without it, off.
-    pub fn flag(&mut self, node: &Node<'_>, key: &str) -> bool {
-        let Some(item) = self.value(node, key) else { return false };
-        match item.value.get_ref() {
-            DeValue::Boolean(on) => *on,
-            other => {
-                let message =
-                    format!("{} is no switch: write {key} = true or false", describe(other));
-                self.fail(&item.path, item.value.span(), message);
-                false
-            }
         }
+        count
     }
 
-    /// A law that must be there.
-    pub fn law(&mut self, node: &Node<'_>) -> pb::DurationLaw {
-        const LAWS: &str = "\"exponential\" or \"fixed\"";
-        self.present(node, "law", LAWS);
-        let Some(item) = self.value(node, "law") else { return pb::DurationLaw::Unspecified };
+    /// A value that is true or false.
+    pub fn switch(&mut self, item: &Item<'_>) -> Option<bool> {
         match item.value.get_ref() {
-            DeValue::String(law) if law == "exponential" => pb::DurationLaw::Exponential,
-            DeValue::String(law) if law == "fixed" => pb::DurationLaw::Fixed,
+            DeValue::Boolean(on) => Some(*on),
             other => {
-                let message = format!("{} is no law: write {LAWS}", describe(other));
+                let (given, key) = (describe(other), &item.key);
+                let message = format!("{given} is no switch: write {key} = true or false");
                 self.fail(&item.path, item.value.span(), message);
-                pb::DurationLaw::Unspecified
-            }
-        }
-    }
-
-    /// How the lower layer carries frames; "none" and nothing are one.
-    pub fn link_layer(&mut self, node: &Node<'_>) -> pb::LinkLayer {
-        let Some(item) = self.value(node, "link_layer") else { return pb::LinkLayer::Unspecified };
-        match item.value.get_ref() {
-            DeValue::String(layer) if layer == "none" => pb::LinkLayer::Unspecified,
-            DeValue::String(layer) if layer == "atm" => pb::LinkLayer::Atm,
-            DeValue::String(layer) if layer == "ptm" => pb::LinkLayer::Ptm,
-            other => {
-                let message = format!(
-                    "{} is no link layer: write \"atm\" (cells, as of ADSL), \"ptm\" (as of VDSL2) or \"none\"",
-                    describe(other)
-                );
-                self.fail(&item.path, item.value.span(), message);
-                pb::LinkLayer::Unspecified
+                None
             }
         }
     }

@@ -100,7 +100,7 @@ fn messages_name_the_value_the_limit_and_the_remedy() {
     let found = broken(|p| forward(p).rate_bps = Some(999));
     assert_eq!(found[0].1, "999 bit/s is below 1 kbit/s: write 1 kbit/s to 400 Gbit/s");
     let found = broken(|p| forward(p).queue.as_mut().unwrap().limit_bytes = 1_000);
-    assert_eq!(found[0].1, "1 kB is less than one full frame: write at least \"1518 B\"");
+    assert_eq!(found[0].1, "1 kB is below 1.518 kB: write 1.518 kB to 64 GiB");
     assert_eq!(
         found[1].1,
         "18 MB is above the queue's limit of 1 kB: lower the threshold or raise the limit"
@@ -325,8 +325,8 @@ fn every_limit_of_a_provenance_is_checked() {
     one(|p| p.format = "a".repeat(TEXT_BYTES + 1), "provenance.format");
     for bad in ["a", &"g".repeat(64), &"a".repeat(65), &long(), "\u{1b}"] {
         let found = broken(|p| p.provenance.insert(fitted()).sha256 = bad.into());
-        assert_eq!(found.len(), 1, "{bad}");
-        assert_eq!(found[0].0, "provenance.sha256");
+        assert!(!found.is_empty(), "{bad}");
+        assert!(found.iter().all(|(path, _)| path == "provenance.sha256"), "{found:?}");
     }
     one(|p| p.lost = 11, "provenance.lost");
     one(|p| p.samples = u64::MAX, "provenance.samples");

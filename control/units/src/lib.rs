@@ -10,11 +10,13 @@
 
 mod decimal;
 mod duration;
+mod nearest;
 mod probability;
 mod rate;
 mod size;
 
 pub use duration::{format_duration, parse_duration};
+pub use nearest::nearest;
 pub use probability::{format_probability, parse_probability};
 pub use rate::{Rate, parse_rate};
 pub use size::{format_overhead, format_size, parse_overhead, parse_size};
@@ -83,7 +85,9 @@ pub enum UnitError {
 /// At most this much of a text goes into a message.
 const SHOWN: usize = 60;
 
-pub(crate) fn shown(text: &str) -> String {
+/// A text, cut for a message.
+#[must_use]
+pub fn shown(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &text[..at]),

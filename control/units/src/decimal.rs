@@ -90,7 +90,7 @@ impl Kind {
         hint: Option<String>,
         units: &[&'static str],
     ) -> UnitError {
-        let hint = hint.unwrap_or_else(|| match crate::nearest(unit, units.iter().copied()) {
+        let hint = hint.unwrap_or_else(|| match super::nearest(unit, units.iter().copied()) {
             Some(near) => format!("the nearest is {near:?}"),
             None => format!("write one of {}", units.join(", ")),
         });

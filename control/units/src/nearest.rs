@@ -4,8 +4,8 @@
 /// The candidate that `word` is most likely a slip of; none if none is close.
 ///
 /// ```
-/// assert_eq!(profile::nearest("viasat", ["geo-600", "viasat2"]), Some("viasat2"));
-/// assert_eq!(profile::nearest("xyzzy", ["geo-600", "viasat2"]), None);
+/// assert_eq!(units::nearest("viasat", ["geo-600", "viasat2"]), Some("viasat2"));
+/// assert_eq!(units::nearest("xyzzy", ["geo-600", "viasat2"]), None);
 /// ```
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const CLOSE: f64 = 0.7;

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The schema of a link: its tables and parameters, as `linkemu/v1/model.proto` describes them
+//! with the option `parameter` of its fields.
+//!
+//! Reading, writing, JSON, patches and the checks of ranges walk over these tables. A parameter
+//! that is added to the proto is known to all of them.
+
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind as Type,
+    MessageDescriptor, Value,
+};
+use proto::linkemu::v1 as pb;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use units::{
+    Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
+    parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
+};
+
+/// The tables of a profile, by the full names of their messages.
+static TABLES: LazyLock<HashMap<String, Table>> = LazyLock::new(tables);
+
+/// What a patch may name: each field of a pipe, and each of a table that every pipe has.
+static PATHS: LazyLock<Vec<Path>> = LazyLock::new(|| {
+    let mut paths = Vec::new();
+    for field in &Table::named("Pipe").fields {
+        let name = field.descriptor.name();
+        paths.push(Path { name: name.to_owned(), steps: vec![field] });
+        let inner = field.table().filter(|_| field.is_always_there());
+        for inner in inner.map_or(&[][..], |table| &table.fields) {
+            let name = format!("{name}.{}", inner.descriptor.name());
+            paths.push(Path { name, steps: vec![field, inner] });
+        }
+    }
+    paths
+});
+
+/// A table: a message of the model.
+#[derive(Debug)]
+pub(crate) struct Table {
+    descriptor: MessageDescriptor,
+    /// In the order of the proto, in which they are read and written.
+    pub fields: Vec<Field>,
+}
+
+/// A field of a table.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub descriptor: FieldDescriptor,
+    /// Its key in TOML.
+    pub key: String,
+    pub kind: Kind,
+    /// It holds any number of values.
+    pub is_list: bool,
+    pub parameter: pb::Parameter,
+    /// The least and the largest value.
+    pub range: Option<(Value, Value)>,
+}
+
+/// A path that a field mask may name, from the pipe on.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub name: String,
+    /// From the pipe to the field.
+    pub steps: Vec<&'static Field>,
+}
+
+/// What a value is, and so how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Rate,
+    Size,
+    /// Bytes that may be fewer than none.
+    Overhead,
+    Duration,
+    Probability,
+    /// Without a dimension.
+    Number,
+    Count,
+    Switch,
+    Text,
+    /// One of an enumeration's.
+    Word,
+    Table,
+}
+
+/// All paths that a patch may name.
+pub(crate) fn paths() -> &'static [Path] {
+    &PATHS
+}
+
+/// The path of this name.
+pub(crate) fn path(name: &str) -> Option<&'static Path> {
+    PATHS.iter().find(|path| path.name == name)
+}
+
+fn tables() -> HashMap<String, Table> {
+    let pool = DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default();
+    let Some(option) = pool.get_extension_by_name("linkemu.v1.parameter") else {
+        return HashMap::new();
+    };
+    let of = |field: FieldDescriptor| {
+        let parameter = field.options().get_extension(&option).as_message().cloned();
+        let parameter = parameter.and_then(|it| it.transcode_to::<pb::Parameter>().ok());
+        Field::new(field, parameter.unwrap_or_default())
+    };
+    let mut tables = HashMap::new();
+    let mut open: Vec<MessageDescriptor> =
+        pool.get_message_by_name("linkemu.v1.Profile").into_iter().collect();
+    while let Some(descriptor) = open.pop() {
+        let mut fields: Vec<Field> = descriptor.fields().map(&of).collect();
+        // The last number of a field's path is its place in the file.
+        fields.sort_by_key(|field| field.descriptor.path().last().copied());
+        open.extend(fields.iter().filter_map(|field| match field.descriptor.kind() {
+            Type::Message(message) if !tables.contains_key(message.full_name()) => Some(message),
+            _ => None,
+        }));
+        tables.insert(descriptor.full_name().to_owned(), Table { descriptor, fields });
+    }
+    tables
+}
+
+impl Table {
+    /// That of a message of the model, such as `Pipe`.
+    ///
+    /// # Panics
+    /// If the model has no such message: its name is a constant of this crate.
+    #[allow(clippy::panic, reason = "the names are constants, of which each test uses all")]
+    pub fn named(message: &str) -> &'static Self {
+        let found = TABLES.get(&format!("linkemu.v1.{message}"));
+        found.unwrap_or_else(|| panic!("the model has no message {message}"))
+    }
+
+    /// An empty message.
+    pub fn message(&self) -> DynamicMessage {
+        DynamicMessage::new(self.descriptor.clone())
+    }
+
+    /// One of its messages, with reflection.
+    pub fn reflect(&self, message: &impl prost::Message) -> DynamicMessage {
+        let mut reflected = self.message();
+        // The same message in another form: what was encoded can be decoded.
+        let _ = reflected.transcode_from(message);
+        reflected
+    }
+
+    /// The name of its message, such as `Pipe`.
+    pub fn name(&self) -> &str {
+        self.descriptor.name()
+    }
+
+    /// Its keys in TOML.
+    pub fn keys(&self) -> Vec<&str> {
+        self.fields.iter().map(|field| field.key.as_str()).collect()
+    }
+
+    /// The field with this name in the proto.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.descriptor.name() == name)
+    }
+}
+
+/// A message without reflection.
+pub(crate) fn typed<M: prost::Message + Default>(message: &DynamicMessage) -> M {
+    // The same message in another form: what was encoded can be decoded.
+    message.transcode_to().unwrap_or_default()
+}
+
+impl Field {
+    fn new(descriptor: FieldDescriptor, parameter: pb::Parameter) -> Self {
+        let name = descriptor.name();
+        let (stem, unit) = name.rsplit_once('_').unwrap_or((name, ""));
+        let kind = match (descriptor.kind(), unit) {
+            (Type::Message(_), _) => Kind::Table,
+            (Type::Enum(_), _) => Kind::Word,
+            (Type::Bool, _) => Kind::Switch,
+            (Type::String, _) => Kind::Text,
+            (Type::Double, _) if parameter.probability => Kind::Probability,
+            (Type::Double, _) => Kind::Number,
+            (Type::Int32, "bytes") => Kind::Overhead,
+            (_, "bytes") => Kind::Size,
+            (_, "bps") => Kind::Rate,
+            (_, "ns") => Kind::Duration,
+            _ => Kind::Count,
+        };
+        let has_unit = matches!(unit, "bps" | "ns" | "bytes" | "hz" | "packets" | "pipe");
+        let key = match parameter.key.as_str() {
+            "" if has_unit => stem,
+            "" => name,
+            key => key,
+        };
+        let mut field = Self {
+            key: key.to_owned(),
+            kind,
+            is_list: descriptor.is_list(),
+            parameter,
+            range: None,
+            descriptor,
+        };
+        let bound = |text: &str, whole: &str| {
+            let given = if text.is_empty() && kind == Kind::Probability { whole } else { text };
+            field.parse(given).ok().flatten()
+        };
+        let (min, max) = (&field.parameter.min, &field.parameter.max);
+        field.range = bound(min, "0 %").zip(bound(max, "100 %"));
+        field
+    }
+
+    /// What it is called in a sentence.
+    pub fn title(&self) -> String {
+        match self.parameter.title.as_str() {
+            "" => self.key.replace('_', " "),
+            title => title.to_owned(),
+        }
+    }
+
+    /// A table that no valid message is without.
+    pub fn is_always_there(&self) -> bool {
+        self.kind == Kind::Table && !self.is_list && self.parameter.required
+    }
+
+    /// The table of its values.
+    pub fn table(&self) -> Option<&'static Table> {
+        match self.descriptor.kind() {
+            Type::Message(message) => TABLES.get(message.full_name()),
+            _ => None,
+        }
+    }
+
+    /// The words of its values, in the order of the proto, without the unspecified one.
+    pub fn words(&self) -> Vec<String> {
+        let Type::Enum(of) = self.descriptor.kind() else { return Vec::new() };
+        of.values()
+            .filter(|value| value.number() != 0)
+            .map(|value| word(&of, value.name()))
+            .collect()
+    }
+
+    /// The value that a word stands for; of others, the unspecified one.
+    pub fn value_of_word(&self, text: &str) -> Value {
+        let Type::Enum(of) = self.descriptor.kind() else { return Value::EnumNumber(0) };
+        let value =
+            of.values().find(|value| value.number() != 0 && word(&of, value.name()) == text);
+        Value::EnumNumber(value.map_or(0, |value| value.number()))
+    }
+
+    /// A value for messages, as TOML.
+    pub fn example(&self) -> String {
+        let example = match self.kind {
+            Kind::Word => return crate::read::either(&self.words()),
+            Kind::Number | Kind::Count => self.parameter.example.clone(),
+            _ => format!("\"{}\"", self.parameter.example),
+        };
+        if self.is_list { format!("[{example}]") } else { example }
+    }
+
+    /// What a message says where it is left out in TOML.
+    pub fn default(&self) -> Option<Value> {
+        let text = self.parameter.default.as_str();
+        if text.is_empty() { None } else { self.parse(text).ok().flatten() }
+    }
+
+    /// The value of a text; none of a rate without a limit, and of what has no text.
+    pub fn parse(&self, text: &str) -> Result<Option<Value>, UnitError> {
+        let whole = |n: u64| match self.descriptor.kind() {
+            Type::Uint32 => Value::U32(u32::try_from(n).unwrap_or(u32::MAX)),
+            _ => Value::U64(n),
+        };
+        Ok(match self.kind {
+            Kind::Rate => parse_rate(text)?.bps().map(whole),
+            Kind::Size => Some(whole(parse_size(text)?)),
+            Kind::Overhead => Some(Value::I32(parse_overhead(text)?)),
+            Kind::Duration => Some(whole(parse_duration(text)?)),
+            Kind::Probability => Some(Value::F64(parse_probability(text)?)),
+            Kind::Number => text.parse().ok().map(Value::F64),
+            Kind::Count => text.parse().ok().map(whole),
+            Kind::Switch | Kind::Text | Kind::Word | Kind::Table => None,
+        })
+    }
+
+    /// A value as text, with its unit; empty for a table.
+    pub fn format(&self, value: &Value) -> String {
+        let whole = || value.as_u64().or(value.as_u32().map(u64::from)).unwrap_or_default();
+        let real = || value.as_f64().unwrap_or_default();
+        match self.kind {
+            Kind::Rate => Rate::from_bps(Some(whole())).to_string(),
+            Kind::Size => format_size(whole()),
+            Kind::Overhead => format_overhead(value.as_i32().unwrap_or_default()),
+            Kind::Duration => format_duration(whole()),
+            Kind::Probability => format_probability(real()),
+            Kind::Number => real().to_string(),
+            Kind::Count => whole().to_string(),
+            Kind::Switch => value.as_bool().unwrap_or_default().to_string(),
+            Kind::Text => value.as_str().unwrap_or_default().to_owned(),
+            Kind::Word => self.word(value).unwrap_or_default(),
+            Kind::Table => String::new(),
+        }
+    }
+
+    /// The word of a value of an enumeration; none of the unspecified one, or one not known.
+    pub fn word(&self, value: &Value) -> Option<String> {
+        let Type::Enum(of) = self.descriptor.kind() else { return None };
+        let number = value.as_enum_number().filter(|number| *number != 0)?;
+        Some(word(&of, of.get_value(number)?.name()))
+    }
+
+    /// Whether a message gives it: it is there, or not zero.
+    pub fn is_given(&self, message: &DynamicMessage) -> bool {
+        message.has_field(&self.descriptor)
+    }
+}
+
+/// `DURATION_LAW_FIXED` of `DurationLaw` is `fixed`.
+fn word(of: &EnumDescriptor, name: &str) -> String {
+    let zero = of.get_value(0);
+    let prefix = zero.as_ref().and_then(|zero| zero.name().strip_suffix("UNSPECIFIED"));
+    name.strip_prefix(prefix.unwrap_or("")).unwrap_or(name).to_ascii_lowercase()
+}
+
+/// The order of two values of one kind; none if one is not a number.
+pub(crate) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::U64(a), Value::U64(b)) => Some(a.cmp(b)),
+        (Value::U32(a), Value::U32(b)) => Some(a.cmp(b)),
+        (Value::I32(a), Value::I32(b)) => Some(a.cmp(b)),
+        (Value::F64(a), Value::F64(b)) => a.partial_cmp(b),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_of_the_schema_is_one_of_its_kind() {
+        for table in TABLES.values() {
+            for field in &table.fields {
+                let pb::Parameter { min, max, example, default, .. } = &field.parameter;
+                let name = field.descriptor.full_name();
+                let texts = [min, max, example, default].into_iter().filter(|it| !it.is_empty());
+                for text in texts {
+                    let parsed = field.parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+                    let is_text = matches!(field.kind, Kind::Text | Kind::Table);
+                    assert!(parsed.is_some() || is_text, "{name}: {text}");
+                }
+                assert_eq!(
+                    field.range.is_some(),
+                    !min.is_empty() || field.kind == Kind::Probability
+                );
+                assert_eq!(min.is_empty(), max.is_empty(), "{name}");
+                if let Some((min, max)) = &field.range {
+                    assert_eq!(compare(min, max), Some(Ordering::Less), "{name}");
+                }
+            }
+        }
+        assert!(TABLES.len() > 15);
+    }
+
+    #[test]
+    fn keys_are_names_without_their_units() {
+        assert_eq!(Table::named("Delay").keys(), ["base", "slot", "body", "excursions"]);
+        assert_eq!(Table::named("Outage").keys(), ["interval", "duration", "law"]);
+        assert_eq!(Table::named("Outage").fields[2].words(), ["exponential", "fixed"]);
+    }
+}
