@@ -447,6 +447,8 @@ pub enum Profile {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Write the JSON Schema of profiles, for editors that check and complete TOML; needs no linkd
+    Schema,
 }
 
 impl Cli {

@@ -51,6 +51,7 @@ pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
         Command::Put { files, replace } => put(cli, files, *replace).await,
         Command::Delete { names } => delete(cli, names).await,
         Command::Check { files } => check(cli.output, files),
+        Command::Schema => output::json(&profile::reference::json_schema()),
     }
 }
 

@@ -33,6 +33,7 @@ mod limits;
 mod patch;
 mod rate_file;
 mod read;
+pub mod reference;
 mod schema;
 mod validate;
 mod violation;

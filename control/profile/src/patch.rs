@@ -119,14 +119,12 @@ impl Patch {
         }
         // Of a rate, nothing is a value as well: it is not limited.
         let is_value = field.kind != Kind::Table && field.descriptor.supports_presence();
-        let choice = field.parameter.choice.as_str();
-        if choice.is_empty() || !(is_given || is_value) {
+        if !(is_given || is_value) {
             return;
         }
-        for other in &table.fields {
+        for other in table.alternatives(field) {
             let name = format!("{prefix}{}", other.descriptor.name());
-            let is_other = other.parameter.choice == choice && other.key != field.key;
-            if is_other && !self.names(&name) {
+            if !self.names(&name) {
                 message.clear_field(&other.descriptor);
             }
         }

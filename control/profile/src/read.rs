@@ -44,7 +44,7 @@ pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profil
 }
 
 /// The key of a rate trace that names a file, in place of its fields.
-const FILE: &str = "file";
+pub(crate) const FILE: &str = "file";
 
 impl Reader<'_> {
     /// The message that a table of the document is.
@@ -127,7 +127,7 @@ impl Reader<'_> {
         if !field.parameter.required || is_told || node.table.contains_key(field.key.as_str()) {
             return;
         }
-        let others: Vec<&str> = alternatives(table, field).map(|it| it.key.as_str()).collect();
+        let others: Vec<&str> = table.alternatives(field).map(|it| it.key.as_str()).collect();
         if others.iter().any(|key| node.table.contains_key(*key)) {
             return;
         }
@@ -148,7 +148,7 @@ impl Reader<'_> {
             if field.kind == Kind::Table || !node.table.contains_key(field.key.as_str()) {
                 continue;
             }
-            for other in alternatives(table, field) {
+            for other in table.alternatives(field) {
                 if let Some(value) = node.table.get(other.key.as_str()) {
                     let message = format!("the {} is given as well: write one of both", field.key);
                     self.fail(&node.at(&other.key), value.span(), message);
@@ -205,14 +205,6 @@ impl Reader<'_> {
 
 /// What takes a part away, where a profile would leave it out.
 const NONE: &str = "none";
-
-/// The other fields of a table of which at most one is given.
-fn alternatives<'a>(table: &'a Table, field: &'a Field) -> impl Iterator<Item = &'a Field> {
-    let choice = field.parameter.choice.as_str();
-    table.fields.iter().filter(move |other| {
-        !choice.is_empty() && other.parameter.choice == choice && other.key != field.key
-    })
-}
 
 /// `"a", "b" or "c"`.
 pub(crate) fn either(words: &[String]) -> String {

@@ -6,7 +6,7 @@
 //! that is added to the proto is known to all of them.
 
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind as Type,
+    DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Type,
     MessageDescriptor, Value,
 };
 use proto::linkemu::v1 as pb;
@@ -155,10 +155,32 @@ impl Table {
         self.fields.iter().map(|field| field.key.as_str()).collect()
     }
 
+    /// What the proto says of it.
+    pub fn comment(&self) -> String {
+        comment(&self.descriptor.parent_file(), self.descriptor.path())
+    }
+
+    /// The other fields of which at most one is given, this one among them.
+    pub fn alternatives<'a>(&'a self, field: &'a Field) -> impl Iterator<Item = &'a Field> {
+        let choice = field.parameter.choice.as_str();
+        self.fields.iter().filter(move |other| {
+            !choice.is_empty() && other.parameter.choice == choice && other.key != field.key
+        })
+    }
+
     /// The field with this name in the proto.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.descriptor.name() == name)
     }
+}
+
+/// The comment before something in a proto, as one paragraph.
+fn comment(file: &FileDescriptor, path: &[i32]) -> String {
+    let info = file.file_descriptor_proto().source_code_info.as_ref();
+    let places = info.map_or(&[][..], |info| &info.location);
+    let place = places.iter().find(|place| place.path == path);
+    let text = place.and_then(|place| place.leading_comments.as_deref()).unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A message without reflection.
@@ -205,6 +227,12 @@ impl Field {
         let (min, max) = (&field.parameter.min, &field.parameter.max);
         field.range = bound(min, "0 %").zip(bound(max, "100 %"));
         field
+    }
+
+    /// What the proto says of it.
+    pub fn comment(&self) -> String {
+        let file = self.descriptor.parent_message().parent_file();
+        comment(&file, self.descriptor.path())
     }
 
     /// What it is called in a sentence.
@@ -356,6 +384,54 @@ mod tests {
             }
         }
         assert!(TABLES.len() > 15);
+    }
+
+    /// A profile in which a field of both pipes has a value.
+    fn with(path: &Path, value: &Value) -> pb::Profile {
+        let catalog = crate::Catalog::built_in();
+        let mut profile = catalog.get("transparent").unwrap().as_proto().clone();
+        for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe].into_iter().flatten() {
+            let mut message = Table::named("Pipe").reflect(pipe);
+            let (field, parents) = path.steps.split_last().unwrap();
+            let mut inner = &mut message;
+            for parent in parents {
+                inner = inner.get_field_mut(&parent.descriptor).as_message_mut().unwrap();
+            }
+            inner.set_field(&field.descriptor, value.clone());
+            *pipe = typed(&message);
+        }
+        profile
+    }
+
+    #[test]
+    fn the_ends_of_every_range_are_written_read_and_patched() {
+        let mut count = 0;
+        for path in paths() {
+            let field = path.steps.last().unwrap();
+            let Some((least, most)) = &field.range else { continue };
+            for value in [least, most] {
+                let message = with(path, value);
+                crate::validate(&message).unwrap();
+                let written = crate::Profile::try_from(message.clone()).unwrap().to_toml();
+                let read = crate::Profile::from_toml(&written).unwrap();
+                assert_eq!(read.as_proto(), &message, "{}", path.name);
+
+                let parents = path.steps.iter().rev().skip(1);
+                let table: String = parents.map(|parent| format!("{}.", parent.key)).collect();
+                let text = field.format(value);
+                let part =
+                    crate::Part::from_toml(&format!("{table}{} = {text:?}", field.key)).unwrap();
+                assert_eq!(part.paths, [&path.name]);
+                let patch = crate::Patch::new(&part.pipe, &part.paths).unwrap();
+                let catalog = crate::Catalog::built_in();
+                let transparent = catalog.get("transparent").unwrap().as_proto().clone();
+                let mut pipe = transparent.forward_pipe.unwrap();
+                patch.apply(&mut pipe);
+                assert_eq!(Some(pipe), message.forward_pipe, "{}", path.name);
+                count += 1;
+            }
+        }
+        assert!(count >= 18, "{count}");
     }
 
     #[test]

@@ -101,11 +101,7 @@ impl Toml {
 
 /// Whether a key has to be written for the same message to be read back.
 fn is_written(table: &Table, field: &Field, message: &DynamicMessage) -> bool {
-    let choice = field.parameter.choice.as_str();
-    let is_other_given = !choice.is_empty()
-        && table.fields.iter().any(|other| {
-            other.parameter.choice == choice && other.key != field.key && other.is_given(message)
-        });
+    let is_other_given = table.alternatives(field).any(|other| other.is_given(message));
     let is_needed = field.parameter.required || !field.parameter.default.is_empty();
     field.is_given(message) || (is_needed && !is_other_given)
 }

@@ -5,3 +5,4 @@
 mod errors;
 mod properties;
 mod rate_file;
+mod reference;

@@ -76,7 +76,7 @@ fn framing(p: &model::Pipe) -> Framing {
         model::LinkLayer::Ptm => LinkLayer::Ptm,
         model::LinkLayer::Unspecified => LinkLayer::Plain,
     };
-    Framing { overhead: p.overhead_bytes, link_layer }
+    Framing { overhead: p.overhead_bytes, min_frame: p.min_frame_bytes, link_layer }
 }
 
 fn pipe(p: &model::Pipe) -> PipePlan {

@@ -6,6 +6,8 @@
 pub struct Framing {
     /// Bytes added to each frame first; may be negative.
     pub overhead: i32,
+    /// The least of frame and overhead together.
+    pub min_frame: u32,
     /// How the sum is carried.
     pub link_layer: LinkLayer,
 }
@@ -26,7 +28,7 @@ impl Framing {
     /// Adds `overhead` bytes and no more.
     #[must_use]
     pub const fn plain(overhead: i32) -> Self {
-        Self { overhead, link_layer: LinkLayer::Plain }
+        Self { overhead, min_frame: 0, link_layer: LinkLayer::Plain }
     }
 
     /// Bytes on the link of a frame of `len` bytes; at least one. Never fewer than the frame and
@@ -37,7 +39,8 @@ impl Framing {
         const CELL: u64 = 53;
         const PAYLOAD: u64 = 48;
         const BLOCK: u64 = 64;
-        let bytes = i64::from(len).saturating_add(i64::from(self.overhead)).max(1).unsigned_abs();
+        let bytes = i64::from(len).saturating_add(i64::from(self.overhead));
+        let bytes = bytes.max(self.min_frame.into()).max(1).unsigned_abs();
         match self.link_layer {
             LinkLayer::Plain => bytes,
             LinkLayer::Atm => bytes.div_ceil(PAYLOAD) * CELL,
@@ -58,7 +61,7 @@ mod tests {
 
     #[test]
     fn atm_fills_whole_cells() {
-        let atm = Framing { overhead: 26, link_layer: LinkLayer::Atm };
+        let atm = Framing { overhead: 26, link_layer: LinkLayer::Atm, ..Framing::default() };
         // A full frame with PPPoE over LLC/SNAP takes 1540 bytes of AAL5: 33 cells.
         assert_eq!(atm.bytes(1514), 33 * 53);
         assert_eq!(atm.bytes(1558), 33 * 53, "to the last byte of the last cell");
@@ -69,8 +72,16 @@ mod tests {
     }
 
     #[test]
+    fn a_short_frame_counts_as_the_least_one() {
+        let least = Framing { min_frame: 64, ..Framing::plain(4) };
+        assert_eq!([34, 60, 61, 1514].map(|len| least.bytes(len)), [64, 64, 65, 1518]);
+        let in_cells = Framing { link_layer: LinkLayer::Atm, ..least };
+        assert_eq!(in_cells.bytes(34), 2 * 53, "before it is carried in cells");
+    }
+
+    #[test]
     fn ptm_adds_a_byte_for_each_64_begun() {
-        let ptm = Framing { overhead: 0, link_layer: LinkLayer::Ptm };
+        let ptm = Framing { link_layer: LinkLayer::Ptm, ..Framing::default() };
         assert_eq!([1, 64, 65, 1536].map(|len| ptm.bytes(len)), [2, 65, 67, 1560]);
     }
 

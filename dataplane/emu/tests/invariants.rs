@@ -127,7 +127,11 @@ fn link_layer() -> impl Strategy<Value = LinkLayer> {
 }
 
 fn framing() -> impl Strategy<Value = Framing> {
-    (-20_i32..40, link_layer()).prop_map(|(overhead, link_layer)| Framing { overhead, link_layer })
+    (-20_i32..40, 0_u32..257, link_layer()).prop_map(|(overhead, min_frame, link_layer)| Framing {
+        overhead,
+        min_frame,
+        link_layer,
+    })
 }
 
 prop_compose! {
@@ -463,7 +467,8 @@ proptest! {
         let mut plan = Plan::transparent();
         plan.pipes[Direction::Forward].rate = BitRate::bps(bps).into();
         let link_layer = if cells { LinkLayer::Atm } else { LinkLayer::Plain };
-        plan.pipes[Direction::Forward].framing = Framing { overhead, link_layer };
+        plan.pipes[Direction::Forward].framing =
+            Framing { overhead, link_layer, ..Framing::default() };
         plan.pipes[Direction::Forward].queue.limit = 1 << 30;
         let mut engine = Engine::new(LIMITS, plan, Instant::ZERO).unwrap();
         for (i, len) in lens.iter().enumerate() {
@@ -549,7 +554,7 @@ proptest! {
         shimmed in any::<bool>(),
         beam in prop::option::of((1_000_000_u64..400_000_000, any::<bool>())),
     ) {
-        let framing = Framing { overhead, link_layer };
+        let framing = Framing { overhead, link_layer, ..Framing::default() };
         let mut plan = Plan::transparent();
         if let Some((bps, all)) = beam {
             let rate = ByDirection([BitRate::bps(bps); 2]);
