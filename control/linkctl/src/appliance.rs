@@ -14,7 +14,7 @@ mod record;
 mod room;
 mod step;
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::doctor::finding::{Finding, Level};
 use crate::doctor::{table, tell};
 use crate::failure::Failure;
@@ -89,12 +89,12 @@ pub enum Command {
 }
 
 /// Does it.
-pub fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+pub fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
-        Command::Check { file, here, place } => check(cli.output, file, *here, place),
-        Command::Apply { file, dry_run, place } => apply(cli.output, file, *dry_run, place),
-        Command::Undo { dry_run, place } => undo(cli.output, *dry_run, place),
-        Command::Show { place } => show(cli.output, place),
+        Command::Check { file, here, place } => check(context.output, file, *here, place),
+        Command::Apply { file, dry_run, place } => apply(context.output, file, *dry_run, place),
+        Command::Undo { dry_run, place } => undo(context.output, *dry_run, place),
+        Command::Show { place } => show(context.output, place),
     }
 }
 

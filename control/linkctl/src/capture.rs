@@ -7,11 +7,12 @@
 mod file;
 mod order;
 
-use crate::cli::{Cli, Direction, Output};
 use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::target::Direction;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use file::{Counts, Writer};
@@ -133,12 +134,12 @@ impl Summary<'_> {
 }
 
 /// Captures.
-pub async fn run(cli: &Cli, args: &CaptureArgs) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     let Some(path) = &args.write else {
         return Err(Failure::usage("where to? give -w FILE.pcapng, or -w - for standard output"));
     };
     free(path)?;
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     // A pipe waits here for who reads it: signals still end it, and nobody is kept from
     // capturing.
     let out = open(path)?;
@@ -172,7 +173,7 @@ pub async fn run(cli: &Cli, args: &CaptureArgs) -> Result<(), Failure> {
     let summary = capture.summary(path);
     // The packets are where the result would be.
     let aside = is_stdout(path);
-    match cli.output {
+    match context.output {
         Output::Json if aside => say(&serde_json::to_string(&summary).unwrap_or_default()),
         Output::Json => return output::json(&summary),
         Output::Text if aside => say(&summary.text()),

@@ -6,7 +6,7 @@
 
 mod files;
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use clap::{Args, Subcommand};
@@ -154,7 +154,7 @@ struct ShowView<'a> {
 }
 
 /// Does it.
-pub fn run(cli: &Cli, what: &Cert) -> Result<(), Failure> {
+pub fn run(context: &Context, what: &Cert) -> Result<(), Failure> {
     match what {
         Cert::Ca { name, days, to } => {
             let mut params = params(name, *days)?;
@@ -164,7 +164,7 @@ pub fn run(cli: &Cli, what: &Cert) -> Result<(), Failure> {
             let made = params.self_signed(&key).map_err(failed)?;
             let directory = to.directory.clone().unwrap_or_else(|| ".".into());
             let made = write(&directory, CA, &made.pem(), &key.serialize_pem(), to.force)?;
-            tell(cli, &made, |Made { certificate, key }| {
+            tell(context, &made, |Made { certificate, key }| {
                 let (certificate, key) = (certificate.display(), key.display());
                 let directory = directory.display();
                 format!(
@@ -187,7 +187,7 @@ pub fn run(cli: &Cli, what: &Cert) -> Result<(), Failure> {
             params.subject_alt_names.extend(ip.iter().map(|ip| SanType::IpAddress(*ip)));
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             let made = signed(authority, params, first, to)?;
-            tell(cli, &made, |Made { certificate, key }| {
+            tell(context, &made, |Made { certificate, key }| {
                 let (certificate, key) = (certificate.display(), key.display());
                 let ca = authority.join("ca.pem");
                 let ca = ca.display();
@@ -206,7 +206,7 @@ pub fn run(cli: &Cli, what: &Cert) -> Result<(), Failure> {
             params.subject_alt_names.push(SanType::URI(uri));
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             let made = signed(authority, params, name, to)?;
-            tell(cli, &made, |Made { certificate, key }| {
+            tell(context, &made, |Made { certificate, key }| {
                 let (certificate, key) = (certificate.display(), key.display());
                 let ca = authority.join("ca.pem");
                 let ca = ca.display();
@@ -217,12 +217,12 @@ pub fn run(cli: &Cli, what: &Cert) -> Result<(), Failure> {
                 )
             })
         }
-        Cert::Revoke { authority, files } => revoke(cli, authority, files),
-        Cert::Show { file } => show(cli, file),
+        Cert::Revoke { authority, files } => revoke(context, authority, files),
+        Cert::Show { file } => show(context, file),
     }
 }
 
-fn revoke(cli: &Cli, directory: &Path, files: &[PathBuf]) -> Result<(), Failure> {
+fn revoke(context: &Context, directory: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     let Authority { known, issuer } = Authority::read(directory)?;
     let list = directory.join("ca.crl");
     let mut revoked = match list.exists() {
@@ -266,7 +266,7 @@ fn revoke(cli: &Cli, directory: &Path, files: &[PathBuf]) -> Result<(), Failure>
     };
     let made = params.signed_by(&issuer).map_err(failed)?;
     files::replace(&list, &made.pem().map_err(failed)?)?;
-    match cli.output {
+    match context.output {
         Output::Json => output::json(&RevokedView { list: &list, revoked: revoked.len() }),
         Output::Text => output::text(&format!(
             "{0} revokes {1} certificates; copy it to linkd's machine, give it there as \
@@ -345,8 +345,12 @@ fn signed(
     write(directory, name, &made.pem(), &key.serialize_pem(), to.force)
 }
 
-fn tell(cli: &Cli, made: &Made, words: impl FnOnce(&Made) -> String) -> Result<(), Failure> {
-    if cli.output == Output::Text {
+fn tell(
+    context: &Context,
+    made: &Made,
+    words: impl FnOnce(&Made) -> String,
+) -> Result<(), Failure> {
+    if context.output == Output::Text {
         return output::text(&words(made));
     }
     let found = parsed(&made.certificate)?;
@@ -355,9 +359,9 @@ fn tell(cli: &Cli, made: &Made, words: impl FnOnce(&Made) -> String) -> Result<(
     output::json(&MadeView { certificate, key, view: view(first) })
 }
 
-fn show(cli: &Cli, file: &Path) -> Result<(), Failure> {
+fn show(context: &Context, file: &Path) -> Result<(), Failure> {
     let found = parsed(file)?;
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         return output::json(&ShowView { certificates: found.iter().map(view).collect() });
     }
     let texts: Vec<String> = found.iter().map(|found| text(&view(found))).collect();

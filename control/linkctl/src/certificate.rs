@@ -3,8 +3,8 @@
 //!
 //! linkd is asked for the statistics, once; [`certificate`] judges them.
 
-use crate::cli::{Cli, Output};
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use certificate::{Certificate, Criterion, Limits, Verdict};
@@ -67,13 +67,13 @@ impl CertificateArgs {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, args: &CertificateArgs) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+pub async fn run(context: &Context, args: &CertificateArgs) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let request = pb::GetStatsRequest { mark: args.mark };
     let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
     let certificate = Certificate::new(&Snapshot::from(stats), &args.limits())
         .map_err(|error| Failure::failed("unimplemented", error.to_string()))?;
-    match cli.output {
+    match context.output {
         Output::Text => output::text(&text(&certificate))?,
         Output::Json => output::json(&certificate)?,
     }

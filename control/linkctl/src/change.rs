@@ -1,17 +1,166 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl set`: changes of the link.
 
-use crate::cli::{Cli, Direction, Law, Output, Patch, Set, Target};
+use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::fit::trace_of;
 use crate::output;
-use profile::{Part, Profile, Rate, format_duration};
+use crate::target::{Condition, Direction, Target};
+use clap::{ArgGroup, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
+use profile::{
+    Part, Profile, Rate, UnitError, format_duration, parse_duration, parse_probability, parse_rate,
+    parse_size,
+};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use view::instant;
+
+/// Examples of the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl set profile viasat2 --seed 7
+  linkctl set profile ./my-link.toml
+  linkctl set rate down                     both directions: packets wait
+  linkctl set rate --trace lte.mahimahi -d forward
+  linkctl set delay 300ms --slot none --direction return
+  linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
+  linkctl set loss --every 3h --for 320ms
+  linkctl set part 'reorder = \"none\"'
+  linkctl set profile ./huge.toml --lossy    though it does not fit (linkctl envelope)
+
+Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
+
+/// Examples of `set part`.
+pub const PART_EXAMPLES: &str = "\
+Examples:
+  linkctl set part 'duplicate = \"0.1 %\"' 'corrupt = \"0.01 %\"' -d forward
+  linkctl set part 'reorder = { probability = \"1 %\", by = \"5 ms\" }'
+  linkctl set part 'duplicate = \"0 %\"' 'corrupt = \"0 %\"' 'reorder = \"none\"'
+  linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   again: armed again
+  linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
+
+The keys are those of [forward] and [return] in a profile. \"none\" is a value of
+gilbert_elliott, four_state_loss, drop_run, reorder, fade, queue.random_drop,
+queue.red, queue.codel, queue.pie and delay.body; lists are taken away by [], and
+probabilities by \"0 %\".";
+
+/// How a random duration is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Law {
+    /// Memoryless, with this mean.
+    Exponential,
+    /// Always the same.
+    Fixed,
+}
+
+/// What to change.
+#[derive(Debug, Subcommand)]
+pub enum Set {
+    /// Replace the whole link and start its random processes anew
+    Profile {
+        /// A profile's name, or a file: with a '/' in it, or ending in .toml; - for standard input
+        #[arg(value_name = "NAME|FILE|-", add = ArgValueCompleter::new(complete::profile))]
+        profile: String,
+        /// Seed of all random processes; without it, the one in force stays
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        #[command(flatten)]
+        condition: Condition,
+    },
+    /// Change a part of it.
+    #[command(flatten)]
+    Patch(Patch),
+}
+
+/// Which part of the link to change.
+#[derive(Debug, Subcommand)]
+pub enum Patch {
+    /// Change the rate, of each direction
+    Rate {
+        /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
+        #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate, required_unless_present = "trace")]
+        rate: Option<Rate>,
+        /// A trace of mahimahi, or CSV such as time_s,rate_mbps: from the change on, over and over
+        #[arg(long, value_name = "FILE", conflicts_with = "rate")]
+        trace: Option<PathBuf>,
+        /// Length of its steps, over which it is averaged; without it 100 ms, or as CSV's rows are
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace", conflicts_with = "rate")]
+        trace_step: Option<u64>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change the constant delay, of each direction; excursions stay as they are
+    ///
+    /// It is one-way: `set delay 300ms` delays each direction by 300 ms, and adds 600 ms to a round
+    /// trip. `set delay --rtt 600ms` is the same.
+    Delay {
+        /// Of each direction, such as 300ms
+        #[arg(value_name = "TIME", value_parser = parse_duration, required_unless_present = "rtt")]
+        base: Option<u64>,
+        /// What both directions add to a round trip together, in halves
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["base", "direction"])]
+        rtt: Option<u64>,
+        /// Period of transmission slots, or none; without it, as it is
+        #[arg(long, value_name = "TIME|none", value_parser = parse_slot)]
+        slot: Option<u64>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change the queue's limit, of each client and direction, and how it drops
+    Queue {
+        /// Such as 36MB
+        #[arg(value_name = "SIZE", value_parser = parse_size)]
+        limit: u64,
+        /// Drop arriving packets at random above this; without it, as it is
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "drop_at_limit")]
+        threshold: Option<u64>,
+        /// Probability of that at the threshold
+        #[arg(long, value_name = "PERCENT", value_parser = parse_probability, requires = "threshold", default_value = "0%")]
+        drop_at_threshold: f64,
+        /// Probability of that at the limit; linear between
+        #[arg(long, value_name = "PERCENT", value_parser = parse_probability, requires = "threshold")]
+        drop_at_limit: Option<f64>,
+        /// Drop at the limit only
+        #[arg(long, conflicts_with_all = ["threshold", "drop_at_limit"])]
+        tail_drop: bool,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Replace all that the channel loses, of each direction, by a share of the packets, by one
+    /// class of outages, or by nothing; duplicates, wrong bits and reordering lose nothing, and
+    /// stay: `set part` changes them
+    #[command(group(ArgGroup::new("outages").required(true).args(["share", "every"])))]
+    Loss {
+        /// Such as 1%, of packets drawn one by one; or none
+        #[arg(value_name = "PERCENT|none", value_parser = parse_loss, conflicts_with = "duration")]
+        share: Option<f64>,
+        /// Mean time from the end of one outage to the start of the next
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "duration")]
+        every: Option<u64>,
+        /// Mean duration
+        #[arg(long = "for", id = "duration", value_name = "TIME", value_parser = parse_duration, requires = "every")]
+        duration: Option<u64>,
+        /// How the duration is drawn
+        #[arg(long, value_enum, default_value = "exponential")]
+        law: Law,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Change any part of a direction, in a profile's words; what is not named stays
+    #[command(after_help = PART_EXAMPLES)]
+    Part {
+        /// Such as 'duplicate = "0.1 %"', in TOML; "none" takes away what is a table
+        #[arg(required = true, value_name = "KEY = VALUE")]
+        part: Vec<String>,
+        #[command(flatten)]
+        target: Target,
+    },
+}
 
 /// All that loses packets on the channel.
 const LOSSES: [&str; 6] =
@@ -30,7 +179,7 @@ struct View<'a> {
 }
 
 /// Makes a change and tells since when it is in force.
-pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
+pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     let change = match what {
         Set::Profile { profile, seed, condition } => {
             let request = pb::SetProfileRequest {
@@ -40,12 +189,12 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
                 lossy: condition.lossy,
                 request_id: condition.request_id.clone(),
             };
-            let connection = Connection::open(cli).await?;
+            let connection = Connection::open(context).await?;
             connection.call(|mut c| async move { c.set_profile(request).await }).await?
         }
         Set::Patch(what) => {
             let request = request(what)?;
-            let connection = Connection::open(cli).await?;
+            let connection = Connection::open(context).await?;
             let mut change =
                 connection.call(|mut c| async move { c.patch_link(request).await }).await?;
             change.remarks.extend(of_round_trip(what));
@@ -53,13 +202,13 @@ pub async fn run(cli: &Cli, what: &Set) -> Result<(), Failure> {
         }
     };
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
-    tell(cli, profile, &change)
+    tell(context, profile, &change)
 }
 
 /// Tells since when something is in force.
-pub fn tell(cli: &Cli, what: &str, change: &pb::ChangeResponse) -> Result<(), Failure> {
+pub fn tell(context: &Context, what: &str, change: &pb::ChangeResponse) -> Result<(), Failure> {
     let applied = change.applied.unwrap_or_default();
-    match cli.output {
+    match context.output {
         Output::Text => {
             let since = instant::applied(&applied, "at");
             let mut lines = match change.repeated {
@@ -198,4 +347,13 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
         request_id: target.condition.request_id.clone(),
         ..Default::default()
     })
+}
+
+/// A share of packets, or none.
+fn parse_loss(text: &str) -> Result<f64, UnitError> {
+    if text == "none" { Ok(0.0) } else { parse_probability(text) }
+}
+
+fn parse_slot(text: &str) -> Result<u64, UnitError> {
+    if text == "none" { Ok(0) } else { parse_duration(text) }
 }

@@ -2,10 +2,11 @@
 //! `linkctl clients`: which frames are whose.
 
 use crate::change;
-use crate::cli::{Cli, Condition, Direction, Output, Target};
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::target::{Condition, Direction, Target};
 use ::clients::{Clients, FileError};
 use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -146,25 +147,27 @@ impl From<FileError> for Failure {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
-        Command::Set { file, condition } => set(cli, Clients::from_file(file)?, condition).await,
-        Command::Clear { condition } => set(cli, Clients::default(), condition).await,
-        Command::Beam { name, rate, target } => beam(cli, name, *rate, target).await,
-        Command::Show => show(cli).await,
-        Command::List => list(cli).await,
+        Command::Set { file, condition } => {
+            set(context, Clients::from_file(file)?, condition).await
+        }
+        Command::Clear { condition } => set(context, Clients::default(), condition).await,
+        Command::Beam { name, rate, target } => beam(context, name, *rate, target).await,
+        Command::Show => show(context).await,
+        Command::List => list(context).await,
     }
 }
 
 /// Reads what is in force, and replaces it if nobody else has done so meanwhile.
-async fn beam(cli: &Cli, name: &str, rate: Rate, target: &Target) -> Result<(), Failure> {
+async fn beam(context: &Context, name: &str, rate: Rate, target: &Target) -> Result<(), Failure> {
     if !target.condition.request_id.is_empty() {
         return Err(Failure::usage(
             "--request-id names a request that can be sent again as it is, and this one is made of \
              what is in force: leave it out, or use `linkctl clients set`",
         ));
     }
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     let request = pb::GetClientsRequest {};
     let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
     let mut clients = answer.clients.unwrap_or_default();
@@ -183,28 +186,28 @@ async fn beam(cli: &Cli, name: &str, rate: Rate, target: &Target) -> Result<(), 
     condition.expect_generation = condition.expect_generation.or(in_force);
     let clients = Clients::try_from(clients)
         .map_err(|violations| Failure::invalid("the beam cannot be so", violations))?;
-    set(cli, clients, &condition).await
+    set(context, clients, &condition).await
 }
 
-async fn set(cli: &Cli, clients: Clients, condition: &Condition) -> Result<(), Failure> {
+async fn set(context: &Context, clients: Clients, condition: &Condition) -> Result<(), Failure> {
     let request = pb::SetClientsRequest {
         clients: Some(clients.into_proto()),
         expected_generation: condition.expect_generation,
         lossy: condition.lossy,
         request_id: condition.request_id.clone(),
     };
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     let answer = connection.call(|mut c| async move { c.set_clients(request).await }).await?;
-    change::tell(cli, "clients", &answer)
+    change::tell(context, "clients", &answer)
 }
 
-async fn show(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+async fn show(context: &Context) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let request = pb::GetClientsRequest {};
     let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
     let applied = answer.applied.unwrap_or_default();
     let clients = answer.clients.unwrap_or_default();
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         let automatic = clients.automatic.clone().unwrap_or_default();
         return output::json(&View {
             generation: applied.generation,
@@ -228,15 +231,15 @@ async fn show(cli: &Cli) -> Result<(), Failure> {
     output::text(&format!("# In force: {since}.\n{none}{}", clients.to_toml()))
 }
 
-async fn list(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+async fn list(context: &Context) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let request = pb::ListClientsRequest {};
     let mut parts = connection.call(|mut c| async move { c.list_clients(request).await }).await?;
     let mut clients = Vec::new();
     while let Some(part) = parts.message().await.map_err(|status| connection.failure(&status))? {
         clients.extend(part.clients.into_iter().map(StateView::from));
     }
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         return output::json(&ListView { clients });
     }
     let mut table = Table::new();

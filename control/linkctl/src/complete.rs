@@ -5,10 +5,9 @@
 //! (options on the line are ignored) and waits [`PATIENCE`] at most. Built-in names are always
 //! offered.
 
-use crate::cli::Cli;
 use crate::connection::Connection;
-use clap::{CommandFactory, Parser};
-use clap_complete::CompleteEnv;
+use crate::context::Place;
+use clap::Parser;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::Shells;
 use profile::Catalog;
@@ -23,12 +22,7 @@ use std::time::Duration;
 /// Deadline for linkd's answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Environment variable that a shell script sets to request completions.
-const ASKED: &str = "LINKCTL_COMPLETE";
-
-/// Prints completions and exits if a shell script requested them; else does nothing.
-pub fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(ASKED).complete();
-}
+pub const ASKED: &str = "LINKCTL_COMPLETE";
 
 /// The script that registers this program with a shell.
 ///
@@ -112,19 +106,26 @@ pub fn client(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(names, current)
 }
 
+/// The way to linkd, as the environment has it.
+#[derive(Parser)]
+struct Asked {
+    #[command(flatten)]
+    linkd: Place,
+}
+
 /// linkd's answer; empty if it does not come in time.
 fn ask(question: impl AsyncFnOnce(&Connection) -> Vec<String>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (Ok(runtime), Ok(cli)) = (runtime, Cli::try_parse_from(["linkctl", "show"])) else {
+    let (Ok(runtime), Ok(asked)) = (runtime, Asked::try_parse_from(["linkctl"])) else {
         return Vec::new();
     };
-    let asked = async {
-        match Connection::viewing(&cli.linkd).await {
+    let answer = async {
+        match Connection::viewing(&asked.linkd).await {
             Ok(connection) => question(&connection).await,
             Err(_) => Vec::new(),
         }
     };
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, asked).await }).unwrap_or_default()
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await }).unwrap_or_default()
 }
 
 fn candidates(

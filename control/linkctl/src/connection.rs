@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The way to linkd: one call at a time, each with a deadline.
 
-use crate::cli::{Cli, GLOBAL};
+use crate::context::{Context, Place};
 use crate::failure::Failure;
-use crate::tls::{self, Fault, Server};
-use clap::Args;
+use crate::tls::{self, Fault};
 use hyper_util::rt::TokioIo;
 use proto::LEASE_METADATA;
 use proto::linkemu::v1::captures_client::CapturesClient;
@@ -16,7 +15,7 @@ use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -49,44 +48,6 @@ impl Interceptor for Leased {
 /// The way that requests take.
 pub type Way = InterceptedService<Channel, Leased>;
 
-/// Where linkd is, and who we are there.
-#[derive(Clone, Debug, Args)]
-pub struct Place {
-    /// Find linkd here
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "LINKEMU_SOCKET",
-        default_value = "/run/linkemu/linkd.sock",
-        help_heading = GLOBAL
-    )]
-    pub socket: PathBuf,
-
-    /// Find linkd over the network, with TLS, and not at --socket
-    #[arg(long, global = true, value_name = "HOST:PORT", env = "LINKEMU_SERVER", help_heading = GLOBAL)]
-    pub server: Option<Server>,
-
-    /// With --server: the authority that signed linkd's certificate
-    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CA", help_heading = GLOBAL)]
-    pub ca: Option<PathBuf>,
-
-    /// With --server: your certificate
-    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CERT", help_heading = GLOBAL)]
-    pub cert: Option<PathBuf>,
-
-    /// With --server: the key of your certificate
-    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY", help_heading = GLOBAL)]
-    pub key: Option<PathBuf>,
-}
-
-impl Place {
-    /// This machine's, at a socket.
-    pub fn at(socket: &Path) -> Self {
-        Self { socket: socket.into(), server: None, ca: None, cert: None, key: None }
-    }
-}
-
 /// A client of linkd.
 pub struct Connection {
     place: Place,
@@ -96,10 +57,10 @@ pub struct Connection {
 
 impl Connection {
     /// Connects.
-    pub async fn open(cli: &Cli) -> Result<Self, Failure> {
-        let token = cli.token().map(str::parse).transpose();
+    pub async fn open(context: &Context) -> Result<Self, Failure> {
+        let token = context.token().map(str::parse).transpose();
         let token = token.map_err(|_| Failure::usage("--lease: that is no token of a lease"))?;
-        Self::to(&cli.linkd, token).await
+        Self::to(&context.linkd, token).await
     }
 
     /// Connects, to look only.

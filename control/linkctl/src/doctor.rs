@@ -15,7 +15,7 @@ mod services;
 mod wall_clock;
 pub mod wanted;
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
@@ -65,7 +65,7 @@ struct View<'a> {
 }
 
 /// Looks at this machine.
-pub async fn run(cli: &Cli, args: &DoctorArgs) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let mut wanted = args.box_file.as_deref().map_or(Ok(Wanted::default()), Wanted::read)?;
     wanted.ifaces.clone_from(&args.iface);
     let machine = Machine::this();
@@ -74,8 +74,8 @@ pub async fn run(cli: &Cli, args: &DoctorArgs) -> Result<(), Failure> {
     for iface in wanted.ifaces.iter().chain(&wanted.ports) {
         findings.push(offloads::check(&machine, iface).await);
     }
-    findings.extend(services::check(&cli.linkd.socket, &args.dataplane).await);
-    tell(cli.output, &findings)
+    findings.extend(services::check(&context.linkd.socket, &args.dataplane).await);
+    tell(context.output, &findings)
 }
 
 /// What is in files. Limits are those of the dataplane's process, or of this one.

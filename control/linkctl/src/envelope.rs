@@ -8,9 +8,9 @@
 
 mod show;
 
-use crate::cli::{Cli, Output};
 use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
@@ -83,7 +83,7 @@ fn frame(text: &str) -> Result<u32, String> {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, args: &EnvelopeArgs) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> {
     // What is wrong with a file is told before linkd is asked.
     let file = args.profile.as_deref().filter(|p| p.contains('/') || p.ends_with(".toml"));
     let file = file.map(from_file).transpose()?;
@@ -92,11 +92,11 @@ pub async fn run(cli: &Cli, args: &EnvelopeArgs) -> Result<(), Failure> {
             let named = args.profile.as_deref().filter(|_| file.is_none());
             (room, named.map(built_in).transpose()?.or(file))
         }
-        None => online(cli, args, file).await?,
+        None => online(context, args, file).await?,
     };
     let plan = profile.map(|profile| compile(&profile).map(|plan| (profile, plan))).transpose()?;
     let profile = plan.as_ref().map(|(profile, plan)| (profile.name(), plan));
-    match cli.output {
+    match context.output {
         Output::Text => output::text(&show::text(room, profile))?,
         Output::Json => output::json(&show::View::new(room, profile))?,
     }
@@ -121,13 +121,13 @@ fn offline(args: &EnvelopeArgs) -> Option<Room> {
 }
 
 async fn online(
-    cli: &Cli,
+    context: &Context,
     args: &EnvelopeArgs,
     file: Option<Profile>,
 ) -> Result<(Room, Option<Profile>), Failure> {
     let without = "without linkd: give --memory, --port-rate and --clients";
     let asking = async {
-        let connection = Connection::open(cli).await?;
+        let connection = Connection::open(context).await?;
         let room =
             connection.call(|mut c| async move { c.get_room(pb::GetRoomRequest {}).await }).await?;
         Ok((connection, room))

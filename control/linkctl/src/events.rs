@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl events`: what has happened, and what happens.
 
-use crate::cli::{Cli, Output};
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
@@ -63,13 +63,13 @@ impl<'a> From<&'a pb::Event> for View<'a> {
 }
 
 /// Shows them.
-pub async fn run(cli: &Cli, args: &EventsArgs) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+pub async fn run(context: &Context, args: &EventsArgs) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let request = pb::WatchEventsRequest { after: Some(args.after), once: !args.follow };
     let mut events = connection.answer(connection.events().watch_events(request)).await?;
     while let Some(event) = events.message().await.map_err(|status| connection.failure(&status))? {
         let view = View::from(&event);
-        match cli.output {
+        match context.output {
             Output::Json => output::json(&view)?,
             Output::Text => output::text(&line(&view))?,
         }

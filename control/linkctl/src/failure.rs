@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What went wrong: in words, in JSON, and as exit code.
 
-use crate::cli::Output;
 use profile::{FileError, Place, Violation, Violations};
 use serde::Serialize;
 use serde_json::Value;
@@ -209,17 +208,14 @@ impl Failure {
         }
     }
 
-    /// Tells it and gives the exit code.
-    pub fn report(&self, output: Output) -> ExitCode {
+    /// Tells it, as text or as JSON, and gives the exit code.
+    pub fn report(&self, as_json: bool) -> ExitCode {
         let report = match self {
             Self::Told(report) => report,
             Self::Command(code) => return ExitCode::from(*code),
             Self::Closed => return ExitCode::from(OK),
         };
-        let text = match output {
-            Output::Text => report.text(),
-            Output::Json => report.json(),
-        };
+        let text = if as_json { report.json() } else { report.text() };
         // Without stderr there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "{text}");
         ExitCode::from(report.exit)

@@ -7,7 +7,7 @@ mod stated;
 
 pub use stated::{plain, trace_of};
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use ::fit::baseline::{Baseline, Format};
@@ -254,7 +254,7 @@ pub fn spinner(message: &str) -> ProgressBar {
 }
 
 /// Does it.
-pub fn run(cli: &Cli, args: &FitArgs) -> Result<(), Failure> {
+pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
     let destination = args.destination()?;
     let options = args.options()?;
     args.check(&options)?;
@@ -273,7 +273,7 @@ pub fn run(cli: &Cli, args: &FitArgs) -> Result<(), Failure> {
         destination.write(&fitted.profile.to_toml())?;
     }
     let path = destination.as_ref().map(Destination::path);
-    match (cli.output, path) {
+    match (context.output, path) {
         (Output::Json, _) => output::json(&show::View::new(&fitted, path)),
         (Output::Text, Some(path)) => {
             let text = show::text(&fitted, width(Stream::Out));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl lease`: the link for oneself, for a while.
 
-use crate::cli::{Cli, Output};
 use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::{FAILED, Failure};
 use crate::output;
 use clap::{Args, Subcommand};
@@ -132,14 +132,14 @@ struct Released {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, what: &Lease) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     match what {
         Lease::Acquire { steal, terms } => {
             let answer = acquire(&connection, terms, *steal).await?;
             let lease = answer.lease.unwrap_or_default();
             let view = View::new(&lease, Some(&answer.token));
-            match cli.output {
+            match context.output {
                 Output::Json => output::json(&view),
                 Output::Text => {
                     output::text(&format!("{}\nexport {TOKEN}={}", view.text(), answer.token))
@@ -147,15 +147,15 @@ pub async fn run(cli: &Cli, what: &Lease) -> Result<(), Failure> {
             }
         }
         Lease::Renew => {
-            let request = pb::RenewLeaseRequest { token: token(cli)? };
+            let request = pb::RenewLeaseRequest { token: token(context)? };
             let lease = connection.answer(connection.leases().renew_lease(request)).await?;
-            show(cli, &lease)
+            show(context, &lease)
         }
         Lease::Release => {
-            let request = pb::ReleaseLeaseRequest { token: token(cli)? };
+            let request = pb::ReleaseLeaseRequest { token: token(context)? };
             let answer = connection.answer(connection.leases().release_lease(request)).await?;
             let generation = answer.generation;
-            match cli.output {
+            match context.output {
                 Output::Json => output::json(&Released { released: true, generation }),
                 Output::Text => output::text(&match generation {
                     Some(generation) => {
@@ -168,22 +168,22 @@ pub async fn run(cli: &Cli, what: &Lease) -> Result<(), Failure> {
         Lease::Show => {
             let request = pb::GetLeaseRequest {};
             let lease = connection.answer(connection.leases().get_lease(request)).await?;
-            show(cli, &lease)
+            show(context, &lease)
         }
         Lease::Run { terms, command } => run_with(&connection, terms, command).await,
     }
 }
 
-fn show(cli: &Cli, lease: &pb::Lease) -> Result<(), Failure> {
+fn show(context: &Context, lease: &pb::Lease) -> Result<(), Failure> {
     let view = View::new(lease, None);
-    match cli.output {
+    match context.output {
         Output::Json => output::json(&view),
         Output::Text => output::text(&view.text()),
     }
 }
 
-fn token(cli: &Cli) -> Result<String, Failure> {
-    cli.token().map(str::to_owned).ok_or_else(|| {
+fn token(context: &Context) -> Result<String, Failure> {
+    context.token().map(str::to_owned).ok_or_else(|| {
         Failure::usage(format!("which lease? give its token by --lease, or set {TOKEN}"))
     })
 }
@@ -229,7 +229,7 @@ async fn run_with(
             let request = pb::RenewLeaseRequest { token: token.clone() };
             if let Err(error) = connection.answer(connection.leases().renew_lease(request)).await {
                 // The command goes on: it is told when it changes the link.
-                let _ = error.report(Output::Text);
+                let _ = error.report(false);
             }
         }
     };
@@ -253,7 +253,7 @@ async fn run_with(
     };
     if let Err(failure) = released {
         // What the command said goes before.
-        let _ = failure.report(Output::Text);
+        let _ = failure.report(false);
     }
     Err(code.map_or_else(|message| Failure::failed("command", message), Failure::Command))
 }

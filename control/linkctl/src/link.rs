@@ -2,8 +2,8 @@
 //! A link as linkctl shows it: TOML for people, stable JSON for programs.
 
 use crate::change;
-use crate::cli::{Cli, Output};
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use crate::switch;
@@ -11,6 +11,13 @@ use profile::{Json, Profile};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
+
+/// Examples of the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl show > my-link.toml               save it, edit it, give it a name, and
+  linkctl set profile ./my-link.toml        set it
+  linkctl -o json show | jq .generation";
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -27,14 +34,14 @@ struct View<'a> {
 }
 
 /// `linkctl show`.
-pub async fn show(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+pub async fn show(context: &Context) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
     let pb::Link { profile, seed, applied, remarks } = link;
     let applied = applied.unwrap_or_default();
     let stages = switch::places(&connection).await?;
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         return output::json(&View {
             generation: applied.generation,
             effective_ns: applied.effective_ns,

@@ -14,6 +14,7 @@ mod cli;
 mod clients;
 mod complete;
 mod connection;
+mod context;
 mod doctor;
 mod envelope;
 mod events;
@@ -28,17 +29,20 @@ mod profiles;
 mod scenario;
 mod stats;
 mod switch;
+mod target;
 mod tls;
 mod top;
 mod verify;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
+use context::Output;
 use failure::{Failure, OK, USAGE};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    complete::answer();
+    CompleteEnv::with_factory(Cli::command).var(complete::ASKED).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -50,32 +54,33 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::from(OK),
-        Err(failure) => failure.report(cli.output),
+        Err(failure) => failure.report(cli.context.output == Output::Json),
     }
 }
 
 async fn run(cli: &Cli) -> Result<(), Failure> {
+    let context = &cli.context;
     match &cli.command {
-        Command::Set { what } => change::run(cli, what).await,
-        Command::Show => link::show(cli).await,
-        Command::Stats(args) => stats::run(cli, args).await,
-        Command::Top(args) => top::run(cli, args).await,
-        Command::Capture(args) => capture::run(cli, args).await,
-        Command::Certificate(args) => certificate::run(cli, args).await,
-        Command::Envelope(args) => envelope::run(cli, args).await,
-        Command::Clients { what } => clients::run(cli, what).await,
-        Command::Profile { what } => profiles::run(cli, what).await,
-        Command::Scenario { what } => scenario::run(cli, what).await,
-        Command::Switch { what } => switch::run(cli, what).await,
-        Command::Probe { what } => probe::run(cli, what).await,
-        Command::Fit(args) => fit::run(cli, args),
-        Command::Verify(args) => verify::run(cli, args).await,
-        Command::Lease { what } => lease::run(cli, what).await,
-        Command::Events(args) => events::run(cli, args).await,
-        Command::Doctor(args) => doctor::run(cli, args).await,
-        Command::Box { what } => appliance::run(cli, what),
-        Command::Man(args) => man::run(cli, args),
-        Command::Cert { what } => cert::run(cli, what),
+        Command::Set { what } => change::run(context, what).await,
+        Command::Show => link::show(context).await,
+        Command::Stats(args) => stats::run(context, args).await,
+        Command::Top(args) => top::run(context, args).await,
+        Command::Capture(args) => capture::run(context, args).await,
+        Command::Certificate(args) => certificate::run(context, args).await,
+        Command::Envelope(args) => envelope::run(context, args).await,
+        Command::Clients { what } => clients::run(context, what).await,
+        Command::Profile { what } => profiles::run(context, what).await,
+        Command::Scenario { what } => scenario::run(context, what).await,
+        Command::Switch { what } => switch::run(context, what).await,
+        Command::Probe { what } => probe::run(context, what).await,
+        Command::Fit(args) => fit::run(context, args),
+        Command::Verify(args) => verify::run(context, args).await,
+        Command::Lease { what } => lease::run(context, what).await,
+        Command::Events(args) => events::run(context, args).await,
+        Command::Doctor(args) => doctor::run(context, args).await,
+        Command::Box { what } => appliance::run(context, what),
+        Command::Man(args) => man::run(context, args, &Cli::command()),
+        Command::Cert { what } => cert::run(context, what),
         Command::Completion { shell } => {
             let script = complete::script(&shell.to_string());
             output::bytes(&script.map_err(|e| Failure::failed("internal", e.to_string()))?)
@@ -92,7 +97,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if cli::wants_json(std::env::args_os()) {
         let text = error.render().to_string();
         let message = text.trim().strip_prefix("error: ").unwrap_or(text.trim()).to_owned();
-        return Failure::usage(message).report(cli::Output::Json);
+        return Failure::usage(message).report(true);
     }
     let _ = error.print();
     ExitCode::from(USAGE)

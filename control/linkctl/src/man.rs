@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl man`: the man pages, from the command tree.
 
-use crate::cli::{Cli, Output};
 use crate::complete;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -32,17 +32,16 @@ struct View {
 }
 
 /// Writes them.
-pub fn run(cli: &Cli, args: &ManArgs) -> Result<(), Failure> {
+pub fn run(context: &Context, args: &ManArgs, tree: &clap::Command) -> Result<(), Failure> {
     let failed = |folder: &PathBuf| {
         let folder = folder.display().to_string();
         move |error| Failure::failed("io", format!("cannot write to {folder}: {error}"))
     };
-    let tree = Cli::command();
-    let pages = manual::write_pages(&tree, "1", &args.folder).map_err(failed(&args.folder))?;
+    let pages = manual::write_pages(tree, "1", &args.folder).map_err(failed(&args.folder))?;
     if let Some(folder) = &args.completions {
         complete::write_scripts(folder).map_err(failed(folder))?;
     }
-    match cli.output {
+    match context.output {
         Output::Json => output::json(&View { pages }),
         Output::Text => output::text(&format!("{pages} pages in {}", args.folder.display())),
     }
@@ -50,7 +49,8 @@ pub fn run(cli: &Cli, args: &ManArgs) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
 
     #[test]
     fn every_subcommand_and_option_has_its_place_in_the_pages() {

@@ -6,7 +6,7 @@
 
 mod show;
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use ::probe::{Error, Extent, LogError, Plan, Reflected, Reflector, Report, Spacing, Stop, Target};
@@ -132,10 +132,10 @@ fn duration(text: &str) -> Result<Duration, profile::UnitError> {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, what: &Probe) -> Result<(), Failure> {
+pub async fn run(context: &Context, what: &Probe) -> Result<(), Failure> {
     match what {
-        Probe::Reflect(args) => reflect(cli.output, args).await,
-        Probe::Send(args) => send(cli.output, args).await,
+        Probe::Reflect(args) => reflect(context.output, args).await,
+        Probe::Send(args) => send(context.output, args).await,
     }
 }
 

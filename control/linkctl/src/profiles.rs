@@ -1,17 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl profile`: list, show, check.
 
-use crate::cli::{Cli, Output, Profile as Command};
+use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::{Failure, ViolationView};
 use crate::link::toml;
 use crate::output;
+use clap::Subcommand;
+use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
 use profile::{FileError, Json, Profile, Violations};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+/// Examples of the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl profile list
+  linkctl profile show viasat2 > mine.toml
+  linkctl profile put mine.toml             then `linkctl set profile` knows it by name
+  linkctl profile check mine.toml           exit code 4 if it is wrong; needs no linkd";
+
+/// What to do with profiles.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// All that can be set by name
+    List,
+    /// One of them
+    Show {
+        /// Its name.
+        #[arg(add = ArgValueCompleter::new(complete::profile_name))]
+        name: String,
+    },
+    /// Store profiles in linkd under their names; the link does not change
+    Put {
+        /// Profiles in TOML.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Take the place of stored ones.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Delete stored profiles; the link does not change
+    Delete {
+        /// Their names.
+        #[arg(required = true, value_name = "NAME", add = ArgValueCompleter::new(complete::profile_name))]
+        names: Vec<String>,
+    },
+    /// Check files; needs no linkd
+    Check {
+        /// Profiles in TOML.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Write the JSON Schema of profiles, for editors that check and complete TOML; needs no linkd
+    Schema,
+}
 
 #[derive(Serialize)]
 struct ListView<'a> {
@@ -44,19 +91,19 @@ struct FileView<'a> {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
-        Command::List => list(cli).await,
-        Command::Show { name } => show(cli, name).await,
-        Command::Put { files, replace } => put(cli, files, *replace).await,
-        Command::Delete { names } => delete(cli, names).await,
-        Command::Check { files } => check(cli.output, files),
+        Command::List => list(context).await,
+        Command::Show { name } => show(context, name).await,
+        Command::Put { files, replace } => put(context, files, *replace).await,
+        Command::Delete { names } => delete(context, names).await,
+        Command::Check { files } => check(context.output, files),
         Command::Schema => output::json(&profile::reference::json_schema()),
     }
 }
 
-async fn list(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+async fn list(context: &Context) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let mut answer = pb::ListProfilesResponse { more: true, ..Default::default() };
     while answer.more {
         let after = answer.profiles.last().map_or(String::new(), |last| last.name.clone());
@@ -66,7 +113,7 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
         answer.profiles.extend(page.profiles);
         answer.stored.extend(page.stored);
     }
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         let profiles = answer.profiles.iter().map(Json::from).collect();
         return output::json(&ListView { profiles, stored: &answer.stored });
     }
@@ -93,21 +140,21 @@ fn grouped(profiles: &[pb::Profile]) -> String {
     table.trim_fmt()
 }
 
-async fn show(cli: &Cli, name: &str) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+async fn show(context: &Context, name: &str) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let request = pb::GetProfileRequest { name: name.to_owned() };
     let profile = connection.call(|mut c| async move { c.get_profile(request).await }).await?;
-    match cli.output {
+    match context.output {
         Output::Text => output::text(&toml(profile)?),
         Output::Json => output::json(&Json::from(&profile)),
     }
 }
 
 /// Reads every file before it stores any.
-async fn put(cli: &Cli, files: &[PathBuf], replace: bool) -> Result<(), Failure> {
+async fn put(context: &Context, files: &[PathBuf], replace: bool) -> Result<(), Failure> {
     let read = |path: &PathBuf| Profile::from_file(path).map_err(Failure::from);
     let profiles = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     for profile in profiles {
         let name = profile.name().to_owned();
         let profile = Some(profile.into_proto());
@@ -115,7 +162,7 @@ async fn put(cli: &Cli, files: &[PathBuf], replace: bool) -> Result<(), Failure>
         let answer = connection.call(|mut c| async move { c.put_profile(request).await }).await?;
         let replaced = answer.replaced;
         let how = if replaced { " in place of another one" } else { "" };
-        match cli.output {
+        match context.output {
             Output::Text => output::text(&format!("{name} is stored{how}"))?,
             Output::Json => output::json(&PutView { name, replaced })?,
         }
@@ -123,12 +170,12 @@ async fn put(cli: &Cli, files: &[PathBuf], replace: bool) -> Result<(), Failure>
     Ok(())
 }
 
-async fn delete(cli: &Cli, names: &[String]) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+async fn delete(context: &Context, names: &[String]) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     for name in names {
         let request = pb::DeleteProfileRequest { name: name.clone() };
         connection.call(|mut c| async move { c.delete_profile(request).await }).await?;
-        match cli.output {
+        match context.output {
             Output::Text => output::text(&format!("{name} is deleted"))?,
             Output::Json => output::json(&DeleteView { deleted: name })?,
         }

@@ -1,13 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl stats`: once, or again and again.
 
-use crate::cli::{Cli, Output, StatsArgs};
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use clap::Args;
+use profile::parse_duration;
 use proto::linkemu::v1 as pb;
 use std::io::IsTerminal;
 use view::{Snapshot, line, table};
+
+/// Examples of the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl stats                             once
+  linkctl stats --mark                      and start high-water marks and lateness anew
+  linkctl stats --watch 200ms               again and again
+  linkctl -o json stats --watch | jq -c .emulator_drops";
+
+/// How to show statistics.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Again every INTERVAL (10 ms to 1 h) until interrupted
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = parse_duration)]
+    pub watch: Option<u64>,
+    /// Begin a run: start high-water marks, lateness and stalls anew after this snapshot
+    #[arg(long, conflicts_with = "watch")]
+    pub mark: bool,
+}
 
 /// Cursor home, and clear what is below.
 const HOME: &str = "\x1b[H\x1b[J";
@@ -15,13 +36,13 @@ const HOME: &str = "\x1b[H\x1b[J";
 const CLEAR: &str = "\x1b[2J";
 
 /// Does it.
-pub async fn run(cli: &Cli, args: &StatsArgs) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let Some(interval_ns) = args.watch else {
         let request = pb::GetStatsRequest { mark: args.mark };
         let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
         let snapshot = Snapshot::from(stats);
-        return match cli.output {
+        return match context.output {
             Output::Text => output::text(&table(&snapshot)),
             Output::Json => output::json(&snapshot),
         };
@@ -35,7 +56,7 @@ pub async fn run(cli: &Cli, args: &StatsArgs) -> Result<(), Failure> {
     let mut last: Option<Snapshot> = None;
     while let Some(stats) = stream.message().await.map_err(|status| connection.failure(&status))? {
         let snapshot = Snapshot::from(stats);
-        match cli.output {
+        match context.output {
             Output::Json => output::json(&snapshot)?,
             Output::Text if terminal => {
                 let clear = if last.is_none() { CLEAR } else { "" };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl switch`: the P4 switch between the hosts and the box.
 
-use crate::cli::{Cli, Direction, Output};
 use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::target::Direction;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use proto::linkemu::v1 as pb;
@@ -96,23 +97,23 @@ struct View<'a> {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, what: &Command) -> Result<(), Failure> {
+pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
-        Command::Show => show(cli).await,
-        Command::Gate { what: Gate::Close(of) } => gate(cli, of, true).await,
-        Command::Gate { what: Gate::Open(of) } => gate(cli, of, false).await,
+        Command::Show => show(context).await,
+        Command::Gate { what: Gate::Close(of) } => gate(context, of, true).await,
+        Command::Gate { what: Gate::Open(of) } => gate(context, of, false).await,
     }
 }
 
-async fn show(cli: &Cli) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+async fn show(context: &Context) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let mut client = connection.switch();
     let state = connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?;
     let request = pb::GetStatsRequest { mark: false };
     let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
     let (switch, snapshot) = (Switch::from(state), Snapshot::from(stats));
     let wires = wires(&switch, &snapshot);
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         return output::json(&View { switch: &switch, wires });
     }
     let mut text = format!("{}\nwires:\n", switch.table());
@@ -145,19 +146,19 @@ fn wires(switch: &Switch, snapshot: &Snapshot) -> Vec<Wire> {
     ]
 }
 
-async fn gate(cli: &Cli, of: &Of, closed: bool) -> Result<(), Failure> {
+async fn gate(context: &Context, of: &Of, closed: bool) -> Result<(), Failure> {
     let direction = match of.direction {
         Direction::Forward => pb::Direction::Forward,
         Direction::Return => pb::Direction::Return,
         Direction::Both => pb::Direction::Unspecified,
     };
     let gate = pb::Gate { client: of.client.clone(), direction: direction as i32 };
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     let request = pb::SetGateRequest { gate: Some(gate), closed };
     connection.answer(connection.switch().set_gate(request)).await?;
     let client = if of.client.is_empty() { "all clients" } else { &of.client };
     let (state, direction) = (if closed { "closed" } else { "open" }, way(of.direction));
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         let (client, all) = (&of.client, of.client.is_empty());
         return output::json(&serde_json::json!({
             "client": client, "all": all, "direction": direction, "closed": closed,

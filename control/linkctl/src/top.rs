@@ -12,7 +12,7 @@ mod model;
 mod rates;
 mod screen;
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use clap::Args;
 use crossterm::event::{Event as Input, EventStream, KeyEventKind};
@@ -55,8 +55,8 @@ fn parse_interval(text: &str) -> Result<u64, String> {
 }
 
 /// Shows it until a key or a signal ends it.
-pub async fn run(cli: &Cli, args: &TopArgs) -> Result<(), Failure> {
-    if cli.output == Output::Json {
+pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Failure> {
+    if context.output == Output::Json {
         return Err(Failure::usage("linkctl top draws pictures and has no JSON")
             .hint("for programs: linkctl -o json stats --watch"));
     }
@@ -71,7 +71,7 @@ pub async fn run(cli: &Cli, args: &TopArgs) -> Result<(), Failure> {
     let interval = Duration::from_nanos(args.interval);
     // A picture that is not drawn in time holds up the stream, not the memory.
     let (sender, mut events) = tokio::sync::mpsc::channel(1);
-    let feed = tokio::spawn(feed::feed(cli.linkd.clone(), args.interval, sender));
+    let feed = tokio::spawn(feed::feed(context.linkd.clone(), args.interval, sender));
     let mut screen = Screen::open()?;
     let mut keys = EventStream::new();
     let mut redraw = tokio::time::interval(REDRAW);

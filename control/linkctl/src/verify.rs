@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl verify`: a link against a baseline. Needs no linkd.
 
-use crate::cli::{Cli, Output};
 use crate::complete;
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::fit::{BaselineArgs, Destination, Stream, certify, profile_of, spinner, unread, width};
 use crate::output;
@@ -109,7 +109,7 @@ struct View<'a> {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
     let settings = Settings { seed: args.seed, margin: args.margin, confidence: args.confidence };
     // Where --live or --measured is in conflict with another argument, clap does not miss it.
     if args.duration.is_some() && args.live.is_none() {
@@ -153,7 +153,7 @@ pub async fn run(cli: &Cli, args: &VerifyArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::failed("report", error.to_string()))?;
         destination.write(&html)?;
     }
-    match cli.output {
+    match context.output {
         Output::Json => output::json(&View {
             verdict: comparison.verdict(),
             holds: comparison.holds(),

@@ -8,8 +8,8 @@
 //! not change the time that a packet took.
 
 use super::order::Packet;
-use crate::cli::Direction;
 use crate::failure::Failure;
+use crate::target::Direction;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,

@@ -2,7 +2,8 @@
 //! linkd and the dataplane: their sockets, who may connect, whether they answer, and whether
 //! they are of linkctl's own version.
 
-use crate::connection::{Connection, Place, channel};
+use crate::connection::{Connection, channel};
+use crate::context::Place;
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, read};
 use nix::unistd::{Gid, Group};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl scenario import`: a scenario out of traces of TheaterQ.
 
-use crate::cli::{Cli, Output};
+use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::fit::{self, Destination};
 use crate::output;
@@ -75,7 +75,7 @@ struct View<'a> {
 }
 
 /// Makes it.
-pub fn run(cli: &Cli, args: &ImportArgs) -> Result<(), Failure> {
+pub fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let inputs: Vec<_> = args.forward.iter().chain(&args.back).map(PathBuf::as_path).collect();
     let to = args.write.as_deref().map(|path| Destination::new("--write", path, &inputs));
     let to = to.transpose()?;
@@ -96,7 +96,7 @@ pub fn run(cli: &Cli, args: &ImportArgs) -> Result<(), Failure> {
     if let Some(to) = to {
         to.write(&imported.toml)?;
     }
-    if cli.output == Output::Json {
+    if context.output == Output::Json {
         return output::json(&View {
             name: scenario.name(),
             file: args.write.as_ref().map(|path| path.display().to_string()),

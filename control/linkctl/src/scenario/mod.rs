@@ -6,9 +6,9 @@ mod log;
 mod run;
 mod state;
 
-use crate::cli::{Cli, Output};
 use crate::complete;
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::failure::{Failure, ViolationView};
 use crate::output;
 use ::scenario::{FileError, Scenario as Checked};
@@ -163,26 +163,26 @@ fn count(steps: Option<u64>) -> String {
 }
 
 /// Does it.
-pub async fn run(cli: &Cli, what: &Scenario) -> Result<(), Failure> {
+pub async fn run(context: &Context, what: &Scenario) -> Result<(), Failure> {
     match what {
-        Scenario::Check { files, profiles } => return check(cli.output, files, profiles),
-        Scenario::Import(args) => return import::run(cli, args),
-        Scenario::Run(args) => return run::run(cli, args).await,
-        Scenario::Watch { log } => return run::watch(cli, log.as_deref()).await,
+        Scenario::Check { files, profiles } => return check(context.output, files, profiles),
+        Scenario::Import(args) => return import::run(context, args),
+        Scenario::Run(args) => return run::run(context, args).await,
+        Scenario::Watch { log } => return run::watch(context, log.as_deref()).await,
         _ => {}
     }
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     let mut client = connection.scenarios();
     let state = match what {
         Scenario::List => {
             let request = pb::ListScenariosRequest {};
             let answer = connection.answer(client.list_scenarios(request)).await?;
-            return list(cli.output, &answer.scenarios);
+            return list(context.output, &answer.scenarios);
         }
         Scenario::Show { name } => {
             let request = pb::GetScenarioRequest { name: name.clone() };
             let scenario = connection.answer(client.get_scenario(request)).await?;
-            return match cli.output {
+            return match context.output {
                 Output::Text => output::text(&scenario.toml),
                 Output::Json => output::json(&view(&scenario, true)),
             };
@@ -200,7 +200,7 @@ pub async fn run(cli: &Cli, what: &Scenario) -> Result<(), Failure> {
         _ => connection.answer(client.get_scenario_state(pb::GetScenarioStateRequest {})).await?,
     };
     let view = StateView::from(&state);
-    match cli.output {
+    match context.output {
         Output::Text => output::text(&view.text()),
         Output::Json => output::json(&view),
     }

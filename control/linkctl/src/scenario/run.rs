@@ -4,8 +4,8 @@
 use super::log::Log;
 use super::state::{StateView, StepView, phase};
 use super::{RunArgs, count, file, length};
-use crate::cli::{Cli, Output};
 use crate::connection::Connection;
+use crate::context::{Context, Output};
 use crate::events;
 use crate::failure::Failure;
 use crate::output;
@@ -31,9 +31,9 @@ struct DryView<'a> {
 }
 
 /// Runs one.
-pub async fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let request = request(args)?;
-    let connection = Connection::open(cli).await?;
+    let connection = Connection::open(context).await?;
     // Before it starts, so that nothing of it is missed.
     let mut follower = match args.dry_run || args.detach {
         true => None,
@@ -42,24 +42,24 @@ pub async fn run(cli: &Cli, args: &RunArgs) -> Result<(), Failure> {
     let answer = connection.answer(connection.scenarios().run_scenario(request)).await?;
     let scenario = answer.scenario.unwrap_or_default();
     let Some(state) = answer.state else {
-        return dry(cli.output, &scenario, &answer.first);
+        return dry(context.output, &scenario, &answer.first);
     };
     match &mut follower {
-        Some(follower) => follower.follow(cli, &connection, &state, true).await,
-        None => told(cli.output, &state),
+        Some(follower) => follower.follow(context, &connection, &state, true).await,
+        None => told(context.output, &state),
     }
 }
 
 /// Follows the one that runs.
-pub async fn watch(cli: &Cli, log: Option<&Path>) -> Result<(), Failure> {
-    let connection = Connection::open(cli).await?;
+pub async fn watch(context: &Context, log: Option<&Path>) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
     let mut follower = Follower::new(&connection, log).await?;
     let request = pb::GetScenarioStateRequest {};
     let state = connection.answer(connection.scenarios().get_scenario_state(request)).await?;
     if !state.runs() {
-        return told(cli.output, &state);
+        return told(context.output, &state);
     }
-    follower.follow(cli, &connection, &state, false).await
+    follower.follow(context, &connection, &state, false).await
 }
 
 fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
@@ -133,12 +133,12 @@ impl Follower {
     /// Follows a run to its end; with `stops`, an interrupt asks linkd to stop it.
     async fn follow(
         &mut self,
-        cli: &Cli,
+        context: &Context,
         connection: &Connection,
         started: &pb::ScenarioState,
         stops: bool,
     ) -> Result<(), Failure> {
-        let bar = bar(cli.output, started);
+        let bar = bar(context.output, started);
         let mut last = started.clone();
         let mut stopping = false;
         // Its last event says that there are no more steps to come. Its last state may never
@@ -188,10 +188,10 @@ impl Follower {
             });
             last.message = end.message;
         }
-        if cli.output == Output::Text {
+        if context.output == Output::Text {
             self.recount()?;
         }
-        told(cli.output, &last)?;
+        told(context.output, &last)?;
         match last.phase() {
             pb::ScenarioPhase::Finished => Ok(()),
             _ => {

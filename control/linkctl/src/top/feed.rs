@@ -2,7 +2,8 @@
 //! Where the news come from: linkd's stream of statistics, the link whenever another generation
 //! is in force, and every [`LOOK`] its certificate, lease and scenario. Lost connections are retried.
 
-use crate::connection::{Connection, Place};
+use crate::connection::Connection;
+use crate::context::Place;
 use crate::failure::Failure;
 use crate::top::model::{Event, Use};
 use proto::linkemu::v1 as pb;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every command has: the form of its output, the way to linkd, and a lease.
+
+use crate::tls::Server;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// The heading of these options in the help.
+pub const GLOBAL: &str = "Global options";
+
+/// The options that every command has.
+#[derive(Clone, Debug, Args)]
+pub struct Context {
+    /// Print text for people or JSON for programs, errors too
+    #[arg(
+        short = 'o',
+        long = "output",
+        global = true,
+        default_value = "text",
+        value_name = "text|json",
+        help_heading = GLOBAL
+    )]
+    pub output: Output,
+
+    /// Where linkd is.
+    #[command(flatten)]
+    pub linkd: Place,
+
+    /// The token of the lease under which to change the link
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "LINKEMU_LEASE",
+        hide_env_values = true,
+        help_heading = GLOBAL
+    )]
+    pub lease: Option<String>,
+}
+
+impl Context {
+    /// The token of a lease; an empty variable is none.
+    pub fn token(&self) -> Option<&str> {
+        self.lease.as_deref().filter(|token| !token.is_empty())
+    }
+}
+
+/// Where linkd is, and who we are there.
+#[derive(Clone, Debug, Args)]
+pub struct Place {
+    /// Find linkd here
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "LINKEMU_SOCKET",
+        default_value = "/run/linkemu/linkd.sock",
+        help_heading = GLOBAL
+    )]
+    pub socket: PathBuf,
+
+    /// Find linkd over the network, with TLS, and not at --socket
+    #[arg(long, global = true, value_name = "HOST:PORT", env = "LINKEMU_SERVER", help_heading = GLOBAL)]
+    pub server: Option<Server>,
+
+    /// With --server: the authority that signed linkd's certificate
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CA", help_heading = GLOBAL)]
+    pub ca: Option<PathBuf>,
+
+    /// With --server: your certificate
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CERT", help_heading = GLOBAL)]
+    pub cert: Option<PathBuf>,
+
+    /// With --server: the key of your certificate
+    #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY", help_heading = GLOBAL)]
+    pub key: Option<PathBuf>,
+}
+
+impl Place {
+    /// This machine's, at a socket.
+    pub fn at(socket: &Path) -> Self {
+        Self { socket: socket.into(), server: None, ca: None, cert: None, key: None }
+    }
+}
+
+/// The form of what is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: stable keys in snake_case.
+    Json,
+}
+
+impl std::str::FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("write text or json; a file to be written is named by -w".into()),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which pipes a command is about, and on what condition it changes them.
+
+use clap::{Args, ValueEnum};
+
+/// Which pipes, and on what condition.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// Towards the client, from it, or each of both
+    #[arg(short, long, value_enum, default_value = "both")]
+    pub direction: Direction,
+    #[command(flatten)]
+    pub condition: Condition,
+}
+
+/// On what condition.
+#[derive(Clone, Debug, Args)]
+pub struct Condition {
+    /// Refuse if another generation is in force: someone else changed the link
+    #[arg(long, value_name = "N")]
+    pub expect_generation: Option<u64>,
+    /// Name this request, so that it is not carried out twice if it is sent again
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub request_id: String,
+    /// Take it even if there is too little memory or time: then packets may be lost by the
+    /// emulator itself, and `show` and `stats` say so
+    #[arg(long)]
+    pub lossy: bool,
+}
+
+/// A way through the emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// Towards the client.
+    Forward,
+    /// From the client.
+    Return,
+    /// Both.
+    Both,
+}
