@@ -4,6 +4,7 @@
 # Checks rules that no compiler checks:
 #
 # - each file of a crate's tests/ is a module of its tests/main.rs, else its tests never run;
+# - modules do not need each other in a circle (scripts/cycles.py);
 # - programs alone and programs with tests resolve the same features, else dependencies are compiled
 #   twice (docs/adr/0040-one-build-for-programs-and-tests.md).
 
@@ -22,6 +23,8 @@ for main in $(git ls-files '*/tests/main.rs'); do
         }
     done
 done
+
+scripts/cycles.py || status=1
 
 scripts/cargo.sh test --workspace --no-run || exit 1
 compiled=$("${CARGO:-cargo}" build 2>&1 | grep -E '^ *Compiling ')

@@ -14,19 +14,21 @@
 //! anything. Sizes are bytes.
 
 mod find;
+mod hugepages;
 mod judge;
 mod pci;
 mod port;
+mod problem;
 mod schema;
 mod switch;
 
 pub use find::{Binding, Device, FindError, Found, RECORD, Roots, named};
-pub use judge::{DPDK_BYTES, MAX_FRAME, MIN_MAX_FRAME, MOST_CLIENTS, MOST_WORKERS, Problem};
+pub use hugepages::{Hugepages, PageSize};
+pub use judge::{DPDK_BYTES, MAX_FRAME, MIN_MAX_FRAME, MOST_CLIENTS, MOST_WORKERS};
 pub use pci::{Address, Nic, nics, of_interface};
 pub use port::{Driver, NicId, Port, PortTable, Select, beside_kernel};
-pub use schema::{
-    BoxFile, BoxFileError, Clock, Huge, Hugepages, Idle, Memory, PageSize, Ports, Workers,
-};
+pub use problem::Problem;
+pub use schema::{BoxFile, BoxFileError, Clock, Huge, Idle, Memory, Ports, Workers};
 pub use switch::{Stage, Switch, SwitchError, SwitchFile, Target};
 
 /// Names of the two ports: `wan` faces the servers, `client` the clients.

@@ -12,8 +12,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
-use crate::judge::Problem;
+use crate::hugepages::Hugepages;
 use crate::port::{self, Port};
+use crate::problem::Problem;
 use crate::switch::{self, SwitchFile};
 
 /// A longer file is none.
@@ -124,69 +125,6 @@ impl Memory {
     pub const MAX_CLIENTS: u32 = 16;
     /// Default of `client_idle`, nanoseconds: ten minutes.
     pub const CLIENT_IDLE: u64 = 600_000_000_000;
-}
-
-/// `[hugepages]`: what `linkctl box apply` reserves.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Hugepages {
-    /// Of each.
-    pub size: PageSize,
-    /// How many.
-    pub count: u64,
-}
-
-impl Hugepages {
-    /// All of them, bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.count.saturating_mul(self.size.bytes())
-    }
-}
-
-/// Sizes of hugepages that x86-64 has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageSize {
-    /// 2 MiB.
-    Mib2,
-    /// 1 GiB.
-    Gib1,
-}
-
-impl PageSize {
-    /// Bytes.
-    #[must_use]
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::Mib2 => 2 << 20,
-            Self::Gib1 => 1 << 30,
-        }
-    }
-
-    /// The folder of `/sys` about them.
-    #[must_use]
-    pub fn folder(self) -> String {
-        format!("hugepages-{}kB", self.bytes() >> 10)
-    }
-
-    /// As the file writes it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mib2 => "2 MiB",
-            Self::Gib1 => "1 GiB",
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for PageSize {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(value)?;
-        let bytes = profile::parse_size(&text).map_err(de::Error::custom)?;
-        [Self::Mib2, Self::Gib1].into_iter().find(|size| size.bytes() == bytes).ok_or_else(|| {
-            de::Error::custom(format!("there are no hugepages of {text}: write 2 MiB or 1 GiB"))
-        })
-    }
 }
 
 /// `[clock]`.

@@ -5,13 +5,13 @@
 //! named client that says nothing of a beam is meant to have none: it gets a share of a beam
 //! that limits nothing, which is the last one, where automatic clients have one.
 
-use crate::check::shown;
 use emu::beam::{BeamPlan, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
 use emu::client::{ClientKey, ClientName, MAX_NAME};
 use emu::framing::Framing;
 use emu::units::{BitRate, ByDirection};
 use profile::{PIPE_RATE_BPS, Rate, Violations, nearest};
 use proto::linkemu::v1 as pb;
+use units::shown;
 
 /// Beams, at most: one less than the core has.
 pub const BEAMS: usize = MAX_BEAMS - 1;

@@ -11,11 +11,10 @@ use profile::Violations;
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use units::shown;
 
 /// Faults that are told of one message.
 const FAULTS: usize = 100;
-/// Characters of a value in a message.
-const SHOWN: usize = 60;
 /// Whose addresses are of no one host: the classifier gives them to the default client.
 const OF_NO_HOST: [&str; 5] =
     ["224.0.0.0/4", "127.0.0.0/8", "169.254.0.0/16", "ff00::/8", "fe80::/10"];
@@ -148,11 +147,4 @@ fn mac(text: &str) -> Result<Rule, String> {
         return Err(format!("{:?} is no MAC address: write it as 02:00:00:00:00:01", shown(text)));
     };
     Ok(Rule::Mac(mac.bytes()))
-}
-
-pub(crate) fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
 }

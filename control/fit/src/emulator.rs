@@ -14,7 +14,7 @@ use profile::format_duration;
 use serde::Deserialize;
 
 use crate::baseline::Baseline;
-use crate::fitted::four_digits;
+use crate::digits::four_digits;
 
 /// How far the wall clocks of the prober and of the emulator may be apart.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);

@@ -12,6 +12,7 @@ use crate::baseline::{Baseline, OneWay, Source, Summary};
 use crate::delay::estimate::{self as delays, DelayError, Delays};
 use crate::delay::law::Body;
 use crate::delay::{body, published};
+use crate::digits::four_digits;
 use crate::emulator::UNKNOWN;
 use crate::goodness::Goodness;
 use crate::loss::{FadeEstimate, Interval, LossOptions, Losses, MOST_RUNS, Runs};
@@ -240,13 +241,6 @@ fn check_isolated(options: &Options, interval_ns: u64) -> Result<(), FitError> {
 
 fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9).round() as u64
-}
-
-/// A time in ns to four significant digits: more is never known.
-#[must_use]
-pub fn four_digits(ns: u64) -> u64 {
-    let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(3));
-    ns.saturating_add(unit / 2) / unit * unit
 }
 
 fn rounded(seconds: f64) -> u64 {

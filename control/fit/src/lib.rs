@@ -4,6 +4,7 @@
 
 pub mod baseline;
 pub mod delay;
+pub mod digits;
 pub mod emulator;
 pub mod fitted;
 pub mod goodness;

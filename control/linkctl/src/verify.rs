@@ -9,7 +9,7 @@ use crate::output;
 use crate::probe::measure;
 use ::fit::baseline::{self, Baseline};
 use ::fit::delay::estimate::LEAST_SAMPLES;
-use ::fit::fitted::four_digits;
+use ::fit::digits::four_digits;
 use ::fit::read::{self, Input, ReadError};
 use ::fit::report;
 use ::fit::verify::{Comparison, Row, Settings, Verdict, against_log, against_profile};

@@ -15,7 +15,7 @@ pub use part::Part;
 use crate::Violations;
 use crate::limits::{FILE_BYTES, RATE_TRACE_RATES_BPS, RATE_TRACE_STEP_NS};
 use crate::rate_file::{beside, read_trace};
-use crate::schema::{Field, Kind, Table, typed};
+use crate::schema::{Field, Kind, Table, either, typed};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader, describe};
@@ -205,13 +205,3 @@ impl Reader<'_> {
 
 /// What takes a part away, where a profile would leave it out.
 const NONE: &str = "none";
-
-/// `"a", "b" or "c"`.
-pub(crate) fn either(words: &[String]) -> String {
-    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
-    match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
-        None => String::new(),
-    }
-}

@@ -276,7 +276,7 @@ impl Field {
     /// A value for messages, as TOML.
     pub fn example(&self) -> String {
         let example = match self.kind {
-            Kind::Word => return crate::read::either(&self.words()),
+            Kind::Word => return either(&self.words()),
             Kind::Number | Kind::Count => self.parameter.example.clone(),
             _ => format!("\"{}\"", self.parameter.example),
         };
@@ -344,6 +344,16 @@ fn word(of: &EnumDescriptor, name: &str) -> String {
     let zero = of.get_value(0);
     let prefix = zero.as_ref().and_then(|zero| zero.name().strip_suffix("UNSPECIFIED"));
     name.strip_prefix(prefix.unwrap_or("")).unwrap_or(name).to_ascii_lowercase()
+}
+
+/// `"a", "b" or "c"`.
+pub(crate) fn either(words: &[String]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// The order of two values of one kind; none if one is not a number.

@@ -12,8 +12,7 @@ mod queue;
 mod tests;
 
 use crate::limits::*;
-use crate::read::either;
-use crate::schema::{Field, Kind, Table, compare};
+use crate::schema::{Field, Kind, Table, compare, either};
 use crate::{PATCHED, Violations, format_duration};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;

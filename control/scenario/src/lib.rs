@@ -34,6 +34,7 @@
 
 mod catalog;
 mod limits;
+mod parts;
 mod ramp;
 mod read;
 mod step;
@@ -42,8 +43,9 @@ mod timeline;
 
 pub use catalog::{built_in, named};
 pub use limits::*;
+pub use parts::Parts;
 pub use ramp::RampError;
-pub use step::{Action, Parts, Wait};
+pub use step::{Action, Wait};
 pub use timeline::{Item, Timeline};
 
 use profile::{Violations, reading};

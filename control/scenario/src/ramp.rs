@@ -6,7 +6,7 @@
 //! exponential, `from (to / from)^(k/n)`. The last one is exactly `to`. Whole quantities
 //! (nanoseconds, bit/s, bytes) lose their fraction.
 
-use crate::step::Parts;
+use crate::parts::Parts;
 use profile::{PIPE_RATE_BPS, Part, Rate, format_duration, format_probability, format_size};
 use proto::linkemu::v1 as pb;
 

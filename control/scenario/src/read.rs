@@ -4,8 +4,9 @@
 
 use crate::Scenario;
 use crate::limits::*;
+use crate::parts::Parts;
 use crate::ramp::{KNOBS, Knob, Law, Quantity, Ramp};
-use crate::step::{Action, Extent, Parts, Step, Wait, What, When, event_name, extent};
+use crate::step::{Action, Extent, Step, Wait, What, When, event_name, extent};
 use profile::reading::{Node, Reader, describe};
 use profile::{
     DELAY_BASE_NS, DELAY_SLOT_NS, NAME_CHARS, PIPE_RATE_BPS, Part, QUEUE_LIMIT_BYTES, Rate,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The steps of a scenario, as they are written.
 
+use crate::parts::Parts;
 use crate::ramp::Ramp;
-use profile::{Part, format_duration};
+use profile::format_duration;
 use proto::linkemu::v1 as pb;
 use std::fmt;
 use std::sync::Arc;
@@ -48,15 +49,6 @@ pub enum Action {
     Wait(Wait),
 }
 
-/// Parts of a link.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parts {
-    /// Of the forward pipe.
-    pub forward: Option<Part>,
-    /// Of the return pipe.
-    pub back: Option<Part>,
-}
-
 /// A wait for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -88,18 +80,6 @@ impl fmt::Display for Action {
                 }
                 write!(f, ", at most {}", format_duration(*timeout_ns))
             }
-        }
-    }
-}
-
-impl fmt::Display for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.forward, &self.back) {
-            (Some(forward), Some(back)) if forward == back => write!(f, "both: {forward}"),
-            (Some(forward), Some(back)) => write!(f, "forward: {forward}; return: {back}"),
-            (Some(forward), None) => write!(f, "forward: {forward}"),
-            (None, Some(back)) => write!(f, "return: {back}"),
-            (None, None) => Ok(()),
         }
     }
 }

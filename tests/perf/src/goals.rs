@@ -1,42 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The goals, and whether a run reaches them.
 
-use serde::Serialize;
-
 use crate::case::Case;
 use crate::cost::Cost;
-use crate::results::Results;
+use crate::results::{Goal, Results};
 use crate::suite;
-
-/// A goal and what was measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Goal {
-    /// What is measured.
-    pub name: String,
-    /// The value, in the words of a table; empty if it was not measured.
-    pub measured: String,
-    /// The bound, in the same words.
-    pub bound: String,
-    /// Whether it holds; `None` if it was not measured.
-    pub holds: Option<bool>,
-}
-
-impl Goal {
-    fn at_most(name: &str, value: Option<f64>, bound: f64, unit: &str) -> Self {
-        let text = |v: f64, digits| format!("{v:.digits$}{unit}");
-        Self {
-            name: name.to_owned(),
-            measured: value.map_or_else(String::new, |v| text(v, 2)),
-            bound: format!("≤ {bound}{unit}"),
-            holds: value.map(|v| v <= bound),
-        }
-    }
-
-    fn at_least(name: &str, value: Option<f64>, bound: f64, unit: &str) -> Self {
-        let goal = Self::at_most(name, value, bound, unit);
-        Self { bound: format!("≥ {bound}{unit}"), holds: value.map(|v| v >= bound), ..goal }
-    }
-}
 
 /// The goals' rows.
 #[must_use]

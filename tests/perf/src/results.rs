@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::base::Against;
 use crate::change::Pause;
 use crate::cost::Cost;
-use crate::goals::Goal;
 use crate::lateness::Late;
 use crate::machine::Machine;
 use crate::memory::Footprint;
@@ -62,4 +61,34 @@ pub struct Results {
     pub notes: Vec<String>,
     /// The goals.
     pub goals: Vec<Goal>,
+}
+
+/// A goal and what was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// What is measured.
+    pub name: String,
+    /// The value, in the words of a table; empty if it was not measured.
+    pub measured: String,
+    /// The bound, in the same words.
+    pub bound: String,
+    /// Whether it holds; `None` if it was not measured.
+    pub holds: Option<bool>,
+}
+
+impl Goal {
+    pub(crate) fn at_most(name: &str, value: Option<f64>, bound: f64, unit: &str) -> Self {
+        let text = |v: f64, digits| format!("{v:.digits$}{unit}");
+        Self {
+            name: name.to_owned(),
+            measured: value.map_or_else(String::new, |v| text(v, 2)),
+            bound: format!("≤ {bound}{unit}"),
+            holds: value.map(|v| v <= bound),
+        }
+    }
+
+    pub(crate) fn at_least(name: &str, value: Option<f64>, bound: f64, unit: &str) -> Self {
+        let goal = Self::at_most(name, value, bound, unit);
+        Self { bound: format!("≥ {bound}{unit}"), holds: value.map(|v| v >= bound), ..goal }
+    }
 }

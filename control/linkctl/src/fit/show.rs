@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was estimated: as text for people, and as JSON with stable keys for programs.
 
-use ::fit::fitted::{Fitted, four_digits};
+use ::fit::digits::four_digits;
+use ::fit::fitted::Fitted;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use profile::{Json, format_duration};

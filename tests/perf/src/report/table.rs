@@ -5,8 +5,8 @@ use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::cost::Cost;
-use crate::goals::Goal;
 use crate::lateness::Quantiles;
+use crate::results::Goal;
 use crate::results::Results;
 use crate::spread::Spread;
 
