@@ -308,3 +308,19 @@ proptest! {
         prop_assert_eq!((snapshot.store_used, snapshot.total().held.packets), (0, 0));
     }
 }
+
+#[test]
+fn a_client_with_traffic_stays_though_it_holds_nothing_between_its_frames() {
+    let mut engine = engine(Plan::transparent());
+    for s in 1..=60 {
+        // A frame each six seconds, of ten that it may be idle.
+        if s % 6 == 1 {
+            engine.arrive(second(s), Direction::Return, &frame(1));
+        }
+        rest(&mut engine, s..=s);
+    }
+    let stays = of(&accounts(&mut engine, second(60)), 1).unwrap();
+    assert_eq!(stays.pipes[Direction::Return].received.packets, 10);
+    rest(&mut engine, 61..=75);
+    assert_eq!(of(&accounts(&mut engine, second(75)), 1), None);
+}

@@ -11,6 +11,7 @@ mod fuzz_corpus;
 mod histograms;
 mod invariants;
 mod numbered;
+mod queue;
 mod rate_trace;
 mod reorder;
 mod rules;
