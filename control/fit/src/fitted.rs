@@ -75,23 +75,30 @@ pub fn unlimited() -> pb::Pipe {
     }
 }
 
-/// What of a pipe no ping tells: rate, queue, framing. It loses and delays nothing, as far as
-/// that can be told from pings.
+/// What of a pipe no ping tells: rate, queue, framing. What pings do tell is left out.
 #[must_use]
 pub fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
-    pb::Pipe {
-        delay: Some(pb::Delay::default()),
-        outages: Vec::new(),
-        fade: None,
-        packet_loss: 0.0,
-        gilbert_elliott: None,
-        four_state_loss: None,
-        drop_run: None,
-        duplicate: 0.0,
-        corrupt: 0.0,
-        reorder: None,
-        ..pipe.clone()
-    }
+    // Each field is named, so that a new one is decided upon.
+    let pb::Pipe {
+        rate_bps,
+        rate_trace,
+        overhead_bytes,
+        min_frame_bytes,
+        link_layer,
+        queue,
+        packet_loss: _,
+        gilbert_elliott: _,
+        four_state_loss: _,
+        duplicate: _,
+        corrupt: _,
+        reorder: _,
+        drop_run: _,
+        outages: _,
+        fade: _,
+        delay: _,
+    } = pipe.clone();
+    let framed = pb::Pipe { overhead_bytes, min_frame_bytes, link_layer, ..unlimited() };
+    pb::Pipe { rate_bps, rate_trace, queue, ..framed }
 }
 
 /// Why there is no profile.

@@ -46,7 +46,7 @@ Examples:
 
 The keys are those of [forward] and [return] in a profile. \"none\" is a value of
 gilbert_elliott, four_state_loss, drop_run, reorder, fade, queue.random_drop,
-queue.red, queue.codel, queue.pie and delay.body; lists are taken away by [], and
+queue.red, queue.codel, queue.pie, delay.body and link_layer; lists are taken away by [], and
 probabilities by \"0 %\".";
 
 /// How a random duration is drawn.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A change of parts of a pipe: new values, and the paths of those that are meant, by the schema.
 
+use crate::limits::{BODY_QUANTILES_NS_ITEMS, RATE_TRACE_RATES_BPS_ITEMS};
 use crate::schema::{self, Field, Kind, Path, Table};
 use crate::{Violations, nearest};
 use prost_reflect::DynamicMessage;
@@ -14,7 +15,7 @@ const PATHS: usize = 48;
 #[derive(Clone, Debug)]
 pub struct Patch {
     paths: Vec<&'static Path>,
-    values: DynamicMessage,
+    values: pb::Pipe,
 }
 
 impl Patch {
@@ -34,7 +35,21 @@ impl Patch {
             found.push("mask", message);
             return Err(found);
         }
-        let values = Table::named("Pipe").reflect(values);
+        let rates = values.rate_trace.as_ref().map_or(0, |trace| trace.rates_bps.len());
+        let body = values.delay.as_ref().and_then(|delay| delay.body.as_ref());
+        let quantiles = body.map_or(0, |body| body.quantiles_ns.len());
+        for (path, count, most) in [
+            ("pipe.rate_trace.rates", rates, *RATE_TRACE_RATES_BPS_ITEMS.end()),
+            ("pipe.delay.body.quantiles", quantiles, *BODY_QUANTILES_NS_ITEMS.end()),
+        ] {
+            if count > most {
+                found.push(path, format!("a list of {count} is too long: write {most} at most"));
+            }
+        }
+        if !found.is_empty() {
+            return Err(found);
+        }
+        let reflected = Table::named("Pipe").reflect(values);
         let mut known = Vec::new();
         for (i, name) in paths.iter().map(AsRef::as_ref).enumerate() {
             let Some(path) = schema::path(name) else {
@@ -47,7 +62,7 @@ impl Patch {
             // A value whose message is absent would silently become zero.
             if let [parent, field] = path.steps[..]
                 && field.kind != Kind::Table
-                && !parent.is_given(&values)
+                && !parent.is_given(&reflected)
             {
                 let message = "missing, though the mask names a part of it: give it";
                 found.push(format!("pipe.{}", parent.key), message);
@@ -55,7 +70,7 @@ impl Patch {
             known.push(path);
         }
         found.into_result()?;
-        Ok(Self { paths: known, values })
+        Ok(Self { paths: known, values: values.clone() })
     }
 
     /// Whether it names a field, such as `queue.limit_bytes`.
@@ -70,12 +85,21 @@ impl Patch {
     /// choice, a fade without outages, marks without a queue management that makes them.
     pub fn apply(&self, pipe: &mut pb::Pipe) {
         let table = Table::named("Pipe");
+        // With reflection a list takes several times its bytes. The long ones are put aside, unless
+        // they may change.
+        let rates = ["rate_bps", "rate_trace"];
+        let keeps_trace = !rates.iter().any(|path| self.names(path));
+        let trace = if keeps_trace { pipe.rate_trace.take() } else { None };
+        let keeps_body = !["delay", "delay.body"].iter().any(|path| self.names(path));
+        let delay = pipe.delay.as_mut().filter(|_| keeps_body);
+        let body = delay.and_then(|delay| delay.body.take());
+        let values = table.reflect(&self.values);
         let mut message = table.reflect(pipe);
         for path in &self.paths {
             match path.steps[..] {
-                [field] => self.change(&mut message, &self.values, table, field, ""),
+                [field] => self.change(&mut message, &values, table, field, ""),
                 [parent, field] => {
-                    let given = self.values.get_field(&parent.descriptor);
+                    let given = values.get_field(&parent.descriptor);
                     let value = message.get_field_mut(&parent.descriptor);
                     if let (Some(inner), Some(given), Some(table)) =
                         (value.as_message_mut(), given.as_message(), parent.table())
@@ -88,12 +112,19 @@ impl Patch {
             }
         }
         *pipe = schema::typed(&message);
+        if keeps_trace {
+            pipe.rate_trace = trace;
+        }
+        if let Some(delay) = pipe.delay.as_mut().filter(|_| keeps_body) {
+            delay.body = body;
+        }
         if pipe.outages.is_empty() && self.names("outages") && !self.names("fade") {
             pipe.fade = None;
         }
-        let aqms = ["queue.random_drop", "queue.red", "queue.codel", "queue.pie"];
+        let is_aqm =
+            |path: &&Path| path.steps.last().is_some_and(|field| field.parameter.choice == "aqm");
         if let Some(queue) = &mut pipe.queue
-            && aqms.iter().any(|aqm| self.names(aqm))
+            && self.paths.iter().copied().any(|path| is_aqm(&path))
             && !self.names("queue.ecn")
             && !queue.has_aqm()
         {
@@ -127,6 +158,64 @@ impl Patch {
             if !self.names(&name) {
                 message.clear_field(&other.descriptor);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe() -> pb::Pipe {
+        let catalog = crate::Catalog::built_in();
+        catalog.get("lte-driving").unwrap().as_proto().forward_pipe.clone().unwrap()
+    }
+
+    #[test]
+    fn what_is_not_named_stays_long_lists_too() {
+        let mut varied = pipe();
+        varied.delay.as_mut().unwrap().body =
+            Some(pb::Body { correlation_ns: 1_000_000, quantiles_ns: vec![0, 5] });
+        let before = varied.clone();
+        let values = pb::Pipe { packet_loss: 0.1, ..Default::default() };
+        Patch::new(&values, &["packet_loss"]).unwrap().apply(&mut varied);
+        assert_eq!(varied, pb::Pipe { packet_loss: 0.1, ..before.clone() });
+
+        let values = pb::Pipe { delay: Some(pb::Delay::default()), ..Default::default() };
+        Patch::new(&values, &["delay"]).unwrap().apply(&mut varied);
+        assert_eq!(varied.delay, Some(pb::Delay::default()));
+        Patch::new(&before, &["delay.body"]).unwrap().apply(&mut varied);
+        assert_eq!(varied.delay.as_ref().unwrap().body, before.delay.as_ref().unwrap().body);
+        let rate = pb::Pipe { rate_bps: Some(5_000), ..Default::default() };
+        Patch::new(&rate, &["rate_bps"]).unwrap().apply(&mut varied);
+        assert_eq!((varied.rate_bps, &varied.rate_trace), (Some(5_000), &None));
+        Patch::new(&before, &["rate_trace"]).unwrap().apply(&mut varied);
+        assert_eq!((varied.rate_bps, varied.rate_trace), (None, before.rate_trace));
+    }
+
+    #[test]
+    fn lists_that_are_too_long_are_refused_before_they_are_reflected() {
+        let mut long = pipe();
+        long.rate_trace.as_mut().unwrap().rates_bps = vec![0; 70_000];
+        let found = Patch::new(&long, &["rate_trace"]).unwrap_err();
+        assert_eq!(
+            found.to_string(),
+            "pipe.rate_trace.rates: a list of 70000 is too long: write 65536 at most"
+        );
+    }
+
+    #[test]
+    fn a_queue_without_its_last_queue_management_marks_nothing() {
+        for aqm in Table::named("Queue").fields.iter().filter(|it| it.parameter.choice == "aqm") {
+            let mut marks = pipe();
+            let mut queue = Table::named("Queue").reflect(marks.queue.as_ref().unwrap());
+            let default = aqm.table().unwrap().message();
+            queue.set_field(&aqm.descriptor, prost_reflect::Value::Message(default));
+            let queue: pb::Queue = schema::typed(&queue);
+            marks.queue = Some(pb::Queue { ecn: true, ..queue });
+            let path = format!("queue.{}", aqm.descriptor.name());
+            Patch::new(&pb::Pipe::default(), &[path]).unwrap().apply(&mut marks);
+            assert!(!marks.queue.unwrap().has_aqm() && !marks.queue.unwrap().ecn);
         }
     }
 }

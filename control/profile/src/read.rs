@@ -108,7 +108,10 @@ impl Reader<'_> {
             Kind::Text => self.string(item).map(Value::String),
             Kind::Switch => self.switch(item).map(Value::Bool),
             Kind::Word => self.word(item, field),
-            Kind::Count => self.whole(item, example).map(Value::U64),
+            Kind::Count => {
+                let count = self.whole(item, example)?;
+                field.parse(&count.to_string()).ok().flatten()
+            }
             Kind::Number => self.number(item, example).map(Value::F64),
             _ => {
                 let value = self.measure(item, |text| field.parse(text), example)?;

@@ -2,9 +2,13 @@
 //! The reference of a profile's parameters, from the schema and the comments of the proto: as
 //! Markdown for people, and as JSON Schema for editors.
 
+use crate::read::FILE;
 use crate::schema::{Field, Kind, Table};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
+
+/// What the key says that is in TOML only.
+const FILE_COMMENT: &str = "A file beside this one, of mahimahi or CSV, in place of rates.";
 
 /// A table and the path of its keys, such as `[forward.queue]`.
 struct Section {
@@ -23,6 +27,9 @@ pub fn markdown() -> String {
             let _ = write!(text, "\n## `{heading}`\n\n{}\n", table.comment());
         }
         text += "\n| key | takes | |\n|---|---|---|\n";
+        if table.name() == "RateTrace" {
+            let _ = writeln!(text, "| `{FILE}` | text | {FILE_COMMENT} |");
+        }
         for field in &table.fields {
             let about = cell(&field.comment());
             let _ =
@@ -86,6 +93,8 @@ fn takes(table: &Table, field: &Field) -> String {
         let _ = write!(takes, "; not with {}", others.join(", "));
     }
     match (field.parameter.required, field.parameter.default.as_str()) {
+        (true, _) if table.name() == "RateTrace" => takes += "; **required** without `file`",
+        (true, _) if !others.is_empty() => takes += "; **required** without those",
         (true, _) => takes += "; **required**",
         (false, "") => {}
         (false, default) => _ = write!(takes, "; {default} if left out"),
@@ -113,11 +122,7 @@ fn object(table: &Table) -> Json {
     let mut required: Vec<&str> =
         table.fields.iter().filter(needed).map(|field| field.key.as_str()).collect();
     if table.name() == "RateTrace" {
-        let description = "A file beside this one, of mahimahi or CSV, in place of rates.";
-        keys.insert(
-            crate::read::FILE.to_owned(),
-            json!({"type": "string", "description": description}),
-        );
+        keys.insert(FILE.to_owned(), json!({"type": "string", "description": FILE_COMMENT}));
         required.clear();
     }
     json!({
@@ -143,9 +148,13 @@ fn of_field(field: &Field) -> Json {
         }
         Kind::Text => json!({"type": "string"}),
         Kind::Rate => {
-            json!({"type": "string", "pattern": "^(unlimited|down|[0-9.]+ *[A-Za-z/]+)$"})
+            let words = if field.is_list { "down" } else { "unlimited|down" };
+            json!({"type": "string", "pattern": format!(r"^\s*({words}|[0-9.]+\s*[A-Za-z/]+)\s*$")})
         }
-        Kind::Probability => json!({"type": "string", "pattern": "^[0-9.e-]+ *%$"}),
+
+        Kind::Probability => {
+            json!({"type": "string", "pattern": r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*%\s*$"})
+        }
         Kind::Size | Kind::Overhead | Kind::Duration => {
             json!({"type": "string", "pattern": "^[-+]?[0-9]"})
         }
@@ -168,7 +177,7 @@ fn of_field(field: &Field) -> Json {
     }
     let description = field.comment();
     if field.is_list {
-        let mut list = json!({"type": "array", "items": one, "description": description});
+        let mut list = json!({"type": "array", "items": one, "description": FILE_COMMENT});
         if let Json::Object(keys) = &mut list
             && pb.max_items > 0
         {

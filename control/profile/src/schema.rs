@@ -280,7 +280,11 @@ impl Field {
             Kind::Number | Kind::Count => self.parameter.example.clone(),
             _ => format!("\"{}\"", self.parameter.example),
         };
-        if self.is_list { format!("[{example}]") } else { example }
+        if !self.is_list {
+            return example;
+        }
+        let count = self.parameter.min_items.max(1) as usize;
+        format!("[{}]", vec![example; count].join(", "))
     }
 
     /// What a message says where it is left out in TOML.
@@ -370,6 +374,24 @@ pub(crate) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_field_is_of_a_type_that_its_kind_can_hold() {
+        for field in TABLES.values().flat_map(|table| &table.fields) {
+            let (kind, of) = (field.kind, field.descriptor.kind());
+            let fits = match kind {
+                Kind::Size | Kind::Count => matches!(of, Type::Uint64 | Type::Uint32),
+                Kind::Rate | Kind::Duration => matches!(of, Type::Uint64),
+                Kind::Overhead => matches!(of, Type::Int32),
+                Kind::Probability | Kind::Number => matches!(of, Type::Double),
+                Kind::Switch => matches!(of, Type::Bool),
+                Kind::Text => matches!(of, Type::String),
+                Kind::Word => matches!(of, Type::Enum(_)),
+                Kind::Table => matches!(of, Type::Message(_)),
+            };
+            assert!(fits, "{}: {of:?} is no {kind:?}", field.descriptor.full_name());
+        }
+    }
 
     #[test]
     fn every_text_of_the_schema_is_one_of_its_kind() {

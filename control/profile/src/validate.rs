@@ -31,7 +31,12 @@ pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
     name(&mut found, &profile.name);
     group(&mut found, &profile.group);
     let table = Table::named("Profile");
-    check(&mut found, "", table, &table.reflect(profile));
+    let light = pb::Profile {
+        forward_pipe: profile.forward_pipe.as_ref().map(without_values),
+        return_pipe: profile.return_pipe.as_ref().map(without_values),
+        ..profile.clone()
+    };
+    check(&mut found, "", table, &table.reflect(&light));
     for (path, pipe) in [("forward", &profile.forward_pipe), ("return", &profile.return_pipe)] {
         if let Some(pipe) = pipe {
             check_pipe(&mut found, path, pipe);
@@ -50,9 +55,53 @@ pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
 pub fn validate_pipe(path: &str, pipe: &pb::Pipe) -> Result<(), Violations> {
     let mut found = Violations::default();
     let table = Table::named("Pipe");
-    check(&mut found, path, table, &table.reflect(pipe));
+    check(&mut found, path, table, &table.reflect(&without_values(pipe)));
     check_pipe(&mut found, path, pipe);
     found.into_result()
+}
+
+/// A pipe whose long lists of values are as short as they may be. With reflection a value takes
+/// several times its bytes, so that those lists are checked without ([`values`]).
+fn without_values(pipe: &pb::Pipe) -> pb::Pipe {
+    let mut light = pipe.clone();
+    if let Some(trace) = &mut light.rate_trace {
+        let least = *RATE_TRACE_RATES_BPS_ITEMS.start();
+        trace.rates_bps = vec![*RATE_TRACE_RATES_BPS.start(); least];
+    }
+    if let Some(body) = light.delay.as_mut().and_then(|delay| delay.body.as_mut()) {
+        let least = *BODY_QUANTILES_NS_ITEMS.start();
+        body.quantiles_ns = vec![*BODY_QUANTILES_NS.start(); least];
+    }
+    light
+}
+
+/// Checks a long list of values.
+fn values(found: &mut Violations, path: &str, message: &str, field: &str, values: &[u64]) {
+    let Some(field) = Table::named(message).field(field) else { return };
+    length(found, path, field, values.len());
+    let most = field.parameter.max_items as usize;
+    let faults = values.iter().take(most).enumerate().filter_map(|(i, value)| {
+        let message = fault(field, &Value::U64(*value))?;
+        Some((format!("{path}[{i}]"), message))
+    });
+    for (path, message) in faults.take(FAULTS) {
+        found.push(path, message);
+    }
+}
+
+/// Checks how many items a list has.
+fn length(found: &mut Violations, path: &str, field: &Field, count: usize) {
+    let (least, most) = (field.parameter.min_items as usize, field.parameter.max_items as usize);
+    if count < least {
+        let message = format!("a list of {count} is too short: write {least} to {most} values");
+        found.push(path, message);
+    } else if most > 0 && count > most {
+        let message = match field.kind {
+            Kind::Table => format!("{count} entries are more than {most}: merge some"),
+            _ => format!("a list of {count} is too long: write {least} to {most} values"),
+        };
+        found.push(path, message);
+    }
 }
 
 /// Checks what the schema says of each field of a table.
@@ -115,18 +164,8 @@ fn list(
     inner: Option<&'static Table>,
     items: &[Value],
 ) {
-    let (least, most) = (field.parameter.min_items as usize, field.parameter.max_items as usize);
-    let count = items.len();
-    if count < least {
-        let message = format!("a list of {count} is too short: write {least} to {most} values");
-        found.push(path, message);
-    } else if most > 0 && count > most {
-        let message = match inner {
-            Some(_) => format!("{count} entries are more than {most}: merge some"),
-            None => format!("a list of {count} is too long: write {least} to {most} values"),
-        };
-        found.push(path, message);
-    }
+    let (count, most) = (items.len(), field.parameter.max_items as usize);
+    length(found, path, field, count);
     let enough = found.len() + FAULTS;
     let taken = if most > 0 { most } else { count };
     for (i, item) in items.iter().take(taken).enumerate() {
@@ -178,6 +217,10 @@ fn outside(field: &Field, value: &Value) -> Option<String> {
 }
 
 fn name(found: &mut Violations, name: &str) {
+    // Of that it is told as of each text.
+    if text(name).is_some() {
+        return;
+    }
     let plain = name.strip_suffix(PATCHED).unwrap_or(name);
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if plain.is_empty() {
@@ -201,7 +244,7 @@ fn group(found: &mut Violations, group: &str) {
             format!("{:?} is longer than {NAME_CHARS} characters: shorten it", shown(group));
         found.push("group", message);
     }
-    if let Some(c) = group.chars().find(|c| c.is_control()) {
+    if let Some(c) = group.chars().find(|c| matches!(c, '\n' | '\t')) {
         found.push("group", format!("holds the control character {c:?}: take it out"));
     }
 }
@@ -217,6 +260,9 @@ fn text(text: &str) -> Option<String> {
 
 fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let at = |field: &str| format!("{path}.{field}");
+    if let Some(trace) = &pipe.rate_trace {
+        values(found, &at("rate_trace.rates"), "RateTrace", "rates_bps", &trace.rates_bps);
+    }
     if let Some(trace) = &pipe.rate_trace
         && !trace.rates_bps.is_empty()
         && trace.rates_bps.iter().all(|bps| *bps == 0)
@@ -233,7 +279,9 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     }
     let Some(delay) = &pipe.delay else { return };
     if let Some(it) = &delay.body {
-        ascending(found, &at("delay.body.quantiles"), &it.quantiles_ns);
+        let path = at("delay.body.quantiles");
+        values(found, &path, "Body", "quantiles_ns", &it.quantiles_ns);
+        ascending(found, &path, &it.quantiles_ns);
     }
     for (i, excursion) in delay.excursions.iter().take(*DELAY_EXCURSIONS_ITEMS.end()).enumerate() {
         self::excursion(found, &at(&format!("delay.excursions[{i}]")), excursion);

@@ -35,7 +35,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All that is wrong with a profile, in the order of its fields; never empty in an `Err`.
+/// All that is wrong with a profile: of single values, in the order of the fields, and then of
+/// several together; never empty in an `Err`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
 

@@ -61,7 +61,9 @@ impl Toml {
                 self.quantities(key, items.iter().map(|item| field.format(item)));
             }
             (Kind::Switch, _) => self.pair(key, &value.as_bool()),
-            (Kind::Count, _) => self.pair(key, &value.as_u64()),
+            (Kind::Count, _) => {
+                self.pair(key, &value.as_u64().or(value.as_u32().map(u64::from)));
+            }
             (Kind::Number, _) => self.pair(key, &value.as_f64()),
             (Kind::Rate, _) if !is_given => self.pair(key, &Rate::Unlimited.to_string()),
             _ => self.pair(key, &field.format(value)),

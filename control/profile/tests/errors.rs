@@ -377,3 +377,11 @@ fn a_file_that_is_not_there_is_an_io_error() {
     let error = Profile::from_file("/nonexistent/x.toml".as_ref()).unwrap_err();
     assert!(matches!(error, FileError::Io { .. }));
 }
+
+#[test]
+fn a_trace_is_not_taken_away_without_a_rate_in_its_place() {
+    let told = profile::Part::from_toml("rate_trace = \"none\"").unwrap_err().to_string();
+    assert!(told.contains("\"none\" is not a table"), "{told}");
+    let part = profile::Part::from_toml("rate = \"unlimited\"\nreorder = \"none\"").unwrap();
+    assert_eq!(part.paths, ["rate_bps", "reorder"]);
+}

@@ -48,13 +48,22 @@ impl TryFrom<&pb::PatchLinkRequest> for Patch {
             });
         }
         let paths = request.mask.as_ref().map_or(&[][..], |mask| &mask.paths);
-        let Some(values) = &request.pipe else {
+        if request.pipe.is_none() {
             found.push("pipe", "missing: give the new values of what the mask names");
-            return Err(found);
-        };
-        let change = profile::Patch::new(values, paths);
-        found.into_result()?;
-        Ok(Self { forward, back, change: change? })
+        }
+        let values = request.pipe.clone().unwrap_or_default();
+        match profile::Patch::new(&values, paths) {
+            Ok(change) if found.is_empty() => Ok(Self { forward, back, change }),
+            Ok(_) => Err(found),
+            Err(more) => {
+                // Without a pipe all that is in it is missing.
+                let more = more
+                    .into_iter()
+                    .filter(|it| request.pipe.is_some() || !it.path.starts_with("pipe."));
+                more.for_each(|it| found.push(it.path, it.message));
+                Err(found)
+            }
+        }
     }
 }
 

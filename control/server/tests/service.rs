@@ -94,6 +94,25 @@ async fn another_profile_may_not_take_a_known_name() {
 }
 
 #[tokio::test]
+async fn all_that_is_wrong_with_a_patch_is_told_at_once() {
+    let mut lab = Lab::new();
+    lab.set("viasat2").await.unwrap();
+    let mask =
+        Some(prost_types::FieldMask { paths: vec!["rate_bsp".into(), "delay.base_ns".into()] });
+    let request = pb::PatchLinkRequest {
+        direction: 9,
+        pipe: Some(pb::Pipe::default()),
+        mask: mask.clone(),
+        ..Default::default()
+    };
+    let status = lab.client.patch_link(request.clone()).await.unwrap_err();
+    assert_eq!(fields(&status), ["direction", "mask.paths[0]", "pipe.delay"]);
+    let request = pb::PatchLinkRequest { pipe: None, direction: 0, ..request };
+    let status = lab.client.patch_link(request).await.unwrap_err();
+    assert_eq!(fields(&status), ["pipe", "mask.paths[0]"]);
+}
+
+#[tokio::test]
 async fn a_patch_changes_what_its_mask_names() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();

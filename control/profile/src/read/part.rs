@@ -86,7 +86,9 @@ impl Reader<'_> {
             paths.extend(schema::path(&name).map(|path| path.name.as_str()));
             let is_none =
                 |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text == NONE);
-            let is_table = field.kind == Kind::Table && !field.is_list;
+            // Without a trace there would have to be a rate.
+            let is_needed = table.alternatives(field).any(|other| other.parameter.required);
+            let is_table = field.kind == Kind::Table && !field.is_list && !is_needed;
             if is_table && node.table.get(key).is_some_and(|value| is_none(value.get_ref())) {
                 continue;
             }

@@ -3,6 +3,7 @@
 //! with: the rules keep it of a size that can be sent, and free of what a terminal
 //! would obey.
 
+use super::{FAULTS, text};
 use crate::Violations;
 use crate::limits::{PROVENANCE_BYTES, PROVENANCE_ESTIMATES_ITEMS, PROVENANCE_GOODNESS_ITEMS};
 use proto::linkemu::v1 as pb;
@@ -22,7 +23,7 @@ pub(super) fn check(found: &mut Violations, path: &str, provenance: &pb::Provena
     required(found, at("source"), &provenance.source, source);
     let sha256 = &provenance.sha256;
     let is_sha256 = sha256.len() == SHA256_DIGITS && sha256.bytes().all(|b| b.is_ascii_hexdigit());
-    if !sha256.is_empty() && !is_sha256 {
+    if !sha256.is_empty() && !is_sha256 && text(sha256).is_none() {
         let given = shown(sha256);
         let message =
             format!("{given:?} is not {SHA256_DIGITS} hexadecimal digits: write those, or nothing");
@@ -33,15 +34,23 @@ pub(super) fn check(found: &mut Violations, path: &str, provenance: &pb::Provena
         let message = format!("{lost} are more than the samples, {samples}: correct either");
         found.push(at("lost"), message);
     }
+    let enough = found.len() + FAULTS;
     let estimates = provenance.estimates.iter().take(*PROVENANCE_ESTIMATES_ITEMS.end());
     for (i, it) in estimates.enumerate() {
+        if found.len() >= enough {
+            break;
+        }
         let at = |field: &str| at(&format!("estimates[{i}].{field}"));
         let parameter = "name the parameter, such as \"outages[0].duration\"";
         required(found, at("parameter"), &it.parameter, parameter);
         required(found, at("value"), &it.value, "write it with its unit, such as \"320 ms\"");
     }
+    let enough = found.len() + FAULTS;
     let goodness = provenance.goodness.iter().take(*PROVENANCE_GOODNESS_ITEMS.end());
     for (i, it) in goodness.enumerate() {
+        if found.len() >= enough {
+            break;
+        }
         let at = |field: &str| at(&format!("goodness[{i}].{field}"));
         required(found, at("test"), &it.test, "say what was compared");
         if !it.statistic.is_finite() {

@@ -64,7 +64,7 @@ pub fn a_bad_change_is_refused_and_nothing_is_applied(cpus: &Cpus) -> anyhow::Re
             (&["set", "delay", "99999999999999999999s"], USAGE, &["99999999999999999999"]),
             (&["set", "delay", "100000s"], REFUSED, &["1 d 3 h 46 min 40 s", "1 min"]),
             (&["set", "queue", "100B"], REFUSED, &["100 B"]),
-            (&["set", "queue", "100B", "--tail-drop"], REFUSED, &["100 B", "frame"]),
+            (&["set", "queue", "100B", "--tail-drop"], REFUSED, &["100 B", "1.518 kB"]),
             (&["set", "queue", "36"], USAGE, &["36", "MB"]),
             (&["set", "queue", "10MB", "--threshold", "20MB", "--drop-at-limit", "10%"], REFUSED, &["20 MB", "10 MB"]),
             (&["set", "queue", "10MB", "--threshold", "5MB", "--drop-at-limit", "110%"], REFUSED, &["110 %", "100 %"]),
