@@ -54,7 +54,7 @@ pub enum Problem {
         name: String,
         /// What is there.
         has: Vec<&'static str>,
-        /// One of which has to be.
+        /// The accepted ones.
         of: Vec<&'static str>,
     },
     /// Both ports are one device.
@@ -77,7 +77,7 @@ pub enum Problem {
         /// What is there.
         iface: String,
     },
-    /// A count that nothing is counted of.
+    /// `nth` without the `id` that it counts.
     #[error("ports.{name}.select in the box's file has `nth` without `id`: give the id as well")]
     Nth {
         /// Which port.

@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-/// The form of what is printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// For people.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The limits that a profile must keep: those of single parameters, as `linkemu/v1/model.proto`
-//! has them, and those of what has no field of its own. Ranges include both ends.
+//! The limits that a profile must keep: those of single parameters, from `linkemu/v1/model.proto`,
+//! and those of texts, whole messages and files. Ranges include both ends.
 
 pub use proto::limits::*;
 

@@ -59,7 +59,7 @@ impl Patch {
                 found.push(format!("mask.paths[{i}]"), message);
                 continue;
             };
-            // A value whose message is absent would silently become zero.
+            // A value in a message that is absent would become zero without a word.
             if let [parent, field] = path.steps[..]
                 && field.kind != Kind::Table
                 && !parent.is_given(&reflected)
@@ -121,10 +121,9 @@ impl Patch {
         if pipe.outages.is_empty() && self.names("outages") && !self.names("fade") {
             pipe.fade = None;
         }
-        let is_aqm =
-            |path: &&Path| path.steps.last().is_some_and(|field| field.parameter.choice == "aqm");
+        let is_aqm = |field: &&Field| field.parameter.choice == "aqm";
         if let Some(queue) = &mut pipe.queue
-            && self.paths.iter().copied().any(|path| is_aqm(&path))
+            && self.paths.iter().any(|path| path.steps.last().is_some_and(is_aqm))
             && !self.names("queue.ecn")
             && !queue.has_aqm()
         {

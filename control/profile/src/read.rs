@@ -141,8 +141,7 @@ impl Reader<'_> {
         for other in others {
             example += &format!(", or a {other}");
         }
-        let message = format!("missing: write {} = {example}", field.key);
-        self.fail(&node.at(&field.key), node.span.clone(), message);
+        self.present(node, &field.key, &example);
     }
 
     /// Reports what is written beside a value that may also be "unlimited", which no rule sees.

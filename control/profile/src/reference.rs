@@ -3,7 +3,7 @@
 //! Markdown for people, and as JSON Schema for editors.
 
 use crate::read::FILE;
-use crate::schema::{Field, Kind, Table};
+use crate::schema::{Field, Kind, Table, whole};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 
@@ -151,7 +151,6 @@ fn of_field(field: &Field) -> Json {
             let words = if field.is_list { "down" } else { "unlimited|down" };
             json!({"type": "string", "pattern": format!(r"^\s*({words}|[0-9.]+\s*[A-Za-z/]+)\s*$")})
         }
-
         Kind::Probability => {
             json!({"type": "string", "pattern": r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*%\s*$"})
         }
@@ -159,14 +158,14 @@ fn of_field(field: &Field) -> Json {
             json!({"type": "string", "pattern": "^[-+]?[0-9]"})
         }
     };
-    let whole = |number: &prost_reflect::Value| match number.as_f64() {
+    let bound = |value: &prost_reflect::Value| match value.as_f64() {
         Some(number) => json!(number),
-        None => json!(number.as_u64()),
+        None => json!(whole(value)),
     };
     if let Json::Object(keys) = &mut one {
         if let (Kind::Number | Kind::Count, Some((least, most))) = (field.kind, &field.range) {
-            keys.insert("minimum".to_owned(), whole(least));
-            keys.insert("maximum".to_owned(), whole(most));
+            keys.insert("minimum".to_owned(), bound(least));
+            keys.insert("maximum".to_owned(), bound(most));
         }
         if !pb.example.is_empty() && field.kind != Kind::Table && !is_bare(field) {
             keys.insert("examples".to_owned(), json!([pb.example]));
@@ -177,7 +176,7 @@ fn of_field(field: &Field) -> Json {
     }
     let description = field.comment();
     if field.is_list {
-        let mut list = json!({"type": "array", "items": one, "description": FILE_COMMENT});
+        let mut list = json!({"type": "array", "items": one, "description": description});
         if let Json::Object(keys) = &mut list
             && pb.max_items > 0
         {

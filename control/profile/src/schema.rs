@@ -126,7 +126,7 @@ impl Table {
     ///
     /// # Panics
     /// If the model has no such message: its name is a constant of this crate.
-    #[allow(clippy::panic, reason = "the names are constants, of which each test uses all")]
+    #[allow(clippy::panic, reason = "the names are constants of this crate")]
     pub fn named(message: &str) -> &'static Self {
         let found = TABLES.get(&format!("linkemu.v1.{message}"));
         found.unwrap_or_else(|| panic!("the model has no message {message}"))
@@ -160,7 +160,7 @@ impl Table {
         comment(&self.descriptor.parent_file(), self.descriptor.path())
     }
 
-    /// The other fields of which at most one is given, this one among them.
+    /// The fields that exclude this one: of these and it, at most one is given.
     pub fn alternatives<'a>(&'a self, field: &'a Field) -> impl Iterator<Item = &'a Field> {
         let choice = field.parameter.choice.as_str();
         self.fields.iter().filter(move |other| {
@@ -313,7 +313,7 @@ impl Field {
 
     /// A value as text, with its unit; empty for a table.
     pub fn format(&self, value: &Value) -> String {
-        let whole = || value.as_u64().or(value.as_u32().map(u64::from)).unwrap_or_default();
+        let whole = || whole(value);
         let real = || value.as_f64().unwrap_or_default();
         match self.kind {
             Kind::Rate => Rate::from_bps(Some(whole())).to_string(),
@@ -358,6 +358,11 @@ pub(crate) fn either(words: &[String]) -> String {
         Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
         None => String::new(),
     }
+}
+
+/// A value that is a whole number and not negative.
+pub(crate) fn whole(value: &Value) -> u64 {
+    value.as_u64().or(value.as_u32().map(u64::from)).unwrap_or_default()
 }
 
 /// The order of two values of one kind; none if one is not a number.

@@ -6,7 +6,7 @@
 //! neither style of the toml crate does.
 
 use crate::Rate;
-use crate::schema::{Field, Kind, Table};
+use crate::schema::{Field, Kind, Table, whole};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -61,9 +61,7 @@ impl Toml {
                 self.quantities(key, items.iter().map(|item| field.format(item)));
             }
             (Kind::Switch, _) => self.pair(key, &value.as_bool()),
-            (Kind::Count, _) => {
-                self.pair(key, &value.as_u64().or(value.as_u32().map(u64::from)));
-            }
+            (Kind::Count, _) => self.pair(key, &whole(value)),
             (Kind::Number, _) => self.pair(key, &value.as_f64()),
             (Kind::Rate, _) if !is_given => self.pair(key, &Rate::Unlimited.to_string()),
             _ => self.pair(key, &field.format(value)),

@@ -34,6 +34,14 @@ def test_built_in_profiles_follow_it(schema: jsonschema.Draft202012Validator, pa
     schema.validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
+def test_lists_have_descriptions_of_their_own(schema: jsonschema.Draft202012Validator) -> None:
+    """An editor shows them."""
+    pipe = schema.schema["properties"]["forward"]["properties"]
+    rates = pipe["rate_trace"]["properties"]["rates"]["description"]
+    assert "down" in rates
+    assert pipe["outages"]["description"] != rates
+
+
 def test_what_linkctl_refuses_does_not(
     schema: jsonschema.Draft202012Validator, tmp_path: Path
 ) -> None:
