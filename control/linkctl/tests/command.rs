@@ -286,14 +286,14 @@ fn an_expected_generation_is_held_to() {
     let lab = Lab::new();
     lab.done("set profile viasat2 --expect-generation 0");
     let refused = lab.fails(1, "set rate down --expect-generation 9");
-    assert!(refused.contains("generation 9 was expected and 1 is in force"), "{refused}");
+    assert!(refused.contains("generation 9 was expected and 1 is current"), "{refused}");
     lab.done("set rate down --expect-generation 1");
 }
 
 #[test]
 fn the_link_shown_can_be_set_again() {
     let lab = Lab::new();
-    assert!(lab.done("show").contains("no profile is in force"));
+    assert!(lab.done("show").contains("no profile is set"));
     assert_eq!(lab.json("-o json show")["profile"], Value::Null);
     lab.done("set profile viasat2 --seed 7");
     lab.done("set rate 72Mbit/s");
@@ -530,7 +530,7 @@ fn unreachable_is_3_and_says_how_to_start() {
 fn refused_is_1_with_the_violations() {
     let lab = Lab::new();
     let error = lab.fails(1, "set rate down");
-    assert!(error.contains("no profile is in force yet"), "{error}");
+    assert!(error.contains("no profile is set yet"), "{error}");
     let error = lab.fails(1, "set profile viasat3");
     assert!(error.contains("the nearest is \"viasat2\""), "{error}");
     lab.done("set profile viasat2");

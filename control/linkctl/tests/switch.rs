@@ -2,7 +2,7 @@
 //! `linkctl switch`, and what `linkctl show` says of a switch, against linkd in-process.
 
 use crate::lab::Lab;
-use linkd::fake::declared_switch;
+use fake::declared_switch;
 use p4runtime::Count;
 use proto::linkemu::v1 as pb;
 use serde_json::Value;

@@ -55,6 +55,8 @@ pub struct Timeline {
     frames: Vec<Frame>,
     ramping: Option<Ramping>,
     index: u64,
+    /// Ramps so far that began at the current value of the link.
+    ramps: u64,
     profiles: Arc<BTreeMap<String, pb::Profile>>,
     forward: Option<pb::Pipe>,
     back: Option<pb::Pipe>,
@@ -74,6 +76,7 @@ impl Timeline {
             frames: vec![frame],
             ramping: None,
             index: 0,
+            ramps: 0,
             profiles,
             forward: None,
             back: None,
@@ -87,6 +90,18 @@ impl Timeline {
         let scalars = |pipe: Option<&pb::Pipe>| pipe.map(scalars);
         self.forward = scalars(link.and_then(|link| link.forward_pipe.as_ref()));
         self.back = scalars(link.and_then(|link| link.return_pipe.as_ref()));
+    }
+
+    /// Index of the next item.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Whether the next item begins a ramp at the current value of the link.
+    pub fn begins_ramp(&self) -> bool {
+        let mut ahead = self.clone();
+        ahead.next();
+        ahead.ramps > self.ramps
     }
 
     fn item(&mut self, at_ns: u64, label: String, action: Action) -> Item {
@@ -155,6 +170,7 @@ impl Iterator for Timeline {
                     match ramp.begin(self.forward.as_ref(), self.back.as_ref()) {
                         Ok(begun) => {
                             let next = u64::from(ramp.from.is_none());
+                            self.ramps += next;
                             let label = step.label;
                             self.ramping = Some(Ramping { ramp, begun, begin_ns: at, label, next });
                         }

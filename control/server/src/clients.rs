@@ -4,11 +4,10 @@
 //! It is part of the plan that is in force, as the profile is: a change of either keeps the
 //! other, and both take effect by one generation at one instant.
 
-use crate::answers::Named;
 use crate::caller::Caller;
-use crate::control::{Cause, Control};
+use crate::control::{Cause, Control, Terms};
+use crate::named::Named;
 use crate::refusal;
-use ::clients::Clients;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::collections::{BTreeSet, HashMap};
@@ -25,7 +24,7 @@ pub(crate) type Listing =
 impl Control {
     /// What is in force.
     pub async fn clients(&self) -> Result<pb::GetClientsResponse, Status> {
-        let dp::GetPlanResponse { plan, applied, .. } = self.dataplane().plan("").await?;
+        let dp::GetPlanResponse { plan, applied, .. } = self.dataplane().plan().await?;
         let clients = plan.unwrap_or_default().clients.unwrap_or_default();
         Ok(pb::GetClientsResponse { clients: Some(clients), applied })
     }
@@ -43,14 +42,10 @@ impl Control {
             refusal::check_request_id(&request_id)?;
             let missing =
                 || refusal::field("clients", "missing: send an empty message to say nothing");
-            let clients = Clients::try_from(clients.ok_or_else(missing)?)
-                .map_err(|found| refusal::invalid("what is said of the clients", &found))?;
-            let compile = |in_force: Option<dp::Plan>| {
-                let plan = in_force.ok_or_else(refusal::no_link)?;
-                Ok(dp::Plan { clients: Some(clients.as_proto().clone()), ..plan })
-            };
-            let terms = dp::ApplyRequest { expected_generation, lossy, ..Default::default() };
-            self.change(cause, named, terms, &compile).await
+            let change =
+                dp::Change { clients: Some(clients.ok_or_else(missing)?), ..Default::default() };
+            let terms = Terms { expected_generation, lossy };
+            self.change(cause, named, change, terms).await
         };
         let answer = changing.await;
         self.note(cause, &answer);

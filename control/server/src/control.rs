@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts changes in force, one at a time, whoever asks for them.
+//! Requests changes of the dataplane, one at a time, and keeps profiles and the lease.
+//!
+//! The dataplane owns the link. What [`Saver`] keeps of it serves to restore a dataplane that was
+//! restarted, and for nothing else.
 
-use crate::answers::{Answers, Named};
 use crate::audit::{Audit, Line};
 use crate::caller::Caller;
-use crate::dataplane::{Dataplane, Taken};
+use crate::dataplane::Dataplane;
 use crate::events::Events;
 use crate::given;
 use crate::leases::{Leases, Now};
-use crate::matches::Matches;
-use crate::patch::Patch;
+use crate::named::Named;
 use crate::refusal;
-use crate::scenarios::interrupted;
 use crate::state::{self, Saver};
-use profile::{Catalog, Profile, Violations};
+use profile::{Catalog, Part, Profile, Violations};
 use proto::dataplane::v1 as dp;
-use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tonic::{Code, Response, Status};
 
-/// The seed before anyone gave one.
-pub(crate) const FIRST_SEED: u64 = 1;
-/// How often a change is tried when others come between.
-const TRIES: u32 = 8;
+/// Changes without an answer that are remembered.
+const UNANSWERED: usize = 64;
+/// How long the answer to a change waits until its event is published.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What all services share; clones are the same one.
 #[derive(Clone)]
@@ -44,32 +44,33 @@ struct Shared {
     changing: Mutex<Changing>,
     /// The lease is another one, or has another end.
     lease_changed: watch::Sender<()>,
-    /// What linkd has put in force for the switch's sake.
-    matches: Matches,
+    /// Sequence of the last event of the dataplane that was published.
+    published: watch::Sender<u64>,
+    /// Changes that the dataplane did not answer in time.
+    unanswered: std::sync::Mutex<VecDeque<Unanswered>>,
 }
 
-/// What only who changes the link looks at.
+/// What only the holder of the lock on changes looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
     pub leases: Leases,
-    answers: Answers,
-    /// The dataplane that cannot be brought back to the last link: that is said once.
-    hopeless: Option<u64>,
-    /// What the dataplane did not let the switch do: so is that.
+    /// The offload that the dataplane refused, with its instance and generation.
     pub unmatched: Option<(u64, u64, dp::Offload)>,
-    /// The last change, if the dataplane did not say in time whether it made it.
-    unanswered: Option<Unanswered>,
 }
 
-/// A change that the dataplane may yet make.
+/// A change that the dataplane may still make.
 #[derive(Debug)]
 struct Unanswered {
-    instance: u64,
-    /// Its generation, if it is made.
-    generation: u64,
-    plan: dp::Plan,
+    id: String,
     what: &'static str,
     caller: Caller,
+}
+
+/// How a change is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    pub expected_generation: Option<u64>,
+    pub lossy: bool,
 }
 
 /// The kind of a change, and its caller.
@@ -78,16 +79,6 @@ pub(crate) struct Cause<'a> {
     pub what: &'static str,
     pub caller: &'a Caller,
 }
-
-/// What linkd has last known to be in force, and on which dataplane.
-struct Known {
-    plan: Option<dp::Plan>,
-    instance: u64,
-    generation: u64,
-}
-
-/// A change of the link: from what is in force to what is to be.
-type Compile<'a> = dyn Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send + Sync + 'a;
 
 impl Control {
     /// Drives a dataplane with the profiles of a catalog and of files that are read when they are
@@ -110,7 +101,8 @@ impl Control {
             audit,
             changing: Mutex::new(Changing { leases, ..Changing::default() }),
             lease_changed: watch::Sender::new(()),
-            matches: Matches::default(),
+            published: watch::Sender::new(0),
+            unanswered: std::sync::Mutex::default(),
         }))
     }
 
@@ -129,7 +121,12 @@ impl Control {
         self.0.changing.lock().await
     }
 
-    /// Says that something has happened.
+    /// Publishes an event.
+    pub fn publish(&self, event: pb::Event) {
+        self.0.events.publish(event);
+    }
+
+    /// Publishes an event of linkd.
     pub fn tell(&self, kind: pb::EventKind, who: &str, subject: &str, message: impl Into<String>) {
         let (who, subject, message) = (who.to_owned(), subject.to_owned(), message.into());
         let kind = kind as i32;
@@ -182,29 +179,33 @@ impl Control {
                 Err(refusal::field("profile", "missing: give a name, a whole profile, or `toml`"))
             }
             Some(Requested::Name(name)) => Ok(self.named(&name).await?.into_proto()),
-            Some(Requested::Inline(message)) => self.unnamed(Profile::try_from(message)).await,
-            Some(Requested::Toml(text)) => self.unnamed(given::text(text).await?).await,
+            Some(Requested::Inline(message)) => self.unnamed(message).await,
+            Some(Requested::Toml(text)) => {
+                let read = given::text(text).await?;
+                let profile = read.map_err(|found| refusal::invalid("the profile", &found))?;
+                self.unnamed(profile.into_proto()).await
+            }
         }
     }
 
-    /// A profile that is given whole.
-    async fn unnamed(&self, read: Result<Profile, Violations>) -> Result<pb::Profile, Status> {
-        let profile = read.map_err(|found| refusal::invalid("the profile", &found))?;
-        self.check_name(&profile).await?;
-        Ok(profile.into_proto())
-    }
-
-    /// Another profile under a known name would be taken for the known one.
-    async fn check_name(&self, profile: &Profile) -> Result<(), Status> {
-        self.read(profile.name()).await;
-        match self.catalog().get(profile.name()) {
-            Some(known) if known != profile => {
+    /// A profile of the request. Another profile under a known name would be taken for the known
+    /// one.
+    async fn unnamed(&self, profile: pb::Profile) -> Result<pb::Profile, Status> {
+        let name = &profile.name;
+        self.read(name).await;
+        match self.catalog().get(name) {
+            Some(known) if *known.as_proto() != profile => {
                 let mut found = Violations::default();
-                let name = profile.name();
-                found.push("name", format!("{name:?} is the name of another profile that linkd has: give this one a name of its own"));
+                found.push(
+                    "name",
+                    format!(
+                        "{name:?} is the name of another profile that linkd has: give this one a \
+                         name of its own"
+                    ),
+                );
                 Err(refusal::invalid("the profile", &found))
             }
-            _ => Ok(()),
+            _ => Ok(profile),
         }
     }
 
@@ -259,14 +260,10 @@ impl Control {
             request;
         let changing = async {
             refusal::check_request_id(&request_id)?;
-            let profile = self.requested(profile).await?;
-            let terms = dp::ApplyRequest {
-                restart: true,
-                expected_generation,
-                lossy,
-                ..Default::default()
-            };
-            self.change(cause, named, terms, &whole(&profile, seed)).await
+            let profile = Some(self.requested(profile).await?);
+            let change = dp::Change { profile, seed, restart: true, ..Default::default() };
+            let terms = Terms { expected_generation, lossy };
+            self.change(cause, named, change, terms).await
         };
         let answer = changing.await;
         self.note(cause, &answer);
@@ -283,52 +280,28 @@ impl Control {
         let named = Named::new("PatchLink", &caller.name, &request.request_id, &request);
         let changing = async {
             refusal::check_request_id(&request.request_id)?;
-            let patch =
-                Patch::try_from(&request).map_err(|found| refusal::invalid("the patch", &found))?;
-            let compile = |in_force: Option<dp::Plan>| {
-                let mut plan = in_force.ok_or_else(refusal::no_link)?;
-                let link = plan.profile.take().ok_or_else(refusal::no_link)?;
-                let link =
-                    patch.apply(&link).map_err(|found| refusal::invalid("the patch", &found))?;
-                Ok(dp::Plan { profile: Some(link), ..plan })
-            };
             let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
-            let (arm_forward, arm_return) = patch.arms();
-            let terms = dp::ApplyRequest {
-                expected_generation,
-                lossy,
-                arm_forward,
-                arm_return,
-                ..Default::default()
-            };
-            self.change(cause, named, terms, &compile).await
+            let part = part(request)?;
+            let change = dp::Change { parts: vec![part], ..Default::default() };
+            let terms = Terms { expected_generation, lossy };
+            self.change(cause, named, change, terms).await
         };
         let answer = changing.await;
         self.note(cause, &answer);
         answer
     }
 
-    /// Puts a change in force on the terms of a request without a plan, if the caller may
-    /// change the link. One that has a name and was made is not made again.
+    /// Makes a change, if the caller may change the link.
     pub async fn change(
         &self,
         cause: Cause<'_>,
         named: Option<Named>,
-        mut terms: dp::ApplyRequest,
-        compile: &Compile<'_>,
+        change: dp::Change,
+        terms: Terms,
     ) -> Result<pb::ChangeResponse, Status> {
         let mut changing = self.changing().await;
-        if let Some(named) = &named {
-            if let Some(answer) = changing.answers.to(named)? {
-                return Ok(answer);
-            }
-            terms.key = named.key();
-        }
         changing.leases.check(cause.caller)?;
-        let mut answer = self.apply(&mut changing, cause, terms, compile).await?;
-        if let Some(named) = named {
-            changing.answers.keep(named, answer.clone());
-        }
+        let mut answer = self.apply(&mut changing, cause, named, change, terms).await?;
         answer.remarks.extend(self.unsaved());
         Ok(answer)
     }
@@ -347,122 +320,84 @@ impl Control {
         self.0.saver.failure()
     }
 
-    /// Changes what is in force, unless another change came between; then again, if the
-    /// caller did not say what to expect. Whoever calls it keeps others from changing.
-    ///
-    /// It begins with what linkd has last known to be in force: the dataplane refuses that
-    /// where it is not true any more, and only then it is asked.
+    /// Makes a change of the dataplane's plan. A dataplane that was restarted is restored to the last
+    /// link first.
     async fn apply(
         &self,
         changing: &mut Changing,
-        cause: Cause<'_>,
-        terms: dp::ApplyRequest,
-        compile: &Compile<'_>,
-    ) -> Result<pb::ChangeResponse, Status> {
-        let dataplane = &self.0.dataplane;
-        let expected = terms.expected_generation;
-        if let Some(known) = self.known()
-            && expected.is_none_or(|expected| expected == known.generation)
-            // What is wrong is said of what is in force.
-            && let Ok(plan) = compile(known.plan)
-        {
-            let expected_generation = Some(known.generation);
-            let expected_instance = known.instance;
-            let terms =
-                dp::ApplyRequest { expected_generation, expected_instance, ..terms.clone() };
-            match self.put_in_force(changing, cause, terms, plan, known.instance).await {
-                Ok(Some(answer)) => return Ok(answer),
-                Err(status) if is_away(&status) => return Err(status),
-                // Made before, or not fit for a link that may not be in force.
-                Ok(None) | Err(_) => {}
-            }
-        }
-        let mut tries = 1;
-        loop {
-            let current = dataplane.plan(&terms.key).await?;
-            if self.bring_back(changing, &current).await? {
-                continue;
-            }
-            let generation = current.applied.map(|applied| applied.generation);
-            if let Some(applied) = current.made {
-                // Also by what linkd has done to it since.
-                let same = self.matches().after(current.instance, applied.generation);
-                let last = generation == Some(same);
-                let plan = current.plan.filter(|_| last).unwrap_or_default();
-                return Ok(pb::ChangeResponse {
-                    applied: Some(applied),
-                    profile: plan.profile,
-                    seed: plan.seed,
-                    remarks: if last { current.remarks } else { Vec::new() },
-                    repeated: true,
-                });
-            }
-            if let (Some(expected), Some(in_force)) = (expected, generation)
-                && expected != in_force
-            {
-                return Err(refusal::other_generation(expected, in_force));
-            }
-            let instance = current.instance;
-            let plan = compile(current.plan)?;
-            let expected_generation = expected.or(generation);
-            let terms = dp::ApplyRequest { expected_generation, ..terms.clone() };
-            match self.put_in_force(changing, cause, terms, plan, instance).await {
-                Ok(Some(answer)) => return Ok(answer),
-                // Made by now: how is read above.
-                Ok(None) => {}
-                Err(status)
-                    if status.code() == Code::Aborted && expected.is_none() && tries < TRIES =>
-                {
-                    tries += 1;
-                    // The next step of a dense scenario would come between again.
-                    dataplane.take_back().await?;
-                }
-                Err(status) => return Err(status),
-            }
-        }
-    }
-
-    /// What was last known to be in force, if somebody has chosen it.
-    fn known(&self) -> Option<Known> {
-        let kept = self.0.saver.state();
-        let is_chosen = kept.generation > 0 && kept.instance > 0 && kept.plan.is_some();
-        let State { plan, instance, generation, .. } = kept;
-        is_chosen.then_some(Known { plan, instance, generation })
-    }
-
-    /// Asks the dataplane to put a plan in force on the terms of a request without one, and
-    /// keeps it; none if the change had been made before, under the same key.
-    async fn put_in_force(
-        &self,
-        changing: &mut Changing,
         Cause { what, caller }: Cause<'_>,
-        terms: dp::ApplyRequest,
-        plan: dp::Plan,
-        instance: u64,
-    ) -> Result<Option<pb::ChangeResponse>, Status> {
-        let request = dp::ApplyRequest { plan: Some(plan.clone()), ..terms };
-        let request = self.0.dataplane.offloaded(request, instance).await;
-        let expected = request.expected_generation;
-        let answer = self.0.dataplane.apply(request).await;
-        changing.unanswered = match &answer {
-            Err(status) if is_away(status) => expected.map(|expected| {
-                let (generation, plan, caller) = (expected + 1, plan.clone(), caller.clone());
-                Unanswered { instance, generation, plan, what, caller }
-            }),
-            _ => None,
-        };
-        let Taken { applied, remarks, repeated } = answer?;
-        if repeated {
-            return Ok(None);
+        named: Option<Named>,
+        change: dp::Change,
+        terms: Terms,
+    ) -> Result<pb::ChangeResponse, Status> {
+        let Shared { dataplane, saver, .. } = &*self.0;
+        if saver.state().instance == 0 {
+            self.look(changing).await?;
         }
-        let dp::Plan { profile, seed, .. } = plan.clone();
-        self.0.saver.update(|state| {
-            state.plan = Some(plan);
-            state.lossy = applied.lossy;
-            state.generation = applied.generation;
-        });
-        let applied = Some(applied);
-        Ok(Some(pb::ChangeResponse { applied, profile, seed, remarks, repeated }))
+        let id = format!("{:016x}", getrandom::u64().map_err(unrandom)?);
+        let request = |instance| dp::ApplyRequest {
+            change: Some(change.clone()),
+            cause: Some(dp::Cause {
+                what: what.to_owned(),
+                who: caller.name.clone(),
+                id: id.clone(),
+                ..Default::default()
+            }),
+            expected_generation: terms.expected_generation,
+            lossy: terms.lossy,
+            key: named.as_ref().map_or_else(String::new, Named::key),
+            fingerprint: named.as_ref().map_or_else(String::new, Named::fingerprint),
+            expected_instance: instance,
+        };
+        let instance = saver.state().instance;
+        let mut answer = dataplane.apply(request(instance)).await;
+        if answer.as_ref().is_err_and(|status| status.code() == Code::Aborted)
+            && dataplane.plan().await?.instance != instance
+        {
+            self.look(changing).await?;
+            answer = dataplane.apply(request(saver.state().instance)).await;
+        }
+        if answer.as_ref().is_err_and(is_away) {
+            let mut unanswered = self.unanswered();
+            if unanswered.len() == UNANSWERED {
+                unanswered.pop_front();
+            }
+            unanswered.push_back(Unanswered { id, what, caller: caller.clone() });
+        }
+        let dp::ApplyResponse { applied, remarks, repeated, plan, sequence } = answer?;
+        let (generation, instance) =
+            (applied.unwrap_or_default().generation, saver.state().instance);
+        if let Some(plan) = plan.as_ref().filter(|_| !repeated) {
+            self.keep_link(plan, applied.unwrap_or_default());
+            let mut published = self.0.published.subscribe();
+            let published = published.wait_for(|published| *published >= sequence);
+            let _ = tokio::time::timeout(PUBLISHED_WITHIN, published).await;
+            // The link is changed, whatever the switch does.
+            if let Err(status) = self.match_switch(changing, plan, generation, instance).await {
+                tracing::warn!(why = status.message(), "cannot offload to the switch");
+            }
+        }
+        let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
+        Ok(pb::ChangeResponse { applied, profile, seed, remarks, repeated })
+    }
+
+    fn unanswered(&self) -> std::sync::MutexGuard<'_, VecDeque<Unanswered>> {
+        self.0.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the current plan and keeps it. Restores a dataplane that was restarted, lets the switch
+    /// do its part, and stops a scenario without a lease.
+    pub async fn look(&self, changing: &mut Changing) -> Result<dp::GetPlanResponse, Status> {
+        let mut current = self.0.dataplane.plan().await?;
+        if self.bring_back(&current).await? {
+            current = self.0.dataplane.plan().await?;
+            self.bring_back(&current).await?;
+        }
+        self.settle_scenario(&changing.leases).await;
+        let generation = current.applied.unwrap_or_default().generation;
+        let plan = current.plan.clone().unwrap_or_default();
+        self.match_switch(changing, &plan, generation, current.instance).await?;
+        Ok(current)
     }
 
     /// A snapshot. With `mark` another span begins after it, which ends the run of the holder of
@@ -477,29 +412,31 @@ impl Control {
         self.0.dataplane.stats(true).await
     }
 
-    /// Sees what is in force, and keeps that. A dataplane that was started anew, and knows
-    /// nothing, is brought back to the last link; then true.
+    /// Keeps what the dataplane answered. One that was restarted is restored to the last link; then
+    /// true.
     ///
     /// # Errors
-    /// If the dataplane went away meanwhile.
-    pub async fn bring_back(
-        &self,
-        changing: &mut Changing,
-        in_force: &dp::GetPlanResponse,
-    ) -> Result<bool, Status> {
+    /// If the dataplane does not answer.
+    async fn bring_back(&self, current: &dp::GetPlanResponse) -> Result<bool, Status> {
         let Shared { dataplane, saver, .. } = &*self.0;
-        let dp::GetPlanResponse { plan, applied, instance, .. } = in_force;
+        let dp::GetPlanResponse { plan, applied, instance, .. } = current;
         let (instance, applied) = (*instance, applied.unwrap_or_default());
         let kept = saver.state();
-        let is_new = instance != kept.instance && applied.generation == 0;
-        self.tell_unanswered(changing, in_force);
-        let Some(last) = kept.plan.filter(|_| is_new) else {
+        let is_new = instance != kept.instance;
+        if is_new && kept.instance != 0 && kept.scenario.is_some() {
+            self.end_scenario("the dataplane was restarted, and the scenario ended with it");
+        }
+        let is_empty = is_new && applied.generation == 0;
+        let Some(last) = kept.plan.filter(|_| is_empty) else {
             if (instance, applied.generation) != (kept.instance, kept.generation) {
                 saver.update(|state| {
+                    if is_new {
+                        state.sequence = 0;
+                    }
                     state.instance = instance;
                     state.generation = applied.generation;
                     state.lossy = applied.lossy;
-                    // What it begins with is nobody's choice.
+                    // Nobody chose the plan that a dataplane starts with.
                     if applied.generation > 0 {
                         state.plan = plan.clone();
                     }
@@ -507,86 +444,79 @@ impl Control {
             }
             return Ok(false);
         };
-        if changing.hopeless == Some(instance) {
-            return Ok(false);
-        }
         let message = "it has lost what was in force";
         self.tell(pb::EventKind::DataplaneRestarted, "", "", message);
-        let request = dp::ApplyRequest {
-            plan: Some(last.clone()),
-            restart: true,
-            expected_generation: Some(0),
-            lossy: kept.lossy,
+        let dp::Plan { profile, seed, clients, .. } = last;
+        let name = profile.as_ref().map_or("", |profile| &profile.name).to_owned();
+        let change =
+            dp::Change { profile, seed: Some(seed), clients, restart: true, ..Default::default() };
+        let cause = dp::Cause {
+            what: "the last link is back".to_owned(),
+            kind: pb::EventKind::LinkRestored as i32,
             ..Default::default()
         };
-        let request = dataplane.offloaded(request, instance).await;
+        let request = dp::ApplyRequest {
+            change: Some(change),
+            cause: Some(cause),
+            expected_generation: Some(0),
+            lossy: kept.lossy,
+            expected_instance: instance,
+            ..Default::default()
+        };
         match dataplane.apply(request).await {
-            Ok(Taken { applied, remarks, .. }) => {
+            Ok(dp::ApplyResponse { applied, .. }) => {
                 saver.update(|state| {
-                    state.instance = instance;
-                    state.generation = applied.generation;
+                    (state.instance, state.sequence) = (instance, 0);
+                    state.generation = applied.unwrap_or_default().generation;
                 });
-                let dp::Plan { profile, seed, .. } = last;
-                let applied = Some(applied);
-                let change =
-                    pb::ChangeResponse { applied, profile, seed, remarks, repeated: false };
-                self.note_as(pb::EventKind::LinkRestored, "the last link is back", "", &change);
                 Ok(true)
             }
-            // Somebody was quicker; what they have set counts.
+            // Somebody was faster; their change counts.
             Err(status) if status.code() == Code::Aborted => Ok(true),
             Err(status) if is_away(&status) => Err(status),
             Err(status) => {
-                changing.hopeless = Some(instance);
-                let name = last.profile.unwrap_or_default().name;
+                // Not tried again with this dataplane.
+                saver.update(|state| {
+                    (state.instance, state.sequence, state.generation) = (instance, 0, 0);
+                });
                 self.tell(pb::EventKind::LinkNotRestored, "", &name, status.message());
                 Ok(false)
             }
         }
     }
 
-    /// Remembers the step of a scenario that the dataplane may yet make, as `generation`.
-    pub async fn step_unanswered(
-        &self,
-        instance: u64,
-        generation: u64,
-        plan: dp::Plan,
-        caller: &Caller,
-    ) {
-        let (what, caller) = ("a step of a scenario", caller.clone());
-        self.changing().await.unanswered =
-            Some(Unanswered { instance, generation, plan, what, caller });
-    }
-
-    /// Tells of a change that the dataplane made after its deadline.
-    fn tell_unanswered(&self, changing: &mut Changing, in_force: &dp::GetPlanResponse) {
-        let dp::GetPlanResponse { plan, applied, instance, remarks, .. } = in_force;
-        let (Some(plan), Some(applied)) = (plan, applied) else { return };
-        // It may be made later, while nothing else is.
-        let decided =
-            |it: &mut Unanswered| it.instance != *instance || it.generation <= applied.generation;
-        let Some(it) = changing.unanswered.take_if(decided) else { return };
-        // Changes are made one at a time: only a step of a scenario can have its generation.
-        let link = |plan: &dp::Plan| dp::Plan { offload: None, ..plan.clone() };
-        let is_it = (it.instance, it.generation) == (*instance, applied.generation);
-        if !is_it || link(&it.plan) != link(plan) {
-            return;
+    /// Publishes an event of the dataplane.
+    pub fn forward(&self, sequence: u64, mut event: pb::Event, id: &str) {
+        let late = {
+            let mut unanswered = self.unanswered();
+            let place = unanswered.iter().position(|it| !id.is_empty() && it.id == id);
+            place.and_then(|place| unanswered.remove(place))
+        };
+        if let Some(Unanswered { what, caller, .. }) = late {
+            let rest = event.message.strip_prefix(what).unwrap_or(&event.message);
+            event.message = format!("{what}, after its deadline{rest}");
+            let message = format!("{what}, after its deadline");
+            let (call, generation, message) = (caller.call, event.generation, &*message);
+            let line = Line { call, generation, message, ..Line::of("late", &caller, "") };
+            // A failure is logged, and refuses the next change.
+            let _ = self.0.audit.write(&line);
         }
-        let dp::Plan { profile, seed, .. } = it.plan;
-        let remarks = remarks.clone();
-        let change =
-            pb::ChangeResponse { applied: Some(*applied), profile, seed, remarks, repeated: false };
-        let what = format!("{}, after its deadline", it.what);
-        self.note_as(pb::EventKind::LinkChanged, &what, &it.caller.name, &change);
-        let (call, generation) = (it.caller.call, Some(applied.generation));
-        let line = Line { call, generation, message: &what, ..Line::of("late", &it.caller, "") };
-        // That it cannot be written is logged, and refuses the next change.
-        let _ = self.0.audit.write(&line);
+        if event.kind() == pb::EventKind::ScenarioStep && event.generation.is_some() {
+            self.0.dataplane.switches().nudge();
+        }
+        self.publish(event);
+        self.0.saver.update(|state| state.sequence = sequence);
+        self.0.published.send_replace(sequence);
     }
 
-    /// What linkd has put in force for the switch's sake.
-    pub fn matches(&self) -> &Matches {
-        &self.0.matches
+    /// The events of the dataplane start again at `sequence`.
+    pub fn follow_from(&self, sequence: u64) {
+        self.0.published.send_replace(sequence);
+    }
+
+    /// What is kept on disk.
+    pub fn saver(&self) -> &Saver {
+        &self.0.saver
     }
 
     /// Ends the lease that runs, and returns the link as it says; gives the generation of
@@ -602,13 +532,15 @@ impl Control {
         let name = held.lease.return_profile.clone();
         let linkd = Caller::linkd();
         let cause = Cause { what: "the end of a lease", caller: &linkd };
+        // Otherwise a step could follow the return of the link.
+        self.settle_scenario(&Leases(None)).await;
         let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
         if !name.is_empty() {
             let returned = match self.named(&name).await {
                 Ok(profile) => {
-                    let terms = dp::ApplyRequest { restart: true, ..Default::default() };
-                    let compile = whole(profile.as_proto(), None);
-                    self.apply(changing, cause, terms, &compile).await
+                    let profile = Some(profile.into_proto());
+                    let change = dp::Change { profile, restart: true, ..Default::default() };
+                    self.apply(changing, cause, None, change, Terms::default()).await
                 }
                 Err(status) => Err(status),
             };
@@ -646,15 +578,14 @@ impl Control {
         self.0.lease_changed.send_replace(());
     }
 
-    /// Tells when the lease is another one, or has another end.
+    /// Reports when the lease is another one, or has another end.
     pub fn lease_changes(&self) -> watch::Receiver<()> {
         self.0.lease_changed.subscribe()
     }
 
-    /// Keeps what a scenario's step has put in force.
-    pub fn keep_link(&self, plan: &dp::Plan, applied: &pb::Applied) {
+    /// Keeps a plan that was applied.
+    fn keep_link(&self, plan: &dp::Plan, applied: pb::Applied) {
         self.0.saver.update(|state| {
-            // Whoever changed the link after it has kept that.
             if applied.generation > state.generation {
                 state.plan = Some(plan.clone());
                 state.lossy = applied.lossy;
@@ -663,59 +594,65 @@ impl Control {
         });
     }
 
-    /// Keeps how far a scenario has come, until it is over.
-    pub fn keep_scenario(&self, state: Option<&pb::ScenarioState>) {
-        let kept = state.map(|state| pb::ScenarioState { next: Vec::new(), ..state.clone() });
-        self.0.saver.update(|state| state.scenario = kept);
-    }
-
-    /// Tells of a scenario that the last linkd left unfinished, once.
-    pub async fn tell_interrupted(&self) {
-        if let Some(event) = self.0.saver.state().scenario.as_ref().and_then(interrupted) {
-            self.0.events.publish(event);
-            self.keep_scenario(None);
-            if let Err(error) = self.0.saver.save().await {
-                tracing::error!(%error, "the end of a scenario is not on the disk");
-            }
+    /// Stops the scenario if its caller may not change the link any longer.
+    pub async fn settle_scenario(&self, leases: &Leases) {
+        let Some(run) = self.0.saver.state().scenario else { return };
+        let lease = Some(run.token).filter(|token| !token.is_empty());
+        let Err(lost) = leases.check(&Caller { lease, ..Caller::linkd() }) else { return };
+        let reason = format!("it lost the link: {}", lost.message());
+        match self.0.dataplane.stop_scenario(&reason, false).await {
+            Ok(_) => self.0.saver.update(|state| state.scenario = None),
+            // It has ended.
+            Err(status) if status.code() == Code::FailedPrecondition => {}
+            Err(status) => tracing::warn!(why = status.message(), "cannot stop the scenario yet"),
         }
     }
 
-    /// Notes a change and who asked for it.
+    /// Reports that the scenario ended with its dataplane.
+    fn end_scenario(&self, message: &str) {
+        let Some(run) = self.0.saver.state().scenario else { return };
+        self.0.saver.update(|state| state.scenario = None);
+        self.publish(pb::Event {
+            kind: pb::EventKind::ScenarioStopped as i32,
+            who: run.who,
+            subject: run.name,
+            message: message.to_owned(),
+            scenario_run: run.run,
+            ..Default::default()
+        });
+    }
+
+    /// Logs a change or its refusal.
     pub fn note(&self, cause: Cause<'_>, answer: &Result<pb::ChangeResponse, Status>) {
         let Cause { what, caller } = cause;
+        let Caller { name: who, from, .. } = caller;
         match answer {
-            Ok(change) if change.repeated => {
-                tracing::info!(what, who = caller.name, from = caller.from, "sent again");
-            }
-            Ok(change) => self.note_as(pb::EventKind::LinkChanged, what, &caller.name, change),
+            Ok(change) if change.repeated => tracing::info!(what, who, from, "sent again"),
+            Ok(_) => {}
             Err(status) => {
-                let Caller { name: who, from, .. } = caller;
                 tracing::info!(what, who, from, code = ?status.code(), why = status.message(), "refused");
             }
         }
     }
-
-    /// Notes a change.
-    pub fn note_as(&self, kind: pb::EventKind, what: &str, who: &str, change: &pb::ChangeResponse) {
-        let pb::Applied { generation, effective_ns, effective_utc, lossy } =
-            change.applied.unwrap_or_default();
-        let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
-        let lossy = if lossy { ", lossy" } else { "" };
-        self.0.events.publish(pb::Event {
-            utc: effective_utc,
-            time_ns: Some(effective_ns),
-            kind: kind as i32,
-            who: who.to_owned(),
-            subject: profile.to_owned(),
-            message: format!("{what}: generation {generation}, seed {}{lossy}", change.seed),
-            generation: Some(generation),
-            ..Default::default()
-        });
-    }
 }
 
-/// Runs a change to completion, even if the caller disconnects: otherwise what is in force, on
-/// disk and in the audit log could differ.
+/// The part of a request. TOML is read here, everything else is checked by the dataplane.
+fn part(request: pb::PatchLinkRequest) -> Result<dp::Part, Status> {
+    let pb::PatchLinkRequest { direction, pipe, mask, toml, .. } = request;
+    if toml.is_empty() {
+        return Ok(dp::Part { direction, pipe, mask });
+    }
+    let mut found = Violations::default();
+    if pipe.is_some() || mask.is_some() {
+        found.push("toml", "given beside `pipe` or `mask`: give one or the other");
+    }
+    let read = found.into_result().and_then(|()| Part::from_toml(&toml));
+    let read = read.map_err(|found| refusal::invalid("the patch", &found))?;
+    Ok(crate::scenarios::part(direction, &read))
+}
+
+/// Runs a change to completion, even if the caller disconnects: otherwise the current link, the disk
+/// and the audit log could differ.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<Response<T>, Status> {
@@ -729,24 +666,14 @@ pub(crate) fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
 
+fn unrandom(error: getrandom::Error) -> Status {
+    Status::internal(format!("cannot draw a random number: {error}"))
+}
+
 /// Not UNAVAILABLE, which tells a caller to reach linkd another way or to send the request again.
 fn unwritten(error: std::io::Error) -> Status {
     Status::failed_precondition(format!(
         "linkd cannot write to the directory of its --state: {error}; make room on the disk, or \
          correct the directory's permissions, then try again"
     ))
-}
-
-/// A whole profile in place of what is in force, with the seed in force unless another is
-/// given, and the clients that are.
-fn whole(
-    profile: &pb::Profile,
-    seed: Option<u64>,
-) -> impl Fn(Option<dp::Plan>) -> Result<dp::Plan, Status> + Send + Sync {
-    move |in_force| {
-        let in_force =
-            in_force.unwrap_or_else(|| dp::Plan { seed: FIRST_SEED, ..Default::default() });
-        let (profile, seed) = (Some(profile.clone()), seed.unwrap_or(in_force.seed));
-        Ok(dp::Plan { profile, seed, ..in_force })
-    }
 }

@@ -32,16 +32,9 @@ const CONTROL_WITHIN: Duration = Duration::from_secs(1);
 /// Of an answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// A plan that was put in force.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    /// Since when.
-    pub applied: pb::Applied,
-    /// What of it the link will not do.
-    pub remarks: Vec<String>,
-    /// It had been before, under the same key.
-    pub repeated: bool,
-}
+/// Answers of the dataplane with another meaning for callers.
+const REUSED: &str = "another request had this name: give each request a name of its own, and send \
+                      only the same one again under it";
 
 /// A client of the dataplane at one path.
 #[derive(Clone)]
@@ -109,14 +102,12 @@ impl Dataplane {
         &self.switches
     }
 
-    /// What is in force, and whether the change with a key was made.
-    pub async fn plan(&self, key: &str) -> Result<dp::GetPlanResponse, Status> {
-        let request = dp::GetPlanRequest { key: key.to_owned() };
-        self.read(|mut client| {
-            let request = request.clone();
-            async move { client.get_plan(request).await }
-        })
-        .await
+    /// The current plan.
+    pub async fn plan(&self) -> Result<dp::GetPlanResponse, Status> {
+        let get = |mut c: DataplaneClient<Channel>| async move {
+            c.get_plan(dp::GetPlanRequest {}).await
+        };
+        self.read(get).await
     }
 
     /// A snapshot, of the dataplane and the switch before it.
@@ -152,30 +143,6 @@ impl Dataplane {
         Ok(())
     }
 
-    /// A request with what the switch is to do for its plan: that stands in the switch then.
-    /// What the plan said of it before is of no account. `instance` is the dataplane's that
-    /// the request is for.
-    pub async fn offloaded(
-        &self,
-        mut request: dp::ApplyRequest,
-        instance: u64,
-    ) -> dp::ApplyRequest {
-        let Some(plan) = &mut request.plan else { return request };
-        plan.offload = match self.meet(instance).await {
-            Ok(()) => {
-                let said = plan.clients.as_ref();
-                self.switches.offload(instance, said, plan.profile.as_ref()).await
-            }
-            // The change will say it.
-            Err(_) => None,
-        };
-        if plan.offload.is_some() && request.expected_instance == 0 {
-            // Another one has other clients under these numbers.
-            request.expected_instance = instance;
-        }
-        request
-    }
-
     /// What it is.
     pub async fn describe(&self) -> Result<dp::DescribeResponse, Status> {
         let describe = |mut c: DataplaneClient<Channel>| async move {
@@ -191,14 +158,12 @@ impl Dataplane {
         })
     }
 
-    /// Puts a plan in force that is [`offloaded`](Self::offloaded); not tried again, since it
-    /// may have been taken.
-    pub async fn apply(&self, request: dp::ApplyRequest) -> Result<Taken, Status> {
-        let offload = request.plan.as_ref().and_then(|plan| plan.offload);
+    /// Makes a change. Not tried again, because the dataplane may have made it.
+    pub async fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
         let mut client = self.client.clone();
         let answer =
             tokio::time::timeout(APPLY_DEADLINE, client.apply(self.tokened(request))).await;
-        let unknown = "the change may have been taken or not: see `linkctl show`";
+        let unknown = "the change may have been made or not: see `linkctl show`";
         match answer {
             Err(_) => Err(Status::deadline_exceeded(format!(
                 "the dataplane at {} did not answer within {APPLY_DEADLINE:?}; {unknown}",
@@ -209,25 +174,90 @@ impl Dataplane {
                 self.path.display()
             ))),
             Ok(Err(status)) => Err(self.translate(status)),
-            Ok(Ok(response)) => {
-                let dp::ApplyResponse { applied, remarks, repeated } = response.into_inner();
-                let applied = applied.ok_or_else(|| {
-                    Status::internal("the dataplane did not say since when the change is in force")
-                })?;
-                if !repeated {
-                    self.switches.in_use(offload.as_ref());
-                }
-                Ok(Taken { applied, remarks, repeated })
-            }
+            Ok(Ok(response)) => Ok(response.into_inner()),
         }
     }
 
-    /// Takes back the changes that wait for their instants.
-    pub async fn take_back(&self) -> Result<(), Status> {
-        let take_back = |mut c: DataplaneClient<Channel>| async move {
-            c.take_back(self.tokened(dp::TakeBackRequest {})).await
+    /// Lets the switch do its part of the current plan.
+    pub async fn set_offload(&self, request: dp::SetOffloadRequest) -> Result<(), Status> {
+        let mut client = self.client.clone();
+        let answer = client.set_offload(self.tokened(request)).await;
+        answer.map_err(|status| self.translate(status))?;
+        self.switches.in_use(request.offload.as_ref());
+        Ok(())
+    }
+
+    /// Starts a scenario. Not tried again, unless the request has a key.
+    pub async fn run_scenario(
+        &self,
+        request: dp::RunScenarioRequest,
+    ) -> Result<dp::RunScenarioResponse, Status> {
+        let mut client = self.client.clone();
+        let answer = client.run_scenario(self.tokened(request)).await;
+        answer.map(Response::into_inner).map_err(|status| self.translate(status))
+    }
+
+    /// Uploads further steps.
+    pub async fn extend_scenario(
+        &self,
+        request: dp::ExtendScenarioRequest,
+    ) -> Result<dp::ExtendScenarioResponse, Status> {
+        let mut client = self.client.clone();
+        let answer = client.extend_scenario(self.tokened(request)).await;
+        answer.map(Response::into_inner).map_err(|status| self.translate(status))
+    }
+
+    /// Pauses the scenario.
+    pub async fn pause_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
+        let pause = |mut c: DataplaneClient<Channel>| async move {
+            c.pause_scenario(self.tokened(dp::PauseScenarioRequest { who: who.to_owned() })).await
         };
-        self.read(take_back).await.map(drop)
+        Ok(self.read(pause).await?.state.unwrap_or_default())
+    }
+
+    /// Resumes the scenario.
+    pub async fn resume_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
+        let resume = |mut c: DataplaneClient<Channel>| async move {
+            c.resume_scenario(self.tokened(dp::ResumeScenarioRequest { who: who.to_owned() })).await
+        };
+        Ok(self.read(resume).await?.state.unwrap_or_default())
+    }
+
+    /// Stops the scenario.
+    pub async fn stop_scenario(
+        &self,
+        reason: &str,
+        restore: bool,
+    ) -> Result<pb::ScenarioState, Status> {
+        let stop = |mut c: DataplaneClient<Channel>| async move {
+            let request = dp::StopScenarioRequest { reason: reason.to_owned(), restore };
+            c.stop_scenario(self.tokened(request)).await
+        };
+        Ok(self.read(stop).await?.state.unwrap_or_default())
+    }
+
+    /// Reports an event that the scenario waits for.
+    pub async fn notify_scenario(&self, request: dp::NotifyScenarioRequest) -> Result<(), Status> {
+        let notify = |mut c: DataplaneClient<Channel>| async move {
+            c.notify_scenario(self.tokened(request)).await
+        };
+        self.read(notify).await.map(drop)
+    }
+
+    /// The scenario that runs or ran last, and the answer to the request with `key`.
+    pub async fn scenario(&self, key: &str) -> Result<dp::GetScenarioResponse, Status> {
+        let get = |mut c: DataplaneClient<Channel>| async move {
+            c.get_scenario(dp::GetScenarioRequest { key: key.to_owned() }).await
+        };
+        self.read(get).await
+    }
+
+    /// Events after a sequence, and the status of the scenario.
+    pub async fn watch(&self, after: Option<u64>) -> Result<Streaming<dp::WatchResponse>, Status> {
+        let watch = |mut c: DataplaneClient<Channel>| async move {
+            c.watch(dp::WatchRequest { after }).await
+        };
+        self.read(watch).await
     }
 
     /// Calls; once more if the connection broke, which it does when the dataplane
@@ -268,6 +298,9 @@ impl Dataplane {
     /// What the dataplane said, as it is to be said to a caller.
     pub fn translate(&self, status: Status) -> Status {
         if status.source().is_none() {
+            if status.code() == Code::AlreadyExists {
+                return crate::refusal::field("request_id", REUSED);
+            }
             // The dataplane's own answer; its transport metadata stays here.
             let details = status.details().to_vec().into();
             return Status::with_details(status.code(), status.message(), details);

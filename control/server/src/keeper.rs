@@ -128,7 +128,7 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
     }
     let before = dataplane.describe().await?.instance;
     let stats = dataplane.own_stats(false).await?;
-    let in_force = dataplane.plan("").await?;
+    let in_force = dataplane.plan().await?;
     // Another one would have given other numbers.
     if before == in_force.instance {
         let said = in_force.plan.unwrap_or_default().clients.unwrap_or_default();
@@ -137,22 +137,18 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
     Ok(())
 }
 
-/// Sees what is in force, brings back the last link if need be, and lets the switch do its
-/// part.
+/// Looks at the dataplane, and reports what has happened to its ports and clients.
 async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
     control.dataplane().controlled().await;
     let mut changing = control.changing().await;
-    let in_force = control.dataplane().plan("").await?;
-    for (port, message) in told.changes(&in_force) {
+    let current = control.look(&mut changing).await?;
+    for (port, message) in told.changes(&current) {
         control.tell(pb::EventKind::PortChanged, "", &port, message);
     }
-    if let Some(message) = told.unplaced(&in_force, Instant::now()) {
+    if let Some(message) = told.unplaced(&current, Instant::now()) {
         control.tell(pb::EventKind::ClientsFull, "", "", message);
     }
-    if control.bring_back(&mut changing, &in_force).await? {
-        return Ok(());
-    }
-    control.match_switch(&mut changing, in_force).await.map(drop)
+    Ok(())
 }
 
 /// Tells when the state cannot be written any more, and when it can again.

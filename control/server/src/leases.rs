@@ -254,6 +254,7 @@ impl Control {
             Some(from) => (pb::EventKind::LeaseStolen, format!("{message}, from {from}")),
         };
         self.tell(kind, &caller.name, &lease.holder, message);
+        self.settle_scenario(&changing.leases).await;
         Ok(pb::AcquireLeaseResponse { lease: Some(lease), token })
     }
 

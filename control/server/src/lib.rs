@@ -8,7 +8,6 @@
 //! disk serves to bring back a dataplane that was started anew.
 
 mod accept;
-mod answers;
 mod audit;
 mod budget;
 mod caller;
@@ -20,15 +19,14 @@ mod control;
 mod dataplane;
 mod disk;
 mod events;
-pub mod fake;
 mod gate;
 mod given;
 mod keeper;
 mod leases;
 mod limits;
-mod matches;
 mod metrics;
-mod patch;
+mod named;
+mod offload;
 mod refusal;
 mod roles;
 mod scenarios;

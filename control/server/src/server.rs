@@ -9,7 +9,7 @@ use crate::events::{self, Events};
 use crate::gate::Gate;
 use crate::limits::{Limits, Slots};
 use crate::metrics::Metrics;
-use crate::scenarios::Scenarios;
+use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::{self, Switches};
@@ -251,8 +251,7 @@ impl Server {
         );
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));
-        control.tell_interrupted().await;
-        let scenarios = Scenarios::new(control.clone(), events.clone(), watching.clone());
+        let scenarios = Scenarios::new(control.clone(), watching.clone());
         let service = Service { control: control.clone(), watching: watching.clone() };
         let captures = captures::Service {
             dataplane: control.dataplane().clone(),
@@ -264,6 +263,7 @@ impl Server {
         let (reporter, health) = tonic_health::server::health_reporter();
         let unknown = tonic_health::ServingStatus::NotServing;
         reporter.set_service_status(pb::linkemu_server::SERVICE_NAME, unknown).await;
+        let (followed, published) = (scenarios.clone(), events.clone());
         let keeping = async {
             tokio::join!(
                 keeper::watch_dataplane(&control, &reporter),
@@ -272,6 +272,7 @@ impl Server {
                 keeper::watch_state(&control),
                 control.read_all(),
                 control.dataplane().control(&name),
+                follow(&followed, &published),
                 saver.run(),
             )
         };
@@ -282,7 +283,6 @@ impl Server {
         // The kernel says when a local peer is gone, and a stopped one may come back.
         let quiet = tcp.is_some().then_some(limits.quiet);
         let incoming = accept(listener, &limits, tcp);
-        let running = scenarios.clone();
         let serving = tonic::transport::Server::builder()
             .concurrency_limit_per_connection(CONCURRENT)
             .max_concurrent_streams(CONCURRENT as u32)
@@ -317,10 +317,6 @@ impl Server {
                 Ok(())
             }
         };
-        // What a scenario has handed over is taken back.
-        if tokio::time::timeout(GRACE, running.ended()).await.is_err() {
-            tracing::warn!("the scenario did not end within {GRACE:?}: steps may still come");
-        }
         if let Err(error) = saver.save().await {
             tracing::error!(%error, "cannot write the state");
         }

@@ -125,7 +125,7 @@ impl Linkemu for Service {
     }
 
     async fn get_link(&self, _: Request<pb::GetLinkRequest>) -> Result<Response<pb::Link>, Status> {
-        let in_force = self.control.dataplane().plan("").await?;
+        let in_force = self.control.dataplane().plan().await?;
         let dp::GetPlanResponse { plan, applied, mut remarks, .. } = in_force;
         remarks.extend(self.control.unsaved());
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();

@@ -35,11 +35,6 @@ impl Watching {
         })
     }
 
-    /// For what ends with linkd.
-    pub fn stopping(&self) -> Stopping {
-        Stopping { stopping: self.stopping.clone(), ended: None }
-    }
-
     /// For a stream that answers a request.
     pub fn ending<T>(&self, request: &Request<T>) -> Stopping {
         let ended = request.extensions().get::<Peer>().and_then(Peer::ended);

@@ -11,31 +11,33 @@
 //! callers wait for [`ANSWER_WITHIN`] and are then told that a worker has stalled. Until the
 //! run loops are known to turn again ([`Dataplane::turned`]), requests are refused at once.
 
+mod apply;
 mod capture;
+mod link;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use compile::compile;
 use dpdk::TscClock;
-use emu::envelope;
-use emu::plan::{Plan, PlanError, Room};
-use emu::units::{ByDirection, Instant, Nanos};
+use emu::plan::{PlanError, Room};
+use emu::units::{Instant, Nanos};
+use owner::{ChangeError, Entry, Journal, Keys, Reused};
 use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use thiserror::Error;
-use tokio::sync::{Mutex, MutexGuard, Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::timeout;
-use worker::command::{Answer, Change, Changed, CommandError, Handle, Report};
+use worker::command::{Answer, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge, number_clients};
-use crate::names::{self, ClientsError, Names};
-use crate::schedule::{Schedule, ScheduleError, over};
+use crate::current::Current;
+use crate::names::{ClientsError, Names};
+use crate::schedule::{Schedule, ScheduleError};
 use crate::span::Span;
 use crate::switch::tick;
+pub use apply::{Made, Source, Terms};
 pub use capture::Chunks;
 
 /// A change takes effect this much after it was accepted, so that every one of several
@@ -48,17 +50,25 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// Before a worker with too many requests is asked again.
 const BUSY: Duration = Duration::from_millis(10);
-/// Changes whose keys are remembered.
-const KEYS: usize = 1024;
-/// Of a key.
+/// Of a key or a fingerprint.
 const KEY_BYTES: usize = 128;
+/// Changes with a key that are known.
+const KEYS: usize = 1024;
 
 /// Why a request was not carried out.
 #[derive(Debug, Error)]
 pub enum DataplaneError {
-    /// The plan is not valid.
+    /// The change, or the plan after it, is not valid.
+    #[error("{what} is refused: {violations}")]
+    Invalid {
+        /// For example "the patch".
+        what: &'static str,
+        /// The broken rules.
+        violations: Violations,
+    },
+    /// There is nothing to patch.
     #[error("{0}")]
-    Invalid(#[from] Violations),
+    NoLink(ChangeError),
     /// The plan is not one that this dataplane can hold.
     #[error("{0}")]
     Refused(#[from] PlanError),
@@ -71,29 +81,29 @@ pub enum DataplaneError {
          the switch under [switch] in the box's file and start the dataplane anew"
     )]
     NoSwitch,
-    /// Somebody else changed the configuration meanwhile.
+    /// Somebody else has changed the link.
     #[error(
-        "generation {current} is in force and {expected} was expected: somebody else changed the \
-         link; look at it again, then decide"
+        "{}: somebody else changed the link; look at it again, then decide",
+        owner::stale_message(*expected, *current)
     )]
     Generation {
-        /// In force.
+        /// The current one.
         current: u64,
-        /// What the caller thought.
+        /// The one that the caller expected.
         expected: u64,
     },
-    /// The key of a change is too long to be kept.
-    #[error("a key of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
+    /// The idempotency key is too long.
+    #[error("a key or fingerprint of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
     Key(usize),
+    /// The idempotency key belongs to another request.
+    #[error("{0}")]
+    Reused(#[from] Reused),
     /// The change cannot wait for its instant.
     #[error("{0}")]
     Schedule(#[from] ScheduleError),
-    /// The change did not come to its instant.
-    #[error(
-        "taken back before its instant, for another change or because somebody asked for that; \
-         look at the link again, then decide"
-    )]
-    TakenBack,
+    /// The change was withdrawn before its instant.
+    #[error("withdrawn before its instant: another change was made")]
+    Withdrawn,
     /// What is to be captured is not valid.
     #[error("{0}")]
     Capture(String),
@@ -138,76 +148,14 @@ pub struct Fixed {
     pub room: Room,
 }
 
-/// On what terms a plan is put in force.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// The random processes start anew.
-    pub restart: bool,
-    /// The generation that must be in force.
-    pub expected: Option<u64>,
-    /// A plan outside of the envelope is taken.
-    pub lossy: bool,
-    /// Names the change, so that it is not made twice; empty: it has none.
-    pub key: String,
-    /// When it takes effect; without it, as soon as all workers can.
-    pub at: Option<Instant>,
-    /// The drop runs that begin anew although they are those in force.
-    pub arm: ByDirection<bool>,
-}
-
-/// What is in force.
-#[derive(Clone, Debug)]
-pub struct InForce {
-    /// The plan.
-    pub plan: pb::Plan,
-    /// Since when.
-    pub applied: model::Applied,
-    /// Why it is lossy, if it is, and what else it says and the link will not do.
-    pub remarks: Vec<String>,
-}
-
-/// A change that was made, now or before under the same key.
-#[derive(Clone, Debug)]
-pub struct Made {
-    /// When it took effect.
-    pub applied: model::Applied,
-    /// As of [`InForce`].
-    pub remarks: Vec<String>,
-    /// It had been made before.
-    pub repeated: bool,
-}
-
-/// What is in force, and the changes that led there.
+/// The current plan, and the changes that led to it.
 struct History {
-    in_force: InForce,
-    /// By their keys, the last one last.
-    made: VecDeque<(String, Made)>,
-    /// Those to come.
+    current: Current,
+    keys: Keys<Made>,
+    /// Pending changes.
     schedule: Schedule,
     /// Clients that were named.
     names: Names,
-}
-
-impl History {
-    /// The generation that will be in force at an instant.
-    fn generation(&self, at: Instant) -> u64 {
-        self.schedule.generation(at).unwrap_or(self.in_force.applied.generation)
-    }
-
-    fn made(&self, key: &str) -> Option<&Made> {
-        let mut made = self.made.iter().rev().filter(|(k, _)| !k.is_empty());
-        made.find(|(k, _)| k == key).map(|(_, made)| made)
-    }
-
-    fn remember(&mut self, key: String, made: Made) {
-        if key.is_empty() {
-            return;
-        }
-        if self.made.len() == KEYS {
-            self.made.pop_front();
-        }
-        self.made.push_back((key, made));
-    }
 }
 
 struct Shared {
@@ -222,6 +170,10 @@ struct Shared {
     stalled: watch::Sender<bool>,
     /// Frames of clients without a slot, as of the last time that all workers turned.
     unplaced: AtomicU64,
+    /// Events of the link.
+    journal: Journal<Entry>,
+    /// Generation of the last change that no scenario made.
+    others: watch::Sender<u64>,
     /// How long callers wait for workers.
     patience: Duration,
     /// One permit.
@@ -258,11 +210,11 @@ impl Dataplane {
         let start = utc(&clock, Instant::ZERO);
         let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
-        let in_force = InForce { plan, applied, remarks: Vec::new() };
+        let current = Current { plan, applied, remarks: Vec::new() };
         let mut names = Names::default();
-        names.learn(&in_force.plan);
-        let (made, schedule) = (VecDeque::new(), Schedule::default());
-        let history = Mutex::new(History { in_force, made, schedule, names });
+        names.learn(&current.plan);
+        let (keys, schedule) = (Keys::new(KEYS), Schedule::default());
+        let history = Mutex::new(History { current, keys, schedule, names });
         let span = Mutex::new(Span::starting(start));
         Self(Arc::new(Shared {
             workers,
@@ -273,6 +225,8 @@ impl Dataplane {
             span,
             stalled: watch::Sender::new(false),
             unplaced: AtomicU64::new(0),
+            journal: Journal::default(),
+            others: watch::Sender::new(0),
             patience,
             capturing: Arc::new(Semaphore::new(1)),
         }))
@@ -343,15 +297,25 @@ impl Dataplane {
         }
     }
 
+    /// Events of the link.
+    #[must_use]
+    pub fn journal(&self) -> &Journal<Entry> {
+        &self.0.journal
+    }
+
+    /// Waits for an answer as long as callers do.
+    ///
+    /// # Errors
+    /// [`DataplaneError::Stalled`].
+    pub async fn patiently<T>(&self, answer: impl Future<Output = T>) -> Result<T, DataplaneError> {
+        self.health()?;
+        timeout(self.0.patience, answer).await.map_err(|_| DataplaneError::Stalled(self.0.patience))
+    }
+
     /// What is fixed.
     #[must_use]
     pub fn fixed(&self) -> &Fixed {
         &self.0.fixed
-    }
-
-    /// Whether a P4 switch is before the box.
-    fn has_switch(&self) -> bool {
-        self.0.fixed.description.switch.is_some()
     }
 
     /// What became of the ports.
@@ -365,240 +329,6 @@ impl Dataplane {
     pub fn time(&self) -> (u64, prost_types::Timestamp) {
         let now = self.0.clock.now();
         (now, utc(&self.0.clock, Instant(now)))
-    }
-
-    /// What has happened up to now: no change whose instant has come is under way.
-    async fn history(&self) -> MutexGuard<'_, History> {
-        let now = Instant(self.0.clock.now());
-        loop {
-            let history = self.0.history.lock().await;
-            let Some(mut due) = history.schedule.due(now) else { return history };
-            drop(history);
-            over(&mut due).await;
-        }
-    }
-
-    /// What is in force.
-    ///
-    /// # Errors
-    /// If a worker has stalled: it may have to make a change.
-    pub async fn in_force(&self) -> Result<InForce, DataplaneError> {
-        self.done(|this| async move { Ok(this.history().await.in_force.clone()) }).await
-    }
-
-    /// When the change with a key took effect, if it did and is still known.
-    ///
-    /// # Errors
-    /// If a worker has stalled: it may have to make that change.
-    pub async fn made(&self, key: &str) -> Result<Option<model::Applied>, DataplaneError> {
-        let key = key.to_owned();
-        self.done(|this| async move {
-            Ok(this.0.history.lock().await.made(&key).map(|made| made.applied))
-        })
-        .await
-    }
-
-    /// Puts a plan in force on all workers at one instant: the one asked for, unless there
-    /// is too little time until then. Once begun it runs to completion, even if the caller
-    /// disconnects.
-    ///
-    /// # Errors
-    /// If nothing was changed: the plan is not valid, or does not fit and may not be lossy,
-    /// or another generation is in force, or its key is too long, or its instant is out of
-    /// bounds, or it was taken back before that. A change that was made
-    /// under the same key is not made again. If a worker stalls meanwhile, the change may be made
-    /// later, or not.
-    pub async fn apply(&self, plan: pb::Plan, terms: Terms) -> Result<Made, DataplaneError> {
-        if terms.key.len() > KEY_BYTES {
-            return Err(DataplaneError::Key(terms.key.len()));
-        }
-        if terms.at.is_some() && !terms.key.is_empty() {
-            return Err(ScheduleError::Key.into());
-        }
-        let mut compiled = compile(&plan)?;
-        if plan.offload.is_some() && !self.has_switch() {
-            return Err(DataplaneError::NoSwitch);
-        }
-        for (pipe, arm) in compiled.pipes.0.iter_mut().zip(terms.arm.0) {
-            if let Some(run) = &mut pipe.drop_run {
-                run.arm = arm;
-            }
-        }
-        self.health()?;
-        let now = Instant(self.0.clock.now());
-        let wait = Duration::from_nanos(terms.at.map_or(0, |at| at.since(now).0));
-        let patience = self.0.patience.saturating_add(wait);
-        self.done_within(patience, |this| this.put_in_force(plan, compiled, terms)).await
-    }
-
-    async fn put_in_force(
-        self,
-        plan: pb::Plan,
-        mut compiled: Plan,
-        terms: Terms,
-    ) -> Result<Made, DataplaneError> {
-        self.make_room(&plan, &mut compiled).await?;
-        let room = self.0.fixed.room;
-        let lossy = match compiled.check(room) {
-            Ok(()) => false,
-            Err(e) if e.is_lossy() && terms.lossy => true,
-            Err(e) => return Err(e.into()),
-        };
-        let limits = envelope::remarks(&compiled, room).into_iter().map(|r| r.to_string());
-        let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
-        let applied = model::Applied { lossy, ..model::Applied::default() };
-        let next = InForce { plan, applied, remarks };
-        match terms.at {
-            None => self.apply_now(next, compiled, terms).await,
-            Some(at) => self.apply_at(at, next, compiled, terms).await,
-        }
-    }
-
-    /// Sees to it that every client that a plan names has a place.
-    async fn make_room(&self, plan: &pb::Plan, compiled: &mut Plan) -> Result<(), DataplaneError> {
-        let workers = self.0.workers.len();
-        let Plan { rules, beams, .. } = &*compiled;
-        let is_plain = rules.is_empty() && rules.automatic.is_none() && beams.beams.is_empty();
-        if workers > 1 && !is_plain {
-            return Err(ClientsError::Workers(workers).into());
-        }
-        let max = self.0.fixed.room.clients;
-        {
-            // Without waiting for a change that is under way.
-            let history = self.0.history.lock().await;
-            if !history.names.are_new(plan) {
-                return Ok(history.names.reserve(plan, compiled, 0, max)?);
-            }
-        }
-        let history = &*self.history().await;
-        let reports = self.answers(|worker| worker.report(false)).await?;
-        let automatic = names::automatic(&self.merge(&reports, history, false).await);
-        Ok(history.names.reserve(plan, compiled, automatic, max)?)
-    }
-
-    async fn apply_now(
-        &self,
-        mut next: InForce,
-        compiled: Plan,
-        terms: Terms,
-    ) -> Result<Made, DataplaneError> {
-        let Terms { restart, expected, key, .. } = terms;
-        let mut history = loop {
-            let mut history = self.history().await;
-            if let Some(made) = history.made(&key) {
-                return Ok(Made { repeated: true, ..made.clone() });
-            }
-            check(history.in_force.applied.generation, expected)?;
-            self.take_back_after(&mut history, None).await?;
-            // What a worker has made meanwhile comes first.
-            if history.schedule.after(None).is_none() {
-                break history;
-            }
-        };
-        next.applied.generation = history.in_force.applied.generation + 1;
-        let at = Instant(self.0.clock.now()) + self.lead();
-        let generation = next.applied.generation;
-        let changed = self
-            .answers(|worker| {
-                worker.apply(Change { at, plan: compiled.clone(), generation, restart })
-            })
-            .await?;
-        let made = self.enforce(&mut history, next, &changed).await;
-        history.remember(key, made.clone());
-        Ok(made)
-    }
-
-    async fn apply_at(
-        &self,
-        at: Instant,
-        mut next: InForce,
-        compiled: Plan,
-        terms: Terms,
-    ) -> Result<Made, DataplaneError> {
-        let (asked, mut place) = {
-            let mut history = self.0.history.lock().await;
-            let now = Instant(self.0.clock.now());
-            history.schedule.check(now, at)?;
-            let at = at.max(now + self.lead());
-            let before = history.generation(at);
-            check(before, terms.expected)?;
-            self.take_back_after(&mut history, Some(at)).await?;
-            // One of those might have been made.
-            check(before, Some(history.generation(Instant::MAX)))?;
-            next.applied.generation = before + 1;
-            let (generation, restart) = (next.applied.generation, terms.restart);
-            let asked = self.ask(|worker| {
-                worker.apply(Change { at, plan: compiled.clone(), generation, restart })
-            })?;
-            // Their places are kept from here on.
-            history.names.learn(&next.plan);
-            (asked, history.schedule.enter(at, next))
-        };
-        let changed = gather(asked).await;
-        if changed.is_ok() {
-            place.follows().await;
-        }
-        let mut history = self.0.history.lock().await;
-        // Those that are taken back have no answers, and the workers are well.
-        let next = history.schedule.leave(&place).ok_or(DataplaneError::TakenBack)?;
-        Ok(self.enforce(&mut history, next, &changed?).await)
-    }
-
-    /// How far ahead of its instant the workers have to hear of a change to make it at one
-    /// instant: one worker always does.
-    fn lead(&self) -> Nanos {
-        if self.0.workers.len() == 1 { Nanos::ZERO } else { LEAD }
-    }
-
-    /// Says that what the workers have made is in force.
-    async fn enforce(&self, history: &mut History, mut next: InForce, changed: &[Changed]) -> Made {
-        // The instant asked for, unless this thread was held up between asking the clock
-        // and telling the workers.
-        let at = changed.iter().map(|c| c.at).max().unwrap_or_default();
-        next.applied.effective_ns = at.0;
-        next.applied.effective_utc = Some(utc(&self.0.clock, at));
-        self.0.span.lock().await.changed(next.applied.lossy);
-        let made = Made { applied: next.applied, remarks: next.remarks.clone(), repeated: false };
-        history.names.learn(&next.plan);
-        history.in_force = next;
-        made
-    }
-
-    /// Takes back all changes that wait for their instants; how many. Once begun it is
-    /// carried to its end, as [`Dataplane::apply`] is.
-    ///
-    /// # Errors
-    /// If a worker stalls; they are taken back when it goes on.
-    pub async fn take_back(&self) -> Result<usize, DataplaneError> {
-        self.done(|this| async move {
-            let mut history = this.history().await;
-            this.take_back_after(&mut history, None).await
-        })
-        .await
-    }
-
-    /// Takes back the changes after an instant, except what a worker has made by then:
-    /// that, all of them make.
-    async fn take_back_after(
-        &self,
-        history: &mut History,
-        after: Option<Instant>,
-    ) -> Result<usize, DataplaneError> {
-        let Some((first, last)) = history.schedule.after(after) else { return Ok(0) };
-        let taken = self.answers(|worker| worker.take_back(first)).await?;
-        let from = |taken: &Vec<worker::command::Waiting>| {
-            taken.last().map_or(last + 1, |(change, _)| change.generation)
-        };
-        let keep = taken.iter().map(from).max().unwrap_or(first);
-        for (worker, taken) in self.0.workers.iter().zip(taken) {
-            for change in taken.into_iter().rev().filter(|(c, _)| c.generation < keep) {
-                while !worker.has_room() {
-                    tokio::time::sleep(BUSY).await;
-                }
-                worker.give_back(change)?;
-            }
-        }
-        Ok(history.schedule.cut(keep))
     }
 
     /// Returns when the run loop of every worker has turned, and says so: [`Dataplane::health`].
@@ -690,7 +420,7 @@ impl Dataplane {
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
         // A change may have come to its instant while the reports were written.
         let came = history.schedule.lossy(stats.generation);
-        stats.lossy = came.unwrap_or(history.in_force.applied.lossy);
+        stats.lossy = came.unwrap_or(history.current.applied.lossy);
         stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
         stats.span = Some(self.0.span.lock().await.of(&stats, mark));
         stats
@@ -704,16 +434,6 @@ async fn gather<T>(asked: Vec<Answer<T>>) -> Result<Vec<T>, DataplaneError> {
         done.push(answer.await.map_err(|_| CommandError::Gone)?);
     }
     Ok(done)
-}
-
-/// The link must not have changed meanwhile.
-fn check(current: u64, expected: Option<u64>) -> Result<(), DataplaneError> {
-    match expected {
-        Some(expected) if expected != current => {
-            Err(DataplaneError::Generation { current, expected })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The wall-clock time of an instant.

@@ -10,6 +10,7 @@ pub mod accounts;
 pub mod arguments;
 pub mod choices;
 pub mod controller;
+pub mod current;
 pub mod dataplane;
 pub mod memory;
 pub mod names;

@@ -11,7 +11,7 @@ use emu::units::{Instant, Nanos};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::dataplane::InForce;
+use crate::current::Current;
 
 /// How far ahead a change may be asked for.
 const AHEAD: Nanos = Nanos::from_millis(10_000);
@@ -41,9 +41,6 @@ pub enum ScheduleError {
     /// Someone asks without end.
     #[error("{WAITING} changes wait for their instants: ask again when some have been made")]
     Full,
-    /// Whether it was made before could not be said while it waits.
-    #[error("a change at an instant has no key: leave out the key, or at_ns")]
-    Key,
 }
 
 fn millis(time: &Nanos) -> String {
@@ -55,7 +52,7 @@ fn millis(time: &Nanos) -> String {
 struct Waiting {
     id: u64,
     at: Instant,
-    next: InForce,
+    next: Current,
     /// Told when it has been made or taken back.
     over: watch::Sender<()>,
 }
@@ -114,10 +111,10 @@ impl Schedule {
         self.waiting.iter().take_while(move |change| change.at <= at)
     }
 
-    /// The generation that will be in force at an instant, if one that waits comes by then.
+    /// The plan that will be current at an instant, if a pending change is due by then.
     #[must_use]
-    pub fn generation(&self, at: Instant) -> Option<u64> {
-        self.up_to(at).last().map(|change| change.next.applied.generation)
+    pub fn tip(&self, at: Instant) -> Option<&Current> {
+        self.up_to(at).last().map(|change| &change.next)
     }
 
     /// The end of the last change whose instant has come by then, to be waited for.
@@ -142,7 +139,7 @@ impl Schedule {
     }
 
     /// Takes a place for a change that the workers have, after all others.
-    pub fn enter(&mut self, at: Instant, next: InForce) -> Place {
+    pub fn enter(&mut self, at: Instant, next: Current) -> Place {
         let before = self.waiting.back().map(|change| change.over.subscribe());
         self.entered += 1;
         let id = self.entered;
@@ -151,16 +148,14 @@ impl Schedule {
     }
 
     /// Ends a change; what it comes to, if it was not taken back.
-    pub fn leave(&mut self, place: &Place) -> Option<InForce> {
+    pub fn leave(&mut self, place: &Place) -> Option<Current> {
         let found = self.waiting.iter().position(|change| change.id == place.id)?;
         self.waiting.remove(found).map(|change| change.next)
     }
 
-    /// Leaves out the changes from a generation on; how many.
-    pub fn cut(&mut self, generation: u64) -> usize {
-        let before = self.waiting.len();
+    /// Removes the changes from a generation on.
+    pub fn cut(&mut self, generation: u64) {
         self.waiting.retain(|change| change.next.applied.generation < generation);
-        before - self.waiting.len()
     }
 }
 
@@ -171,9 +166,9 @@ mod tests {
 
     const NOW: Instant = Instant(60_000_000_000);
 
-    fn next(generation: u64) -> InForce {
+    fn next(generation: u64) -> Current {
         let applied = model::Applied { generation, ..Default::default() };
-        InForce { plan: Default::default(), applied, remarks: Vec::new() }
+        Current { plan: Default::default(), applied, remarks: Vec::new() }
     }
 
     #[test]
@@ -204,13 +199,14 @@ mod tests {
         let mut schedule = Schedule::default();
         let at = |ms| NOW + Nanos::from_millis(ms);
         let places: Vec<_> = (1..=3).map(|n| schedule.enter(at(n), next(n))).collect();
-        assert_eq!((schedule.generation(NOW), schedule.generation(at(2))), (None, Some(2)));
+        let generation = |at| schedule.tip(at).map(|next| next.applied.generation);
+        assert_eq!((generation(NOW), generation(at(2))), (None, Some(2)));
         assert_eq!(
             (schedule.after(Some(at(1))), schedule.after(Some(at(3)))),
             (Some((2, 3)), None)
         );
         assert!(places[0].before.is_none());
-        assert_eq!(schedule.cut(2), 2);
+        schedule.cut(2);
         assert!(schedule.leave(&places[1]).is_none());
         assert!(places[2].before.as_ref().is_some_and(|before| before.has_changed().is_err()));
         assert_eq!(schedule.leave(&places[0]).map(|next| next.applied.generation), Some(1));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` over a [`Dataplane`].
 
-use emu::units::{ByDirection, Instant};
+use owner::{Request as Keyed, Scenarios, invalid};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::controller::{Controllers, Held};
-use crate::dataplane::{Dataplane, DataplaneError, Fixed, InForce, Made, Terms};
+use crate::current::Current;
+use crate::dataplane::{Dataplane, DataplaneError, Fixed, Made, Source, Terms};
 use crate::refusal;
 use crate::schedule::ScheduleError;
 
@@ -18,39 +18,53 @@ use crate::schedule::ScheduleError;
 pub struct Service {
     dataplane: Dataplane,
     controllers: Controllers,
+    scenarios: Scenarios<Dataplane>,
 }
 
 impl Service {
     /// The service of this dataplane, without a controller yet.
     #[must_use]
     pub fn new(dataplane: Dataplane) -> Self {
-        Self { dataplane, controllers: Controllers::default() }
+        let scenarios = Scenarios::new(dataplane.clone(), dataplane.journal().clone());
+        Self { dataplane, controllers: Controllers::default(), scenarios }
+    }
+
+    fn check_instance(&self, expected: u64) -> Result<(), Status> {
+        let instance = self.dataplane.fixed().description.instance;
+        if expected == 0 || expected == instance {
+            return Ok(());
+        }
+        Err(Status::aborted(format!(
+            "this dataplane is instance {instance:#018x} and {expected:#018x} was expected: it was \
+             restarted; look at the link again, then decide"
+        )))
+    }
+
+    /// A command to the scenario. It may have to wait for a worker.
+    async fn commanded(
+        &self,
+        command: impl Future<Output = Result<model::ScenarioState, Status>>,
+    ) -> Result<Option<model::ScenarioState>, Status> {
+        self.dataplane.patiently(command).await.map_err(status)?.map(Some)
     }
 }
 
 fn status(e: DataplaneError) -> Status {
     match e {
-        DataplaneError::Invalid(violations) => {
-            let mut details = ErrorDetails::new();
-            for v in violations.iter() {
-                details.add_bad_request_violation(&v.path, &v.message);
-            }
-            let message = violations.to_string();
-            Status::with_error_details(tonic::Code::InvalidArgument, message, details)
-        }
+        DataplaneError::Invalid { what, violations } => invalid(what, &violations),
         DataplaneError::Refused(e) => refusal::status(&e),
-        DataplaneError::Clients(_) | DataplaneError::NoSwitch => {
+        DataplaneError::Clients(_) | DataplaneError::NoSwitch | DataplaneError::NoLink(_) => {
             Status::failed_precondition(e.to_string())
         }
         DataplaneError::Key(_) | DataplaneError::Capture(_) => {
             Status::invalid_argument(e.to_string())
         }
         DataplaneError::Capturing => Status::resource_exhausted(e.to_string()),
-        DataplaneError::Generation { .. } | DataplaneError::TakenBack => {
+        DataplaneError::Generation { .. } | DataplaneError::Withdrawn => {
             Status::aborted(e.to_string())
         }
+        DataplaneError::Reused(_) => Status::already_exists(e.to_string()),
         DataplaneError::Schedule(ScheduleError::Full) => Status::resource_exhausted(e.to_string()),
-        DataplaneError::Schedule(ScheduleError::Key) => Status::invalid_argument(e.to_string()),
         DataplaneError::Schedule(_) => Status::out_of_range(e.to_string()),
         DataplaneError::Stalled(_) => Status::unavailable(e.to_string()),
         DataplaneError::Worker(_) | DataplaneError::Panicked => Status::internal(e.to_string()),
@@ -91,25 +105,16 @@ impl pb::dataplane_server::Dataplane for Service {
     ) -> Result<Response<pb::ApplyResponse>, Status> {
         self.controllers.check(&request)?;
         let request = request.into_inner();
-        let (expected, instance) =
-            (request.expected_instance, self.dataplane.fixed().description.instance);
-        if expected != 0 && expected != instance {
-            return Err(Status::aborted(format!(
-                "this dataplane is instance {instance:#018x} and {expected:#018x} was expected: it \
-                 was started anew; look at the link again, then decide"
-            )));
-        }
-        let plan = request.plan.ok_or_else(|| Status::invalid_argument("plan: missing"))?;
+        self.check_instance(request.expected_instance)?;
+        let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
         let terms = Terms {
-            restart: request.restart,
+            source: Source::Controller(request.cause.unwrap_or_default()),
             expected: request.expected_generation,
             lossy: request.lossy,
-            key: request.key,
-            at: request.at_ns.map(Instant),
-            arm: ByDirection([request.arm_forward, request.arm_return]),
+            request: Keyed { key: request.key, fingerprint: request.fingerprint },
         };
-        let Made { applied, remarks, repeated } =
-            self.dataplane.apply(plan, terms).await.map_err(status)?;
+        let Made { applied, remarks, repeated, plan, sequence } =
+            self.dataplane.apply(change, terms).await.map_err(status)?;
         tracing::info!(
             generation = applied.generation,
             at_ns = applied.effective_ns,
@@ -119,15 +124,28 @@ impl pb::dataplane_server::Dataplane for Service {
         for remark in &remarks {
             tracing::warn!(lossy = applied.lossy, "{remark}");
         }
-        Ok(Response::new(pb::ApplyResponse { applied: Some(applied), remarks, repeated }))
+        let (applied, plan) = (Some(applied), plan.as_deref().cloned());
+        Ok(Response::new(pb::ApplyResponse { applied, remarks, repeated, plan, sequence }))
+    }
+
+    async fn set_offload(
+        &self,
+        request: Request<pb::SetOffloadRequest>,
+    ) -> Result<Response<pb::SetOffloadResponse>, Status> {
+        self.controllers.check(&request)?;
+        let pb::SetOffloadRequest { offload, expected_generation, expected_instance } =
+            request.into_inner();
+        self.check_instance(expected_instance)?;
+        self.dataplane.set_offload(offload, expected_generation).await.map_err(status)?;
+        tracing::info!(?offload, "offload set");
+        Ok(Response::new(pb::SetOffloadResponse {}))
     }
 
     async fn get_plan(
         &self,
-        request: Request<pb::GetPlanRequest>,
+        _: Request<pb::GetPlanRequest>,
     ) -> Result<Response<pb::GetPlanResponse>, Status> {
-        let made = self.dataplane.made(&request.get_ref().key).await.map_err(status)?;
-        let InForce { plan, applied, remarks } = self.dataplane.in_force().await.map_err(status)?;
+        let Current { plan, applied, remarks } = self.dataplane.current().await.map_err(status)?;
         let (plan, applied) = (Some(plan), Some(applied));
         let instance = self.dataplane.fixed().description.instance;
         let (time_ns, utc) = self.dataplane.time();
@@ -136,7 +154,6 @@ impl pb::dataplane_server::Dataplane for Service {
             plan,
             applied,
             remarks,
-            made,
             instance,
             time_ns,
             utc,
@@ -145,13 +162,78 @@ impl pb::dataplane_server::Dataplane for Service {
         }))
     }
 
-    async fn take_back(
+    async fn run_scenario(
         &self,
-        request: Request<pb::TakeBackRequest>,
-    ) -> Result<Response<pb::TakeBackResponse>, Status> {
+        request: Request<pb::RunScenarioRequest>,
+    ) -> Result<Response<pb::RunScenarioResponse>, Status> {
         self.controllers.check(&request)?;
-        let changes = self.dataplane.take_back().await.map_err(status)? as u32;
-        Ok(Response::new(pb::TakeBackResponse { changes }))
+        let request = request.into_inner();
+        self.check_instance(request.expected_instance)?;
+        let run = self.scenarios.run(request);
+        self.dataplane.patiently(run).await.map_err(status)?.map(Response::new)
+    }
+
+    async fn extend_scenario(
+        &self,
+        request: Request<pb::ExtendScenarioRequest>,
+    ) -> Result<Response<pb::ExtendScenarioResponse>, Status> {
+        self.controllers.check(&request)?;
+        self.scenarios.extend(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn pause_scenario(
+        &self,
+        request: Request<pb::PauseScenarioRequest>,
+    ) -> Result<Response<pb::PauseScenarioResponse>, Status> {
+        self.controllers.check(&request)?;
+        let state = self.commanded(self.scenarios.pause(request.into_inner().who)).await?;
+        Ok(Response::new(pb::PauseScenarioResponse { state }))
+    }
+
+    async fn resume_scenario(
+        &self,
+        request: Request<pb::ResumeScenarioRequest>,
+    ) -> Result<Response<pb::ResumeScenarioResponse>, Status> {
+        self.controllers.check(&request)?;
+        let state = self.commanded(self.scenarios.resume(request.into_inner().who)).await?;
+        Ok(Response::new(pb::ResumeScenarioResponse { state }))
+    }
+
+    async fn stop_scenario(
+        &self,
+        request: Request<pb::StopScenarioRequest>,
+    ) -> Result<Response<pb::StopScenarioResponse>, Status> {
+        self.controllers.check(&request)?;
+        let pb::StopScenarioRequest { reason, restore } = request.into_inner();
+        let state = self.commanded(self.scenarios.stop(reason, restore)).await?;
+        Ok(Response::new(pb::StopScenarioResponse { state }))
+    }
+
+    async fn notify_scenario(
+        &self,
+        request: Request<pb::NotifyScenarioRequest>,
+    ) -> Result<Response<pb::NotifyScenarioResponse>, Status> {
+        self.controllers.check(&request)?;
+        let pb::NotifyScenarioRequest { run, index, time_ns } = request.into_inner();
+        self.scenarios.notify(run, index, time_ns).await;
+        Ok(Response::new(pb::NotifyScenarioResponse {}))
+    }
+
+    async fn get_scenario(
+        &self,
+        request: Request<pb::GetScenarioRequest>,
+    ) -> Result<Response<pb::GetScenarioResponse>, Status> {
+        Ok(Response::new(self.scenarios.get(&request.get_ref().key).await))
+    }
+
+    type WatchStream = ReceiverStream<Result<pb::WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<pb::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (journal, scenarios) = (self.dataplane.journal().clone(), self.scenarios.clone());
+        Ok(Response::new(owner::watch(journal, scenarios, request.get_ref().after)))
     }
 
     async fn get_stats(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said to be in force is what the workers run.
+//! The current plan is the one that the workers execute.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
 use dataplane::accounts::PortAccount;
-use dataplane::dataplane::{
-    ANSWER_WITHIN, Dataplane, DataplaneError, Fixed, InForce, Made, Ports, Terms,
-};
+use dataplane::current::Current;
+use dataplane::dataplane::{ANSWER_WITHIN, Dataplane, DataplaneError, Fixed, Ports, Terms};
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
-use emu::units::{ByDirection, Instant, Nanos};
+use emu::units::{Instant, Nanos};
+use owner::{Link, Refusal, Request};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use worker::command::channel;
@@ -36,14 +36,15 @@ fn plan(profile: &str) -> pb::Plan {
     pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() }
 }
 
-const RESTART: Terms = Terms {
-    restart: true,
-    expected: None,
-    lossy: false,
-    key: String::new(),
-    at: None,
-    arm: ByDirection([false; 2]),
-};
+/// A change to a built-in profile that restarts the random processes.
+fn change(profile: &str) -> pb::Change {
+    pb::Change { profile: plan(profile).profile, restart: true, ..Default::default() }
+}
+
+fn keyed(key: &str) -> Terms {
+    let request = Request { key: key.into(), fingerprint: "f".into() };
+    Terms { request, ..Terms::default() }
+}
 
 /// A dataplane with one worker over ports on which nothing arrives.
 fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
@@ -85,7 +86,7 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
         {
-            let mut apply = pin!(dataplane.apply(plan("geo-600"), RESTART));
+            let mut apply = pin!(dataplane.apply(change("geo-600"), Terms::default()));
             // Once polled, it is on its way; the caller then hangs up.
             poll_fn(|cx| Poll::Ready(apply.as_mut().poll(cx).is_pending())).await;
             tokio::task::yield_now().await;
@@ -96,10 +97,10 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
                 break stats;
             }
         };
-        let in_force = dataplane.in_force().await.unwrap();
+        let in_force = dataplane.current().await.unwrap();
         assert_eq!(in_force.applied.generation, stats.generation);
         assert_eq!(in_force.plan, plan("geo-600"));
-        let next = dataplane.apply(plan("transparent"), Terms::default()).await.unwrap();
+        let next = dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
         assert_eq!(next.applied.generation, 2);
         dataplane.stop().await.unwrap();
     });
@@ -110,23 +111,24 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
 fn a_change_is_made_once_under_its_key() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
-        let keyed = |key: &str| Terms { key: key.into(), ..RESTART };
-        let first = dataplane.apply(plan("geo-600"), keyed("a")).await.unwrap();
-        dataplane.apply(plan("transparent"), keyed("b")).await.unwrap();
+        let first = dataplane.apply(change("geo-600"), keyed("a")).await.unwrap();
+        dataplane.apply(change("transparent"), keyed("b")).await.unwrap();
         // Sent again, whatever is in force and was expected.
         let terms = Terms { expected: Some(0), ..keyed("a") };
-        let again = dataplane.apply(plan("geo-600"), terms).await.unwrap();
+        let again = dataplane.apply(change("geo-600"), terms).await.unwrap();
         assert!(again.repeated && !first.repeated);
         assert_eq!(again.applied, first.applied);
-        assert_eq!(dataplane.made("a").await.unwrap(), Some(first.applied));
-        assert_eq!(dataplane.in_force().await.unwrap().applied.generation, 2);
+        let other =
+            Terms { request: Request { key: "a".into(), ..Request::default() }, ..keyed("a") };
+        let reused = dataplane.apply(change("geo-600"), other).await.unwrap_err();
+        assert!(matches!(reused, DataplaneError::Reused(_)), "{reused}");
+        assert_eq!(dataplane.current().await.unwrap().applied.generation, 2);
         // Without a key each is a change of its own.
         for generation in 3..5 {
-            let made = dataplane.apply(plan("transparent"), RESTART).await.unwrap();
+            let made = dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
             assert_eq!((made.applied.generation, made.repeated), (generation, false));
         }
-        assert_eq!(dataplane.made("").await.unwrap(), None);
-        let long = dataplane.apply(plan("transparent"), keyed(&"k".repeat(129))).await;
+        let long = dataplane.apply(change("transparent"), keyed(&"k".repeat(129))).await;
         assert!(matches!(long, Err(DataplaneError::Key(129))));
         dataplane.stop().await.unwrap();
     });
@@ -137,25 +139,25 @@ fn a_change_is_made_once_under_its_key() {
 fn what_is_refused_changes_nothing() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {
-        let refused = dataplane.apply(plan("viasat2"), RESTART).await.unwrap_err();
+        let refused = dataplane.apply(change("viasat2"), Terms::default()).await.unwrap_err();
         assert!(matches!(refused, DataplaneError::Refused(_)), "{refused}");
-        let mut hostile = plan("geo-600");
+        let mut hostile = change("geo-600");
         let forward = hostile.profile.as_mut().unwrap().forward_pipe.as_mut().unwrap();
         forward.delay = None;
         forward.queue.as_mut().unwrap().limit_bytes = 1;
         // Not valid stays so, whatever may be lost.
         for lossy in [false, true] {
-            let terms = Terms { lossy, ..RESTART };
+            let terms = Terms { lossy, ..Terms::default() };
             let invalid = dataplane.apply(hostile.clone(), terms).await.unwrap_err();
-            assert!(matches!(invalid, DataplaneError::Invalid(_)), "{invalid}");
+            assert!(matches!(invalid, DataplaneError::Invalid { .. }), "{invalid}");
         }
-        let offloaded = pb::Plan { offload: Some(pb::Offload::default()), ..plan("transparent") };
-        let switchless = dataplane.apply(offloaded, RESTART).await.unwrap_err();
+        let offload = Some(pb::Offload::default());
+        let switchless = dataplane.set_offload(offload, 0).await.unwrap_err();
         assert!(matches!(switchless, DataplaneError::NoSwitch), "{switchless}");
-        let expected = Terms { expected: Some(7), ..RESTART };
-        let stale = dataplane.apply(plan("transparent"), expected).await.unwrap_err();
+        let expected = Terms { expected: Some(7), ..Terms::default() };
+        let stale = dataplane.apply(change("transparent"), expected).await.unwrap_err();
         assert!(matches!(stale, DataplaneError::Generation { current: 0, expected: 7 }));
-        let InForce { plan: in_force, applied, .. } = dataplane.in_force().await.unwrap();
+        let Current { plan: in_force, applied, .. } = dataplane.current().await.unwrap();
         assert_eq!((in_force, applied.generation), (plan("transparent"), 0));
         assert_eq!(dataplane.stats(false).await.unwrap().generation, 0);
         dataplane.stop().await.unwrap();
@@ -169,17 +171,17 @@ fn what_is_refused_changes_nothing() {
 fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {
-        let lossy = Terms { lossy: true, ..RESTART };
-        let taken = dataplane.apply(plan("viasat2"), lossy.clone()).await.unwrap();
+        let lossy = Terms { lossy: true, ..Terms::default() };
+        let taken = dataplane.apply(change("viasat2"), lossy.clone()).await.unwrap();
         assert!(taken.applied.lossy);
         assert!(taken.remarks[0].starts_with("too little memory: needs "), "{:?}", taken.remarks);
         assert!(!taken.remarks[0].contains("--lossy"), "{:?}", taken.remarks);
-        let in_force = dataplane.in_force().await.unwrap();
+        let in_force = dataplane.current().await.unwrap();
         assert_eq!((in_force.plan, in_force.remarks), (plan("viasat2"), taken.remarks));
         assert!(dataplane.stats(false).await.unwrap().lossy);
         // The leave is not kept.
-        assert!(dataplane.apply(plan("viasat2"), RESTART).await.is_err());
-        let fits = dataplane.apply(plan("transparent"), lossy).await.unwrap();
+        assert!(dataplane.apply(change("viasat2"), Terms::default()).await.is_err());
+        let fits = dataplane.apply(change("transparent"), lossy).await.unwrap();
         assert_eq!((fits.applied.lossy, fits.remarks), (false, Vec::new()));
         assert!(!dataplane.stop().await.unwrap().lossy);
     });
@@ -196,7 +198,7 @@ fn a_refusal_has_its_numbers_for_programs() {
         let described = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
         let room = described.unwrap().into_inner().room.unwrap();
         assert_eq!((room.clients, room.memory_bytes), (4, 100_000_000));
-        let request = pb::ApplyRequest { plan: Some(plan("viasat2")), ..Default::default() };
+        let request = pb::ApplyRequest { change: Some(change("viasat2")), ..Default::default() };
         let refused = service.apply(tonic::Request::new(request)).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
         let info = refused.get_details_error_info().unwrap();
@@ -212,18 +214,24 @@ fn a_refusal_has_its_numbers_for_programs() {
     thread.join().unwrap();
 }
 
-/// Asks for a change at an instant, and lets the workers have it.
+/// Requests a change at an instant, and lets the workers have it.
 async fn scheduled(
     dataplane: &Dataplane,
     name: &str,
-    terms: Terms,
-) -> tokio::task::JoinHandle<Result<Made, DataplaneError>> {
-    let (this, plan) = (dataplane.clone(), plan(name));
-    let pending = tokio::spawn(async move { this.apply(plan, terms).await });
+    at: Instant,
+    expected: u64,
+) -> tokio::task::JoinHandle<Result<owner::Made, Refusal>> {
+    let (this, change) = (dataplane.clone(), change(name));
+    let terms = owner::Terms { at_ns: Some(at.0), expected: Some(expected), lossy: false };
+    let pending = tokio::spawn(async move { Link::apply(&this, change, terms).await });
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
     pending
+}
+
+fn is_withdrawn<T>(answer: Result<T, Refusal>) -> bool {
+    matches!(answer, Err(Refusal::Stale(why)) if why.starts_with("withdrawn"))
 }
 
 /// Far enough ahead for a thread that is held up: nearly the 10 s that are allowed.
@@ -240,14 +248,12 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         let at = ahead(&dataplane, Nanos::from_millis(1_500));
         let mut pending = Vec::new();
         for n in 0..8u64 {
-            let at = Some(at + Nanos::from_millis(n));
-            let expected = Some(n);
-            let terms = Terms { expected, at, ..RESTART };
-            pending.push(scheduled(&dataplane, "geo-600", terms).await);
+            let at = at + Nanos::from_millis(n);
+            pending.push(scheduled(&dataplane, "geo-600", at, n).await);
         }
         // What is in force and the accounts do not wait for them.
         let stats = dataplane.stats(false).await.unwrap();
-        let in_force = dataplane.in_force().await.unwrap().applied.generation;
+        let in_force = dataplane.current().await.unwrap().applied.generation;
         if dataplane.time().0 < at.0 {
             assert_eq!((stats.generation, in_force), (0, 0));
         }
@@ -256,7 +262,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         thread::sleep(Duration::from_millis(1_700));
         // A worker that was held up needs longer, not this thread.
         let deadline = Wall::now() + Duration::from_secs(60);
-        while dataplane.in_force().await.unwrap().applied.generation < 8 {
+        while dataplane.current().await.unwrap().applied.generation < 8 {
             assert!(Wall::now() < deadline, "the workers made no change");
             thread::sleep(Duration::from_millis(20));
         }
@@ -275,30 +281,26 @@ fn a_change_that_comes_before_others_takes_them_back() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
         let at = ahead(&dataplane, AHEAD);
-        let term = |by| Terms { at: Some(at + Nanos(by)), ..RESTART };
-        let first = scheduled(&dataplane, "geo-600", term(10)).await;
-        let second = scheduled(&dataplane, "viasat2", term(20)).await;
-        // Between them: the second one goes, the first one stays.
-        let between = Terms { expected: Some(1), ..term(15) };
-        let between = scheduled(&dataplane, "transparent", between).await;
-        let taken = second.await.unwrap().unwrap_err();
-        assert!(matches!(taken, DataplaneError::TakenBack), "{taken}");
+        let first = scheduled(&dataplane, "geo-600", at + Nanos(10), 0).await;
+        let second = scheduled(&dataplane, "viasat2", at + Nanos(20), 1).await;
+        // Between them: the second one is withdrawn, the first one stays.
+        let between = scheduled(&dataplane, "transparent", at + Nanos(15), 1).await;
+        assert!(is_withdrawn(second.await.unwrap()));
         // What is refused takes nothing back.
-        let stale = Terms { expected: Some(1), ..RESTART };
-        let refused = dataplane.apply(plan("viasat2"), stale).await.unwrap_err();
+        let stale = Terms { expected: Some(1), ..Terms::default() };
+        let refused = dataplane.apply(change("viasat2"), stale).await.unwrap_err();
         assert!(matches!(refused, DataplaneError::Generation { current: 0, expected: 1 }));
         assert!(!first.is_finished() && !between.is_finished());
-        let made = dataplane.apply(plan("viasat2"), RESTART).await.unwrap();
+        let made = dataplane.apply(change("viasat2"), Terms::default()).await.unwrap();
         assert_eq!(made.applied.generation, 1);
         for pending in [first, between] {
-            let taken = pending.await.unwrap().unwrap_err();
-            assert!(matches!(taken, DataplaneError::TakenBack), "{taken}");
+            assert!(is_withdrawn(pending.await.unwrap()));
         }
         assert!(dataplane.time().0 < at.0, "this thread was away for {AHEAD:?}");
         // The workers are well.
         let stats = dataplane.stats(false).await.unwrap();
         assert_eq!(
-            (stats.generation, dataplane.in_force().await.unwrap().plan),
+            (stats.generation, dataplane.current().await.unwrap().plan),
             (1, plan("viasat2"))
         );
         dataplane.stop().await.unwrap();
@@ -307,63 +309,43 @@ fn a_change_that_comes_before_others_takes_them_back() {
 }
 
 #[test]
-fn what_waits_is_taken_back_on_request_and_what_was_made_stays() {
+fn withdrawal_removes_pending_changes_and_keeps_made_ones() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
-        let now = Terms { at: Some(ahead(&dataplane, Nanos::ZERO)), ..RESTART };
-        let made = scheduled(&dataplane, "geo-600", now).await.await.unwrap().unwrap();
+        let now = ahead(&dataplane, Nanos::ZERO);
+        let made = scheduled(&dataplane, "geo-600", now, 0).await.await.unwrap().unwrap();
         assert_eq!(made.applied.generation, 1);
-        let later = Terms { at: Some(ahead(&dataplane, AHEAD)), expected: Some(1), ..RESTART };
-        let pending = scheduled(&dataplane, "viasat2", later).await;
-        assert_eq!(dataplane.take_back().await.unwrap(), 1);
-        assert!(matches!(pending.await.unwrap(), Err(DataplaneError::TakenBack)));
-        assert_eq!(dataplane.take_back().await.unwrap(), 0);
-        assert_eq!(dataplane.in_force().await.unwrap().plan, plan("geo-600"));
+        let pending = scheduled(&dataplane, "viasat2", ahead(&dataplane, AHEAD), 1).await;
+        dataplane.withdraw().await.unwrap();
+        assert!(is_withdrawn(pending.await.unwrap()));
+        dataplane.withdraw().await.unwrap();
+        assert_eq!(dataplane.current().await.unwrap().plan, plan("geo-600"));
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
 }
 
 #[test]
-fn an_instant_that_just_passed_is_at_once_and_one_out_of_bounds_is_refused() {
+fn instant_that_just_passed_is_at_once_and_one_out_of_bounds_is_refused() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {
-        let at = |ns| Terms { at: Some(Instant(ns)), ..RESTART };
-        // It may have passed by up to a second. On a busy machine it is asked for again.
+        // It may have passed by up to a second. On a busy machine it is requested again.
         let (asked, applied) = loop {
             let asked = dataplane.time().0;
-            match dataplane.apply(plan("geo-600"), at(asked)).await {
+            match scheduled(&dataplane, "geo-600", Instant(asked), 0).await.await.unwrap() {
                 Ok(made) => break (asked, made.applied),
-                Err(error) => assert!(dataplane.time().0 > asked + 1_000_000_000, "{error}"),
+                Err(error) => assert!(dataplane.time().0 > asked + 1_000_000_000, "{error:?}"),
             }
         };
         assert!(applied.effective_ns > asked);
         for ns in [asked + 3_600_000_000_000, u64::MAX] {
-            let refused = dataplane.apply(plan("transparent"), at(ns)).await.unwrap_err();
-            assert!(matches!(refused, DataplaneError::Schedule(_)), "{refused}");
-            assert!(refused.to_string().contains("ahead"), "{refused}");
+            let refused = scheduled(&dataplane, "transparent", Instant(ns), 1).await.await.unwrap();
+            assert!(
+                matches!(&refused, Err(Refusal::Refused(why)) if why.contains("ahead")),
+                "{refused:?}"
+            );
         }
-        let named = Terms { key: "k".into(), ..at(dataplane.time().0 + AHEAD.0) };
-        let refused = dataplane.apply(plan("transparent"), named).await.unwrap_err();
-        assert!(refused.to_string().contains("has no key"), "{refused}");
-        assert_eq!(dataplane.in_force().await.unwrap().applied.generation, 1);
-        dataplane.stop().await.unwrap();
-    });
-    thread.join().unwrap();
-}
-
-#[test]
-fn to_take_back_is_carried_to_its_end_when_who_asked_goes_away() {
-    let (dataplane, thread) = dataplane(1 << 40);
-    block_on(async {
-        let later = Terms { at: Some(ahead(&dataplane, AHEAD)), ..RESTART };
-        let pending = scheduled(&dataplane, "viasat2", later).await;
-        // Begun, and left.
-        let _ = tokio::time::timeout(Duration::ZERO, dataplane.take_back()).await;
-        assert!(matches!(pending.await.unwrap(), Err(DataplaneError::TakenBack)));
-        assert_eq!(dataplane.take_back().await.unwrap(), 0);
-        dataplane.stats(false).await.unwrap();
-        dataplane.apply(plan("geo-600"), RESTART).await.unwrap();
+        assert_eq!(dataplane.current().await.unwrap().applied.generation, 1);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -379,17 +361,17 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
             ..Default::default()
         };
         let clients = names.iter().enumerate().map(client).collect();
-        pb::Plan {
+        pb::Change {
             clients: Some(model::Clients { clients, ..Default::default() }),
-            ..plan("transparent")
+            ..change("transparent")
         }
     };
     block_on(async {
         let terms = Terms::default;
         dataplane.apply(named(&["a", "b"]), terms()).await.unwrap();
-        assert_eq!(dataplane.in_force().await.unwrap().plan, named(&["a", "b"]));
+        assert_eq!(dataplane.current().await.unwrap().plan.clients, named(&["a", "b"]).clients);
         dataplane.apply(named(&["b", "c"]), terms()).await.unwrap();
-        dataplane.apply(plan("geo-600"), terms()).await.unwrap();
+        dataplane.apply(change("geo-600"), terms()).await.unwrap();
         // Of four places three are taken for good.
         let refused = dataplane.apply(named(&["d", "e"]), terms()).await.unwrap_err().to_string();
         for part in ["5 named clients", "0 that were made for addresses", "--max-clients is 4"] {
@@ -400,7 +382,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
         bad.clients.as_mut().unwrap().clients[0].vlans.push(4095);
         let refused = dataplane.apply(bad, terms()).await.unwrap_err().to_string();
         assert!(refused.contains("client[0].vlan[1]"), "{refused}");
-        assert_eq!(dataplane.in_force().await.unwrap().applied.generation, 4);
+        assert_eq!(dataplane.current().await.unwrap().applied.generation, 4);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -433,8 +415,7 @@ fn a_worker_that_stood_still_is_asked_again_when_it_goes_on() {
         go.send(()).unwrap();
         turned.await.unwrap().unwrap();
         assert!(dataplane.health().is_ok() && !*stalled.borrow());
-        let keyed = || Terms { key: "k".into(), ..RESTART };
-        let made = answered(&dataplane, || dataplane.apply(plan("geo-600"), keyed())).await;
+        let made = answered(&dataplane, || dataplane.apply(change("geo-600"), keyed("k"))).await;
         assert_eq!(made.applied.generation, 1);
         dataplane.stop().await.unwrap();
     });
@@ -459,16 +440,17 @@ where
 fn a_change_that_a_worker_finds_when_it_goes_on_is_made_and_said() {
     let (dataplane, go, thread) = standing_still(1 << 40, PATIENCE);
     block_on(async {
-        let terms = Terms { key: "k".into(), ..RESTART };
-        let error = dataplane.apply(plan("geo-600"), terms).await.unwrap_err();
+        let terms = keyed("k");
+        let error = dataplane.apply(change("geo-600"), terms).await.unwrap_err();
         assert!(matches!(error, DataplaneError::Stalled(PATIENCE)), "{error}");
         // Nobody knows whether it was made, and nobody is told that it was not.
-        assert!(dataplane.made("k").await.is_err() && dataplane.in_force().await.is_err());
+        assert!(dataplane.current().await.is_err());
         go.send(()).unwrap();
-        let in_force = answered(&dataplane, || dataplane.in_force()).await;
+        let in_force = answered(&dataplane, || dataplane.current()).await;
         assert_eq!((in_force.plan, in_force.applied.generation), (plan("geo-600"), 1));
-        let made = answered(&dataplane, || dataplane.made("k")).await;
-        assert_eq!(made, Some(in_force.applied));
+        let again = || dataplane.apply(change("geo-600"), keyed("k"));
+        let again = answered(&dataplane, again).await;
+        assert_eq!((again.applied, again.repeated), (in_force.applied, true));
         assert_eq!(answered(&dataplane, || dataplane.stats(false)).await.generation, 1);
         dataplane.stop().await.unwrap();
     });

@@ -192,13 +192,26 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stats = runtime.block_on(async {
-        let in_force = dataplane.in_force().await.unwrap();
-        assert_eq!(in_force.plan.offload, Some(offload()));
+        let current = dataplane.current().await.unwrap();
+        assert_eq!(current.plan.offload, Some(offload()));
         let wrong = pb::Offload { epoch: 65_536, ..offload() };
-        let refused = dataplane.apply(plan(Some(wrong)), Terms::default()).await.unwrap_err();
-        assert!(matches!(refused, DataplaneError::Invalid(_)), "{refused}");
-        let made = dataplane.apply(plan(None), Terms::default()).await.unwrap();
-        assert_eq!(made.applied.generation, 1);
+        let refused = dataplane.set_offload(Some(wrong), 0).await.unwrap_err();
+        assert!(matches!(refused, DataplaneError::Invalid { .. }), "{refused}");
+        let refused = dataplane.set_offload(None, 1).await.unwrap_err();
+        assert!(matches!(refused, DataplaneError::Generation { .. }), "{refused}");
+        // A change of the profile returns losses and marks to the box, and keeps client numbers.
+        let profile = Some(model::Profile { name: "other".into(), ..plan(None).profile.unwrap() });
+        let change = pb::Change { profile, ..Default::default() };
+        let made = dataplane.apply(change, Terms::default()).await.unwrap();
+        let kept = pb::Offload { epoch: offload().epoch, ..Default::default() };
+        assert_eq!(made.plan.as_ref().unwrap().offload, Some(kept));
+        dataplane.set_offload(Some(offload()), 1).await.unwrap();
+        let current = dataplane.current().await.unwrap();
+        assert_eq!((current.plan.offload, current.applied), (Some(offload()), made.applied));
+        let change = pb::Change { clients: Some(Default::default()), ..Default::default() };
+        let made = dataplane.apply(change, Terms::default()).await.unwrap();
+        assert_eq!(made.plan.as_ref().unwrap().offload, None);
+        assert_eq!(made.applied.generation, 2);
         dataplane.stop().await.unwrap()
     });
     for thread in workers.threads {

@@ -42,6 +42,10 @@ fn plan(profile: &str) -> pb::Plan {
     pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() }
 }
 
+fn change(profile: &str) -> pb::Change {
+    pb::Change { profile: plan(profile).profile, ..Default::default() }
+}
+
 #[test]
 fn two_workers_are_one_dataplane() {
     let eal = eal();
@@ -96,7 +100,7 @@ fn two_workers_are_one_dataplane() {
             assert!(Wall::now() < deadline, "{stats:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let applied = dataplane.apply(plan("geo-600"), Terms::default()).await.unwrap();
+        let applied = dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
         assert_eq!(applied.applied.generation, 1);
         // All frames of a named client are to be one worker's.
         let automatic = model::Automatic { limit: Some(3), ..Default::default() };
@@ -106,7 +110,7 @@ fn two_workers_are_one_dataplane() {
             model::Clients { automatic: Some(automatic), ..Default::default() },
             model::Clients { beams: vec![beam], ..Default::default() },
         ] {
-            let ruled = pb::Plan { clients: Some(clients), ..plan("geo-600") };
+            let ruled = pb::Change { clients: Some(clients), ..change("geo-600") };
             let refused = dataplane.apply(ruled, Terms::default()).await.unwrap_err().to_string();
             assert!(refused.contains("this one has 2: start linkd-dataplane with one --core"));
         }

@@ -132,12 +132,13 @@ pub fn request(data: &[u8]) {
             }
         }
         _ => {
-            let Ok(dataplane::ApplyRequest { plan: Some(plan), .. }) =
+            let Ok(dataplane::ApplyRequest { change: Some(change), .. }) =
                 dataplane::ApplyRequest::decode(wire)
             else {
                 return;
             };
-            if let Ok(compiled) = compile(&plan) {
+            let Ok(merged) = owner::merge(&change, dataplane::Plan::default()) else { return };
+            if let Ok(compiled) = compile(&merged.plan) {
                 run(compiled);
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkd in-process with a fake dataplane, and the binary that talks to it.
 
-use linkd::fake::{FakeDataplane, Running};
+use fake::{FakeDataplane, Running};
 use linkd::{Security, Server, Settings};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;

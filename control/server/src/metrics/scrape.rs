@@ -69,7 +69,7 @@ impl Scraper {
         let asked = async {
             let stats = self.dataplane.stats(false).await?;
             // What they are of; not worth to fail for.
-            Ok((stats, self.dataplane.plan("").await.ok(), self.dataplane.describe().await.ok()))
+            Ok((stats, self.dataplane.plan().await.ok(), self.dataplane.describe().await.ok()))
         };
         let answer = match tokio::time::timeout(DEADLINE, asked).await {
             Ok(answer) => answer,

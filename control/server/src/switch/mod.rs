@@ -136,6 +136,13 @@ impl Switches {
         self.0.news.notified().await;
     }
 
+    /// Requests a look at the current plan, if the switch could do a part of it.
+    pub fn nudge(&self) {
+        if self.is_ready() {
+            self.0.news.notify_one();
+        }
+    }
+
     /// Whether this dataplane has not said yet what switch there is.
     pub fn must_ask(&self, instance: u64) -> bool {
         self.place().instance != Some(instance)

@@ -18,7 +18,7 @@ impl Control {
         let switches = self.dataplane().switches();
         let look = switches.look().await.ok_or_else(none_there)?;
         // Where the dataplane does not answer, all else is told.
-        let plan = self.dataplane().plan("").await.ok().and_then(|answer| answer.plan);
+        let plan = self.dataplane().plan().await.ok().and_then(|answer| answer.plan);
         let dp::Plan { profile, offload, .. } = plan.unwrap_or_default();
         let split = profile.and_then(|profile| switches.split(&profile));
         let split = split.as_ref().map(|split| (split, offload.as_ref()));

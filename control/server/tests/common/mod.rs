@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkd in-process, with a fake dataplane.
 
+use fake::{FakeDataplane, Running};
 use hyper_util::rt::TokioIo;
-use linkd::fake::{FakeDataplane, Running};
 use linkd::{Reload, Security, Server, Settings};
 use nix::fcntl::{Flock, FlockArg};
 use profile::Catalog;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkd in-process with its metrics, a fake dataplane, and a plain HTTP client.
 
-use linkd::fake::{FakeDataplane, Running};
+use fake::{FakeDataplane, Running};
 use linkd::{Metrics, Security, Server, Settings};
 use profile::Catalog;
 use proto::dataplane::v1 as dp;

@@ -181,13 +181,13 @@ impl Dataplane {
         self.answers(|worker| worker.tap(taps.next())).await?;
         // By now all of them see what comes.
         let since = Instant(self.0.clock.now());
-        let profile = history.in_force.plan.profile.as_ref();
+        let profile = history.current.plan.profile.as_ref();
         let start = model::CaptureStart {
             time_ns: since.0,
             utc: Some(utc(&self.0.clock, since)),
             snaplen: wanted.snaplen,
             profile: profile.map(|p| p.name.clone()).unwrap_or_default(),
-            generation: history.in_force.applied.generation,
+            generation: history.current.applied.generation,
         };
         Ok((copies, start))
     }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The dataplane as the link of a scenario.
+
+use std::time::SystemTime;
+
+use emu::units::Instant;
+use owner::{Link, Refusal};
+use proto::dataplane::v1 as pb;
+use tokio::sync::watch;
+
+use super::{Dataplane, DataplaneError, Source, Terms, utc};
+
+impl Link for Dataplane {
+    fn now_ns(&self) -> u64 {
+        self.0.clock.now()
+    }
+
+    fn utc(&self, time_ns: u64) -> SystemTime {
+        SystemTime::try_from(utc(&self.0.clock, Instant(time_ns))).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Waits for a worker that stands still: the step is then late, not lost.
+    async fn apply(&self, change: pb::Change, terms: owner::Terms) -> Result<owner::Made, Refusal> {
+        let owner::Terms { at_ns, expected, lossy } = terms;
+        let at = at_ns.map(Instant);
+        let terms = Terms { source: Source::Scenario, expected, lossy, ..Terms::default() };
+        match self.clone().change(change, at, terms).await {
+            Ok(made) => Ok(owner::Made {
+                plan: made.plan.as_deref().cloned().unwrap_or_default(),
+                applied: made.applied,
+            }),
+            Err(e @ (DataplaneError::Withdrawn | DataplaneError::Generation { .. })) => {
+                Err(Refusal::Stale(e.to_string()))
+            }
+            Err(e) => Err(Refusal::Refused(e.to_string())),
+        }
+    }
+
+    async fn withdraw(&self) -> Result<(), String> {
+        self.withdraw_all().await.map_err(|e| e.to_string())
+    }
+
+    async fn current(&self) -> Result<owner::Made, String> {
+        let current = self.history().await.current.clone();
+        Ok(owner::Made { plan: current.plan, applied: current.applied })
+    }
+
+    fn other_changes(&self) -> watch::Receiver<u64> {
+        self.0.others.subscribe()
+    }
+}

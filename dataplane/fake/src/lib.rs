@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A dataplane without packets, for the tests of linkd and linkctl.
+//!
+//! It merges changes and executes scenarios with the code of the real one (crate `owner`), counts
+//! generations, answers the statistics that it was given, and fails on request.
+
+use owner::{Entry, Journal, Link, Made, Merged, Refusal, Request as Keyed, Scenarios, Terms};
+use proto::dataplane::v1 as dp;
+use proto::dataplane::v1::dataplane_server::{Dataplane, DataplaneServer};
+use proto::linkemu::v1 as pb;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// The start of its clock, the same for all fakes of a process.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// What a box's file says of a bmv2 switch at this address.
+#[must_use]
+pub fn declared_switch(address: &str) -> dp::Switch {
+    dp::Switch {
+        address: address.into(),
+        device: 1,
+        target: dp::SwitchTarget::Bmv2 as i32,
+        election: 1,
+        box_wan_port: 1,
+        box_client_port: 2,
+        wan_ports: vec![3],
+        client_ports: vec![4],
+        classifies: true,
+        loses: true,
+        marks: true,
+        program: String::new(),
+    }
+}
+
+/// What the fake holds; tests read and write it.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// In force.
+    pub plan: Option<dp::Plan>,
+    /// Of the plan in force.
+    pub generation: u64,
+    /// All requested changes, whether made or refused.
+    pub applies: Vec<Attempt>,
+    /// Offloads that were set.
+    pub offloads: Vec<dp::SetOffloadRequest>,
+    /// Somebody else makes so many changes, one before each Apply.
+    pub interlopers: u32,
+    /// What GetStats answers, with the generation filled in.
+    pub stats: pb::Stats,
+    /// Marks that were asked for.
+    pub marks: u64,
+    /// GetStats that were asked for.
+    pub reads: u64,
+    /// How long GetStats takes.
+    pub pause: Duration,
+    /// What Apply answers instead of taking a plan.
+    pub refuse: Option<Status>,
+    /// How long after it took a plan Apply says so.
+    pub hesitation: Duration,
+    /// Apply answers UNAVAILABLE at once, and takes the plan so much later: a worker stands still.
+    pub stall: Option<Duration>,
+    /// What Describe says that there is.
+    pub room: Option<pb::Room>,
+    /// Why no plan fits: what is not allowed to be lossy is refused, all else is.
+    pub excess: Option<String>,
+    /// Whether the plan in force is.
+    pub lossy: bool,
+    /// What Describe says of a P4 switch; without one, no plan may need it.
+    pub switch: Option<dp::Switch>,
+    /// Another number is a dataplane that was started anew.
+    pub instance: u64,
+    /// The changes that had a key.
+    pub made: Vec<(Keyed, dp::ApplyResponse)>,
+    /// When the plan in force took effect, once one was asked for at an instant.
+    pub effective_ns: Option<u64>,
+    /// Every change at an instant takes effect this much after it could.
+    pub late: Duration,
+    /// What Capture answers, chunk by chunk; then it ends.
+    pub capture: Vec<pb::CaptureChunk>,
+    /// It does not end, but waits until the caller goes away.
+    pub capture_waits: bool,
+    /// Captures that go on.
+    pub capturing: u32,
+    /// What was asked to be captured.
+    pub captures: Vec<pb::CaptureRequest>,
+    /// Changes that wait for their instants.
+    waiting: Vec<Waiting>,
+    entered: u64,
+}
+
+/// A requested change.
+#[derive(Clone, Debug, Default)]
+pub struct Attempt {
+    /// The plan after it; none if it could not be merged.
+    pub plan: Option<dp::Plan>,
+    /// It restarts the random processes.
+    pub restart: bool,
+    /// The pipes, forward and return, with a drop run that starts again.
+    pub arm: [bool; 2],
+    /// As in `ApplyRequest`, or of a step.
+    pub expected_generation: Option<u64>,
+    /// As in `ApplyRequest`.
+    pub expected_instance: u64,
+    /// As in `ApplyRequest`.
+    pub lossy: bool,
+    /// Of a step: its instant.
+    pub at_ns: Option<u64>,
+}
+
+/// A change that waits for its instant.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: u64,
+    generation: u64,
+}
+
+/// A fake dataplane; clones share their state.
+#[derive(Clone, Debug, Default)]
+pub struct FakeDataplane(Arc<Mutex<State>>);
+
+/// A fake from its start to its end.
+#[derive(Clone)]
+struct Instance {
+    fake: FakeDataplane,
+    journal: Journal<Entry>,
+    others: watch::Sender<u64>,
+}
+
+/// The service of an instance.
+#[derive(Clone)]
+struct Service {
+    instance: Instance,
+    scenarios: Scenarios<Instance>,
+}
+
+/// A fake that serves a socket; dropping it ends that, with all connections.
+#[derive(Debug)]
+pub struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl FakeDataplane {
+    /// Its state.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its clock: time since its first use in this process, and an hour.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        3_600_000_000_000 + STARTED.elapsed().as_nanos() as u64
+    }
+
+    /// Serves `dataplane.v1` at a path, whatever is there, in a thread of its own.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn serve(&self, path: &Path) -> io::Result<Running> {
+        // There is no instant without a socket where another one serves.
+        let new = path.with_extension("new");
+        let listener = std::os::unix::net::UnixListener::bind(&new)?;
+        std::fs::rename(new, path)?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let instance = Instance {
+            fake: self.clone(),
+            journal: Journal::default(),
+            others: watch::Sender::new(0),
+        };
+        let scenarios = Scenarios::new(instance.clone(), instance.journal.clone());
+        let service = DataplaneServer::new(Service { instance, scenarios });
+        let (stop, stopped) = oneshot::channel::<()>();
+        // The end of the runtime ends the connections.
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let Ok(listener) = UnixListener::from_std(listener) else { return };
+                let serving = tonic::transport::Server::builder()
+                    .add_service(service)
+                    .serve_with_incoming(UnixListenerStream::new(listener));
+                tokio::select! {
+                    _ = serving => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Running { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl State {
+    fn applied(&self) -> pb::Applied {
+        let effective_ns =
+            self.effective_ns.unwrap_or(self.generation * 1_000_000_000 + 345_678_901);
+        let seconds = 1_790_000_000 + (effective_ns / 1_000_000_000) as i64;
+        let utc = prost_types::Timestamp { seconds, nanos: 5 };
+        let (generation, lossy) = (self.generation, self.lossy);
+        pb::Applied { generation, effective_ns, effective_utc: Some(utc), lossy }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.excess.iter().filter(|_| self.lossy).cloned().collect()
+    }
+}
+
+/// Why a change is refused.
+fn refusal(status: Status) -> Refusal {
+    match status.code() {
+        Code::Aborted => Refusal::Stale(status.message().to_owned()),
+        _ => Refusal::Refused(status.message().to_owned()),
+    }
+}
+
+impl Instance {
+    /// Waits for the instant of a change, as the real dataplane does.
+    async fn wait(&self, at_ns: u64, expected: Option<u64>) -> Result<(), Status> {
+        let now = self.fake.now_ns();
+        if at_ns > now + 10_000_000_000 || at_ns + 1_000_000_000 < now {
+            return Err(Status::out_of_range("at_ns is out of bounds"));
+        }
+        let (id, late) = {
+            let mut state = self.fake.state();
+            let tip = state.waiting.last().map_or(state.generation, |last| last.generation);
+            if let Some(expected) = expected.filter(|expected| *expected != tip) {
+                return Err(Status::aborted(owner::stale_message(expected, tip)));
+            }
+            state.entered += 1;
+            let id = state.entered;
+            state.waiting.push(Waiting { id, generation: tip + 1 });
+            (id, state.late)
+        };
+        tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(now)) + late).await;
+        // A timer does not keep the order of equal instants.
+        while !self.leave(id)? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Whether a waiting change is the next one, which then waits no longer.
+    fn leave(&self, id: u64) -> Result<bool, Status> {
+        let waiting = &mut self.fake.state().waiting;
+        match waiting.iter().position(|waiting| waiting.id == id) {
+            None => Err(Status::aborted("withdrawn")),
+            Some(0) => {
+                waiting.remove(0);
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Makes a change or refuses it.
+    fn take(
+        &self,
+        change: &dp::Change,
+        attempt: Attempt,
+        arrived: u64,
+    ) -> Result<(dp::Plan, pb::Applied, Vec<String>), Status> {
+        let mut state = self.fake.state();
+        let current = state.plan.clone().unwrap_or(dp::Plan { seed: 1, ..Default::default() });
+        let what = owner::subject(change);
+        let merged = owner::merge(change, current).map_err(|error| match error {
+            owner::ChangeError::Invalid(found) => owner::invalid(what, &found),
+            no_link @ owner::ChangeError::NoLink => {
+                Status::failed_precondition(no_link.to_string())
+            }
+        });
+        let plan = merged.as_ref().ok().map(|merged| merged.plan.clone());
+        let (restart, arm) =
+            merged.as_ref().map_or_else(|_| Default::default(), |m| (m.restart, m.arm));
+        state.applies.push(Attempt { plan, restart, arm, ..attempt.clone() });
+        if let Some(status) = &state.refuse {
+            return Err(status.clone());
+        }
+        if state.interlopers > 0 {
+            state.interlopers -= 1;
+            state.generation += 1;
+        }
+        if ![0, state.instance].contains(&attempt.expected_instance) {
+            return Err(Status::aborted(format!("instance {} is here", state.instance)));
+        }
+        let generation = state.generation;
+        if let Some(expected) = attempt.expected_generation.filter(|it| *it != generation) {
+            return Err(Status::aborted(owner::stale_message(expected, generation)));
+        }
+        let Merged { plan, .. } = merged?;
+        let profile = plan.profile.clone().unwrap_or_default();
+        profile::validate(&profile).map_err(|found| owner::invalid(what, &found))?;
+        if let Some(Err(found)) = plan.clients.as_ref().map(clients::check) {
+            return Err(owner::invalid(what, &found));
+        }
+        if let Some(excess) = state.excess.as_ref().filter(|_| !attempt.lossy) {
+            let numbers = [("needed_bytes".to_owned(), "9600".to_owned())];
+            let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
+            let code = Code::FailedPrecondition;
+            return Err(Status::with_error_details(code, excess, details));
+        }
+        state.lossy = state.excess.is_some();
+        state.plan = Some(plan.clone());
+        state.generation += 1;
+        if attempt.at_ns.is_none() {
+            // They were to follow another link.
+            state.waiting.clear();
+        }
+        // Once an instant was requested, changes take effect by this clock.
+        let late = state.late.as_nanos() as u64;
+        state.effective_ns = match (attempt.at_ns, state.effective_ns) {
+            (Some(at), _) => Some(at.max(arrived) + late),
+            (None, known) => known.map(|_| self.fake.now_ns()),
+        };
+        Ok((plan, state.applied(), state.remarks()))
+    }
+
+    /// Makes the change of a request or refuses it.
+    fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
+        let keyed = Keyed { key: request.key, fingerprint: request.fingerprint };
+        let made = self.fake.state().made.iter().find(|(it, _)| it.key == keyed.key).cloned();
+        match made {
+            Some((known, _)) if known != keyed => {
+                return Err(Status::already_exists(owner::Reused.to_string()));
+            }
+            Some((_, answer)) => return Ok(dp::ApplyResponse { repeated: true, ..answer }),
+            None => {}
+        }
+        let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
+        let attempt = Attempt {
+            expected_generation: request.expected_generation,
+            expected_instance: request.expected_instance,
+            lossy: request.lossy,
+            ..Default::default()
+        };
+        let (plan, applied, remarks) = self.take(&change, attempt, self.fake.now_ns())?;
+        let entry = owner::changed(&request.cause.unwrap_or_default(), &plan, &applied);
+        let sequence = self.journal.push(|_| entry);
+        self.others.send_replace(applied.generation);
+        let (applied, plan) = (Some(applied), Some(plan));
+        let answer = dp::ApplyResponse { applied, remarks, repeated: false, plan, sequence };
+        if !keyed.key.is_empty() {
+            self.fake.state().made.push((keyed, answer.clone()));
+        }
+        Ok(answer)
+    }
+}
+
+impl Link for Instance {
+    fn now_ns(&self) -> u64 {
+        self.fake.now_ns()
+    }
+
+    fn utc(&self, time_ns: u64) -> SystemTime {
+        let now = self.fake.now_ns();
+        let ahead = Duration::from_nanos(time_ns.saturating_sub(now));
+        SystemTime::now() + ahead - Duration::from_nanos(now.saturating_sub(time_ns))
+    }
+
+    async fn apply(&self, change: dp::Change, terms: Terms) -> Result<Made, Refusal> {
+        let Terms { at_ns, expected, lossy } = terms;
+        let arrived = self.fake.now_ns();
+        let mut expected_generation = expected;
+        if let Some(at_ns) = at_ns {
+            self.wait(at_ns, expected).await.map_err(refusal)?;
+            expected_generation = None;
+        }
+        let attempt = Attempt { expected_generation, lossy, at_ns, ..Default::default() };
+        let (plan, applied, _) = self.take(&change, attempt, arrived).map_err(refusal)?;
+        Ok(Made { plan, applied })
+    }
+
+    async fn withdraw(&self) -> Result<(), String> {
+        self.fake.state().waiting.clear();
+        Ok(())
+    }
+
+    async fn current(&self) -> Result<Made, String> {
+        let state = self.fake.state();
+        Ok(Made { plan: state.plan.clone().unwrap_or_default(), applied: state.applied() })
+    }
+
+    fn other_changes(&self) -> watch::Receiver<u64> {
+        self.others.subscribe()
+    }
+}
+
+impl Service {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.instance.fake.state()
+    }
+}
+
+#[tonic::async_trait]
+impl Dataplane for Service {
+    type ControlStream = Pin<Box<dyn Stream<Item = Result<dp::ControlResponse, Status>> + Send>>;
+
+    async fn control(
+        &self,
+        _: Request<dp::ControlRequest>,
+    ) -> Result<Response<Self::ControlStream>, Status> {
+        // Whoever asks; until they are gone.
+        let token = tokio_stream::once(Ok(dp::ControlResponse { token: 1 }));
+        Ok(Response::new(Box::pin(token.chain(tokio_stream::pending()))))
+    }
+
+    async fn describe(
+        &self,
+        _: Request<dp::DescribeRequest>,
+    ) -> Result<Response<dp::DescribeResponse>, Status> {
+        let state = self.state();
+        let (room, instance, switch) = (state.room, state.instance, state.switch.clone());
+        let version = "fake".into();
+        let described =
+            dp::DescribeResponse { version, room, instance, switch, ..Default::default() };
+        Ok(Response::new(described))
+    }
+
+    async fn apply(
+        &self,
+        request: Request<dp::ApplyRequest>,
+    ) -> Result<Response<dp::ApplyResponse>, Status> {
+        let (stall, hesitation) = {
+            let state = self.state();
+            (state.stall, state.hesitation)
+        };
+        let request = request.into_inner();
+        if let Some(stall) = stall {
+            let instance = self.instance.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(stall).await;
+                instance.apply(request)
+            });
+            return Err(Status::unavailable("a worker stands still"));
+        }
+        let answer = self.instance.apply(request);
+        tokio::time::sleep(hesitation).await;
+        answer.map(Response::new)
+    }
+
+    async fn set_offload(
+        &self,
+        request: Request<dp::SetOffloadRequest>,
+    ) -> Result<Response<dp::SetOffloadResponse>, Status> {
+        let request = request.into_inner();
+        let mut state = self.state();
+        state.offloads.push(request);
+        if state.switch.is_none() {
+            return Err(Status::failed_precondition("there is no switch"));
+        }
+        if request.expected_generation != state.generation {
+            return Err(Status::aborted("another generation is current"));
+        }
+        state.plan.get_or_insert_default().offload = request.offload;
+        Ok(Response::new(dp::SetOffloadResponse {}))
+    }
+
+    async fn get_plan(
+        &self,
+        _: Request<dp::GetPlanRequest>,
+    ) -> Result<Response<dp::GetPlanResponse>, Status> {
+        let state = self.state();
+        Ok(Response::new(dp::GetPlanResponse {
+            plan: state.plan.clone(),
+            applied: Some(state.applied()),
+            remarks: state.remarks(),
+            instance: state.instance,
+            time_ns: Some(self.instance.fake.now_ns()),
+            utc: Some(SystemTime::now().into()),
+            ports: Vec::new(),
+            unplaced: 0,
+        }))
+    }
+
+    async fn run_scenario(
+        &self,
+        request: Request<dp::RunScenarioRequest>,
+    ) -> Result<Response<dp::RunScenarioResponse>, Status> {
+        self.scenarios.run(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn extend_scenario(
+        &self,
+        request: Request<dp::ExtendScenarioRequest>,
+    ) -> Result<Response<dp::ExtendScenarioResponse>, Status> {
+        self.scenarios.extend(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn pause_scenario(
+        &self,
+        request: Request<dp::PauseScenarioRequest>,
+    ) -> Result<Response<dp::PauseScenarioResponse>, Status> {
+        let state = Some(self.scenarios.pause(request.into_inner().who).await?);
+        Ok(Response::new(dp::PauseScenarioResponse { state }))
+    }
+
+    async fn resume_scenario(
+        &self,
+        request: Request<dp::ResumeScenarioRequest>,
+    ) -> Result<Response<dp::ResumeScenarioResponse>, Status> {
+        let state = Some(self.scenarios.resume(request.into_inner().who).await?);
+        Ok(Response::new(dp::ResumeScenarioResponse { state }))
+    }
+
+    async fn stop_scenario(
+        &self,
+        request: Request<dp::StopScenarioRequest>,
+    ) -> Result<Response<dp::StopScenarioResponse>, Status> {
+        let dp::StopScenarioRequest { reason, restore } = request.into_inner();
+        let state = Some(self.scenarios.stop(reason, restore).await?);
+        Ok(Response::new(dp::StopScenarioResponse { state }))
+    }
+
+    async fn notify_scenario(
+        &self,
+        request: Request<dp::NotifyScenarioRequest>,
+    ) -> Result<Response<dp::NotifyScenarioResponse>, Status> {
+        let dp::NotifyScenarioRequest { run, index, time_ns } = request.into_inner();
+        self.scenarios.notify(run, index, time_ns).await;
+        Ok(Response::new(dp::NotifyScenarioResponse {}))
+    }
+
+    async fn get_scenario(
+        &self,
+        request: Request<dp::GetScenarioRequest>,
+    ) -> Result<Response<dp::GetScenarioResponse>, Status> {
+        Ok(Response::new(self.scenarios.get(&request.get_ref().key).await))
+    }
+
+    type WatchStream = ReceiverStream<Result<dp::WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<dp::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (journal, scenarios) = (self.instance.journal.clone(), self.scenarios.clone());
+        Ok(Response::new(owner::watch(journal, scenarios, request.get_ref().after)))
+    }
+
+    async fn get_stats(
+        &self,
+        request: Request<dp::GetStatsRequest>,
+    ) -> Result<Response<pb::Stats>, Status> {
+        let pause = {
+            let mut state = self.state();
+            state.reads += 1;
+            state.pause
+        };
+        tokio::time::sleep(pause).await;
+        let mut state = self.state();
+        state.marks += u64::from(request.get_ref().mark);
+        let (generation, lossy) = (state.generation, state.lossy);
+        Ok(Response::new(pb::Stats { generation, lossy, ..state.stats.clone() }))
+    }
+
+    type CaptureStream = ReceiverStream<Result<pb::CaptureChunk, Status>>;
+
+    async fn capture(
+        &self,
+        request: Request<pb::CaptureRequest>,
+    ) -> Result<Response<Self::CaptureStream>, Status> {
+        let mut state = self.state();
+        state.captures.push(request.into_inner());
+        if let Some(status) = &state.refuse {
+            return Err(status.clone());
+        }
+        let (chunks, waits) = (state.capture.clone(), state.capture_waits);
+        let (sender, receiver) = mpsc::channel(1);
+        state.capturing += 1;
+        let fake = self.instance.fake.clone();
+        tokio::spawn(async move {
+            for chunk in chunks {
+                if sender.send(Ok(chunk)).await.is_err() {
+                    break;
+                }
+            }
+            if waits {
+                sender.closed().await;
+            }
+            fake.state().capturing -= 1;
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}

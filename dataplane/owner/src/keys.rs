@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Idempotency keys: a request that is sent again gets the answer that it had.
+
+use std::collections::VecDeque;
+
+/// The key and the fingerprint of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Empty: the request has none and is never known.
+    pub key: String,
+    /// Of the content of the request.
+    pub fingerprint: String,
+}
+
+/// The key belongs to a request with another content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the key belongs to another request: give each request its own key")]
+pub struct Reused;
+
+/// Answers by key; the oldest are forgotten.
+#[derive(Debug)]
+pub struct Keys<T> {
+    kept: VecDeque<(Request, T)>,
+    capacity: usize,
+}
+
+impl<T> Keys<T> {
+    /// Keeps `capacity` answers.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self { kept: VecDeque::new(), capacity }
+    }
+
+    /// The answer that a request had.
+    ///
+    /// # Errors
+    /// [`Reused`].
+    pub fn find(&self, request: &Request) -> Result<Option<&T>, Reused> {
+        match self.get(&request.key) {
+            Some((known, _)) if known.fingerprint != request.fingerprint => Err(Reused),
+            found => Ok(found.map(|(_, answer)| answer)),
+        }
+    }
+
+    /// The request with a key, and its answer.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<(&Request, &T)> {
+        let mut kept = self.kept.iter().rev().filter(|(request, _)| !request.key.is_empty());
+        kept.find(|(request, _)| request.key == key).map(|(request, answer)| (request, answer))
+    }
+
+    /// Keeps an answer, unless the request has no key.
+    pub fn keep(&mut self, request: Request, answer: T) {
+        if request.key.is_empty() {
+            return;
+        }
+        if self.kept.len() == self.capacity {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((request, answer));
+    }
+
+    /// The answers, the newest first, to reduce what they hold.
+    pub fn answers_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.kept.iter_mut().rev().map(|(_, answer)| answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(key: &str, fingerprint: &str) -> Request {
+        Request { key: key.into(), fingerprint: fingerprint.into() }
+    }
+
+    #[test]
+    fn key_finds_its_answer_until_it_is_the_oldest() {
+        let mut keys = Keys::new(2);
+        keys.keep(request("", "x"), 0);
+        keys.keep(request("a", "x"), 1);
+        assert_eq!(keys.find(&request("a", "x")), Ok(Some(&1)));
+        assert_eq!(keys.find(&request("a", "y")), Err(Reused));
+        assert_eq!(keys.find(&request("", "x")), Ok(None));
+        keys.keep(request("b", "x"), 2);
+        keys.keep(request("c", "x"), 3);
+        assert_eq!(keys.find(&request("a", "x")), Ok(None));
+        assert_eq!(keys.find(&request("c", "x")), Ok(Some(&3)));
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state of a link that the dataplane owns, apart from packets and workers.
+//!
+//! - [`merge`] applies a change to a plan.
+//! - [`Scenarios`] executes an uploaded scenario on the clock of a [`Link`].
+//! - [`Journal`] keeps the last events for watchers.
+//!
+//! Nothing here knows DPDK or the workers. The dataplane implements [`Link`]; so does the fake
+//! dataplane of linkd's tests, which therefore runs the same code.
+
+mod change;
+mod journal;
+mod keys;
+mod scenario;
+mod status;
+mod watch;
+
+pub use change::{ChangeError, Merged, merge, subject};
+pub use journal::{Journal, Next};
+pub use keys::{Keys, Request, Reused};
+pub use scenario::{Link, Made, Refusal, Scenarios, Terms};
+pub use status::{clip, invalid};
+pub use watch::watch;
+
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+
+/// An event with the id of its cause, as `dataplane.v1.WatchResponse` has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// Without a sequence: [`Journal`] numbers it.
+    pub event: pb::Event,
+    /// As in `dataplane.v1.Cause`.
+    pub id: String,
+}
+
+/// The event of a change that was applied.
+#[must_use]
+pub fn changed(cause: &dp::Cause, plan: &dp::Plan, applied: &pb::Applied) -> Entry {
+    let pb::Applied { generation, effective_ns, effective_utc, lossy } = *applied;
+    let kind = match cause.kind() {
+        pb::EventKind::Unspecified => pb::EventKind::LinkChanged,
+        kind => kind,
+    };
+    let (what, seed) = (&cause.what, plan.seed);
+    let lossy = if lossy { ", lossy" } else { "" };
+    let event = pb::Event {
+        utc: effective_utc,
+        time_ns: Some(effective_ns),
+        kind: kind as i32,
+        who: cause.who.clone(),
+        subject: plan.profile.as_ref().map_or("", |profile| &profile.name).to_owned(),
+        message: format!("{what}: generation {generation}, seed {seed}{lossy}"),
+        generation: Some(generation),
+        ..Default::default()
+    };
+    Entry { event, id: cause.id.clone() }
+}
+
+/// A change that was made for another generation.
+#[must_use]
+pub fn stale_message(expected: u64, current: u64) -> String {
+    format!("generation {expected} was expected and {current} is current")
+}

@@ -1,0 +1,665 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run of a scenario: a task that applies each step at its instant.
+//!
+//! Steps are handed over [`LEAD_NS`] before their instants and wait in the dataplane's workers, so
+//! that they are on time even if this task is not. A pause or a stop withdraws those that are not
+//! due. A step whose instant has passed is applied at once; its event has the lateness. No step is
+//! left out. Pauses and waits delay the rest of the timeline; lateness does not.
+//!
+//! Each step expects the generation that the step before it makes. A change by somebody else
+//! withdraws all pending steps.
+
+use super::{Answer, Command, Link, Made, Refusal, Terms};
+use crate::scenario::uploads::Uploads;
+use crate::{Entry, Journal, stale_message};
+use profile::format_duration;
+use proto::dataplane::v1 as dp;
+use proto::dataplane::v1::step::What;
+use proto::linkemu::v1 as pb;
+use std::collections::VecDeque;
+use std::future::{pending, poll_fn};
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Longer than the control thread is held up on a busy machine.
+const LEAD_NS: u64 = 250_000_000;
+/// Steps that are handed over at a time; fewer than the dataplane lets wait.
+const HANDED_OVER: usize = 24;
+/// From the request to the first instant.
+pub(super) const START_NS: u64 = 100_000_000;
+/// A later step is applied as if it were late by this much only: the dataplane refuses instants
+/// that passed long ago.
+const PASSED_NS: u64 = 500_000_000;
+/// A step with more lateness counts as late.
+const LATE_NS: u64 = 1_000_000;
+/// Steps that the state shows in advance.
+const NEXT: usize = 5;
+/// Attempts to apply a step that was withdrawn.
+const TRIES: u32 = 8;
+/// The task looks at its steps at least that often.
+const LOOK: Duration = Duration::from_secs(3_600);
+/// How long the run waits for steps that were not uploaded in time.
+const STARVED: Duration = Duration::from_secs(30);
+
+/// How the scenario is executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub seed: Option<u64>,
+    pub lossy: bool,
+    pub tolerate_changes: bool,
+}
+
+/// A step that was handed over.
+struct Sent {
+    step: dp::Step,
+    planned_ns: u64,
+    /// When it was handed over.
+    sent_ns: u64,
+    way: Way,
+}
+
+enum Way {
+    /// It changes nothing, and is reported at its instant.
+    Mark,
+    /// Resolves when the change was applied or withdrawn.
+    Change(JoinHandle<Result<Made, Refusal>>),
+}
+
+/// A scenario and everything that it needs.
+pub(super) struct Run<L> {
+    pub link: L,
+    pub journal: Journal<Entry>,
+    pub options: Options,
+    pub uploads: Uploads,
+    pub commands: mpsc::Receiver<Command>,
+    pub state: watch::Sender<pb::ScenarioState>,
+    /// Generation of the last change by somebody else.
+    pub others: watch::Receiver<u64>,
+    /// The link before the scenario.
+    pub before: Made,
+    pub progress: Progress,
+}
+
+/// How far the scenario has come.
+pub(super) struct Progress {
+    /// On the dataplane's clock.
+    start_ns: u64,
+    /// Delay of the rest of the timeline.
+    shift_ns: u64,
+    /// After the last step that was applied.
+    generation: u64,
+    seed: u64,
+    /// A step was handed over that restarted the processes with the given seed.
+    seeded: bool,
+    sent: VecDeque<Sent>,
+    /// Attempts in vain since the last step that was applied.
+    tries: u32,
+}
+
+impl Progress {
+    pub fn new(start_ns: u64, before: &Made) -> Self {
+        Self {
+            start_ns,
+            shift_ns: 0,
+            generation: before.applied.generation,
+            seed: before.plan.seed,
+            seeded: false,
+            sent: VecDeque::new(),
+            tries: 0,
+        }
+    }
+
+    /// Changes that are handed over.
+    fn changes(&self) -> u64 {
+        self.sent.iter().filter(|sent| matches!(sent.way, Way::Change(_))).count() as u64
+    }
+}
+
+/// Why the scenario ends early.
+struct Halt {
+    reason: String,
+    restore: bool,
+    answer: Option<Answer>,
+}
+
+impl Halt {
+    fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), restore: false, answer: None }
+    }
+
+    fn refused(step: u64, why: &str) -> Self {
+        Self::because(format!("step {step} is refused: {why}"))
+    }
+
+    fn ending() -> Self {
+        Self::because("the dataplane ends")
+    }
+}
+
+/// The answer to the first step that is handed over, if it is a change.
+async fn answered(sent: &mut VecDeque<Sent>) -> Result<Made, Refusal> {
+    match sent.front_mut() {
+        Some(Sent { way: Way::Change(answer), .. }) => joined(answer).await,
+        _ => pending().await,
+    }
+}
+
+async fn joined(answer: &mut JoinHandle<Result<Made, Refusal>>) -> Result<Made, Refusal> {
+    answer.await.unwrap_or_else(|_| {
+        Err(Refusal::Refused("the request ended without a result: please report this".to_owned()))
+    })
+}
+
+fn planned(step: &dp::Step, shift_ns: u64) -> pb::PlannedStep {
+    let dp::Step { index, at_ns, label, action, .. } = step;
+    let after_ns = at_ns.saturating_add(shift_ns);
+    pb::PlannedStep { index: *index, after_ns, label: label.clone(), action: action.clone() }
+}
+
+fn is_wait(step: &dp::Step) -> bool {
+    matches!(step.what, Some(What::Wait(_)))
+}
+
+impl<L: Link> Run<L> {
+    /// Runs the scenario to its end.
+    pub async fn run(mut self) {
+        let (steps, length) = {
+            let state = self.state.borrow();
+            let steps = state.steps.map_or(String::new(), |n| format!("{n} steps, "));
+            let length = state.length_ns.map_or("without end".to_owned(), format_duration);
+            (steps, length)
+        };
+        let start_ns = self.progress.start_ns;
+        self.tell(pb::EventKind::ScenarioStarted, start_ns, format!("{steps}{length}"));
+        let Err(mut halt) = self.play().await else {
+            let (steps, late) = {
+                let state = self.state.borrow();
+                (state.steps_done, state.late_steps)
+            };
+            let late = match late {
+                0 => String::new(),
+                n => format!(", {n} of them more than 1 ms late"),
+            };
+            let message = format!("{steps} steps{late}");
+            self.tell(pb::EventKind::ScenarioFinished, self.link.now_ns(), message);
+            self.show(pb::ScenarioPhase::Finished, String::new());
+            return;
+        };
+        if let Err(more) = self.withdraw().await {
+            halt.reason = format!("{}; {}", halt.reason, more.reason);
+        }
+        if halt.restore {
+            halt.reason = format!("{}; {}", halt.reason, self.restore().await);
+        }
+        self.tell(pb::EventKind::ScenarioStopped, self.link.now_ns(), halt.reason.clone());
+        self.show(pb::ScenarioPhase::Stopped, halt.reason);
+        self.reply(halt.answer);
+    }
+
+    async fn play(&mut self) -> Result<(), Halt> {
+        self.show(pb::ScenarioPhase::Running, String::new());
+        loop {
+            self.check_others(self.options.tolerate_changes)?;
+            self.hand_over().await;
+            let Some(wake) = self.next_wake() else {
+                if self.uploads.next_index().is_none() {
+                    return Ok(());
+                }
+                self.starve().await?;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => {
+                    self.obey(command, self.options.tolerate_changes).await?;
+                    self.show(pb::ScenarioPhase::Running, String::new());
+                }
+                _ = self.others.changed() => self.others.mark_changed(),
+                answer = answered(&mut self.progress.sent) => self.take(answer).await?,
+                () = self.uploads.extended() => {}
+                () = tokio::time::sleep_until(wake) => self.pass_marks().await?,
+            }
+        }
+    }
+
+    /// Waits for steps that should have been uploaded by now.
+    async fn starve(&mut self) -> Result<(), Halt> {
+        let end = Instant::now() + STARVED;
+        while self.uploads.next_ns().is_none() && self.uploads.next_index().is_some() {
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => {
+                    self.obey(command, self.options.tolerate_changes).await?;
+                    self.show(pb::ScenarioPhase::Running, String::new());
+                }
+                _ = self.others.changed() => {
+                    self.others.mark_changed();
+                    self.check_others(self.options.tolerate_changes)?;
+                }
+                () = self.uploads.extended() => {}
+                () = tokio::time::sleep_until(end) => {
+                    return Err(Halt::because(format!(
+                        "step {} was not uploaded within {} s: linkd is away",
+                        self.state.borrow().steps_done,
+                        STARVED.as_secs()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn planned_ns(&self, step: &dp::Step) -> u64 {
+        self.instant_ns(step.at_ns)
+    }
+
+    fn instant_ns(&self, at_ns: u64) -> u64 {
+        let Progress { start_ns, shift_ns, .. } = self.progress;
+        start_ns.saturating_add(at_ns).saturating_add(shift_ns)
+    }
+
+    /// When the link's clock has that time, or in an hour if that is earlier.
+    fn instant(&self, time_ns: u64) -> Instant {
+        let ahead = Duration::from_nanos(time_ns.saturating_sub(self.link.now_ns()));
+        Instant::now() + ahead.min(LOOK)
+    }
+
+    /// When the next step has to be reported or handed over; none if there is neither. Changes wake
+    /// the task by their answers.
+    fn next_wake(&self) -> Option<Instant> {
+        let sent = self.progress.sent.front().map(|sent| match sent.way {
+            Way::Mark => sent.planned_ns,
+            Way::Change(_) => u64::MAX,
+        });
+        let next = self.uploads.next_ns().filter(|_| self.can_hand_over());
+        let next = next.map(|at_ns| self.instant_ns(at_ns).saturating_sub(LEAD_NS));
+        sent.into_iter().chain(next).min().map(|at_ns| self.instant(at_ns))
+    }
+
+    /// The end of a wait is not known in advance.
+    fn can_hand_over(&self) -> bool {
+        let sent = &self.progress.sent;
+        sent.len() < HANDED_OVER && !sent.back().is_some_and(|sent| is_wait(&sent.step))
+    }
+
+    /// Hands over the steps that are due within [`LEAD_NS`].
+    async fn hand_over(&mut self) {
+        while self.can_hand_over()
+            && let Some(at_ns) = self.uploads.next_ns()
+            && self.instant_ns(at_ns) <= self.link.now_ns().saturating_add(LEAD_NS)
+            && let Some(step) = self.uploads.take()
+        {
+            let planned_ns = self.planned_ns(&step);
+            let sent_ns = self.link.now_ns();
+            let way = match &step.what {
+                Some(What::Change(change)) => self.send(change.clone(), planned_ns, sent_ns).await,
+                Some(What::Wait(_)) | None => Way::Mark,
+            };
+            self.progress.sent.push_back(Sent { step, planned_ns, sent_ns, way });
+        }
+    }
+
+    async fn send(&mut self, mut change: dp::Change, planned_ns: u64, sent_ns: u64) -> Way {
+        if let Some(seed) = self.options.seed {
+            change.seed = Some(seed);
+            change.restart |= !self.progress.seeded && self.progress.changes() == 0;
+        }
+        let terms = Terms {
+            at_ns: Some(planned_ns.max(sent_ns.saturating_sub(PASSED_NS))),
+            expected: Some(self.progress.generation + self.progress.changes()),
+            lossy: self.options.lossy,
+        };
+        let link = self.link.clone();
+        let mut answer = Box::pin(async move { link.apply(change, terms).await });
+        // Polled here first, so that the changes keep their order.
+        let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        Way::Change(tokio::spawn(async move {
+            match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => answer.await,
+            }
+        }))
+    }
+
+    /// Takes the answer of the first step that is handed over.
+    async fn take(&mut self, answer: Result<Made, Refusal>) -> Result<(), Halt> {
+        let Some(Sent { step, planned_ns, .. }) = self.progress.sent.pop_front() else {
+            return Ok(());
+        };
+        match answer {
+            Ok(made) => {
+                self.made(&step, planned_ns, &made);
+                Ok(())
+            }
+            Err(Refusal::Stale(why)) => self.try_again(step, &why).await,
+            Err(Refusal::Refused(why)) => Err(Halt::refused(step.index, &why)),
+        }
+    }
+
+    /// After a change was withdrawn, and all later ones with it: continues from the current link,
+    /// if that is allowed.
+    async fn try_again(&mut self, first: dp::Step, why: &str) -> Result<(), Halt> {
+        let rest = self.withdraw().await;
+        self.progress.tries += 1;
+        let index = first.index;
+        self.uploads.put_back(std::iter::once(first));
+        rest?;
+        self.check_others(self.options.tolerate_changes)?;
+        if self.progress.tries > TRIES {
+            return Err(Halt::refused(index, why));
+        }
+        self.read_current().await
+    }
+
+    async fn read_current(&mut self) -> Result<(), Halt> {
+        let current = self.link.current().await.map_err(Halt::because)?;
+        self.progress.generation = current.applied.generation;
+        self.progress.seed = current.plan.seed;
+        Ok(())
+    }
+
+    /// Withdraws the steps that were handed over and are not due; reports those that were applied.
+    async fn withdraw(&mut self) -> Result<(), Halt> {
+        if self.progress.changes() > 0
+            && let Err(why) = self.link.withdraw().await
+        {
+            // Each answer has the result.
+            tracing::warn!(why, "cannot withdraw the steps of a scenario");
+        }
+        let (mut back, mut failed) = (Vec::new(), None);
+        while let Some(Sent { step, planned_ns, sent_ns, way }) = self.progress.sent.pop_front() {
+            match way {
+                Way::Mark
+                    if back.is_empty() && planned_ns <= self.link.now_ns() && !is_wait(&step) =>
+                {
+                    self.passed(&step, planned_ns, sent_ns);
+                }
+                Way::Mark => back.push(step),
+                Way::Change(mut answer) => match joined(&mut answer).await {
+                    Ok(made) => self.made(&step, planned_ns, &made),
+                    Err(Refusal::Stale(_)) => back.push(step),
+                    Err(Refusal::Refused(why)) => {
+                        failed.get_or_insert(Halt::refused(step.index, &why));
+                    }
+                },
+            }
+        }
+        self.uploads.put_back(back.into_iter());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Reports the steps that change nothing and are due.
+    async fn pass_marks(&mut self) -> Result<(), Halt> {
+        while let Some(sent) = self.progress.sent.front()
+            && matches!(sent.way, Way::Mark)
+            && sent.planned_ns <= self.link.now_ns()
+            && let Some(Sent { step, planned_ns, sent_ns, .. }) = self.progress.sent.pop_front()
+        {
+            self.passed(&step, planned_ns, sent_ns);
+            if let Some(What::Wait(wait)) = &step.what {
+                self.wait(&step, wait).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the scenario if somebody else has changed the link and that is not tolerated.
+    fn check_others(&mut self, tolerate: bool) -> Result<(), Halt> {
+        let changed = self.others.has_changed().unwrap_or(false);
+        let current = *self.others.borrow_and_update();
+        match changed && !tolerate && current > self.progress.generation {
+            true => Err(Halt::because(format!(
+                "{}: somebody else changed the link (--tolerate-changes goes on)",
+                stale_message(self.progress.generation, current)
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Executes a command. A pause lasts until its end; `tolerate` says whether others may change
+    /// the link meanwhile.
+    async fn obey(&mut self, command: Option<Command>, tolerate: bool) -> Result<(), Halt> {
+        match command {
+            None => Err(Halt::ending()),
+            Some(Command::Stop { reason, restore, answer }) => {
+                Err(Halt { reason, restore, answer: Some(answer) })
+            }
+            Some(Command::Resume { answer, .. }) => {
+                self.reply(Some(answer));
+                Ok(())
+            }
+            Some(Command::Pause { who, answer }) => self.pause(&who, answer, tolerate).await,
+            Some(Command::Notify { .. }) => Ok(()),
+        }
+    }
+
+    async fn pause(&mut self, who: &str, answer: Answer, tolerate: bool) -> Result<(), Halt> {
+        let paused_ns = self.link.now_ns();
+        self.withdraw().await?;
+        self.tell(pb::EventKind::ScenarioPaused, paused_ns, format!("by {who}"));
+        self.show(pb::ScenarioPhase::Paused, format!("paused by {who}"));
+        self.reply(Some(answer));
+        loop {
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    Some(Command::Resume { who, answer }) => {
+                        let now = self.link.now_ns();
+                        let paused = now.saturating_sub(paused_ns);
+                        let shift_ns = &mut self.progress.shift_ns;
+                        *shift_ns = shift_ns.saturating_add(paused);
+                        let length = format_duration(paused / 1_000_000 * 1_000_000);
+                        let message = format!("by {who} after {length}");
+                        self.tell(pb::EventKind::ScenarioResumed, now, message);
+                        self.show(pb::ScenarioPhase::Running, String::new());
+                        self.reply(Some(answer));
+                        return self.read_current().await;
+                    }
+                    Some(Command::Pause { answer, .. }) => self.reply(Some(answer)),
+                    Some(Command::Stop { reason, restore, answer }) => {
+                        return Err(Halt { reason, restore, answer: Some(answer) });
+                    }
+                    Some(Command::Notify { .. }) => {}
+                    None => return Err(Halt::ending()),
+                },
+                _ = self.others.changed() => {
+                    self.others.mark_changed();
+                    self.check_others(tolerate)?;
+                }
+            }
+        }
+    }
+
+    /// Waits for an event, which delays all later steps.
+    async fn wait(&mut self, step: &dp::Step, wait: &dp::Wait) -> Result<(), Halt> {
+        // A scenario that waits for a change of the link tolerates it.
+        let expects_change = wait.event() == pb::EventKind::LinkChanged;
+        let tolerate = self.options.tolerate_changes || expects_change;
+        self.uploads.set_waiting(Some(step.clone()));
+        self.show(pb::ScenarioPhase::Waiting, step.action.clone());
+        let met_ns = loop {
+            let end_ns = self.planned_ns(step).saturating_add(wait.timeout_ns);
+            let end = self.instant(end_ns);
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    Some(Command::Notify { index, time_ns }) if index == step.index => {
+                        break time_ns.unwrap_or_else(|| self.link.now_ns());
+                    }
+                    command => {
+                        self.obey(command, tolerate).await?;
+                        self.show(pb::ScenarioPhase::Waiting, step.action.clone());
+                    }
+                },
+                _ = self.others.changed() => {
+                    self.others.mark_changed();
+                    self.check_others(tolerate)?;
+                }
+                () = tokio::time::sleep_until(end) => {
+                    if self.link.now_ns() < end_ns {
+                        continue;
+                    }
+                    if wait.go_on {
+                        break end_ns;
+                    }
+                    let timeout = format_duration(wait.timeout_ns);
+                    return Err(Halt::because(format!(
+                        "step {}: {} did not come within {timeout}",
+                        step.index,
+                        wait.event().as_str_name().trim_start_matches("EVENT_KIND_")
+                    )));
+                }
+            }
+        };
+        if expects_change {
+            self.check_others(true)?;
+        }
+        self.read_current().await?;
+        // This includes pauses during the wait.
+        let plan = self.progress.start_ns.saturating_add(step.at_ns);
+        let shift_ns = &mut self.progress.shift_ns;
+        *shift_ns = (*shift_ns).max(met_ns.saturating_sub(plan));
+        self.uploads.set_waiting(None);
+        self.show(pb::ScenarioPhase::Running, String::new());
+        Ok(())
+    }
+
+    /// Applies the link from before the scenario; returns the result in words.
+    async fn restore(&mut self) -> String {
+        let Made { plan, applied } = &self.before;
+        let Some(profile) = plan.profile.clone() else {
+            return "there was no link to return to".to_owned();
+        };
+        let name = profile.name.clone();
+        let change = dp::Change {
+            profile: Some(profile),
+            seed: Some(plan.seed),
+            // Another seed takes effect at a restart only.
+            restart: self.progress.seed != plan.seed,
+            ..Default::default()
+        };
+        let terms = Terms {
+            at_ns: None,
+            expected: (!self.options.tolerate_changes).then_some(self.progress.generation),
+            lossy: self.options.lossy || applied.lossy,
+        };
+        match self.link.apply(change, terms).await {
+            Ok(made) => {
+                self.progress.generation = made.applied.generation;
+                format!("{name} is back, generation {}", self.progress.generation)
+            }
+            Err(Refusal::Stale(why) | Refusal::Refused(why)) => {
+                format!("{name} could not be applied again: {why}")
+            }
+        }
+    }
+
+    /// Reports a change that was applied.
+    fn made(&mut self, step: &dp::Step, planned_ns: u64, made: &Made) {
+        let Made { plan, applied } = made;
+        self.progress.generation = applied.generation;
+        self.progress.seed = plan.seed;
+        self.progress.seeded = true;
+        self.progress.tries = 0;
+        let utc = applied.effective_utc.and_then(|utc| utc.try_into().ok());
+        let utc = utc.unwrap_or_else(|| self.link.utc(applied.effective_ns));
+        self.done(step, planned_ns, applied.effective_ns, utc, Some(applied.generation));
+    }
+
+    /// Reports a step that changes nothing. It is on time if it was known at its instant.
+    fn passed(&mut self, step: &dp::Step, planned_ns: u64, sent_ns: u64) {
+        let actual = planned_ns.max(sent_ns);
+        self.done(step, planned_ns, actual, self.link.utc(actual), None);
+    }
+
+    fn done(
+        &self,
+        step: &dp::Step,
+        planned_ns: u64,
+        actual_ns: u64,
+        utc: SystemTime,
+        generation: Option<u64>,
+    ) {
+        let late_ns = actual_ns.saturating_sub(planned_ns);
+        let late = match late_ns {
+            ..=LATE_NS => String::new(),
+            ns => format!(", late by {}", format_duration(ns / 1_000 * 1_000)),
+        };
+        if late_ns > LATE_NS {
+            tracing::warn!(step = step.index, late_ns, "a scenario's step was late");
+        }
+        let dp::Step { index, label, action, .. } = step;
+        let named = if label.is_empty() { String::new() } else { format!("{label}: ") };
+        let event = pb::Event {
+            utc: Some(utc.into()),
+            generation,
+            scenario_step: Some(pb::ScenarioStep {
+                run: self.state.borrow().run,
+                index: *index,
+                label: label.clone(),
+                planned_ns,
+                planned_utc: Some((utc - Duration::from_nanos(late_ns)).into()),
+                late_ns,
+            }),
+            ..self.event(
+                pb::EventKind::ScenarioStep,
+                actual_ns,
+                format!("step {index}, {named}{action}{late}"),
+            )
+        };
+        self.journal.push(|_| Entry { event, id: String::new() });
+        self.state.send_modify(|state| {
+            state.steps_done = index + 1;
+            state.late_steps += u64::from(late_ns > LATE_NS);
+            state.late_max_ns = state.late_max_ns.max(late_ns);
+            state.last = Some(planned(step, self.progress.shift_ns));
+        });
+        self.show(pb::ScenarioPhase::Running, String::new());
+    }
+
+    fn event(&self, kind: pb::EventKind, time_ns: u64, message: String) -> pb::Event {
+        let state = self.state.borrow();
+        pb::Event {
+            utc: Some(self.link.utc(time_ns).into()),
+            time_ns: Some(time_ns),
+            kind: kind as i32,
+            who: state.who.clone(),
+            subject: state.name.clone(),
+            message,
+            scenario_run: state.run,
+            ..Default::default()
+        }
+    }
+
+    fn tell(&self, kind: pb::EventKind, time_ns: u64, message: String) {
+        let event = self.event(kind, time_ns, message);
+        self.journal.push(|_| Entry { event, id: String::new() });
+    }
+
+    /// Publishes the state. The events that it follows from are published before.
+    fn show(&self, phase: pb::ScenarioPhase, message: String) {
+        let Progress { start_ns, shift_ns, sent, .. } = &self.progress;
+        let sent = sent.iter().map(|sent| sent.step.clone());
+        let coming = sent.chain(self.uploads.ahead(NEXT)).take(NEXT);
+        let next: Vec<_> = coming.map(|step| planned(&step, *shift_ns)).collect();
+        let start_ns = start_ns.saturating_add(*shift_ns);
+        let elapsed_ns = self.link.now_ns().saturating_sub(start_ns);
+        self.state.send_modify(|state| {
+            state.phase = phase as i32;
+            state.next = next;
+            state.elapsed_ns = elapsed_ns;
+            state.generation = self.progress.generation;
+            state.message = message;
+        });
+    }
+
+    fn reply(&self, answer: Option<Answer>) {
+        if let Some(answer) = answer {
+            // The caller may be gone.
+            let _ = answer.send(self.state.borrow().clone());
+        }
+    }
+}
