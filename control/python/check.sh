@@ -28,7 +28,7 @@ if ! [ -x "$PYTHON" ] || ! "$PYTHON" -c 'import grpc, pytest, hatchling' 2>/dev/
     exit 0
 fi
 
-"$PYTHON" build_stubs.py
+"$PYTHON" generate.py
 "$PYTHON" -m ruff format --quiet --check . ../../ci || {
     echo "python: the formatting is not ruff's: build/tools/python/bin/ruff format control/python ci" >&2
     exit 1

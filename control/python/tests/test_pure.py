@@ -302,7 +302,7 @@ def test_a_run_ends_at_its_end_and_not_at_anothers() -> None:
 
 
 @pytest.mark.parametrize("name", ["Box", "Lease", "Run", "Capture"])
-def test_the_twin_for_asyncio_has_the_same_names_and_arguments(name: str) -> None:
+def test_generated_client_has_the_names_and_arguments_of_aio(name: str) -> None:
     def public(kind: type) -> dict[str, Any]:
         members = {n: m for n, m in vars(kind).items() if not n.startswith("_")}
         return {n: _signature(m) for n, m in members.items()}

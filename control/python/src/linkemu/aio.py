@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same as `linkemu.Box` and what it makes, for asyncio: the same names and arguments.
+"""The client for asyncio. `linkemu` has the same names for programs with threads.
 
 What answers is awaited, streams are asynchronous iterators, and a box, a lease and a capture
-are for `async with`. Docstrings are those of the other one.
+are for `async with`.
+
+`generate.py` makes `linkemu._sync` of this file: it removes `async` and `await`, and takes
+`_threads` in place of `_tasks`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-import grpc
-import grpc.aio
-
 from linkemu import _calls, model, v1
 from linkemu._calls import Call, Direction, Fields, Given
 from linkemu._pcapng import Counts, Writer
+from linkemu._tasks import (
+    Background,
+    Event,
+    RpcError,
+    cancelled_here,
+    close_channel,
+    happens,
+    open_channel,
+    sleep,
+)
 from linkemu._terms import Terms, not_begun, reached_end
 from linkemu._wire import PATIENCE, TIMEOUT, Attempts, Place, Tls
 from linkemu.errors import LinkemuError, NotFound, Refused, TimedOut, from_status
@@ -29,7 +39,14 @@ _TOKEN = "linkemu-lease"
 
 
 class Box:
-    """As `linkemu.Box`; to be made where the event loop runs."""
+    """A box: linkd, and the link that it emulates.
+
+    `address` is "unix:/path" or "/path" of a socket (linkd's usual one without it), or
+    "host:port" with `tls`. Each call ends after `timeout` seconds. While linkd cannot be
+    reached, because it restarts for example, calls that can be repeated are repeated for
+    `patience` seconds. Close it, or use it in `async with`. Several threads can use one
+    `linkemu.Box`; a `linkemu.aio.Box` belongs to the event loop in which it was made.
+    """
 
     def __init__(
         self,
@@ -45,25 +62,25 @@ class Box:
         self._place = place
         self._timeout = timeout
         self._patience = patience
-        options = list(place.options())
-        self._channel = (
-            grpc.aio.insecure_channel(place.target, options)
-            if place.tls is None
-            else grpc.aio.secure_channel(place.target, place.tls.credentials(), options)
-        )
+        self._channel = open_channel(place)
 
     @classmethod
     def from_env(cls, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> Self:
+        """The box that linkctl would use: of LINKEMU_SERVER, _CA, _CERT and _KEY, or of
+        LINKEMU_SOCKET, or this machine's.
+        """
         box = cls.__new__(cls)
         box._open(Place.from_env(), timeout, patience)
         return box
 
     @property
     def address(self) -> str:
+        """Where it is."""
         return self._place.target
 
     async def close(self) -> None:
-        await self._channel.close(None)
+        """Ends the connection."""
+        await close_channel(self._channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,16 +109,17 @@ class Box:
         while True:
             try:
                 return call.read(await method(call.request, timeout=timeout, metadata=metadata))
-            except grpc.aio.AioRpcError as status:
+            except RpcError as status:
                 error = from_status(status, self.address, timeout)
             if call.removes and attempts.removed(error):
                 return call.read(call.answer())
-            await asyncio.sleep(attempts.pause(error))
+            await sleep(attempts.pause(error))
 
     async def _stream(
         self,
         call: Call[T],
         timeout: float | None = None,
+        background: Background | None = None,
     ) -> AsyncIterator[T]:
         method = self._channel.unary_stream(
             call.method,
@@ -109,10 +127,14 @@ class Box:
             response_deserializer=call.answer.FromString,
         )
         answers = method(call.request, timeout=timeout)
+        if background is not None:
+            background.on_stop(answers.cancel)
         try:
             async for answer in answers:
                 yield call.read(answer)
-        except grpc.aio.AioRpcError as status:
+        except RpcError as status:
+            if cancelled_here(status):
+                return
             raise from_status(status, self.address, timeout) from status
         finally:
             answers.cancel()
@@ -120,9 +142,11 @@ class Box:
     # What there is to see.
 
     async def version(self) -> str:
+        """Of linkd, such as "0.1.0"."""
         return await self._ask(_calls.version())
 
     async def profiles(self) -> tuple[v1.Profile, ...]:
+        """All profiles that can be set by name."""
         found: list[v1.Profile] = []
         more = True
         while more:
@@ -132,50 +156,69 @@ class Box:
         return tuple(found)
 
     async def profile(self, name: str) -> v1.Profile:
+        """One of them; the error of a wrong name has the nearest."""
         return await self._ask(_calls.profile(name))
 
     async def put_profile(
         self, profile: Given | None = None, *, toml: str | None = None, replace: bool = False
     ) -> bool:
+        """Stores a profile under its name; true if it took a stored one's place.
+
+        It is a message or the path of a file, or as `toml` the text of one.
+        """
         return await self._ask(_calls.put_profile(profile, toml, replace))
 
     async def delete_profile(self, name: str) -> None:
+        """Removes a stored profile. The link does not change."""
         await self._ask(_calls.delete_profile(name))
 
     async def validate_profile(
         self, profile: Given | None = None, *, toml: str | None = None
     ) -> tuple[v1.Violation, ...]:
+        """What is wrong with a profile, given as to `put_profile`; nothing if it is valid."""
         return await self._ask(_calls.validate_profile(profile, toml))
 
     async def link(self) -> model.Link:
+        """The link in force."""
         return await self._ask(_calls.link())
 
     async def stats(self, *, mark: bool = False) -> v1.Stats:
+        """A snapshot of the statistics; with `mark` the next span, and run, begin after it."""
         return await self._ask(_calls.stats(mark))
 
     def watch_stats(self, interval: float = 1.0) -> AsyncIterator[v1.Stats]:
+        """A snapshot at once, then one every `interval` seconds, without end."""
         return self._stream(_calls.watch_stats(interval))
 
     async def room(self) -> v1.Room:
+        """What the box has to hold a link with."""
         return await self._ask(_calls.room())
 
     async def clients(self) -> v1.Clients:
+        """The rules that say which frames are whose."""
         return await self._ask(_calls.clients())
 
     async def client_states(self) -> tuple[v1.ClientState, ...]:
+        """Every client there is, of one instant."""
         parts = self._stream(_calls.client_states(), self._timeout)
         return tuple([client async for part in parts for client in part])
 
     async def scenarios(self) -> tuple[v1.Scenario, ...]:
+        """All scenarios that can be run by name."""
         return await self._ask(_calls.scenarios())
 
     async def scenario(self, name: str) -> v1.Scenario:
+        """One of them."""
         return await self._ask(_calls.scenario(name))
 
     async def scenario_state(self) -> v1.ScenarioState:
+        """Of the scenario that runs, or ran last."""
         return await self._ask(_calls.scenario_state())
 
     def events(self, *, after: int | None = None, once: bool = False) -> AsyncIterator[v1.Event]:
+        """What happens from now on, or after the event of the number `after` (0: all that
+        linkd still has). With `once` it ends after what there is.
+        """
         return self._stream(_calls.events(after, once), self._timeout if once else None)
 
     async def certificate(
@@ -189,6 +232,11 @@ class Box:
         memory_percent: int | None = None,
         changes: int | None = None,
     ) -> model.Certificate:
+        """Judges what happened since the last mark: was the emulator itself the bottleneck?
+
+        Limits that are not given are as for `linkctl certificate`. With `mark` the next run
+        begins.
+        """
         limits = {
             "packets": packets,
             "emulator_drops": emulator_drops,
@@ -200,6 +248,7 @@ class Box:
         return await self._ask(_calls.certificate(mark, limits))
 
     async def lease_holder(self) -> model.Holder | None:
+        """Whose the link is; none if it is nobody's."""
         try:
             return await self._ask(_calls.lease_holder())
         except NotFound:
@@ -215,6 +264,14 @@ class Box:
         wait: float = 0.0,
         steal: bool = False,
     ) -> Lease:
+        """A lease, for `async with`; while it runs, only it changes the link.
+
+        It is renewed in the background. `ttl` seconds (1 s to 24 h) after this process was
+        killed it ends by itself. However it ends, the link returns to the profile
+        `return_to`, if there is one. If another lease runs, it is waited for `wait` seconds;
+        who waits is served as soon as it looks first, four times a second. `steal` takes it,
+        as an admin.
+        """
         return Lease(self, Terms(holder, purpose, ttl, return_to, wait, steal))
 
     def capture(
@@ -228,6 +285,11 @@ class Box:
         count: int = 0,
         duration: float = 0.0,
     ) -> Capture:
+        """Writes packets to a pcapng file, within `async with`.
+
+        Of all clients, or of `client` and `clients`; `snaplen` bytes of each; until its end,
+        or that of `async with`, or `count` copies or `duration` seconds before.
+        """
         which = [*clients, *([client] if client else [])]
         return Capture(
             self, path, _calls.capture(which, direction, snaplen, count, duration), direction
@@ -240,21 +302,26 @@ class Lease:
     def __init__(self, box: Box, terms: Terms) -> None:
         self._box = box
         self._terms = terms
-        self._renewing: asyncio.Task[None] | None = None
+        self._renewing: Background | None = None
+        self._run: Run | None = None
 
     @property
     def box(self) -> Box:
+        """Whose link it is."""
         return self._box
 
     @property
     def token(self) -> str:
+        """For LINKEMU_LEASE of linkctl. A secret."""
         return self._terms.valid_token()
 
     @property
     def info(self) -> model.Holder | None:
+        """As linkd last described it."""
         return self._terms.info
 
     async def acquire(self) -> Self:
+        """Acquires it, and renews it from then on. `async with` does so."""
         request = self._terms.request()
         while True:
             try:
@@ -264,11 +331,12 @@ class Lease:
                 if type(error) is not Refused:
                     raise
                 pause = self._terms.refused(error, await self._box.lease_holder())
-            await asyncio.sleep(pause)
-        self._renewing = asyncio.create_task(self._renew_on(), name="linkemu-lease")
+            await sleep(pause)
+        self._renewing = Background(self._renew_on, "linkemu-lease")
         return self
 
     async def renew(self) -> model.Holder:
+        """Lets it run for its time to live from now on. It is done by itself."""
         call = _calls.renew(self.token)
         began = self._terms.now()
         try:
@@ -285,10 +353,9 @@ class Lease:
         self._terms.valid_token()
         raise AssertionError("a lost lease has no token")
 
-    async def _renew_on(self) -> None:
+    async def _renew_on(self, background: Background) -> None:
         pause: float | None = self._terms.pause
-        while pause is not None:
-            await asyncio.sleep(pause)
+        while pause is not None and await background.sleep(pause):
             try:
                 await self.renew()
                 pause = self._terms.pause
@@ -298,10 +365,9 @@ class Lease:
                 pause = self._terms.not_renewed(error)
 
     async def release(self) -> None:
+        """Ends it; the link returns as it says. Raises `LeaseLost` if it ended before."""
         if self._renewing is not None:
-            self._renewing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._renewing
+            await self._renewing.stop()
             self._renewing = None
         token = self._terms.valid_token()
         self._terms.token = None
@@ -345,6 +411,14 @@ class Lease:
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
+        """Replaces the whole link by a profile and starts its random processes anew.
+
+        `profile` is the name of one that linkd has, a message, or the path of a file (a `Path`,
+        or text with a '/' or ending in ".toml"); `toml` is the text of such a file.
+        `seed` is that of all of them; without it the one in force. `expected_generation`
+        refuses the change if another one is in force. `lossy` takes a profile that does not
+        fit into the box.
+        """
         return await self._change(
             _calls.set_profile(profile, toml, seed, expected_generation, lossy)
         )
@@ -358,6 +432,15 @@ class Lease:
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
+        """Changes parts of the link; all else goes on.
+
+        Each is the new values of a pipe, in the words of a profile, with units:
+        `forward={"rate": "72 Mbit/s", "delay": {"base": "280 ms"}}`, or as fields of
+        `linkemu.v1.Pipe`, in the units of their names:
+        `forward={"rate_bps": 72_000_000, "delay": {"base_ns": 280_000_000}}`. None takes a
+        part away. Parts of `queue` and `delay` are changed one by one. Several directions
+        are several changes; the last one is answered.
+        """
         for direction, fields in _calls.patches(forward, return_, both):
             call = _calls.patch(direction, fields, expected_generation, lossy)
             change = await self._change(call)
@@ -372,9 +455,11 @@ class Lease:
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
+        """Replaces all that is said of the clients; the profile stays."""
         return await self._change(_calls.set_clients(clients, expected_generation, lossy))
 
     async def mark(self) -> v1.Stats:
+        """Begins a run: `Box.certificate` judges what happens from now on."""
         return await self._box._ask(_calls.stats(True), self.token)
 
     async def run_scenario(
@@ -387,10 +472,15 @@ class Lease:
         tolerate_changes: bool = False,
         lossy: bool = False,
     ) -> Run:
+        """Starts a scenario: by its name, by the `Path` of its file, or as TOML.
+
+        Values in TOML have units: `[[step]]` / `both.rate = "72 Mbit/s"`.
+        """
         call = _calls.run_scenario(
             scenario, toml, seed, expected_generation, tolerate_changes, lossy
         )
-        return Run(self, await self._change(call))
+        self._run = Run(self, await self._change(call))
+        return self._run
 
 
 class Run:
@@ -400,29 +490,37 @@ class Run:
         self._lease = lease
         self._box = lease.box
         self._started = state
+        self._stopped = False
 
     @property
     def name(self) -> str:
+        """Of the scenario."""
         return self._started.name
 
     @property
     def number(self) -> int:
+        """Of the run, as events have it."""
         return self._started.run
 
     async def state(self) -> v1.ScenarioState:
+        """Where it is."""
         return await self._box.scenario_state()
 
     async def watch(self, timeout: float | None = None) -> AsyncIterator[v1.ScenarioState]:
+        """Its state at once, then whenever it changes, up to the end."""
         async for state in self._box._stream(_calls.watch_scenario(), timeout):
             yield state
             if reached_end(self.number, self.name, state):
                 return
 
     async def wait(self, timeout: float | None = None) -> v1.ScenarioState:
-        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        """Waits for its end; `ScenarioStopped` if it comes to none, `TimedOut` after
+        `timeout` seconds, while it goes on.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
         attempts = Attempts(self._box._patience, True)
         while True:
-            remaining = None if until is None else until - asyncio.get_running_loop().time()
+            remaining = None if until is None else until - time.monotonic()
             if remaining is not None and remaining <= 0:
                 raise TimedOut(f"scenario {self.name} did not end within {timeout:g} s")
             try:
@@ -433,15 +531,19 @@ class Run:
             except TimedOut:
                 continue
             except LinkemuError as error:
-                await asyncio.sleep(attempts.pause(error))
+                await sleep(attempts.pause(error))
 
     async def pause(self) -> v1.ScenarioState:
+        """The link stays as it is; the rest of the timeline comes later."""
         return await self._lease._change(_calls.pause_scenario())
 
     async def resume(self) -> v1.ScenarioState:
+        """After a pause."""
         return await self._lease._change(_calls.resume_scenario())
 
     async def stop(self, *, restore: bool = False) -> v1.ScenarioState:
+        """Stops it; with `restore` the link of before comes back."""
+        self._stopped = True
         return await self._lease._change(_calls.stop_scenario(restore))
 
 
@@ -460,37 +562,39 @@ class Capture:
         self._path = path
         self._direction = direction
         self._writer: Writer | None = None
-        self._begun = asyncio.Event()
-        self._writing: asyncio.Task[None] | None = None
+        self._begun = Event()
+        self._writing: Background | None = None
         self._error: BaseException | None = None
 
     @property
     def path(self) -> str | os.PathLike[str]:
+        """The file."""
         return self._path
 
     @property
     def counts(self) -> Counts:
+        """How many copies were written, and how many missed."""
         return self._writer.counts if self._writer is not None else Counts()
 
     async def start(self) -> Self:
+        """Begins, and waits until it has begun. `async with` does so."""
         self._writer = Writer(self._path, self._direction)
-        self._writing = asyncio.create_task(self._write(), name="linkemu-capture")
+        self._writing = Background(self._write, "linkemu-capture")
         try:
-            await asyncio.wait_for(self._begun.wait(), self._box._timeout)
-        except BaseException as error:
+            if not await happens(self._begun, self._box._timeout):
+                raise not_begun(self._box.address, self._box._timeout)
+        except BaseException:
             with contextlib.suppress(LinkemuError, OSError):
                 await self.stop()
-            if isinstance(error, TimeoutError):
-                raise not_begun(self._box.address, self._box._timeout) from None
             raise
         if self._error is not None:
             await self.stop()
         return self
 
-    async def _write(self) -> None:
+    async def _write(self, background: Background) -> None:
         assert self._writer is not None
         try:
-            async for chunk in self._box._stream(self._call):
+            async for chunk in self._box._stream(self._call, None, background):
                 self._writer.take(chunk)
                 self._begun.set()
         except Exception as error:
@@ -499,15 +603,13 @@ class Capture:
             self._begun.set()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        if self._writing is None:
-            return True
-        done, _ = await asyncio.wait({self._writing}, timeout=timeout)
-        return bool(done)
+        """Waits for its own end, by `count` or `duration`; whether it came."""
+        return self._writing is None or await self._writing.wait(timeout)
 
     async def stop(self) -> Counts:
+        """Ends it, and completes the file."""
         if self._writing is not None:
-            self._writing.cancel()
-        await self.wait()
+            await self._writing.stop()
         if self._writer is not None:
             self._writer.close()
         if self._error is not None:

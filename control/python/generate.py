@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates the messages of linkd's API from its protos, as `linkemu.v1`.
+"""Generates `linkemu.v1` from the protos and `linkemu._sync` from `linkemu.aio`.
 
-A hook of hatchling; `python build_stubs.py` does the same in the source tree alone. Only
+A hook of hatchling; `python generate.py` does the same in the source tree. Of the protos only
 messages are generated: the calls are few, and `linkemu._calls` names them.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -18,11 +19,22 @@ except ImportError:  # Run as a program.
     BuildHookInterface = object  # type: ignore[assignment, misc]
 
 ROOT = Path(__file__).resolve().parent
-PACKAGE = ROOT / "src" / "linkemu" / "v1"
+SOURCES = ROOT / "src" / "linkemu"
+PACKAGE = SOURCES / "v1"
 HEADER = "# SPDX-License-Identifier: Apache-2.0\n"
 
+SYNC_DOC = '"""The client for programs with threads, generated from `linkemu.aio`."""'
+# In this order.
+TO_SYNC = (
+    (r'\A(.*?)""".*?"""', rf"\1{SYNC_DOC}"),
+    (r"\b(async|await) ", ""),
+    (r"\b_tasks\b", "_threads"),
+    (r"\bAsyncIterator\b", "Iterator"),
+    (r"\b__a(enter|exit)__", r"__\1__"),
+)
 
-class StubsHook(BuildHookInterface):  # type: ignore[type-arg]
+
+class GenerateHook(BuildHookInterface):  # type: ignore[type-arg]
     """Generates before every build, editable ones included."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -39,6 +51,19 @@ def protos() -> Path:
 
 
 def generate() -> None:
+    """Replaces `src/linkemu/v1` and `src/linkemu/_sync.py`."""
+    generate_messages()
+    (SOURCES / "_sync.py").write_text(to_sync((SOURCES / "aio.py").read_text()))
+
+
+def to_sync(text: str) -> str:
+    """The code for threads, from the code for asyncio."""
+    for pattern, replacement in TO_SYNC:
+        text = re.sub(pattern, replacement, text, flags=re.DOTALL)
+    return text
+
+
+def generate_messages() -> None:
     """Replaces what is in `src/linkemu/v1`."""
     from grpc_tools import protoc
 
@@ -46,10 +71,15 @@ def generate() -> None:
     files = sorted((place / "linkemu" / "v1").glob("*.proto"))
     shutil.rmtree(PACKAGE, ignore_errors=True)
     PACKAGE.mkdir(parents=True)
-    out = ROOT / "src"
     well_known = resources.files("grpc_tools") / "_proto"
     code = protoc.main(
-        ["protoc", f"-I{place}", f"-I{well_known}", f"--python_out={out}", f"--pyi_out={out}"]
+        [
+            "protoc",
+            f"-I{place}",
+            f"-I{well_known}",
+            f"--python_out={SOURCES.parent}",
+            f"--pyi_out={SOURCES.parent}",
+        ]
         + [str(file) for file in files]
     )
     if code != 0:
