@@ -5,11 +5,11 @@
 
 use crate::instant;
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// Everything.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Snapshot {
     pub time_ns: u64,
     pub utc: Option<String>,
@@ -28,7 +28,7 @@ pub struct Snapshot {
 }
 
 /// Since the last mark.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Span {
     pub since_ns: u64,
     pub since_utc: Option<String>,
@@ -46,7 +46,7 @@ pub struct Span {
 }
 
 /// One worker.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Worker {
     pub lateness_ns: Lateness,
     pub memory: Memory,
@@ -59,7 +59,7 @@ pub struct Worker {
 pub const EXPIRED: &str = "expired";
 
 /// One client.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Client {
     pub client: String,
     pub forward: Pipe,
@@ -67,14 +67,14 @@ pub struct Client {
 }
 
 /// Packets and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Count {
     pub packets: u64,
     pub bytes: u64,
 }
 
 /// One client and direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Pipe {
     pub received: Count,
     pub sent: Count,
@@ -91,7 +91,7 @@ pub struct Pipe {
 
 /// Durations since the dataplane started. The first bucket is up to and including its bound,
 /// each further one up to twice as long, the last all that are longer still.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Histogram {
     pub counts: Vec<u64>,
     pub sum: u64,
@@ -99,7 +99,7 @@ pub struct Histogram {
 }
 
 /// Drops by reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Dropped {
     pub aqm: Count,
     pub limit: Count,
@@ -110,15 +110,15 @@ pub struct Dropped {
     pub oversize: Count,
     pub scheduled: Count,
     /// Where a P4 switch puts a shim on each.
-    #[serde(skip_serializing_if = "Count::is_zero")]
+    #[serde(default, skip_serializing_if = "Count::is_zero")]
     pub shim: Count,
     /// Reasons that a newer linkd has.
-    #[serde(skip_serializing_if = "Count::is_zero")]
+    #[serde(default, skip_serializing_if = "Count::is_zero")]
     pub other: Count,
 }
 
 /// One port.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Port {
     pub name: String,
     pub received: Count,
@@ -144,7 +144,7 @@ pub struct Port {
 }
 
 /// Whether a port has a carrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
     Up,
@@ -152,7 +152,7 @@ pub enum Link {
 }
 
 /// How late packets left.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Lateness {
     pub count: u64,
     pub p50: u64,
@@ -162,7 +162,7 @@ pub struct Lateness {
 }
 
 /// Of the packet store.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Memory {
     pub capacity_bytes: u64,
     pub used_bytes: u64,
@@ -171,7 +171,7 @@ pub struct Memory {
 
 /// Packets of all clients and directions; exact if every pipe balances, in
 /// packets and in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Conservation {
     pub received: u64,
     pub duplicated: u64,
