@@ -196,7 +196,7 @@ impl Inside {
     /// # Errors
     /// If ping or iperf3 fails.
     pub fn overload(&mut self, rate_bps: u64, bytes: u64) -> anyhow::Result<Overload> {
-        let idle = self.ping(5, 0.2)?.rtts().at(0.0);
+        let idle = self.ping(5, 0.2)?.rtt_ms(0.0);
         self.guest.run(
             "ip netns exec client ping -n -D -c 60 -i 0.1 -W 8 10.77.0.1 >/tmp/pings 2>&1 & \
              echo $! >/run/ping.pid",
@@ -204,7 +204,7 @@ impl Inside {
         let report = self.udp(2 * rate_bps, bytes, 3, "-R")?;
         let pings = "while [ -e /proc/$(cat /run/ping.pid) ]; do sleep 0.1; done; cat /tmp/pings";
         let pings = Pings::read(&self.guest.run_within(pings, LIMIT)?, 60)?;
-        let waited_s = (pings.rtts().at(1.0) - idle) / 1000.0;
+        let waited_s = (pings.rtt_ms(1.0) - idle) / 1000.0;
         // Of the time in which the queue was never empty.
         let intervals = report.pointer("/intervals").and_then(Value::as_array);
         let of = |i: &Value, key: &str| {

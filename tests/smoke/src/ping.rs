@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use regex::Regex;
+use statrs::statistics::{Data, OrderStatistics};
 
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::process::{Outcome, Process};
-use crate::quantile::Quantiles;
+use crate::series::out_of_order;
 use crate::wait;
 
 /// What iputils writes with `-D` for each reply.
@@ -42,6 +43,8 @@ pub struct Pings {
     pub sent: u32,
     /// Received.
     pub replies: Vec<Reply>,
+    /// Replies that came after one with a higher number, within each series.
+    pub out_of_order: usize,
 }
 
 /// A running ping.
@@ -134,21 +137,8 @@ impl Pings {
         {
             return Err(wrong("a line of another form"));
         }
-        Ok(Self { sent, replies })
-    }
-
-    /// How many replies came after one with a higher number.
-    #[must_use]
-    pub fn out_of_order(&self) -> usize {
-        let mut highest = 0;
-        self.replies
-            .iter()
-            .filter(|r| {
-                let late = r.seq < highest;
-                highest = highest.max(r.seq);
-                late
-            })
-            .count()
+        let out_of_order = out_of_order(replies.iter().map(|r| r.seq));
+        Ok(Self { sent, replies, out_of_order })
     }
 
     /// How many replies came twice.
@@ -163,10 +153,11 @@ impl Pings {
         (self.sent as usize).saturating_sub(self.replies.len() - self.duplicates())
     }
 
-    /// The round-trip times.
+    /// A quantile of the round-trip times; NaN without replies.
     #[must_use]
-    pub fn rtts(&self) -> Quantiles {
-        self.replies.iter().map(|r| r.rtt_ms).collect()
+    pub fn rtt_ms(&self, share: f64) -> f64 {
+        let mut rtts = Data::new(self.replies.iter().map(|r| r.rtt_ms).collect::<Vec<_>>());
+        rtts.quantile(share)
     }
 
     /// The share of replies whose round-trip time is within the bounds, both included.
@@ -187,10 +178,6 @@ impl Pings {
 /// they stay spread.
 #[derive(Debug)]
 pub struct Survey(Vec<Ping>);
-
-/// What a survey saw.
-#[derive(Clone, Debug, Default)]
-pub struct Surveyed(Vec<Pings>);
 
 impl Survey {
     /// How many series there are.
@@ -226,49 +213,16 @@ impl Survey {
         self.0.iter().map(Ping::replies).sum()
     }
 
-    /// Waits for all replies.
-    ///
-    /// # Errors
-    /// If a ping failed.
-    pub fn finish(self) -> Result<Surveyed> {
-        Ok(Surveyed(self.0.into_iter().map(Ping::finish).collect::<Result<_>>()?))
-    }
-}
-
-impl Surveyed {
-    /// As [`Pings::out_of_order`], within each series.
-    #[must_use]
-    pub fn out_of_order(&self) -> usize {
-        self.0.iter().map(Pings::out_of_order).sum()
-    }
-
-    /// As [`Pings::duplicates`].
-    #[must_use]
-    pub fn duplicates(&self) -> usize {
-        self.0.iter().map(Pings::duplicates).sum()
-    }
-
-    /// As [`Pings::lost`].
-    #[must_use]
-    pub fn lost(&self) -> usize {
-        self.0.iter().map(Pings::lost).sum()
-    }
-
-    /// The round-trip times of all series.
-    #[must_use]
-    pub fn rtts(&self) -> Quantiles {
-        self.replies().map(|r| r.rtt_ms).collect()
-    }
-
-    /// As [`Pings::share_within`], of all replies.
-    #[must_use]
-    pub fn share_within(&self, low_ms: f64, high_ms: f64) -> f64 {
-        let within = self.replies().filter(|r| (low_ms..=high_ms).contains(&r.rtt_ms)).count();
-        within as f64 / self.replies().count().max(1) as f64
-    }
-
-    fn replies(&self) -> impl Iterator<Item = &Reply> {
-        self.0.iter().flat_map(|p| &p.replies)
+    /// Waits for all replies, of all series.
+    pub fn finish(self) -> Result<Pings> {
+        let mut all = Pings::default();
+        for ping in self.0 {
+            let series = ping.finish()?;
+            all.sent += series.sent;
+            all.replies.extend(series.replies);
+            all.out_of_order += series.out_of_order;
+        }
+        Ok(all)
     }
 }
 
@@ -288,7 +242,7 @@ PING 10.77.0.1 (10.77.0.1) from 10.77.0.10 : 56(84) bytes of data.
     fn replies_are_read_with_their_order_losses_and_duplicates() {
         let pings = Pings::read(OUTPUT, 4).expect("this is ping's output");
         assert_eq!(pings.replies.len(), 4);
-        assert_eq!((pings.out_of_order(), pings.duplicates(), pings.lost()), (2, 1, 1));
+        assert_eq!((pings.out_of_order, pings.duplicates(), pings.lost()), (2, 1, 1));
         assert!((pings.share_within(590.0, 600.0) - 0.25).abs() < 1e-9);
     }
 

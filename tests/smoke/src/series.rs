@@ -1,44 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Quantiles and means of measured values.
+//! Order and trend of a series of values.
 
-/// Values in ascending order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Quantiles(Vec<f64>);
-
-impl FromIterator<f64> for Quantiles {
-    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        Self(values)
-    }
+/// Values that come after a higher one.
+pub fn out_of_order<T: Copy + PartialOrd>(values: impl IntoIterator<Item = T>) -> usize {
+    let mut highest = None;
+    let is_late = |value| {
+        let late = highest.is_some_and(|highest| value < highest);
+        if !late {
+            highest = Some(value);
+        }
+        late
+    };
+    values.into_iter().map(is_late).filter(|late| *late).count()
 }
 
-impl Quantiles {
-    /// The value below which this share of all values lies, between neighbours by
-    /// linear interpolation; NaN if there are none.
-    #[must_use]
-    pub fn at(&self, share: f64) -> f64 {
-        let Some(last) = self.0.len().checked_sub(1) else { return f64::NAN };
-        let place = share.clamp(0.0, 1.0) * last as f64;
-        let below = place.floor() as usize;
-        let above = (below + 1).min(last);
-        self.0[below] + (self.0[above] - self.0[below]) * (place - below as f64)
-    }
-
-    /// The mean; NaN if there are no values.
-    #[must_use]
-    pub fn mean(&self) -> f64 {
-        self.0.iter().sum::<f64>() / self.0.len() as f64
-    }
-
-    /// How many values there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-}
-
-/// The slope of the least-squares line through points.
+/// Slope of the least-squares line through points.
 #[must_use]
 pub fn slope(points: &[(f64, f64)]) -> f64 {
     let n = points.len() as f64;
@@ -54,17 +30,15 @@ pub fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Quantiles, slope};
+    use super::{out_of_order, slope};
 
     #[test]
-    fn quantiles_lie_between_neighbours() {
-        let q: Quantiles = [4.0, 1.0, 3.0, 2.0].into_iter().collect();
-        assert!((q.at(0.5) - 2.5).abs() < 1e-9 && (q.at(1.0) - 4.0).abs() < 1e-9);
-        assert!(Quantiles::default().at(0.5).is_nan());
+    fn values_below_the_highest_so_far_are_out_of_order() {
+        assert_eq!(out_of_order([1, 4, 2, 3, 4, 5]), 2);
     }
 
     #[test]
-    fn the_slope_of_a_line_is_found() {
+    fn line_has_its_slope() {
         let points: Vec<_> = (0..10).map(|x| (f64::from(x), 3.0 * f64::from(x) - 7.0)).collect();
         assert!((slope(&points) - 3.0).abs() < 1e-9);
     }

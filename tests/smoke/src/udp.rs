@@ -20,7 +20,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::error::{Result, Trying};
 use crate::namespace::{Namespace, joined};
-use crate::quantile::slope;
+use crate::series::{out_of_order, slope};
 use crate::wait;
 
 /// Ethernet, IPv4 and UDP headers.
@@ -248,15 +248,7 @@ impl Received {
     /// How many arrived after one with a higher number.
     #[must_use]
     pub fn out_of_order(&self) -> usize {
-        let mut highest = 0;
-        self.arrivals
-            .iter()
-            .filter(|a| {
-                let late = a.number < highest;
-                highest = highest.max(a.number);
-                late
-            })
-            .count()
+        out_of_order(self.arrivals.iter().map(|a| a.number))
     }
 
     /// Bytes of frame that arrived.

@@ -142,16 +142,16 @@ fn overloads(inside: &mut Inside) -> anyhow::Result<[Overload; 2]> {
 }
 
 fn tell(row: &Row) {
-    let (rtts, stream) = (row.pings.rtts(), row.stream);
+    let (pings, stream) = (&row.pings, row.stream);
     eprintln!(
         "{}: idle RTT min {:.1}, p50 {:.1}, p95 {:.1}, max {:.1} ms, {} lost; {} datagrams: {} out \
          of order ({:.1} %), {} lost, jitter {:.2} ms",
         row.name,
-        rtts.at(0.0),
-        rtts.at(0.5),
-        rtts.at(0.95),
-        rtts.at(1.0),
-        row.pings.lost(),
+        pings.rtt_ms(0.0),
+        pings.rtt_ms(0.5),
+        pings.rtt_ms(0.95),
+        pings.rtt_ms(1.0),
+        pings.lost(),
         stream.sent,
         stream.out_of_order,
         100.0 * stream.out_of_order as f64 / stream.sent as f64,
@@ -167,7 +167,7 @@ fn assert_effects(
     [own_large, own_small]: [Overload; 2],
     [peer_large, peer_small]: [Overload; 2],
 ) -> anyhow::Result<()> {
-    ensure!(own.stream.out_of_order == 0 && own.pings.out_of_order() == 0, "linkemu reorders");
+    ensure!(own.stream.out_of_order == 0 && own.pings.out_of_order == 0, "linkemu reorders");
     let share = pareto.stream.out_of_order as f64 / pareto.stream.sent as f64;
     ensure!(share > 0.1, "netem's pareto reorders {share} of the datagrams");
     for of in [own_large, own_small] {

@@ -14,7 +14,7 @@ use smoke::iperf::{Download, Plan};
 use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
 use smoke::ping::{Ping, Pings};
-use smoke::stats::{Count, Lateness, Pipe, Stats};
+use smoke::stats::{Count, Lateness, Pipe, Stats, drops};
 use smoke::testbed::{CLIENT_INTERFACE, Options, SAT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::wait;
 
@@ -41,12 +41,11 @@ fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let mut last = None;
     let stats = wait::until("the box holds nothing", DRAINED, || {
         let stats = linkctl.stats()?;
-        let totals = stats.totals();
-        let counted = (totals.held.packets, totals.received, totals.sent, totals.dropped);
+        let counted = stats.conservation;
         match last {
             Some((at, seen)) if seen == counted => {
                 let settled =
-                    counted.0 == 0 && Instant::duration_since(&Instant::now(), at) > SETTLED;
+                    counted.held == 0 && Instant::duration_since(&Instant::now(), at) > SETTLED;
                 Ok(settled.then_some(stats))
             }
             _ => {
@@ -55,15 +54,8 @@ fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
             }
         }
     })?;
-    conserved(&stats)?;
+    stats.conserved()?;
     Ok(stats)
-}
-
-fn conserved(stats: &Stats) -> anyhow::Result<()> {
-    let violations = stats.violations();
-    ensure!(violations.is_empty(), "the accounts do not add up: {violations:#?}");
-    ensure!(stats.conservation.exact, "the emulator says that its accounts do not add up");
-    Ok(())
 }
 
 fn pinged(hosts: &Testbed, count: u32) -> anyhow::Result<Pings> {
@@ -73,7 +65,7 @@ fn pinged(hosts: &Testbed, count: u32) -> anyhow::Result<Pings> {
 }
 
 fn median(pings: &Pings) -> f64 {
-    pings.rtts().at(0.5)
+    pings.rtt_ms(0.5)
 }
 
 pub fn a_satellite_link_behind_a_switch(cpus: &Cpus) -> anyhow::Result<()> {
@@ -180,7 +172,7 @@ fn losses(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Vec<Vec<bool>>> 
             let lost = frames.lost_of(client);
             let gone = lost.iter().filter(|lost| **lost).count() as u64;
             let (came, sent) = (during(|p| p.received), during(|p| p.sent));
-            let counted = during(|p| p.dropped_for("loss"));
+            let counted = during(|p| p.dropped.loss);
             let all = lost.len() as u64;
             ensure!(came == all, "{name}: {came} of {all} frames came to the box");
             ensure!(counted == gone, "{name}: {gone} lost, {counted} counted");
@@ -342,7 +334,7 @@ impl Books {
             out: [client_in, server_in],
             received: sum(|p| p.received),
             sent: sum(|p| p.sent),
-            dropped: sum(Pipe::dropped_all),
+            dropped: sum(|p| p.dropped.total()),
             held: sum(|p| p.held),
             taken: fate("received"),
             returned: fate("returned"),
@@ -439,7 +431,7 @@ pub fn no_frame_is_without_account_whatever_changes(cpus: &Cpus) -> anyhow::Resu
                 continue;
             }
             for (client, direction, pipe) in stats.pipes() {
-                let dropped = pipe.reasons().into_iter().map(|r| (r, pipe.dropped_for(r).packets));
+                let dropped = drops(pipe).map(|(reason, count)| (reason, count.packets));
                 let received = pipe.received.packets;
                 println!("    {client} {direction}: {received}, {:?}", Vec::from_iter(dropped));
             }
@@ -449,7 +441,7 @@ pub fn no_frame_is_without_account_whatever_changes(cpus: &Cpus) -> anyhow::Resu
             ensure!(after.gated[0] > before.gated[0], "the gate took nothing: {after:?}");
             let lost = [after.lost[0] - before.lost[0], after.lost[1] - before.lost[1]];
             ensure!(lost[0] > 0 && lost[1] > 0, "the switch lost nothing: {after:?}");
-            let shim = stats.pipes().map(|(_, _, p)| p.dropped_for("shim").packets).sum::<u64>();
+            let shim = stats.packets(|p| p.dropped.shim);
             ensure!(shim == 0, "{shim} frames came to the box without a shim");
             return Ok(());
         }
@@ -582,7 +574,7 @@ pub fn a_switch_that_is_killed_in_mid_run_comes_back_to_the_link(
         }
         bed.kill_switch()?;
         bed.until("linkd knows that the switch is gone", |s| s.phase == "lost")?;
-        conserved(&linkctl.stats()?)?;
+        linkctl.stats()?.conserved()?;
         bed.start_switch()?;
         let started = Instant::now();
         bed.ready()?;

@@ -21,13 +21,13 @@ use smoke::cpus::Cpus;
 use smoke::estate;
 use smoke::iperf::{self, Transfer};
 use smoke::linkctl::{Change, Linkctl};
-use smoke::ping::{Ping, Survey, Surveyed};
-use smoke::quantile::slope;
+use smoke::ping::{Ping, Pings, Survey};
 use smoke::report::plot::{Level, Plot, Series};
 use smoke::report::progress::Step;
 use smoke::report::summary::{self, Summary};
 use smoke::report::table::table;
-use smoke::stats::{Sample, Stats, Watch};
+use smoke::series::slope;
+use smoke::stats::{Conservation, Sample, Stats, Watch};
 use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::wait;
 
@@ -150,7 +150,7 @@ fn demonstrate(arguments: &Arguments, bed: &mut Testbed) -> anyhow::Result<Vec<S
     Ok(summary.faults())
 }
 
-fn idle_pings(bed: &Testbed) -> anyhow::Result<Surveyed> {
+fn idle_pings(bed: &Testbed) -> anyhow::Result<Pings> {
     let length = Survey::duration(IDLE_PINGS);
     let mut step = Step::begin("idle pings", length);
     let end = Instant::now() + length;
@@ -160,14 +160,13 @@ fn idle_pings(bed: &Testbed) -> anyhow::Result<Surveyed> {
         wait::until_instant(Instant::now() + SAMPLE_INTERVAL);
     }
     let pings = ping.finish()?;
-    let rtts = pings.rtts();
     step.end(&format!(
         "RTT p5 {:.0} ms, median {:.0} ms, p95 {:.0} ms; {} lost, {} out of order",
-        rtts.at(0.05),
-        rtts.at(0.5),
-        rtts.at(0.95),
+        pings.rtt_ms(0.05),
+        pings.rtt_ms(0.5),
+        pings.rtt_ms(0.95),
         pings.lost(),
-        pings.out_of_order()
+        pings.out_of_order
     ));
     Ok(pings)
 }
@@ -284,18 +283,17 @@ fn limited_by_the_rate(samples: &[Sample], from: &Change, to: &Change) -> Vec<(f
 /// Waits until the emulator holds nothing more.
 fn drained(linkctl: &Linkctl) -> anyhow::Result<()> {
     wait::until("the emulator holds nothing", Duration::from_secs(30), || {
-        Ok((linkctl.stats()?.totals().held.packets == 0).then_some(()))
+        Ok((linkctl.stats()?.conservation.held == 0).then_some(()))
     })?;
     Ok(())
 }
 
 fn summarise(
-    idle: &Surveyed,
+    idle: &Pings,
     downloads: &[Observed],
     change: summary::Change,
     stats: &Stats,
 ) -> Summary {
-    let rtts = idle.rtts();
     let downloads = downloads.iter().map(|d| summary::Download {
         cc: d.transfer.plan.cc.clone(),
         mbps: d.transfer.mbps_from(0.0),
@@ -304,12 +302,16 @@ fn summarise(
         reordered: d.reordered,
     });
     Summary {
-        idle_rtt_ms: summary::IdleRtt { p5: rtts.at(0.05), p50: rtts.at(0.5), p95: rtts.at(0.95) },
+        idle_rtt_ms: summary::IdleRtt {
+            p5: idle.rtt_ms(0.05),
+            p50: idle.rtt_ms(0.5),
+            p95: idle.rtt_ms(0.95),
+        },
         downloads: downloads.collect(),
         change,
         queue: summary::Queue::of(stats),
         lateness_us: summary::Lateness::of(stats),
-        conservation: summary::Conservation::of(stats),
+        conservation: Conservation { exact: stats.conserved().is_ok(), ..stats.conservation },
         emulator_drops: stats.emulator_drops,
     }
 }

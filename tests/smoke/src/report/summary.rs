@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::stats::{Stats, Totals};
+use crate::stats::{Conservation, Stats};
 
 /// Everything.
 #[derive(Clone, Debug, Serialize)]
@@ -85,33 +85,15 @@ pub struct Lateness {
     pub p999: f64,
 }
 
-/// Packets.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Conservation {
-    /// Arrived.
-    pub received: u64,
-    /// Made beside what arrived.
-    pub duplicated: u64,
-    /// Handed on.
-    pub sent: u64,
-    /// Dropped, for any reason.
-    pub dropped: u64,
-    /// Still held.
-    pub held: u64,
-    /// Whether received + duplicated = sent + dropped + held in every pipe, packets and bytes.
-    pub exact: bool,
-}
-
 impl Queue {
     /// Of all clients towards them.
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
         let pipes = || stats.clients.iter().map(|c| &c.forward);
-        let drops = |reason| pipes().map(|p| p.dropped_for(reason).packets).sum();
         Self {
             max_bytes: pipes().map(|p| p.queue_max_bytes).max().unwrap_or(0),
-            aqm_drops: drops("aqm"),
-            overflow_drops: drops("limit"),
+            aqm_drops: pipes().map(|p| p.dropped.aqm.packets).sum(),
+            overflow_drops: pipes().map(|p| p.dropped.limit.packets).sum(),
         }
     }
 }
@@ -123,22 +105,6 @@ impl Lateness {
         let us = |ns: u64| ns as f64 / 1000.0;
         let late = stats.lateness_ns;
         Self { p50: us(late.p50), p99: us(late.p99), p999: us(late.p999) }
-    }
-}
-
-impl Conservation {
-    /// By our own sum; exact only if the emulator says so too.
-    #[must_use]
-    pub fn of(stats: &Stats) -> Self {
-        let Totals { received, duplicated, sent, dropped, held, exact } = stats.totals();
-        Self {
-            received: received.packets,
-            duplicated: duplicated.packets,
-            sent: sent.packets,
-            dropped: dropped.packets,
-            held: held.packets,
-            exact: exact && stats.conservation.exact,
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use super::reference::{Figure, IDLE_RTT_MS, steady};
 use super::summary::Summary;
 use crate::stats::Stats;
+use view::Dropped;
 
 /// The table.
 #[must_use]
@@ -56,9 +57,10 @@ pub fn table(summary: &Summary, stats: &Stats) -> String {
         format!("{:.1}", summary.queue.max_bytes as f64 / 1e6),
         "up to 36".to_owned(),
     );
-    for reason in ["aqm", "limit", "outage", "loss", "overload", "runt", "oversize"] {
-        let packets: u64 = stats.pipes().map(|(_, _, p)| p.dropped_for(reason).packets).sum();
-        row(&format!("packets dropped: {reason}"), packets.to_string(), String::new());
+    let mut dropped = Dropped::default();
+    stats.pipes().for_each(|(_, _, pipe)| dropped += &pipe.dropped);
+    for (reason, count) in dropped.reasons() {
+        row(&format!("packets dropped: {reason}"), count.packets.to_string(), String::new());
     }
     let late = summary.lateness_us;
     row(

@@ -12,10 +12,10 @@ use serde_json::Value;
 use smoke::binaries::python;
 use smoke::cpus::Cpus;
 use smoke::process::run;
-use smoke::quantile::Quantiles;
 use smoke::stats::Watch;
 use smoke::testbed::{SERVER, Testbed};
 use smoke::udp::Sender;
+use statrs::statistics::{Data, OrderStatistics};
 use tokio::task::JoinSet;
 use tokio::time::interval;
 use tonic::transport::{Channel, Endpoint};
@@ -102,7 +102,7 @@ struct Patched {
     took: Duration,
     /// In the order of the answers.
     generations: Vec<u64>,
-    answers_ms: Quantiles,
+    answers_ms: Data<Vec<f64>>,
     /// Of linkd and of the dataplane, in kB, at each look.
     memory: Vec<[u64; 2]>,
 }
@@ -130,7 +130,8 @@ async fn patch(bed: &Testbed, patches: u64) -> anyhow::Result<Patched> {
         }
     }
     let took = start.elapsed();
-    let answers_ms = answers.iter().map(|(_, d)| d.as_secs_f64() * 1e3).collect();
+    let answers_ms =
+        Data::new(answers.iter().map(|(_, d)| d.as_secs_f64() * 1e3).collect::<Vec<_>>());
     let generations = answers.into_iter().map(|(generation, _)| generation).collect();
     Ok(Patched { took, generations, answers_ms, memory })
 }
@@ -170,9 +171,9 @@ impl Patched {
         println!(
             "    {patches} patches in {:.1} s; answered after p50 {:.2} ms, p99 {:.2} ms, max {:.1} ms",
             self.took.as_secs_f64(),
-            self.answers_ms.at(0.5),
-            self.answers_ms.at(0.99),
-            self.answers_ms.at(1.0),
+            self.answers_ms.quantile(0.5),
+            self.answers_ms.quantile(0.99),
+            self.answers_ms.quantile(1.0),
         );
         self.generations.sort_unstable();
         let due = first + 1..=first + patches as u64;

@@ -49,7 +49,7 @@ pub fn a_probe_s_log_gives_the_base_and_the_slots_back(
         punctual(&stats, STALL)?;
         // What is lost, the channel lost.
         dropped_only_for(&stats, &["outage"])?;
-        let lost: u64 = stats.pipes().map(|(_, _, p)| p.dropped_for("outage").packets).sum();
+        let lost = stats.packets(|p| p.dropped.outage);
         // The sender leaves out those that it was held up for.
         ensure!(count("sent")? + count("skipped")? == seconds * PROBES_PER_S, "{measured}");
         ensure!(count("lost")? == lost, "the channel lost {lost}, the probe says {measured}");

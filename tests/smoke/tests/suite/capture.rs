@@ -51,7 +51,7 @@ pub fn what_is_captured_is_what_the_accounts_count(cpus: &Cpus) -> anyhow::Resul
         linkctl.set_profile(&written(bed, "lossy.toml", LOSSY)?, SEED)?;
         let client = bed.client_address(0).to_string();
         let before = linkctl.stats()?;
-        let before = before.client(&client).map(|c| [c.forward.clone(), c.back.clone()]).ok();
+        let before = before.client(&client).map(|c| [c.forward.clone(), c.r#return.clone()]).ok();
         let file = bed.directory().path("run.pcapng");
         let path = file.display().to_string();
         let arguments = ["capture", "--client", &client, "-w", &path];
@@ -87,13 +87,14 @@ pub fn what_is_captured_is_what_the_accounts_count(cpus: &Cpus) -> anyhow::Resul
 
         let captured = Captured::read(&file)?;
         let of = stats.client(&client)?;
-        for (i, (name, pipe)) in [("forward", &of.forward), ("return", &of.back)].iter().enumerate()
+        for (i, (name, pipe)) in
+            [("forward", &of.forward), ("return", &of.r#return)].iter().enumerate()
         {
             let before = before.as_ref().map(|b| b[i].clone()).unwrap_or_default();
             captured.agrees(name, pipe, &before)?;
         }
-        ensure!(of.forward.dropped_for("outage").packets > 0, "no outage came");
-        ensure!(of.forward.dropped_for("limit").packets > 0, "the queue did not overflow");
+        ensure!(of.forward.dropped.outage.packets > 0, "no outage came");
+        ensure!(of.forward.dropped.limit.packets > 0, "the queue did not overflow");
         captured.each_ends_once()
     })
 }
@@ -161,8 +162,10 @@ impl Captured {
         ensure!(count("in") == received, "{direction}: {} in, {received} received", count("in"));
         ensure!(count("out") == sent, "{direction}: {} out, {sent} sent", count("out"));
         let mut dropped = 0;
-        for reason in pipe.reasons() {
-            let n = pipe.dropped_for(reason).packets - before.dropped_for(reason).packets;
+        for ((reason, now), (_, earlier)) in
+            pipe.dropped.reasons().into_iter().zip(before.dropped.reasons())
+        {
+            let n = now.packets - earlier.packets;
             let words = format!("dropped: {reason}");
             let point = format!("{direction}-drop");
             let copies = self.at(&point).filter(|c| c.comment == words).count() as u64;

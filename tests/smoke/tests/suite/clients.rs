@@ -3,7 +3,7 @@
 
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
-use smoke::ping::{Survey, Surveyed};
+use smoke::ping::{Pings, Survey};
 use smoke::testbed::{SERVER, Testbed};
 use smoke::udp::Sender;
 
@@ -94,7 +94,7 @@ pub fn four_overloads_leave_a_fifth_client_alone(cpus: &Cpus, form: Form) -> any
         }
         dropped_only_for(&stats, &["aqm", "limit"])?;
         let fifth = stats.client(&bed.client_address(OVERLOADED).to_string())?;
-        for (direction, pipe) in [("forward", &fifth.forward), ("return", &fifth.back)] {
+        for (direction, pipe) in [("forward", &fifth.forward), ("return", &fifth.r#return)] {
             // The pings are alone in their queue.
             ensure!(
                 pipe.queue_max_bytes <= u64::from(Survey::SERIES) * PING_BYTES,
@@ -112,13 +112,13 @@ fn ping(bed: &Testbed, pings: u32) -> anyhow::Result<Survey> {
     Survey::start(bed.client(), source, SERVER, pings).context("ping")
 }
 
-fn undisturbed(idle: &Surveyed, loaded: &Surveyed, tolerance_ms: f64) -> anyhow::Result<()> {
+fn undisturbed(idle: &Pings, loaded: &Pings, tolerance_ms: f64) -> anyhow::Result<()> {
     ensure!(idle.lost() == 0 && loaded.lost() == 0, "{} and {} lost", idle.lost(), loaded.lost());
-    ensure!(loaded.out_of_order() == 0, "{} out of order", loaded.out_of_order());
-    let median = idle.rtts().at(0.5);
+    ensure!(loaded.out_of_order == 0, "{} out of order", loaded.out_of_order);
+    let median = idle.rtt_ms(0.5);
     within(
         "fifth client's median RTT, ms",
-        loaded.rtts().at(0.5),
+        loaded.rtt_ms(0.5),
         median - tolerance_ms,
         median + tolerance_ms,
     )

@@ -11,11 +11,11 @@ use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
 use smoke::ping::Ping;
 use smoke::raw::{Mac, RawSocket};
-use smoke::stats::{Port, Stats};
+use smoke::stats::{Port, Stats, drops};
 use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed, WAN_INTERFACE};
 use smoke::wait;
 
-use super::{SEED, conserved, drained, emulator, on_bed};
+use super::{SEED, drained, emulator, on_bed};
 
 const ETHERNET_BYTES: usize = 14;
 /// Of the hosts' interfaces during this test.
@@ -55,7 +55,7 @@ pub fn frames_of_every_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
         let stats = drained(&linkctl)?;
         for (_, _, pipe) in stats.pipes() {
             let odd: Vec<_> =
-                pipe.reasons().into_iter().filter(|r| !["runt", "oversize"].contains(r)).collect();
+                drops(pipe).filter(|(reason, _)| !["runt", "oversize"].contains(reason)).collect();
             ensure!(odd.is_empty(), "geo-600 dropped for {odd:?}");
         }
         // After all of that it carries honest packets as before.
@@ -92,7 +92,7 @@ fn counted(
     });
     ensure!(bed.dataplane_runs(), "`{name}` on {port} ended the dataplane");
     let after = after?;
-    conserved(&after)?;
+    after.conserved()?;
     let (first, last) = (arrived(&before, port), arrived(&after, port));
     ensure!(last <= first + taken, "{what}: {first}, then {last} arrived");
     let (old, new): (&Port, &Port) = (before.port(port)?, after.port(port)?);

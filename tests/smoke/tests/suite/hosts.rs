@@ -23,7 +23,7 @@ pub fn ping_and_udp_pass_a_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
             let source = bed.client_address(client);
             let ping = Ping::start(bed.client(), source, SERVER, 10, Duration::from_millis(50))?;
             let pings = ping.finish()?;
-            ensure!(pings.lost() == 0 && pings.out_of_order() == 0, "{pings:?}");
+            ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
         }
         let flow = Flow {
             to: udp_at(bed, 1),

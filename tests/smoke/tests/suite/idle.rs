@@ -36,20 +36,15 @@ pub fn ping_sees_the_measured_link(cpus: &Cpus, form: Form) -> anyhow::Result<()
         let source = bed.client_address(0);
         let pings = Survey::start(bed.client(), source, SERVER, count)?.finish()?;
         let stats = drained(&linkctl)?;
-        within(
-            "median RTT, ms",
-            pings.rtts().at(0.5),
-            MEDIAN_MS - tolerance,
-            MEDIAN_MS + tolerance,
-        )?;
+        within("median RTT, ms", pings.rtt_ms(0.5), MEDIAN_MS - tolerance, MEDIAN_MS + tolerance)?;
         within("share within 560 and 632 ms", pings.share_within(560.0, 632.0), share, 1.0)?;
-        ensure!(pings.out_of_order() == 0, "{} replies out of order", pings.out_of_order());
+        ensure!(pings.out_of_order == 0, "{} replies out of order", pings.out_of_order);
         ensure!(pings.duplicates() == 0, "{} replies came twice", pings.duplicates());
         // What is lost, the channel lost.
         dropped_only_for(&stats, &["outage"])?;
         let client = stats.client(&source.to_string())?;
-        let outages = client.forward.dropped_for("outage").packets
-            + client.back.dropped_for("outage").packets;
+        let outages =
+            client.forward.dropped.outage.packets + client.r#return.dropped.outage.packets;
         ensure!(pings.lost() as u64 == outages, "{} lost, outages {outages}", pings.lost());
         Ok(())
     })

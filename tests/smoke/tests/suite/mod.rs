@@ -34,8 +34,8 @@ use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
 use smoke::netstat::udp_without_room;
-use smoke::stats::{Sample, Stats};
-use smoke::suite::{Certain, reported};
+use smoke::stats::{Sample, Stats, drops};
+use smoke::suite::reported;
 use smoke::testbed::{Middle, Options, Testbed};
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sent};
 use smoke::wait;
@@ -75,7 +75,7 @@ fn close(bed: &mut Testbed) -> anyhow::Result<()> {
     let (status, accounts) = bed.stop_dataplane()?;
     ensure!(status.success(), "the dataplane ended with {status} at SIGTERM");
     let stats = Stats::read(&accounts).context("the dataplane's final accounts")?;
-    conserved(&stats).context("the dataplane's final accounts")
+    stats.conserved().context("the dataplane's final accounts")
 }
 
 /// A bed with the emulator and this many clients.
@@ -110,31 +110,18 @@ pub fn flows_to(
     Ok((flows, receivers))
 }
 
-/// received + duplicated = sent + dropped + held in every pipe.
-pub fn conserved(stats: &Stats) -> anyhow::Result<()> {
-    let violations = stats.violations();
-    if !violations.is_empty() {
-        return Err(Certain(format!("the accounts do not add up: {violations:#?}")).into());
-    }
-    if !stats.conservation.exact {
-        return Err(Certain("the emulator reports that its accounts do not add up".into()).into());
-    }
-    Ok(())
-}
-
-/// The same at every sample.
+/// Packets are conserved in every sample.
 pub fn always_conserved(samples: &[Sample]) -> anyhow::Result<()> {
-    samples.iter().try_for_each(|s| conserved(&s.stats))
+    Ok(samples.iter().try_for_each(|s| s.stats.conserved())?)
 }
 
 /// Nothing was lost for another reason than these, and nothing by the emulator.
 pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
     for (client, direction, pipe) in stats.pipes() {
-        for reason in pipe.reasons().into_iter().filter(|r| *r != "overload") {
+        for (reason, count) in drops(pipe).filter(|(reason, _)| *reason != "overload") {
             ensure!(
                 allowed.contains(&reason),
-                "{client} {direction} dropped {:?} for `{reason}`",
-                pipe.dropped_for(reason)
+                "{client} {direction} dropped {count:?} for `{reason}`"
             );
         }
     }
@@ -216,9 +203,9 @@ pub fn told(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow:
 pub fn emptied(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let stats = wait::until("the emulator holds nothing", Duration::from_secs(30), || {
         let stats = linkctl.stats()?;
-        Ok((stats.totals().held.packets == 0).then_some(stats))
+        Ok((stats.conservation.held == 0).then_some(stats))
     })?;
-    conserved(&stats)?;
+    stats.conserved()?;
     Ok(stats)
 }
 

@@ -100,7 +100,10 @@ pub fn outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not(
         );
 
         had_its_outage(&first, &outage, frames_per_second(&in_time)?)?;
-        ensure!(first.dropped(SPARED, Direction::Forward, "outage")? == 0, "it was to be spared");
+        ensure!(
+            first.counted(SPARED, Direction::Forward, |p| p.dropped.outage)? == 0,
+            "it was to be spared"
+        );
         for (client, transfer) in first.transfers.iter().enumerate() {
             let what = format!("client {client} with outages, second half, Mbit/s");
             within(&what, transfer.mbps_second_half(), IN_TIME_LEAST_MBPS, IN_TIME_MOST_MBPS)?;
@@ -164,10 +167,16 @@ pub fn outages_and_losses_are_those_that_the_core_draws(cpus: &Cpus) -> anyhow::
         let run = datagrams(bed, &out, seed)?;
         dropped_only_for(&run.after, &["outage"])?;
         had_its_outage(&run, &outage, frames_per_second(&profile)?)?;
-        ensure!(run.dropped(SPARED, Direction::Forward, "outage")? == 0, "an outage hit `SPARED`");
+        ensure!(
+            run.counted(SPARED, Direction::Forward, |p| p.dropped.outage)? == 0,
+            "an outage hit `SPARED`"
+        );
 
         let run = datagrams(bed, &losses, seed)?;
-        ensure!(run.dropped(SPARED, Direction::Forward, "loss")? > 0, "no packet was lost");
+        ensure!(
+            run.counted(SPARED, Direction::Forward, |p| p.dropped.loss)? > 0,
+            "no packet was lost"
+        );
         lost_what_the_core_loses(&run, &Profile::from_file(losses.as_ref())?, seed)
     })
 }
@@ -303,15 +312,11 @@ impl Run {
             let client = stats.client(&self.clients[client].to_string())?;
             let pipe = match direction {
                 Direction::Forward => &client.forward,
-                Direction::Return => &client.back,
+                Direction::Return => &client.r#return,
             };
             Ok::<_, anyhow::Error>(count(pipe).packets)
         };
         Ok(of(&self.after)? - of(&self.before)?)
-    }
-
-    fn dropped(&self, client: usize, direction: Direction, reason: &str) -> anyhow::Result<u64> {
-        self.counted(client, direction, |p| p.dropped_for(reason))
     }
 
     /// The mean over its downloads.
@@ -327,9 +332,8 @@ impl Run {
 /// The outage came when the core said, and took no more than the link carries in it.
 fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> anyhow::Result<()> {
     let name = run.clients[HIT].to_string();
-    let lost = |s: &&Sample| {
-        s.stats.client(&name).is_ok_and(|c| c.forward.dropped_for("outage").packets > 0)
-    };
+    let lost =
+        |s: &&Sample| s.stats.client(&name).is_ok_and(|c| c.forward.dropped.outage.packets > 0);
     let after = |s: &Sample| s.stats.time_ns.saturating_sub(run.change.effective_ns);
     let last = run.samples.iter().take_while(|s| !lost(s)).last().context("no samples")?;
     let first = run.samples.iter().find(lost).context("the outage lost no packet")?;
@@ -340,7 +344,7 @@ fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> any
         after(first)
     );
     let lasted = (outage.end - outage.start + 2 * GRAIN_NS) as f64 / 1e9;
-    let packets = run.dropped(HIT, Direction::Forward, "outage")? as f64;
+    let packets = run.counted(HIT, Direction::Forward, |p| p.dropped.outage)? as f64;
     within("packets lost in the outage", packets, 1.0, (lasted * frames_per_second).ceil())
 }
 
@@ -348,11 +352,11 @@ fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> any
 fn lost_what_the_core_loses(run: &Run, profile: &Profile, seed: u64) -> anyhow::Result<()> {
     for (client, address) in run.clients.iter().enumerate() {
         for direction in Direction::BOTH {
-            let count = |reason| run.dropped(client, direction, reason);
-            let refused = count("aqm")? + count("limit")?;
-            let served = run.counted(client, direction, |p| p.received)? - refused;
+            let count = |of: fn(&Pipe) -> Count| run.counted(client, direction, of);
+            let refused = count(|p| p.dropped.aqm)? + count(|p| p.dropped.limit)?;
+            let served = count(|p| p.received)? - refused;
             let channel = fate::channel(profile, seed, *address, direction)?;
-            let (lost, due) = (count("loss")?, fate::lost_of(channel, served));
+            let (lost, due) = (count(|p| p.dropped.loss)?, fate::lost_of(channel, served));
             ensure!(
                 lost == due,
                 "{address} {direction:?}: {lost} of {served} packets were lost, the core loses {due}"
@@ -419,15 +423,15 @@ fn table(first: &Run, second: &Run, expected: &Expected) -> anyhow::Result<Table
     };
     let measured = |run: &Run, client: usize| {
         let transfer = &run.transfers[client];
-        let lost = |reason| run.dropped(client, Direction::Forward, reason);
+        let lost = |of: fn(&Pipe) -> Count| run.counted(client, Direction::Forward, of);
         anyhow::Ok(vec![
             format!("{:.1}", transfer.mbps_from(STEADY_S)),
             format!("{:.1}", transfer.mbps_second_half()),
             format!("{:.0}", transfer.rtt_ms_second_half()),
             transfer.retransmits.to_string(),
-            lost("outage")?.to_string(),
-            lost("loss")?.to_string(),
-            (lost("aqm")? + lost("limit")?).to_string(),
+            lost(|p| p.dropped.outage)?.to_string(),
+            lost(|p| p.dropped.loss)?.to_string(),
+            (lost(|p| p.dropped.aqm)? + lost(|p| p.dropped.limit)?).to_string(),
         ])
     };
     row("viasat2, no outage in the run", measured(first, SPARED)?);

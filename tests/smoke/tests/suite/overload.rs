@@ -73,7 +73,7 @@ pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
         let high_water = forward.queue_max_bytes as f64 / 1e6;
         within("queue's high-water mark, MB", high_water, limit_mb / 2.0, limit_mb)?;
         dropped_only_for(&stats, &["aqm", "limit"])?;
-        ensure!(forward.dropped_for("aqm").packets > 0, "the queue's random drop never dropped");
+        ensure!(forward.dropped.aqm.packets > 0, "the queue's random drop never dropped");
         ensure!(sent.refused == 0, "the sender's kernel refused packets: {sent:?}");
         ensure!(
             forward.received.packets == sent.packets,

@@ -14,7 +14,7 @@ use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use smoke::{ping::Ping, wait};
 
 use super::download::{Captures, in_order};
-use super::{Form, SEED, conserved, drained, dropped_only_for, emulator, on_bed, udp_at};
+use super::{Form, SEED, drained, dropped_only_for, emulator, on_bed, udp_at};
 
 /// How often linkd is killed during a download of so many seconds.
 const fn kills(form: Form) -> (usize, u64) {
@@ -40,7 +40,7 @@ pub fn kills_of_linkd_leave_a_download_alone(cpus: &Cpus, form: Form) -> anyhow:
                 let received = stats.pipes().map(|(_, _, pipe)| pipe.received.packets).sum();
                 Ok((received > last).then(|| last = received))
             })?;
-            conserved(&linkctl.stats()?)?;
+            linkctl.stats()?.conserved()?;
             bed.kill_linkd().with_context(|| format!("kill {kill}"))?;
             bed.start_linkd().with_context(|| format!("start {kill}"))?;
         }
@@ -116,7 +116,7 @@ pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
         let (pings, sent) = (ping.finish()?, sender.finish()?);
         let stats = drained(&linkctl)?;
         let received = receiver.finish()?;
-        ensure!(pings.lost() == 0 && pings.out_of_order() == 0, "{pings:?}");
+        ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
         ensure!(received.arrivals.len() as u64 == sent[0].packets, "of {sent:?} not all arrived");
         ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
         dropped_only_for(&stats, &[])

@@ -105,7 +105,7 @@ fn shares(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     for (n, name) in [(2, third.as_str()), (3, "apart")] {
         let forward = &stats.client(name)?.forward;
         let arrived = received[n].arrivals.len() as u64;
-        ensure!(forward.dropped_all().packets == 0, "{name}: {forward:?}");
+        ensure!(forward.dropped.total().packets == 0, "{name}: {forward:?}");
         ensure!(forward.sent.packets == arrived, "{name}: {forward:?}, {arrived} arrived");
         ensure!(arrived == sent[n].packets, "{name}: {:?}, {arrived} arrived", sent[n]);
     }
@@ -122,7 +122,7 @@ fn forgets(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     bed.client().run(&["ping", "-c", "2", "-i", "0.2", "-I", &first, &SERVER.to_string()])?;
     let stats = drained(linkctl)?;
     let own = stats.client(&first)?;
-    ensure!(own.forward.sent.packets == 2 && own.back.sent.packets == 2, "{own:?}");
+    ensure!(own.forward.sent.packets == 2 && own.r#return.sent.packets == 2, "{own:?}");
     let [was, is] = [&before, &stats].map(|stats| stats.client("pair").map(|c| c.forward.received));
     ensure!(was? == is?, "the accounts of who was named have changed");
     let list = linkctl.run(&["clients", "list"])?.success()?;

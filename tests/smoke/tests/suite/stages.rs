@@ -156,7 +156,7 @@ pub fn pings_see_the_quantiles_of_a_delay_that_varies(
         for ping in running {
             let pings = ping.finish()?;
             ensure!(pings.lost() == 0, "{} lost", pings.lost());
-            ensure!(pings.out_of_order() == 0, "{} out of order", pings.out_of_order());
+            ensure!(pings.out_of_order == 0, "{} out of order", pings.out_of_order);
             rtts.extend(pings.replies.iter().map(|r| r.rtt_ms));
         }
         let stats = drained(&linkctl)?;
