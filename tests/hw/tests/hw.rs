@@ -29,23 +29,29 @@ type Alone = fn(&Parts) -> anyhow::Result<()>;
 /// The NIC of the short form; the others have the same tests in the long form.
 const SHORT: Nic = Nic::Igb;
 
-#[rustfmt::skip]
-const ON_EACH_NIC: &[(&str, Test)] = &[
-    ("dpdk_s_own_driver_has_both_ports", suite::nic::dpdk_s_own_driver_has_both_ports),
-    ("linkctl_box_has_taken_what_was_free_and_takes_nothing_else", suite::nic::linkctl_box_has_taken_what_was_free_and_takes_nothing_else),
-    ("a_transparent_link_carries_a_download_and_counts_all_of_it", suite::nic::a_transparent_link_carries_a_download_and_counts_all_of_it),
-    ("a_satellite_link_has_its_round_trip_and_its_rate", suite::nic::a_satellite_link_has_its_round_trip_and_its_rate),
-    ("a_profile_changes_in_mid_run_and_no_packet_goes_astray", suite::nic::a_profile_changes_in_mid_run_and_no_packet_goes_astray),
-    ("jumbo_frames_and_vlan_tags_pass", suite::nic::jumbo_frames_and_vlan_tags_pass),
-    ("a_cable_that_is_pulled_and_plugged_in_again_carries_on", suite::nic::a_cable_that_is_pulled_and_plugged_in_again_carries_on),
-    ("the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back", suite::nic::the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back),
-];
+macro_rules! tests {
+    ($file:ident: $($test:ident),* $(,)?) => {
+        &[$((stringify!($test), suite::$file::$test)),*]
+    };
+}
 
-#[rustfmt::skip]
-const ALONE: &[(&str, Alone)] = &[
-    ("netem::linkemu_beside_netem_in_virtual_time", suite::netem::linkemu_beside_netem_in_virtual_time),
-    ("netem::hybla_opens_its_window_sooner_than_cubic", suite::netem::hybla_opens_its_window_sooner_than_cubic),
-];
+const ON_EACH_NIC: &[(&str, Test)] = tests! {
+    nic:
+    dpdk_s_own_driver_has_both_ports,
+    linkctl_box_has_taken_what_was_free_and_takes_nothing_else,
+    a_transparent_link_carries_a_download_and_counts_all_of_it,
+    a_satellite_link_has_its_round_trip_and_its_rate,
+    a_profile_changes_in_mid_run_and_no_packet_goes_astray,
+    jumbo_frames_and_vlan_tags_pass,
+    a_cable_that_is_pulled_and_plugged_in_again_carries_on,
+    the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back,
+};
+
+const ALONE: &[(&str, Alone)] = tests! {
+    netem:
+    linkemu_beside_netem_in_virtual_time,
+    hybla_opens_its_window_sooner_than_cubic,
+};
 
 /// A guest that is up, or why there is none.
 enum Boot {
@@ -69,6 +75,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     }
     for &(name, test) in ALONE {
+        let name = format!("netem::{name}");
         suite.add(name, Form::Long, RealTime, lacks, move || {
             end_lab();
             test(&parts()?)

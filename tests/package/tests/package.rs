@@ -18,17 +18,27 @@ use smoke::suite::{Form, Suite};
 /// A test: its name, what it needs, and the test.
 type Test = (&'static str, fn() -> Result<(), Lack>, fn() -> anyhow::Result<()>);
 
-#[rustfmt::skip]
-const TESTS: &[Test] = &[
-    ("notify::the_dataplane_tells_when_it_forwards_and_when_it_stops", programs, suite::notify::the_dataplane_tells_when_it_forwards_and_when_it_stops),
-    ("notify::a_worker_that_stands_still_silences_the_dataplane", tracing, suite::notify::a_worker_that_stands_still_silences_the_dataplane),
-    ("notify::linkd_tells_when_it_serves_and_when_it_stops", programs, suite::notify::linkd_tells_when_it_serves_and_when_it_stops),
-    ("notify::a_runtime_that_stands_still_silences_linkd", tracing, suite::notify::a_runtime_that_stands_still_silences_linkd),
-    ("notify::a_manager_that_is_gone_stops_nobody", programs, suite::notify::a_manager_that_is_gone_stops_nobody),
-    ("debs::lintian_finds_no_error", packing, suite::debs::lintian_finds_no_error),
-    ("debs::links_between_packed_pages_resolve", packing, suite::debs::links_between_packed_pages_resolve),
-    ("debs::the_same_programs_give_the_same_packages", packing, suite::debs::the_same_programs_give_the_same_packages),
-];
+/// Each test with its name, `file::test`.
+macro_rules! tests {
+    ($($needs:ident $file:ident::$test:ident),* $(,)?) => {
+        &[$((
+            concat!(stringify!($file), "::", stringify!($test)),
+            $needs,
+            suite::$file::$test,
+        )),*]
+    };
+}
+
+const TESTS: &[Test] = tests! {
+    programs notify::the_dataplane_tells_when_it_forwards_and_when_it_stops,
+    tracing notify::a_worker_that_stands_still_silences_the_dataplane,
+    programs notify::linkd_tells_when_it_serves_and_when_it_stops,
+    tracing notify::a_runtime_that_stands_still_silences_linkd,
+    programs notify::a_manager_that_is_gone_stops_nobody,
+    packing debs::lintian_finds_no_error,
+    packing debs::links_between_packed_pages_resolve,
+    packing debs::the_same_programs_give_the_same_packages,
+};
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::new("package")?;

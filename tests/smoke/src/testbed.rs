@@ -17,7 +17,10 @@ use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::thread;
 use std::time::Duration;
+
+use nix::sys::signal::Signal;
 
 use crate::binaries::Binaries;
 use crate::cpus::Cpus;
@@ -288,6 +291,28 @@ impl Testbed {
         let mut process = Process::spawn(self.linkd_command()?)?;
         answers(&mut process, "linkd", &self.linkd_socket())?;
         self.linkd = Some(process);
+        Ok(())
+    }
+
+    /// Starts a further linkd for the same dataplane; with its socket in the bed's directory.
+    pub fn another_linkd(&self, socket: &str, more: &[&str]) -> Result<(Process, PathBuf)> {
+        let socket = self.directory.path(socket);
+        let mut command = Command::new(&self.binaries()?.linkd);
+        command.arg("--socket").arg(&socket).arg("--dataplane").arg(self.dataplane_socket());
+        command.args(more);
+        let mut linkd = Process::spawn(command)?;
+        answers(&mut linkd, "linkd", &socket)?;
+        Ok((linkd, socket))
+    }
+
+    /// Stops the dataplane's threads for a time.
+    pub fn pause_dataplane(&mut self, pause: Duration) -> Result<()> {
+        let Some(dataplane) = &mut self.dataplane else {
+            return Err(Error::parse("the dataplane", "it does not run"));
+        };
+        dataplane.signal(Signal::SIGSTOP);
+        thread::sleep(pause);
+        dataplane.signal(Signal::SIGCONT);
         Ok(())
     }
 

@@ -45,6 +45,15 @@ pub struct Flow {
     pub duration: Duration,
 }
 
+impl Flow {
+    /// A flow of full frames.
+    #[must_use]
+    pub const fn full(to: SocketAddrV4, rate_bps: u64, seconds: u64) -> Self {
+        let duration = Duration::from_secs(seconds);
+        Self { to, rate_bps, frame_bytes: FULL_FRAME_BYTES, duration }
+    }
+}
+
 /// A packet's arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {

@@ -20,7 +20,9 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Form, SEED, always_conserved, drained, dropped_only_for, emulator, flows_to, on_bed};
+use super::{
+    Form, SEED, always_conserved, drained, dropped_only_for, emulator, flows_to, on_bed, receivers,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/reflection_client.py");
@@ -74,7 +76,8 @@ pub fn a_thousand_patches_a_second_each_make_one_change(
         let linkctl = bed.linkctl()?;
         let first = linkctl.set_profile("viasat2", SEED)?;
         let watch = Watch::start(&linkctl, Duration::from_millis(50))?;
-        let (flows, receivers) = flows_to(bed, 1, OFFERED_BPS, seconds + 1)?;
+        let flows = flows_to(bed, 1, OFFERED_BPS, seconds + 1);
+        let receivers = receivers(bed, &flows)?;
         let sender = Sender::start(bed.server(), SERVER, flows);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut patched = runtime.block_on(patch(bed, seconds * PATCHES_PER_S))?;

@@ -6,15 +6,13 @@ use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use smoke::cpus::Cpus;
 use smoke::linkctl::{DONE, Linkctl};
 use smoke::testbed::{Options, SERVER, Testbed};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+use smoke::udp::{Flow, Receiver, Sender};
 
-use super::{SEED, UDP_PORT, drained, emulator, on_bed, told, udp_at};
+use super::{SEED, UDP_PORT, drained, emulator, flows_to, on_bed, receivers, told};
 
 /// A check did not hold.
 pub const CHECK: i32 = 4;
@@ -36,17 +34,12 @@ pub fn failed(certificate: &Value) -> Vec<&str> {
     criteria.filter(|c| c["holds"] == false).filter_map(|c| c["name"].as_str()).collect()
 }
 
-/// So much UDP for so long towards the only client.
+/// Sends full frames to the only client.
 fn load(bed: &Testbed, rate_bps: u64, seconds: u64) -> anyhow::Result<()> {
-    let flow = Flow {
-        to: udp_at(bed, 0),
-        rate_bps,
-        frame_bytes: FULL_FRAME_BYTES,
-        duration: Duration::from_secs(seconds),
-    };
-    let receiver = Receiver::start(bed.client(), flow.to)?;
-    Sender::start(bed.server(), SERVER, vec![flow]).finish()?;
-    receiver.finish()?;
+    let flows = flows_to(bed, 1, rate_bps, seconds);
+    let receivers = receivers(bed, &flows)?;
+    Sender::start(bed.server(), SERVER, flows).finish()?;
+    receivers.into_iter().try_for_each(|receiver| receiver.finish().map(drop))?;
     Ok(())
 }
 
@@ -101,11 +94,7 @@ pub fn a_run_in_which_a_worker_stood_still_fails(cpus: &Cpus) -> anyhow::Result<
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("geo-600", SEED)?;
         linkctl.mark()?;
-        let dataplane = bed.dataplane_pid().context("the dataplane does not run")?;
-        let dataplane = Pid::from_raw(dataplane.cast_signed());
-        kill(dataplane, Signal::SIGSTOP)?;
-        std::thread::sleep(STILL);
-        kill(dataplane, Signal::SIGCONT)?;
+        bed.pause_dataplane(STILL)?;
         load(bed, 10_000_000, 1)?;
         drained(&linkctl)?;
         let (code, certificate) = certificate(&linkctl, &["--max-lateness", "5s"])?;
@@ -125,10 +114,9 @@ pub fn a_run_in_which_a_client_found_no_place_fails(cpus: &Cpus) -> anyhow::Resu
         linkctl.mark()?;
         let to = SocketAddrV4::new(SERVER, UDP_PORT);
         let receiver = Receiver::start(bed.server(), to)?;
-        let duration = Duration::from_secs(1);
         let mut sent = 0;
         for client in 0..2 {
-            let flow = Flow { to, rate_bps: 1_000_000, frame_bytes: FULL_FRAME_BYTES, duration };
+            let flow = Flow::full(to, 1_000_000, 1);
             let flows =
                 Sender::start(bed.client(), bed.client_address(client), vec![flow]).finish()?;
             sent = flows.iter().map(|flow| flow.packets).sum();

@@ -8,7 +8,8 @@ use smoke::testbed::{SERVER, Testbed};
 use smoke::udp::Sender;
 
 use super::{
-    Form, Overload, SEED, drained, dropped_only_for, emulator, flows_to, had_room, on_bed, within,
+    Form, Overload, SEED, drained, dropped_only_for, emulator, flows_to, had_room, on_bed,
+    receivers, within,
 };
 
 const OVERLOADED: usize = 4;
@@ -70,7 +71,8 @@ pub fn four_overloads_leave_a_fifth_client_alone(cpus: &Cpus, form: Form) -> any
         linkctl.set_profile("viasat2", SEED)?;
         linkctl.set_forward_rate(rate)?;
         let idle = ping(bed, pings)?.finish()?;
-        let (flows, receivers) = flows_to(bed, OVERLOADED, offered_bps, seconds)?;
+        let flows = flows_to(bed, OVERLOADED, offered_bps, seconds);
+        let receivers = receivers(bed, &flows)?;
         let sender = Sender::start(bed.server(), SERVER, flows);
         let loaded = ping(bed, pings)?.finish()?;
         let sent = sender.finish()?;

@@ -11,7 +11,7 @@ use smoke::ping::Ping;
 use smoke::testbed::{Middle, Options, SERVER};
 use smoke::udp::{Flow, Receiver, Sender};
 
-use super::{on_bed, udp_at};
+use super::{complete, on_bed, udp_at};
 
 fn bridge() -> Options {
     Options { middle: Middle::Bridge, clients: 2, ..Options::default() }
@@ -25,18 +25,10 @@ pub fn ping_and_udp_pass_a_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
             let pings = ping.finish()?;
             ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
         }
-        let flow = Flow {
-            to: udp_at(bed, 1),
-            rate_bps: 20_000_000,
-            frame_bytes: 1514,
-            duration: Duration::from_secs(2),
-        };
+        let flow = Flow::full(udp_at(bed, 1), 20_000_000, 2);
         let receiver = Receiver::start(bed.client(), flow.to)?;
         let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?;
-        let received = receiver.finish()?;
-        ensure!(sent[0].refused == 0, "{sent:?}");
-        ensure!(received.arrivals.len() as u64 == sent[0].packets, "of {sent:?} not all arrived");
-        ensure!(received.out_of_order() == 0, "the bridge reorders");
+        complete(&sent[0], &receiver.finish()?)?;
         Ok(())
     })
 }

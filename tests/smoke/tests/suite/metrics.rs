@@ -10,22 +10,16 @@ use anyhow::{Context, ensure};
 use smoke::binaries::monitoring_tool;
 use smoke::cpus::Cpus;
 use smoke::process::Process;
-use smoke::testbed::{SERVER, Testbed, answers};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+use smoke::testbed::Testbed;
 use smoke::wait;
 
-use super::{SEED, drained, emulator, on_bed, udp_at};
+use super::{Delivery, SEED, deliver, emulator, flows_to, on_bed};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Another linkd for the bed's dataplane, with metrics, and where.
 fn exporter(bed: &Testbed) -> anyhow::Result<(Process, SocketAddr)> {
-    let socket = bed.directory().path("metrics.sock");
-    let mut command = std::process::Command::new(&bed.binaries()?.linkd);
-    command.arg("--socket").arg(&socket).arg("--dataplane").arg(bed.dataplane_socket());
-    command.args(["--metrics", "127.0.0.1:0"]);
-    let mut linkd = Process::spawn(command)?;
-    answers(&mut linkd, "linkd", &socket)?;
+    let (linkd, _) = bed.another_linkd("metrics.sock", &["--metrics", "127.0.0.1:0"])?;
     let address = wait::until("the address of the metrics", LIMIT, || {
         let said = linkd.stderr();
         let word = said.split(|c: char| c.is_whitespace() || c == '=');
@@ -55,16 +49,7 @@ pub fn a_scrape_is_what_linkctl_shows_and_resets_nothing(cpus: &Cpus) -> anyhow:
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
         let (_linkd, address) = exporter(bed)?;
-        let flow = Flow {
-            to: udp_at(bed, 0),
-            rate_bps: 200_000_000,
-            frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(2),
-        };
-        let receiver = Receiver::start(bed.client(), flow.to)?;
-        Sender::start(bed.server(), SERVER, vec![flow]).finish()?;
-        let stats = drained(&linkctl)?;
-        receiver.finish()?;
+        let Delivery { stats, .. } = deliver(bed, flows_to(bed, 1, 200_000_000, 2))?;
         scrape(address)?;
         let scraped = scrape(address)?;
         let client = bed.client_address(0).to_string();

@@ -31,13 +31,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use smoke::cpus::Cpus;
-use smoke::linkctl::Linkctl;
+use smoke::linkctl::{DONE, Linkctl};
 use smoke::namespace::Namespace;
 use smoke::netstat::udp_without_room;
 use smoke::stats::{Sample, Stats, drops};
 use smoke::suite::reported;
-use smoke::testbed::{Middle, Options, Testbed};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sent};
+use smoke::testbed::{Middle, Options, SERVER, Testbed};
+use smoke::udp::{Flow, Received, Receiver, Sender, Sent};
 use smoke::wait;
 
 pub use smoke::suite::Form;
@@ -88,26 +88,48 @@ pub fn udp_at(bed: &Testbed, client: usize) -> SocketAddrV4 {
     SocketAddrV4::new(bed.client_address(client), UDP_PORT)
 }
 
-/// Full frames to each of the first `clients`, at a rate each, and who receives them.
-pub fn flows_to(
-    bed: &Testbed,
-    clients: usize,
-    rate_bps: u64,
-    seconds: u64,
-) -> anyhow::Result<(Vec<Flow>, Vec<Receiver>)> {
-    let flows: Vec<Flow> = (0..clients)
-        .map(|client| Flow {
-            to: udp_at(bed, client),
-            rate_bps,
-            frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(seconds),
-        })
-        .collect();
-    let receivers = flows
-        .iter()
-        .map(|flow| Receiver::start(bed.client(), flow.to))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok((flows, receivers))
+/// Full frames to each of the first `clients`, at the same rate.
+pub fn flows_to(bed: &Testbed, clients: usize, rate_bps: u64, seconds: u64) -> Vec<Flow> {
+    (0..clients).map(|client| Flow::full(udp_at(bed, client), rate_bps, seconds)).collect()
+}
+
+/// A receiver at the clients' host for each flow.
+pub fn receivers(bed: &Testbed, flows: &[Flow]) -> anyhow::Result<Vec<Receiver>> {
+    flows.iter().map(|flow| Ok(Receiver::start(bed.client(), flow.to)?)).collect()
+}
+
+/// Flows from the server after the emulator has sent all of them: one entry for each flow.
+pub struct Delivery {
+    pub sent: Vec<Sent>,
+    pub received: Vec<Received>,
+    pub stats: Stats,
+}
+
+/// Sends flows from the server to the clients.
+pub fn deliver(bed: &Testbed, flows: Vec<Flow>) -> anyhow::Result<Delivery> {
+    let receivers = receivers(bed, &flows)?;
+    let sent = Sender::start(bed.server(), SERVER, flows).finish()?;
+    let stats = drained(&bed.linkctl()?)?;
+    let received = receivers.into_iter().map(Receiver::finish).collect::<Result<_, _>>()?;
+    Ok(Delivery { sent, received, stats })
+}
+
+/// The receiver got each packet of a flow, in order.
+pub fn complete(sent: &Sent, received: &Received) -> anyhow::Result<()> {
+    let arrived = received.arrivals.len() as u64;
+    ensure!(sent.refused == 0, "{sent:?}");
+    ensure!(arrived == sent.packets, "{sent:?}, {arrived} arrived");
+    ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
+    Ok(())
+}
+
+/// TOML of a profile with a delay of 10 ms in each direction and no limit in the return direction.
+/// `forward` has the other parameters of the forward direction.
+pub fn link(name: &str, forward: &str) -> String {
+    format!(
+        "name = \"{name}\"\n[forward]\n{forward}\ndelay.base = \"10 ms\"\n[return]\n\
+         rate = \"unlimited\"\nqueue.limit = \"1 MB\"\ndelay.base = \"10 ms\"\n"
+    )
 }
 
 /// Packets are conserved in every sample.
@@ -184,6 +206,13 @@ pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
     let stall = Duration::from_nanos(stats.stall_max_ns);
     ensure!(stall <= limit, "the worker stood still for {stall:?}, more than {limit:?}");
     Ok(())
+}
+
+/// Waits until linkd accepts a change of the rate.
+pub fn accepts_change(linkctl: &Linkctl, rate: &str) -> anyhow::Result<()> {
+    Ok(wait::until("linkd accepts a change", SOON, || {
+        Ok((linkctl.run(&["set", "rate", rate])?.code() == DONE).then_some(()))
+    })?)
 }
 
 /// How long after something happened it is to be told.

@@ -27,13 +27,14 @@ use smoke::ping::Ping;
 use smoke::report::reference;
 use smoke::stats::{Count, Pipe, Sample, Stats, Watch};
 use smoke::testbed::{SERVER, Testbed};
+use smoke::udp::{Flow, Sender};
 
 use super::cubic::{Path, response_mbps, window_mbps};
 use super::fate::{self, GRAIN_NS};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 
 use super::{
-    SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at, within, written,
+    SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, receivers, udp_at, within,
+    written,
 };
 
 const DURATION: Duration = Duration::from_secs(60);
@@ -147,7 +148,7 @@ delay.base = "20 ms"
 "#;
 /// Offered to each client, below the rate.
 const OFFERED_BPS: u64 = 10_000_000;
-const SENT_FOR: Duration = Duration::from_secs(3);
+const SECONDS_SENT: u64 = 3;
 /// When the outage begins, from the change to the profile on: while packets are sent.
 const SOON: Range<u64> = SECOND / 2..2 * SECOND;
 const SOON_QUIET: Range<u64> = 0..20 * SECOND;
@@ -187,15 +188,8 @@ fn datagrams(bed: &Testbed, profile: &str, seed: u64) -> anyhow::Result<Run> {
     let before = drained(&linkctl)?;
     let change = linkctl.set_profile(profile, seed)?;
     let watch = Watch::start(&linkctl, Duration::from_millis(20))?;
-    let flow = |client| Flow {
-        to: udp_at(bed, client),
-        rate_bps: OFFERED_BPS,
-        frame_bytes: FULL_FRAME_BYTES,
-        duration: SENT_FOR,
-    };
-    let flows = [SPARED, HIT].map(flow);
-    let receivers = flows.iter().map(|f| Receiver::start(bed.client(), f.to));
-    let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
+    let flows = [SPARED, HIT].map(|c| Flow::full(udp_at(bed, c), OFFERED_BPS, SECONDS_SENT));
+    let receivers = receivers(bed, &flows)?;
     Sender::start(bed.server(), SERVER, flows.to_vec()).finish()?;
     let after = drained(&linkctl)?;
     let samples = watch.finish()?;

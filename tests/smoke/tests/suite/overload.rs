@@ -6,12 +6,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use smoke::cpus::Cpus;
 use smoke::stats::Watch;
-use smoke::testbed::SERVER;
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 
 use super::{
-    Form, Overload, SEED, always_conserved, drained, dropped_only_for, emulator, on_bed, udp_at,
-    within,
+    Delivery, Form, Overload, SEED, always_conserved, deliver, dropped_only_for, emulator,
+    flows_to, on_bed, within,
 };
 
 const OFFERED_BPS: u64 = 200_000_000;
@@ -55,21 +53,14 @@ pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
             linkctl.change(&[&set[..], queue].concat())?;
         }
         let watch = Watch::start(&linkctl, Duration::from_millis(100))?;
-        let flow = Flow {
-            to: udp_at(bed, 0),
-            rate_bps: OFFERED_BPS,
-            frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(seconds),
-        };
-        let receiver = Receiver::start(bed.client(), flow.to)?;
-        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?.swap_remove(0);
-        let stats = drained(&linkctl)?;
-        let received = receiver.finish()?;
+        let Delivery { sent, received, stats } =
+            deliver(bed, flows_to(bed, 1, OFFERED_BPS, seconds))?;
+        let (sent, received) = (&sent[0], &received[0]);
         always_conserved(&watch.finish()?)?;
 
         let client = stats.client(&bed.client_address(0).to_string())?;
         let forward = &client.forward;
-        overload.delivers("delivered, Mbit/s", &sent, &received, &stats)?;
+        overload.delivers("delivered, Mbit/s", sent, received, &stats)?;
         let high_water = forward.queue_max_bytes as f64 / 1e6;
         within("queue's high-water mark, MB", high_water, limit_mb / 2.0, limit_mb)?;
         dropped_only_for(&stats, &["aqm", "limit"])?;

@@ -14,7 +14,9 @@ use smoke::udp::{Flow, Receiver, Sender};
 use smoke::wait;
 
 use super::certificate::{CHECK, PATIENT, certificate, failed};
-use super::{SEED, SOON, UDP_PORT, drained, emptied, emulator, on_bed, told, udp_at};
+use super::{
+    SEED, SOON, UDP_PORT, accepts_change, drained, emptied, emulator, on_bed, told, udp_at,
+};
 
 /// Sends frames of so many bytes for a second; how many.
 fn send(
@@ -140,10 +142,7 @@ pub fn a_worker_that_stood_still_is_told_and_asked_again(cpus: &Cpus) -> anyhow:
         drop(still);
         // The first time was at the start.
         told(&linkctl, "DATAPLANE_FOUND", 2, "")?;
-        wait::until("the link can be changed", SOON, || {
-            let changed = linkctl.run(&["set", "rate", "20 Mbit/s"])?;
-            Ok((changed.code() == 0).then_some(()))
-        })?;
+        accepts_change(&linkctl, "20 Mbit/s")?;
         drained(&linkctl).map(drop)
     })
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control plane may be killed at any time.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
 use smoke::iperf::{Download, Plan};
 use smoke::linkctl::{Linkctl, UNREACHABLE};
-use smoke::process::Process;
-use smoke::testbed::{SERVER, answers};
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
+use smoke::testbed::SERVER;
+use smoke::udp::{Flow, Receiver, Sender};
 use smoke::{ping::Ping, wait};
 
 use super::download::{Captures, in_order};
-use super::{Form, SEED, drained, dropped_only_for, emulator, on_bed, udp_at};
+use super::{
+    Form, SEED, accepts_change, complete, drained, dropped_only_for, emulator, on_bed, udp_at,
+};
 
 /// How often linkd is killed during a download of so many seconds.
 const fn kills(form: Form) -> (usize, u64) {
@@ -37,7 +37,7 @@ pub fn kills_of_linkd_leave_a_download_alone(cpus: &Cpus, form: Form) -> anyhow:
             // Between one and the next statistics go on, and add up.
             wait::until("packets since the last kill", Duration::from_secs(10), || {
                 let stats = linkctl.stats()?;
-                let received = stats.pipes().map(|(_, _, pipe)| pipe.received.packets).sum();
+                let received = stats.packets(|pipe| pipe.received);
                 Ok((received > last).then(|| last = received))
             })?;
             linkctl.stats()?.conserved()?;
@@ -88,12 +88,7 @@ pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile("viasat2", SEED)?;
         linkctl.set_forward_rate("100 Mbit/s")?;
         let before = linkctl.show()?;
-        let flow = Flow {
-            to: udp_at(bed, 0),
-            rate_bps: 50_000_000,
-            frame_bytes: FULL_FRAME_BYTES,
-            duration: Duration::from_secs(4),
-        };
+        let flow = Flow::full(udp_at(bed, 0), 50_000_000, 4);
         let receiver = Receiver::start(bed.client(), flow.to)?;
         let sender = Sender::start(bed.server(), SERVER, vec![flow]);
         let source = bed.client_address(0);
@@ -117,8 +112,7 @@ pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
         let stats = drained(&linkctl)?;
         let received = receiver.finish()?;
         ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
-        ensure!(received.arrivals.len() as u64 == sent[0].packets, "of {sent:?} not all arrived");
-        ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
+        complete(&sent[0], &received)?;
         dropped_only_for(&stats, &[])
     })
 }
@@ -127,11 +121,7 @@ pub fn a_second_linkd_changes_nothing_while_the_first_is_there(cpus: &Cpus) -> a
     on_bed(cpus, emulator(1), |bed| {
         bed.linkctl()?.set_profile("geo-600", SEED)?;
         let first = bed.linkd_pid().context("linkd does not run")?;
-        let socket = bed.directory().path("second.sock");
-        let mut command = Command::new(&bed.binaries()?.linkd);
-        command.arg("--socket").arg(&socket).arg("--dataplane").arg(bed.dataplane_socket());
-        let mut second = Process::spawn(command)?;
-        answers(&mut second, "linkd", &socket)?;
+        let (_second, socket) = bed.another_linkd("second.sock", &[])?;
         let linkctl = Linkctl::new(&bed.binaries()?.linkctl, &socket);
         for arguments in [&["set", "rate", "1 Mbit/s"][..], &["stats", "--mark"]] {
             let refused = linkctl.run(arguments)?;
@@ -140,10 +130,6 @@ pub fn a_second_linkd_changes_nothing_while_the_first_is_there(cpus: &Cpus) -> a
         }
         // It takes the place of the first one when that has gone.
         bed.kill_linkd()?;
-        wait::until("the second linkd controls", Duration::from_secs(10), || {
-            let changed = linkctl.run(&["set", "rate", "1 Mbit/s"])?;
-            Ok((changed.code() == 0).then_some(()))
-        })?;
-        Ok(())
+        accepts_change(&linkctl, "1 Mbit/s")
     })
 }

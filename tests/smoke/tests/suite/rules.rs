@@ -12,21 +12,11 @@ use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
 use super::{
-    SEED, UDP_PORT, drained, dropped_only_for, emulator, had_room, on_bed, punctual, udp_at,
-    within, written,
+    Delivery, SEED, UDP_PORT, deliver, drained, dropped_only_for, emulator, had_room, link, on_bed,
+    punctual, receivers, udp_at, within, written,
 };
 
-const LINK: &str = r#"
-name = "ten"
-[forward]
-rate = "10 Mbit/s"
-queue.limit = "100 kB"
-delay.base = "10 ms"
-[return]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "10 ms"
-"#;
+const TEN: &str = "rate = \"10 Mbit/s\"\nqueue.limit = \"100 kB\"";
 const RATE_MBPS: f64 = 10.0;
 /// Less than the rate, and of two hosts more.
 const OFFERED_BPS: u64 = 8_000_000;
@@ -54,7 +44,7 @@ pub fn hosts_of_a_prefix_are_one_client_and_a_mac_is_another(cpus: &Cpus) -> any
     on_bed(cpus, emulator(3), |bed| {
         another_host(bed)?;
         let linkctl = bed.linkctl()?;
-        linkctl.set_profile(&written(bed, "ten.toml", LINK)?, SEED)?;
+        linkctl.set_profile(&written(bed, "ten.toml", &link("ten", TEN))?, SEED)?;
         linkctl.change(&["clients", "set", &written(bed, "clients.toml", CLIENTS)?])?;
         linkctl.mark()?;
         shares(bed, &linkctl)?;
@@ -82,9 +72,7 @@ fn shares(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     let flow = |to| Flow { to, rate_bps: OFFERED_BPS, frame_bytes: FRAME_BYTES, duration };
     let flows: Vec<Flow> = (0..3).map(|client| flow(udp_at(bed, client))).collect();
     let apart = flow(SocketAddrV4::new(APART[1], UDP_PORT));
-    let each = flows.iter().chain([&apart]);
-    let receivers =
-        each.map(|f| Receiver::start(bed.client(), f.to)).collect::<Result<Vec<_>, _>>()?;
+    let receivers = receivers(bed, &[&flows[..], &[apart]].concat())?;
     let plain = Sender::start(bed.server(), SERVER, flows);
     let other = Sender::start(bed.server(), APART[0], vec![apart]);
     let sent = [plain.finish()?, other.finish()?].concat();
@@ -133,17 +121,7 @@ fn forgets(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     Ok(())
 }
 
-const FAST: &str = r#"
-name = "fast"
-[forward]
-rate = "20 Mbit/s"
-queue.limit = "100 kB"
-delay.base = "10 ms"
-[return]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "10 ms"
-"#;
+const TWENTY: &str = "rate = \"20 Mbit/s\"\nqueue.limit = \"100 kB\"";
 const BEAM: &str = r#"
 [[client]]
 name = "one"
@@ -169,23 +147,16 @@ const SHARE_TOLERANCE: f64 = 0.0095;
 pub fn two_backlogged_clients_have_a_beam_by_their_weights(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {
         let linkctl = bed.linkctl()?;
-        linkctl.set_profile(&written(bed, "fast.toml", FAST)?, SEED)?;
+        linkctl.set_profile(&written(bed, "twenty.toml", &link("twenty", TWENTY))?, SEED)?;
         linkctl.change(&["clients", "set", &written(bed, "beam.toml", BEAM)?])?;
         linkctl.mark()?;
         let duration = Duration::from_secs(SECONDS);
         let flow = |to| Flow { to, rate_bps: BACKLOG_BPS, frame_bytes: FRAME_BYTES, duration };
         let flows: Vec<Flow> = (0..2).map(|client| flow(udp_at(bed, client))).collect();
-        let receivers = flows
-            .iter()
-            .map(|f| Receiver::start(bed.client(), f.to))
-            .collect::<Result<Vec<_>, _>>()?;
-        Sender::start(bed.server(), SERVER, flows).finish()?;
-        let stats = drained(&linkctl)?;
+        let Delivery { received, stats, .. } = deliver(bed, flows)?;
         had_room(bed.client())?;
         punctual(&stats, STALL)?;
         dropped_only_for(&stats, &["limit"])?;
-        let received =
-            receivers.into_iter().map(Receiver::finish).collect::<Result<Vec<_>, _>>()?;
         let rate = |n: usize| received[n].rate_bps(1.0, SECONDS as f64) / 1e6;
         let (one, three) = (rate(0), rate(1));
         let (low, high) = (1.0 - RATE_TOLERANCE, 1.0 + RATE_TOLERANCE);

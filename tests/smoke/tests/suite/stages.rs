@@ -9,22 +9,16 @@ use smoke::cpus::Cpus;
 use smoke::linkctl::Change;
 use smoke::ping::Ping;
 use smoke::testbed::SERVER;
-use smoke::udp::{FULL_FRAME_BYTES, Flow, Received, Receiver, Sender};
+use smoke::udp::{Flow, Received};
 
 use super::{
-    Form, SEED, drained, dropped_only_for, emulator, on_bed, punctual, udp_at, within, written,
+    Delivery, Form, SEED, deliver, drained, dropped_only_for, emulator, link, on_bed, punctual,
+    udp_at, within, written,
 };
 
 const STEPS: &str = r#"
-name = "steps"
-[forward]
 rate_trace = { step = "1 s", rates = ["20 Mbit/s", "5 Mbit/s", "down"] }
 queue.limit = "1 MB"
-delay.base = "10 ms"
-[return]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "10 ms"
 "#;
 const STEP_S: f64 = 1.0;
 const STEP_RATES_MBPS: [f64; 3] = [20.0, 5.0, 0.0];
@@ -52,25 +46,19 @@ pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus, form: Form) -> anyhow
     let overload = overload(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
-        let change = linkctl.set_profile(&written(bed, "steps.toml", STEPS)?, SEED)?;
+        let profile = written(bed, "steps.toml", &link("steps", STEPS))?;
+        let change = linkctl.set_profile(&profile, SEED)?;
         linkctl.mark()?;
-        let flow = Flow {
-            to: udp_at(bed, 0),
-            rate_bps: OFFERED_BPS,
-            frame_bytes: FULL_FRAME_BYTES,
-            duration: overload,
-        };
-        let receiver = Receiver::start(bed.client(), flow.to)?;
-        let sent = Sender::start(bed.server(), SERVER, vec![flow]).finish()?.swap_remove(0);
-        let stats = drained(&linkctl)?;
-        let received = receiver.finish()?;
+        let flow = Flow { duration: overload, ..Flow::full(udp_at(bed, 0), OFFERED_BPS, 0) };
+        let Delivery { sent, received, stats } = deliver(bed, vec![flow])?;
+        let (sent, received) = (&sent[0], &received[0]);
         ensure!(sent.refused == 0 && received.overflowed == 0, "{sent:?}, {received:?}");
         let forward = &stats.client(&bed.client_address(0).to_string())?.forward;
         ensure!(forward.sent.packets == received.arrivals.len() as u64, "{forward:?}");
         ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
         dropped_only_for(&stats, &["limit"])?;
         punctual(&stats, STALL)?;
-        follows_the_trace(&received, &change, overload)
+        follows_the_trace(received, &change, overload)
     })
 }
 
@@ -108,15 +96,6 @@ fn seconds(change: &Change) -> anyhow::Result<f64> {
 }
 
 const VARYING: &str = r#"
-name = "varying"
-[forward]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "10 ms"
-[return]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "10 ms"
 [return.delay.body]
 correlation = "50 ms"
 quantiles = ["0 ms", "2 ms", "4 ms", "7 ms", "11 ms", "16 ms", "22 ms", "30 ms", "40 ms"]
@@ -146,7 +125,8 @@ pub fn pings_see_the_quantiles_of_a_delay_that_varies(
     let count = pings(form);
     on_bed(cpus, emulator(PINGERS), |bed| {
         let linkctl = bed.linkctl()?;
-        linkctl.set_profile(&written(bed, "varying.toml", VARYING)?, SEED)?;
+        let varying = link("varying", "rate = \"unlimited\"\nqueue.limit = \"1 MB\"") + VARYING;
+        linkctl.set_profile(&written(bed, "varying.toml", &varying)?, SEED)?;
         let start = |client| {
             let source = bed.client_address(client);
             Ping::start(bed.client(), source, SERVER, count, PING_INTERVAL)

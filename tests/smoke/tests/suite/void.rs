@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use anyhow::bail;
 use smoke::cpus::Cpus;
 use smoke::suite::Timing::RealTime;
 use smoke::suite::{Judged, judged};
@@ -23,11 +21,7 @@ pub fn emulator_stopped_on_an_idle_machine_fails(cpus: &Cpus) -> anyhow::Result<
             let linkctl = bed.linkctl()?;
             linkctl.set_profile("geo-600", SEED)?;
             linkctl.mark()?;
-            let dataplane = bed.dataplane_pid().context("the dataplane does not run")?;
-            let dataplane = Pid::from_raw(dataplane.cast_signed());
-            kill(dataplane, Signal::SIGSTOP)?;
-            std::thread::sleep(STILL);
-            kill(dataplane, Signal::SIGCONT)?;
+            bed.pause_dataplane(STILL)?;
             punctual(&linkctl.stats()?, STALL)
         })
     };

@@ -5,18 +5,20 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use emu::units::Direction;
 use etherparse::PacketBuilder;
 use smoke::cpus::Cpus;
 use smoke::iperf::Plan;
 use smoke::ping::Ping;
 use smoke::testbed::{Options, SERVER};
-use smoke::udp::Sender;
 use worker::distribute::owner;
 
 use super::download::{each_flow_in_order, observed};
-use super::{SEED, drained, dropped_only_for, emulator, flows_to, on_bed, within};
+use super::{
+    Delivery, SEED, complete, deliver, drained, dropped_only_for, emulator, flows_to, on_bed,
+    within,
+};
 
 const WORKERS: usize = 2;
 const CLIENTS: u8 = 5;
@@ -65,19 +67,10 @@ pub fn two_workers_are_one_link(cpus: &Cpus) -> anyhow::Result<()> {
             let [low, high] = [BASE_MS, BASE_MS + SLOT_MS + HOSTS_MS];
             within("median RTT, ms", pings.rtt_ms(0.5), low, high)?;
         }
-        let (flows, receivers) = flows_to(bed, usize::from(CLIENTS), RATE_BPS, SECONDS)?;
-        let sent = Sender::start(bed.server(), SERVER, flows).finish()?;
-        drained(&linkctl)?;
-        for (client, (receiver, sent)) in receivers.into_iter().zip(sent).enumerate() {
-            let received = receiver.finish()?;
-            ensure!(sent.refused == 0, "client {client}: {sent:?}");
-            ensure!(
-                received.arrivals.len() as u64 == sent.packets,
-                "client {client}: {} of {} packets arrived",
-                received.arrivals.len(),
-                sent.packets
-            );
-            ensure!(received.out_of_order() == 0, "client {client} is out of order");
+        let flows = flows_to(bed, usize::from(CLIENTS), RATE_BPS, SECONDS);
+        let Delivery { sent, received, .. } = deliver(bed, flows)?;
+        for (client, (sent, received)) in sent.iter().zip(&received).enumerate() {
+            complete(sent, received).with_context(|| format!("client {client}"))?;
         }
         let (transfer, order) =
             observed(bed, Plan::new("cubic", DOWNLOAD), |download| Ok(download.finish()?))?;
