@@ -63,9 +63,9 @@ const TESTS: &[Test] = tests! {
     RealTime Switch session::a_switch_that_was_killed_has_all_back,
     RealTime Switch session::another_controller_takes_it_and_goes,
     RealTime Programs path::a_satellite_link_behind_a_switch,
-    RealTime Programs path::the_same_link_with_and_without_the_switch,
-    RealTime Programs path::no_frame_is_without_account_whatever_changes,
-    RealTime Programs path::the_switch_sees_the_lateness_that_the_dataplane_confesses,
+    RealTime Programs equivalence::the_same_link_with_and_without_the_switch,
+    RealTime Programs accounts::no_frame_is_without_account_whatever_changes,
+    RealTime Programs lateness::the_switch_sees_the_lateness_that_the_dataplane_confesses,
     RealTime Programs path::a_switch_that_is_killed_in_mid_run_comes_back_to_the_link,
 };
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tests, one file per subject, and what they share.
 
+pub mod accounts;
 pub mod classify;
+pub mod equivalence;
 pub mod hosts;
+pub mod lateness;
 pub mod loss;
 pub mod mark;
 pub mod measure;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A link with the switch and the same link without it.
+
+use anyhow::ensure;
+use p4::bed::on_bed;
+use p4::chi::{Finding, repeated};
+use p4::law::{Bursts, runs};
+use p4::numbered::Numbered;
+use smoke::cpus::Cpus;
+use smoke::linkctl::Linkctl;
+use smoke::stats::{Count, Pipe, Stats};
+use smoke::testbed::{Options, SAT_INTERFACE, Testbed};
+
+use super::SEED;
+use super::path::{
+    IN_BURSTS, INDEPENDENT, VOID, drained, interface, link, median, pinged, placed, silent,
+};
+
+/// In a run by turns.
+const CLIENTS: usize = 2;
+/// At least as many; a window is not cut.
+const PACKETS: usize = 100_000;
+/// The switch takes no probability of 1.
+const BURSTS: Bursts = Bursts { to_bad: 0.02, to_good: 0.25, loss_in_bad: 0.75 };
+/// Of the delay that both are to have.
+const DELAY: &str = "45 ms";
+const PINGS: u32 = 50;
+/// ping prints three digits.
+const PING_MS: f64 = 0.1;
+
+/// What a link does, seen by the hosts: the round trips of one that does nothing and of one that
+/// delays, and for each loss who lost what.
+struct Seen {
+    idle_ms: f64,
+    delayed_ms: f64,
+}
+
+fn delays(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Seen> {
+    let path = hosts.directory().write("delay.toml", &link("delay", "", "", DELAY))?;
+    linkctl.set_profile("transparent", SEED)?;
+    // The first one asks for the other's MAC.
+    pinged(hosts, 2)?;
+    let idle_ms = median(&pinged(hosts, PINGS)?);
+    linkctl.set_profile(&path.display().to_string(), SEED)?;
+    let delayed_ms = median(&pinged(hosts, PINGS)?);
+    Ok(Seen { idle_ms, delayed_ms })
+}
+
+/// Which of each client's frames are lost towards it; the accounts of linkd and what the hosts
+/// saw are the same. What bmv2's own queue has spoiled is measured again.
+fn losses(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Vec<Vec<bool>>> {
+    for _ in 0..VOID {
+        let before = drained(linkctl)?;
+        let [left, _] = interface(hosts.emulator(), SAT_INTERFACE)?;
+        let mut frames = Numbered::new(hosts, true, CLIENTS)?;
+        while frames.lost.len() < PACKETS {
+            frames.window()?;
+        }
+        drained(linkctl)?;
+        frames.sentinel()?;
+        let after = drained(linkctl)?;
+        let (spoiled, _) = silent(hosts, (&before, left), &after)?;
+        if spoiled > 0 {
+            println!("    VOID, once more: the switch's own queue dropped {spoiled} frames");
+            continue;
+        }
+        for client in 0..CLIENTS {
+            let name = hosts.client_address(client).to_string();
+            let pipe = |stats: &Stats, of: fn(&Pipe) -> Count| {
+                stats.client(&name).map_or(0, |c| of(&c.forward).packets)
+            };
+            let during = |of: fn(&Pipe) -> Count| pipe(&after, of) - pipe(&before, of);
+            let lost = frames.lost_of(client);
+            let gone = lost.iter().filter(|lost| **lost).count() as u64;
+            let (came, sent) = (during(|p| p.received), during(|p| p.sent));
+            let counted = during(|p| p.dropped.loss);
+            let all = lost.len() as u64;
+            ensure!(came == all, "{name}: {came} of {all} frames came to the box");
+            ensure!(counted == gone, "{name}: {gone} lost, {counted} counted");
+            ensure!(sent == all - gone, "{name}: {sent} sent of {all}, {gone} lost");
+        }
+        return Ok((0..CLIENTS).map(|client| frames.lost_of(client)).collect());
+    }
+    anyhow::bail!("the switch's own queue dropped frames in each of {VOID} runs")
+}
+
+/// Counts of one client's frames: lost, and come.
+fn halves(lost: &[bool]) -> [u64; 2] {
+    let gone = lost.iter().filter(|lost| **lost).count() as u64;
+    [gone, lost.len() as u64 - gone]
+}
+
+/// A link by a loss of these words.
+fn set(hosts: &Testbed, words: &str, seed: u64) -> anyhow::Result<()> {
+    let text = link("lossy", words, "", "0 ms");
+    let path = hosts.directory().write("lossy.toml", &text)?;
+    hosts.linkctl()?.set_profile(&path.display().to_string(), seed)?;
+    Ok(())
+}
+
+/// A bed without a switch, by a seed of its own.
+fn alone<T>(
+    cpus: &Cpus,
+    seed: u64,
+    work: impl FnOnce(&Testbed, &Linkctl) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let options = Options { clients: CLIENTS as u8, seed, ..Options::default() };
+    let hosts = Testbed::new(options, cpus)?;
+    let linkctl = hosts.linkctl()?;
+    work(&hosts, &linkctl)
+}
+
+pub fn the_same_link_with_and_without_the_switch(cpus: &Cpus) -> anyhow::Result<()> {
+    let plain = alone(cpus, SEED, delays)?;
+    on_bed(cpus, CLIENTS as u8, SEED, |bed| {
+        let linkctl = bed.linkctl()?;
+        // A machine that was busy during one of both has measured itself.
+        let mut agreed = Ok(());
+        for _ in 0..3 {
+            agreed = agree(&plain, &delays(&bed.hosts, &linkctl)?);
+            if agreed.is_ok() {
+                break;
+            }
+        }
+        agreed?;
+        for (name, words) in [("even", INDEPENDENT), ("bursts", IN_BURSTS)] {
+            println!("    {name}: with the switch and without");
+            set(&bed.hosts, words, SEED)?;
+            placed(bed, "loss")?;
+            let mut seed = SEED;
+            repeated(|| {
+                let (before, _) = bed.shown()?.fate("lost");
+                let with = losses(&bed.hosts, &linkctl)?;
+                let (after, _) = bed.shown()?.fate("lost");
+                // It was the switch that lost them, whatever had to be measured again.
+                let all = with.iter().map(|l| halves(l)[0]).sum::<u64>();
+                ensure!(after - before >= all, "the switch lost {} of {all}", after - before);
+                // Each attempt is against other draws of the dataplane.
+                seed += 1;
+                let without = alone(cpus, seed, |hosts, linkctl| {
+                    set(hosts, words, seed)?;
+                    losses(hosts, linkctl)
+                })?;
+                Ok(compared(name == "even", &with, &without))
+            })?;
+        }
+        Ok(())
+    })
+}
+
+fn compared(even: bool, with: &[Vec<bool>], without: &[Vec<bool>]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (client, (with, without)) in with.iter().zip(without).enumerate() {
+        let [with_runs, without_runs] = [with, without].map(|l| runs(l, true));
+        let what = format!("client {client}, lengths of runs");
+        found.push(Finding::of_two(&what, &with_runs, &without_runs));
+        let what = format!("client {client}, packets lost");
+        let (one, other) = (halves(with), halves(without));
+        println!("    client {client}: {one:?} lost and come, {other:?} without");
+        found.push(if even {
+            Finding::of_two(&what, &one, &other)
+        } else {
+            let [n, m] = [with, without].map(|l| BURSTS.variance(l.len() as f64));
+            Finding::of_normal(&what, one[0] as f64, other[0] as f64, (n + m).sqrt())
+        });
+    }
+    found
+}
+
+/// What the switch takes itself is what an idle link's round trip is longer by. With the same
+/// delay in the box, the round trips differ by no more than that whole one.
+fn agree(plain: &Seen, switched: &Seen) -> anyhow::Result<()> {
+    let latency = switched.idle_ms;
+    println!(
+        "    round trips without the switch {:.2} ms idle, {:.2} with {DELAY} each way; with it \
+         {latency:.2} and {:.2}",
+        plain.idle_ms, plain.delayed_ms, switched.delayed_ms
+    );
+    let more = switched.delayed_ms - plain.delayed_ms;
+    ensure!(
+        more > -plain.idle_ms - PING_MS && more < latency + PING_MS,
+        "the same delay is {more} ms longer through the switch, which takes {latency} ms itself"
+    );
+    Ok(())
+}
