@@ -15,7 +15,6 @@ use crate::parts::Parts;
 use crate::qmp::Qmp;
 use crate::shell::Shell;
 
-/// The guest's own programs.
 pub const PROGRAMS: [&str; 26] = [
     "bash", "basename", "cat", "cp", "cut", "dash", "date", "dd", "ethtool", "head", "ip",
     "iperf3", "ln", "ls", "mawk", "mkdir", "mount", "ping", "readlink", "realpath", "rm", "sleep",
@@ -43,7 +42,6 @@ pub struct Options<'a> {
     pub clock: Clock,
     /// Megabytes.
     pub memory: u32,
-    /// QEMU's arguments for devices.
     pub devices: Vec<String>,
     /// Kernel modules to load, in their order.
     pub modules: &'a [&'a str],
@@ -64,9 +62,6 @@ pub struct Guest {
 
 impl Guest {
     /// Boots a guest in a namespace with what `image` has beside the guest's own programs.
-    ///
-    /// # Errors
-    /// If a part is missing or the guest does not come up; the message has its console's end.
     pub fn boot(
         parts: &Parts,
         namespace: &Namespace,
@@ -128,18 +123,11 @@ impl Guest {
         self.booted
     }
 
-    /// Runs a command in it.
-    ///
-    /// # Errors
-    /// If it ends with another code than 0, or not in time.
     pub fn run(&mut self, command: &str) -> anyhow::Result<String> {
         self.run_within(command, COMMAND)
     }
 
     /// Runs a command that may take so long.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn run_within(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
         let (code, said) = self.shell.run(command, limit)?;
         if code != 0 {
@@ -148,12 +136,10 @@ impl Guest {
         Ok(said)
     }
 
-    /// QEMU's monitor.
     pub const fn qmp(&mut self) -> &mut Qmp {
         &mut self.qmp
     }
 
-    /// QEMU's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.qemu.pid()

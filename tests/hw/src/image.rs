@@ -39,7 +39,6 @@ pub struct Image {
 }
 
 impl Image {
-    /// An empty one.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -64,7 +63,6 @@ impl Image {
         self.entries.insert(path.to_owned(), entry);
     }
 
-    /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, target: &str) {
         self.add(path, Entry::Link(target.to_owned()));
     }
@@ -80,9 +78,6 @@ impl Image {
     }
 
     /// Adds a program as `bin/NAME`, with its loader and the libraries that it needs.
-    ///
-    /// # Errors
-    /// If a library is not found.
     pub fn program(&mut self, parts: &Parts, name: &str, program: &Path) -> anyhow::Result<()> {
         self.copy(&format!("bin/{name}"), program);
         self.needed(parts, program)
@@ -90,9 +85,6 @@ impl Image {
 
     /// Adds the libraries that a program or library needs: those of the guest's root before
     /// those of this machine, so that there is one C library.
-    ///
-    /// # Errors
-    /// If one is not found.
     pub fn needed(&mut self, parts: &Parts, program: &Path) -> anyhow::Result<()> {
         let own = OWN_LIBRARIES.iter().map(|d| (*d).to_owned());
         let places: Vec<String> =
@@ -122,9 +114,6 @@ impl Image {
 
     /// Adds kernel modules with those that they need, and the tables by which modprobe finds
     /// them.
-    ///
-    /// # Errors
-    /// If the tables have no such module.
     pub fn modules(&mut self, parts: &Parts, names: &[&str]) -> anyhow::Result<()> {
         let from = parts.modules();
         let to = format!("lib/modules/{}", parts.kernel());
@@ -149,10 +138,6 @@ impl Image {
         Ok(())
     }
 
-    /// Writes it.
-    ///
-    /// # Errors
-    /// If a file cannot be read or the archive not be written.
     pub fn write(&self, to: impl Write) -> anyhow::Result<()> {
         let mut to = BufWriter::new(to);
         for (number, (path, entry)) in (1..).zip(&self.entries) {
@@ -178,9 +163,6 @@ impl Image {
     }
 
     /// Appends it to an archive: the kernel unpacks one after the other.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
     pub fn append(&self, archive: &Path) -> anyhow::Result<()> {
         let mut file = fs::OpenOptions::new().append(true).open(archive)?;
         // Each archive begins at a multiple of four.

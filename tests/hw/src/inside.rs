@@ -27,7 +27,6 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Of Ethernet, IPv4 and UDP.
 const HEADERS: u64 = 14 + 20 + 8;
 
-/// A guest with hosts inside.
 #[derive(Debug)]
 pub struct Inside {
     guest: Guest,
@@ -46,7 +45,6 @@ pub struct Peer<'a> {
 /// What a stream of datagrams met.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams {
-    /// Sent.
     pub sent: u64,
     /// That came behind one with a higher number.
     pub out_of_order: u64,
@@ -67,9 +65,6 @@ pub struct Overload {
 
 impl Inside {
     /// Boots it, with `files` of a test.
-    ///
-    /// # Errors
-    /// If it does not come up.
     pub fn boot(parts: &Parts, binaries: &Binaries, mut files: Image) -> anyhow::Result<Self> {
         let namespace = Namespace::new("desk")?;
         for program in [&binaries.dataplane, &binaries.linkd, &binaries.linkctl] {
@@ -94,15 +89,10 @@ impl Inside {
         self.guest.booted()
     }
 
-    /// The guest.
     pub const fn guest(&mut self) -> &mut Guest {
         &mut self.guest
     }
 
-    /// Puts linkemu between the hosts.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub fn linkemu(&mut self) -> anyhow::Result<()> {
         self.guest.run(
             "linkd-dataplane --port wan=net_af_packet,iface=wan0 \
@@ -121,17 +111,11 @@ impl Inside {
     }
 
     /// Sets a profile of linkemu's.
-    ///
-    /// # Errors
-    /// If it is refused.
     pub fn profile(&mut self, profile: &str) -> anyhow::Result<()> {
         self.guest.run(&format!("linkctl set profile {profile} --seed 1")).map(drop)
     }
 
     /// Ends linkemu and puts a bridge there.
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn bridge(&mut self) -> anyhow::Result<()> {
         self.guest.run(
             "for p in linkd dataplane; do kill $(cat /run/$p.pid); done; \
@@ -144,9 +128,6 @@ impl Inside {
 
     /// Sets netem towards the client and from it; a rate that netem does not have itself is
     /// given to a token bucket below it.
-    ///
-    /// # Errors
-    /// If tc refuses it.
     pub fn netem(&mut self, forward: &Peer<'_>, back: &Peer<'_>) -> anyhow::Result<()> {
         for (interface, peer) in [("sat0", forward), ("wan0", back)] {
             // Fails where there is none.
@@ -163,9 +144,6 @@ impl Inside {
     }
 
     /// Pings the server from the client.
-    ///
-    /// # Errors
-    /// If ping fails.
     pub fn ping(&mut self, count: u32, interval_s: f64) -> anyhow::Result<Pings> {
         let ping = format!(
             "ip netns exec client ping -n -D -c {count} -i {interval_s} -W 5 10.77.0.1; true"
@@ -174,9 +152,6 @@ impl Inside {
     }
 
     /// Sends datagrams of `bytes` of payload from the client, evenly.
-    ///
-    /// # Errors
-    /// If iperf3 fails.
     pub fn datagrams(&mut self, bits: u64, bytes: u64, seconds: u32) -> anyhow::Result<Datagrams> {
         let report = self.udp(bits, bytes, seconds, "")?;
         let stream = report
@@ -192,9 +167,6 @@ impl Inside {
     }
 
     /// Offers the client more than the link's `rate_bps`, and pings through the queue.
-    ///
-    /// # Errors
-    /// If ping or iperf3 fails.
     pub fn overload(&mut self, rate_bps: u64, bytes: u64) -> anyhow::Result<Overload> {
         let idle = self.ping(5, 0.2)?.rtt_ms(0.0);
         self.guest.run(
@@ -220,9 +192,6 @@ impl Inside {
     }
 
     /// The throughput of a download, by the second, in Mb/s.
-    ///
-    /// # Errors
-    /// If iperf3 fails.
     pub fn download(&mut self, cc: &str, seconds: u32) -> anyhow::Result<Vec<f64>> {
         let report = self.iperf(&format!("-R -C {cc} -t {seconds} -i 1"))?;
         let intervals = report.pointer("/intervals").and_then(Value::as_array).context("none")?;

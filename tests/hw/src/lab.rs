@@ -35,7 +35,6 @@ use crate::image::Image;
 use crate::nic::Nic;
 use crate::parts::Parts;
 
-/// The client's address.
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 10);
 /// The interface of the desk.
 pub const DESK_INTERFACE: &str = "desk0";
@@ -63,9 +62,6 @@ pub struct Lab {
 
 impl Lab {
     /// Builds one whose box has two NICs of this kind.
-    ///
-    /// # Errors
-    /// If a part does not come up; the message has what the guest and the programs wrote.
     pub fn new(parts: &Parts, nic: Nic) -> anyhow::Result<Self> {
         let binaries = Binaries::find().map_err(|lack| anyhow::anyhow!("{lack:?}"))?;
         let directory = Directory::new()?;
@@ -107,7 +103,6 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The box.
     pub const fn guest(&mut self) -> &mut Guest {
         &mut self.guest
     }
@@ -118,13 +113,11 @@ impl Lab {
         self.guest.booted()
     }
 
-    /// The server's namespace.
     #[must_use]
     pub const fn server(&self) -> &Namespace {
         &self.server
     }
 
-    /// The client's namespace.
     #[must_use]
     pub const fn client(&self) -> &Namespace {
         &self.client
@@ -137,33 +130,21 @@ impl Lab {
     }
 
     /// Writes a file at the desk, and gives its path.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn file(&self, name: &str, text: &str) -> anyhow::Result<String> {
         Ok(self.directory.write(name, text)?.display().to_string())
     }
 
     /// Pings the server from the client.
-    ///
-    /// # Errors
-    /// If ping fails; lost pings are no error.
     pub fn ping(&self, count: u32, interval: Duration) -> anyhow::Result<Pings> {
         Ok(Ping::start(&self.client, CLIENT, SERVER, count, interval)?.finish()?)
     }
 
     /// Starts a download by the client.
-    ///
-    /// # Errors
-    /// If iperf3 cannot be started.
     pub fn download(&self, plan: Plan) -> anyhow::Result<Download> {
         Ok(Download::between(&self.server, &self.client, CLIENT, plan)?)
     }
 
     /// A download by the client, to its end.
-    ///
-    /// # Errors
-    /// If iperf3 fails.
     pub fn downloaded(&self, cc: &str, seconds: u64) -> anyhow::Result<Transfer> {
         Ok(self.download(Plan::new(cc, Duration::from_secs(seconds)))?.finish()?)
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kinds of NIC that QEMU emulates and DPDK drives.
 
-/// A kind of NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
     /// Intel 82576: DPDK's `net_e1000_igb`.
@@ -15,7 +14,6 @@ pub enum Nic {
 }
 
 impl Nic {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Igb, Self::E1000e, Self::Vmxnet3, Self::Virtio];
 
     /// Its name in tests and tables.

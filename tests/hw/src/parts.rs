@@ -22,10 +22,6 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Those that are there.
-    ///
-    /// # Errors
-    /// If they are not.
     pub fn find() -> Result<Self, Lack> {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/tools/hw");
         let root = env::var_os(VARIABLE).map_or_else(usual, PathBuf::from);
@@ -40,13 +36,11 @@ impl Parts {
         Ok(Self { root, kernel: kernel.trim().to_owned() })
     }
 
-    /// The kernel's version.
     #[must_use]
     pub fn kernel(&self) -> &str {
         &self.kernel
     }
 
-    /// The kernel's image.
     #[must_use]
     pub fn vmlinuz(&self) -> PathBuf {
         self.root.join(format!("boot/vmlinuz-{}", self.kernel))
@@ -64,13 +58,11 @@ impl Parts {
         self.root.join(below)
     }
 
-    /// A program of it.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         PROGRAMS.iter().map(|d| self.root.join(d).join(name)).find(|p| p.is_file())
     }
 
-    /// Its directories of libraries.
     #[must_use]
     pub fn libraries(&self) -> Vec<PathBuf> {
         LIBRARIES.iter().map(|d| self.root.join(d)).collect()

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-/// A session.
 #[derive(Debug)]
 pub struct Qmp {
     reader: BufReader<UnixStream>,
@@ -17,9 +16,6 @@ pub struct Qmp {
 
 impl Qmp {
     /// Connects and takes up the session.
-    ///
-    /// # Errors
-    /// If QEMU does not answer.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).context("connect to QEMU's monitor")?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -38,9 +34,6 @@ impl Qmp {
     }
 
     /// Runs a command, and gives what it returns.
-    ///
-    /// # Errors
-    /// If QEMU refuses it.
     pub fn execute(&mut self, command: &str, arguments: Value) -> anyhow::Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         self.reader.get_mut().write_all(format!("{request}\n").as_bytes())?;
@@ -57,9 +50,6 @@ impl Qmp {
     }
 
     /// Plugs a NIC's cable in or out.
-    ///
-    /// # Errors
-    /// If there is no such NIC.
     pub fn set_link(&mut self, nic: &str, up: bool) -> anyhow::Result<()> {
         self.execute("set_link", json!({ "name": nic, "up": up })).map(drop)
     }

@@ -18,7 +18,6 @@ const END: char = '\u{1}';
 /// How long a read waits until the deadline is looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The guest's shell.
 #[derive(Debug)]
 pub struct Shell {
     stream: UnixStream,
@@ -28,9 +27,6 @@ pub struct Shell {
 
 impl Shell {
     /// Connects to the socket of the serial port, as soon as there is one.
-    ///
-    /// # Errors
-    /// If there is none in time.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = wait::until("QEMU serves the guest's shell", Duration::from_secs(20), || {
             Ok(UnixStream::connect(socket).ok())
@@ -40,9 +36,6 @@ impl Shell {
     }
 
     /// Waits for the answer to a command before; init gives one when it is ready.
-    ///
-    /// # Errors
-    /// If none comes in time, or `alive` has one.
     pub fn answer(
         &mut self,
         limit: Duration,
@@ -78,10 +71,6 @@ impl Shell {
         Ok(Some((code, said)))
     }
 
-    /// Runs a command.
-    ///
-    /// # Errors
-    /// If it does not end in time; its exit code is no error.
     pub fn run(&mut self, command: &str, limit: Duration) -> anyhow::Result<(i32, String)> {
         if command.contains('\n') {
             bail!("a command for the guest is one line: {command}");

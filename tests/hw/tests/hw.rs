@@ -21,7 +21,6 @@ use smoke::cpus::Cpus;
 use smoke::suite::Timing::RealTime;
 use smoke::suite::{Form, Judged, Suite, Void, judged, reported};
 
-/// A test in a lab.
 type Test = fn(&mut Lab, Nic) -> anyhow::Result<()>;
 /// A test that makes its own guest.
 type Alone = fn(&Parts) -> anyhow::Result<()>;

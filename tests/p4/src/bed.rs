@@ -48,7 +48,6 @@ pub struct Bed {
 /// Times in buckets with ascending upper bounds in ns; the last one has none.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Times {
-    /// Upper bounds.
     pub bounds: Vec<u64>,
     /// One more than bounds.
     pub counts: Vec<u64>,
@@ -59,9 +58,7 @@ pub struct Times {
 pub struct Fate {
     /// `received`, `returned`, `delivered`, `lost`, `gated`, …
     pub fate: String,
-    /// Towards the clients.
     pub forward: Count,
-    /// From the clients.
     #[serde(rename = "return")]
     pub back: Count,
 }
@@ -77,20 +74,16 @@ pub struct Stage {
     pub place: String,
 }
 
-/// What `linkctl switch show` says.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Shown {
     /// `ready`, or why not.
     pub phase: String,
-    /// In words.
     pub message: String,
-    /// Where each runs.
     pub stages: Vec<Stage>,
     /// How long the last restoration took.
     pub restored_ns: u64,
     /// Of all tables.
     pub entries: u64,
-    /// By fate.
     pub counts: Vec<Fate>,
     /// More than the box meant to keep them.
     pub forward_excess_ns: Option<Times>,
@@ -118,9 +111,6 @@ impl Shown {
 
 impl Bed {
     /// Builds and starts it, and waits until linkd has the switch ready.
-    ///
-    /// # Errors
-    /// If a part of it fails.
     pub fn new(cpus: &Cpus, clients: u8, seed: u64) -> anyhow::Result<Self> {
         let options = Options { middle: Middle::Nothing, clients, seed, ..Options::default() };
         let hosts = Testbed::new(options, cpus)?;
@@ -142,9 +132,6 @@ impl Bed {
     }
 
     /// Starts the switch, without a program.
-    ///
-    /// # Errors
-    /// If it does not come up.
     pub fn start_switch(&mut self) -> anyhow::Result<()> {
         let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
         let to_box = TO_BOX.iter().map(|(port, near, _)| (*port, (*near).to_owned()));
@@ -156,10 +143,6 @@ impl Bed {
         Ok(())
     }
 
-    /// Ends the switch at once.
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn kill_switch(&mut self) -> anyhow::Result<()> {
         self.switch.take().context("no switch runs")?.kill()?;
         Ok(())
@@ -216,35 +199,22 @@ impl Bed {
         Ok(())
     }
 
-    /// `linkctl` for this bed.
-    ///
-    /// # Errors
-    /// If it is not built.
     pub fn linkctl(&self) -> anyhow::Result<Linkctl> {
         Ok(self.hosts.linkctl()?)
     }
 
     /// What linkd says of the switch.
-    ///
-    /// # Errors
-    /// If it says nothing.
     pub fn shown(&self) -> anyhow::Result<Shown> {
         let text = self.linkctl()?.run(&["switch", "show"])?.success()?;
         serde_json::from_str(&text).with_context(|| format!("read {text}"))
     }
 
     /// Waits until linkd has the switch ready.
-    ///
-    /// # Errors
-    /// If it takes too long.
     pub fn ready(&self) -> anyhow::Result<Shown> {
         self.until("linkd has the switch ready", |shown| shown.phase == "ready")
     }
 
     /// Waits until what linkd says of the switch is so.
-    ///
-    /// # Errors
-    /// If it takes too long.
     pub fn until(&self, what: &str, is: impl Fn(&Shown) -> bool) -> anyhow::Result<Shown> {
         let mut last = String::new();
         let waited = wait::until(what, READY, || match self.shown() {
@@ -262,25 +232,15 @@ impl Bed {
     }
 
     /// Writes a file for linkctl: its path.
-    ///
-    /// # Errors
-    /// If the system refuses it.
     pub fn written(&self, name: &str, text: &str) -> anyhow::Result<String> {
         Ok(self.hosts.directory().write(name, text)?.display().to_string())
     }
 
-    /// The dataplane's process id.
-    ///
-    /// # Errors
-    /// If it does not run.
     pub fn dataplane(&mut self) -> anyhow::Result<&mut Process> {
         self.dataplane.as_mut().context("no dataplane runs")
     }
 
     /// Asks the dataplane to end; it ends well.
-    ///
-    /// # Errors
-    /// If it does not.
     pub fn close(&mut self) -> anyhow::Result<()> {
         let status = self.dataplane()?.stop()?;
         ensure!(status.success(), "the dataplane ended with {status} at SIGTERM");
@@ -308,9 +268,6 @@ impl Bed {
 }
 
 /// Runs a test on a bed of its own; a failure has the programs' words with it.
-///
-/// # Errors
-/// Those of the test.
 pub fn on_bed(
     cpus: &Cpus,
     clients: u8,

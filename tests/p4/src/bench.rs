@@ -72,11 +72,9 @@ pub struct Way {
     pub to_box: u16,
     /// Where the box gives them back.
     pub from_box: u16,
-    /// Where they come out.
     pub out: [u16; 2],
 }
 
-/// Towards the clients.
 pub const FORWARDS: Way = Way {
     direction: FORWARD,
     hosts: [WAN_A, WAN_B],
@@ -84,7 +82,6 @@ pub const FORWARDS: Way = Way {
     from_box: BOX_CLIENT,
     out: [CLIENT_A, CLIENT_B],
 };
-/// From the clients.
 pub const RETURNS: Way = Way {
     direction: RETURN,
     hosts: [CLIENT_A, CLIENT_B],
@@ -92,7 +89,6 @@ pub const RETURNS: Way = Way {
     from_box: BOX_WAN,
     out: [WAN_A, WAN_B],
 };
-/// Both.
 pub const WAYS: [Way; 2] = [FORWARDS, RETURNS];
 
 impl Way {
@@ -119,16 +115,12 @@ impl Way {
 pub struct Out(BTreeMap<u16, Vec<Vec<u8>>>);
 
 impl Out {
-    /// The frames of a port.
     #[must_use]
     pub fn at(&self, port: u16) -> &[Vec<u8>] {
         self.0.get(&port).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Whether this is all that came out: each frame once, at its port.
-    ///
-    /// # Errors
-    /// What came out instead.
     pub fn is(&self, expected: &[(u16, &[u8])]) -> anyhow::Result<()> {
         let mut all = Self::default();
         for (port, frame) in expected {
@@ -139,9 +131,6 @@ impl Out {
     }
 
     /// The one frame that came out, at this port.
-    ///
-    /// # Errors
-    /// What came out instead.
     pub fn only(&self, port: u16) -> anyhow::Result<&[u8]> {
         let count: usize = self.0.values().map(Vec::len).sum();
         ensure!(count == 1, "{self:x?} came out, and not one frame at port {port}");
@@ -153,7 +142,6 @@ impl Out {
 /// It is used on a thread that is in its namespace.
 #[derive(Debug)]
 pub struct Bench {
-    /// Its controller.
     pub control: Control,
     wires: BTreeMap<u16, Wire>,
     switch: Bmv2,
@@ -162,9 +150,6 @@ pub struct Bench {
 }
 
 /// Runs a test on a bench of its own. A failure has the switch's own words with it.
-///
-/// # Errors
-/// Those of the test, and if the bench cannot be made.
 pub fn on_bench(
     test: impl FnOnce(&mut Bench) -> anyhow::Result<()> + Send + 'static,
 ) -> anyhow::Result<()> {
@@ -178,9 +163,6 @@ pub fn on_bench(
 }
 
 /// Runs something on a thread in a namespace of its own.
-///
-/// # Errors
-/// Those of the work, and if there can be no namespace.
 pub fn in_namespace<T: Send + 'static>(
     work: impl FnOnce(&Arc<Namespace>) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
@@ -231,9 +213,6 @@ impl Bench {
     }
 
     /// Sends frames in at ports and takes all that comes out.
-    ///
-    /// # Errors
-    /// If the switch loses a sentinel, or takes too long.
     pub fn exchange(&mut self, frames: &[(u16, &[u8])]) -> anyhow::Result<Out> {
         for (port, frame) in frames {
             self.wire(*port)?.send(frame)?;
@@ -246,9 +225,6 @@ impl Bench {
 
     /// Sends a host's frame in at a port. It comes out at the box as it was, behind the shim
     /// that is given.
-    ///
-    /// # Errors
-    /// If anything else comes out.
     pub fn wrapped(&mut self, way: Way, port: u16, frame: &[u8]) -> anyhow::Result<Shim> {
         let out = self.exchange(&[(port, frame)])?;
         let wrapped = out.only(way.to_box)?;
@@ -259,26 +235,17 @@ impl Bench {
     }
 
     /// The client that the switch takes a host's frame for.
-    ///
-    /// # Errors
-    /// If the frame does not come out as it was.
     pub fn client_of(&mut self, way: Way, frame: &Frame) -> anyhow::Result<u16> {
         Ok(self.wrapped(way, way.hosts[0], &frame.bytes())?.client)
     }
 
     /// Gives a frame back as the box does, and takes what comes out.
-    ///
-    /// # Errors
-    /// If the switch takes too long.
     pub fn unwrapped(&mut self, way: Way, shim: Shim, inner: &[u8]) -> anyhow::Result<Out> {
         self.exchange(&[(way.from_box, &shim.wrap(inner))])
     }
 
     /// Sends many frames in at a port, never more at once than the switch holds, and takes what
     /// comes out at another one.
-    ///
-    /// # Errors
-    /// If the switch takes too long.
     pub fn stream(
         &mut self,
         way: Way,
@@ -311,9 +278,6 @@ impl Bench {
     }
 
     /// What became of a client's frames while something was done.
-    ///
-    /// # Errors
-    /// Those of what is done, and if the switch does not answer.
     pub fn fates<T>(
         &mut self,
         way: Way,
@@ -383,7 +347,6 @@ pub fn number(mac: Mac) -> u64 {
     mac.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
 }
 
-/// A port with a host.
 #[must_use]
 pub fn from_host(port: u16, way: Way, epoch: u16) -> Entry {
     Entry::new("linkemu.ports")
@@ -412,9 +375,6 @@ pub fn source(port: u16, mac: Mac) -> Entry {
 }
 
 /// The two ends of a wire, both in the switch's namespace: `swN` the switch's, `tN` the test's.
-///
-/// # Errors
-/// If the system refuses it.
 pub fn pair(namespace: &Namespace, port: u16) -> anyhow::Result<()> {
     let [switch, test] = [format!("sw{port}"), format!("t{port}")];
     namespace.run(&["ip", "link", "add", &switch, "type", "veth", "peer", "name", &test])?;

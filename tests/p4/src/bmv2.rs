@@ -15,7 +15,6 @@ use smoke::wait;
 
 /// The environment variable that names the program, or its directory.
 pub const VARIABLE: &str = "LINKEMU_BMV2";
-/// The program.
 pub const PROGRAM: &str = "simple_switch_grpc";
 /// Where it serves P4Runtime, inside its namespace: nobody else is there.
 pub const SERVES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9559);
@@ -25,10 +24,6 @@ pub const DEVICE: u64 = 1;
 const START: Duration = Duration::from_secs(20);
 
 /// The program, if this machine has it.
-///
-/// # Errors
-/// A sentence about what is missing: nowhere is a reason to skip, not where it was named is
-/// not.
 pub fn find() -> std::result::Result<PathBuf, Lack> {
     if let Some(named) = env::var_os(VARIABLE) {
         let named = PathBuf::from(named);
@@ -55,9 +50,6 @@ pub struct Bmv2 {
 
 impl Bmv2 {
     /// Starts it in a namespace with these ports, and waits until it answers.
-    ///
-    /// # Errors
-    /// If it does not come up.
     pub fn start(
         program: &Path,
         namespace: &Namespace,
@@ -86,14 +78,10 @@ impl Bmv2 {
     }
 
     /// Ends it at once, by its process id.
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn kill(mut self) -> Result<()> {
         self.process.kill().map(drop)
     }
 
-    /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         self.process.ended().is_none()
     }

@@ -19,10 +19,8 @@ pub const TRIES: u32 = 4;
 /// Pearson's approximation wants as many expected in a cell.
 const LEAST_EXPECTED: f64 = 5.0;
 
-/// What a test found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What was tested.
     pub what: String,
     /// χ².
     pub statistic: f64,
@@ -103,9 +101,6 @@ fn joined(cells: Vec<(f64, f64)>, expected: impl Fn(&(f64, f64)) -> f64) -> Vec<
 }
 
 /// Measures until nothing is found at the level, as often as it may.
-///
-/// # Errors
-/// Those of the measurement, and if something was found each time.
 pub fn repeated(measure: impl FnMut() -> anyhow::Result<Vec<Finding>>) -> anyhow::Result<()> {
     at_most(TRIES, measure)
 }

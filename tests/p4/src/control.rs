@@ -96,9 +96,6 @@ pub enum PortDrop {
 
 impl Control {
     /// Connects as primary with this number in the election.
-    ///
-    /// # Errors
-    /// If the switch does not answer, or another is primary.
     pub fn connect(election: u64) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -115,76 +112,49 @@ impl Control {
     }
 
     /// Gives the switch the program of the release; its state is gone.
-    ///
-    /// # Errors
-    /// If the switch refuses it.
     pub fn push(&self) -> anyhow::Result<()> {
         let pushed = self.session.push(p4src::BMV2_JSON, p4src::BMV2_P4INFO, COOKIE);
         self.runtime.block_on(pushed).context("push the program")
     }
 
     /// Makes changes.
-    ///
-    /// # Errors
-    /// If the switch refuses one.
     pub fn write(&self, changes: &[Change]) -> anyhow::Result<()> {
         Ok(self.runtime.block_on(self.session.write(changes))?)
     }
 
     /// Makes entries.
-    ///
-    /// # Errors
-    /// If the switch refuses one.
     pub fn insert(&self, entries: &[Entry]) -> anyhow::Result<()> {
         self.write(&entries.iter().cloned().map(Change::Insert).collect::<Vec<_>>())
     }
 
     /// Changes what entries do.
-    ///
-    /// # Errors
-    /// If the switch refuses one.
     pub fn modify(&self, entries: &[Entry]) -> anyhow::Result<()> {
         self.write(&entries.iter().cloned().map(Change::Modify).collect::<Vec<_>>())
     }
 
     /// Removes entries.
-    ///
-    /// # Errors
-    /// If the switch refuses one.
     pub fn delete(&self, entries: &[Entry]) -> anyhow::Result<()> {
         let key = |entry: &Entry| -> Key { entry.key.clone() };
         self.write(&entries.iter().map(|e| Change::Delete(key(e))).collect::<Vec<_>>())
     }
 
     /// Makes a multicast group.
-    ///
-    /// # Errors
-    /// If the switch refuses it.
     pub fn group(&self, group: u32, ports: &[u16]) -> anyhow::Result<()> {
         let ports: BTreeSet<u32> = ports.iter().copied().map(u32::from).collect();
         self.write(&[Change::Group { exists: false, group, ports }])
     }
 
     /// All entries of a table.
-    ///
-    /// # Errors
-    /// If the switch does not answer.
     pub fn entries(&self, table: &str) -> anyhow::Result<Vec<Entry>> {
         Ok(self.runtime.block_on(self.session.entries(table))?)
     }
 
     /// Cells of a counter.
-    ///
-    /// # Errors
-    /// If the switch does not answer.
     pub fn counts(&self, counter: &str, indices: &[u64]) -> anyhow::Result<Vec<Count>> {
         Ok(self.runtime.block_on(self.session.counts(counter, indices))?)
     }
 
     /// What became of a client's frames.
-    ///
-    /// # Errors
-    /// If the switch does not answer.
     pub fn fates(&self, client: u16, direction: u8) -> anyhow::Result<Fates> {
         let first = (u64::from(client) << 1 | u64::from(direction)) << 3;
         let counts = self.counts("linkemu.fates", &Vec::from_iter(first..first + 8))?;
@@ -193,26 +163,17 @@ impl Control {
     }
 
     /// Frames that were dropped at a port.
-    ///
-    /// # Errors
-    /// If the switch does not answer.
     pub fn port_drops(&self, port: u16, reason: PortDrop) -> anyhow::Result<u64> {
         let index = u64::from(port) << 2 | reason as u64;
         Ok(self.counts("linkemu.port_drops", &[index])?[0].packets)
     }
 
     /// How long a client's frames were away, by bin.
-    ///
-    /// # Errors
-    /// If the switch does not answer.
     pub fn transit(&self, client: u16, direction: u8) -> anyhow::Result<Vec<u64>> {
         self.bins("linkemu.transit", (u64::from(client) << 1 | u64::from(direction)) << 5)
     }
 
     /// How late frames were, by bin.
-    ///
-    /// # Errors
-    /// If the switch does not answer.
     pub fn lateness(&self, direction: u8) -> anyhow::Result<Vec<u64>> {
         self.bins("linkemu.lateness", u64::from(direction) << 5)
     }
@@ -223,18 +184,12 @@ impl Control {
     }
 
     /// Has the switch tell of hosts that it does not know.
-    ///
-    /// # Errors
-    /// If the switch refuses it.
     pub fn learn(&self) -> anyhow::Result<()> {
         let config = DigestConfig { wait: Duration::ZERO, list: 1, repeat: Duration::from_secs(1) };
         self.write(&[Change::Digest { exists: false, digest: LEARN.to_owned(), config }])
     }
 
     /// The next hosts that the switch tells of: port, MAC, direction.
-    ///
-    /// # Errors
-    /// If it tells of none within two seconds.
     pub fn learned(&mut self) -> anyhow::Result<Vec<Vec<u128>>> {
         let Self { runtime, stream, .. } = self;
         runtime.block_on(async {

@@ -9,9 +9,7 @@ use etherparse::{
 };
 use smoke::raw::Mac;
 
-/// Of the servers' side.
 pub const SERVER_MAC: Mac = [2, 0, 0, 0, 1, 1];
-/// Of the clients' side.
 pub const CLIENT_MAC: Mac = [2, 0, 0, 0, 2, 1];
 /// A customer's tag.
 pub const C_TAG: u16 = 0x8100;
@@ -29,7 +27,6 @@ enum Body {
     Other(u16, Vec<u8>),
 }
 
-/// A frame in the making.
 #[derive(Clone, Debug)]
 pub struct Frame {
     source: Mac,
@@ -89,13 +86,11 @@ impl Frame {
         Self::of(Body::V6(ip, vec![kind, 0, 0, 0, 1, 2, 3, 4]))
     }
 
-    /// Of another EtherType.
     #[must_use]
     pub fn other(ethertype: u16, bytes: &[u8]) -> Self {
         Self::of(Body::Other(ethertype, bytes.to_vec()))
     }
 
-    /// Between other MACs.
     #[must_use]
     pub fn between(mut self, source: Mac, target: Mac) -> Self {
         (self.source, self.target) = (source, target);
@@ -127,7 +122,6 @@ impl Frame {
         self
     }
 
-    /// With these two bits.
     #[must_use]
     pub fn ecn(mut self, ecn: u8) -> Self {
         match &mut self.body {

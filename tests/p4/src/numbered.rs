@@ -47,9 +47,6 @@ pub struct Numbered {
 
 impl Numbered {
     /// Frames to these clients by turns, or from them.
-    ///
-    /// # Errors
-    /// If there can be no packet sockets.
     pub fn new(hosts: &Testbed, forward: bool, clients: usize) -> anyhow::Result<Self> {
         let open = |host: &Namespace, interface| Wire::open(host, interface);
         let server = open(hosts.server(), SERVER_INTERFACE)?;
@@ -77,9 +74,6 @@ impl Numbered {
     }
 
     /// Sends a few more frames, and takes what comes meanwhile.
-    ///
-    /// # Errors
-    /// If the sentinel does not come.
     pub fn window(&mut self) -> anyhow::Result<()> {
         for _ in 0..WINDOW {
             self.one()?;
@@ -87,10 +81,6 @@ impl Numbered {
         self.sentinel()
     }
 
-    /// Sends one frame more.
-    ///
-    /// # Errors
-    /// If the kernel refuses it.
     pub fn one(&mut self) -> anyhow::Result<()> {
         let number = self.lost.len();
         let client = self.clients[number % self.clients.len()];
@@ -106,9 +96,6 @@ impl Numbered {
 
     /// Waits until all that was sent before is in the box at least, or behind it if the box held
     /// nothing, and takes what comes.
-    ///
-    /// # Errors
-    /// If the sentinel does not come.
     pub fn sentinel(&mut self) -> anyhow::Result<()> {
         self.rounds += 1;
         let payload = [&self.rounds.to_be_bytes()[..], &[0; 42]].concat();
@@ -132,10 +119,6 @@ impl Numbered {
         }
     }
 
-    /// Takes what has come.
-    ///
-    /// # Errors
-    /// If a frame came twice, or one that nobody sent.
     pub fn taken(&mut self) -> anyhow::Result<()> {
         while let Some(frame) = self.to.receive()? {
             self.take(&frame)?;

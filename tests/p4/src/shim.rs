@@ -9,12 +9,9 @@ pub const LENGTH: usize = 32;
 /// The flag by which the box asks for a mark.
 pub const MARK: u8 = 1;
 
-/// Towards the clients.
 pub const FORWARD: u8 = 0;
-/// From the clients.
 pub const RETURN: u8 = 1;
 
-/// What a shim says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shim {
     /// Of its form; 1.
@@ -36,7 +33,6 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// One of the current form.
     #[must_use]
     pub fn new(direction: u8, client: u16, epoch: u16) -> Self {
         Self { version: 1, direction, client, epoch, ..Self::default() }

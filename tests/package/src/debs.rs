@@ -12,7 +12,6 @@ use smoke::process::{run, words};
 /// Packing takes seconds; stripping large programs on a busy machine, more.
 const PACKED_WITHIN: Duration = Duration::from_secs(240);
 
-/// The repository.
 #[must_use]
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -20,9 +19,6 @@ pub fn repository() -> PathBuf {
 }
 
 /// Whether packages can be packed here.
-///
-/// # Errors
-/// What is missing.
 pub fn check() -> Result<Binaries, Lack> {
     for (tool, package) in [("dh", "debhelper"), ("lintian", "lintian"), ("objcopy", "binutils")] {
         if !on_path(tool) {
@@ -42,9 +38,6 @@ pub fn on_path(tool: &str) -> bool {
 }
 
 /// Packs the programs in `programs` as `version`, into `out`.
-///
-/// # Errors
-/// If that fails.
 pub fn pack(programs: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(repository().join("scripts/deb.sh"));
     command.arg(out).arg(version).env("LINKEMU_BIN", programs).env("LINKEMU_DEB_LEVEL", "0");
@@ -53,9 +46,6 @@ pub fn pack(programs: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
 
 /// Makes packages of a later version out of those in `packages`, into `out`: the same, but for the
 /// version and for the dataplane, which is another file. Packing again would take longer.
-///
-/// # Errors
-/// If that fails.
 pub fn later(packages: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(out)?;
     let note = out.join("note");

@@ -51,9 +51,6 @@ fn root(release: &str) -> PathBuf {
 }
 
 /// Whether `release` can be booted here, with packages that are packed here.
-///
-/// # Errors
-/// What is missing.
 pub fn check(release: &str) -> Result<(), Lack> {
     if !Uid::effective().is_root() {
         return Err(Lack::Permission(
@@ -91,9 +88,6 @@ fn hierarchy() -> Option<PathBuf> {
 
 impl Machine {
     /// Boots `release`, which finds `share` at `/share`.
-    ///
-    /// # Errors
-    /// If it does not come up.
     pub fn boot(release: &str, share: &Path) -> anyhow::Result<Self> {
         let hierarchy = hierarchy().context("no cgroup2")?;
         let cgroup = hierarchy.join(format!("linkemu-{}-{release}", std::process::id()));
@@ -139,17 +133,11 @@ impl Machine {
     }
 
     /// Runs a command in it to its end, whatever its exit code.
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn run(&self, argv: &[&str]) -> anyhow::Result<Outcome> {
         Ok(run(entering(&self.leader, argv), DONE_WITHIN)?)
     }
 
     /// What a shell script prints in it.
-    ///
-    /// # Errors
-    /// If a command of it fails: with what it said, and the last lines of the journal.
     pub fn sh(&self, script: &str) -> anyhow::Result<String> {
         let done = self.run(&["sh", "-euc", script])?;
         if done.status.success() {
@@ -160,9 +148,6 @@ impl Machine {
     }
 
     /// Waits until a script succeeds in it; what it prints.
-    ///
-    /// # Errors
-    /// If it does not in time.
     pub fn until(&self, what: &str, limit: Duration, script: &str) -> anyhow::Result<String> {
         let tried = wait::until(what, limit, || {
             let done = run(entering(&self.leader, &["sh", "-euc", script]), DONE_WITHIN)?;

@@ -19,9 +19,6 @@ pub struct Manager {
 
 impl Manager {
     /// One that listens.
-    ///
-    /// # Errors
-    /// If the system refuses it.
     pub fn new() -> anyhow::Result<Self> {
         let directory = Directory::new()?;
         let socket = UnixDatagram::bind(directory.path("notify"))?;
@@ -44,9 +41,6 @@ impl Manager {
     }
 
     /// What is told next, if anything is within `limit`.
-    ///
-    /// # Errors
-    /// If the socket fails.
     pub fn heard(&self, limit: Duration) -> io::Result<Option<String>> {
         let mut told = [0; 4096];
         self.socket.set_read_timeout(Some(limit))?;
@@ -60,9 +54,6 @@ impl Manager {
     }
 
     /// Waits until `state` is told; the whole message.
-    ///
-    /// # Errors
-    /// If it is not within `limit`.
     pub fn hears(&self, state: &str, limit: Duration) -> anyhow::Result<String> {
         let deadline = Instant::now() + limit;
         while let Some(told) = self.heard(

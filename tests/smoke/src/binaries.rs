@@ -23,14 +23,10 @@ pub const TOOLS: [(&str, &str); 6] = [
     ("taskset", "util-linux"),
 ];
 
-/// The programs under test.
 #[derive(Clone, Debug)]
 pub struct Binaries {
-    /// `linkd-dataplane`.
     pub dataplane: PathBuf,
-    /// `linkd`.
     pub linkd: PathBuf,
-    /// `linkctl`.
     pub linkctl: PathBuf,
 }
 
@@ -43,7 +39,6 @@ pub enum Lack {
     Part(String),
 }
 
-/// What is missing.
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Permission(reason) | Self::Part(reason)) = self;
@@ -53,9 +48,6 @@ impl fmt::Display for Lack {
 
 impl Binaries {
     /// Those of `LINKEMU_BIN`, or next to this program.
-    ///
-    /// # Errors
-    /// A sentence about what is missing.
     pub fn find() -> Result<Self, Lack> {
         let directory = directory();
         let find = |name: &str| {
@@ -94,9 +86,6 @@ pub fn in_ci() -> bool {
 }
 
 /// Whether a test bed can be built here at all.
-///
-/// # Errors
-/// The first thing that is lacking.
 pub fn check_machine() -> Result<(), Lack> {
     if !Uid::effective().is_root() {
         let user = Uid::effective();
@@ -128,9 +117,6 @@ fn search_path() -> impl Iterator<Item = PathBuf> {
 
 /// A program of Debian's `prometheus`, on PATH or where scripts/setup.sh unpacks it. None,
 /// and a word about it, is a reason to leave a check out.
-///
-/// # Errors
-/// If it is missing in CI.
 pub fn monitoring_tool(name: &str) -> error::Result<Option<PathBuf>> {
     let places = search_path().chain([set_up("prometheus")]);
     let found = places.map(|d| d.join(name)).find(|file| file.is_file());
@@ -138,9 +124,6 @@ pub fn monitoring_tool(name: &str) -> error::Result<Option<PathBuf>> {
 }
 
 /// The Python with gRPC that scripts/setup.sh installs; none as in [`monitoring_tool`].
-///
-/// # Errors
-/// If it is missing in CI.
 pub fn python() -> error::Result<Option<PathBuf>> {
     let python = set_up("python").join("bin/python");
     or_leave_out("python with grpcio-reflection", python.is_file().then_some(python))

@@ -33,13 +33,11 @@ const ETHERNET_BYTES: usize = 14;
 pub struct Segment {
     /// IP identification.
     pub id: u16,
-    /// TCP sequence number.
     pub seq: u32,
     /// Ports, source first.
     pub ports: (u16, u16),
 }
 
-/// A running tcpdump.
 #[derive(Debug)]
 pub struct Capture {
     process: Process,
@@ -63,9 +61,6 @@ pub struct Order {
 
 impl Capture {
     /// Starts capturing what matches a filter.
-    ///
-    /// # Errors
-    /// If tcpdump cannot be started or does not come to capture.
     pub fn start(
         namespace: &Namespace,
         interface: &str,
@@ -88,9 +83,6 @@ impl Capture {
     }
 
     /// Ends the capture and reads its TCP segments.
-    ///
-    /// # Errors
-    /// If tcpdump lost packets, or its file cannot be read.
     pub fn finish(mut self) -> Result<Vec<Segment>> {
         // The kernel passes packets on by blocks, up to a second late, and tcpdump leaves a block
         // unread when it is told to end.
@@ -119,9 +111,6 @@ fn has_read_all(said: &str) -> bool {
 }
 
 /// Reads the TCP segments of a capture file.
-///
-/// # Errors
-/// If it is none.
 pub fn segments(path: &Path) -> Result<Vec<Segment>> {
     let file = File::open(path).trying(|| format!("open {}", path.display()))?;
     let wrong = |e: &dyn ToString| Error::parse(path.display().to_string(), e.to_string());

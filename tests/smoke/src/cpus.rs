@@ -23,7 +23,6 @@ impl Cpus {
         Self { all }
     }
 
-    /// All of them.
     #[must_use]
     pub fn all(&self) -> &[usize] {
         &self.all
@@ -41,7 +40,6 @@ impl Cpus {
         list(&self.all[self.all.len().saturating_sub(count)..])
     }
 
-    /// Those for the hosts.
     #[must_use]
     pub fn hosts(&self) -> &[usize] {
         match self.all.split_last() {

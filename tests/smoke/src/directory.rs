@@ -15,9 +15,6 @@ pub struct Directory(TempDir);
 
 impl Directory {
     /// Makes one. Its path is short, since those of unix sockets must be.
-    ///
-    /// # Errors
-    /// If the system refuses it.
     pub fn new() -> Result<Self> {
         estate::add_directory(|| {
             let made = tempfile::Builder::new()
@@ -29,23 +26,17 @@ impl Directory {
         })
     }
 
-    /// A path in it.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a file into it.
-    ///
-    /// # Errors
-    /// If the system refuses it.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.path(name);
         fs::write(&path, text).trying(|| format!("write {}", path.display()))?;
         Ok(path)
     }
 
-    /// The directory itself.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.0.path()

@@ -7,36 +7,17 @@ use std::time::Duration;
 /// An error of the test bed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused something.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     /// A command ended otherwise than it should.
     #[error("`{command}` ended with {outcome}: {stderr}")]
-    Command {
-        /// The command line.
-        command: String,
-        /// Its exit status.
-        outcome: String,
-        /// What it said.
-        stderr: String,
-    },
+    Command { command: String, outcome: String, stderr: String },
     /// A condition did not come true in time.
     #[error("{what}: not within {limit:?}")]
-    Timeout {
-        /// What was waited for.
-        what: String,
-        /// How long.
-        limit: Duration,
-    },
+    Timeout { what: String, limit: Duration },
     /// Output that does not have the form it should.
     #[error("{what} cannot be read: {detail}")]
     Parse {
-        /// The output's origin.
         what: String,
         /// Where it departs from the form.
         detail: String,
@@ -47,7 +28,6 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A parse error.
     pub fn parse(what: impl Into<String>, detail: impl ToString) -> Self {
         Self::Parse { what: what.into(), detail: detail.to_string() }
     }
@@ -56,9 +36,6 @@ impl Error {
 /// Says what was tried when the system refuses it.
 pub trait Trying<T> {
     /// Turns the system's error into one that says what was tried.
-    ///
-    /// # Errors
-    /// The error it was given, with `what` in front.
     fn trying(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

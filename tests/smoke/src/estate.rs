@@ -51,9 +51,6 @@ fn estate() -> MutexGuard<'static, Estate> {
 }
 
 /// Makes a child process and lists it, as one step.
-///
-/// # Errors
-/// Those of `make`.
 pub fn add_process<T>(make: impl FnOnce() -> Result<(T, u32)>) -> Result<T> {
     let mut guard = estate();
     let (made, pid) = make()?;
@@ -73,16 +70,12 @@ pub fn reap_process<T>(pid: u32, reap: impl FnOnce() -> Option<T>) -> Option<T> 
 
 /// Makes a namespace and lists it, as one step. It is listed even if `make` fails,
 /// since it may have got half of the way.
-///
-/// # Errors
-/// Those of `make`.
 pub fn add_namespace(name: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut guard = estate();
     guard.namespaces.push(name.to_owned());
     make()
 }
 
-/// Removes a namespace.
 pub fn remove_namespace(name: &str) {
     let mut guard = estate();
     delete_namespace(name);
@@ -90,9 +83,6 @@ pub fn remove_namespace(name: &str) {
 }
 
 /// Makes a directory and lists it, as one step.
-///
-/// # Errors
-/// Those of `make`.
 pub fn add_directory<T>(make: impl FnOnce() -> Result<(T, PathBuf)>) -> Result<T> {
     let mut guard = estate();
     let (made, path) = make()?;
@@ -107,9 +97,6 @@ pub fn forget_directory(path: &Path) {
 
 /// Clears everything up and exits when SIGINT, SIGTERM or SIGHUP comes. The signals
 /// are handled, not blocked: children would inherit a mask.
-///
-/// # Errors
-/// If the handlers cannot be set.
 pub fn watch_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .trying(|| "handle the signals that end the run".to_owned())?;

@@ -19,12 +19,9 @@ use crate::wait;
 /// Beyond a download's own time: connection set-up over the link, queues that drain.
 const GRACE: Duration = Duration::from_secs(45);
 
-/// What to download.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Congestion control of the sender.
     pub cc: String,
-    /// How long.
     pub duration: Duration,
     /// Which client, counted from zero.
     pub client: usize,
@@ -40,14 +37,11 @@ impl Plan {
     }
 }
 
-/// What came in an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
     /// Start, in seconds of the download.
     pub start: f64,
-    /// End.
     pub end: f64,
-    /// Payload received.
     pub bytes: u64,
 }
 
@@ -60,20 +54,14 @@ pub struct SenderRtt {
     pub rtt_ms: f64,
 }
 
-/// A finished download.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// What it was.
     pub plan: Plan,
-    /// At the receiver.
     pub intervals: Vec<Interval>,
-    /// At the sender.
     pub rtts: Vec<SenderRtt>,
-    /// Segments sent again.
     pub retransmits: u64,
 }
 
-/// A running download.
 #[derive(Debug)]
 pub struct Download {
     plan: Plan,
@@ -82,10 +70,6 @@ pub struct Download {
 }
 
 impl Download {
-    /// Starts both ends.
-    ///
-    /// # Errors
-    /// If one of them cannot be started.
     pub fn start(bed: &Testbed, plan: Plan) -> Result<Self> {
         let address = bed.client_address(plan.client);
         Self::between(bed.server(), bed.client(), address, plan)
@@ -93,9 +77,6 @@ impl Download {
 
     /// Starts both ends in any two namespaces, of which the first one has the server's address
     /// and the second one `address`.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
     pub fn between(
         sender: &Namespace,
         receiver: &Namespace,
@@ -141,9 +122,6 @@ impl Download {
     }
 
     /// Waits for its end and reads it.
-    ///
-    /// # Errors
-    /// If iperf3 failed or its report cannot be read.
     pub fn finish(self) -> Result<Transfer> {
         let client = self.client.finish(self.plan.duration + GRACE)?;
         let server = self.server.finish(GRACE)?;

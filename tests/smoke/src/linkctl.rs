@@ -14,16 +14,12 @@ use crate::stats::Stats;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Done.
 pub const DONE: i32 = 0;
-/// Refused or failed.
 pub const REFUSED: i32 = 1;
-/// The command line is wrong.
 pub const USAGE: i32 = 2;
 /// linkd, or the dataplane behind it, cannot be reached.
 pub const UNREACHABLE: i32 = 3;
 
-/// What a change answers.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Change {
     /// The generation of the configuration now in force.
@@ -42,7 +38,6 @@ pub struct Linkctl {
 }
 
 impl Linkctl {
-    /// One for this socket.
     #[must_use]
     pub fn new(binary: &Path, socket: &Path) -> Self {
         Self { words: vec![binary.into(), "--socket".into(), socket.into()] }
@@ -54,7 +49,6 @@ impl Linkctl {
         Self { words }
     }
 
-    /// The command with JSON output.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let (program, more) = self.words.split_first().unzip();
@@ -64,17 +58,11 @@ impl Linkctl {
     }
 
     /// Runs it, whatever its exit code.
-    ///
-    /// # Errors
-    /// If it cannot be started or hangs.
     pub fn run(&self, arguments: &[&str]) -> Result<Outcome> {
         run(self.command(arguments), LIMIT)
     }
 
     /// Runs a change and reads its answer.
-    ///
-    /// # Errors
-    /// If it is refused.
     pub fn change(&self, arguments: &[&str]) -> Result<Change> {
         let answer = self.run(arguments)?.success()?;
         serde_json::from_str(&answer).map_err(|e| {
@@ -83,41 +71,25 @@ impl Linkctl {
     }
 
     /// Sets a profile by name or file.
-    ///
-    /// # Errors
-    /// If it is refused.
     pub fn set_profile(&self, profile: &str, seed: u64) -> Result<Change> {
         self.change(&["set", "profile", profile, "--seed", &seed.to_string()])
     }
 
     /// Sets the rate towards the client.
-    ///
-    /// # Errors
-    /// If it is refused.
     pub fn set_forward_rate(&self, rate: &str) -> Result<Change> {
         self.change(&["set", "rate", rate, "--direction", "forward"])
     }
 
-    /// A snapshot of the statistics.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn stats(&self) -> Result<Stats> {
         Stats::read(&self.run(&["stats"])?.success()?)
     }
 
     /// A snapshot; the marks start anew after it.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn mark(&self) -> Result<Stats> {
         Stats::read(&self.run(&["stats", "--mark"])?.success()?)
     }
 
     /// The link in force, as JSON.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn show(&self) -> Result<serde_json::Value> {
         let answer = self.run(&["show"])?.success()?;
         serde_json::from_str(&answer).map_err(|e| Error::parse("`linkctl show`", e))

@@ -26,9 +26,6 @@ pub struct Namespace {
 
 impl Namespace {
     /// Makes one with its loopback up and IPv6 off, so that nobody speaks unasked.
-    ///
-    /// # Errors
-    /// If the system does not permit it.
     pub fn new(role: &str) -> Result<Self> {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lemu-{}-{count}-{role}", std::process::id());
@@ -58,7 +55,6 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name for `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -74,9 +70,6 @@ impl Namespace {
     }
 
     /// Runs a command in it to its end.
-    ///
-    /// # Errors
-    /// If it fails.
     pub fn run(&self, argv: &[&str]) -> Result<String> {
         run(self.command(argv), LIMIT)?.success()
     }
@@ -96,9 +89,6 @@ impl Namespace {
     }
 
     /// Runs a function in it and waits for what it gives.
-    ///
-    /// # Errors
-    /// Those of the function, and if the namespace cannot be entered.
     pub fn enter<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -107,9 +97,6 @@ impl Namespace {
     }
 
     /// Sets a kernel parameter below `/proc/sys`.
-    ///
-    /// # Errors
-    /// If the kernel refuses it.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
         let (path, value) = (format!("/proc/sys/{key}"), value.to_owned());
         self.enter(move || fs::write(&path, &value).trying(|| format!("write {value} to {path}")))
@@ -123,9 +110,6 @@ impl Drop for Namespace {
 }
 
 /// What a thread of [`Namespace::spawn`] gave.
-///
-/// # Errors
-/// Those of its function, and if it panicked.
 pub fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Error::parse("a thread of the test bed", "it panicked")))
 }

@@ -31,10 +31,6 @@ impl Counters {
 pub struct TcpCounters(Counters);
 
 impl TcpCounters {
-    /// Those of a namespace.
-    ///
-    /// # Errors
-    /// If they cannot be read.
     pub fn of(namespace: &Namespace) -> Result<Self> {
         let text = namespace.enter(|| {
             fs::read_to_string("/proc/thread-self/net/netstat")
@@ -60,9 +56,6 @@ impl TcpCounters {
 
 /// Datagrams that came to a namespace and were dropped there, since it was made, for lack
 /// of room in a socket's buffer.
-///
-/// # Errors
-/// If the kernel's counters cannot be read.
 pub fn udp_without_room(namespace: &Namespace) -> Result<u64> {
     let text = namespace.enter(|| {
         fs::read_to_string("/proc/thread-self/net/snmp")

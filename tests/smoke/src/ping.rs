@@ -23,12 +23,10 @@ static REPLY: LazyLock<Regex> = LazyLock::new(|| {
     .expect("the pattern is well-formed")
 });
 
-/// A reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// When it came, in seconds since the epoch.
     pub at: f64,
-    /// Its sequence number.
     pub seq: u32,
     /// Round-trip time. ping rounds to the millisecond from 100 ms on.
     pub rtt_ms: f64,
@@ -39,15 +37,12 @@ pub struct Reply {
 /// The replies to a series of pings, in the order they came.
 #[derive(Clone, Debug, Default)]
 pub struct Pings {
-    /// Sent.
     pub sent: u32,
-    /// Received.
     pub replies: Vec<Reply>,
     /// Replies that came after one with a higher number, within each series.
     pub out_of_order: usize,
 }
 
-/// A running ping.
 #[derive(Debug)]
 pub struct Ping {
     process: Process,
@@ -57,9 +52,6 @@ pub struct Ping {
 
 impl Ping {
     /// Starts `count` pings from an address in a namespace.
-    ///
-    /// # Errors
-    /// If ping cannot be started.
     pub fn start(
         from: &Namespace,
         source: Ipv4Addr,
@@ -85,16 +77,12 @@ impl Ping {
         Ok(Self { process: Process::spawn(command)?, count, limit })
     }
 
-    /// Replies so far.
     #[must_use]
     pub fn replies(&self) -> usize {
         self.process.stdout().matches("icmp_seq=").count()
     }
 
     /// Waits for the last reply and reads all. That some or all are lost is no error.
-    ///
-    /// # Errors
-    /// If ping itself failed.
     pub fn finish(self) -> Result<Pings> {
         let outcome: Outcome = self.process.finish(self.limit)?;
         // 1 says that a reply is missing, 2 that something else is wrong.
@@ -105,9 +93,6 @@ impl Ping {
     }
 
     /// Ends a ping that runs beside something else, and reads the replies so far.
-    ///
-    /// # Errors
-    /// If it does not end, or its replies cannot be read.
     pub fn stop(mut self) -> Result<Pings> {
         self.process.signal(nix::sys::signal::Signal::SIGINT);
         self.process.wait(Duration::from_secs(15))?;
@@ -116,10 +101,6 @@ impl Ping {
 }
 
 impl Pings {
-    /// Reads ping's output.
-    ///
-    /// # Errors
-    /// If a reply in it does not have the form of one.
     pub fn read(output: &str, sent: u32) -> Result<Self> {
         let wrong = |what: &str| Error::parse("a reply of ping", format!("{what} in {output}"));
         let mut replies = Vec::new();
@@ -141,13 +122,11 @@ impl Pings {
         Ok(Self { sent, replies, out_of_order })
     }
 
-    /// How many replies came twice.
     #[must_use]
     pub fn duplicates(&self) -> usize {
         self.replies.iter().filter(|r| r.duplicate).count()
     }
 
-    /// How many were never answered.
     #[must_use]
     pub fn lost(&self) -> usize {
         (self.sent as usize).saturating_sub(self.replies.len() - self.duplicates())
@@ -180,7 +159,6 @@ impl Pings {
 pub struct Survey(Vec<Ping>);
 
 impl Survey {
-    /// How many series there are.
     pub const SERIES: u32 = 20;
     const INTERVAL: Duration = Duration::from_secs(1);
     /// From one series' start to the next one's: one slot of 41.4 ms (the profile
@@ -189,9 +167,6 @@ impl Survey {
     const STEP: Duration = Duration::from_micros(67_030);
 
     /// Starts the series, of `count` pings each. Returns when the last one has begun.
-    ///
-    /// # Errors
-    /// If ping cannot be started.
     pub fn start(from: &Namespace, source: Ipv4Addr, to: Ipv4Addr, count: u32) -> Result<Self> {
         let begin = Instant::now();
         let start = |series| {
@@ -207,7 +182,6 @@ impl Survey {
         Self::STEP * Self::SERIES + Self::INTERVAL * count
     }
 
-    /// Replies so far.
     #[must_use]
     pub fn replies(&self) -> usize {
         self.0.iter().map(Ping::replies).sum()

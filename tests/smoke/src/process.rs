@@ -39,29 +39,19 @@ pub struct Process {
 /// What a command that ran to its end left.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The command line.
     pub command: String,
-    /// How it ended.
     pub status: ExitStatus,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 
 impl Process {
     /// Starts a command without standard input.
-    ///
-    /// # Errors
-    /// If the program cannot be started.
     pub fn spawn(command: Command) -> Result<Self> {
         Self::spawn_reading(command, Box::new(|_| ()))
     }
 
     /// Starts a command and hands over its standard output line by line.
-    ///
-    /// # Errors
-    /// If the program cannot be started.
     pub fn spawn_reading(mut command: Command, on_line: OnLine) -> Result<Self> {
         let line = command_line(&command);
         command
@@ -87,7 +77,6 @@ impl Process {
         Ok(Self { command: line, child, status: None, stdout, stderr, readers })
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -126,37 +115,24 @@ impl Process {
         }
     }
 
-    /// Waits for its end.
-    ///
-    /// # Errors
-    /// If it has not ended in time; it goes on running then.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         let what = format!("the end of `{}`", self.command);
         wait::until(&what, limit, || Ok(self.ended()))
     }
 
     /// Asks it to end (SIGTERM), and ends it (SIGKILL) if it does not.
-    ///
-    /// # Errors
-    /// If not even that ends it.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
         self.wait(GRACE).or_else(|_| self.kill())
     }
 
     /// Ends it at once (SIGKILL).
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn kill(&mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGKILL);
         self.wait(GRACE)
     }
 
     /// Waits for its end and takes its output; ends it if that takes too long.
-    ///
-    /// # Errors
-    /// If it has not ended in time.
     pub fn finish(mut self, limit: Duration) -> Result<Outcome> {
         let status = match self.wait(limit) {
             Ok(status) => status,
@@ -182,9 +158,6 @@ impl Drop for Process {
 
 impl Outcome {
     /// Its standard output, if it ended well.
-    ///
-    /// # Errors
-    /// If it ended with another code than 0.
     pub fn success(self) -> Result<String> {
         if self.status.success() { Ok(self.stdout) } else { Err(self.failure()) }
     }
@@ -206,14 +179,10 @@ impl Outcome {
 }
 
 /// Runs a command to its end and takes its output, whatever its exit code.
-///
-/// # Errors
-/// If it cannot be started or does not end in time.
 pub fn run(command: Command, limit: Duration) -> Result<Outcome> {
     Process::spawn(command)?.finish(limit)
 }
 
-/// A command of words.
 #[must_use]
 pub fn words(argv: &[&str]) -> Command {
     let mut command = Command::new(argv.first().copied().unwrap_or("false"));

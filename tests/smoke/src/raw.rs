@@ -12,22 +12,17 @@ use nix::sys::socket::{
 use crate::error::{Error, Result, Trying};
 use crate::namespace::Namespace;
 
-/// A MAC address.
 pub type Mac = [u8; 6];
 
 /// A packet socket on an interface of a namespace.
 #[derive(Debug)]
 pub struct RawSocket {
     socket: OwnedFd,
-    /// The interface's own address.
     pub mac: Mac,
 }
 
 impl RawSocket {
     /// Opens one. It sends and does not receive.
-    ///
-    /// # Errors
-    /// If there is no such interface, or the system refuses it.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self> {
         let interface = interface.to_owned();
         namespace.enter(move || {
@@ -43,9 +38,6 @@ impl RawSocket {
 
     /// Sends a frame. False if the kernel takes none of this form, such as one that is
     /// shorter than an Ethernet header or longer than the MTU.
-    ///
-    /// # Errors
-    /// If the kernel refuses it for another reason.
     pub fn send(&self, frame: &[u8]) -> Result<bool> {
         match send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
             Ok(_) => Ok(true),

@@ -57,7 +57,6 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// A part of a test's time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
-    /// Its length.
     pub span: Duration,
     /// Processors used by processes of others, on average.
     pub foreign: f64,
@@ -65,7 +64,6 @@ pub struct Window {
     pub stolen: f64,
     /// Share of the window that the thread of the test that waited longest waited in a run queue.
     pub waited: f64,
-    /// The name of that thread.
     pub thread: String,
     /// Longest time for which the machine stood still.
     pub stood: Duration,
@@ -94,7 +92,6 @@ impl Window {
 /// What was seen during a test.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// In their order.
     pub windows: Vec<Window>,
     /// Share of the time in which a task of the machine waited for a processor, if the kernel
     /// tells.
@@ -162,7 +159,6 @@ impl Watch {
         }
     }
 
-    /// Ends it.
     #[must_use]
     pub fn finish(mut self) -> Evidence {
         drop(self.stop.take());

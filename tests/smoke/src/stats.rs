@@ -14,7 +14,6 @@ use crate::linkctl::Linkctl;
 use crate::process::Process;
 use crate::suite::Certain;
 
-/// A snapshot.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct Stats(view::Snapshot);
@@ -123,9 +122,7 @@ pub fn drops(pipe: &Pipe) -> impl Iterator<Item = (&'static str, Count)> {
 /// A snapshot and when this process read it.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When it was read.
     pub read_at: Instant,
-    /// The snapshot.
     pub stats: Stats,
 }
 
@@ -143,10 +140,6 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(linkctl: &Linkctl, interval: Duration) -> Result<Self> {
         let collected = Arc::<Mutex<Collected>>::default();
         let sink = Arc::clone(&collected);
@@ -171,9 +164,6 @@ impl Watch {
     }
 
     /// Ends it and takes its samples.
-    ///
-    /// # Errors
-    /// If there are none, or a line that is none.
     pub fn finish(mut self) -> Result<Vec<Sample>> {
         let died = self.process.ended();
         self.process.stop()?;

@@ -14,9 +14,6 @@ pub struct Still(Vec<Pid>);
 
 impl Still {
     /// Stops the threads of process `pid` whose names `is_chosen`.
-    ///
-    /// # Errors
-    /// If there is none, or the kernel refuses it.
     pub fn stop(pid: u32, is_chosen: impl Fn(&str) -> bool) -> anyhow::Result<Self> {
         let mut still = Self(Vec::new());
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -91,11 +91,9 @@ fn kind(error: &anyhow::Error) -> Kind {
 /// How a run of a test ended.
 #[derive(Debug)]
 pub enum Judged<T> {
-    /// It passed.
     Passed(T),
     /// It failed on a starved machine: why it failed, and the evidence.
     Void(String),
-    /// It failed.
     Failed(anyhow::Error),
 }
 
@@ -144,7 +142,6 @@ struct Record {
     end: End,
 }
 
-/// A suite's run.
 #[derive(Debug)]
 pub struct Suite {
     name: &'static str,
@@ -158,9 +155,6 @@ pub struct Suite {
 impl Suite {
     /// Reads the command line. The tests run one after another; what they made is removed also
     /// when a signal ends the run.
-    ///
-    /// # Errors
-    /// If no signal can be waited for.
     pub fn new(name: &'static str) -> anyhow::Result<Self> {
         let mut arguments = Arguments::from_args();
         arguments.test_threads = Some(1);

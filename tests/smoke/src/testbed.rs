@@ -32,11 +32,8 @@ use crate::process::Process;
 use crate::stats::Stats;
 use crate::wait;
 
-/// The server's address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-/// The server's interface.
 pub const SERVER_INTERFACE: &str = "srv0";
-/// The clients' interface.
 pub const CLIENT_INTERFACE: &str = "cli0";
 /// The emulator's interface towards the server.
 pub const WAN_INTERFACE: &str = "wan0";
@@ -48,12 +45,10 @@ const TCP_BUFFER: u32 = 60_000_000;
 /// EAL starts, memory is laid out and the clock is measured.
 const START: Duration = Duration::from_secs(60);
 
-/// What is between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Middle {
     /// A bridge of the kernel: shows what hosts and observers do by themselves.
     Bridge,
-    /// The programs under test.
     Emulator,
     /// Nothing yet.
     Nothing,
@@ -62,13 +57,9 @@ pub enum Middle {
 /// How the test bed is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is between the hosts.
     pub middle: Middle,
-    /// How many clients.
     pub clients: u8,
-    /// The dataplane's seed.
     pub seed: u64,
-    /// The dataplane's memory.
     pub memory: String,
     /// The dataplane's workers. Several share processors with the hosts, and sleep when
     /// they are idle.
@@ -77,7 +68,6 @@ pub struct Options {
     pub adaptive: bool,
     /// The most clients that the dataplane makes; as many as it does by itself if absent.
     pub max_clients: Option<u16>,
-    /// More of linkd's options.
     pub linkd: Vec<String>,
 }
 
@@ -115,9 +105,6 @@ pub struct Testbed {
 impl Testbed {
     /// Builds the namespaces and starts what is between them. `cpus` are those that
     /// this process had before it kept to its own.
-    ///
-    /// # Errors
-    /// If a part of it fails; the message has what the programs wrote.
     pub fn new(options: Options, cpus: &Cpus) -> Result<Self> {
         let binaries = match options.middle {
             Middle::Emulator => Some(Binaries::find().map_err(|lack| {
@@ -153,25 +140,21 @@ impl Testbed {
         Ok(bed)
     }
 
-    /// The server's namespace.
     #[must_use]
     pub fn server(&self) -> &Namespace {
         &self.server
     }
 
-    /// The clients' namespace.
     #[must_use]
     pub fn client(&self) -> &Namespace {
         &self.client
     }
 
-    /// The emulator's namespace.
     #[must_use]
     pub fn emulator(&self) -> &Namespace {
         &self.emulator
     }
 
-    /// The private directory.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
@@ -188,38 +171,25 @@ impl Testbed {
         (0..usize::from(self.options.clients)).map(|c| self.client_address(c)).collect()
     }
 
-    /// The socket of the dataplane.
     #[must_use]
     pub fn dataplane_socket(&self) -> PathBuf {
         self.directory.path("dataplane.sock")
     }
 
-    /// The socket of linkd.
     #[must_use]
     pub fn linkd_socket(&self) -> PathBuf {
         self.directory.path("linkd.sock")
     }
 
-    /// The programs under test.
-    ///
-    /// # Errors
-    /// If they are not there.
     pub fn binaries(&self) -> Result<&Binaries> {
         self.binaries.as_ref().ok_or_else(|| Error::parse("the programs under test", "not built"))
     }
 
-    /// `linkctl` for this bed's linkd.
-    ///
-    /// # Errors
-    /// If it is not built.
     pub fn linkctl(&self) -> Result<Linkctl> {
         Ok(Linkctl::new(&self.binaries()?.linkctl, &self.linkd_socket()))
     }
 
     /// The command line of a dataplane with these two ports in the emulator's namespace.
-    ///
-    /// # Errors
-    /// If it is not built.
     pub fn dataplane_command(&self, wan: &str, client: &str, more: &[&str]) -> Result<Command> {
         // The hosts' processes, this one among them, keep off the worker's processor.
         let cpus = self.cpus.list();
@@ -229,9 +199,6 @@ impl Testbed {
     }
 
     /// The command line of the dataplane as this bed runs it.
-    ///
-    /// # Errors
-    /// If it is not built.
     pub fn own_dataplane_command(&self) -> Result<Command> {
         let mut command = self.dataplane_command(
             &format!("wan=net_af_packet,iface={WAN_INTERFACE}"),
@@ -260,9 +227,6 @@ impl Testbed {
     }
 
     /// Starts the dataplane and waits until its socket answers.
-    ///
-    /// # Errors
-    /// If it does not come up.
     pub fn start_dataplane(&mut self) -> Result<()> {
         let mut process = Process::spawn(self.own_dataplane_command()?)?;
         answers(&mut process, "linkd-dataplane", &self.dataplane_socket())?;
@@ -270,10 +234,6 @@ impl Testbed {
         Ok(())
     }
 
-    /// The command line of linkd.
-    ///
-    /// # Errors
-    /// If it is not built.
     pub fn linkd_command(&self) -> Result<Command> {
         let mut command = Command::new(&self.binaries()?.linkd);
         command.arg("--socket").arg(self.linkd_socket());
@@ -284,9 +244,6 @@ impl Testbed {
     }
 
     /// Starts linkd and waits until its socket answers.
-    ///
-    /// # Errors
-    /// If it does not come up.
     pub fn start_linkd(&mut self) -> Result<()> {
         let mut process = Process::spawn(self.linkd_command()?)?;
         answers(&mut process, "linkd", &self.linkd_socket())?;
@@ -317,9 +274,6 @@ impl Testbed {
     }
 
     /// Ends linkd at once, by its process id.
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn kill_linkd(&mut self) -> Result<()> {
         let ended = self.linkd.as_mut().map(Process::kill).transpose();
         self.retire_linkd();
@@ -327,9 +281,6 @@ impl Testbed {
     }
 
     /// Ends the dataplane at once, by its process id.
-    ///
-    /// # Errors
-    /// If it does not end.
     pub fn kill_dataplane(&mut self) -> Result<()> {
         let ended = self.dataplane.as_mut().map(Process::kill).transpose();
         self.retire_dataplane();
@@ -337,9 +288,6 @@ impl Testbed {
     }
 
     /// Asks the dataplane to end, and takes its exit status and its final accounts.
-    ///
-    /// # Errors
-    /// If it does not run or does not end.
     pub fn stop_dataplane(&mut self) -> Result<(ExitStatus, String)> {
         let Some(process) = self.dataplane.as_mut() else {
             return Err(Error::parse("the dataplane", "it does not run"));
@@ -350,32 +298,24 @@ impl Testbed {
         Ok((status, accounts))
     }
 
-    /// linkd's process id.
     #[must_use]
     pub fn linkd_pid(&self) -> Option<u32> {
         self.linkd.as_ref().map(Process::pid)
     }
 
-    /// The dataplane's process id.
     #[must_use]
     pub fn dataplane_pid(&self) -> Option<u32> {
         self.dataplane.as_ref().map(Process::pid)
     }
 
-    /// Whether the dataplane still runs.
     pub fn dataplane_runs(&mut self) -> bool {
         self.dataplane.as_mut().is_some_and(|p| p.ended().is_none())
     }
 
-    /// Whether linkd still runs.
     pub fn linkd_runs(&mut self) -> bool {
         self.linkd.as_mut().is_some_and(|p| p.ended().is_none())
     }
 
-    /// Ends linkd and the dataplane.
-    ///
-    /// # Errors
-    /// If one of them does not end.
     pub fn stop(&mut self) -> Result<()> {
         for process in [self.linkd.as_mut(), self.dataplane.as_mut()].into_iter().flatten() {
             process.stop()?;
@@ -470,9 +410,6 @@ fn address(host: &Namespace, interface: &str, addresses: &[Ipv4Addr]) -> Result<
 }
 
 /// Waits until a process serves a socket.
-///
-/// # Errors
-/// If it ends before, with what it wrote, or takes too long.
 pub fn answers(process: &mut Process, name: &str, socket: &Path) -> Result<()> {
     let waited = wait::until(&format!("{name} serves {}", socket.display()), START, || {
         if let Some(status) = process.ended() {

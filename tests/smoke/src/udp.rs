@@ -32,21 +32,17 @@ const RECEIVE_BUFFER: usize = 32 << 20;
 /// How often a sender looks at the clock.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A paced flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// Where to.
     pub to: SocketAddrV4,
     /// Bits of frame per second.
     pub rate_bps: u64,
     /// Bytes of frame.
     pub frame_bytes: usize,
-    /// How long.
     pub duration: Duration,
 }
 
 impl Flow {
-    /// A flow of full frames.
     #[must_use]
     pub const fn full(to: SocketAddrV4, rate_bps: u64, seconds: u64) -> Self {
         let duration = Duration::from_secs(seconds);
@@ -54,7 +50,6 @@ impl Flow {
     }
 }
 
-/// A packet's arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
     /// The number that the sender gave it, from 0.
@@ -65,10 +60,8 @@ pub struct Arrival {
     pub bytes: usize,
 }
 
-/// What a sender did.
 #[derive(Clone, Default)]
 pub struct Sent {
-    /// Packets.
     pub packets: u64,
     /// Refused by the sender's own kernel.
     pub refused: u64,
@@ -90,16 +83,12 @@ impl fmt::Debug for Sent {
 pub struct Sender(JoinHandle<Result<Vec<Sent>>>);
 
 impl Sender {
-    /// Starts it.
     #[must_use]
     pub fn start(namespace: &Namespace, from: Ipv4Addr, flows: Vec<Flow>) -> Self {
         Self(namespace.spawn(move || send(from, &flows)))
     }
 
     /// Waits for its end; an account per flow.
-    ///
-    /// # Errors
-    /// If its sockets failed.
     pub fn finish(self) -> Result<Vec<Sent>> {
         joined(self.0)
     }
@@ -155,7 +144,6 @@ pub struct Receiver {
     thread: JoinHandle<Result<Received>>,
 }
 
-/// What a receiver saw.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     /// In the order they arrived.
@@ -165,10 +153,6 @@ pub struct Received {
 }
 
 impl Receiver {
-    /// Binds and starts.
-    ///
-    /// # Errors
-    /// If the address cannot be bound.
     pub fn start(namespace: &Namespace, at: SocketAddrV4) -> Result<Self> {
         let socket = namespace.enter(move || {
             let socket = UdpSocket::bind(at).trying(|| format!("bind to {at}"))?;
@@ -190,9 +174,6 @@ impl Receiver {
     }
 
     /// Ends it once nothing has come for a while, and takes what it saw.
-    ///
-    /// # Errors
-    /// If its socket failed.
     pub fn finish(self) -> Result<Received> {
         self.stop.store(true, Ordering::Relaxed);
         joined(self.thread)

@@ -10,9 +10,6 @@ use crate::error::{Error, Result};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Waits until `condition` gives something, and gives it on.
-///
-/// # Errors
-/// If that takes longer than `limit`, or if the condition fails for good.
 pub fn until<T>(
     what: &str,
     limit: Duration,

@@ -64,9 +64,6 @@ pub struct Wire {
 
 impl Wire {
     /// Opens one. It receives what comes in, and not what is sent here.
-    ///
-    /// # Errors
-    /// If there is no such interface, or the system refuses it.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self> {
         let interface = interface.to_owned();
         namespace.enter(move || {
@@ -86,10 +83,6 @@ impl Wire {
         })
     }
 
-    /// Sends a frame.
-    ///
-    /// # Errors
-    /// If the kernel refuses it.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         loop {
             match send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
@@ -104,9 +97,6 @@ impl Wire {
     }
 
     /// The next frame that came, if there is one.
-    ///
-    /// # Errors
-    /// If the socket failed.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut frame = vec![0; LONGEST];
         // `struct tpacket_auxdata`.
@@ -135,9 +125,6 @@ impl Wire {
     }
 
     /// Waits until one of these wires has a frame. False if none has until the deadline.
-    ///
-    /// # Errors
-    /// If the system refuses to wait.
     pub fn wait(wires: &[&Self], deadline: Instant) -> Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut polled: Vec<PollFd> =

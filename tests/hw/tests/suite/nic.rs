@@ -18,7 +18,6 @@ use smoke::wire::Wire;
 const FLOOR_MBPS: f64 = 50.0;
 /// What `viasat2` adds to a round trip at least, in ms: its two base delays.
 const VIASAT2_MS: f64 = 275.0 + 299.8;
-/// Its rate.
 const VIASAT2_MBPS: f64 = 144.0;
 /// A link that is shorter and narrower: what it lets through is well below what an emulated
 /// processor carries.
@@ -41,7 +40,6 @@ limit = \"500 kB\"
 [return.delay]
 base = \"25 ms\"
 ";
-/// Its round trip.
 const SHORT_MS: f64 = 50.0;
 /// Until all queues are empty.
 const DRAIN: Duration = Duration::from_secs(60);

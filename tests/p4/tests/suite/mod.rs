@@ -26,7 +26,6 @@ pub fn generator() -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(SEED)
 }
 
-/// Random bytes.
 pub fn noise(random: &mut ChaCha8Rng, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     random.fill_bytes(&mut bytes);

@@ -22,7 +22,6 @@ use switch::{
 };
 use tokio::runtime::Runtime;
 
-/// Ports of the switch.
 const BOX: Sides<u16> = Sides { wan: 1, client: 2 };
 const HOSTS: Sides<u16> = Sides { wan: 3, client: 4 };
 const ELECTION: u64 = 10;

@@ -7,32 +7,26 @@ use plotters::prelude::*;
 
 use crate::error::{Error, Result};
 
-/// A line of a plot.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Its name in the legend.
     pub name: String,
     /// Seconds and values.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A level to compare with.
 #[derive(Clone, Debug)]
 pub struct Level {
     /// Written above it.
     pub name: String,
-    /// Its value.
     pub value: f64,
 }
 
 /// A plot of values over seconds.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// The headline.
     pub title: String,
     /// What the values are, and their unit.
     pub unit: String,
-    /// The lines.
     pub series: Vec<Series>,
     /// Drawn across.
     pub levels: Vec<Level>,
@@ -45,10 +39,6 @@ const COLOURS: [RGBColor; 4] =
 const GREY: RGBColor = RGBColor(110, 110, 110);
 
 impl Plot {
-    /// Draws it into a file.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn draw(&self, path: &Path) -> Result<()> {
         self.render(path).map_err(|e| Error::parse(path.display().to_string(), e))
     }

@@ -39,7 +39,6 @@ impl Step {
         Self { name: name.to_owned(), bar, start: now, said: now, length }
     }
 
-    /// Says how it goes.
     pub fn tick(&mut self, now: &str) {
         let elapsed = self.start.elapsed().min(self.length);
         match &self.bar {
@@ -55,7 +54,6 @@ impl Step {
         }
     }
 
-    /// Ends it with its result.
     pub fn end(self, result: &str) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

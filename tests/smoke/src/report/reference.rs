@@ -5,7 +5,6 @@
 /// A mean and its standard deviation.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The mean.
     pub mean: f64,
     /// The standard deviation over rounds.
     pub sd: f64,

@@ -5,12 +5,9 @@ use serde::Serialize;
 
 use crate::stats::{Conservation, Stats};
 
-/// Everything.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Of pings without other traffic.
     pub idle_rtt_ms: IdleRtt,
-    /// The long downloads.
     pub downloads: Vec<Download>,
     /// The change of the rate in mid-download.
     pub change: Change,
@@ -24,21 +21,15 @@ pub struct Summary {
     pub emulator_drops: u64,
 }
 
-/// Quantiles.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct IdleRtt {
-    /// 5th percentile.
     pub p5: f64,
-    /// Median.
     pub p50: f64,
-    /// 95th percentile.
     pub p95: f64,
 }
 
-/// A download.
 #[derive(Clone, Debug, Serialize)]
 pub struct Download {
-    /// Congestion control.
     pub cc: String,
     /// Payload rate over all of it.
     pub mbps: f64,
@@ -50,23 +41,17 @@ pub struct Download {
     pub reordered: usize,
 }
 
-/// A change of the rate.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Change {
-    /// The rate before.
     pub from_mbps: f64,
-    /// The rate that was set.
     pub to_mbps: f64,
-    /// What the emulator then sent.
     pub measured_mbps: f64,
     /// The instant of the change, since the dataplane's start.
     pub applied_at_ns: u64,
 }
 
-/// The queue.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Queue {
-    /// High-water mark.
     pub max_bytes: u64,
     /// Packets that the random drop chose.
     pub aqm_drops: u64,
@@ -74,19 +59,14 @@ pub struct Queue {
     pub overflow_drops: u64,
 }
 
-/// Quantiles.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Lateness {
-    /// Median.
     pub p50: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// 99.9th percentile.
     pub p999: f64,
 }
 
 impl Queue {
-    /// Of all clients towards them.
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
         let pipes = || stats.clients.iter().map(|c| &c.forward);
@@ -99,7 +79,6 @@ impl Queue {
 }
 
 impl Lateness {
-    /// Since the last mark.
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
         let us = |ns: u64| ns as f64 / 1000.0;

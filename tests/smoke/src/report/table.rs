@@ -9,7 +9,6 @@ use super::summary::Summary;
 use crate::stats::Stats;
 use view::Dropped;
 
-/// The table.
 #[must_use]
 pub fn table(summary: &Summary, stats: &Stats) -> String {
     let mut table = Table::new();

@@ -100,7 +100,6 @@ pub fn a_thousand_patches_a_second_each_make_one_change(
     })
 }
 
-/// What came of the patches.
 struct Patched {
     took: Duration,
     /// In the order of the answers.

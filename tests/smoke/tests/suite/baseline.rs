@@ -96,7 +96,6 @@ fn probing(bed: &Testbed, at: &Namespace, arguments: &[&str]) -> anyhow::Result<
     Ok(at.command(&[&[linkctl.as_str(), "-o", "json", "probe"], arguments].concat()))
 }
 
-/// The estimates in a line.
 fn estimates(said: &str) -> anyhow::Result<String> {
     let said: Value = serde_json::from_str(said).context("what `linkctl fit` says")?;
     let text = |e: &Value, key: &str| e[key].as_str().unwrap_or("?").to_owned();

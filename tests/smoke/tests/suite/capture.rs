@@ -99,7 +99,6 @@ pub fn what_is_captured_is_what_the_accounts_count(cpus: &Cpus) -> anyhow::Resul
     })
 }
 
-/// A copy of a packet.
 #[derive(Debug)]
 struct Copy {
     interface: usize,
@@ -108,7 +107,6 @@ struct Copy {
     comment: String,
 }
 
-/// What the file has.
 #[derive(Debug, Default)]
 struct Captured {
     interfaces: Vec<String>,

@@ -14,7 +14,6 @@ use smoke::udp::{Flow, Receiver, Sender};
 
 use super::{SEED, UDP_PORT, drained, emulator, flows_to, on_bed, receivers, told};
 
-/// A check did not hold.
 pub const CHECK: i32 = 4;
 /// Far below what is asked of a machine, far above what a busy one does: the figures of
 /// these runs are not about time.

@@ -19,7 +19,6 @@ const MOST_GROWTH: f64 = 1.5;
 /// Payload of a frame of 1514 bytes with the time stamp option.
 const SEGMENT_BITS: f64 = 1448.0 * 8.0;
 
-/// A path.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     /// Round trip in seconds.

@@ -86,7 +86,6 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Starts them.
     pub fn start(bed: &Testbed, plan: &Plan) -> anyhow::Result<Self> {
         let filter = format!("tcp src port {}", plan.port);
         let file = |name| bed.directory().path(name);
@@ -97,7 +96,6 @@ impl Captures {
         Ok(Self { at_server, at_client })
     }
 
-    /// Ends them and compares.
     pub fn finish(self) -> anyhow::Result<Order> {
         // The receiver's capture first, so that what it has the sender's has too.
         let received = self.at_client.finish()?;

@@ -83,7 +83,6 @@ pub fn emulator(clients: u8) -> Options {
     Options { clients, seed: SEED, ..Options::default() }
 }
 
-/// Where a client receives UDP.
 pub fn udp_at(bed: &Testbed, client: usize) -> SocketAddrV4 {
     SocketAddrV4::new(bed.client_address(client), UDP_PORT)
 }

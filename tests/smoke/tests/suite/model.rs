@@ -116,7 +116,6 @@ pub fn outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not(
     })
 }
 
-/// Outages in time.
 const OUT: &str = r#"
 name = "out"
 [forward]
@@ -132,7 +131,6 @@ rate = "20 Mbit/s"
 queue.limit = "1 MB"
 delay.base = "20 ms"
 "#;
-/// Losses per packet.
 const LOSSES: &str = r#"
 name = "losses"
 [forward]
@@ -313,7 +311,6 @@ impl Run {
         Ok(of(&self.after)? - of(&self.before)?)
     }
 
-    /// The mean over its downloads.
     fn mean(&self, of: impl Fn(&Transfer) -> f64) -> f64 {
         self.transfers.iter().map(of).sum::<f64>() / self.transfers.len() as f64
     }
