@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_has_each_entry_once_and_its_directories_first() {
+    fn archive_has_each_entry_once_and_directories_first() {
         let mut image = Image::new();
         image.text("etc/linkemu/box.toml", "[ports]\n", 0o644);
         image.link("bin/sh", "dash");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_s_name_is_its_file_s_with_dashes() {
+    fn module_name_is_file_name_with_dashes() {
         assert_eq!(module_name("kernel/drivers/net/virtio_net.ko.xz"), "virtio-net");
         assert_eq!(module_name("kernel/net/sched/sch_netem.ko"), "sch-netem");
     }

@@ -36,20 +36,20 @@ macro_rules! tests {
 
 const ON_EACH_NIC: &[(&str, Test)] = tests! {
     nic:
-    dpdk_s_own_driver_has_both_ports,
-    linkctl_box_has_taken_what_was_free_and_takes_nothing_else,
-    a_transparent_link_carries_a_download_and_counts_all_of_it,
-    a_satellite_link_has_its_round_trip_and_its_rate,
-    a_profile_changes_in_mid_run_and_no_packet_goes_astray,
+    dpdk_driver_has_both_ports,
+    linkctl_box_takes_free_interfaces_only,
+    transparent_link_carries_and_counts_download,
+    satellite_link_has_round_trip_and_rate,
+    profile_change_in_mid_run_loses_no_packet,
     jumbo_frames_and_vlan_tags_pass,
-    a_cable_that_is_pulled_and_plugged_in_again_carries_on,
-    the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back,
+    link_resumes_after_cable_is_replugged,
+    dataplane_prints_counters_and_linkctl_box_returns_nics,
 };
 
 const ALONE: &[(&str, Alone)] = tests! {
     netem:
-    linkemu_beside_netem_in_virtual_time,
-    hybla_opens_its_window_sooner_than_cubic,
+    linkemu_compares_with_netem_in_virtual_time,
+    hybla_opens_window_sooner_than_cubic,
 };
 
 /// A guest that is up, or why there is none.

@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p_values_are_those_of_the_tables() {
+    fn p_values_match_tables() {
         // χ² of 3.841 with one and of 11.070 with five degrees of freedom is at 5 %.
         assert!((Finding::of_normal("", 1.959_964, 0.0, 1.0).p - 0.05).abs() < 1e-6);
         assert!((Finding::new("", 11.070_498, 5).p - 0.05).abs() < 1e-6);
     }
 
     #[test]
-    fn thin_cells_are_joined() {
+    fn sparse_cells_are_merged() {
         let fit = Finding::of_fit("", &[50, 4, 0, 1], &[48.0, 4.0, 2.0, 1.0]);
         assert!((fit.freedom - 1.0).abs() < f64::EPSILON);
         let expected = 4.0 / 48.0 + 4.0 / 7.0;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_fails_each_time_and_what_is_right_passes_once() {
+    fn wrong_law_fails_each_time_and_right_law_passes_once() {
         let mut rounds = 0;
         let wrong = repeated(|| {
             rounds += 1;

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_as_it_was_told() {
+    fn frame_has_given_fields() {
         let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let frame = Frame::v4(a, b).tag(S_TAG, 0x2005).vlan(9).ecn(2).back().bytes();
         assert_eq!(frame[..6], SERVER_MAC);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_counted_without_those_that_are_cut() {
+    fn truncated_runs_are_not_counted() {
         let (o, x) = (false, true);
         let lost = runs(&[x, o, o, x, x, x, o, x, o, o], true);
         assert_eq!(lost[..4], [1, 0, 1, 0]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_geometric_law_adds_up() {
+    fn geometric_law_sums_to_one() {
         let expected = geometric(1000, 0.75);
         assert!((expected.iter().sum::<f64>() - 1000.0).abs() < 1e-9);
         assert!((expected[1] - 1000.0 * 0.75 * 0.25).abs() < 1e-9);

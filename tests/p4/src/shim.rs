@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shim_is_read_as_it_was_written_and_reserved_bits_are_seen() {
+    fn shim_round_trips_and_reserved_bits_are_rejected() {
         let shim = Shim {
             version: 1,
             direction: RETURN,

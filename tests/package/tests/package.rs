@@ -30,14 +30,14 @@ macro_rules! tests {
 }
 
 const TESTS: &[Test] = tests! {
-    programs notify::the_dataplane_tells_when_it_forwards_and_when_it_stops,
-    tracing notify::a_worker_that_stands_still_silences_the_dataplane,
-    programs notify::linkd_tells_when_it_serves_and_when_it_stops,
-    tracing notify::a_runtime_that_stands_still_silences_linkd,
-    programs notify::a_manager_that_is_gone_stops_nobody,
+    programs notify::dataplane_notifies_ready_and_stopping,
+    tracing notify::stalled_worker_stops_watchdog_of_dataplane,
+    programs notify::linkd_notifies_ready_and_stopping,
+    tracing notify::stalled_runtime_stops_watchdog_of_linkd,
+    programs notify::missing_manager_stops_no_daemon,
     packing debs::lintian_finds_no_error,
     packing debs::links_between_packed_pages_resolve,
-    packing debs::the_same_programs_give_the_same_packages,
+    packing debs::same_programs_give_same_packages,
 };
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // The long form has the other releases.
     for (version, release) in RELEASES {
         let form = if release == machine::own() { Form::Short } else { Form::Long };
-        let name = format!("system::debian_{version}_installs_runs_upgrades_and_forgets_it");
+        let name = format!("system::debian_{version}_installs_runs_upgrades_and_purges");
         let needs = move || system(version, release);
         suite.add(name, form, RealTime, needs, move || suite::system::life(release));
     }

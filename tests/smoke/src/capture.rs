@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_tcpdump_has_not_read_are_waited_for() {
+    fn stop_waits_for_packets_that_tcpdump_has_not_read() {
         let account = |captured, received| {
             format!(
                 "tcpdump: listening on wan0\ntcpdump: {captured} packets captured, {received} \
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_reorders_nothing_and_a_segment_overtaken_is_found() {
+    fn lost_segment_is_no_reordering_and_overtaken_segment_is() {
         let sent = segments(&[1, 2, 3, 4, 5]);
         let order = compare(&sent, &segments(&[1, 3, 4, 5]));
         assert_eq!(order, Order { sent: 5, received: 4, ..Order::default() });
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_another_connection_overtook_has_only_crossed_it() {
+    fn segment_overtaken_by_other_connection_is_crossed() {
         let mut sent = segments(&[1, 2, 3]);
         sent[2].ports.1 += 1;
         let received = [sent[2], sent[0], sent[1]];
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identification_that_comes_round_again_is_told_apart_by_its_place() {
+    fn repeated_identification_is_resolved_by_position() {
         let sent = segments(&[1, 2, 1, 2]);
         assert_eq!(compare(&sent, &sent).reordered, 0);
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::Cpus;
 
     #[test]
-    fn the_worker_has_the_last_processor_and_the_hosts_the_others() {
+    fn worker_gets_last_processor_and_hosts_get_others() {
         let cpus = Cpus { all: vec![0, 1, 33] };
         assert_eq!((cpus.worker(), cpus.hosts()), (33, &[0, 1][..]));
         assert_eq!((cpus.workers(1), cpus.workers(2)), ("33".to_owned(), "1,33".to_owned()));

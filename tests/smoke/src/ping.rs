@@ -213,7 +213,7 @@ PING 10.77.0.1 (10.77.0.1) from 10.77.0.10 : 56(84) bytes of data.
 ";
 
     #[test]
-    fn replies_are_read_with_their_order_losses_and_duplicates() {
+    fn replies_are_parsed_with_order_losses_and_duplicates() {
         let pings = Pings::read(OUTPUT, 4).expect("this is ping's output");
         assert_eq!(pings.replies.len(), 4);
         assert_eq!((pings.out_of_order, pings.duplicates(), pings.lost()), (2, 1, 1));
@@ -221,7 +221,7 @@ PING 10.77.0.1 (10.77.0.1) from 10.77.0.10 : 56(84) bytes of data.
     }
 
     #[test]
-    fn a_reply_of_another_form_is_not_passed_over() {
+    fn reply_of_unknown_form_is_an_error() {
         assert!(Pings::read("64 bytes: icmp_seq=1 time=0.1 s\n", 1).is_err());
     }
 }

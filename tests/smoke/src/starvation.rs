@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn window_with_steal_or_a_still_machine_is_starved() {
+    fn window_with_steal_or_suspended_machine_is_starved() {
         assert!(Window { stolen: 0.05, ..window() }.starved().is_some());
         assert!(Window { stood: STOOD_STILL, ..window() }.starved().is_some());
         assert_eq!(Window { stood: STOOD_STILL / 2, ..window() }.starved(), None);

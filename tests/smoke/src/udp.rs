@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_neither_drifts_nor_runs_over() {
+    fn pace_has_no_drift_and_no_excess() {
         let flow = Flow {
             to: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
             rate_bps: 200_000_000,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_evenly_spaced_arrivals_is_theirs() {
+    fn rate_of_evenly_spaced_arrivals_is_exact() {
         let arrivals =
             (0..1000).map(|n| Arrival { number: n, at: n as f64 * 1e-3, bytes: 1250 }).collect();
         let received = Received { arrivals, overflowed: 0 };

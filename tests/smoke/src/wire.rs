@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_was_taken_off_is_known() {
+    fn stripped_vlan_tag_is_restored() {
         assert_eq!(taken_off(&told(0x51, 0x2064, 0x88a8)), Some([0x88, 0xa8, 0x20, 0x64]));
         assert_eq!(taken_off(&told(0x11, 0x2064, 0)), Some([0x81, 0, 0x20, 0x64]));
         assert_eq!(taken_off(&told(0x01, 0x2064, 0x88a8)), None);

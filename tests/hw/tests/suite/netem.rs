@@ -64,7 +64,7 @@ struct Row {
 }
 
 /// Takes minutes, and tells of TCP more than of linkemu: run by name, with `--ignored`.
-pub fn hybla_opens_its_window_sooner_than_cubic(parts: &Parts) -> anyhow::Result<()> {
+pub fn hybla_opens_window_sooner_than_cubic(parts: &Parts) -> anyhow::Result<()> {
     in_guest(parts, |inside| {
         inside.linkemu()?;
         inside.profile("viasat2")?;
@@ -77,7 +77,7 @@ pub fn hybla_opens_its_window_sooner_than_cubic(parts: &Parts) -> anyhow::Result
     })
 }
 
-pub fn linkemu_beside_netem_in_virtual_time(parts: &Parts) -> anyhow::Result<()> {
+pub fn linkemu_compares_with_netem_in_virtual_time(parts: &Parts) -> anyhow::Result<()> {
     in_guest(parts, compare)
 }
 

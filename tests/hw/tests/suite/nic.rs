@@ -44,17 +44,14 @@ const SHORT_MS: f64 = 50.0;
 /// Until all queues are empty.
 const DRAIN: Duration = Duration::from_secs(60);
 
-pub fn dpdk_s_own_driver_has_both_ports(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
+pub fn dpdk_driver_has_both_ports(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
     let log = lab.guest().run("cat /run/dataplane.log")?;
     let ports = log.matches(&format!("driver=\"{}\"", nic.driver())).count();
     ensure!(ports == 2, "{ports} ports of driver {} in {log}", nic.driver());
     Ok(())
 }
 
-pub fn linkctl_box_has_taken_what_was_free_and_takes_nothing_else(
-    lab: &mut Lab,
-    nic: Nic,
-) -> anyhow::Result<()> {
+pub fn linkctl_box_takes_free_interfaces_only(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
     let before = lab.guest().run("cat /run/before")?;
     ensure!(before.starts_with("0\nvfio-pci is not loaded\n"), "before: {before}");
     let driven =
@@ -88,10 +85,7 @@ fn refused(lab: &mut Lab, command: &str, code: i32, why: &str) -> anyhow::Result
     Ok(())
 }
 
-pub fn a_transparent_link_carries_a_download_and_counts_all_of_it(
-    lab: &mut Lab,
-    nic: Nic,
-) -> anyhow::Result<()> {
+pub fn transparent_link_carries_and_counts_download(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
     lab.linkctl().set_profile("transparent", 1)?;
     let pings = lab.ping(20, Duration::from_millis(50))?;
     ensure!(pings.lost() == 0 && pings.out_of_order == 0, "pings: {pings:?}");
@@ -108,10 +102,7 @@ pub fn a_transparent_link_carries_a_download_and_counts_all_of_it(
     Ok(())
 }
 
-pub fn a_satellite_link_has_its_round_trip_and_its_rate(
-    lab: &mut Lab,
-    nic: Nic,
-) -> anyhow::Result<()> {
+pub fn satellite_link_has_round_trip_and_rate(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
     lab.linkctl().set_profile("viasat2", 1)?;
     let pings = lab.ping(20, Duration::from_millis(200))?;
     ensure!(pings.lost() <= 1 && pings.out_of_order == 0, "pings: {pings:?}");
@@ -137,10 +128,7 @@ pub fn a_satellite_link_has_its_round_trip_and_its_rate(
     Ok(())
 }
 
-pub fn a_profile_changes_in_mid_run_and_no_packet_goes_astray(
-    lab: &mut Lab,
-    _: Nic,
-) -> anyhow::Result<()> {
+pub fn profile_change_in_mid_run_loses_no_packet(lab: &mut Lab, _: Nic) -> anyhow::Result<()> {
     let linkctl = lab.linkctl().clone();
     let short = lab.file("short.toml", SHORT)?;
     linkctl.set_profile("viasat2", 2)?;
@@ -219,10 +207,7 @@ fn tagged(from: usize, tags: u8, payload: usize) -> Vec<u8> {
     frame
 }
 
-pub fn a_cable_that_is_pulled_and_plugged_in_again_carries_on(
-    lab: &mut Lab,
-    nic: Nic,
-) -> anyhow::Result<()> {
+pub fn link_resumes_after_cable_is_replugged(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
     lab.linkctl().set_profile("transparent", 1)?;
     links(lab, [Link::Up, Link::Up])?;
     let before = lab.linkctl().stats()?;
@@ -262,7 +247,7 @@ fn links(lab: &Lab, expected: [Link; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn the_dataplane_ends_with_its_accounts_and_linkctl_box_gives_the_nics_back(
+pub fn dataplane_prints_counters_and_linkctl_box_returns_nics(
     lab: &mut Lab,
     _: Nic,
 ) -> anyhow::Result<()> {

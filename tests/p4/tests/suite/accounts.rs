@@ -88,7 +88,7 @@ const WINDOWS: usize = 60;
 const FEW: usize = 8;
 const PACE: Duration = Duration::from_millis(3);
 
-pub fn no_frame_is_without_account_whatever_changes(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn every_frame_is_counted_across_changes(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, 3, SEED, |bed| {
         let linkctl = bed.linkctl()?;
         let mut links = Vec::new();

@@ -149,9 +149,7 @@ fn bypassing() -> Vec<Case> {
     cases
 }
 
-pub fn the_longest_prefix_wins_and_before_it_the_vlan_and_before_that_the_mac(
-    _: &Cpus,
-) -> anyhow::Result<()> {
+pub fn mac_precedes_vlan_and_longest_prefix(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         // Without rules all that could have a client is unknown.
         for case in [to4([0, 9]), to6(9), to4([0, 9]).vlan(7)] {

@@ -110,7 +110,7 @@ fn alone<T>(
     work(&hosts, &linkctl)
 }
 
-pub fn the_same_link_with_and_without_the_switch(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
     let plain = alone(cpus, SEED, delays)?;
     on_bed(cpus, CLIENTS as u8, SEED, |bed| {
         let linkctl = bed.linkctl()?;

@@ -22,9 +22,7 @@ fn frame(from: Mac, to: Mac) -> Vec<u8> {
     Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).between(from, to).bytes()
 }
 
-pub fn a_host_gets_its_frames_and_what_is_for_nobody_known_goes_to_its_side(
-    _: &Cpus,
-) -> anyhow::Result<()> {
+pub fn known_host_gets_its_frames_and_unknown_are_flooded(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         for way in WAYS {
             bench.control.insert(&[host(way, X, way.out[0]), host(way, Y, way.out[1])])?;
@@ -55,7 +53,7 @@ pub fn a_host_gets_its_frames_and_what_is_for_nobody_known_goes_to_its_side(
     })
 }
 
-pub fn the_switch_tells_of_hosts_that_it_does_not_know(_: &Cpus) -> anyhow::Result<()> {
+pub fn switch_reports_unknown_hosts(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         bench.control.learn()?;
         for way in WAYS {

@@ -27,9 +27,7 @@ const STOP: Duration = Duration::from_millis(6);
 /// and the switch's latency. So a quantile of the excess is at least that of the lateness, and
 /// at most that and the longest latency of an undisturbed run before. Both records have buckets
 /// by powers of two up to 17 ms.
-pub fn the_switch_sees_the_lateness_that_the_dataplane_confesses(
-    cpus: &Cpus,
-) -> anyhow::Result<()> {
+pub fn switch_and_dataplane_agree_on_lateness(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, 1, SEED, |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile(&bed.written("held.toml", &link("held", "", "", HOLD))?, SEED)?;

@@ -77,7 +77,7 @@ fn count(lost: &[bool]) -> u64 {
     lost.iter().filter(|lost| **lost).count() as u64
 }
 
-pub fn independent_losses_have_their_probability_and_no_memory(_: &Cpus) -> anyhow::Result<()> {
+pub fn independent_losses_have_probability_and_no_memory(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let [way, _] = WAYS;
         let p = 0.05;
@@ -97,7 +97,7 @@ pub fn independent_losses_have_their_probability_and_no_memory(_: &Cpus) -> anyh
     })
 }
 
-pub fn a_probability_is_exact_at_its_ends(_: &Cpus) -> anyhow::Result<()> {
+pub fn probability_is_exact_at_0_and_1(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let packets = 2_000;
         for way in WAYS {
@@ -124,7 +124,7 @@ pub fn a_probability_is_exact_at_its_ends(_: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-pub fn losses_in_bursts_have_geometric_runs_and_gaps(_: &Cpus) -> anyhow::Result<()> {
+pub fn burst_losses_have_geometric_runs_and_gaps(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let [way, _] = WAYS;
         let bursts = Bursts { to_bad: 0.02, to_good: 0.25, loss_in_bad: 1.0 };
@@ -155,7 +155,7 @@ fn burst_findings(lost: &[bool], bursts: Bursts) -> Vec<Finding> {
 
 /// One client that is driven into the bad state for good stays there, while the other one is in
 /// the good state.
-pub fn each_client_and_direction_has_a_state_of_its_own(_: &Cpus) -> anyhow::Result<()> {
+pub fn clients_and_directions_have_separate_loss_states(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let never = Bursts { to_bad: 0.0, to_good: 0.0, loss_in_bad: 1.0 };
         let worse = Bursts { to_bad: 1.0, ..never };
@@ -182,7 +182,7 @@ pub fn each_client_and_direction_has_a_state_of_its_own(_: &Cpus) -> anyhow::Res
 
 /// Two clients by turns and by one entry, whose bad state lets packets through: each has the
 /// runs of its own chain.
-pub fn clients_that_share_figures_lose_each_by_itself(_: &Cpus) -> anyhow::Result<()> {
+pub fn clients_with_equal_parameters_lose_independently(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let [_, way] = WAYS;
         let bursts = Bursts { to_bad: 0.05, to_good: 0.1, loss_in_bad: 0.6 };

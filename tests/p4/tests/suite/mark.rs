@@ -27,7 +27,7 @@ fn v6() -> Frame {
     Frame::v6(SERVER6, SERVER6)
 }
 
-pub fn a_packet_that_can_take_a_mark_gets_it_with_its_checksum(_: &Cpus) -> anyhow::Result<()> {
+pub fn ecn_capable_packet_is_marked_and_checksum_updated(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         for way in WAYS {
             for ecn in ALL {
@@ -86,7 +86,7 @@ fn marked(bench: &mut Bench, way: Way, frame: &[u8], count: u64) -> anyhow::Resu
 
 /// RFC 1624: in ones' complement zero has two forms. What a header with a right checksum can
 /// have is 0x0000 to 0xfffe, and a receiver that adds all up takes 0xffff for 0x0000 as well.
-pub fn the_checksum_is_right_at_the_edges_of_its_arithmetic(_: &Cpus) -> anyhow::Result<()> {
+pub fn checksum_update_is_exact_at_carry_boundaries(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let [way, _] = WAYS;
         for ecn in [1, 2, CE] {
@@ -123,7 +123,7 @@ fn with_checksum(ecn: u8, wanted: u16) -> anyhow::Result<Vec<u8>> {
     found.next().with_context(|| format!("no header has the checksum {wanted:#06x}"))
 }
 
-pub fn what_has_no_ecn_field_is_not_marked(_: &Cpus) -> anyhow::Result<()> {
+pub fn packet_without_ecn_field_is_not_marked(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let three = v4().ecn(2).vlan(7).vlan(8).vlan(9).bytes();
         let mut wrong = v4().ecn(2).bytes();

@@ -80,7 +80,7 @@ fn timed(
     Ok((grown(&before.transit, &after.transit), grown(&before.lateness, &after.lateness)))
 }
 
-pub fn times_away_are_counted_by_client_direction_and_bin(_: &Cpus) -> anyhow::Result<()> {
+pub fn transit_times_are_counted_by_client_direction_and_bin(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         prepared(bench)?;
         for way in WAYS {
@@ -100,7 +100,7 @@ pub fn times_away_are_counted_by_client_direction_and_bin(_: &Cpus) -> anyhow::R
     })
 }
 
-pub fn lateness_is_what_is_more_than_was_meant(_: &Cpus) -> anyhow::Result<()> {
+pub fn lateness_is_excess_over_planned_time(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         prepared(bench)?;
         let meant = 5_000_000;
@@ -124,7 +124,7 @@ pub fn lateness_is_what_is_more_than_was_meant(_: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-pub fn only_stamps_of_this_epoch_are_believed(_: &Cpus) -> anyhow::Result<()> {
+pub fn stamps_of_other_epoch_are_ignored(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         prepared(bench)?;
         let frame = Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).ecn(2).bytes();

@@ -70,7 +70,7 @@ pub fn median(pings: &Pings) -> f64 {
     pings.rtt_ms(0.5)
 }
 
-pub fn a_satellite_link_behind_a_switch(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn satellite_link_works_behind_switch(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, 1, SEED, |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
@@ -126,9 +126,7 @@ pub fn interface(host: &Namespace, name: &str) -> anyhow::Result<[u64; 2]> {
     Ok([read("tx_packets")?, read("rx_packets")?])
 }
 
-pub fn a_switch_that_is_killed_in_mid_run_comes_back_to_the_link(
-    cpus: &Cpus,
-) -> anyhow::Result<()> {
+pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, 2, SEED, |bed| {
         let linkctl = bed.linkctl()?;
         let path = bed.written("even.toml", &link("even", INDEPENDENT, "", "20 ms"))?;

@@ -20,7 +20,7 @@ fn inner() -> Vec<u8> {
     Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).bytes()
 }
 
-pub fn nobody_s_frames_are_counted_by_port_and_reason(_: &Cpus) -> anyhow::Result<()> {
+pub fn frames_without_client_are_counted_by_port_and_reason(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let inner = inner();
         dropped(bench, STRANGER, PortDrop::UnknownPort, &inner)?;
@@ -77,7 +77,7 @@ fn gate(way: Way, client: u16, mask: u16, priority: i32) -> Entry {
     entry.priority(priority).does("linkemu.close_gate")
 }
 
-pub fn a_closed_gate_drops_a_client_s_frames_of_one_direction(_: &Cpus) -> anyhow::Result<()> {
+pub fn closed_gate_drops_one_direction_of_client(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         for way in WAYS {
             delivered(bench, [A, B, LAST])?;
@@ -141,7 +141,7 @@ fn gated(bench: &mut Bench, way: Way, client: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn clients_beyond_the_cells_are_counted_at_0(_: &Cpus) -> anyhow::Result<()> {
+pub fn clients_beyond_counters_are_counted_at_index_0(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         for way in WAYS {
             for (client, cell) in [(BEYOND, 0), (u16::MAX, 0), (0, 0), (LAST, LAST)] {

@@ -177,7 +177,7 @@ fn of_client(number: u16) -> Ipv4Addr {
     Ipv4Addr::from(0x0a4d_0000 + u32::from(number))
 }
 
-pub fn an_empty_switch_is_given_its_program_and_a_thousand_clients(_: &Cpus) -> anyhow::Result<()> {
+pub fn empty_switch_gets_program_and_thousand_clients(_: &Cpus) -> anyhow::Result<()> {
     on_session(|bed| {
         // The session is there before the switch.
         bed.start()?;
@@ -207,7 +207,7 @@ pub fn an_empty_switch_is_given_its_program_and_a_thousand_clients(_: &Cpus) -> 
     })
 }
 
-pub fn a_switch_that_was_killed_has_all_back(_: &Cpus) -> anyhow::Result<()> {
+pub fn killed_switch_is_restored(_: &Cpus) -> anyhow::Result<()> {
     on_session(|bed| {
         bed.start()?;
         bed.ready()?;
@@ -234,7 +234,7 @@ pub fn a_switch_that_was_killed_has_all_back(_: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-pub fn another_controller_takes_it_and_goes(_: &Cpus) -> anyhow::Result<()> {
+pub fn session_resumes_after_other_controller_leaves(_: &Cpus) -> anyhow::Result<()> {
     on_session(|bed| {
         bed.start()?;
         bed.ready()?;

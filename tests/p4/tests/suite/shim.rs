@@ -21,7 +21,7 @@ const LONGEST: usize = 1518;
 const BYPASS: u16 = 1;
 const A: u16 = 1234;
 
-pub fn a_shim_has_the_bytes_that_the_box_reads(_: &Cpus) -> anyhow::Result<()> {
+pub fn shim_has_bytes_that_box_reads(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let address = [10, 77, 0, 9];
         let rule = Entry::new("linkemu.prefixes4").lpm("address", u32::from_be_bytes(address), 32);
@@ -55,7 +55,7 @@ pub fn a_shim_has_the_bytes_that_the_box_reads(_: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-pub fn random_frames_pass_both_ways_byte_for_byte(_: &Cpus) -> anyhow::Result<()> {
+pub fn random_frames_pass_unchanged_in_both_directions(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let mut random = generator();
         for way in WAYS {
@@ -109,7 +109,7 @@ fn frame(random: &mut rand_chacha::ChaCha8Rng) -> Vec<u8> {
     frame
 }
 
-pub fn a_shim_that_a_host_forges_selects_nobody(_: &Cpus) -> anyhow::Result<()> {
+pub fn shim_forged_by_host_selects_no_client(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let inner = Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).bytes();
         for way in WAYS {
@@ -139,7 +139,7 @@ fn forged_is_bypass(bench: &mut p4::bench::Bench, way: Way, forged: &[u8]) -> an
     out.is(&way.out.map(|port| (port, forged)))
 }
 
-pub fn the_box_s_ports_are_no_hosts(_: &Cpus) -> anyhow::Result<()> {
+pub fn box_ports_are_no_host_ports(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         // From host to box and back, and never from one to the other box port or host side.
         let inner = Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).bytes();

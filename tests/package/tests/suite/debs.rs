@@ -104,7 +104,7 @@ pub fn links_between_packed_pages_resolve() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn the_same_programs_give_the_same_packages() -> anyhow::Result<()> {
+pub fn same_programs_give_same_packages() -> anyhow::Result<()> {
     let programs = programs()?;
     let again = Directory::new()?;
     pack(&programs, "0.1.0", again.root())?;

@@ -95,24 +95,24 @@ impl Daemon {
     }
 }
 
-pub fn the_dataplane_tells_when_it_forwards_and_when_it_stops() -> anyhow::Result<()> {
+pub fn dataplane_notifies_ready_and_stopping() -> anyhow::Result<()> {
     Daemon::dataplane()?.lives("wan net_null0,no-rx=1")
 }
 
-pub fn a_worker_that_stands_still_silences_the_dataplane() -> anyhow::Result<()> {
+pub fn stalled_worker_stops_watchdog_of_dataplane() -> anyhow::Result<()> {
     Daemon::dataplane()?.falls_silent(|name| name == "worker-0")
 }
 
-pub fn linkd_tells_when_it_serves_and_when_it_stops() -> anyhow::Result<()> {
+pub fn linkd_notifies_ready_and_stopping() -> anyhow::Result<()> {
     Daemon::linkd()?.lives("daemon.sock")
 }
 
-pub fn a_runtime_that_stands_still_silences_linkd() -> anyhow::Result<()> {
+pub fn stalled_runtime_stops_watchdog_of_linkd() -> anyhow::Result<()> {
     // All threads but the first, which is named after the program.
     Daemon::linkd()?.falls_silent(|name| name.starts_with("tokio-"))
 }
 
-pub fn a_manager_that_is_gone_stops_nobody() -> anyhow::Result<()> {
+pub fn missing_manager_stops_no_daemon() -> anyhow::Result<()> {
     for mut daemon in [Daemon::dataplane()?, Daemon::linkd()?] {
         daemon.manager.hears("READY=1", SOON).map_err(|e| e.context(daemon.stderr()))?;
         std::fs::remove_file(daemon.manager.directory().path("notify"))?;

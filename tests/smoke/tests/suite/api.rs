@@ -27,7 +27,7 @@ use super::{
 const LIMIT: Duration = Duration::from_secs(60);
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/reflection_client.py");
 
-pub fn a_python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
     let Some(python) = python()? else { return Ok(()) };
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
@@ -67,7 +67,7 @@ const WARM: usize = 4;
 /// What a process may have grown by since then: allocators round.
 const GROWTH_KB: u64 = 4096;
 
-pub fn a_thousand_patches_a_second_each_make_one_change(
+pub fn thousand_patches_a_second_make_one_change_each(
     cpus: &Cpus,
     form: Form,
 ) -> anyhow::Result<()> {

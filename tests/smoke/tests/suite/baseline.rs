@@ -33,10 +33,7 @@ const STALL: Duration = Duration::from_millis(50);
 /// The probes' own time, the last replies, and a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
-pub fn a_probe_s_log_gives_the_base_and_the_slots_back(
-    cpus: &Cpus,
-    form: Form,
-) -> anyhow::Result<()> {
+pub fn fit_of_probe_log_recovers_base_and_slot(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let seconds = seconds(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;

@@ -45,7 +45,7 @@ const SECONDS: u64 = 3;
 const BASE: Duration = Duration::from_millis(120);
 const LIMIT: Duration = Duration::from_secs(30);
 
-pub fn what_is_captured_is_what_the_accounts_count(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn captured_packets_match_counters(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile(&written(bed, "lossy.toml", LOSSY)?, SEED)?;

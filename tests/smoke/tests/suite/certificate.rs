@@ -42,7 +42,7 @@ fn load(bed: &Testbed, rate_bps: u64, seconds: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn a_run_that_the_emulator_carried_passes(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn run_without_emulator_fault_passes(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
@@ -64,7 +64,7 @@ pub fn a_run_that_the_emulator_carried_passes(cpus: &Cpus) -> anyhow::Result<()>
     })
 }
 
-pub fn a_run_without_the_memory_that_it_needed_fails(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn run_with_too_little_memory_fails(cpus: &Cpus) -> anyhow::Result<()> {
     let options = Options { memory: "16 MiB".to_owned(), ..emulator(1) };
     on_bed(cpus, options, |bed| {
         let linkctl = bed.linkctl()?;
@@ -87,7 +87,7 @@ pub fn a_run_without_the_memory_that_it_needed_fails(cpus: &Cpus) -> anyhow::Res
     })
 }
 
-pub fn a_run_in_which_a_worker_stood_still_fails(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn run_with_stalled_worker_fails(cpus: &Cpus) -> anyhow::Result<()> {
     const STILL: Duration = Duration::from_millis(500);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
@@ -105,7 +105,7 @@ pub fn a_run_in_which_a_worker_stood_still_fails(cpus: &Cpus) -> anyhow::Result<
     })
 }
 
-pub fn a_run_in_which_a_client_found_no_place_fails(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn run_with_client_without_slot_fails(cpus: &Cpus) -> anyhow::Result<()> {
     let options = Options { max_clients: Some(1), ..emulator(2) };
     on_bed(cpus, options, |bed| {
         let linkctl = bed.linkctl()?;

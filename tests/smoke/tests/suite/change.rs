@@ -29,7 +29,7 @@ const fn case(form: Form) -> Case {
     }
 }
 
-pub fn seven_rates_a_second_lose_nothing(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+pub fn seven_rate_changes_a_second_lose_no_packet(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let Case { profile, rates, seconds } = case(form);
     let changes = seconds * CHANGES_PER_S;
     on_bed(cpus, emulator(1), |bed| {

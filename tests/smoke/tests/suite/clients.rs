@@ -62,7 +62,7 @@ fn median_tolerance_ms(pings: u32) -> f64 {
 /// ping's frame: Ethernet, IPv4, ICMP and 56 bytes.
 const PING_BYTES: u64 = 14 + 20 + 8 + 56;
 
-pub fn four_overloads_leave_a_fifth_client_alone(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+pub fn four_overloaded_clients_do_not_disturb_fifth(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let Case { rate, rate_bps, offered_bps, seconds, full_after_s, pings, share } = case(form);
     let window = [full_after_s, seconds as f64];
     let overload = Overload { rate_bps, offered_bps: offered_bps as f64, window };

@@ -48,12 +48,12 @@ const fn case(form: Form) -> Case {
     }
 }
 
-pub fn cubic_fills_the_link_in_order(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
-    fills_the_link_in_order(cpus, form, "cubic")
+pub fn cubic_download_fills_link_in_order(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+    download_fills_link_in_order(cpus, form, "cubic")
 }
 
-pub fn bbr_fills_the_link_in_order(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
-    fills_the_link_in_order(cpus, form, "bbr")
+pub fn bbr_download_fills_link_in_order(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+    download_fills_link_in_order(cpus, form, "bbr")
 }
 
 /// Sets a built-in profile, or the one of this name here.
@@ -63,7 +63,7 @@ pub fn set(bed: &Testbed, profile: &str) -> anyhow::Result<Change> {
     Ok(linkctl.set_profile(if profile == "short" { &short } else { profile }, SEED)?)
 }
 
-fn fills_the_link_in_order(cpus: &Cpus, form: Form, cc: &str) -> anyhow::Result<()> {
+fn download_fills_link_in_order(cpus: &Cpus, form: Form, cc: &str) -> anyhow::Result<()> {
     let Case { profile, seconds, mbps: [low, high] } = case(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;

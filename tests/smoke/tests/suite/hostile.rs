@@ -24,7 +24,7 @@ const RANDOM_FRAMES: u64 = 2000;
 /// Unicast, and of no host here.
 const NOBODY: Mac = [2, 0, 0, 0, 0, 0x99];
 
-pub fn frames_of_every_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         // The hosts may send what the emulator's ports were not told of.
         bed.server().run(&["ip", "link", "set", SERVER_INTERFACE, "mtu", JUMBO_MTU])?;

@@ -17,7 +17,7 @@ fn bridge() -> Options {
     Options { middle: Middle::Bridge, clients: 2, ..Options::default() }
 }
 
-pub fn ping_and_udp_pass_a_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn ping_and_udp_pass_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, bridge(), |bed| {
         for client in 0..2 {
             let source = bed.client_address(client);
@@ -33,7 +33,7 @@ pub fn ping_and_udp_pass_a_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-pub fn a_download_passes_a_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn download_passes_plain_bridge(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, bridge(), |bed| {
         let plan = iperf::Plan::new("cubic", Duration::from_secs(2));
         let transfer = Download::start(bed, plan)?.finish()?;

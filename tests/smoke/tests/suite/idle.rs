@@ -27,7 +27,7 @@ fn tolerance_ms(pings: u32) -> f64 {
     5.0 * (24.0 / f64::from(pings)).sqrt()
 }
 
-pub fn ping_sees_the_measured_link(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+pub fn idle_pings_match_measured_link(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let (count, share) = pings(form);
     let tolerance = tolerance_ms(count);
     on_bed(cpus, emulator(1), |bed| {

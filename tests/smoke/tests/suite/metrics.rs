@@ -44,7 +44,7 @@ fn value(scraped: &str, series: &str) -> anyhow::Result<f64> {
     Ok(line.with_context(|| format!("no {series} in\n{scraped}"))?.parse()?)
 }
 
-pub fn a_scrape_is_what_linkctl_shows_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;

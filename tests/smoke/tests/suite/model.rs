@@ -73,9 +73,7 @@ const MODELLED: u64 = 1000;
 
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
-pub fn outages_leave_cubic_its_rate_and_the_same_loss_per_packet_does_not(
-    cpus: &Cpus,
-) -> anyhow::Result<()> {
+pub fn outages_slow_cubic_less_than_equal_loss_per_packet(cpus: &Cpus) -> anyhow::Result<()> {
     let in_time = fate::built_in("viasat2")?;
     let per_packet = per_packet(&in_time)?;
     on_bed(cpus, emulator(PER_PACKET as u8), |bed| {
@@ -153,7 +151,7 @@ const SOON_QUIET: Range<u64> = 0..20 * SECOND;
 
 /// The dataplane's outages and losses are those that the core draws in virtual time from the same
 /// seed: an outage at its instant, and each packet's loss.
-pub fn outages_and_losses_are_those_that_the_core_draws(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn outages_and_losses_match_core(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {
         let [out, losses] = [("out.toml", OUT), ("losses.toml", LOSSES)]
             .map(|(name, text)| written(bed, name, text));

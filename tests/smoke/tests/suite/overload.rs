@@ -38,7 +38,7 @@ const fn case(form: Form) -> Case {
     }
 }
 
-pub fn udp_is_delivered_at_the_rate_and_every_drop_is_the_queues(
+pub fn udp_overload_is_delivered_at_link_rate_and_dropped_by_queue_only(
     cpus: &Cpus,
     form: Form,
 ) -> anyhow::Result<()> {

@@ -39,7 +39,7 @@ fn load(bed: &Testbed, frame_bytes: usize) -> anyhow::Result<u64> {
     Ok(sent)
 }
 
-pub fn frames_beyond_an_mtu_that_was_lowered_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn frames_above_lowered_mtu_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("transparent", SEED)?;
@@ -67,7 +67,7 @@ pub fn frames_beyond_an_mtu_that_was_lowered_are_counted(cpus: &Cpus) -> anyhow:
     })
 }
 
-pub fn frames_that_the_interface_loses_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn frames_lost_by_interface_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("transparent", SEED)?;
@@ -91,7 +91,7 @@ pub fn frames_that_the_interface_loses_are_counted(cpus: &Cpus) -> anyhow::Resul
     })
 }
 
-pub fn a_link_that_was_lost_between_two_readings_is_told(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn carrier_loss_between_two_polls_is_reported(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("transparent", SEED)?;
@@ -108,7 +108,7 @@ pub fn a_link_that_was_lost_between_two_readings_is_told(cpus: &Cpus) -> anyhow:
     })
 }
 
-pub fn a_dataplane_whose_interface_was_removed_says_so_and_ends(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn dataplane_ends_with_reason_when_interface_is_removed(cpus: &Cpus) -> anyhow::Result<()> {
     let mut ended = String::new();
     let outcome = on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
@@ -126,7 +126,7 @@ pub fn a_dataplane_whose_interface_was_removed_says_so_and_ends(cpus: &Cpus) -> 
     Ok(())
 }
 
-pub fn a_worker_that_stood_still_is_told_and_asked_again(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn stalled_worker_is_reported_and_resumes(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("geo-600", SEED)?;

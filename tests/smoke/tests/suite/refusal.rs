@@ -41,7 +41,7 @@ limit = "1 MB"
 base = "1 ms"
 "#;
 
-pub fn a_bad_change_is_refused_and_nothing_is_applied(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn bad_change_is_refused_and_not_applied(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
@@ -105,7 +105,7 @@ fn says(outcome: &Outcome, code: i32, words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn too_little_memory_is_refused_with_the_figures(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn too_little_memory_is_refused_with_figures(cpus: &Cpus) -> anyhow::Result<()> {
     let options = Options { memory: "64 MiB".to_owned(), ..emulator(1) };
     on_bed(cpus, options, |bed| {
         let linkctl = bed.linkctl()?;
@@ -122,7 +122,7 @@ pub fn too_little_memory_is_refused_with_the_figures(cpus: &Cpus) -> anyhow::Res
     })
 }
 
-pub fn a_dataplane_that_cannot_start_says_why(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn dataplane_that_cannot_start_reports_reason(cpus: &Cpus) -> anyhow::Result<()> {
     let options = Options { middle: Middle::Nothing, ..Options::default() };
     on_bed(cpus, options, |bed| {
         let socket = bed.dataplane_socket().display().to_string();
@@ -172,7 +172,7 @@ fn as_nobody(bed: &Testbed) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-pub fn a_part_that_is_not_there_is_named(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn missing_process_is_named(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         let (own, dataplane) = (bed.linkd_socket(), bed.dataplane_socket());

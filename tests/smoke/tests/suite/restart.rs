@@ -24,7 +24,10 @@ const fn kills(form: Form) -> (usize, u64) {
     }
 }
 
-pub fn kills_of_linkd_leave_a_download_alone(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+pub fn repeated_kills_of_linkd_do_not_disturb_download(
+    cpus: &Cpus,
+    form: Form,
+) -> anyhow::Result<()> {
     let (kills, seconds) = kills(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
@@ -53,7 +56,7 @@ pub fn kills_of_linkd_leave_a_download_alone(cpus: &Cpus, form: Form) -> anyhow:
     })
 }
 
-pub fn a_dataplane_that_was_killed_comes_back_to_the_link(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn killed_dataplane_resumes_link(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
@@ -82,7 +85,7 @@ pub fn a_dataplane_that_was_killed_comes_back_to_the_link(cpus: &Cpus) -> anyhow
     })
 }
 
-pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn killed_linkd_loses_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
@@ -117,7 +120,7 @@ pub fn killing_linkd_touches_no_packet(cpus: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-pub fn a_second_linkd_changes_nothing_while_the_first_is_there(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn second_linkd_is_refused_while_first_runs(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         bed.linkctl()?.set_profile("geo-600", SEED)?;
         let first = bed.linkd_pid().context("linkd does not run")?;

@@ -40,7 +40,7 @@ name = "apart"
 mac = ["02:00:00:00:00:64"]
 "#;
 
-pub fn hosts_of_a_prefix_are_one_client_and_a_mac_is_another(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn hosts_of_prefix_share_client_and_mac_is_separate(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(3), |bed| {
         another_host(bed)?;
         let linkctl = bed.linkctl()?;
@@ -144,7 +144,7 @@ const BACKLOG_BPS: u64 = 16_000_000;
 /// either of both; the rate's tolerance comes on top, for either of both.
 const SHARE_TOLERANCE: f64 = 0.0095;
 
-pub fn two_backlogged_clients_have_a_beam_by_their_weights(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn backlogged_clients_share_beam_by_weight(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile(&written(bed, "twenty.toml", &link("twenty", TWENTY))?, SEED)?;

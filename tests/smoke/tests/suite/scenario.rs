@@ -32,7 +32,7 @@ struct Row {
     generation: u64,
 }
 
-pub fn ten_steps_a_second_are_at_their_instants(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+pub fn ten_steps_a_second_are_on_time(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let seconds = seconds(form);
     let count = seconds * DENSITY;
     on_bed(cpus, emulator(1), |bed| {

@@ -42,7 +42,7 @@ const EDGE_S: f64 = 0.06;
 /// by 1 % in 51 ms.
 const RATE_TOLERANCE: f64 = 0.01;
 
-pub fn a_rate_trace_is_what_the_receiver_sees(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
+pub fn received_rate_follows_rate_trace(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let overload = overload(form);
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
@@ -118,10 +118,7 @@ const HOSTS_MS: f64 = 2.0;
 /// So many pings may be later than a machine that is busy now and then makes them.
 const LATE: f64 = 0.02;
 
-pub fn pings_see_the_quantiles_of_a_delay_that_varies(
-    cpus: &Cpus,
-    form: Form,
-) -> anyhow::Result<()> {
+pub fn pings_match_quantiles_of_varying_delay(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
     let count = pings(form);
     on_bed(cpus, emulator(PINGERS), |bed| {
         let linkctl = bed.linkctl()?;

@@ -15,7 +15,7 @@ const STALL: Duration = Duration::from_millis(50);
 
 /// A stopped process waits in no run queue. That this very test is void where the machine is busy
 /// is right: then nothing can be told.
-pub fn emulator_stopped_on_an_idle_machine_fails(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn stopped_emulator_on_idle_machine_fails(cpus: &Cpus) -> anyhow::Result<()> {
     let stopped = || {
         on_bed(cpus, emulator(1), |bed| {
             let linkctl = bed.linkctl()?;

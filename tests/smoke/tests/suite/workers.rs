@@ -43,7 +43,7 @@ fn owner_of(client: Ipv4Addr) -> anyhow::Result<usize> {
     Ok(owner(&frame, Direction::Forward, WORKERS))
 }
 
-pub fn two_workers_are_one_link(cpus: &Cpus) -> anyhow::Result<()> {
+pub fn two_workers_emulate_one_link(cpus: &Cpus) -> anyhow::Result<()> {
     // Each worker holds all that the profile can come to hold.
     let memory = "4 GiB".to_owned();
     let options = Options { workers: WORKERS, memory, ..emulator(CLIENTS) };
