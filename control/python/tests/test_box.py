@@ -32,7 +32,7 @@ both.rate = "12 Mbit/s"
 ENDLESS = FADE + '[[step]]\nafter = "1 h"\nboth.rate = "1 Mbit/s"\n'
 
 
-def test_a_link_is_set_patched_and_returns(box: linkemu.Box) -> None:
+def test_lease_sets_patches_and_restores_link(box: linkemu.Box) -> None:
     with box.lease("me", purpose="a test", return_to="transparent") as lease:
         held = box.lease_holder()
         assert held is not None
@@ -58,7 +58,7 @@ def test_a_link_is_set_patched_and_returns(box: linkemu.Box) -> None:
     assert box.lease_holder() is None
 
 
-def test_a_refusal_has_the_servers_words(box: linkemu.Box) -> None:
+def test_refusal_has_message_of_server(box: linkemu.Box) -> None:
     with box.lease("me", return_to="transparent") as lease:
         with pytest.raises(linkemu.NotFound, match='nearest is "viasat2"'):
             lease.set_profile("viasat3")
@@ -98,7 +98,7 @@ def test_profiles_are_stored_and_removed(box: linkemu.Box) -> None:
         box.profile("mine")
 
 
-def test_a_scenario_runs_to_its_end_and_is_waited_for(box: linkemu.Box) -> None:
+def test_scenario_wait_returns_at_its_end(box: linkemu.Box) -> None:
     with box.lease("me", return_to="transparent") as lease:
         lease.set_profile("viasat2")
         run = lease.run_scenario(toml=FADE)
@@ -110,7 +110,7 @@ def test_a_scenario_runs_to_its_end_and_is_waited_for(box: linkemu.Box) -> None:
         assert [e.kind for e in steps][-1] == v1.EVENT_KIND_SCENARIO_FINISHED
 
 
-def test_a_scenario_that_is_stopped_says_so(box: linkemu.Box) -> None:
+def test_stopped_scenario_raises_scenario_stopped(box: linkemu.Box) -> None:
     with box.lease("me", return_to="transparent") as lease:
         lease.set_profile("viasat2")
         run = lease.run_scenario(toml=ENDLESS)
@@ -122,7 +122,7 @@ def test_a_scenario_that_is_stopped_says_so(box: linkemu.Box) -> None:
         assert box.link().profile.forward_pipe.rate_bps == 144_000_000
 
 
-def test_clients_are_named_by_rules(bed: Bed, box: linkemu.Box) -> None:
+def test_rules_name_clients(bed: Bed, box: linkemu.Box) -> None:
     rules = v1.Clients(clients=[v1.Client(name="alice", prefixes=["10.77.0.10/32"])])
     with box.lease("me", return_to="transparent") as lease:
         lease.set_profile("transparent")
@@ -136,9 +136,7 @@ def test_clients_are_named_by_rules(bed: Bed, box: linkemu.Box) -> None:
             lease.set_clients(v1.Clients())
 
 
-def test_a_capture_is_a_pcapng_file_that_others_read(
-    bed: Bed, box: linkemu.Box, tmp_path: Path
-) -> None:
+def test_capture_is_pcapng_file(bed: Bed, box: linkemu.Box, tmp_path: Path) -> None:
     file = tmp_path / "run.pcapng"
     with box.lease("me", return_to="transparent") as lease:
         lease.set_profile("transparent")
@@ -170,7 +168,7 @@ def test_a_capture_is_a_pcapng_file_that_others_read(
     assert said.stdout.count("ICMP echo re") == len(packets)
 
 
-def test_statistics_are_watched(box: linkemu.Box) -> None:
+def test_watch_stats_yields_snapshots(box: linkemu.Box) -> None:
     seen = []
     for stats in box.watch_stats(0.05):
         seen.append(stats.time_ns)
@@ -181,7 +179,7 @@ def test_statistics_are_watched(box: linkemu.Box) -> None:
     assert box.version()
 
 
-def test_a_certificate_judges_what_came_since_the_mark(bed: Bed, box: linkemu.Box) -> None:
+def test_certificate_covers_run_since_mark(bed: Bed, box: linkemu.Box) -> None:
     patient = {"lateness_p99_ns": 10**10, "stall_ns": 10**10}
     with box.lease("me", return_to="transparent") as lease:
         lease.set_profile("transparent")
@@ -197,7 +195,7 @@ def test_a_certificate_judges_what_came_since_the_mark(bed: Bed, box: linkemu.Bo
     assert all(criterion.text for criterion in failed.criteria)
 
 
-def test_who_waits_gets_the_lease_in_turn(bed: Bed, box: linkemu.Box) -> None:
+def test_waiting_client_acquires_released_lease(bed: Bed, box: linkemu.Box) -> None:
     served = []
 
     def serve(name: str) -> None:
@@ -222,7 +220,7 @@ def test_who_waits_gets_the_lease_in_turn(bed: Bed, box: linkemu.Box) -> None:
     assert served[0] == served[1]
 
 
-def test_a_lease_and_a_change_outlive_a_linkd_that_is_killed(bed: Bed, box: linkemu.Box) -> None:
+def test_lease_and_change_survive_killed_linkd(bed: Bed, box: linkemu.Box) -> None:
     with box.lease("me", ttl=9.0, return_to="transparent") as lease:
         before = lease.set_profile("viasat2", seed=3)
         bed.restart_linkd()
@@ -235,7 +233,7 @@ def test_a_lease_and_a_change_outlive_a_linkd_that_is_killed(bed: Bed, box: link
     assert box.link().name == "transparent"
 
 
-def test_a_linkd_that_hangs_is_told_in_time(bed: Bed) -> None:
+def test_stalled_linkd_raises_timeout(bed: Bed) -> None:
     pid = bed.pid("linkd")
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -248,7 +246,7 @@ def test_a_linkd_that_hangs_is_told_in_time(bed: Bed) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_an_admin_takes_a_lease_and_its_holder_is_told(bed: Bed, box: linkemu.Box) -> None:
+def test_admin_steals_lease_and_holder_gets_lease_lost(bed: Bed, box: linkemu.Box) -> None:
     lost = box.lease("me").acquire()
     with linkemu.Box(bed.socket) as other, other.lease("you", steal=True):
         with pytest.raises(linkemu.LeaseLost):
@@ -257,7 +255,7 @@ def test_an_admin_takes_a_lease_and_its_holder_is_told(bed: Bed, box: linkemu.Bo
             lost.release()
 
 
-def test_over_tcp_the_role_decides(bed: Bed) -> None:
+def test_role_decides_over_tcp(bed: Bed) -> None:
     server = os.environ.get("LINKEMU_SERVER")
     if server is None:
         pytest.skip("the bed was made without --tls")
@@ -280,7 +278,7 @@ def test_over_tcp_the_role_decides(bed: Bed) -> None:
         box.version()
 
 
-def test_the_twin_for_asyncio_does_the_same(bed: Bed, tmp_path: Path) -> None:
+def test_aio_client_behaves_like_sync_client(bed: Bed, tmp_path: Path) -> None:
     def renewed() -> None:
         with linkemu.Box(bed.socket) as other:
             until_renewed(other)

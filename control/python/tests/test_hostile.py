@@ -74,7 +74,7 @@ def _refuse(code: grpc.StatusCode, words: str) -> Handler:
     return answer
 
 
-def test_a_linkd_that_is_not_there_is_told_with_a_remedy(tmp_path: Path) -> None:
+def test_missing_linkd_is_reported_with_remedy(tmp_path: Path) -> None:
     with (
         linkemu.Box(f"unix:{tmp_path}/none.sock", patience=0.2) as box,
         pytest.raises(linkemu.Unavailable, match=r"none\.sock.*linkctl doctor"),
@@ -82,13 +82,13 @@ def test_a_linkd_that_is_not_there_is_told_with_a_remedy(tmp_path: Path) -> None
         box.version()
 
 
-def test_an_answer_that_is_no_message_is_an_error(server: Server) -> None:
+def test_malformed_answer_is_error(server: Server) -> None:
     server.answers["GetLink"] = lambda _, __: b"\xff\xff\xff\xff"
     with linkemu.Box(server.address) as box, pytest.raises(linkemu.LinkemuError):
         box.link()
 
 
-def test_a_call_that_is_not_answered_ends_at_its_deadline(server: Server) -> None:
+def test_unanswered_call_ends_at_deadline(server: Server) -> None:
     let_go = threading.Event()
     server.answers["GetVersion"] = lambda _, __: (let_go.wait(30) and b"") or b""
     try:
@@ -101,7 +101,7 @@ def test_a_call_that_is_not_answered_ends_at_its_deadline(server: Server) -> Non
         let_go.set()
 
 
-def test_a_call_that_the_server_does_not_know_is_told_so(server: Server) -> None:
+def test_unknown_method_is_reported_as_unsupported(server: Server) -> None:
     with linkemu.Box(server.address) as box:
         with pytest.raises(linkemu.Unsupported, match="update it"):
             box.certificate()
@@ -109,7 +109,7 @@ def test_a_call_that_the_server_does_not_know_is_told_so(server: Server) -> None
             list(box.events())
 
 
-def test_a_change_that_is_sent_again_has_the_same_name(server: Server) -> None:
+def test_retried_change_keeps_its_request_id(server: Server) -> None:
     def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
         if sum(name == "SetProfile" for name, _ in server.asked) < 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
@@ -124,21 +124,21 @@ def test_a_change_that_is_sent_again_has_the_same_name(server: Server) -> None:
     assert len({request.request_id for request in sent}) == 1
 
 
-def test_a_mark_is_not_sent_again(server: Server) -> None:
+def test_mark_is_not_retried(server: Server) -> None:
     server.answers["GetStats"] = _refuse(grpc.StatusCode.UNAVAILABLE, "gone")
     with linkemu.Box(server.address) as box, pytest.raises(linkemu.Unavailable, match="gone"):
         box.stats(mark=True)
     assert len(server.asked) == 1
 
 
-def test_a_profile_is_not_sent_again(server: Server) -> None:
+def test_put_profile_is_not_retried(server: Server) -> None:
     server.answers["PutProfile"] = _refuse(grpc.StatusCode.UNAVAILABLE, "gone")
     with linkemu.Box(server.address) as box, pytest.raises(linkemu.Unavailable, match="gone"):
         box.put_profile(v1.Profile(name="mine"))
     assert len(server.asked) == 1
 
 
-def test_a_lease_that_the_first_of_two_attempts_released_is_released(server: Server) -> None:
+def test_release_that_first_attempt_completed_succeeds(server: Server) -> None:
     def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
         first = sum(name == "ReleaseLease" for name, _ in server.asked) % 2 == 1
         # The answer of the first one is lost on its way.
@@ -160,7 +160,7 @@ def test_a_lease_that_the_first_of_two_attempts_released_is_released(server: Ser
     assert sum(name == "ReleaseLease" for name, _ in server.asked) == 4
 
 
-def test_a_capture_that_does_not_begin_ends_at_the_deadline(server: Server, tmp_path: Path) -> None:
+def test_capture_that_does_not_begin_ends_at_deadline(server: Server, tmp_path: Path) -> None:
     with (
         linkemu.Box(server.address, timeout=0.3) as box,
         pytest.raises(linkemu.TimedOut, match=r"did not begin the capture within 0\.3 s"),
@@ -187,7 +187,7 @@ def _serve_leases(server: Server, ttl: float = 60.0) -> None:
     server.answers["ReleaseLease"] = lambda _, __: b""
 
 
-def test_a_lease_that_was_taken_is_told_at_the_next_change_and_at_the_end(server: Server) -> None:
+def test_stolen_lease_is_reported_at_next_change_and_at_end(server: Server) -> None:
     _serve_leases(server)
     gone = _refuse(grpc.StatusCode.NOT_FOUND, "no lease with this token runs")
     server.answers["RenewLease"] = gone
@@ -202,7 +202,7 @@ def test_a_lease_that_was_taken_is_told_at_the_next_change_and_at_the_end(server
             lease.release()
 
 
-def test_a_lease_is_renewed_in_the_background_and_released_at_an_exception(
+def test_lease_is_renewed_and_released_at_exception(
     server: Server,
 ) -> None:
     _serve_leases(server, ttl=3.0)
@@ -223,7 +223,7 @@ def test_a_lease_is_renewed_in_the_background_and_released_at_an_exception(
         assert server.asked[-1][0] == "ReleaseLease"
 
 
-def test_the_twin_for_asyncio_meets_the_same_errors(server: Server) -> None:
+def test_aio_client_raises_same_errors(server: Server) -> None:
     _serve_leases(server, ttl=3.0)
     server.answers["GetLink"] = _refuse(grpc.StatusCode.PERMISSION_DENIED, "look only")
 

@@ -62,7 +62,7 @@ def run(
     return result
 
 
-def test_a_test_has_the_link_of_its_marker_and_returns_it(
+def test_marker_sets_link_and_restores_it(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -79,7 +79,7 @@ def test_one(link):
     ping()
 
 @pytest.mark.link(**patient)
-def test_no_fixture_is_asked_for_by_a_marker():
+def test_marker_requests_no_fixture():
     ping()
 
 def test_no_link():
@@ -97,7 +97,7 @@ def test_no_link():
     assert box.lease_holder() is None
 
 
-def test_certificate_and_capture_are_beside_the_report(
+def test_certificate_and_capture_are_beside_report(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -129,7 +129,7 @@ def test_one(link):
     assert ".pcapng" in html
 
 
-def test_a_capture_of_a_test_that_passes_is_kept_only_if_it_is_to_be(
+def test_capture_of_passed_test_is_kept_on_request_only(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -153,7 +153,7 @@ def test_none(link): ping(); assert False
     assert "test_fails" in kept[0]
 
 
-def test_what_the_emulator_spoiled_is_an_error_and_no_failure(
+def test_emulator_fault_is_error_and_no_failure(
     bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -206,7 +206,7 @@ def test_is_expected_to_fail(link):
         assert "bottleneck" in (error.get("message") or "")
 
 
-def test_a_dataplane_that_is_started_anew_makes_the_test_an_error(
+def test_restarted_dataplane_makes_test_error(
     bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -244,7 +244,7 @@ def test_that_comes_next(link):
     )
 
 
-def test_a_scenario_that_was_stopped_by_others_makes_the_test_an_error(
+def test_scenario_stopped_by_others_makes_test_error(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -292,7 +292,7 @@ def test_waits_too_short(link, scenario):
     result.stdout.fnmatch_lines(["scenario rain-fade was stopped: *"])
 
 
-def test_a_call_that_the_box_does_not_answer_makes_the_test_an_error(
+def test_unanswered_call_makes_test_error(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -312,7 +312,7 @@ def test_one(link):
     result.stdout.fnmatch_lines(["the box could not be reached: *"])
 
 
-def test_limits_that_cannot_be_are_errors_and_end_no_session(
+def test_invalid_limits_are_errors_and_end_no_session(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -339,7 +339,7 @@ def test_none(): pass
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
-def test_a_directory_that_cannot_be_written_is_an_error_and_ends_no_session(
+def test_unwritable_directory_is_error_and_ends_no_session(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     (pytester.path / "file").touch()
@@ -350,7 +350,7 @@ def test_a_directory_that_cannot_be_written_is_an_error_and_ends_no_session(
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
-def test_a_marker_of_one_instance_is_not_that_of_the_others(
+def test_marker_of_one_instance_is_not_shared(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -369,7 +369,7 @@ def test_one(request, n):
     result.assert_outcomes(passed=2)
 
 
-def test_each_test_has_files_of_its_own(
+def test_each_test_has_separate_files(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -385,7 +385,7 @@ def test_one(link, sign): ping()
     assert len(list((pytester.path / "linkemu-report").glob("*.certificate.json"))) == 4
 
 
-def test_a_scenario_runs_during_the_test_and_is_stopped_after_it(
+def test_scenario_runs_during_test_and_is_stopped_after(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     (pytester.path / "endless.toml").write_text(
@@ -422,7 +422,7 @@ def test_no_marker(scenario): pass
     assert box.link().name == "transparent"
 
 
-def test_what_cannot_be_set_is_an_error_with_the_servers_words(
+def test_refused_setting_is_error_with_message_of_server(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -457,7 +457,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("missing", "outcomes"), [("error", "errors"), ("skip", "skipped")])
-def test_without_a_box_it_is_an_error_unless_it_is_to_be_skipped(
+def test_missing_box_is_error_unless_skip_is_configured(
     missing: str, outcomes: str, pytester: pytest.Pytester
 ) -> None:
     pytester.makeini(f"[pytest]\nlinkemu_missing = {missing}\nlinkemu_socket = /none/linkd.sock\n")
@@ -469,7 +469,7 @@ def test_without_a_box_it_is_an_error_unless_it_is_to_be_skipped(
     result.stdout.fnmatch_lines(["*no box: cannot reach linkd at unix:/none/linkd.sock*"])
 
 
-def test_an_address_without_certificates_is_an_error_with_a_remedy(
+def test_address_without_certificates_is_error_with_remedy(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LINKEMU_SERVER", "LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY"):
@@ -480,15 +480,13 @@ def test_an_address_without_certificates_is_an_error_with_a_remedy(
     result.stdout.fnmatch_lines(["*no box: *needs LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY too*"])
 
 
-def test_the_environment_of_linkctl_is_enough(box: linkemu.Box, pytester: pytest.Pytester) -> None:
+def test_environment_of_linkctl_is_sufficient(box: linkemu.Box, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HEADER + "@pytest.mark.link(**patient)\ndef test_one(link): ping()")
     result = pytester.runpytest_subprocess(timeout=60)
     result.assert_outcomes(passed=1)
 
 
-def test_workers_of_xdist_take_turns(
-    box: linkemu.Box, socket: str, pytester: pytest.Pytester
-) -> None:
+def test_xdist_workers_take_turns(box: linkemu.Box, socket: str, pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         socket,
@@ -516,7 +514,7 @@ def test_one(link, n):
     assert [e.kind for e in events if e.kind in kinds] == [*kinds] * 4
 
 
-def test_workers_of_xdist_are_refused_labgrids_one_box(
+def test_xdist_workers_are_refused_single_box_of_labgrid(
     box: linkemu.Box,
     socket: str,
     pytester: pytest.Pytester,
@@ -559,7 +557,7 @@ def test_three(link):
     result.stdout.fnmatch_lines(["*pytest-xdist cannot share: run without -n*"])
 
 
-def test_who_waits_too_long_is_an_error_that_names_the_holder(
+def test_lease_timeout_is_error_that_names_holder(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     with box.lease("somebody else"):
@@ -571,7 +569,7 @@ def test_who_waits_too_long_is_an_error_that_names_the_holder(
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
 )
-def test_a_pytest_that_is_killed_leaves_no_lease_after_its_time_to_live(
+def test_lease_of_killed_pytest_expires(
     box: linkemu.Box, socket: str, pytester: pytest.Pytester, how: signal.Signals
 ) -> None:
     path = pytester.makepyfile(
@@ -597,7 +595,7 @@ def test_a_pytest_that_is_killed_leaves_no_lease_after_its_time_to_live(
         pass
 
 
-def test_a_lease_that_is_taken_away_makes_the_test_an_error(
+def test_stolen_lease_makes_test_error(
     bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(
@@ -616,7 +614,7 @@ def test_one(link):
     result.stdout.fnmatch_lines(["*the box did not last through the test: *lease*"])
 
 
-def test_a_linkd_that_is_restarted_in_mid_test_is_not_noticed(
+def test_linkd_restart_during_test_is_tolerated(
     bed: Bed, box: linkemu.Box, socket: str, pytester: pytest.Pytester
 ) -> None:
     result = run(

@@ -19,12 +19,12 @@ from linkemu._terms import Terms, reached_end
 from linkemu._wire import Attempts, Place
 
 
-def test_without_an_address_it_is_linkds_usual_socket() -> None:
+def test_missing_address_means_default_socket() -> None:
     assert Place.of(None, None).target == "unix:/run/linkemu/linkd.sock"
     assert Place.from_env({}).target == "unix:/run/linkemu/linkd.sock"
 
 
-def test_a_server_goes_before_a_socket_in_the_environment() -> None:
+def test_server_precedes_socket_in_environment() -> None:
     files = {"LINKEMU_CA": "a", "LINKEMU_CERT": "b", "LINKEMU_KEY": "c"}
     env = {"LINKEMU_SOCKET": "/s", "LINKEMU_SERVER": "box:8443", **files}
     place = Place.from_env(env)
@@ -35,29 +35,29 @@ def test_a_server_goes_before_a_socket_in_the_environment() -> None:
 @pytest.mark.parametrize(
     "address", ["", "box", "box:", ":8443", "box:0", "box:65536", "box:http", "box:-1"]
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="no address of linkd"):
         Place.of(address, linkemu.Tls("a", "b", "c"))
 
 
-def test_a_server_without_certificates_is_refused() -> None:
+def test_server_without_certificates_is_refused() -> None:
     with pytest.raises(ValueError, match="needs `tls`"):
         linkemu.Box("box:8443")
     with pytest.raises(ValueError, match="LINKEMU_CERT, LINKEMU_KEY"):
         Place.from_env({"LINKEMU_SERVER": "box:8443", "LINKEMU_CA": "a"})
 
 
-def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_certificate_file_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "ca.pem"
     with pytest.raises(linkemu.LinkemuError, match=r"ca\.pem: No such file"):
         linkemu.Box("box:8443", tls=linkemu.Tls(missing, missing, missing))
 
 
-def test_a_unix_socket_has_an_authority_that_http2_allows() -> None:
+def test_unix_socket_has_valid_http2_authority() -> None:
     assert ("grpc.default_authority", "localhost") in Place.of("/s", None).options()
 
 
-def test_a_call_is_tried_again_until_patience_is_over() -> None:
+def test_call_is_retried_until_patience_is_over() -> None:
     now = 0.0
     attempts = Attempts(1.0, True, lambda: now)
     gone = errors.Unavailable("gone", code="UNAVAILABLE")
@@ -78,12 +78,12 @@ def test_a_call_is_tried_again_until_patience_is_over() -> None:
         (errors.Refused("no", code="FAILED_PRECONDITION"), True),
     ],
 )
-def test_a_call_is_not_tried_again_if(error: linkemu.LinkemuError, again: bool) -> None:
+def test_call_is_not_retried_if(error: linkemu.LinkemuError, again: bool) -> None:
     with pytest.raises(type(error)):
         Attempts(10.0, again).pause(error)
 
 
-def test_a_patch_names_what_it_changes_and_no_more() -> None:
+def test_patch_mask_names_changed_fields_only() -> None:
     pipe, mask = _calls.pipe_and_mask(
         {"rate_bps": 72_000_000, "delay": {"base_ns": 5, "body": None}, "outages": [], "fade": None}
     )
@@ -91,12 +91,12 @@ def test_a_patch_names_what_it_changes_and_no_more() -> None:
     assert pipe == v1.Pipe(rate_bps=72_000_000, delay=v1.Delay(base_ns=5))
 
 
-def test_a_whole_part_is_given_as_a_message() -> None:
+def test_message_patches_whole_part() -> None:
     _, mask = _calls.pipe_and_mask({"queue": v1.Queue(limit_bytes=9)})
     assert mask == ["queue"]
 
 
-def test_quantities_with_units_are_sent_in_the_words_of_a_profile() -> None:
+def test_quantities_with_units_are_sent_as_text() -> None:
     fields = {"rate": "72 Mbit/s", "delay": {"base": "280 ms", "body": None}, "outages": []}
     request: Any = _calls.patch("forward", fields, None, False).request
     assert tomllib.loads(request.toml) == {
@@ -110,7 +110,7 @@ def test_quantities_with_units_are_sent_in_the_words_of_a_profile() -> None:
     assert text.toml == 'rate = "1 Mbit/s"'
 
 
-def test_a_profile_is_a_name_a_path_a_text_or_a_message(tmp_path: Path) -> None:
+def test_profile_is_name_path_text_or_message(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('name = "mine"\n')
     for given, toml in ((file, None), (str(file), None), (None, 'name = "mine"\n')):
@@ -134,31 +134,31 @@ def test_a_profile_is_a_name_a_path_a_text_or_a_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"rate": 1}, {"rate_bps": -1}])
-def test_a_field_that_a_pipe_does_not_have_is_refused(fields: dict[str, Any]) -> None:
+def test_unknown_pipe_field_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"a pipe has rate_bps.*words of a profile"):
         _calls.pipe_and_mask(fields)
 
 
-def test_an_empty_patch_is_refused() -> None:
+def test_empty_patch_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to change"):
         _calls.patches(None, {}, None)
 
 
-def test_each_change_has_a_name_of_its_own() -> None:
+def test_each_change_has_unique_request_id() -> None:
     calls: Any = [_calls.set_profile("a", None, None, None, False) for _ in range(100)]
     names = {call.request.request_id for call in calls}
     assert len(names) == 100
     assert all(0 < len(name) <= 128 for name in names)
 
 
-def test_what_is_not_given_is_not_sent() -> None:
+def test_omitted_arguments_are_not_sent() -> None:
     request = _calls.set_profile("viasat2", None, None, None, False).request
     assert not request.HasField("seed")
     assert not request.HasField("expected_generation")
     assert _calls.set_profile("viasat2", None, 0, None, False).request.HasField("seed")
 
 
-def test_marks_and_steps_of_a_scenario_are_not_repeated_by_themselves() -> None:
+def test_mark_and_scenario_calls_are_not_retried() -> None:
     once: list[_calls.Call[Any]] = [
         _calls.stats(True),
         _calls.certificate(True, {}),
@@ -170,12 +170,12 @@ def test_marks_and_steps_of_a_scenario_are_not_repeated_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 1e9, float("nan"), float("inf")])
-def test_times_that_cannot_be_are_refused(seconds: float) -> None:
+def test_invalid_durations_are_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="give seconds"):
         _calls.acquire("me", "", seconds, None, False)
 
 
-def test_a_scenario_is_a_name_a_file_or_a_text(tmp_path: Path) -> None:
+def test_scenario_is_name_file_or_text(tmp_path: Path) -> None:
     file = tmp_path / "fade.toml"
     file.write_text("of the file")
     assert _run(given="rain-fade").name == "rain-fade"
@@ -204,7 +204,7 @@ class _Status:
         return self._answer[2]
 
 
-def test_an_error_has_the_servers_words_and_fields() -> None:
+def test_error_has_message_and_fields_of_server() -> None:
     bad = AnyMessage()
     field = error_details_pb2.BadRequest.FieldViolation(field="forward.rate", description="no")
     bad.Pack(error_details_pb2.BadRequest(field_violations=[field]))
@@ -222,14 +222,14 @@ def test_an_error_has_the_servers_words_and_fields() -> None:
 
 
 @pytest.mark.parametrize("details", [b"\xff\xff", b"", "text", b"\x0a\xff"])
-def test_details_that_are_damaged_leave_the_words(details: object) -> None:
+def test_damaged_details_leave_message(details: object) -> None:
     metadata = (("grpc-status-details-bin", details),)
     told = errors.from_status(_Status(grpc.StatusCode.NOT_FOUND, "gone", metadata), "a", None)
     assert isinstance(told, linkemu.NotFound)
     assert str(told) == "gone"
 
 
-def test_every_status_is_an_error_of_this_package() -> None:
+def test_every_status_maps_to_error_of_package() -> None:
     for code in grpc.StatusCode:
         told = errors.from_status(_Status(code, ""), "unix:/s", None)
         assert isinstance(told, linkemu.LinkemuError)
@@ -244,7 +244,7 @@ def _terms(now: list[float], wait: float = 0.0) -> Terms:
 HELD = linkemu.Holder("you", "", "", None, None, 9.0, "")
 
 
-def test_a_lease_is_waited_for_no_longer_than_was_said() -> None:
+def test_lease_wait_ends_at_its_limit() -> None:
     now = [0.0]
     terms = _terms(now, wait=2.0)
     terms.request()
@@ -256,7 +256,7 @@ def test_a_lease_is_waited_for_no_longer_than_was_said() -> None:
     assert 2.0 <= now[0] < 2.5
 
 
-def test_a_refusal_that_is_not_for_a_lease_is_told_as_it_is() -> None:
+def test_refusal_without_lease_is_raised_unchanged() -> None:
     terms = _terms([0.0], wait=100.0)
     terms.request()
     refused = linkemu.Refused("never", code="FAILED_PRECONDITION")
@@ -266,7 +266,7 @@ def test_a_refusal_that_is_not_for_a_lease_is_told_as_it_is() -> None:
         terms.refused(refused, None)
 
 
-def test_a_lease_that_cannot_be_renewed_is_lost_at_the_end_of_its_time() -> None:
+def test_unrenewed_lease_is_lost_at_expiry() -> None:
     now = [0.0]
     terms = _terms(now)
     terms.request()
@@ -280,7 +280,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_at_the_end_of_its_time() -> None
         terms.valid_token()
 
 
-def test_a_lease_that_is_gone_is_lost_at_once() -> None:
+def test_missing_lease_is_lost_immediately() -> None:
     terms = _terms([0.0])
     terms.request()
     terms.acquired(v1.AcquireLeaseResponse(token="t"))
@@ -289,7 +289,7 @@ def test_a_lease_that_is_gone_is_lost_at_once() -> None:
         terms.valid_token()
 
 
-def test_a_run_ends_at_its_end_and_not_at_anothers() -> None:
+def test_run_ends_at_its_own_end_only() -> None:
     state = v1.ScenarioState
     assert not reached_end(3, "x", state(run=3, phase=v1.SCENARIO_PHASE_WAITING))
     assert reached_end(3, "x", state(run=3, phase=v1.SCENARIO_PHASE_FINISHED))
@@ -318,7 +318,7 @@ def _signature(member: Any) -> object:
     return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
 
 
-def test_everything_public_is_documented() -> None:
+def test_public_names_are_documented() -> None:
     for name in linkemu.__all__:
         thing = getattr(linkemu, name)
         if isinstance(thing, str) or thing is v1:

@@ -29,12 +29,14 @@ def _schema() -> jsonschema.Draft202012Validator:
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
-def test_built_in_profiles_follow_it(schema: jsonschema.Draft202012Validator, path: Path) -> None:
+def test_built_in_profiles_match_schema(
+    schema: jsonschema.Draft202012Validator, path: Path
+) -> None:
     """Each of them, as it is written."""
     schema.validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
-def test_lists_have_descriptions_of_their_own(schema: jsonschema.Draft202012Validator) -> None:
+def test_schema_lists_have_separate_descriptions(schema: jsonschema.Draft202012Validator) -> None:
     """An editor shows them."""
     pipe = schema.schema["properties"]["forward"]["properties"]
     rates = pipe["rate_trace"]["properties"]["rates"]["description"]
@@ -42,7 +44,7 @@ def test_lists_have_descriptions_of_their_own(schema: jsonschema.Draft202012Vali
     assert pipe["outages"]["description"] != rates
 
 
-def test_what_linkctl_refuses_does_not(
+def test_profiles_that_linkctl_refuses_do_not_match_schema(
     schema: jsonschema.Draft202012Validator, tmp_path: Path
 ) -> None:
     """Unknown keys, other types, missing tables."""

@@ -12,7 +12,7 @@ from labgrid import Target
 DIRECTORY = Path(os.environ["JOB"])
 
 
-def test_the_box_is_ours(target: Target) -> None:
+def test_link_is_unchanged_during_job(target: Target) -> None:
     driver = target.get_driver("LinkemuDriver")
     driver.set_profile("viasat2", seed=7)
     change = driver.box.link().generation

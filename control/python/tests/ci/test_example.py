@@ -35,7 +35,7 @@ def run_on_one_box(directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_example_passes_on_one_box(bed: object, tmp_path: Path) -> None:
+def test_example_passes_on_one_box(bed: object, tmp_path: Path) -> None:
     ran = run_on_one_box(tmp_path)
     cases = results(tmp_path)
     check_or_void(ran, cases)
@@ -52,7 +52,7 @@ def test_the_example_passes_on_one_box(bed: object, tmp_path: Path) -> None:
     assert Path(captured).stat().st_size > 0
 
 
-def test_the_installation_makes_a_python_with_the_client(tmp_path: Path) -> None:
+def test_install_makes_python_with_client(tmp_path: Path) -> None:
     # A wheel, without what it needs: that is pip's to find.
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
     subprocess.run(

@@ -139,7 +139,7 @@ def start_two(pool: Pool, test: str, environment: Path, **more: str) -> tuple[Jo
 
 
 @pytest.mark.soak
-def test_two_jobs_at_one_box_are_served_in_turn(pool: Pool, sat_a: Box, environment: Path) -> None:
+def test_two_jobs_on_one_box_run_in_turn(pool: Pool, sat_a: Box, environment: Path) -> None:
     pool.add_place("sat-a", box="linkemu")
     first, second = start_two(pool, "turns", environment)
     assert pool.holder("sat-a") == first.name
@@ -160,7 +160,7 @@ def test_two_jobs_at_one_box_are_served_in_turn(pool: Pool, sat_a: Box, environm
 
 
 @pytest.mark.soak
-def test_jobs_that_ask_for_tags_run_side_by_side_at_boxes_that_have_them(
+def test_jobs_with_tags_run_side_by_side_on_matching_boxes(
     pool_of_two: Pool, sat_a: Box, sat_b: Box, environment: Path
 ) -> None:
     pool = pool_of_two
@@ -181,9 +181,7 @@ def test_jobs_that_ask_for_tags_run_side_by_side_at_boxes_that_have_them(
         ]
 
 
-def test_the_box_of_a_job_that_was_killed_serves_the_next(
-    pool: Pool, sat_a: Box, environment: Path
-) -> None:
+def test_box_of_killed_job_serves_next_job(pool: Pool, sat_a: Box, environment: Path) -> None:
     pool.add_place("sat-a", box="linkemu", site="lab1")
     # It is free, and will not do.
     pool.add_place("sat-b", box="linkemu", site="lab2")
@@ -251,7 +249,7 @@ def test_sweep_while_box_is_leased_leaves_place(pool: Pool, sat_a: Box, held_sat
     assert pool.holder("sat-a") == ""
 
 
-def test_a_box_that_does_not_answer_keeps_its_place(
+def test_unreachable_box_keeps_its_place(
     pool: Pool, environment: Path, held_sat_a: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A key that is none: the box cannot be asked.
@@ -265,7 +263,7 @@ def test_a_box_that_does_not_answer_keeps_its_place(
     assert pool.holder("sat-a") == "ci/admin"
 
 
-def test_a_job_that_is_told_to_end_gives_its_place_back(pool: Pool, environment: Path) -> None:
+def test_terminated_job_releases_its_place(pool: Pool, environment: Path) -> None:
     pool.add_place("sat-a", box="linkemu")
     told = Job(pool, "told", environment)
     told.begins()
@@ -276,7 +274,7 @@ def test_a_job_that_is_told_to_end_gives_its_place_back(pool: Pool, environment:
     assert pool.reservations() == []
 
 
-def test_a_job_that_runs_does_without_exporter_and_coordinator(
+def test_running_job_survives_exporter_and_coordinator(
     own_pool: Pool, sat_a: Box, environment: Path
 ) -> None:
     own_pool.add_place("sat-a", box="linkemu")
@@ -287,9 +285,7 @@ def test_a_job_that_runs_does_without_exporter_and_coordinator(
     assert sat_a.leases(job.name)[-1] == ("LEASE_RELEASED", job.name)
 
 
-def test_the_example_runs_in_a_pool_with_the_files_that_are_shipped(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_example_runs_in_pool_with_shipped_files(pool: Pool, tmp_path: Path) -> None:
     pool.add_place("sat-a", box="linkemu")
     # What is left out takes longer, and is the same beside one box.
     ran = subprocess.run(

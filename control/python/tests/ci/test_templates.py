@@ -40,7 +40,7 @@ def shellcheck(text: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("name", "path"), [("vendor.github-workflows", GITHUB), ("vendor.gitlab-ci", GITLAB)]
 )
-def test_a_template_meets_its_schema(name: str, path: Path) -> None:
+def test_template_meets_its_schema(name: str, path: Path) -> None:
     held = schema(name, path)
     assert held.returncode == 0, held.stdout
 
@@ -51,14 +51,14 @@ def without_hidden_jobs(text: str, path: Path) -> Path:
     return path
 
 
-def test_the_jobs_of_gitlab_meet_the_schema_with_what_they_extend(tmp_path: Path) -> None:
+def test_gitlab_jobs_with_their_bases_meet_schema(tmp_path: Path) -> None:
     held = schema(
         "vendor.gitlab-ci", without_hidden_jobs(GITLAB.read_text(), tmp_path / "whole.yml")
     )
     assert held.returncode == 0, held.stdout
 
 
-def test_a_schema_refuses_a_template_with_a_mistake(tmp_path: Path) -> None:
+def test_schema_refuses_template_with_mistake(tmp_path: Path) -> None:
     right = GITHUB.read_text()
     wrong = right.replace("runs-on:", "runs:")
     assert wrong != right
@@ -72,7 +72,7 @@ def test_a_schema_refuses_a_template_with_a_mistake(tmp_path: Path) -> None:
     assert schema("vendor.gitlab-ci", without_hidden_jobs(wrong, broken)).returncode != 0
 
 
-def test_the_jenkinsfile_is_a_declarative_pipeline() -> None:
+def test_jenkinsfile_is_declarative_pipeline() -> None:
     assert not templates.groovy(JENKINS.read_bytes()).has_error
     # `agent` and `stages` are what Jenkins asks for; `post` publishes.
     assert {"agent", "stages", "post"} <= set(templates.sections())
@@ -88,21 +88,21 @@ def test_the_jenkinsfile_is_a_declarative_pipeline() -> None:
     }
 
 
-def test_a_jenkinsfile_with_a_mistake_is_no_groovy() -> None:
+def test_jenkinsfile_with_mistake_is_no_groovy() -> None:
     source = JENKINS.read_bytes()
     assert templates.groovy(source.replace(b"stages {", b"stages {{")).has_error
     assert templates.groovy(source.replace(b"sh 'sh", b"sh sh")).has_error
 
 
 @pytest.mark.parametrize("jobs", [templates.github(), templates.gitlab()], ids=["github", "gitlab"])
-def test_each_job_installs_and_runs_what_is_tested(jobs: dict[str, list[str]]) -> None:
+def test_job_runs_tested_commands(jobs: dict[str, list[str]]) -> None:
     assert jobs.keys() == {"one-box", "pool"}
     for name, test in [("one-box", ON_BOX), ("pool", IN_POOL)]:
         commands = [command for command in jobs[name] if "CERT" not in command]
         assert commands == [INSTALL, test]
 
 
-def test_each_stage_of_jenkins_runs_what_is_tested() -> None:
+def test_jenkins_stage_runs_tested_commands() -> None:
     stages = templates.jenkins()
     assert stages == {
         "Install": ["rm -rf results", INSTALL],
@@ -111,7 +111,7 @@ def test_each_stage_of_jenkins_runs_what_is_tested() -> None:
     }
 
 
-def test_every_shell_fragment_is_sound() -> None:
+def test_shell_fragments_pass_shellcheck() -> None:
     fragments = {path.name: path.read_text() for path in SCRIPTS}
     jobs = {**templates.github(), **templates.gitlab(), **templates.jenkins()}
     for name, commands in jobs.items():
@@ -126,11 +126,11 @@ def test_every_shell_fragment_is_sound() -> None:
         assert checked.returncode == 0, f"{name}\n{checked.stdout}"
 
 
-def test_shellcheck_sees_a_mistake() -> None:
+def test_shellcheck_finds_mistake() -> None:
     assert shellcheck("rm -rf $1/*\n").returncode != 0
 
 
-def test_what_is_published_is_where_the_tests_put_it() -> None:
+def test_published_paths_are_paths_of_results() -> None:
     for job in yaml.safe_load(GITHUB.read_text())["jobs"].values():
         upload = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
         assert [step["with"]["path"] for step in upload] == [job["env"]["RESULTS"]]
@@ -150,7 +150,7 @@ def test_what_is_published_is_where_the_tests_put_it() -> None:
         assert line in jenkins
 
 
-def test_a_key_from_a_secret_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+def test_key_from_secret_is_readable_by_owner_only(tmp_path: Path) -> None:
     for commands in templates.github().values():
         (fragment,) = (command for command in commands if "CERT" in command)
         variables = tmp_path / "variables"
@@ -176,7 +176,7 @@ def test_a_key_from_a_secret_is_readable_by_its_owner_only(tmp_path: Path) -> No
             Path(path).unlink()
 
 
-def test_no_registry_is_asked_for_a_client_that_nobody_named(tmp_path: Path) -> None:
+def test_install_without_client_fails_before_registry(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "LINKEMU_PACKAGE"}
     ran = subprocess.run(
         ["sh", str(CI / "install.sh")],
@@ -191,7 +191,7 @@ def test_no_registry_is_asked_for_a_client_that_nobody_named(tmp_path: Path) -> 
     assert not (tmp_path / "venv").exists()
 
 
-def test_github_passes_on_the_hosts_of_one_box() -> None:
+def test_github_passes_hosts_of_one_box() -> None:
     job = yaml.safe_load(GITHUB.read_text())["jobs"]["one-box"]
     for name in ("LINKEMU_SERVER", "LAB_WAN", "LAB_WAN_IP", "LAB_CLIENT", "LAB_CLIENT_IP"):
         assert job["env"][name] == f"${{{{ vars.{name} }}}}"
