@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the programs under test are, and whether this machine can test them.
+//! Finds the programs under test and checks if this machine can test them.
 
 use std::env;
 use std::fmt;
@@ -10,10 +10,10 @@ use nix::unistd::Uid;
 
 use crate::error::{self, Error};
 
-/// The environment variable that names the directory of the programs.
+/// Environment variable with the directory of the programs.
 pub const DIRECTORY_VARIABLE: &str = "LINKEMU_BIN";
 
-/// The tools that a test bed is made of, and the Debian packages they come in.
+/// Tools that a test bed needs, and the Debian packages that contain them.
 pub const TOOLS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
@@ -30,12 +30,12 @@ pub struct Binaries {
     pub linkctl: PathBuf,
 }
 
-/// Why nothing can be tested here.
+/// Reason for which nothing can be tested here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// This machine or user does not permit it: a reason to skip.
+    /// The machine or the user does not permit it: skip.
     Permission(String),
-    /// Something was not built or installed: in CI a failure.
+    /// Something was not built or installed: a failure in CI.
     Part(String),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Lack {
 }
 
 impl Binaries {
-    /// Those of `LINKEMU_BIN`, or next to this program.
+    /// Programs in `LINKEMU_BIN`, or beside this program.
     pub fn find() -> Result<Self, Lack> {
         let directory = directory();
         let find = |name: &str| {
@@ -73,19 +73,19 @@ fn directory() -> PathBuf {
     if let Some(named) = env::var_os(DIRECTORY_VARIABLE) {
         return PathBuf::from(named);
     }
-    // Tests are in `deps` below the directory of the programs.
+    // Test binaries are in `deps` below the directory of the programs.
     let own = env::current_exe().unwrap_or_default();
     let own = own.parent().unwrap_or(Path::new("."));
     if own.ends_with("deps") { own.parent().unwrap_or(own) } else { own }.to_owned()
 }
 
-/// Whether the run is one in which a part that is missing is a failure.
+/// Whether a missing part is a failure in this run.
 #[must_use]
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|v| v == "true" || v == "1")
 }
 
-/// Whether a test bed can be built here at all.
+/// Whether a test bed can be built here.
 pub fn check_machine() -> Result<(), Lack> {
     if !Uid::effective().is_root() {
         let user = Uid::effective();
@@ -115,15 +115,15 @@ fn search_path() -> impl Iterator<Item = PathBuf> {
     directories.into_iter().chain(["/usr/sbin".into(), "/sbin".into()])
 }
 
-/// A program of Debian's `prometheus`, on PATH or where scripts/setup.sh unpacks it. None,
-/// and a word about it, is a reason to leave a check out.
+/// A program of Debian's `prometheus`, on PATH or in the directory where scripts/setup.sh unpacks
+/// it. Without it, prints a message and returns none; the caller skips the check.
 pub fn monitoring_tool(name: &str) -> error::Result<Option<PathBuf>> {
     let places = search_path().chain([set_up("prometheus")]);
     let found = places.map(|d| d.join(name)).find(|file| file.is_file());
     or_leave_out(name, found)
 }
 
-/// The Python with gRPC that scripts/setup.sh installs; none as in [`monitoring_tool`].
+/// The Python with gRPC that scripts/setup.sh installs. None as in [`monitoring_tool`].
 pub fn python() -> error::Result<Option<PathBuf>> {
     let python = set_up("python").join("bin/python");
     or_leave_out("python with grpcio-reflection", python.is_file().then_some(python))
@@ -145,7 +145,7 @@ fn or_leave_out(name: &str, found: Option<PathBuf>) -> error::Result<Option<Path
     Ok(found)
 }
 
-/// Tries it: nothing else tells, in a container least of all.
+/// Tries it: no other check is reliable, in containers above all.
 fn namespaces_permitted() -> Result<(), String> {
     let name = format!("lemu-{}-probe", std::process::id());
     let ip = |verb: &str| {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Captures at both hosts, and what they say about order from the outside.
+//! Captures at both hosts, compared to find reordering.
 //!
-//! Each segment on the wire is known by its IP identification and its TCP sequence
-//! number: a sending socket numbers its packets one after another, so that a
-//! retransmission has the sequence number of the original but another
-//! identification. A segment is reordered if it arrives after one of its connection that
-//! was sent later, and crossed if such a one was of another connection: a port with several
-//! receive queues keeps only the order of each flow (Linux:
-//! Documentation/networking/scaling.rst). Segments that are lost reorder nothing.
+//! A segment is identified by its IP identification and its TCP sequence number. A sending socket
+//! numbers its packets consecutively, so a retransmission has the sequence number of the original
+//! and another identification. A segment is reordered if it arrives after a segment of the same
+//! connection that was sent later. It is crossed if the later segment belongs to another
+//! connection: a port with several receive queues preserves only the order of each flow (Linux:
+//! Documentation/networking/scaling.rst). Lost segments reorder nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -28,13 +27,13 @@ use crate::wait;
 const SNAP_BYTES: &str = "80";
 const ETHERNET_BYTES: usize = 14;
 
-/// Identifies a TCP segment between two captures.
+/// Key of a TCP segment in both captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// IP identification.
     pub id: u16,
     pub seq: u32,
-    /// Ports, source first.
+    /// Source and destination port.
     pub ports: (u16, u16),
 }
 
@@ -44,23 +43,23 @@ pub struct Capture {
     path: PathBuf,
 }
 
-/// What two captures of the same segments say.
+/// Comparison of two captures of the same segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// Segments seen at the sender.
     pub sent: usize,
     /// Segments seen at the receiver.
     pub received: usize,
-    /// Segments that arrived after one of the same connection that was sent later.
+    /// Segments that arrived after a segment of the same connection that was sent later.
     pub reordered: usize,
-    /// Segments that arrived after those of other connections alone that were sent later.
+    /// Segments that arrived after segments of other connections only that were sent later.
     pub crossed: usize,
-    /// Segments that arrived and were not seen at the sender.
+    /// Segments that arrived and are missing in the sender's capture.
     pub unknown: usize,
 }
 
 impl Capture {
-    /// Starts capturing what matches a filter.
+    /// Starts capturing packets that match a filter.
     pub fn start(
         namespace: &Namespace,
         interface: &str,
@@ -70,7 +69,7 @@ impl Capture {
         let file = path.display().to_string();
         let mut process = Process::spawn(namespace.command(&[
             "tcpdump", "-n", "-p", "-i", interface, "-s", SNAP_BYTES, "-B", "32768",
-            // The directory is ours alone.
+            // The directory is private.
             "-Z", "root", "-w", &file, filter,
         ]))?;
         wait::until("tcpdump listens", Duration::from_secs(10), || {
@@ -84,8 +83,8 @@ impl Capture {
 
     /// Ends the capture and reads its TCP segments.
     pub fn finish(mut self) -> Result<Vec<Segment>> {
-        // The kernel passes packets on by blocks, up to a second late, and tcpdump leaves a block
-        // unread when it is told to end.
+        // The kernel passes packets on in blocks, up to a second late, and tcpdump discards an
+        // unread block when it is stopped.
         wait::until("tcpdump has read all packets", Duration::from_secs(20), || {
             self.process.signal(Signal::SIGUSR1);
             Ok(has_read_all(&self.process.stderr()).then_some(()))
@@ -101,7 +100,7 @@ impl Capture {
     }
 }
 
-/// Whether tcpdump has read what passed its filter, by the last of its accounts on SIGUSR1:
+/// Whether tcpdump has read every packet that passed its filter, by its last report on SIGUSR1:
 /// "tcpdump: 5 packets captured, 7 packets received by filter, 0 packets dropped by kernel".
 fn has_read_all(said: &str) -> bool {
     let account = said.lines().rfind(|line| line.ends_with("dropped by kernel"));
@@ -117,8 +116,8 @@ pub fn segments(path: &Path) -> Result<Vec<Segment>> {
     let mut reader =
         PcapReader::new(BufReader::with_capacity(1 << 20, file)).map_err(|e| wrong(&e))?;
     let mut segments = Vec::new();
-    // Raw: tcpdump writes one snapshot length into the file's header and a packet's own
-    // length beside it, which the checked form refuses.
+    // Raw: tcpdump writes one snapshot length into the file's header and longer packet lengths
+    // beside it, which the checked form rejects.
     while let Some(packet) = reader.next_raw_packet() {
         let packet = packet.map_err(|e| wrong(&e))?;
         segments.extend(segment(&packet.data));

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which processors the emulator and the hosts run on.
+//! Processors for the emulator and for the hosts.
 //!
-//! The emulator's worker polls on the last one; everything else, the hosts' network
-//! stacks included (by RPS), keeps to the others where there are any. On a machine
-//! with one processor they share it.
+//! The emulator's worker polls on the last one. All else, including the network stacks of the hosts
+//! (by RPS), uses the others if there are any. On a machine with one processor they share it.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The division of this machine's processors.
+/// Division of this machine's processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
     all: Vec<usize>,
 }
 
 impl Cpus {
-    /// Those this process may use. To be called before [`Cpus::keep_to_hosts`].
+    /// Processors that this process may use. Call it before [`Cpus::keep_to_hosts`].
     #[must_use]
     pub fn available() -> Self {
         let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
@@ -28,13 +27,13 @@ impl Cpus {
         &self.all
     }
 
-    /// The one for the emulator's worker.
+    /// Processor for the emulator's worker.
     #[must_use]
     pub fn worker(&self) -> usize {
         self.all.last().copied().unwrap_or(0)
     }
 
-    /// Those for so many workers, as `linkd-dataplane --core` takes them: the last ones.
+    /// Processors for a number of workers, as `linkd-dataplane --core` takes them: the last ones.
     #[must_use]
     pub fn workers(&self, count: usize) -> String {
         list(&self.all[self.all.len().saturating_sub(count)..])
@@ -48,13 +47,13 @@ impl Cpus {
         }
     }
 
-    /// All, as `taskset -c` takes them.
+    /// All processors, as `taskset -c` takes them.
     #[must_use]
     pub fn list(&self) -> String {
         list(&self.all)
     }
 
-    /// The hosts', as `rps_cpus` takes them: hexadecimal words, highest first.
+    /// Processors of the hosts, as `rps_cpus` takes them: hexadecimal words, highest first.
     #[must_use]
     pub fn rps_mask(&self) -> String {
         let words = self.hosts().iter().max().map_or(1, |&c| c / 32 + 1);
@@ -65,8 +64,8 @@ impl Cpus {
         mask.iter().map(|w| format!("{w:08x}")).collect::<Vec<_>>().join(",")
     }
 
-    /// Keeps this thread, and all threads and children made later, off the worker's
-    /// processor. Best effort: without it measurements are less quiet, not wrong.
+    /// Keeps this thread, and threads and children that it makes later, off the worker's processor.
+    /// Best effort: without it, measurements are noisier but not wrong.
     pub fn keep_to_hosts(&self) {
         let mut set = CpuSet::new();
         if self.hosts().iter().all(|&c| set.set(c).is_ok()) {

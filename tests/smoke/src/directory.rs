@@ -14,7 +14,7 @@ use crate::estate;
 pub struct Directory(TempDir);
 
 impl Directory {
-    /// Makes one. Its path is short, since those of unix sockets must be.
+    /// The path is short, because paths of unix sockets are limited.
     pub fn new() -> Result<Self> {
         estate::add_directory(|| {
             let made = tempfile::Builder::new()

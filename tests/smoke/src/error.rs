@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong while a test bed is built, run or read.
+//! Errors while a test bed is built, run or read.
 
 use std::io;
 use std::time::Duration;
 
-/// An error of the test bed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// A command ended otherwise than it should.
+    /// A command ended in an unexpected way.
     #[error("`{command}` ended with {outcome}: {stderr}")]
     Command { command: String, outcome: String, stderr: String },
-    /// A condition did not come true in time.
+    /// A condition was not met in time.
     #[error("{what}: not within {limit:?}")]
     Timeout { what: String, limit: Duration },
-    /// Output that does not have the form it should.
+    /// Output is malformed.
     #[error("{what} cannot be read: {detail}")]
     Parse {
         what: String,
-        /// Where it departs from the form.
+        /// Position and kind of the error.
         detail: String,
     },
 }
 
-/// A result of the test bed.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -33,9 +31,8 @@ impl Error {
     }
 }
 
-/// Says what was tried when the system refuses it.
+/// Adds the attempted action to an error of the operating system.
 pub trait Trying<T> {
-    /// Turns the system's error into one that says what was tried.
     fn trying(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this process has made outside of itself and must not leave behind:
-//! child processes, network namespaces and directories.
+//! Child processes, network namespaces and directories that this process must remove.
 //!
-//! Their owners clean up when they are dropped, also while a panic unwinds. A
-//! signal unwinds nothing, so [`watch_signals`] has a thread of its own that takes
-//! the same list and clears it. Processes are ended by their own id, and an id is
-//! struck off the list under the same lock under which it is reaped, so that a
-//! reused id is never hit.
+//! Owners clean up when they are dropped, also during a panic. A signal does not unwind, so
+//! [`watch_signals`] has a thread that clears the same list. Processes are ended by id. An id is
+//! removed from the list under the lock under which the process is reaped, so a reused id is never
+//! signalled.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,8 +35,7 @@ static ESTATE: Mutex<Estate> = Mutex::new(Estate {
     directories: Vec::new(),
 });
 
-/// Once a signal has come nobody may make anything new: the caller waits for the
-/// end of the process.
+/// After a signal nothing new may be made: the caller waits for the end of the process.
 fn estate() -> MutexGuard<'static, Estate> {
     loop {
         let guard = ESTATE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +47,7 @@ fn estate() -> MutexGuard<'static, Estate> {
     }
 }
 
-/// Makes a child process and lists it, as one step.
+/// Makes a child process and lists it in one step.
 pub fn add_process<T>(make: impl FnOnce() -> Result<(T, u32)>) -> Result<T> {
     let mut guard = estate();
     let (made, pid) = make()?;
@@ -58,7 +55,7 @@ pub fn add_process<T>(make: impl FnOnce() -> Result<(T, u32)>) -> Result<T> {
     Ok(made)
 }
 
-/// Runs `reap`, and strikes the process off the list if it says that it reaped it.
+/// Runs `reap`, and removes the process from the list if it was reaped.
 pub fn reap_process<T>(pid: u32, reap: impl FnOnce() -> Option<T>) -> Option<T> {
     let mut guard = estate();
     let reaped = reap();
@@ -68,8 +65,8 @@ pub fn reap_process<T>(pid: u32, reap: impl FnOnce() -> Option<T>) -> Option<T> 
     reaped
 }
 
-/// Makes a namespace and lists it, as one step. It is listed even if `make` fails,
-/// since it may have got half of the way.
+/// Makes a namespace and lists it in one step. It is listed even if `make` fails, because it may
+/// exist in part.
 pub fn add_namespace(name: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut guard = estate();
     guard.namespaces.push(name.to_owned());
@@ -82,7 +79,7 @@ pub fn remove_namespace(name: &str) {
     guard.namespaces.retain(|n| n != name);
 }
 
-/// Makes a directory and lists it, as one step.
+/// Makes a directory and lists it in one step.
 pub fn add_directory<T>(make: impl FnOnce() -> Result<(T, PathBuf)>) -> Result<T> {
     let mut guard = estate();
     let (made, path) = make()?;
@@ -90,13 +87,13 @@ pub fn add_directory<T>(make: impl FnOnce() -> Result<(T, PathBuf)>) -> Result<T
     Ok(made)
 }
 
-/// Strikes off a directory that its owner is about to remove.
+/// Removes a directory from the list before its owner removes it from the disk.
 pub fn forget_directory(path: &Path) {
     estate().directories.retain(|p| p != path);
 }
 
-/// Clears everything up and exits when SIGINT, SIGTERM or SIGHUP comes. The signals
-/// are handled, not blocked: children would inherit a mask.
+/// Removes everything and exits at SIGINT, SIGTERM or SIGHUP. The signals are handled and not
+/// blocked, because children would inherit a mask.
 pub fn watch_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .trying(|| "handle the signals that end the run".to_owned())?;
@@ -135,7 +132,7 @@ fn clear() {
     }
 }
 
-/// Whether a child has ended; leaves it to its owner to reap.
+/// Whether a child has ended; its owner reaps it.
 fn ended(pid: Pid) -> bool {
     use nix::sys::wait::WaitStatus::StillAlive;
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Downloads by iperf3: the server of the link sends, the client receives.
 //!
-//! Throughput is what the client's iperf3 received, TCP payload per interval. The
-//! round-trip time is what the sending kernel's TCP measured (`tcpi_rtt`), which the
-//! server's iperf3 reports per interval.
+//! Throughput is the TCP payload that the client's iperf3 received in each interval. The round-trip
+//! time is `tcpi_rtt` of the sending kernel, which the server's iperf3 reports for each interval.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,16 +15,16 @@ use crate::process::Process;
 use crate::testbed::{SERVER, Testbed};
 use crate::wait;
 
-/// Beyond a download's own time: connection set-up over the link, queues that drain.
+/// Time beyond the download itself: connection set-up over the link, draining queues.
 const GRACE: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub cc: String,
     pub duration: Duration,
-    /// Which client, counted from zero.
+    /// Index of the client, from zero.
     pub client: usize,
-    /// Port of the server, for several at once.
+    /// Port of the server. Simultaneous downloads need different ports.
     pub port: u16,
 }
 
@@ -45,7 +44,7 @@ pub struct Interval {
     pub bytes: u64,
 }
 
-/// The sender's round-trip time at an instant.
+/// Round-trip time measured by the sender.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderRtt {
     /// Seconds of the download.
@@ -75,8 +74,8 @@ impl Download {
         Self::between(bed.server(), bed.client(), address, plan)
     }
 
-    /// Starts both ends in any two namespaces, of which the first one has the server's address
-    /// and the second one `address`.
+    /// Starts both ends in two namespaces. The first has the server's address, the second
+    /// `address`.
     pub fn between(
         sender: &Namespace,
         receiver: &Namespace,
@@ -116,12 +115,11 @@ impl Download {
         Ok(Self { plan, server: serving, client })
     }
 
-    /// Whether it has come to its end.
     pub fn ended(&mut self) -> bool {
         self.client.ended().is_some()
     }
 
-    /// Waits for its end and reads it.
+    /// Waits for its end and reads the reports.
     pub fn finish(self) -> Result<Transfer> {
         let client = self.client.finish(self.plan.duration + GRACE)?;
         let server = self.server.finish(GRACE)?;
@@ -149,7 +147,7 @@ impl Transfer {
     /// Goodput over the intervals that start at or after `from` seconds.
     #[must_use]
     pub fn mbps_from(&self, from: f64) -> f64 {
-        // An interval that starts a hair before the half still belongs to it.
+        // Tolerates rounding: an interval can start slightly before the half.
         let chosen = self.intervals.iter().filter(|i| i.start >= from - 0.1);
         let (bytes, time) = chosen.fold((0, 0.0), |(b, t), i| (b + i.bytes, t + (i.end - i.start)));
         bytes as f64 * 8e-6 / time
@@ -161,7 +159,7 @@ impl Transfer {
         self.mbps_from(self.plan.duration.as_secs_f64() / 2.0)
     }
 
-    /// Mean of the sender's round-trip times over the second half.
+    /// Mean round-trip time of the sender over the second half.
     #[must_use]
     pub fn rtt_ms_second_half(&self) -> f64 {
         let half = self.plan.duration.as_secs_f64() / 2.0;

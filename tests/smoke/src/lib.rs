@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A test bed of real Linux hosts around the emulator: network namespaces joined by
-//! veth pairs, kernel TCP, ping, iperf3 and the programs under test, all through
-//! their command lines.
+//! A test bed of real Linux hosts around the emulator: network namespaces joined by veth pairs,
+//! kernel TCP, ping, iperf3 and the programs under test, all run through their command lines.
 //!
-//! A bed owns everything it makes and removes it when dropped ([`testbed`]), also
-//! when a signal ends the run ([`estate`]). It waits on conditions with deadlines
-//! ([`wait`]). What it measures it measures from the outside ([`ping`], [`iperf`],
-//! [`udp`], [`capture`], [`netstat`]); the emulator's own word is in [`stats`].
+//! A bed owns everything that it makes and removes it when it is dropped ([`testbed`]), also when a
+//! signal ends the run ([`estate`]). It waits on conditions with deadlines ([`wait`]). Measurements
+//! are made outside the emulator ([`ping`], [`iperf`], [`udp`], [`capture`], [`netstat`]);
+//! [`stats`] reads the statistics of the emulator.
 //!
 //! The smoke suite is in `tests/`, the demonstration in `src/bin/demo.rs`.
 // Counts and sizes here are far below 2^52.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl` as a lab engineer's script runs it: by its arguments, exit code and JSON.
+//! Runs `linkctl` as a script does: arguments, exit code and JSON.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,23 +17,23 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub const DONE: i32 = 0;
 pub const REFUSED: i32 = 1;
 pub const USAGE: i32 = 2;
-/// linkd, or the dataplane behind it, cannot be reached.
+/// linkd, or the dataplane behind it, is unreachable.
 pub const UNREACHABLE: i32 = 3;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Change {
-    /// The generation of the configuration now in force.
+    /// Generation of the current configuration.
     pub generation: u64,
-    /// When it took effect, since the dataplane's start.
+    /// Time of effect, since the dataplane's start.
     pub effective_ns: u64,
-    /// The same by the wall clock, in RFC 3339's form.
+    /// The same on the wall clock, as RFC 3339.
     pub effective_utc: String,
 }
 
-/// A `linkctl` that speaks to one linkd.
+/// A `linkctl` with the address of one linkd.
 #[derive(Clone, Debug)]
 pub struct Linkctl {
-    /// The command up to its way to linkd.
+    /// The command with the options for the address of linkd.
     words: Vec<OsString>,
 }
 
@@ -43,7 +43,7 @@ impl Linkctl {
         Self { words: vec![binary.into(), "--socket".into(), socket.into()] }
     }
 
-    /// One that is run by these words, which say how linkd is reached.
+    /// A command with its own way to reach linkd.
     #[must_use]
     pub fn through(words: Vec<OsString>) -> Self {
         Self { words }
@@ -84,12 +84,12 @@ impl Linkctl {
         Stats::read(&self.run(&["stats"])?.success()?)
     }
 
-    /// A snapshot; the marks start anew after it.
+    /// Takes a snapshot and begins a new run.
     pub fn mark(&self) -> Result<Stats> {
         Stats::read(&self.run(&["stats", "--mark"])?.success()?)
     }
 
-    /// The link in force, as JSON.
+    /// The current link, as JSON.
     pub fn show(&self) -> Result<serde_json::Value> {
         let answer = self.run(&["show"])?.success()?;
         serde_json::from_str(&answer).map_err(|e| Error::parse("`linkctl show`", e))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network namespaces: each plays one machine of the test bed.
+//! Network namespaces. Each is one machine of the test bed.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -17,20 +17,20 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A network namespace of our own, removed when dropped or when a signal ends the
-/// run. Its name starts with `lemu-` and the process id.
+/// A network namespace, removed when dropped or when a signal ends the run. Its name starts with
+/// `lemu-` and the process id.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// Makes one with its loopback up and IPv6 off, so that nobody speaks unasked.
+    /// Makes one with its loopback up and IPv6 disabled, so that no host sends unsolicited packets.
     pub fn new(role: &str) -> Result<Self> {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lemu-{}-{count}-{role}", std::process::id());
         let namespace = Self { name };
-        // Not through `run`: the estate is locked.
+        // Not through `run`, because the estate is locked.
         estate::add_namespace(&namespace.name, || {
             let made = Command::new("ip")
                 .args(["netns", "add", &namespace.name])
@@ -48,7 +48,7 @@ impl Namespace {
         namespace.run(&["ip", "link", "set", "lo", "up"])?;
         for key in ["all", "default"] {
             namespace.sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1").or_else(|e| {
-                // A kernel without IPv6 is as quiet.
+                // A kernel without IPv6 sends none either.
                 if fs::exists("/proc/sys/net/ipv6").unwrap_or(false) { Err(e) } else { Ok(()) }
             })?;
         }
@@ -60,8 +60,8 @@ impl Namespace {
         &self.name
     }
 
-    /// A command to be run in it. `ip netns exec` becomes the program, so that the
-    /// child's id is the program's.
+    /// A command that runs in it. `ip netns exec` becomes the program, so the child's id is the id
+    /// of the program.
     #[must_use]
     pub fn command(&self, argv: &[&str]) -> Command {
         let mut command = words(&["ip", "netns", "exec", &self.name]);
@@ -69,12 +69,11 @@ impl Namespace {
         command
     }
 
-    /// Runs a command in it to its end.
     pub fn run(&self, argv: &[&str]) -> Result<String> {
         run(self.command(argv), LIMIT)?.success()
     }
 
-    /// Runs a function on a thread of its own in it.
+    /// Runs a function in it, on a new thread.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -88,7 +87,7 @@ impl Namespace {
         })
     }
 
-    /// Runs a function in it and waits for what it gives.
+    /// Runs a function in it and returns its result.
     pub fn enter<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -109,7 +108,7 @@ impl Drop for Namespace {
     }
 }
 
-/// What a thread of [`Namespace::spawn`] gave.
+/// Result of a thread of [`Namespace::spawn`].
 pub fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Error::parse("a thread of the test bed", "it panicked")))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's own counters: of TCP, a second witness of what a sender believes; of UDP,
-//! what came to a host and found no room in its socket.
+//! Counters of the kernel: reordering that TCP senders detected, and UDP datagrams for which a
+//! socket had no room.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::namespace::Namespace;
 struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// One line has the names, the next one the values.
+    /// One line has the names, the next line the values.
     fn read(group: &str, text: &str) -> Self {
         let mut rows = text.lines().filter_map(|l| l.strip_prefix(group));
         let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
@@ -43,8 +43,8 @@ impl TcpCounters {
         Self(Counters::read("TcpExt:", text))
     }
 
-    /// How often the sender took segments for reordered since `earlier`: by SACK, by
-    /// timestamps, by duplicate ACKs.
+    /// Reordering events that the sender detected since `earlier`: by SACK, by timestamps, by
+    /// duplicate ACKs.
     #[must_use]
     pub fn reorderings_since(&self, earlier: &Self) -> u64 {
         ["TCPSACKReorder", "TCPTSReorder", "TCPRenoReorder"]
@@ -54,8 +54,7 @@ impl TcpCounters {
     }
 }
 
-/// Datagrams that came to a namespace and were dropped there, since it was made, for lack
-/// of room in a socket's buffer.
+/// Datagrams that the namespace has dropped because a socket's buffer was full.
 pub fn udp_without_room(namespace: &Namespace) -> Result<u64> {
     let text = namespace.enter(|| {
         fs::read_to_string("/proc/thread-self/net/snmp")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's ping, and what its replies say.
+//! Runs the kernel's ping and parses its replies.
 
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use crate::process::{Outcome, Process};
 use crate::series::out_of_order;
 use crate::wait;
 
-/// What iputils writes with `-D` for each reply.
+/// Line of iputils with `-D` for each reply.
 #[expect(clippy::expect_used, reason = "a constant, covered by the tests")]
 static REPLY: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
@@ -25,16 +25,16 @@ static REPLY: LazyLock<Regex> = LazyLock::new(|| {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// When it came, in seconds since the epoch.
+    /// Arrival, in seconds since the epoch.
     pub at: f64,
     pub seq: u32,
-    /// Round-trip time. ping rounds to the millisecond from 100 ms on.
+    /// Round-trip time. From 100 ms on, ping rounds to milliseconds.
     pub rtt_ms: f64,
-    /// Whether ping had seen this number already.
+    /// Whether ping had received this number before.
     pub duplicate: bool,
 }
 
-/// The replies to a series of pings, in the order they came.
+/// Replies to a series of pings, in the order of their arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Pings {
     pub sent: u32,
@@ -82,17 +82,17 @@ impl Ping {
         self.process.stdout().matches("icmp_seq=").count()
     }
 
-    /// Waits for the last reply and reads all. That some or all are lost is no error.
+    /// Waits for the last reply and parses all of them. Lost replies are no error.
     pub fn finish(self) -> Result<Pings> {
         let outcome: Outcome = self.process.finish(self.limit)?;
-        // 1 says that a reply is missing, 2 that something else is wrong.
+        // Exit code 1: a reply is missing. 2: another error.
         if outcome.code() > 1 {
             outcome.clone().success()?;
         }
         Pings::read(&outcome.stdout, self.count)
     }
 
-    /// Ends a ping that runs beside something else, and reads the replies so far.
+    /// Ends a ping, and parses the replies so far.
     pub fn stop(mut self) -> Result<Pings> {
         self.process.signal(nix::sys::signal::Signal::SIGINT);
         self.process.wait(Duration::from_secs(15))?;
@@ -139,7 +139,7 @@ impl Pings {
         rtts.quantile(share)
     }
 
-    /// The share of replies whose round-trip time is within the bounds, both included.
+    /// Share of replies with a round-trip time within the bounds, inclusive.
     #[must_use]
     pub fn share_within(&self, low_ms: f64, high_ms: f64) -> f64 {
         let within = self.replies.iter().filter(|r| (low_ms..=high_ms).contains(&r.rtt_ms)).count();
@@ -147,26 +147,23 @@ impl Pings {
     }
 }
 
-/// Several series of pings at once that start at different places of a link's slot.
+/// Several simultaneous series of pings that start at different phases of a link's slot.
 ///
-/// A link with slots of 43 ms adds a wait that depends on where in its slot a ping
-/// falls. A single series may beat with the slot and see three places of it over and
-/// over, and neither ping nor the kernel keeps an interval to the millisecond, so none
-/// can be chosen that does not. Series with the same interval keep their distances to
-/// each other, whatever the interval comes out as: spread over the slot when they start,
-/// they stay spread.
+/// A link with slots of 43 ms adds a wait that depends on the phase at which a ping arrives. A
+/// single series can beat with the slot and sample only three phases. Neither ping nor the kernel
+/// keeps an interval to the millisecond, so no interval avoids that. Series with the same interval
+/// keep their distances to each other: if their starts are spread over the slot, they stay spread.
 #[derive(Debug)]
 pub struct Survey(Vec<Ping>);
 
 impl Survey {
     pub const SERIES: u32 = 20;
     const INTERVAL: Duration = Duration::from_secs(1);
-    /// From one series' start to the next one's: one slot of 41.4 ms (the profile
-    /// `viasat2`) and the golden section of another, which spreads any number of starts
-    /// evenly.
+    /// Time between the starts of two series: one slot of 41.4 ms (profile `viasat2`) and the
+    /// golden section of another slot, which spreads any number of starts evenly.
     const STEP: Duration = Duration::from_micros(67_030);
 
-    /// Starts the series, of `count` pings each. Returns when the last one has begun.
+    /// Starts the series, of `count` pings each. Returns after the last one has started.
     pub fn start(from: &Namespace, source: Ipv4Addr, to: Ipv4Addr, count: u32) -> Result<Self> {
         let begin = Instant::now();
         let start = |series| {
@@ -176,7 +173,7 @@ impl Survey {
         Ok(Self((0..Self::SERIES).map(start).collect::<Result<_>>()?))
     }
 
-    /// How long it takes to send them, from when [`start`](Self::start) is called.
+    /// Time to send all pings, from the call of [`start`](Self::start).
     #[must_use]
     pub fn duration(count: u32) -> Duration {
         Self::STEP * Self::SERIES + Self::INTERVAL * count
@@ -187,7 +184,7 @@ impl Survey {
         self.0.iter().map(Ping::replies).sum()
     }
 
-    /// Waits for all replies, of all series.
+    /// Waits for all replies of all series.
     pub fn finish(self) -> Result<Pings> {
         let mut all = Pings::default();
         for ping in self.0 {

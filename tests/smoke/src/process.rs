@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Child processes that end with their owner, and whose output is kept.
+//! Child processes that end with their owner. Their output is kept.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
@@ -16,16 +16,16 @@ use crate::error::{Error, Result, Trying};
 use crate::estate;
 use crate::wait;
 
-/// How long a process may take to end after SIGTERM.
+/// Longest time from SIGTERM to the end of a process.
 const GRACE: Duration = Duration::from_secs(10);
 
 type Text = Arc<Mutex<String>>;
 
-/// Called with every line of standard output as it comes.
+/// Called for each line of standard output.
 pub type OnLine = Box<dyn FnMut(&str) + Send>;
 
-/// A running child in a process group of its own, so that a Ctrl-C at the terminal
-/// reaches this process alone.
+/// A running child in a separate process group, so that Ctrl-C at the terminal reaches this process
+/// only.
 #[derive(Debug)]
 pub struct Process {
     command: String,
@@ -36,7 +36,7 @@ pub struct Process {
     readers: Vec<JoinHandle<()>>,
 }
 
-/// What a command that ran to its end left.
+/// Result of a command that has ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub command: String,
@@ -51,7 +51,7 @@ impl Process {
         Self::spawn_reading(command, Box::new(|_| ()))
     }
 
-    /// Starts a command and hands over its standard output line by line.
+    /// Starts a command and passes on its standard output line by line.
     pub fn spawn_reading(mut command: Command, on_line: OnLine) -> Result<Self> {
         let line = command_line(&command);
         command
@@ -82,13 +82,13 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has written to standard output.
+    /// Standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.stdout.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What it has written to standard error.
+    /// Standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -108,7 +108,7 @@ impl Process {
         self.status
     }
 
-    /// Sends a signal, unless it has ended.
+    /// Sends a signal if it has not ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
             let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
@@ -120,7 +120,7 @@ impl Process {
         wait::until(&what, limit, || Ok(self.ended()))
     }
 
-    /// Asks it to end (SIGTERM), and ends it (SIGKILL) if it does not.
+    /// Ends it by SIGTERM, or by SIGKILL if it does not end.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
         self.wait(GRACE).or_else(|_| self.kill())
@@ -132,7 +132,7 @@ impl Process {
         self.wait(GRACE)
     }
 
-    /// Waits for its end and takes its output; ends it if that takes too long.
+    /// Waits for its end and takes its output. Ends it at the limit.
     pub fn finish(mut self, limit: Duration) -> Result<Outcome> {
         let status = match self.wait(limit) {
             Ok(status) => status,
@@ -157,12 +157,12 @@ impl Drop for Process {
 }
 
 impl Outcome {
-    /// Its standard output, if it ended well.
+    /// Standard output of a command that succeeded.
     pub fn success(self) -> Result<String> {
         if self.status.success() { Ok(self.stdout) } else { Err(self.failure()) }
     }
 
-    /// The exit code; a signal counts as 128 and its number, as in a shell.
+    /// The exit code. As in a shell, a signal gives 128 plus its number.
     #[must_use]
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
@@ -178,7 +178,7 @@ impl Outcome {
     }
 }
 
-/// Runs a command to its end and takes its output, whatever its exit code.
+/// Runs a command and takes its output, regardless of the exit code.
 pub fn run(command: Command, limit: Duration) -> Result<Outcome> {
     Process::spawn(command)?.finish(limit)
 }

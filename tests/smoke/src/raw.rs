@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames of any form, sent through a packet socket past the host's own stack.
+//! Arbitrary frames, sent through a packet socket past the host's own stack.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -22,7 +22,7 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    /// Opens one. It sends and does not receive.
+    /// Opens a socket that sends only.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self> {
         let interface = interface.to_owned();
         namespace.enter(move || {
@@ -36,8 +36,8 @@ impl RawSocket {
         })
     }
 
-    /// Sends a frame. False if the kernel takes none of this form, such as one that is
-    /// shorter than an Ethernet header or longer than the MTU.
+    /// Sends a frame. False if the kernel refuses it, for example because it is shorter than an
+    /// Ethernet header or longer than the MTU.
     pub fn send(&self, frame: &[u8]) -> Result<bool> {
         match send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
             Ok(_) => Ok(true),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Order and trend of a series of values.
 
-/// Values that come after a higher one.
+/// Number of values that come after a higher one.
 pub fn out_of_order<T: Copy + PartialOrd>(values: impl IntoIterator<Item = T>) -> usize {
     let mut highest = None;
     let is_late = |value| {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Evidence that the machine, and not the programs under test, made a real-time test late.
 //!
-//! A test fails for the machine's sake only where this module has seen the machine withhold
-//! processor time while the test ran. Lateness that the emulator reports is a claim of the
-//! program under test and no evidence: an emulator that is slow on an idle machine has to fail.
+//! A failure is excused only if this module has measured that the machine withheld processor time
+//! while the test ran. Lateness that the emulator reports is a claim of the program under test and
+//! no evidence: an emulator that is slow on an idle machine must fail.
 //!
 //! While a test runs, [`Watch`] divides its time into windows of a second ([`Window`]). A window
-//! is starved if one of these holds:
+//! is starved if one of these conditions holds:
 //!
 //! * A thread of the test (this process or a descendant) waited in a run queue for at least
-//!   [`WAITED`] of the window (`/proc/PID/task/TID/schedstat`, second figure) while processes of
-//!   others used at least [`FOREIGN`] processors (`/proc/stat` less the test's own processes and
-//!   the kernel's threads). Neither alone is evidence: the hosts of a test contend with each
-//!   other for a processor, and others may keep to processors that the test does not use.
-//! * The hypervisor kept at least [`STOLEN`] processors (`steal` in `/proc/stat`).
+//!   [`WAITED`] of the window (`/proc/PID/task/TID/schedstat`, second figure) while other
+//!   processes used at least [`FOREIGN`] processors (`/proc/stat` less the test's own processes
+//!   and the kernel's threads). Neither alone is evidence: the hosts of a test compete with each
+//!   other for a processor, and other processes can be on processors that the test does not use.
+//! * The hypervisor withheld at least [`STOLEN`] processors (`steal` in `/proc/stat`).
 //! * A timer of an idle thread on one of the processors was late by at least [`STOOD_STILL`]
-//!   more than the thread waited in a run queue: the virtual machine stood still, which not
+//!   more than the thread waited in a run queue: the virtual machine was suspended, which not
 //!   every hypervisor reports as steal.
 //!
-//! The kernel's pressure figure (`/proc/pressure/cpu`) is quoted in the reason and decides
+//! The kernel's pressure figure (`/proc/pressure/cpu`) is quoted in the reason but decides
 //! nothing, because the test's own load raises it as well.
 
 use std::collections::{HashMap, HashSet};
@@ -34,22 +34,22 @@ use nix::unistd::Pid;
 
 use crate::cpus::Cpus;
 
-/// Processors that processes of others use in a starved window. Processor times come in ticks of
-/// 10 ms, by which `/proc/stat` and a process's own account differ by some per cent of the load.
+/// Processors that other processes use in a starved window. Processor times have ticks of 10 ms, so
+/// `/proc/stat` and the times of a process differ by some per cent of the load.
 pub const FOREIGN: f64 = 0.3;
-/// Share of a starved window that a thread of the test waited in a run queue.
+/// Share of a starved window in which a thread of the test waited in a run queue.
 pub const WAITED: f64 = 0.05;
-/// Processors that the hypervisor kept in a starved window.
+/// Processors that the hypervisor withheld in a starved window.
 pub const STOLEN: f64 = 0.05;
-/// How late an idle thread's timer is if the machine stood still.
+/// Lateness of an idle thread's timer if the machine was suspended.
 pub const STOOD_STILL: Duration = Duration::from_millis(20);
 
 const WINDOW: Duration = Duration::from_secs(1);
-/// A remainder that is shorter is joined to the window before.
+/// A shorter remainder is merged into the window before.
 const LEAST_WINDOW: Duration = Duration::from_millis(250);
-/// The period of the timers. They cost the emulator's processor a few microseconds each.
+/// Period of the timers. They cost the emulator's processor a few microseconds each.
 const BEAT: Duration = Duration::from_millis(20);
-/// `USER_HZ`: Linux shows all programs hundredths of a second.
+/// `USER_HZ`: Linux reports hundredths of a second to all programs.
 const TICKS_PER_S: f64 = 100.0;
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -58,19 +58,19 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
     pub span: Duration,
-    /// Processors used by processes of others, on average.
+    /// Processors used by other processes, on average.
     pub foreign: f64,
-    /// Processors kept by the hypervisor, on average.
+    /// Processors withheld by the hypervisor, on average.
     pub stolen: f64,
-    /// Share of the window that the thread of the test that waited longest waited in a run queue.
+    /// Longest time of a thread of the test in a run queue, as a share of the window.
     pub waited: f64,
     pub thread: String,
-    /// Longest time for which the machine stood still.
+    /// Longest suspension of the machine.
     pub stood: Duration,
 }
 
 impl Window {
-    /// Whether the machine withheld processor time, and how.
+    /// Reason why the window is starved, if it is.
     #[must_use]
     pub fn starved(&self) -> Option<String> {
         let Self { span, foreign, stolen, waited, thread, stood } = self;
@@ -89,18 +89,18 @@ impl Window {
     }
 }
 
-/// What was seen during a test.
+/// Measurements during a test.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     pub windows: Vec<Window>,
     /// Share of the time in which a task of the machine waited for a processor, if the kernel
-    /// tells.
+    /// reports it.
     pub pressure: Option<f64>,
 }
 
 impl Evidence {
-    /// The worst starved window and how many there were; none if the machine gave the test all
-    /// the processor time that it asked for.
+    /// The worst starved window and the number of starved windows. None if the machine gave the
+    /// test all processor time that it needed.
     #[must_use]
     pub fn starvation(&self) -> Option<String> {
         let starved: Vec<&Window> = self.windows.iter().filter(|w| w.starved().is_some()).collect();
@@ -117,7 +117,7 @@ impl Evidence {
     }
 }
 
-/// Collects evidence from its start to its end, on threads of its own.
+/// Collects evidence from its start to its end, on separate threads.
 #[derive(Debug)]
 pub struct Watch {
     begin: Instant,
@@ -129,7 +129,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts it. `cpus` are those that the test may use.
+    /// `cpus` are the processors that the test may use.
     #[must_use]
     pub fn start(cpus: &Cpus) -> Self {
         let beating = Arc::new(AtomicBool::new(true));
@@ -188,16 +188,16 @@ fn windows(mut samples: Vec<(Sample, Duration)>) -> Vec<Window> {
     samples.windows(2).map(|pair| pair[1].0.since(&pair[0].0, pair[1].1)).collect()
 }
 
-/// Processor times so far, in seconds, and waits so far, in nanoseconds.
+/// Accumulated processor times in seconds, and waits in nanoseconds.
 #[derive(Clone, Debug)]
 struct Sample {
     at: Instant,
-    /// Of all programs on all processors.
+    /// All programs on all processors.
     busy: f64,
     stolen: f64,
-    /// Of the test's processes and of the kernel's threads.
+    /// Processes of the test and threads of the kernel.
     own: f64,
-    /// In run queues, by thread of the test, with its name.
+    /// Time in run queues, by thread of the test, with its name.
     waits: HashMap<u64, (u64, String)>,
 }
 
@@ -240,13 +240,13 @@ struct Process {
     pid: u64,
     parent: u64,
     kernel: bool,
-    /// Seconds, with those of children that have ended.
+    /// Seconds, including those of children that have ended.
     used: f64,
 }
 
 impl Process {
     fn read(stat: &str) -> Option<Self> {
-        // The name in brackets may contain anything; the state follows it.
+        // The name in brackets can contain any character. The state follows it.
         let (head, rest) = stat.rsplit_once(')')?;
         let pid = head.split(' ').next()?.parse().ok()?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -266,7 +266,7 @@ fn processes() -> Vec<Process> {
     entries.filter_map(stat).collect()
 }
 
-/// A process and all below it.
+/// A process and its descendants.
 fn descendants(processes: &[Process], root: u64) -> HashSet<u64> {
     let mut found = HashSet::from([root]);
     loop {
@@ -280,7 +280,7 @@ fn descendants(processes: &[Process], root: u64) -> HashSet<u64> {
     }
 }
 
-/// Seconds in /proc/stat: of all programs (user, nice, system), and kept by the hypervisor
+/// Seconds in /proc/stat: of all programs (user, nice, system), and withheld by the hypervisor
 /// (steal).
 fn machine(stat: &str) -> [f64; 2] {
     let all = stat.lines().next().unwrap_or_default();
@@ -289,7 +289,7 @@ fn machine(stat: &str) -> [f64; 2] {
     [busy / TICKS_PER_S, ticks.get(7).copied().unwrap_or_default() / TICKS_PER_S]
 }
 
-/// The waits and names of a process's threads.
+/// Waits and names of a process's threads.
 fn threads(pid: u64) -> Vec<(u64, (u64, String))> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let wait = |e: fs::DirEntry| {
@@ -306,15 +306,15 @@ fn waited(schedstat: &str) -> Option<u64> {
     schedstat.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Microseconds so far in which some task waited for a processor.
+/// Accumulated microseconds in which some task waited for a processor.
 fn pressure() -> Option<u64> {
     let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;
     some.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// Sleeps on one processor, and notes by how much its timer was late beyond its own wait in the
-/// run queue.
+/// Sleeps on one processor, and records the lateness of its timer beyond its own wait in the run
+/// queue.
 fn beat(cpu: usize, beating: &AtomicBool, stood: &AtomicU64) {
     let mut set = CpuSet::new();
     if set.set(cpu).is_err() || sched_setaffinity(Pid::from_raw(0), &set).is_err() {

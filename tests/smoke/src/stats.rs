@@ -163,7 +163,7 @@ impl Watch {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner).samples.last().cloned()
     }
 
-    /// Ends it and takes its samples.
+    /// Ends it and returns its samples.
     pub fn finish(mut self) -> Result<Vec<Sample>> {
         let died = self.process.ended();
         self.process.stop()?;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of another process that stand still, one by one, and not the process: as its tracer
-//! stops them (ptrace(2)).
+//! Stops single threads of another process, as a tracer (ptrace(2)).
 
 use std::fs;
 
@@ -8,12 +7,12 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-/// Threads that stand still. They move on when this is dropped, on the thread that made it.
+/// Stopped threads. They resume when this is dropped, on the thread that made it.
 #[derive(Debug)]
 pub struct Still(Vec<Pid>);
 
 impl Still {
-    /// Stops the threads of process `pid` whose names `is_chosen`.
+    /// Stops the threads of process `pid` with a name that satisfies `is_chosen`.
     pub fn stop(pid: u32, is_chosen: impl Fn(&str) -> bool) -> anyhow::Result<Self> {
         let mut still = Self(Vec::new());
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -36,7 +35,7 @@ impl Still {
 impl Drop for Still {
     fn drop(&mut self) {
         for thread in &self.0 {
-            // One that has ended is let go already.
+            // A thread that has ended is detached already.
             let _ = ptrace::detach(*thread, None);
         }
     }

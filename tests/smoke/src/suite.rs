@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The frame of the real-time suites (smoke, hw, package, p4): one test after another, and how
-//! each of them ends.
+//! Harness of the real-time suites (smoke, hw, package, p4): runs tests one at a time and judges
+//! each.
 //!
-//! A test passes, fails, is skipped because the machine lacks something ([`Lack`]), or is void: it
-//! failed, its failure is one that a starved machine causes ([`Timing`]), and there is evidence
-//! that the machine was starved ([`crate::starvation`]). A void test is repeated once; one that is void
-//! again has neither passed nor failed, and a line on standard error says why:
-//! `VOID: suite::test: reason`.
+//! A test passes, fails, is skipped because the machine lacks something ([`Lack`]), or is void. It
+//! is void if it failed, its failure is of a kind that a starved machine causes ([`Timing`]), and
+//! there is evidence that the machine was starved ([`crate::starvation`]). A void test is repeated
+//! once. If it is void again, it has neither passed nor failed, and a line on standard error has
+//! the reason: `VOID: suite::test: reason`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,35 +22,35 @@ use crate::error::Error;
 use crate::estate;
 use crate::starvation::Watch;
 
-/// How long a test takes, and when it is run.
+/// Duration of a test, and when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Seconds: in every run.
     Short,
-    /// Minutes: ignored unless asked for by `--ignored`, as `make soak` does.
+    /// Minutes: ignored unless `--ignored` is given, as in `make soak`.
     Long,
 }
 
-/// Which failures a starved machine can cause.
+/// Failures that a starved machine can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// All but [`Certain`] ones: the test's figures depend on when its processes run.
+    /// All except [`Certain`] ones: the figures of the test depend on scheduling.
     RealTime,
-    /// Only those to meet a deadline.
+    /// Missed deadlines only.
     Patient,
 }
 
-/// A failure that no lack of processor time explains, as accounts that do not add up.
+/// A failure that a lack of processor time cannot explain, such as packets that are not conserved.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Certain(pub String);
 
-/// A test that is void by evidence which was collected before it began.
+/// A test that is void by evidence from before its start.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Void(pub String);
 
-/// A failure with the programs' own output, of the kind that it was without.
+/// A failure with the output of the programs. It keeps its kind.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 struct Reported {
@@ -66,7 +66,7 @@ enum Kind {
     Other,
 }
 
-/// Adds the programs' own output to a failure.
+/// Adds the output of the programs to a failure.
 #[must_use]
 pub fn reported(error: &anyhow::Error, report: impl Display) -> anyhow::Error {
     Reported { message: format!("{error:#}\n{report}"), kind: kind(error) }.into()
@@ -88,16 +88,16 @@ fn kind(error: &anyhow::Error) -> Kind {
     }
 }
 
-/// How a run of a test ended.
+/// Result of one run of a test.
 #[derive(Debug)]
 pub enum Judged<T> {
     Passed(T),
-    /// It failed on a starved machine: why it failed, and the evidence.
+    /// Failed on a starved machine: the failure and the evidence.
     Void(String),
     Failed(anyhow::Error),
 }
 
-/// Runs a test and judges a failure by what the machine did meanwhile.
+/// Runs a test and judges a failure by the load of the machine during the run.
 pub fn judged<T>(
     cpus: &Cpus,
     timing: Timing,
@@ -153,8 +153,7 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Reads the command line. The tests run one after another; what they made is removed also
-    /// when a signal ends the run.
+    /// Reads the command line. Tests run one at a time. A signal removes everything that they made.
     pub fn new(name: &'static str) -> anyhow::Result<Self> {
         let mut arguments = Arguments::from_args();
         arguments.test_threads = Some(1);
@@ -163,13 +162,13 @@ impl Suite {
         Ok(Self { name, begin: Instant::now(), arguments, cpus, trials, records })
     }
 
-    /// The processors that the suite may use.
+    /// Processors that the suite may use.
     #[must_use]
     pub fn cpus(&self) -> &Cpus {
         &self.cpus
     }
 
-    /// Adds a test. `needs` says what the machine lacks for it, when the test's turn has come.
+    /// Adds a test. `needs` is called before the test runs.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -197,8 +196,8 @@ impl Suite {
         self.trials.push(trial.with_ignored_flag(form == Form::Long));
     }
 
-    /// Runs the tests. The last lines on standard error are the time of each test, the slowest
-    /// first, then those that were skipped or void, and the sum.
+    /// Runs the tests. The last lines on standard error are the duration of each test, slowest
+    /// first, then skipped and void tests, and the totals.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let Self { name: suite, begin, arguments, trials, records, .. } = self;
@@ -249,7 +248,7 @@ fn locked(records: &Mutex<Vec<Record>>) -> MutexGuard<'_, Vec<Record>> {
     records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test, and once more if it is void.
+/// Runs a test, and repeats it once if it is void.
 fn run(
     cpus: &Cpus,
     timing: Timing,
@@ -270,7 +269,7 @@ fn run(
     }
 }
 
-/// In CI a part that the set-up installs may not be missing.
+/// In CI, parts that the set-up installs must be present.
 fn lacking(lack: Lack) -> Result<End, Failed> {
     match lack {
         Lack::Part(reason) if in_ci() => Err(reason.into()),

@@ -35,38 +35,38 @@ use crate::wait;
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub const SERVER_INTERFACE: &str = "srv0";
 pub const CLIENT_INTERFACE: &str = "cli0";
-/// The emulator's interface towards the server.
+/// Interface of the emulator that faces the server.
 pub const WAN_INTERFACE: &str = "wan0";
-/// The emulator's interface towards the clients.
+/// Interface of the emulator that faces the clients.
 pub const SAT_INTERFACE: &str = "sat0";
 
-/// SAT20's limit of TCP buffers, in bytes.
+/// Limit of TCP buffers in SAT20, in bytes.
 const TCP_BUFFER: u32 = 60_000_000;
-/// EAL starts, memory is laid out and the clock is measured.
+/// EAL initialises, memory is reserved and the clock is calibrated.
 const START: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Middle {
-    /// A bridge of the kernel: shows what hosts and observers do by themselves.
+    /// A bridge of the kernel, to test hosts and observers without the emulator.
     Bridge,
     Emulator,
-    /// Nothing yet.
+    /// The test starts the rest.
     Nothing,
 }
 
-/// How the test bed is to be.
+/// Configuration of a test bed.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub middle: Middle,
     pub clients: u8,
     pub seed: u64,
     pub memory: String,
-    /// The dataplane's workers. Several share processors with the hosts, and sleep when
-    /// they are idle.
+    /// Workers of the dataplane. Several share processors with the hosts, and sleep when they are
+    /// idle.
     pub workers: usize,
-    /// Whether an idle worker sleeps, which costs up to 0.1 ms. Several always do.
+    /// Whether an idle worker sleeps, which costs up to 0.1 ms. Several workers always sleep.
     pub adaptive: bool,
-    /// The most clients that the dataplane makes; as many as it does by itself if absent.
+    /// `--max-clients` of the dataplane; its default if absent.
     pub max_clients: Option<u16>,
     pub linkd: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl Default for Options {
     }
 }
 
-/// A running test bed. Dropping it removes all of it, processes first.
+/// A running test bed. Dropping it removes everything, processes first.
 #[derive(Debug)]
 pub struct Testbed {
     linkd: Option<Process>,
@@ -103,8 +103,8 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Builds the namespaces and starts what is between them. `cpus` are those that
-    /// this process had before it kept to its own.
+    /// Builds the namespaces and starts the programs between them. `cpus` are the processors of
+    /// this process before it was restricted.
     pub fn new(options: Options, cpus: &Cpus) -> Result<Self> {
         let binaries = match options.middle {
             Middle::Emulator => Some(Binaries::find().map_err(|lack| {
@@ -189,16 +189,16 @@ impl Testbed {
         Ok(Linkctl::new(&self.binaries()?.linkctl, &self.linkd_socket()))
     }
 
-    /// The command line of a dataplane with these two ports in the emulator's namespace.
+    /// Command line of a dataplane with two ports in the emulator's namespace.
     pub fn dataplane_command(&self, wan: &str, client: &str, more: &[&str]) -> Result<Command> {
-        // The hosts' processes, this one among them, keep off the worker's processor.
+        // The processes of the hosts, this one included, do not use the worker's processor.
         let cpus = self.cpus.list();
         let mut command = self.emulator.command(&["taskset", "-c", &cpus]);
         command.arg(&self.binaries()?.dataplane).args(["--port", wan, "--port", client]).args(more);
         Ok(command)
     }
 
-    /// The command line of the dataplane as this bed runs it.
+    /// Command line of the dataplane of this bed.
     pub fn own_dataplane_command(&self) -> Result<Command> {
         let mut command = self.dataplane_command(
             &format!("wan=net_af_packet,iface={WAN_INTERFACE}"),
@@ -226,7 +226,6 @@ impl Testbed {
         Ok(command)
     }
 
-    /// Starts the dataplane and waits until its socket answers.
     pub fn start_dataplane(&mut self) -> Result<()> {
         let mut process = Process::spawn(self.own_dataplane_command()?)?;
         answers(&mut process, "linkd-dataplane", &self.dataplane_socket())?;
@@ -243,7 +242,6 @@ impl Testbed {
         Ok(command)
     }
 
-    /// Starts linkd and waits until its socket answers.
     pub fn start_linkd(&mut self) -> Result<()> {
         let mut process = Process::spawn(self.linkd_command()?)?;
         answers(&mut process, "linkd", &self.linkd_socket())?;
@@ -251,7 +249,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Starts a further linkd for the same dataplane; with its socket in the bed's directory.
+    /// Starts another linkd for the same dataplane, with its socket in the bed's directory.
     pub fn another_linkd(&self, socket: &str, more: &[&str]) -> Result<(Process, PathBuf)> {
         let socket = self.directory.path(socket);
         let mut command = Command::new(&self.binaries()?.linkd);
@@ -262,7 +260,7 @@ impl Testbed {
         Ok((linkd, socket))
     }
 
-    /// Stops the dataplane's threads for a time.
+    /// Stops all threads of the dataplane for a time.
     pub fn pause_dataplane(&mut self, pause: Duration) -> Result<()> {
         let Some(dataplane) = &mut self.dataplane else {
             return Err(Error::parse("the dataplane", "it does not run"));
@@ -273,21 +271,21 @@ impl Testbed {
         Ok(())
     }
 
-    /// Ends linkd at once, by its process id.
+    /// Kills linkd.
     pub fn kill_linkd(&mut self) -> Result<()> {
         let ended = self.linkd.as_mut().map(Process::kill).transpose();
         self.retire_linkd();
         ended.map(drop)
     }
 
-    /// Ends the dataplane at once, by its process id.
+    /// Kills the dataplane.
     pub fn kill_dataplane(&mut self) -> Result<()> {
         let ended = self.dataplane.as_mut().map(Process::kill).transpose();
         self.retire_dataplane();
         ended.map(drop)
     }
 
-    /// Asks the dataplane to end, and takes its exit status and its final accounts.
+    /// Stops the dataplane, and returns its exit status and its final counters.
     pub fn stop_dataplane(&mut self) -> Result<(ExitStatus, String)> {
         let Some(process) = self.dataplane.as_mut() else {
             return Err(Error::parse("the dataplane", "it does not run"));
@@ -333,7 +331,7 @@ impl Testbed {
         self.ended.extend(gone.map(|p| log("linkd-dataplane (ended)", &p)));
     }
 
-    /// What the programs say of themselves: for the message of a failure.
+    /// Output of the programs, for the message of a failure.
     #[must_use]
     pub fn report(&mut self) -> String {
         let mut report = String::new();
@@ -384,9 +382,9 @@ impl Testbed {
         for key in ["tcp_rmem", "tcp_wmem"] {
             host.sysctl(&format!("net/ipv4/{key}"), &format!("4096 131072 {TCP_BUFFER}"))?;
         }
-        // Each download finds the host as the first one did.
+        // Each download starts from the same state of the host.
         host.sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-        // The host's stack runs on the hosts' processors, not in the emulator's call.
+        // The host's stack runs on the processors of the hosts and not in the emulator's call.
         let mask = self.cpus.rps_mask();
         let path = format!("/sys/class/net/{near}/queues/rx-0/rps_cpus");
         host.run(&["sh", "-c", &format!("echo {mask} > {path}")]).map(drop)
@@ -409,7 +407,7 @@ fn address(host: &Namespace, interface: &str, addresses: &[Ipv4Addr]) -> Result<
     Ok(())
 }
 
-/// Waits until a process serves a socket.
+/// Waits until a process accepts connections on a socket.
 pub fn answers(process: &mut Process, name: &str, socket: &Path) -> Result<()> {
     let waited = wait::until(&format!("{name} serves {}", socket.display()), START, || {
         if let Some(status) = process.ended() {

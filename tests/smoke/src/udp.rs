@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paced, numbered UDP: an overload whose every packet is known at the receiver.
+//! Paced, numbered UDP: an overload in which the receiver identifies each packet.
 //!
-//! Rates and sizes count bytes of Ethernet frame without FCS, as the emulator's rate
-//! does. Arrivals carry the kernel's time stamps, taken when the packet enters the
-//! receiving host, so that a receiver that is scheduled late measures no worse.
+//! Rates and sizes count bytes of Ethernet frames without FCS, as the emulator's rate does.
+//! Arrivals have timestamps of the kernel, taken when the packet enters the receiving host, so the
+//! scheduling of the receiver has no effect.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -27,9 +27,9 @@ use crate::wait;
 pub const HEADER_BYTES: usize = 14 + 20 + 8;
 /// Frames that fill an MTU of 1500 bytes.
 pub const FULL_FRAME_BYTES: usize = 1514;
-/// Holds what arrives while the receiver is not scheduled.
+/// Room for packets that arrive while the receiver is not scheduled.
 const RECEIVE_BUFFER: usize = 32 << 20;
-/// How often a sender looks at the clock.
+/// Pacing interval of a sender.
 const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
-    /// The number that the sender gave it, from 0.
+    /// Sequence number of the sender, from 0.
     pub number: u64,
     /// Seconds on the receiver's clock.
     pub at: f64,
@@ -63,14 +63,14 @@ pub struct Arrival {
 #[derive(Clone, Default)]
 pub struct Sent {
     pub packets: u64,
-    /// Refused by the sender's own kernel.
+    /// Packets that the sender's kernel refused.
     pub refused: u64,
-    /// At each turn of the sender: the time since the start, and by how much a packet was late
-    /// then by the flow's pace, at most.
+    /// For each wake-up of the sender: the time since the start, and an upper bound of the lateness
+    /// of its packets.
     pub turns: Vec<[Duration; 2]>,
 }
 
-/// Without the turns, which are thousands.
+/// Without the wake-ups, of which there are thousands.
 impl fmt::Debug for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { packets, refused, .. } = self;
@@ -78,7 +78,7 @@ impl fmt::Debug for Sent {
     }
 }
 
-/// A thread that sends flows, all of them in turn, from a namespace.
+/// A thread that sends flows from a namespace.
 #[derive(Debug)]
 pub struct Sender(JoinHandle<Result<Vec<Sent>>>);
 
@@ -88,13 +88,13 @@ impl Sender {
         Self(namespace.spawn(move || send(from, &flows)))
     }
 
-    /// Waits for its end; an account per flow.
+    /// Waits for the end. One entry for each flow.
     pub fn finish(self) -> Result<Vec<Sent>> {
         joined(self.0)
     }
 }
 
-/// The packets that are due at `elapsed`, exactly.
+/// Packets due at `elapsed`, exactly.
 fn due(flow: &Flow, elapsed: Duration) -> u64 {
     let elapsed = elapsed.min(flow.duration).as_nanos();
     let bits = u128::from(flow.rate_bps) * elapsed / 1_000_000_000;
@@ -124,7 +124,7 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
                 }
             }
             if sent.packets + sent.refused > before {
-                // None of them was due before the last turn.
+                // None of them was due before the last wake-up.
                 let now = start.elapsed();
                 sent.turns.push([now, now.saturating_sub(last)]);
             }
@@ -137,7 +137,7 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
     }
 }
 
-/// A thread that receives on an address in a namespace and notes every arrival.
+/// A thread that receives on an address in a namespace and records each arrival.
 #[derive(Debug)]
 pub struct Receiver {
     stop: Arc<AtomicBool>,
@@ -148,7 +148,7 @@ pub struct Receiver {
 pub struct Received {
     /// In the order they arrived.
     pub arrivals: Vec<Arrival>,
-    /// Lost by the receiving socket for want of room.
+    /// Packets that the receiving socket had no room for.
     pub overflowed: u64,
 }
 
@@ -173,7 +173,7 @@ impl Receiver {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it once nothing has come for a while, and takes what it saw.
+    /// Ends it after a time without packets, and returns the arrivals.
     pub fn finish(self) -> Result<Received> {
         self.stop.store(true, Ordering::Relaxed);
         joined(self.thread)
@@ -215,10 +215,9 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool) -> Result<Received> {
 }
 
 impl Received {
-    /// Bits of frame per second that arrived between two instants of the flow, in
-    /// seconds after the first arrival: the slope of the least-squares line through
-    /// the bytes so far, which a machine that stands still for some milliseconds at
-    /// either end of the window hardly moves.
+    /// Bits of frame per second that arrived between two times, in seconds after the first arrival:
+    /// the slope of the least-squares line through the bytes so far. A stall of some milliseconds
+    /// at either end of the window hardly changes it.
     #[must_use]
     pub fn rate_bps(&self, from: f64, to: f64) -> f64 {
         let Some(first) = self.arrivals.first() else { return 0.0 };
@@ -235,7 +234,7 @@ impl Received {
         slope(&points) * 8.0
     }
 
-    /// How many arrived after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     #[must_use]
     pub fn out_of_order(&self) -> usize {
         out_of_order(self.arrivals.iter().map(|a| a.number))

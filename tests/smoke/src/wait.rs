@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting on conditions with deadlines.
+//! Waits on conditions with deadlines.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// How often a condition is looked at.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Waits until `condition` gives something, and gives it on.
+/// Waits until `condition` returns a value, and returns it.
 pub fn until<T>(
     what: &str,
     limit: Duration,
@@ -27,7 +27,7 @@ pub fn until<T>(
     }
 }
 
-/// Waits until an instant: where the experiment's own time is the condition.
+/// Waits until an instant, where the time of the experiment is the condition.
 pub fn until_instant(instant: Instant) {
     thread::sleep(instant.saturating_duration_since(Instant::now()));
 }

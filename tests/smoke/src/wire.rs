@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An interface as the wire behind it: frames go in and come out whole, past the host's
-//! own stack.
+//! An interface as a wire: whole frames enter and leave, past the host's own stack.
 //!
-//! The kernel takes the outermost VLAN tag off a frame before a packet socket has it, and
-//! tells of it beside the frame (packet(7), `PACKET_AUXDATA`; `struct tpacket_auxdata` of
-//! `linux/if_packet.h`). It is put back here.
+//! The kernel strips the outermost VLAN tag before a packet socket receives the frame, and reports
+//! it beside the frame (packet(7), `PACKET_AUXDATA`; `struct tpacket_auxdata` of
+//! `linux/if_packet.h`). It is restored here.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,18 +20,18 @@ use crate::error::{Result, Trying};
 use crate::namespace::Namespace;
 use crate::raw::link_address;
 
-/// Holds what arrives while nobody reads.
+/// Room for frames that arrive between two reads.
 const RECEIVE_BUFFER: usize = 64 << 20;
-/// No frame here is longer.
+/// Longer than any frame here.
 const LONGEST: usize = 16_384;
-/// Two MAC addresses: the tag is behind them.
+/// Two MAC addresses; the tag follows them.
 const ADDRESSES: usize = 12;
-/// Of `linux/if_packet.h`: a tag was taken off; its protocol is told as well.
+/// Flags of `linux/if_packet.h`: a tag was stripped, and its protocol is reported.
 const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
 const TPID: u16 = 0x8100;
 
-/// Asks the kernel to tell of the tags that it took off.
+/// Asks the kernel to report stripped tags.
 #[derive(Clone, Copy, Debug)]
 struct PacketAuxdata;
 
@@ -44,7 +43,7 @@ nix::setsockopt_impl!(
     sockopt::SetBool
 );
 
-/// Asks the kernel to leave out what others send from the interface.
+/// Asks the kernel to omit frames that others send from the interface.
 #[derive(Clone, Copy, Debug)]
 struct IgnoreOutgoing;
 
@@ -63,7 +62,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens one. It receives what comes in, and not what is sent here.
+    /// Opens an interface. It receives incoming frames only.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self> {
         let interface = interface.to_owned();
         namespace.enter(move || {
@@ -77,7 +76,7 @@ impl Wire {
                 .trying(|| "set a packet socket up".to_owned())?;
             bind(socket.as_raw_fd(), &link).trying(|| format!("bind to {interface}"))?;
             let wire = Self { socket };
-            // Until it was bound it had the frames of all interfaces.
+            // Before it was bound it received frames of all interfaces.
             while wire.receive()?.is_some() {}
             Ok(wire)
         })
@@ -86,7 +85,7 @@ impl Wire {
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         loop {
             match send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
-                // The interface's queue is full: as a host's write, this one waits.
+                // The queue of the interface is full. Wait, as a host's write does.
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => std::thread::yield_now(),
                 done => {
                     let what = || format!("send a frame of {} bytes", frame.len());
@@ -96,7 +95,7 @@ impl Wire {
         }
     }
 
-    /// The next frame that came, if there is one.
+    /// The next received frame, if any.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut frame = vec![0; LONGEST];
         // `struct tpacket_auxdata`.
@@ -124,7 +123,7 @@ impl Wire {
         Ok(Some(frame))
     }
 
-    /// Waits until one of these wires has a frame. False if none has until the deadline.
+    /// Waits until one of these wires has a frame. False at the deadline.
     pub fn wait(wires: &[&Self], deadline: Instant) -> Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut polled: Vec<PollFd> =
@@ -138,8 +137,8 @@ impl Wire {
     }
 }
 
-/// The tag that the kernel took off, as it is on the wire. In order: status, length, length
-/// kept, two offsets, the tag's control information, its protocol.
+/// The stripped tag in wire format. In order: status, length, captured length, two offsets, the
+/// tag's control information, its protocol.
 fn taken_off(auxdata: &[u8]) -> Option<[u8; 4]> {
     let word = |at: usize| Some(u32::from_ne_bytes(*auxdata.get(at..)?.first_chunk()?));
     let half = |at: usize| Some(u16::from_ne_bytes(*auxdata.get(at..)?.first_chunk()?));

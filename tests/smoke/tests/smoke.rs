@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The smoke suite: real Linux hosts, the real programs, one test after another.
+//! The smoke suite: real Linux hosts and the real programs, one test at a time.
 //!
-//! A test that this machine or user does not permit is skipped and says so, which is
-//! not a failure. A program or tool that is missing is skipped too, unless `CI=true`,
-//! where it is a failure. No test asserts how fast the machine is; what is asserted
-//! are the figures of the emulated link. A test that failed because the machine was
-//! busy with something else is void, if there is evidence of that (`smoke::suite`).
+//! Tests that this machine or user does not permit are skipped. Tests that lack a program or tool
+//! are skipped, too, and fail if `CI=true`. No test asserts the speed of the machine; tests assert
+//! the figures of the emulated link. A test that failed because the machine was busy is void, if
+//! there is evidence for that (`smoke::suite`).
 //!
-//! Each behaviour has one short test. Long forms are ignored unless asked for by
-//! `--ignored`.
+//! Each behaviour has one short test. Long forms run with `--ignored` only.
 #![allow(clippy::cast_precision_loss)]
 
 mod suite;
@@ -20,7 +18,7 @@ use smoke::cpus::Cpus;
 use smoke::suite::Timing::{self, Patient, RealTime};
 use smoke::suite::{Form, Suite};
 
-/// A test, what it needs, and which of its failures a starved machine can cause.
+/// A test, its needs, and the failures that a starved machine can cause.
 type Test = (&'static str, Needs, Timing, Forms);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +27,7 @@ enum Needs {
     Programs,
 }
 
-/// In which forms a test exists. The long form of a test that has both is named `…::long`.
+/// Forms of a test. If there are two, the long one is named `…::long`.
 #[derive(Clone, Copy)]
 enum Forms {
     Once(fn(&Cpus) -> anyhow::Result<()>),

@@ -51,20 +51,20 @@ use smoke::estate;
 use smoke::process::{run, words};
 use smoke::testbed::{Options, SERVER, Testbed};
 
-/// What the command inherits, by its name.
+/// Environment variables of the command, by name.
 type Environment = BTreeMap<String, String>;
 
-/// How often ends and signals are looked for.
+/// Poll interval for ended processes and signals.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a command may take to end after a signal.
+/// Longest time from a signal to the end of the command.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long the keeper may take to clear up.
+/// Longest time that the keeper takes to clean up.
 const CLEAR: Duration = Duration::from_secs(30);
-/// A key is made and a certificate signed.
+/// Time for one key and its signed certificate.
 const SIGN: Duration = Duration::from_secs(30);
-/// There was no bed.
+/// Exit code if the bed cannot be made.
 const NO_BED: u8 = 125;
-/// What the keeper is told: the command has ended, and whether to say what the programs wrote.
+/// Message to the keeper: the command has ended; `report` asks for the output of the programs.
 const END: &str = "end";
 const REPORT: &str = "report";
 
@@ -84,10 +84,10 @@ struct Arguments {
     /// linkd also listens on TCP, with certificates
     #[arg(long)]
     tls: bool,
-    /// If the command fails, say what the programs wrote
+    /// If the command fails, print the output of the programs
     #[arg(long)]
     report: bool,
-    /// Be the keeper
+    /// Run as the keeper
     #[arg(long, hide = true)]
     keep: bool,
     /// The command
@@ -117,7 +117,7 @@ fn accompany(arguments: &Arguments) -> anyhow::Result<u8> {
     let failed = !matches!(&ended, Ok(status) if status.success());
     let cleared = keeper.end(failed && arguments.report);
     adopted().for_each(end_at_once);
-    // What went wrong first is what is told.
+    // The first error is the one to report.
     let status = ended?;
     cleared.map(|()| code(status))
 }
@@ -129,12 +129,12 @@ fn beside(
     signals: &mut Signals,
 ) -> anyhow::Result<ExitStatus> {
     let environment = keeper.environment(signals)?;
-    // The command is a host, and keeps off the worker's processor.
+    // The command acts as a host, so it must not use the worker's processor.
     Cpus::available().keep_to_hosts();
     let line = &arguments.command;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).args(line);
-    // What names another box and its hosts would be believed before ours.
+    // Variables of another box would take precedence.
     for name in ["SERVER", "CA", "CERT", "KEY", "LEASE"] {
         command.env_remove(format!("LINKEMU_{name}"));
     }
@@ -151,7 +151,7 @@ fn beside(
         }
         for signal in signals.pending() {
             deadline.get_or_insert_with(|| Instant::now() + GRACE);
-            // The terminal has told the command as well.
+            // A terminal sends SIGINT to the command as well.
             if signal != SIGINT || !std::io::IsTerminal::is_terminal(&stdin()) {
                 let _ = kill(pid, Signal::try_from(signal)?);
             }
@@ -169,20 +169,20 @@ fn beside(
     }
 }
 
-/// As a shell has it: a signal counts as 128 and its number.
+/// Follows the shell: a signal gives 128 plus its number.
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// The keeper, as the other process sees it.
+/// The keeper, seen from the other process.
 struct Keeper {
     child: Child,
     said: mpsc::Receiver<String>,
 }
 
 impl Keeper {
-    /// Starts it, with a directory for all that it makes.
+    /// Starts it with a directory for everything that it makes.
     fn start(directory: &Directory) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
         command
@@ -191,7 +191,7 @@ impl Keeper {
             .env("TMPDIR", directory.root())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What the terminal sends is for the other process.
+            // Signals of the terminal go to the other process only.
             .process_group(0);
         let mut child = command.spawn().context("start the keeper of the bed")?;
         let (say, said) = mpsc::channel();
@@ -221,7 +221,7 @@ impl Keeper {
         }
     }
 
-    /// Has it clear up, and does so in its place if it was killed.
+    /// Asks it to clean up. If it was killed, cleans up in its place.
     fn end(&mut self, report: bool) -> anyhow::Result<()> {
         if let Some(mut to) = self.child.stdin.take() {
             let _ = writeln!(to, "{}", if report { REPORT } else { END });
@@ -249,10 +249,10 @@ impl Keeper {
     }
 }
 
-/// The children that this process did not start, or has lost sight of. None of them is
-/// reaped, so that no id is another process's.
+/// Children that this process did not start or no longer tracks. None of them is reaped, so no id
+/// can be reused.
 fn adopted() -> impl Iterator<Item = Pid> {
-    // What has ended and was adopted by us leaves orphans of its own.
+    // A process that this one adopted can leave orphans when it ends.
     std::iter::from_fn(|| {
         let tasks = fs::read_dir("/proc/self/task").ok()?;
         tasks.filter_map(Result::ok).find_map(|task| {
@@ -267,7 +267,6 @@ fn end_at_once(child: Pid) {
     let _ = waitpid(child, None);
 }
 
-/// The namespaces of a keeper.
 fn namespaces(keeper: u32) -> anyhow::Result<Vec<String>> {
     let listed = run(words(&["ip", "netns", "list"]), CLEAR)?.success()?;
     let names = listed.lines().filter_map(|line| line.split_whitespace().next());
@@ -275,11 +274,11 @@ fn namespaces(keeper: u32) -> anyhow::Result<Vec<String>> {
     Ok(names.filter(|name| name.starts_with(&own)).map(str::to_owned).collect())
 }
 
-/// Makes the bed, and keeps it until the other process has no more use for it.
+/// Makes the bed and keeps it until the other process no longer needs it.
 fn keep(arguments: &Arguments) -> anyhow::Result<()> {
     estate::watch_signals()?;
     if let Some(above) = std::env::var_os("TMPDIR") {
-        // Of the other process, which may not come to remove it.
+        // The directory of the other process, which may be killed before it removes it.
         estate::add_directory(|| Ok(((), above.into())))?;
     }
     let directory = Directory::new()?;
@@ -331,7 +330,7 @@ fn keep(arguments: &Arguments) -> anyhow::Result<()> {
                 break;
             }
             Err(RecvTimeoutError::Timeout) => serve_on(&mut bed, &directory)?,
-            // The signal that `abandoned` sent is being handled.
+            // The signal from `abandoned` is being handled.
             Err(RecvTimeoutError::Disconnected) => {
                 thread::park();
             }
@@ -341,7 +340,7 @@ fn keep(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts anew what has ended.
+/// Restarts programs that have ended.
 fn serve_on(bed: &mut Testbed, directory: &Directory) -> anyhow::Result<()> {
     let (linkd, dataplane) = (bed.linkd_runs(), bed.dataplane_runs());
     if !dataplane {
@@ -355,7 +354,7 @@ fn serve_on(bed: &mut Testbed, directory: &Directory) -> anyhow::Result<()> {
     if linkd && dataplane { Ok(()) } else { note_pids(bed, directory) }
 }
 
-/// Each file is whole at every instant.
+/// Files are replaced atomically.
 fn note_pids(bed: &Testbed, directory: &Directory) -> anyhow::Result<()> {
     for (name, pid) in [("linkd.pid", bed.linkd_pid()), ("dataplane.pid", bed.dataplane_pid())] {
         if let Some(pid) = pid {
@@ -366,11 +365,11 @@ fn note_pids(bed: &Testbed, directory: &Directory) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The other process was killed: ends what its command has left, which it knows by its
-/// environment, and then the bed as a signal does.
+/// The other process was killed: ends the remaining processes of its command, found by an
+/// environment variable, and then the bed, as a signal does.
 fn abandoned(directory: &str) {
     let mark = format!("BED_DIR={directory}");
-    // What is ended may have started others in between.
+    // A process can start others before it ends.
     while let Some(pid) = follower(mark.as_bytes()) {
         let _ = kill(pid, Signal::SIGKILL);
         thread::sleep(LOOK);
@@ -378,8 +377,7 @@ fn abandoned(directory: &str) {
     let _ = kill(getpid(), Signal::SIGTERM);
 }
 
-/// A process that was started with this variable. One that has ended and is not reaped has
-/// none.
+/// A process with this environment variable. A zombie has no environment.
 fn follower(mark: &[u8]) -> Option<Pid> {
     fs::read_dir("/proc").ok()?.filter_map(Result::ok).find_map(|process| {
         let pid = process.file_name().to_str()?.parse().ok()?;
@@ -388,8 +386,8 @@ fn follower(mark: &[u8]) -> Option<Pid> {
     })
 }
 
-/// An authority, and certificates of linkd, of an operator and of a viewer: linkd's options
-/// and the command's environment.
+/// A CA, and certificates of linkd, of an operator and of a viewer. Returns the options of linkd
+/// and the environment of the command.
 fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)> {
     let linkctl = Binaries::find().map_err(|lack| anyhow!("{lack:?}"))?.linkctl;
     let ca = directory.path("ca").display().to_string();
@@ -404,7 +402,7 @@ fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)
         command.arg("cert").args(line);
         run(command, SIGN)?.success()?;
     }
-    // Nobody else is given a port that was just free.
+    // Another process is unlikely to get a port that was just released.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut linkd = vec!["--listen".to_owned(), format!("127.0.0.1:{port}")];
     for (option, name) in [

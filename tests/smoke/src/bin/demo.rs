@@ -32,19 +32,19 @@ use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER, SERVER_INTERFACE, Testbe
 use smoke::wait;
 
 const PROFILE: &str = "viasat2";
-/// Of the profile, towards the client.
+/// Forward rate of the profile.
 const RATE_MBPS: f64 = 144.0;
 const CHANGED_MBPS: f64 = 72.0;
 const QUEUE_LIMIT_MB: f64 = 36.0;
-/// In each series of the survey.
+/// Pings in each series of the survey.
 const IDLE_PINGS: u32 = 15;
 const PING_INTERVAL: Duration = Duration::from_millis(200);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Of the third download: when the rate is halved, when restored, when it ends.
+/// Times in the third download: the rate is halved, the rate is restored, the download ends.
 const HALVED_AT: Duration = Duration::from_secs(22);
 const RESTORED_AT: Duration = Duration::from_secs(29);
 const CHANGE_ENDS: Duration = Duration::from_secs(34);
-/// From the shaper until it shows behind the delay of 275 ms.
+/// Delay of 275 ms from the shaper to the receiver, with a margin.
 const SHOWS_AFTER_NS: u64 = 400_000_000;
 
 /// Shows the emulator at work on this machine: about three minutes, as root.
@@ -63,18 +63,18 @@ struct Arguments {
     seconds: u64,
 }
 
-/// A download and what was seen meanwhile.
+/// A download and measurements beside it.
 struct Observed {
     transfer: Transfer,
     pings: Vec<(f64, f64)>,
     samples: Vec<Sample>,
-    /// Of the download, by the dataplane's time.
+    /// Start of the download on the dataplane's clock.
     start_ns: u64,
     reordered: usize,
 }
 
 impl Observed {
-    /// From the dataplane's time to seconds of the download.
+    /// Converts dataplane time to seconds of the download.
     fn seconds(&self, time_ns: u64) -> f64 {
         (time_ns as f64 - self.start_ns as f64) * 1e-9
     }
@@ -171,8 +171,8 @@ fn idle_pings(bed: &Testbed) -> anyhow::Result<Pings> {
     Ok(pings)
 }
 
-/// Downloads with pings beside it, captures at both hosts and the statistics sampled.
-/// `meanwhile` is called ten times a second with the time since the start.
+/// Runs a download with pings beside it, captures at both hosts and sampled statistics. `meanwhile`
+/// is called ten times a second with the time since the start.
 fn download(
     bed: &Testbed,
     linkctl: &Linkctl,
@@ -223,7 +223,6 @@ fn download(
     Ok(Observed { transfer, pings, samples, start_ns, reordered })
 }
 
-/// A download during which the rate is halved and restored.
 fn changed_download(
     bed: &Testbed,
     linkctl: &Linkctl,
@@ -258,8 +257,8 @@ fn changed_download(
     Ok((observed, change))
 }
 
-/// Bytes sent over time, in seconds and Mbit, for the longest time between two changes
-/// during which the queue stood: only then the rate is the link's and not the sender's.
+/// Bytes sent over time, in seconds and Mbit, for the longest interval between two changes in which
+/// the queue was not empty. Only then is the rate limited by the link and not by the sender.
 fn limited_by_the_rate(samples: &[Sample], from: &Change, to: &Change) -> Vec<(f64, f64)> {
     let mut stood_since = None;
     let (mut longest, mut run) = (Vec::new(), Vec::new());
@@ -280,7 +279,6 @@ fn limited_by_the_rate(samples: &[Sample], from: &Change, to: &Change) -> Vec<(f
     longest
 }
 
-/// Waits until the emulator holds nothing more.
 fn drained(linkctl: &Linkctl) -> anyhow::Result<()> {
     wait::until("the emulator holds nothing", Duration::from_secs(30), || {
         Ok((linkctl.stats()?.conservation.held == 0).then_some(()))
@@ -316,7 +314,7 @@ fn summarise(
     }
 }
 
-/// The instant of each sample and the bytes sent towards the clients until then.
+/// For each sample, its time and the bytes sent in the forward direction so far.
 fn sent(samples: &[Sample]) -> impl Iterator<Item = (u64, u64)> {
     samples.iter().map(|s| {
         let bytes = s.stats.clients.iter().map(|c| c.forward.sent.bytes).sum();
@@ -324,7 +322,7 @@ fn sent(samples: &[Sample]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Bytes in the queues towards the clients.
+/// Bytes in the forward queues.
 fn queued(stats: &Stats) -> u64 {
     stats.clients.iter().map(|c| c.forward.queue.bytes).sum()
 }
@@ -336,8 +334,8 @@ fn live(before: Option<&Sample>, now: Option<&Sample>) -> String {
     format!("{rate:5.1} Mbit/s, queue {:4.1} MB", queued(&now.stats) as f64 / 1e6)
 }
 
-/// The rate in Mbit/s at which the emulator sent, over so many samples each, by the
-/// dataplane's time in ns.
+/// Rate in Mbit/s at which the emulator sent, over a given number of samples, by dataplane time in
+/// ns.
 fn rates(samples: &[Sample], over: usize) -> Vec<(u64, f64)> {
     let all: Vec<_> = sent(samples).collect();
     let chosen: Vec<_> = all.iter().step_by(over).collect();
@@ -345,7 +343,7 @@ fn rates(samples: &[Sample], over: usize) -> Vec<(u64, f64)> {
     pairs.map(|w| (w[1].0, (w[1].1 - w[0].1) as f64 * 8e3 / (w[1].0 - w[0].0) as f64)).collect()
 }
 
-/// The same over half a second each, in seconds of the download.
+/// The same over half a second, in seconds of the download.
 fn throughput(download: &Observed) -> Vec<(f64, f64)> {
     let rates = rates(&download.samples, 5).into_iter();
     rates.map(|(time_ns, rate)| (download.seconds(time_ns), rate)).filter(|p| p.0 >= 0.0).collect()

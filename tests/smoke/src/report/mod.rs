@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a demonstration run found: as JSON, as a table, as plots.
+//! Results of a demonstration: as JSON, as a table, as plots.
 
 pub mod plot;
 pub mod progress;

@@ -16,7 +16,7 @@ pub struct Series {
 
 #[derive(Clone, Debug)]
 pub struct Level {
-    /// Written above it.
+    /// Label above the line.
     pub name: String,
     pub value: f64,
 }
@@ -25,15 +25,15 @@ pub struct Level {
 #[derive(Clone, Debug)]
 pub struct Plot {
     pub title: String,
-    /// What the values are, and their unit.
+    /// Quantity and unit of the values.
     pub unit: String,
     pub series: Vec<Series>,
-    /// Drawn across.
+    /// Horizontal lines.
     pub levels: Vec<Level>,
 }
 
 const SIZE: (u32, u32) = (960, 480);
-/// Told apart in print and by those who do not see red and green.
+/// Distinguishable in print and with red-green blindness.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 const GREY: RGBColor = RGBColor(110, 110, 110);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a step says something where there is no terminal.
+/// Interval of the output of a step without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A step that takes a known time.
+/// A step with a known duration.
 #[derive(Debug)]
 pub struct Step {
     name: String,
@@ -20,7 +20,6 @@ pub struct Step {
 }
 
 impl Step {
-    /// Begins one.
     #[must_use]
     pub fn begin(name: &str, length: Duration) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {

@@ -10,7 +10,7 @@ pub struct Figure {
     pub sd: f64,
 }
 
-/// What SAT20 measured for a congestion control in its steady state.
+/// Results of SAT20 for a congestion control in steady state.
 #[derive(Clone, Copy, Debug)]
 pub struct Steady {
     /// Throughput in Mbit/s (Table I).

@@ -9,15 +9,15 @@ use crate::stats::{Conservation, Stats};
 pub struct Summary {
     pub idle_rtt_ms: IdleRtt,
     pub downloads: Vec<Download>,
-    /// The change of the rate in mid-download.
+    /// Change of the rate in mid-download.
     pub change: Change,
-    /// Of the queue towards the client, over the whole run.
+    /// Forward queue, over the whole run.
     pub queue: Queue,
-    /// How late packets left the emulator.
+    /// Lateness of packets that left the emulator.
     pub lateness_us: Lateness,
-    /// Packets of all clients and directions at the end.
+    /// Packets of all clients and directions at the end of the run.
     pub conservation: Conservation,
-    /// Packets that the emulator lost by its own fault.
+    /// Packets that the emulator itself lost.
     pub emulator_drops: u64,
 }
 
@@ -31,13 +31,13 @@ pub struct IdleRtt {
 #[derive(Clone, Debug, Serialize)]
 pub struct Download {
     pub cc: String,
-    /// Payload rate over all of it.
+    /// Payload rate of the whole download.
     pub mbps: f64,
-    /// Payload rate over its second half.
+    /// Payload rate of its second half.
     pub mbps_second_half: f64,
-    /// Mean of the sender's round-trip times over its second half.
+    /// Mean round-trip time of the sender over its second half.
     pub rtt_ms_mean: f64,
-    /// Segments that arrived after one that was sent later.
+    /// Segments that arrived after a segment that was sent later.
     pub reordered: usize,
 }
 
@@ -46,16 +46,16 @@ pub struct Change {
     pub from_mbps: f64,
     pub to_mbps: f64,
     pub measured_mbps: f64,
-    /// The instant of the change, since the dataplane's start.
+    /// Time of the change, since the dataplane's start.
     pub applied_at_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Queue {
     pub max_bytes: u64,
-    /// Packets that the random drop chose.
+    /// Packets dropped by the AQM.
     pub aqm_drops: u64,
-    /// Packets that found the queue at its limit.
+    /// Packets that arrived while the queue was full.
     pub overflow_drops: u64,
 }
 
@@ -88,7 +88,7 @@ impl Lateness {
 }
 
 impl Summary {
-    /// What makes the run worthless, in words.
+    /// Reasons that make the run invalid.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();

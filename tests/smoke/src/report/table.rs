@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table at the end of a demonstration, beside the figures of SAT20.
+//! The table that ends a demonstration, beside the figures of SAT20.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};

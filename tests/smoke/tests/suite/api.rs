@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1` as programs of others use it: by reflection alone, and without a rest.
+//! `linkemu.v1` as other programs use it: by reflection only, and without pauses.
 
 use std::fs;
 use std::process::Command;
@@ -48,23 +48,23 @@ pub fn python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
 }
 
 const EVERY: Duration = Duration::from_millis(1);
-/// Bit/s; each patch chooses one of these, between a full and an overfull link.
+/// Bit/s. Each patch chooses one of these rates; some overload the link and some do not.
 const RATES: std::ops::Range<u64> = 140_000_000..144_000_000;
 const OFFERED_BPS: u64 = 160_000_000;
 const PATCHES_PER_S: u64 = 1000;
-/// Of patches.
+/// Duration of the patches.
 const fn seconds(form: Form) -> u64 {
     match form {
         Form::Short => 6,
         Form::Long => 60,
     }
 }
-/// In the long form memory is looked at after each of so many parts; after the first four, half a minute, both
-/// programs have all that they keep for later: the queue is as long as it gets after 8 s to its
-/// threshold, at 18 Mbit/s more than leave it, and some more.
+/// In the long form, memory is measured after each of these parts. After the first four (30 s) both
+/// programs hold all that they keep: the queue takes 8 s to its threshold with an excess of 18
+/// Mbit/s.
 const LOOKS: u64 = 8;
 const WARM: usize = 4;
-/// What a process may have grown by since then: allocators round.
+/// Allowed growth of a process since then: allocators round.
 const GROWTH_KB: u64 = 4096;
 
 pub fn thousand_patches_a_second_make_one_change_each(
@@ -102,10 +102,10 @@ pub fn thousand_patches_a_second_make_one_change_each(
 
 struct Patched {
     took: Duration,
-    /// In the order of the answers.
+    /// In the order of the responses.
     generations: Vec<u64>,
     answers_ms: Data<Vec<f64>>,
-    /// Of linkd and of the dataplane, in kB, at each look.
+    /// Memory of linkd and of the dataplane, in kB, per part.
     memory: Vec<[u64; 2]>,
 }
 
@@ -138,7 +138,7 @@ async fn patch(bed: &Testbed, patches: u64) -> anyhow::Result<Patched> {
     Ok(Patched { took, generations, answers_ms, memory })
 }
 
-/// The generation that a patch made, and the time that it took.
+/// Generation and duration of a patch.
 async fn one(mut client: LinkemuClient<Channel>, n: u64) -> anyhow::Result<(u64, Duration)> {
     let rate_bps = RATES.start + n * 7_919 % (RATES.end - RATES.start);
     let asked = Instant::now();
@@ -167,7 +167,7 @@ fn resident(bed: &Testbed) -> anyhow::Result<[u64; 2]> {
 }
 
 impl Patched {
-    /// Each made one change: no two the same, none left out.
+    /// Each patch made one change: generations are unique and without gaps.
     fn each_made_a_change(&mut self, first: u64) -> anyhow::Result<()> {
         let patches = self.generations.len();
         println!(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A link measured by `linkctl probe` between two hosts, and what `linkctl fit` makes of
-//! the log.
+//! A link measured by `linkctl probe` between two hosts, and the fit of the log.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,7 +18,8 @@ use super::fate::built_in;
 use super::{Form, SEED, drained, dropped_only_for, emulator, on_bed, punctual, within};
 
 const PORT: u16 = 8620;
-/// Of a slot of 41 to 43 ms such probes see places that are 1.5 ms apart or less.
+/// Probes with this interval sample a slot of 41 to 43 ms at phases with distances of at most 1.5
+/// ms.
 const INTERVAL: &str = "20ms";
 const PROBES_PER_S: u64 = 50;
 const fn seconds(form: Form) -> u64 {
@@ -28,9 +28,9 @@ const fn seconds(form: Form) -> u64 {
         Form::Long => 30,
     }
 }
-/// Longer than this the emulator's worker may not stand still: it makes three probes late.
+/// Longest accepted stall of the worker: it makes three probes late.
 const STALL: Duration = Duration::from_millis(50);
-/// The probes' own time, the last replies, and a busy machine.
+/// Duration of the probes, the last replies, and a margin for a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
 pub fn fit_of_probe_log_recovers_base_and_slot(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
@@ -44,10 +44,10 @@ pub fn fit_of_probe_log_recovers_base_and_slot(cpus: &Cpus, form: Form) -> anyho
         let count = |key: &str| measured[key].as_u64().context(format!("{key} in {measured}"));
         let stats = drained(&linkctl)?;
         punctual(&stats, STALL)?;
-        // What is lost, the channel lost.
+        // Only the channel loses packets.
         dropped_only_for(&stats, &["outage"])?;
         let lost = stats.packets(|p| p.dropped.outage);
-        // The sender leaves out those that it was held up for.
+        // The sender skips probes that it could not send in time.
         ensure!(count("sent")? + count("skipped")? == seconds * PROBES_PER_S, "{measured}");
         ensure!(count("lost")? == lost, "the channel lost {lost}, the probe says {measured}");
 
@@ -65,7 +65,7 @@ pub fn fit_of_probe_log_recovers_base_and_slot(cpus: &Cpus, form: Form) -> anyho
     })
 }
 
-/// Runs a sender at the client against a reflector at the server; what the sender says.
+/// Runs a sender at the client and a reflector at the server. Returns the sender's report.
 fn probe(bed: &Testbed, seconds: u64) -> anyhow::Result<Value> {
     let at = format!("{SERVER}:{PORT}");
     let reflect = probing(bed, bed.server(), &["reflect", "--bind", &at])?;
@@ -103,12 +103,12 @@ fn estimates(said: &str) -> anyhow::Result<String> {
     Ok(each.collect::<Vec<_>>().join("; "))
 }
 
-/// Of the round trip.
+/// Base delay of the round trip.
 fn base_ms(profile: &Profile) -> f64 {
     delays(profile).map(|d| d.base_ns as f64 / 1e6).sum()
 }
 
-/// Of both directions; one of them has slots.
+/// Slot of the round trip; one direction has slots.
 fn slot_ms(profile: &Profile) -> f64 {
     delays(profile).map(|d| d.slot_ns as f64 / 1e6).sum()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is captured is what the accounts count, packet by packet.
+//! Captures match the counters, packet by packet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -23,7 +23,7 @@ use smoke::wait;
 
 use super::{SEED, drained, emulator, on_bed, udp_at, written};
 
-/// A queue that overflows, and outages that come within each part of a second.
+/// A queue that overflows, and outages in each part of a second.
 const LOSSY: &str = r#"
 name = "lossy"
 [forward]
@@ -41,7 +41,7 @@ delay.base = "30 ms"
 "#;
 const OFFERED_BPS: u64 = 12_000_000;
 const SECONDS: u64 = 3;
-/// What a packet takes at least.
+/// Minimum delay of a packet.
 const BASE: Duration = Duration::from_millis(120);
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -59,7 +59,7 @@ pub fn captured_packets_match_counters(cpus: &Cpus) -> anyhow::Result<()> {
         wait::until("the capture runs", LIMIT, || {
             Ok(file.metadata().is_ok_and(|there| there.len() > 0).then_some(()))
         })?;
-        // Another client's packets are not to be seen.
+        // Packets of another client must not be captured.
         let flow = |to| Flow {
             to,
             rate_bps: OFFERED_BPS,
@@ -76,7 +76,7 @@ pub fn captured_packets_match_counters(cpus: &Cpus) -> anyhow::Result<()> {
         for receiver in receivers {
             receiver.finish()?;
         }
-        // The last packets are on their way to it.
+        // The last packets are on their way to the file.
         std::thread::sleep(Duration::from_millis(100));
         capture.signal(Signal::SIGINT);
         let outcome = capture.finish(LIMIT)?;
@@ -152,7 +152,7 @@ impl Captured {
         self.copies.iter().filter(move |copy| Some(copy.interface) == id)
     }
 
-    /// As many copies at each point as packets in the accounts.
+    /// At each point there are as many copies as counted packets.
     fn agrees(&self, direction: &str, pipe: &Pipe, before: &Pipe) -> anyhow::Result<()> {
         let count = |point: &str| self.at(&format!("{direction}-{point}")).count() as u64;
         let received = pipe.received.packets - before.received.packets;
@@ -175,7 +175,7 @@ impl Captured {
         Ok(())
     }
 
-    /// Each packet comes once and ends once, and takes its time.
+    /// Each packet has one arrival, one end, and a plausible delay.
     fn each_ends_once(&self) -> anyhow::Result<()> {
         let mut packets = HashMap::<u64, Vec<&Copy>>::new();
         for copy in &self.copies {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The certificate of a run: one that the emulator carried, one that it did not get the
-//! memory for, one in which it stood still, one with more clients than places.
+//! Certificates of a run without fault, with too little memory, with a stall, and with more clients
+//! than slots.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -15,11 +15,10 @@ use smoke::udp::{Flow, Receiver, Sender};
 use super::{SEED, UDP_PORT, drained, emulator, flows_to, on_bed, receivers, told};
 
 pub const CHECK: i32 = 4;
-/// Far below what is asked of a machine, far above what a busy one does: the figures of
-/// these runs are not about time.
+/// Limits that a busy machine meets: the figures of these runs are not about time.
 pub const PATIENT: [&str; 4] = ["--max-lateness", "5s", "--max-stall", "5s"];
 
-/// The certificate, and the exit code that it came with.
+/// Certificate and exit code.
 pub fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, Value)> {
     let outcome = linkctl.run(&[&["certificate"], limits].concat())?;
     let certificate = serde_json::from_str(&outcome.stdout)
@@ -27,7 +26,7 @@ pub fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, V
     Ok((outcome.code(), certificate))
 }
 
-/// The criteria that do not hold.
+/// Criteria that do not hold.
 pub fn failed(certificate: &Value) -> Vec<&str> {
     let criteria = certificate["criteria"].as_array().into_iter().flatten();
     criteria.filter(|c| c["holds"] == false).filter_map(|c| c["name"].as_str()).collect()
@@ -47,7 +46,7 @@ pub fn run_without_emulator_fault_passes(cpus: &Cpus) -> anyhow::Result<()> {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
         let begun = linkctl.mark()?;
-        // Above the rate: what the queue drops is the link's doing.
+        // Above the rate: drops of the queue are part of the link.
         load(bed, 200_000_000, 2)?;
         drained(&linkctl)?;
         linkctl.set_forward_rate("72 Mbit/s")?;
@@ -57,7 +56,7 @@ pub fn run_without_emulator_fault_passes(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(certificate["span"]["marked"] == true, "{certificate:#}");
         ensure!(certificate["changes"] == 1, "{certificate:#}");
         ensure!(certificate["workers"].as_array().is_some_and(|w| w.len() == 1));
-        // The same run under a limit that no machine keeps.
+        // The same run with a limit that no machine meets.
         let (code, late) = self::certificate(&linkctl, &["--max-stall", "0ms"])?;
         ensure!(code == CHECK && failed(&late).contains(&"stall"), "{code}: {late:#}");
         Ok(())
@@ -70,7 +69,7 @@ pub fn run_with_too_little_memory_fails(cpus: &Cpus) -> anyhow::Result<()> {
         let linkctl = bed.linkctl()?;
         linkctl.change(&["set", "profile", "viasat2", "--lossy"])?;
         linkctl.mark()?;
-        // 56 Mbit/s more than the link carries fill 16 MiB within 3 s.
+        // 56 Mbit/s more than the link's rate fill 16 MiB within 3 s.
         load(bed, 200_000_000, 4)?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
         ensure!(code == CHECK && certificate["verdict"] == "fail", "{code}: {certificate:#}");
@@ -79,7 +78,7 @@ pub fn run_with_too_little_memory_fails(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(failed.contains(&"memory"), "{certificate:#}");
         ensure!(certificate["span"]["overload"].as_u64() > Some(0), "{certificate:#}");
         ensure!(certificate["span"]["lossy"] == true, "{certificate:#}");
-        // Nothing of it is left after the next mark but what is held.
+        // The next run starts without these drops.
         linkctl.run(&["certificate", "--mark"])?;
         let (_, next) = self::certificate(&linkctl, &PATIENT)?;
         ensure!(!self::failed(&next).contains(&"emulator_drops"), "{next:#}");
@@ -124,7 +123,7 @@ pub fn run_with_client_without_slot_fails(cpus: &Cpus) -> anyhow::Result<()> {
         drained(&linkctl)?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
         ensure!(code == CHECK && failed(&certificate) == ["unplaced"], "{code}: {certificate:#}");
-        // Those of the second client, and none of the first.
+        // Packets of the second client only.
         ensure!(certificate["span"]["unplaced"] == sent, "{sent}: {certificate:#}");
         told(&linkctl, "CLIENTS_FULL", 1, "without a slot")
     })

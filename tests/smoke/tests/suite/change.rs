@@ -12,10 +12,10 @@ use smoke::wait;
 use super::download::{in_order, observed, set};
 use super::{Form, always_conserved, drained, dropped_only_for, emulator, on_bed};
 
-/// The rate is halved and restored so many times in a second, of both together.
+/// Changes per second; the rate is halved and restored in turn.
 const CHANGES_PER_S: u32 = 7;
 
-/// A profile, its rate halved and restored, and for how long.
+/// A profile, its halved and restored rate, and the duration.
 struct Case {
     profile: &'static str,
     rates: [&'static str; 2],

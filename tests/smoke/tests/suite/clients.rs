@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several clients, each with a queue of its own.
+//! Several clients with separate queues.
 
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
@@ -14,18 +14,18 @@ use super::{
 
 const OVERLOADED: usize = 4;
 
-/// What each of the four is offered and has, and for how long.
+/// Parameters of the four overloaded clients.
 struct Case {
     rate: &'static str,
     rate_bps: f64,
     offered_bps: u64,
     seconds: u64,
-    /// From then on a sender may be late by `full_after_s` x (1 - rate / offered) and leaves no
-    /// queue empty.
+    /// From this time on, a sender that is late by up to `full_after_s` x (1 - rate / offered)
+    /// leaves no queue empty.
     full_after_s: f64,
-    /// Of each of the survey's series; they end before the overloads do.
+    /// Pings in each series of the survey. They end before the overloads do.
     pings: u32,
-    /// Of the pings that excursions of the delay may spare; one meets two at most.
+    /// Share of pings that excursions of the delay do not affect. An excursion affects at most two.
     share: f64,
 }
 
@@ -52,14 +52,14 @@ const fn case(form: Form) -> Case {
     }
 }
 
-/// The slot of 43 ms spreads the round-trip times evenly, with a standard deviation of
-/// 12.4 ms. Of n of them, if drawn independently, the median deviates by
-/// 12.4 x 1.73 / sqrt(n) (1.73: the median's of an even distribution against the mean's); the
-/// difference of two by sqrt(2) times that, and three of these are the tolerance: 5.7 ms for 260.
+/// The slot of 43 ms spreads round-trip times uniformly, with a standard deviation of 12.4 ms. The
+/// median of n independent samples has a deviation of 12.4 x 1.73 / sqrt(n) (1.73: median versus
+/// mean of a uniform distribution). The difference of two medians has sqrt(2) times that. The
+/// tolerance is three of these deviations: 5.7 ms for 260.
 fn median_tolerance_ms(pings: u32) -> f64 {
     3.0 * 12.4 * 1.73 * 2_f64.sqrt() / f64::from(pings * Survey::SERIES).sqrt()
 }
-/// ping's frame: Ethernet, IPv4, ICMP and 56 bytes.
+/// Frame of ping: Ethernet, IPv4, ICMP and 56 bytes.
 const PING_BYTES: u64 = 14 + 20 + 8 + 56;
 
 pub fn four_overloaded_clients_do_not_disturb_fifth(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
@@ -97,7 +97,7 @@ pub fn four_overloaded_clients_do_not_disturb_fifth(cpus: &Cpus, form: Form) -> 
         dropped_only_for(&stats, &["aqm", "limit"])?;
         let fifth = stats.client(&bed.client_address(OVERLOADED).to_string())?;
         for (direction, pipe) in [("forward", &fifth.forward), ("return", &fifth.r#return)] {
-            // The pings are alone in their queue.
+            // The queue holds pings only.
             ensure!(
                 pipe.queue_max_bytes <= u64::from(Survey::SERIES) * PING_BYTES,
                 "the fifth client's {direction} queue held {} bytes",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernel TCP over the link: throughput, and order seen from outside.
+//! Kernel TCP over the link: throughput, and order measured by captures.
 
 use std::time::Duration;
 
@@ -30,17 +30,17 @@ queue.limit = "1 MB"
 delay.base = "50 ms"
 "#;
 
-/// A profile, how long a download takes, and the bounds of its second half.
+/// A profile, the duration of a download, and the bounds of its second half in Mbit/s.
 struct Case {
     profile: &'static str,
     seconds: u64,
     mbps: [f64; 2],
 }
 
-/// The short link carries 40 x 1448 / 1514 = 38.3 Mbit/s of payload. What is delivered above it
-/// had waited in the first half for a segment that was sent again: a window at most, which is
-/// the delay and the queue, 0.3 s of 3 s. The least is the share of the rate that the long form
-/// asks for, 90 / 144.
+/// The short link carries 40 x 1448 / 1514 = 38.3 Mbit/s of payload. More can be delivered in the
+/// second half only by segments that waited for a retransmission in the first half: at most a
+/// window, which is delay plus queue, 0.3 s of 3 s. The lower bound is the share of the rate that
+/// the long form requires, 90 / 144.
 const fn case(form: Form) -> Case {
     match form {
         Form::Long => Case { profile: "viasat2", seconds: 60, mbps: [90.0, 144.0] },
@@ -56,7 +56,7 @@ pub fn bbr_download_fills_link_in_order(cpus: &Cpus, form: Form) -> anyhow::Resu
     download_fills_link_in_order(cpus, form, "bbr")
 }
 
-/// Sets a built-in profile, or the one of this name here.
+/// Sets a built-in profile, or the one with this name here.
 pub fn set(bed: &Testbed, profile: &str) -> anyhow::Result<Change> {
     let linkctl = bed.linkctl()?;
     let short = written(bed, "short.toml", SHORT)?;
@@ -97,7 +97,7 @@ impl Captures {
     }
 
     pub fn finish(self) -> anyhow::Result<Order> {
-        // The receiver's capture first, so that what it has the sender's has too.
+        // The receiver's capture first, so that the sender's capture includes all of its segments.
         let received = self.at_client.finish()?;
         Ok(compare(&self.at_server.finish()?, &received))
     }
@@ -124,7 +124,7 @@ pub fn observed(
     Ok((transfer, order))
 }
 
-/// No segment overtook another one.
+/// No segment overtook another.
 pub fn in_order(order: &Order) -> anyhow::Result<()> {
     if order.crossed > 0 {
         let what = format!("segments of one connection overtook another's: {order:?}");
@@ -133,7 +133,8 @@ pub fn in_order(order: &Order) -> anyhow::Result<()> {
     each_flow_in_order(order)
 }
 
-/// No segment overtook another one of its connection: all that several receive queues keep.
+/// No segment overtook another of its connection, which is the order that several receive queues
+/// preserve.
 pub fn each_flow_in_order(order: &Order) -> anyhow::Result<()> {
     ensure!(order.received > 0, "nothing was captured: {order:?}");
     ensure!(order.unknown == 0, "segments that were not seen at the sender: {order:?}");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the emulation core says beforehand: its random processes, run in virtual time
-//! with the seed that the dataplane is given. They hang on the seed, the client's
-//! address and the direction alone, so they are those that the dataplane will run.
+//! Predictions of the emulation core: its random processes, run in virtual time with the seed of
+//! the dataplane. They depend on the seed, the client's address and the direction only, so the
+//! dataplane draws the same.
 //!
-//! Times count from the instant at which the profile is set. A client must be known to
-//! the dataplane by then: the processes of one that comes later begin with it.
+//! Times count from the instant at which the profile is set. The dataplane must know the client
+//! before: the processes of a later client begin at its first packet.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -17,15 +17,15 @@ use emu::units::{Direction, Instant};
 use profile::{Catalog, Profile};
 use proto::dataplane::v1::Plan;
 
-/// How exactly an outage's ends are found.
+/// Resolution of the ends of an outage.
 pub const GRAIN_NS: u64 = 1_000_000;
 
-/// A profile that every build has.
+/// A built-in profile.
 pub fn built_in(name: &str) -> anyhow::Result<Profile> {
     Catalog::built_in().get(name).cloned().with_context(|| format!("no built-in profile {name}"))
 }
 
-/// The channel that a client will meet.
+/// The channel of a client.
 pub fn channel(
     profile: &Profile,
     seed: u64,
@@ -47,7 +47,7 @@ pub fn outage_in(mut channel: Channel, span: Range<u64>) -> Option<Range<u64>> {
     Some(begins..ends)
 }
 
-/// How many of this many packets the channel loses each for itself.
+/// Number of independent losses among this many packets.
 pub fn lost_of(mut channel: Channel, packets: u64) -> u64 {
     (0..packets).map(|_| u64::from(channel.lose(Instant::ZERO).is_some())).sum()
 }

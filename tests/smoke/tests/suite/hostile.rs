@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that no honest host sends, through a packet socket.
+//! Malformed frames, sent through a packet socket.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use smoke::wait;
 use super::{SEED, drained, emulator, on_bed};
 
 const ETHERNET_BYTES: usize = 14;
-/// Of the hosts' interfaces during this test.
+/// MTU of the hosts' interfaces during this test.
 const JUMBO_MTU: &str = "9000";
 const RANDOM_FRAMES: u64 = 2000;
-/// Unicast, and of no host here.
+/// Unicast address of no host here.
 const NOBODY: Mac = [2, 0, 0, 0, 0, 0x99];
 
 pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
-        // The hosts may send what the emulator's ports were not told of.
+        // The hosts can send more than the configured MTU of the emulator's ports.
         bed.server().run(&["ip", "link", "set", SERVER_INTERFACE, "mtu", JUMBO_MTU])?;
         bed.emulator().run(&["ip", "link", "set", WAN_INTERFACE, "mtu", JUMBO_MTU])?;
         let linkctl = bed.linkctl()?;
@@ -34,8 +34,8 @@ pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
         let server = RawSocket::open(bed.server(), SERVER_INTERFACE)?;
         let client = RawSocket::open(bed.client(), CLIENT_INTERFACE)?;
         let address = bed.client_address(0);
-        // No host asks for another's address while frames are counted, and none answers
-        // a frame that is not for its own.
+        // No host sends ARP requests while frames are counted, and none replies to a frame that is
+        // not addressed to it.
         known(bed.server(), address, client.mac, SERVER_INTERFACE)?;
         known(bed.client(), SERVER, server.mac, CLIENT_INTERFACE)?;
         let from_server = forms(server.mac, SERVER.octets(), address.octets());
@@ -47,7 +47,7 @@ pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
                 counted(bed, &linkctl, port, &name, socket, &[frame])?;
             }
             let noise: Vec<Vec<u8>> = (0..RANDOM_FRAMES).map(noise).collect();
-            // No more at a time than a port's ring holds while its worker waits for a processor.
+            // At most as many as the ring of a port holds while its worker waits for a processor.
             for part in noise.chunks(250) {
                 counted(bed, &linkctl, port, "random bytes", socket, part)?;
             }
@@ -58,7 +58,7 @@ pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
                 drops(pipe).filter(|(reason, _)| !["runt", "oversize"].contains(reason)).collect();
             ensure!(odd.is_empty(), "geo-600 dropped for {odd:?}");
         }
-        // After all of that it carries honest packets as before.
+        // Afterwards it still carries well-formed packets.
         let source = bed.client_address(0);
         let ping = Ping::start(bed.client(), source, SERVER, 10, Duration::from_millis(100))?;
         let pings = ping.finish()?;
@@ -67,8 +67,8 @@ pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-/// Sends frames and waits until the emulator has counted every one that the kernel
-/// took: in a client's accounts, or as missed by the port.
+/// Sends frames and waits until the emulator has counted every frame that the kernel accepted: for
+/// a client, or as missed by the port.
 fn counted(
     bed: &mut Testbed,
     linkctl: &Linkctl,
@@ -105,7 +105,7 @@ fn counted(
     Ok(())
 }
 
-/// Tells a host the address of another one.
+/// Adds a neighbour entry.
 fn known(host: &Namespace, address: Ipv4Addr, mac: Mac, interface: &str) -> anyhow::Result<()> {
     let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
     let address = address.to_string();
@@ -113,7 +113,7 @@ fn known(host: &Namespace, address: Ipv4Addr, mac: Mac, interface: &str) -> anyh
     Ok(())
 }
 
-/// Packets that came in through a port, by the clients' accounts.
+/// Packets that a port received, by the clients' counters.
 fn arrived(stats: &Stats, port: &str) -> u64 {
     let direction = if port == "wan" { "forward" } else { "return" };
     stats.pipes().filter(|(_, d, _)| *d == direction).map(|(_, _, p)| p.received.packets).sum()
@@ -121,14 +121,14 @@ fn arrived(stats: &Stats, port: &str) -> u64 {
 
 /// One frame of each form.
 ///
-/// IPv4 fragments come behind two VLAN tags: DPDK's net_af_packet asks the kernel to
-/// reassemble those that it recognises, so that they come late and whole.
+/// IPv4 fragments follow two VLAN tags: DPDK's net_af_packet asks the kernel to reassemble
+/// fragments that it recognises, so they would arrive late and whole.
 fn forms(from: Mac, source: [u8; 4], target: [u8; 4]) -> Vec<(String, Vec<u8>)> {
     let to = NOBODY;
     let packet = |payload: usize| {
         let mut frame = Vec::new();
         let builder = PacketBuilder::ethernet2(from, to).ipv4(source, target, 64).udp(4000, 4001);
-        // A Vec takes every write.
+        // A Vec accepts every write.
         let _ = builder.write(&mut frame, &vec![0xa5; payload]);
         frame
     };
@@ -155,7 +155,7 @@ fn forms(from: Mac, source: [u8; 4], target: [u8; 4]) -> Vec<(String, Vec<u8>)> 
     let mut forms = vec![
         ("only an Ethernet header, IPv4".to_owned(), head(0x0800)),
         ("only an Ethernet header, IPv6".to_owned(), head(0x86dd)),
-        // The kernel itself drops what has fewer than two bytes after a VLAN tag.
+        // The kernel drops frames with fewer than two bytes after a VLAN tag.
         ("a VLAN tag and two bytes".to_owned(), [head(0x8100), vec![0, 1, 8, 0, 0x45, 0]].concat()),
         ("one byte short of an Ethernet header".to_owned(), head(0x0800)[..13].to_vec()),
         ("one byte".to_owned(), vec![0xff]),
@@ -208,9 +208,8 @@ fn forms(from: Mac, source: [u8; 4], target: [u8; 4]) -> Vec<(String, Vec<u8>)> 
     forms
 }
 
-/// A frame of random bytes and length, always the same for a number. Every other one
-/// claims to be IPv4, so that it comes further than the EtherType. Its addresses are
-/// of a network that has no hosts.
+/// A frame of random bytes and length, determined by its number. Every other one has the EtherType
+/// of IPv4, so that it is parsed further. Its addresses belong to a network without hosts.
 fn noise(number: u64) -> Vec<u8> {
     let mut state = number;
     let mut random = move || {
@@ -223,12 +222,12 @@ fn noise(number: u64) -> Vec<u8> {
     };
     let length = ETHERNET_BYTES + usize::try_from(random() % 1500).unwrap_or(0);
     let mut frame: Vec<u8> = (0..length).map(|_| (random() & 0xff) as u8).collect();
-    // Unicast and local, so that nothing on the way answers or floods.
+    // Unicast and local, so that no device replies or floods.
     frame[0] = 0x02;
     frame[6] = 0x02;
     if number.is_multiple_of(2) {
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
-        // No fragment of IPv4, for the reason given at `forms`.
+        // No IPv4 fragment, for the reason given at `forms`.
         if let Some(place) = frame.get_mut(ETHERNET_BYTES + 6..ETHERNET_BYTES + 8) {
             place.copy_from_slice(&[0x40, 0x00]);
         }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hosts and the observers by themselves, over a plain bridge: what fails here is
-//! not the emulator's doing.
+//! Hosts and observers over a plain bridge. A failure here is not caused by the emulator.
 
 use std::time::Duration;
 

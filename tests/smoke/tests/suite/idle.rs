@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The idle link, seen by ping.
+//! The idle link, measured by ping.
 
 use anyhow::ensure;
 use smoke::cpus::Cpus;
@@ -8,9 +8,9 @@ use smoke::testbed::SERVER;
 
 use super::{Form, SEED, drained, dropped_only_for, emulator, on_bed, within};
 
-/// Pings of each of the survey's 20 series, and the share of them that excursions of the delay
-/// may spare. An excursion meets two pings of a survey at most, for it takes 100 ms and a survey
-/// sends every 50 ms; of 120 pings four excursions in 6 s may be hit, where 0.6 are expected.
+/// Pings in each of the survey's 20 series, and the share of pings that excursions of the delay do
+/// not affect. An excursion takes 100 ms and a survey sends every 50 ms, so it affects at most two
+/// pings. Of 120 pings, four excursions in 6 s are allowed; 0.6 are expected.
 const fn pings(form: Form) -> (u32, f64) {
     match form {
         Form::Short => (6, 0.94),
@@ -18,11 +18,11 @@ const fn pings(form: Form) -> (u32, f64) {
     }
 }
 
-/// The link's median, which the long form's 480 pings see within 5 ms.
+/// Median of the link. The 480 pings of the long form measure it within 5 ms.
 const MEDIAN_MS: f64 = 597.0;
 
-/// 5 ms for 480 pings; the median of fewer, if drawn independently, deviates by
-/// 1 / sqrt of their number.
+/// 5 ms for 480 pings. The deviation of the median of fewer independent pings is proportional to 1
+/// / sqrt of their number.
 fn tolerance_ms(pings: u32) -> f64 {
     5.0 * (24.0 / f64::from(pings)).sqrt()
 }
@@ -40,7 +40,7 @@ pub fn idle_pings_match_measured_link(cpus: &Cpus, form: Form) -> anyhow::Result
         within("share within 560 and 632 ms", pings.share_within(560.0, 632.0), share, 1.0)?;
         ensure!(pings.out_of_order == 0, "{} replies out of order", pings.out_of_order);
         ensure!(pings.duplicates() == 0, "{} replies came twice", pings.duplicates());
-        // What is lost, the channel lost.
+        // Only the channel loses packets.
         dropped_only_for(&stats, &["outage"])?;
         let client = stats.client(&source.to_string())?;
         let outages =

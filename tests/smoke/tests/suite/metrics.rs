@@ -17,7 +17,7 @@ use super::{Delivery, SEED, deliver, emulator, flows_to, on_bed};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Another linkd for the bed's dataplane, with metrics, and where.
+/// Starts another linkd with metrics, and returns their address.
 fn exporter(bed: &Testbed) -> anyhow::Result<(Process, SocketAddr)> {
     let (linkd, _) = bed.another_linkd("metrics.sock", &["--metrics", "127.0.0.1:0"])?;
     let address = wait::until("the address of the metrics", LIMIT, || {
@@ -73,7 +73,7 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
         let down = scrape(address)?;
         ensure!(value(&down, "linkemu_dataplane_up")? == 0.0, "{down}");
         checked(&down)?;
-        // Its final accounts are asked for at the end.
+        // The test bed reads its final counters at the end.
         bed.start_dataplane()?;
         let back = wait::until("the dataplane's return", LIMIT, || {
             let up = scrape(address).and_then(|text| value(&text, "linkemu_dataplane_up"));
@@ -84,7 +84,7 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
     })
 }
 
-/// promtool has nothing to say about it.
+/// promtool finds no fault.
 fn checked(scraped: &str) -> anyhow::Result<()> {
     let Some(promtool) = monitoring_tool("promtool")? else { return Ok(()) };
     let mut child = std::process::Command::new(promtool)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tests, one file per subject, and what they share.
+//! The tests, one file per subject, and their common parts.
 
 pub mod api;
 pub mod baseline;
@@ -42,20 +42,20 @@ use smoke::wait;
 
 pub use smoke::suite::Form;
 
-/// The seed of every test. Its first outage towards the client comes after all of
-/// the tests have ended, so that the queue is the only place where packets are lost.
+/// Seed of every test. Its first forward outage comes after the end of all tests, so that only the
+/// queue drops packets.
 pub const SEED: u64 = 20;
 
 /// The port that UDP receivers bind to.
 pub const UDP_PORT: u16 = 9000;
 
-/// Writes a file for linkctl: its path.
+/// Writes a file for linkctl and returns its path.
 pub fn written(bed: &Testbed, name: &str, text: &str) -> anyhow::Result<String> {
     Ok(bed.directory().write(name, text)?.display().to_string())
 }
 
-/// Runs a test on a bed, and at its end asks the dataplane for its final accounts. A failure has
-/// the programs' own output with it.
+/// Runs a test on a bed, and checks the dataplane's final counters. A failure includes the output
+/// of the programs.
 pub fn on_bed(
     cpus: &Cpus,
     options: Options,
@@ -70,7 +70,7 @@ pub fn on_bed(
     closed.map_err(|error| reported(&error, bed.report()))
 }
 
-/// The dataplane ends cleanly, and its final accounts add up.
+/// The dataplane exits with success, and its final counters satisfy conservation.
 fn close(bed: &mut Testbed) -> anyhow::Result<()> {
     let (status, accounts) = bed.stop_dataplane()?;
     ensure!(status.success(), "the dataplane ended with {status} at SIGTERM");
@@ -78,7 +78,7 @@ fn close(bed: &mut Testbed) -> anyhow::Result<()> {
     stats.conserved().context("the dataplane's final accounts")
 }
 
-/// A bed with the emulator and this many clients.
+/// A bed with the emulator and a number of clients.
 pub fn emulator(clients: u8) -> Options {
     Options { clients, seed: SEED, ..Options::default() }
 }
@@ -136,7 +136,7 @@ pub fn always_conserved(samples: &[Sample]) -> anyhow::Result<()> {
     Ok(samples.iter().try_for_each(|s| s.stats.conserved())?)
 }
 
-/// Nothing was lost for another reason than these, and nothing by the emulator.
+/// Packets were dropped for these reasons only, and none by the emulator itself.
 pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
     for (client, direction, pipe) in stats.pipes() {
         for (reason, count) in drops(pipe).filter(|(reason, _)| *reason != "overload") {
@@ -149,34 +149,34 @@ pub fn dropped_only_for(stats: &Stats, allowed: &[&str]) -> anyhow::Result<()> {
     sound(stats)
 }
 
-/// The emulator lost nothing by its own fault.
+/// The emulator itself lost no packet.
 pub fn sound(stats: &Stats) -> anyhow::Result<()> {
     ensure!(stats.emulator_drops == 0, "{}", stats.verdict());
     Ok(())
 }
 
-/// The host had room for all UDP that came to it.
+/// The sockets of a host had room for all received UDP.
 pub fn had_room(host: &Namespace) -> anyhow::Result<()> {
     let lost = udp_without_room(host)?;
     ensure!(lost == 0, "the receiving host dropped {lost} datagrams");
     Ok(())
 }
 
-/// A link that is offered more than its rate, in the window in which its queue has something.
+/// A link with more offered load than its rate, in a window in which the queue is not empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Overload {
-    /// The link's.
+    /// Rate of the link.
     pub rate_bps: f64,
-    /// Offered from the start on.
+    /// Offered load, from the start on.
     pub offered_bps: f64,
-    /// The window, in seconds after the first arrival.
+    /// Bounds of the window, in seconds after the first arrival.
     pub window: [f64; 2],
 }
 
 impl Overload {
-    /// What arrived in the window is the link's rate: within 0.2 %, and what the emulator
-    /// confesses to have been late by. A packet later by up to L moves the slope over T by up to
-    /// 3 L / 2 T, where the early ones were in time.
+    /// The received rate in the window is the link's rate, within 0.2 % plus the emulator's
+    /// reported lateness. If packets at the end of a window T are late by up to L, and those at the
+    /// start are on time, the slope changes by up to 3 L / 2 T.
     pub fn delivers(
         self,
         what: &str,
@@ -185,8 +185,8 @@ impl Overload {
         stats: &Stats,
     ) -> anyhow::Result<()> {
         let Self { rate_bps, offered_bps, window: [from, to] } = self;
-        // By then the link has served no more than its rate, so what was not yet offered is not
-        // missing.
+        // Until then the link has served no more than its rate, so late packets of the sender were
+        // not missing.
         let borne = |at: Duration| at.mul_f64(1.0 - rate_bps / offered_bps);
         let in_window = |at: Duration| at.as_secs_f64() >= from;
         let idle = sent.turns.iter().find(|[at, late]| in_window(*at) && *late > borne(*at));
@@ -200,7 +200,7 @@ impl Overload {
     }
 }
 
-/// The worker never stood still for longer than this since the last mark.
+/// Longest stall of the worker since the last mark.
 pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
     let stall = Duration::from_nanos(stats.stall_max_ns);
     ensure!(stall <= limit, "the worker stood still for {stall:?}, more than {limit:?}");
@@ -214,10 +214,10 @@ pub fn accepts_change(linkctl: &Linkctl, rate: &str) -> anyhow::Result<()> {
     })?)
 }
 
-/// How long after something happened it is to be told.
+/// Longest time from a fault to its report.
 pub const SOON: Duration = Duration::from_secs(10);
 
-/// Waits until `times` events of a kind have come, and one message has these words.
+/// Waits for `times` events of a kind, and for a message that contains `words`.
 pub fn told(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow::Result<()> {
     let what = format!("{times} events {kind}, with {words:?}");
     Ok(wait::until(&what, SOON, || {
@@ -227,7 +227,8 @@ pub fn told(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow:
     })?)
 }
 
-/// Waits until the emulator holds nothing more, and takes its statistics then, which add up.
+/// Waits until the emulator holds no packet, and returns its statistics, which satisfy
+/// conservation.
 pub fn emptied(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let stats = wait::until("the emulator holds nothing", Duration::from_secs(30), || {
         let stats = linkctl.stats()?;
@@ -237,7 +238,7 @@ pub fn emptied(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     Ok(stats)
 }
 
-/// The same of an emulator that lost nothing and was not late.
+/// The same for an emulator that lost no packet.
 pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let stats = emptied(linkctl)?;
     println!("    {}", stats.verdict());
@@ -245,7 +246,7 @@ pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     Ok(stats)
 }
 
-/// A value within bounds, or a message that names all three.
+/// Fails if a value is out of bounds.
 pub fn within(what: &str, value: f64, low: f64, high: f64) -> anyhow::Result<()> {
     println!("    {what}: {value:.3} (to be within {low:.3} and {high:.3})");
     ensure!((low..=high).contains(&value), "{what} is {value}, not within {low} and {high}");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why losses are outages in time and not draws per packet: kernel Cubic over the same
-//! link with the one and with the other, beside what SAT20 measured.
+//! Outages in time compared with losses per packet: kernel Cubic over the same link with either,
+//! beside the results of SAT20.
 //!
-//! The clients of a run download at once, each with queues and a channel of its own. The
-//! seed is one for which the core's own processes, run in virtual time, spare the first
-//! client and give the second one an outage in the second half of its download.
+//! The clients of a run download simultaneously, with separate queues and channels. The seed is
+//! chosen in virtual time with the core's processes: the first client has no outage, and the second
+//! has one in the second half of its download.
 //!
-//! Per packet, a download of a minute loses about a dozen, so that one client's throughput
-//! says little: there the mean of eight is asserted.
+//! A download of a minute loses about a dozen packets per packet loss, so the throughput of one
+//! client varies. The mean of eight is asserted.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -38,37 +38,37 @@ use super::{
 };
 
 const DURATION: Duration = Duration::from_secs(60);
-/// Start-up is over.
+/// End of start-up.
 const STEADY_S: f64 = 20.0;
 const SECOND_HALF: Range<f64> = 30.0..60.0;
 
-/// The client that no outage meets, and the one that one meets.
+/// Clients without and with an outage.
 const SPARED: usize = 0;
 const HIT: usize = 1;
 const IN_TIME: usize = 2;
 const PER_PACKET: usize = 8;
 
 const SECOND: u64 = 1_000_000_000;
-/// When the outage begins, from the change to the profile on. iperf3 begins to send some
-/// 3 s after the change, for its set-up takes five round trips.
+/// Start of the outage, relative to the change of the profile. iperf3 starts to send some 3 s after
+/// the change, because its set-up takes five round trips.
 const OUTAGE_IN: Range<u64> = 38 * SECOND..44 * SECOND;
-/// It takes some hundreds of packets at least.
+/// Minimum duration, of some hundred packets.
 const LEAST_OUTAGE_NS: u64 = SECOND / 20;
-/// There is no other one in this time.
+/// Interval without a second outage.
 const QUIET: Range<u64> = 0..100 * SECOND;
-/// One in some 300 is such a seed.
+/// About one seed in 300 satisfies these conditions.
 const SEEDS: Range<u64> = SEED..SEED + 10_000;
 
-/// Even a Cubic that leaves slow start at once has grown by C t^3 = 0.4 x 27^3 = 7900
-/// segments in 27 s, more than the link's 7100, and 0.7 of the window that the queue's
-/// random drop meets still fill the link: 0.7 x (7100 + 11900) = 13300. What is less than
-/// the 137.7 Mbit/s that the link carries is the wait for what is sent again; what is more
-/// had waited so in the first half, for 2 s at most.
+/// A Cubic that leaves slow start immediately has grown by C t^3 = 0.4 x 27^3 = 7900 segments in 27
+/// s, more than the link's 7100. After the queue's random drop 0.7 of the window remain and fill
+/// the link: 0.7 x (7100 + 11900) = 13300. A result below the link's 137.7 Mbit/s is caused by
+/// waiting for retransmissions. A result above it comes from segments that waited in the first
+/// half, for 2 s at most.
 const IN_TIME_LEAST_MBPS: f64 = 100.0;
 const IN_TIME_MOST_MBPS: f64 = 137.7 * (1.0 + 2.0 / 30.0);
-/// Where a loss per packet is not to get to, whatever the window's model says.
+/// Upper bound with losses per packet, independent of the model of the window.
 const PER_PACKET_MOST_MBPS: f64 = 25.0;
-/// Downloads of the model: its mean and deviation are then known to 3 %.
+/// Downloads of the model, which give its mean and deviation within 3 %.
 const MODELLED: u64 = 1000;
 
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
@@ -142,15 +142,15 @@ packet_loss = "2 %"
 queue.limit = "1 MB"
 delay.base = "20 ms"
 "#;
-/// Offered to each client, below the rate.
+/// Load for each client, below the rate.
 const OFFERED_BPS: u64 = 10_000_000;
 const SECONDS_SENT: u64 = 3;
-/// When the outage begins, from the change to the profile on: while packets are sent.
+/// Start of the outage, relative to the change of the profile: while packets are sent.
 const SOON: Range<u64> = SECOND / 2..2 * SECOND;
 const SOON_QUIET: Range<u64> = 0..20 * SECOND;
 
-/// The dataplane's outages and losses are those that the core draws in virtual time from the same
-/// seed: an outage at its instant, and each packet's loss.
+/// The dataplane's outages and losses equal those that the core draws in virtual time from the same
+/// seed: the time of an outage, and the loss of each packet.
 pub fn outages_and_losses_match_core(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(2), |bed| {
         let [out, losses] = [("out.toml", OUT), ("losses.toml", LOSSES)]
@@ -178,7 +178,7 @@ pub fn outages_and_losses_match_core(cpus: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-/// UDP to two clients with a profile, and the dataplane's accounts around it.
+/// UDP to two clients with a profile, and the statistics before and after.
 fn datagrams(bed: &Testbed, profile: &str, seed: u64) -> anyhow::Result<Run> {
     let linkctl = bed.linkctl()?;
     let before = drained(&linkctl)?;
@@ -197,14 +197,13 @@ fn datagrams(bed: &Testbed, profile: &str, seed: u64) -> anyhow::Result<Run> {
     Ok(Run { change, clients, before, after, samples, transfers: Vec::new() })
 }
 
-/// The same link, its outages replaced by a loss per packet that loses the same share of
-/// probes.
+/// The same link with a loss per packet instead of outages. It loses the same share of probes.
 fn per_packet(profile: &Profile) -> anyhow::Result<Profile> {
     let mut profile = profile.as_proto().clone();
     profile.name += "-per-packet";
     profile.provenance = None;
     for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe].into_iter().flatten() {
-        // A fade would have to be averaged over.
+        // A fade would require an average over time.
         ensure!(pipe.fade.is_none(), "{} has a fade", profile.name);
         pipe.packet_loss = lost_share(pipe);
         pipe.outages.clear();
@@ -212,7 +211,7 @@ fn per_packet(profile: &Profile) -> anyhow::Result<Profile> {
     Ok(Profile::try_from(profile)?)
 }
 
-/// The share of probes that a pipe's outages lose: of time that they take.
+/// Share of probes that the outages of a pipe lose, which is their share of time.
 fn lost_share(pipe: &pb::Pipe) -> f64 {
     let each = |o: &pb::Outage| o.duration_ns as f64 / (o.interval_ns + o.duration_ns) as f64;
     pipe.outages.iter().map(each).sum()
@@ -226,7 +225,7 @@ fn frames_per_second(profile: &Profile) -> anyhow::Result<f64> {
     Ok(forward(profile)?.rate_bps.context("no rate")? as f64 / FULL_FRAME_BITS)
 }
 
-/// A seed with one outage towards the client that is to be hit, and that outage.
+/// A seed with one forward outage for the client that needs one, and that outage.
 fn seed_with_an_outage(
     profile: &Profile,
     clients: &[Ipv4Addr],
@@ -254,8 +253,7 @@ fn seed_with_an_outage(
     anyhow::bail!("no seed of {SEEDS:?} has such an outage")
 }
 
-/// Makes the clients known to the dataplane, so that their processes begin with the
-/// profile.
+/// Makes the clients known to the dataplane, so that their processes begin with the profile.
 fn known(bed: &Testbed, clients: usize) -> anyhow::Result<()> {
     for source in (0..clients).map(|c| bed.client_address(c)) {
         let ping = Ping::start(bed.client(), source, SERVER, 1, Duration::from_secs(1))?;
@@ -264,7 +262,7 @@ fn known(bed: &Testbed, clients: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Downloads at once with a profile, and the dataplane's accounts around them.
+/// Simultaneous downloads with a profile, and the statistics before and after.
 struct Run {
     change: Change,
     clients: Vec<Ipv4Addr>,
@@ -291,7 +289,7 @@ fn downloads(bed: &Testbed, profile: &str, seed: u64, clients: usize) -> anyhow:
 }
 
 impl Run {
-    /// What a client's pipe counted in this run.
+    /// Count of a client's pipe in this run.
     fn counted(
         &self,
         client: usize,
@@ -318,7 +316,7 @@ impl Run {
     }
 }
 
-/// The outage came when the core said, and took no more than the link carries in it.
+/// The outage came at the predicted time, and lost no more than the link carries in it.
 fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> anyhow::Result<()> {
     let name = run.clients[HIT].to_string();
     let lost =
@@ -337,7 +335,7 @@ fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> any
     within("packets lost in the outage", packets, 1.0, (lasted * frames_per_second).ceil())
 }
 
-/// Packet by packet: as many as the core loses of as many.
+/// The number of lost packets is the number that the core draws.
 fn lost_what_the_core_loses(run: &Run, profile: &Profile, seed: u64) -> anyhow::Result<()> {
     for (client, address) in run.clients.iter().enumerate() {
         for direction in Direction::BOTH {
@@ -355,13 +353,13 @@ fn lost_what_the_core_loses(run: &Run, profile: &Profile, seed: u64) -> anyhow::
     Ok(())
 }
 
-/// What losses per packet are to make of Cubic.
+/// Expected throughput of Cubic with losses per packet.
 struct Expected {
-    /// Of packets, towards the client.
+    /// Forward loss probability of a packet.
     loss: f64,
-    /// At equal distances, by the response function.
+    /// For equidistant losses, by the response function.
     response_mbps: f64,
-    /// At random, in the second half of a download: by the window, over many seeds.
+    /// For random losses, in the second half of a download: by the window, over many seeds.
     mean_mbps: f64,
     sd_mbps: f64,
 }
@@ -387,7 +385,7 @@ impl Expected {
         Ok(Self { loss, response_mbps, mean_mbps: mean, sd_mbps: square.sqrt() })
     }
 
-    /// Of the mean of the clients: four standard errors.
+    /// Bounds of the mean over the clients: four standard errors.
     fn bounds(&self) -> (f64, f64) {
         let tolerance = 4.0 * self.sd_mbps / (PER_PACKET as f64).sqrt();
         (self.mean_mbps - tolerance, PER_PACKET_MOST_MBPS.min(self.mean_mbps + tolerance))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! More UDP than the link carries: the rate, the queue and the accounts.
+//! More UDP than the link carries: rate, queue and counters.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::{
 
 const OFFERED_BPS: u64 = 200_000_000;
 
-/// A queue and how long it is overloaded.
+/// A queue and the duration of its overload.
 struct Case {
-    /// Of `linkctl set queue`; the profile's own queue if empty.
+    /// Arguments of `linkctl set queue`. If empty, the queue of the profile is used.
     queue: &'static [&'static str],
     limit_mb: f64,
     seconds: u64,
-    /// From when the queue drops.
+    /// Time of the first drops.
     full_after_s: f64,
 }
 
-/// 56 Mbit/s of excess fill 36 MB in 5.2 s and 9 MB in 1.3 s. The random drop begins at half of
-/// the limit.
+/// 56 Mbit/s of excess fill 36 MB in 5.2 s and 9 MB in 1.3 s. The random drop begins at half of the
+/// limit.
 const fn case(form: Form) -> Case {
     match form {
         Form::Long => Case { queue: &[], limit_mb: 36.0, seconds: 20, full_after_s: 6.0 },

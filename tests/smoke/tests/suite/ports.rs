@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to a port or to a worker in mid-run is told, and the run fails.
+//! Faults of a port or of a worker in mid-run are reported, and the run fails.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{
     SEED, SOON, UDP_PORT, accepts_change, drained, emptied, emulator, on_bed, told, udp_at,
 };
 
-/// Sends frames of so many bytes for a second; how many.
+/// Sends frames of a given size for a second. Returns their number.
 fn send(
     from: &Namespace,
     source: Ipv4Addr,
@@ -55,7 +55,7 @@ pub fn frames_above_lowered_mtu_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
         }
         let lost = certificate["span"]["transmit_dropped"].as_u64();
         ensure!(lost == Some(sent), "{lost:?} of {sent} are counted: {certificate:#}");
-        // With room for them all pass, and the account of what was lost stays.
+        // With the old MTU all frames pass, and the loss remains counted.
         bed.emulator().run(&["ip", "link", "set", WAN_INTERFACE, "mtu", "1500"])?;
         told(&linkctl, "PORT_CHANGED", 1, "its MTU went from 1280 to 1500")?;
         linkctl.mark()?;
@@ -72,7 +72,7 @@ pub fn frames_lost_by_interface_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("transparent", SEED)?;
         linkctl.mark()?;
-        // The other end of the pair takes no longer frames: the kernel drops them on the way.
+        // The other end of the pair accepts no longer frames, so the kernel drops them.
         bed.client().run(&["ip", "link", "set", CLIENT_INTERFACE, "mtu", "1280"])?;
         let sent = send(bed.server(), SERVER, udp_at(bed, 0), 1400)?;
         wait::until("the frames are missed", SOON, || {
@@ -119,7 +119,7 @@ pub fn dataplane_ends_with_reason_when_interface_is_removed(cpus: &Cpus) -> anyh
         ended = bed.report();
         Ok(())
     });
-    // There is nothing left to be stopped.
+    // No dataplane is left to stop.
     ensure!(outcome.is_err(), "the dataplane was still there");
     ensure!(ended.contains("port `wan`: its interface has been removed"), "{ended}");
     ensure!(ended.contains("\"ports\""), "no final accounts in {ended}");
@@ -132,7 +132,7 @@ pub fn stalled_worker_is_reported_and_resumes(cpus: &Cpus) -> anyhow::Result<()>
         linkctl.set_profile("geo-600", SEED)?;
         let pid = bed.dataplane_pid().context("the dataplane does not run")?;
         let still = Still::stop(pid, |name| name == "worker-0")?;
-        // All say the same.
+        // Every command reports it.
         told(&linkctl, "DATAPLANE_LOST", 1, "a worker has not answered")?;
         for arguments in [&["stats"][..], &["set", "rate", "10 Mbit/s"]] {
             let outcome = linkctl.run(arguments)?;
@@ -140,7 +140,7 @@ pub fn stalled_worker_is_reported_and_resumes(cpus: &Cpus) -> anyhow::Result<()>
         }
         std::thread::sleep(Duration::from_secs(2));
         drop(still);
-        // The first time was at the start.
+        // The first event was at the start.
         told(&linkctl, "DATAPLANE_FOUND", 2, "")?;
         accepts_change(&linkctl, "20 Mbit/s")?;
         drained(&linkctl).map(drop)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bad input: a stable exit code, a message that names the value and the remedy, and
-//! nothing half-applied.
+//! Bad input gives a stable exit code and a message with the value and the remedy. Nothing is
+//! applied in part.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const WAN: &str = "wan=net_af_packet,iface=wan0";
 const CLIENT: &str = "client=net_af_packet,iface=sat0";
 
-/// A profile that a lab engineer mistyped.
+/// A profile with typing errors.
 const MISTYPED: &str = r#"
 name = "mistyped"
 description = "a key that does not exist"
@@ -75,7 +75,7 @@ pub fn bad_change_is_refused_and_not_applied(cpus: &Cpus) -> anyhow::Result<()> 
     })
 }
 
-/// Runs each case and looks that the link stays as it is.
+/// Runs each case and checks that the link does not change.
 fn refuses_each(linkctl: &Linkctl, cases: &[(&[&str], i32, &[&str])]) -> anyhow::Result<()> {
     let before = linkctl.show()?;
     let mut wrong = Vec::new();
@@ -90,7 +90,7 @@ fn refuses_each(linkctl: &Linkctl, cases: &[(&[&str], i32, &[&str])]) -> anyhow:
     Ok(())
 }
 
-/// The exit code, and all of the words in the message.
+/// Checks the exit code, and that the message contains all of the words.
 fn says(outcome: &Outcome, code: i32, words: &[&str]) -> anyhow::Result<()> {
     let message = &outcome.stderr;
     ensure!(
@@ -113,7 +113,7 @@ pub fn too_little_memory_is_refused_with_figures(cpus: &Cpus) -> anyhow::Result<
             &linkctl,
             &[(&["set", "profile", "viasat2"], REFUSED, &["too little memory", "--memory"])],
         )?;
-        // The link that was there goes on.
+        // The old link still works.
         let source = bed.client_address(0);
         let ping = Ping::start(bed.client(), source, SERVER, 5, Duration::from_millis(50))?;
         let pings = ping.finish()?;
@@ -147,8 +147,7 @@ pub fn dataplane_that_cannot_start_reports_reason(cpus: &Cpus) -> anyhow::Result
     })
 }
 
-/// The dataplane as a user without any privilege, from a place where that user may
-/// read it.
+/// Runs the dataplane as an unprivileged user, from a directory that the user can read.
 fn as_nobody(bed: &Testbed) -> anyhow::Result<Outcome> {
     let directory = bed.directory();
     fs::set_permissions(directory.root(), Permissions::from_mode(0o755))?;
@@ -179,7 +178,7 @@ pub fn missing_process_is_named(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile("viasat2", SEED)?;
         let before = linkctl.show()?;
 
-        // A second one of each: refused, and the first one goes on.
+        // A second process of each kind is refused, and the first one continues.
         let mut second = Command::new(&bed.binaries()?.linkd);
         second.arg("--socket").arg(&own).arg("--dataplane").arg(&dataplane);
         says(&run(second, LIMIT)?, REFUSED, &[&own.display().to_string()])?;
@@ -188,12 +187,12 @@ pub fn missing_process_is_named(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(linkctl.show()? == before, "a second program changed the link");
         ensure!(bed.dataplane_runs(), "a second dataplane ended the first");
 
-        // No linkd at this socket.
+        // No linkd serves this socket.
         let nowhere = bed.directory().path("nowhere.sock");
         let stray = Linkctl::new(&bed.binaries()?.linkctl, &nowhere);
         says(&stray.run(&["show"])?, UNREACHABLE, &[&nowhere.display().to_string(), "linkd"])?;
 
-        // The dataplane dies: linkd says so, and finds it again.
+        // The dataplane is killed: linkd reports it, and reconnects later.
         bed.kill_dataplane()?;
         for arguments in [&["stats"][..], &["show"], &["set", "rate", "1Mbit/s"]] {
             says(&linkctl.run(arguments)?, UNREACHABLE, &[&dataplane.display().to_string()])?;

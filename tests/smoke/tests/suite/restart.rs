@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control plane may be killed at any time.
+//! linkd and the dataplane can be killed at any time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     Form, SEED, accepts_change, complete, drained, dropped_only_for, emulator, on_bed, udp_at,
 };
 
-/// How often linkd is killed during a download of so many seconds.
+/// Number of kills, and duration of the download in seconds.
 const fn kills(form: Form) -> (usize, u64) {
     match form {
         Form::Short => (3, 6),
@@ -37,7 +37,7 @@ pub fn repeated_kills_of_linkd_do_not_disturb_download(
         let download = Download::start(bed, plan)?;
         let mut last = 0;
         for kill in 1..=kills {
-            // Between one and the next statistics go on, and add up.
+            // Between two kills the statistics advance and satisfy conservation.
             wait::until("packets since the last kill", Duration::from_secs(10), || {
                 let stats = linkctl.stats()?;
                 let received = stats.packets(|pipe| pipe.received);
@@ -62,7 +62,7 @@ pub fn killed_dataplane_resumes_link(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile("viasat2", SEED)?;
         linkctl.set_forward_rate("100 Mbit/s")?;
         let before = linkctl.show()?;
-        // linkd has to be gone as well: what comes back is from its disk.
+        // linkd is killed as well, so the link is read from its disk.
         std::thread::sleep(Duration::from_millis(500));
         bed.kill_linkd()?;
         bed.kill_dataplane()?;
@@ -131,7 +131,7 @@ pub fn second_linkd_is_refused_while_first_runs(cpus: &Cpus) -> anyhow::Result<(
             let named = refused.stderr.contains(&format!("process {first} controls"));
             ensure!(refused.code() != 0 && named, "{refused:?}");
         }
-        // It takes the place of the first one when that has gone.
+        // It takes over after the first one has ended.
         bed.kill_linkd()?;
         accepts_change(&linkctl, "1 Mbit/s")
     })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients by rules: hosts of a prefix that are one client, a MAC that is another, and
-//! clients that share a beam.
+//! Clients by rules: hosts of a prefix that form one client, a client by MAC, and clients that
+//! share a beam.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -18,18 +18,18 @@ use super::{
 
 const TEN: &str = "rate = \"10 Mbit/s\"\nqueue.limit = \"100 kB\"";
 const RATE_MBPS: f64 = 10.0;
-/// Less than the rate, and of two hosts more.
+/// Below the rate for one host, and above it for two.
 const OFFERED_BPS: u64 = 8_000_000;
 const FRAME_BYTES: usize = 1_000;
 const SECONDS: u64 = 4;
-/// Longer than this the emulator's worker may not stand still.
+/// Longest accepted stall of the worker.
 const STALL: Duration = Duration::from_millis(50);
-/// A stall of d turns the least-squares line through T = 3 s by 3 (d / T)^2 at most, which
-/// is 0.09 %; a frame more or less at either end is 0.05 %.
+/// A stall of d changes the slope of the least-squares line through T = 3 s by at most 3 (d / T)^2,
+/// which is 0.09 %. One frame more or less at either end is 0.05 %.
 const RATE_TOLERANCE: f64 = 0.002;
-/// The client's,
+/// MAC of the client with a rule for it.
 const MAC: &str = "02:00:00:00:00:64";
-/// and the addresses of the server and of it, which are in a prefix of another client.
+/// Addresses of the server and of that client, in a prefix of another client.
 const APART: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 0, 10)];
 const CLIENTS: &str = r#"
 [[client]]
@@ -52,12 +52,12 @@ pub fn hosts_of_prefix_share_client_and_mac_is_separate(cpus: &Cpus) -> anyhow::
     })
 }
 
-/// A client with a MAC and a subnet of its own.
+/// Adds a host with a separate MAC and subnet.
 fn another_host(bed: &Testbed) -> anyhow::Result<()> {
     let (server, client) = (bed.server(), bed.client());
     let [near, far] = APART.map(|address| format!("{address}/24"));
     server.run(&["ip", "address", "add", &near, "dev", SERVER_INTERFACE])?;
-    // The other interface would answer for this one's address.
+    // The other interface would reply to ARP requests for this address.
     client.sysctl("net/ipv4/conf/all/arp_ignore", "1")?;
     let link = ["ip", "link", "add", "link", CLIENT_INTERFACE, "name", "mac0", "address", MAC];
     client.run(&[&link[..], &["type", "macvlan"]].concat())?;
@@ -66,7 +66,7 @@ fn another_host(bed: &Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The two hosts have one rate between them; neither the third nor the MAC loses anything.
+/// The two hosts share one rate. The third host and the client by MAC lose no packet.
 fn shares(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     let duration = Duration::from_secs(SECONDS);
     let flow = |to| Flow { to, rate_bps: OFFERED_BPS, frame_bytes: FRAME_BYTES, duration };
@@ -85,7 +85,7 @@ fn shares(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     ensure!(pair.received.packets == sent[0].packets + sent[1].packets, "{pair:?}, {sent:?}");
     let arrived = received[..2].iter().map(|r| r.arrivals.len() as u64).sum::<u64>();
     ensure!(pair.sent.packets == arrived, "{pair:?}, {arrived} arrived");
-    // From when the queue is full on.
+    // From the time at which the queue is full.
     let rate = received[..2].iter().map(|r| r.rate_bps(1.0, SECONDS as f64)).sum::<f64>() / 1e6;
     let (low, high) = (1.0 - RATE_TOLERANCE, 1.0 + RATE_TOLERANCE);
     within("both hosts together, Mbit/s", rate, low * RATE_MBPS, high * RATE_MBPS)?;
@@ -102,7 +102,7 @@ fn shares(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without rules each address is a client of its own, and who was named keeps the accounts.
+/// Without rules each address is a separate client. Named clients keep their counters.
 fn forgets(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     let before = linkctl.stats()?;
     linkctl.change(&["clients", "clear"])?;
@@ -137,11 +137,11 @@ name = "b1"
 forward_rate = "12 Mbit/s"
 "#;
 const BEAM_MBPS: f64 = 12.0;
-/// More than each one's share, and less than its own rate.
+/// Above the share of each client, and below its own rate.
 const BACKLOG_BPS: u64 = 16_000_000;
-/// Over 3 s the lighter client has 1125 frames of the beam. By deficit round robin it has at
-/// most three more or less by its weight, of 1000 bytes each at a quantum of 1514: 0.27 %, of
-/// either of both; the rate's tolerance comes on top, for either of both.
+/// Over 3 s the client with the lower weight has 1125 frames of the beam. Deficit round robin
+/// deviates by at most three frames of 1000 bytes by its weight, at a quantum of 1514: 0.27 % for
+/// each client. The tolerance of the rate is added for each client.
 const SHARE_TOLERANCE: f64 = 0.0095;
 
 pub fn backlogged_clients_share_beam_by_weight(cpus: &Cpus) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario's steps are at their instants on the dataplane's clock.
+//! Steps of a scenario take effect on time, by the dataplane's clock.
 
 use std::fs;
 use std::process::Command;
@@ -20,7 +20,7 @@ const fn seconds(form: Form) -> u64 {
         Form::Long => 60,
     }
 }
-/// What a step may be late.
+/// Largest lateness of a step.
 const WITHIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Deserialize)]
@@ -57,7 +57,7 @@ pub fn ten_steps_a_second_are_on_time(cpus: &Cpus, form: Form) -> anyhow::Result
         let stall = Duration::from_nanos(linkctl.stats()?.stall_max_ns);
         let mut late = Vec::new();
         for (i, row) in rows.iter().enumerate() {
-            // Third in each repetition is the mark that ends it.
+            // The third entry of each repetition is the mark that ends it.
             let index = i as u64 / 2 * 3 + i as u64 % 2;
             ensure!(row.index == index, "{row:?} where step {index} was to be");
             ensure!(row.generation == first.generation + 1 + i as u64, "{row:?}");
@@ -81,7 +81,7 @@ pub fn ten_steps_a_second_are_on_time(cpus: &Cpus, form: Form) -> anyhow::Result
     })
 }
 
-/// The steps that changed the link.
+/// Rows of steps that changed the link.
 fn rows(text: &str) -> anyhow::Result<Vec<Row>> {
     let mut lines = text.lines();
     let header: Vec<_> = lines.next().context("an empty log")?.split(',').collect();
@@ -92,7 +92,7 @@ fn rows(text: &str) -> anyhow::Result<Vec<Row>> {
     let places = columns.iter().map(|name| column(name)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut rows = Vec::new();
     for line in lines {
-        // What is before the message, which is last and may be quoted, has no commas.
+        // Fields before the message, which is last and can be quoted, contain no commas.
         let fields: Vec<_> = line.split(',').collect();
         let field = |i: usize| -> anyhow::Result<Option<u64>> {
             let text = fields.get(places[i]).with_context(|| format!("a short line: {line}"))?;

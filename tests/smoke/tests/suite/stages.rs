@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stages that the built-in profiles do not have, seen by real hosts: a rate that
-//! follows a trace, and a delay that varies all the time.
+//! Stages that the built-in profiles do not use: a rate that follows a trace, and a delay that
+//! varies continuously.
 
 use std::time::Duration;
 
@@ -22,24 +22,24 @@ queue.limit = "1 MB"
 "#;
 const STEP_S: f64 = 1.0;
 const STEP_RATES_MBPS: [f64; 3] = [20.0, 5.0, 0.0];
-/// What a frame waits after the shaper.
+/// Delay after the shaper.
 const BASE_S: f64 = 0.01;
-/// More than any step carries.
+/// Above every rate of the trace.
 const OFFERED_BPS: u64 = 30_000_000;
-/// One round of the trace in whole steps, whenever it begins; two in the long form.
+/// Time for one period of the trace in whole steps, at any phase; two in the long form.
 const fn overload(form: Form) -> Duration {
     match form {
         Form::Short => Duration::from_secs(4),
         Form::Long => Duration::from_secs(9),
     }
 }
-/// Longer than this the emulator's worker may not stand still.
+/// Longest accepted stall of the worker.
 const STALL: Duration = Duration::from_millis(50);
-/// Left out at either end of a step: packets are late by a stall, the wall clocks of the
-/// dataplane and of the hosts differ by some ms, a frame of 5 Mbit/s takes 2.4 ms.
+/// Margin at either end of a step: packets are late by a stall, the wall clocks of the dataplane
+/// and of the hosts differ by some ms, and a frame takes 2.4 ms at 5 Mbit/s.
 const EDGE_S: f64 = 0.06;
-/// A stall of d turns the least-squares line through T = 0.88 s by 3 (d / T)^2 at most:
-/// by 1 % in 51 ms.
+/// A stall of d changes the slope of the least-squares line through T = 0.88 s by at most 3 (d /
+/// T)^2: 1 % for 51 ms.
 const RATE_TOLERANCE: f64 = 0.01;
 
 pub fn received_rate_follows_rate_trace(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
@@ -62,7 +62,7 @@ pub fn received_rate_follows_rate_trace(cpus: &Cpus, form: Form) -> anyhow::Resu
     })
 }
 
-/// Each whole step of the overload has its rate; the first one began with the change.
+/// Each whole step of the overload has its rate. The first step begins with the change.
 fn follows_the_trace(
     received: &Received,
     change: &Change,
@@ -89,7 +89,7 @@ fn follows_the_trace(
     Ok(())
 }
 
-/// When a change took effect, in seconds since the epoch.
+/// Time of effect of a change, in seconds since the epoch.
 fn seconds(change: &Change) -> anyhow::Result<f64> {
     let at: jiff::Timestamp = change.effective_utc.parse().context("the instant of a change")?;
     Ok(at.as_nanosecond() as f64 / 1e9)
@@ -104,7 +104,7 @@ const BASE_MS: f64 = 20.0;
 const CORRELATION_MS: f64 = 50.0;
 const QUANTILES_MS: [f64; 9] = [0.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 30.0, 40.0];
 const LONGEST_MS: f64 = QUANTILES_MS[QUANTILES_MS.len() - 1];
-/// Each has a delay of its own.
+/// Each client has an independent delay.
 const PINGERS: u8 = 8;
 const fn pings(form: Form) -> u32 {
     match form {
@@ -113,9 +113,9 @@ const fn pings(form: Form) -> u32 {
     }
 }
 const PING_INTERVAL: Duration = Duration::from_millis(25);
-/// What the hosts themselves take.
+/// Delay of the hosts themselves.
 const HOSTS_MS: f64 = 2.0;
-/// So many pings may be later than a machine that is busy now and then makes them.
+/// Share of pings that a temporarily busy machine can delay further.
 const LATE: f64 = 0.02;
 
 pub fn pings_match_quantiles_of_varying_delay(cpus: &Cpus, form: Form) -> anyhow::Result<()> {
@@ -138,21 +138,21 @@ pub fn pings_match_quantiles_of_varying_delay(cpus: &Cpus, form: Form) -> anyhow
         }
         let stats = drained(&linkctl)?;
         dropped_only_for(&stats, &[])?;
-        // The worker is as late for what arrives, which it does not see, as for what
-        // leaves. One packet in a hundred is later, each way.
+        // The worker is as late for arriving packets, which it cannot measure, as for departing
+        // ones. One packet in a hundred is later, in each direction.
         let late = 2.0 * 2.0 * stats.lateness_ns.p99 as f64 / 1e6;
         has_the_quantiles(&rtts, count, HOSTS_MS + late)
     })
 }
 
-/// At each inner quantile of the table, the share of shorter round trips is the stated
-/// one, give or take what the machine takes; at the ends, all are longer and shorter.
+/// At each inner quantile of the table, the share of shorter round trips matches, within the
+/// tolerance of the machine. At the ends, all are longer or shorter.
 fn has_the_quantiles(rtts: &[f64], pings: u32, machine_ms: f64) -> anyhow::Result<()> {
     let share = |extra: f64| {
         rtts.iter().filter(|r| **r <= BASE_MS + extra).count() as f64 / rtts.len() as f64
     };
-    // Two looks at a delay are independent once a hold has ended and what it held up is
-    // out; so many pairs of these spans there are at least.
+    // Two samples of a delay are independent after a hold has ended and its delayed packets have
+    // left. This is a lower bound of the number of independent pairs.
     let memory = CORRELATION_MS + LONGEST_MS;
     let span = PING_INTERVAL.as_secs_f64() * 1e3 * f64::from(pings);
     let independent = f64::from(PINGERS) * span / (2.0 * memory);
@@ -175,9 +175,9 @@ fn has_the_quantiles(rtts: &[f64], pings: u32, machine_ms: f64) -> anyhow::Resul
     within("share up to the longest", share(LONGEST_MS + machine_ms), 1.0 - LATE, 1.0)
 }
 
-/// The share of time in which the extra delay is at most the table's quantile `i`: the
-/// value that is held is, and nothing longer that is over still holds the line up. With
-/// F the table's distribution, F(x) exp(-(1 / correlation) x integral of 1 - F above x).
+/// Share of time in which the extra delay is at most the table's quantile `i`: the held value is at
+/// most that, and no longer value of the past still delays the line. With F the table's
+/// distribution, F(x) exp(-(1 / correlation) x integral of 1 - F above x).
 fn stated_share(i: usize) -> f64 {
     let gaps = (QUANTILES_MS.len() - 1) as f64;
     let above: f64 = QUANTILES_MS

@@ -16,7 +16,7 @@ use smoke::process::{Outcome, run, words};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The commands take half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Between the output of one block and the next.
+/// Separates the outputs of two blocks.
 const MARK: &str = "== block";
 const START: &str = "hw-configs/veth-dev/box.sh start";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A void test needs evidence: an emulator that is late by itself has to fail.
+//! A void test needs evidence: an emulator that is late by its own fault must fail.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::{SEED, emulator, on_bed, punctual};
 const STILL: Duration = Duration::from_millis(300);
 const STALL: Duration = Duration::from_millis(50);
 
-/// A stopped process waits in no run queue. That this very test is void where the machine is busy
-/// is right: then nothing can be told.
+/// A stopped process waits in no run queue. If the machine is busy, this test is void as well,
+/// which is correct.
 pub fn stopped_emulator_on_idle_machine_fails(cpus: &Cpus) -> anyhow::Result<()> {
     let stopped = || {
         on_bed(cpus, emulator(1), |bed| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several workers are one link: every client has its rate, in order and without loss.
+//! Several workers emulate one link: every client has its rate, in order and without loss.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -26,10 +26,10 @@ const RATE_BPS: u64 = 20_000_000;
 const SECONDS: u64 = 3;
 const PINGS: u32 = 20;
 const PING_INTERVAL: Duration = Duration::from_millis(103);
-/// Of `viasat2`'s round trip. ping rounds to the millisecond.
+/// Base of the round trip of `viasat2`. ping rounds to the millisecond.
 const BASE_MS: f64 = 574.0;
 const SLOT_MS: f64 = 41.43;
-/// What the hosts and two sleeping workers take.
+/// Delay of the hosts and of two sleeping workers.
 const HOSTS_MS: f64 = 5.0;
 const DOWNLOAD: Duration = Duration::from_secs(5);
 
@@ -44,7 +44,7 @@ fn owner_of(client: Ipv4Addr) -> anyhow::Result<usize> {
 }
 
 pub fn two_workers_emulate_one_link(cpus: &Cpus) -> anyhow::Result<()> {
-    // Each worker holds all that the profile can come to hold.
+    // Each worker can hold the largest amount of the profile.
     let memory = "4 GiB".to_owned();
     let options = Options { workers: WORKERS, memory, ..emulator(CLIENTS) };
     on_bed(cpus, options, |bed| {
@@ -63,7 +63,7 @@ pub fn two_workers_emulate_one_link(cpus: &Cpus) -> anyhow::Result<()> {
             ensure!(pings.lost() == 0, "client {client}: {} pings lost", pings.lost());
             ensure!(pings.duplicates() == 0, "client {client}: {} twice", pings.duplicates());
             ensure!(pings.out_of_order == 0, "client {client}: pings out of order");
-            // A single series may beat with the slot.
+            // A single series can beat with the slot.
             let [low, high] = [BASE_MS, BASE_MS + SLOT_MS + HOSTS_MS];
             within("median RTT, ms", pings.rtt_ms(0.5), low, high)?;
         }
