@@ -21,35 +21,34 @@ pub const PROGRAMS: [&str; 26] = [
     "stty", "tail", "tc", "touch",
 ];
 
-/// A guest is up within seconds, or many where the machine is busy.
+/// A guest boots within seconds, or longer on a busy machine.
 const BOOT: Duration = Duration::from_secs(120);
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// Which time passes in the guest.
+/// Clock of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// This machine's.
+    /// Real time.
     Real,
-    /// A nanosecond for each instruction of the one processor, and none where it idles: exact
-    /// whatever else this machine does.
+    /// Virtual time: a nanosecond for each instruction of the only processor, and no time while it
+    /// idles. Exact regardless of the machine's load.
     Virtual,
 }
 
-/// What a guest is made of.
+/// Configuration of a guest.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// Whose time.
     pub clock: Clock,
     /// Megabytes.
     pub memory: u32,
     pub devices: Vec<String>,
-    /// Kernel modules to load, in their order.
+    /// Kernel modules to load, in order.
     pub modules: &'a [&'a str],
-    /// What the kernel's command line says of the box.
+    /// Parameters for the kernel's command line.
     pub cmdline: &'a str,
 }
 
-/// A running guest. Dropping it ends QEMU, by its process id.
+/// A running guest. Dropping it ends QEMU.
 #[derive(Debug)]
 pub struct Guest {
     qemu: Process,
@@ -61,7 +60,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest in a namespace with what `image` has beside the guest's own programs.
+    /// Boots a guest in a namespace with `image` and the guest's own programs.
     pub fn boot(
         parts: &Parts,
         namespace: &Namespace,
@@ -117,7 +116,7 @@ impl Guest {
         }
     }
 
-    /// How long it took to come up.
+    /// Duration of the boot.
     #[must_use]
     pub const fn booted(&self) -> Duration {
         self.booted
@@ -127,7 +126,7 @@ impl Guest {
         self.run_within(command, COMMAND)
     }
 
-    /// Runs a command that may take so long.
+    /// Runs a command with a time limit.
     pub fn run_within(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
         let (code, said) = self.shell.run(command, limit)?;
         if code != 0 {
@@ -145,7 +144,7 @@ impl Guest {
         self.qemu.pid()
     }
 
-    /// The end of what it wrote to its console.
+    /// End of its console output.
     #[must_use]
     pub fn console(&self) -> String {
         let bytes = fs::read(&self.console).unwrap_or_default();
@@ -155,7 +154,7 @@ impl Guest {
         format!("--- the guest's console, its end:\n{end}\n")
     }
 
-    /// The end of a file in it.
+    /// End of a file in it.
     pub fn log(&mut self, path: &str) -> String {
         let end = self.shell.run(&format!("tail -n 40 {path}"), Duration::from_secs(20));
         let end = end.map_or_else(|e| format!("({e:#})"), |(_, said)| said);
@@ -163,7 +162,7 @@ impl Guest {
     }
 }
 
-/// For a system that is there to be used for minutes, by one user, on an emulated processor.
+/// A system for one user that runs for minutes on an emulated processor.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init \
                       tsc=reliable no_timer_check mitigations=off nokaslr audit=0 \
                       random.trust_cpu=on random.trust_bootloader=on";
@@ -184,7 +183,7 @@ fn furnish(parts: &Parts, image: &mut Image, options: &Options<'_>) -> anyhow::R
     image.link("bin/sh", "dash");
     image.link("bin/awk", "mawk");
     image.link("bin/modprobe", "kmod");
-    // Where the kernel looks for it.
+    // Path that the kernel uses.
     image.link("sbin/modprobe", "/bin/kmod");
     let distributions = "usr/lib/x86_64-linux-gnu/tc";
     for file in fs::read_dir(parts.path(distributions)).into_iter().flatten().flatten() {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The guest's initramfs: programs with the shared libraries they need, kernel modules, and
-//! files of a test.
+//! The guest's initramfs: programs with their shared libraries, kernel modules, and files of a
+//! test.
 //!
-//! Format: cpio "newc", as Documentation/driver-api/early-userspace/buffer-format.rst of the
-//! kernel has it. Uncompressed: packing it twice as small would take longer than the guest
-//! takes to unpack it.
+//! Format: cpio "newc", see Documentation/driver-api/early-userspace/buffer-format.rst of the
+//! kernel. Uncompressed: compression to half the size would take longer than unpacking saves.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Read, Write};
@@ -18,10 +17,10 @@ use cpio::newc::{self, ModeFileType};
 
 use crate::parts::Parts;
 
-/// Where the guest's programs look for libraries.
+/// Directory in which the guest's programs find libraries.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
-/// What programs of this machine, ours, find their libraries in.
+/// Library directories of this machine's programs, ours included.
 const OWN_LIBRARIES: [&str; 2] = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"];
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ enum Entry {
     Text { bytes: Vec<u8>, mode: u32 },
 }
 
-/// What an initramfs is to have, by its path without the first slash.
+/// Contents of an initramfs, by path without the leading slash.
 #[derive(Debug, Default)]
 pub struct Image {
     entries: BTreeMap<String, Entry>,
@@ -44,7 +43,7 @@ impl Image {
         Self::default()
     }
 
-    /// Adds a directory and those above it.
+    /// Adds a directory and its parents.
     pub fn directory(&mut self, path: &str) {
         let mut above = String::new();
         for part in path.split('/') {
@@ -77,14 +76,14 @@ impl Image {
         self.add(path, Entry::Text { bytes: text.into(), mode });
     }
 
-    /// Adds a program as `bin/NAME`, with its loader and the libraries that it needs.
+    /// Adds a program as `bin/NAME`, with its loader and libraries.
     pub fn program(&mut self, parts: &Parts, name: &str, program: &Path) -> anyhow::Result<()> {
         self.copy(&format!("bin/{name}"), program);
         self.needed(parts, program)
     }
 
-    /// Adds the libraries that a program or library needs: those of the guest's root before
-    /// those of this machine, so that there is one C library.
+    /// Adds the libraries of a program or library. Those of the guest's root precede those of this
+    /// machine, so that there is one C library.
     pub fn needed(&mut self, parts: &Parts, program: &Path) -> anyhow::Result<()> {
         let own = OWN_LIBRARIES.iter().map(|d| (*d).to_owned());
         let places: Vec<String> =
@@ -112,8 +111,7 @@ impl Image {
         Ok(())
     }
 
-    /// Adds kernel modules with those that they need, and the tables by which modprobe finds
-    /// them.
+    /// Adds kernel modules with their dependencies, and the tables that modprobe reads.
     pub fn modules(&mut self, parts: &Parts, names: &[&str]) -> anyhow::Result<()> {
         let from = parts.modules();
         let to = format!("lib/modules/{}", parts.kernel());
@@ -162,7 +160,7 @@ impl Image {
         Ok(())
     }
 
-    /// Appends it to an archive: the kernel unpacks one after the other.
+    /// Appends it to an archive: the kernel unpacks them in order.
     pub fn append(&self, archive: &Path) -> anyhow::Result<()> {
         let mut file = fs::OpenOptions::new().append(true).open(archive)?;
         // Each archive begins at a multiple of four.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest with the hosts inside and a time of its own: the fair place to compare linkemu with
-//! netem.
+//! A guest that contains the hosts and has virtual time, to compare linkemu with netem.
 //!
 //! ```text
 //!   server ── srv0 ═ wan0 ── linkemu, or a bridge with netem ── sat0 ═ cli0 ── client
 //! ```
 //!
-//! Both hosts are network namespaces of the guest, and a nanosecond passes for each
-//! instruction: whatever else the machine does, the figures are the same. Such time is exact to
-//! some 10 µs, since an instruction of a real processor does not take a nanosecond.
+//! Both hosts are network namespaces of the guest, and a nanosecond passes for each instruction:
+//! the figures do not depend on the load of the machine. Such time is exact to some 10 µs, since
+//! an instruction of a real processor does not take a nanosecond.
 
 use std::time::Duration;
 
@@ -22,9 +21,9 @@ use crate::guest::{Clock, Guest, Options};
 use crate::image::Image;
 use crate::parts::Parts;
 
-/// Real time that a measurement may take.
+/// Longest real time of a measurement.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Of Ethernet, IPv4 and UDP.
+/// Bytes of Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 14 + 20 + 8;
 
 #[derive(Debug)]
@@ -33,38 +32,37 @@ pub struct Inside {
     _namespace: Namespace,
 }
 
-/// A direction of a link as users make it of the kernel's disciplines.
+/// A direction of a link, built from the kernel's queueing disciplines.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
-    /// netem's words.
+    /// Parameters of netem.
     pub netem: &'a str,
-    /// tbf's, for a rate behind the delay.
+    /// Parameters of tbf, for a rate behind the delay.
     pub tbf: Option<&'a str>,
 }
 
-/// What a stream of datagrams met.
+/// Result of a stream of datagrams.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams {
     pub sent: u64,
-    /// That came behind one with a higher number.
+    /// Datagrams that arrived after one with a higher number.
     pub out_of_order: u64,
-    /// That did not come.
     pub lost: u64,
-    /// RFC 3550's, in ms.
+    /// Jitter of RFC 3550, in ms.
     pub jitter_ms: f64,
 }
 
-/// What a link does that is offered more than its rate.
+/// Result of a load above the link's rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Overload {
-    /// Of whole frames that came, in Mb/s.
+    /// Received rate of whole frames, in Mb/s.
     pub mbps: f64,
-    /// What its queue held at most, by the wait of those that passed it.
+    /// Largest queue, estimated from the wait of the packets that passed it.
     pub queue_bytes: f64,
 }
 
 impl Inside {
-    /// Boots it, with `files` of a test.
+    /// Boots it with the files of a test.
     pub fn boot(parts: &Parts, binaries: &Binaries, mut files: Image) -> anyhow::Result<Self> {
         let namespace = Namespace::new("desk")?;
         for program in [&binaries.dataplane, &binaries.linkd, &binaries.linkctl] {
@@ -83,7 +81,7 @@ impl Inside {
         Ok(Self { guest, _namespace: namespace })
     }
 
-    /// How long it took to boot, in this machine's time.
+    /// Duration of the boot, in real time.
     #[must_use]
     pub const fn booted(&self) -> Duration {
         self.guest.booted()
@@ -110,12 +108,12 @@ impl Inside {
             .map_err(|e| e.context(self.guest.log("/run/dataplane.log")))
     }
 
-    /// Sets a profile of linkemu's.
+    /// Sets a profile of linkemu.
     pub fn profile(&mut self, profile: &str) -> anyhow::Result<()> {
         self.guest.run(&format!("linkctl set profile {profile} --seed 1")).map(drop)
     }
 
-    /// Ends linkemu and puts a bridge there.
+    /// Replaces linkemu by a bridge.
     pub fn bridge(&mut self) -> anyhow::Result<()> {
         self.guest.run(
             "for p in linkd dataplane; do kill $(cat /run/$p.pid); done; \
@@ -126,11 +124,11 @@ impl Inside {
         Ok(())
     }
 
-    /// Sets netem towards the client and from it; a rate that netem does not have itself is
-    /// given to a token bucket below it.
+    /// Sets netem in both directions. A token bucket below netem provides a rate that netem itself
+    /// does not.
     pub fn netem(&mut self, forward: &Peer<'_>, back: &Peer<'_>) -> anyhow::Result<()> {
         for (interface, peer) in [("sat0", forward), ("wan0", back)] {
-            // Fails where there is none.
+            // Fails if there is none.
             self.guest.run(&format!("tc qdisc delete dev {interface} root; true"))?;
             self.guest.run(&format!(
                 "tc qdisc add dev {interface} root handle 1: netem {}",
@@ -151,7 +149,7 @@ impl Inside {
         Ok(Pings::read(&self.guest.run_within(&ping, LIMIT)?, count)?)
     }
 
-    /// Sends datagrams of `bytes` of payload from the client, evenly.
+    /// Sends evenly spaced datagrams of `bytes` of payload from the client.
     pub fn datagrams(&mut self, bits: u64, bytes: u64, seconds: u32) -> anyhow::Result<Datagrams> {
         let report = self.udp(bits, bytes, seconds, "")?;
         let stream = report
@@ -166,7 +164,7 @@ impl Inside {
         })
     }
 
-    /// Offers the client more than the link's `rate_bps`, and pings through the queue.
+    /// Sends more than the link's `rate_bps` to the client, and pings through the queue.
     pub fn overload(&mut self, rate_bps: u64, bytes: u64) -> anyhow::Result<Overload> {
         let idle = self.ping(5, 0.2)?.rtt_ms(0.0);
         self.guest.run(
@@ -177,7 +175,7 @@ impl Inside {
         let pings = "while [ -e /proc/$(cat /run/ping.pid) ]; do sleep 0.1; done; cat /tmp/pings";
         let pings = Pings::read(&self.guest.run_within(pings, LIMIT)?, 60)?;
         let waited_s = (pings.rtt_ms(1.0) - idle) / 1000.0;
-        // Of the time in which the queue was never empty.
+        // Over the time in which the queue was never empty.
         let intervals = report.pointer("/intervals").and_then(Value::as_array);
         let of = |i: &Value, key: &str| {
             i.pointer(&format!("/sum/{key}")).and_then(Value::as_f64).unwrap_or(0.0)
@@ -191,7 +189,7 @@ impl Inside {
         Ok(Overload { mbps, queue_bytes: waited_s * rate_bps as f64 / 8.0 })
     }
 
-    /// The throughput of a download, by the second, in Mb/s.
+    /// Throughput of a download for each second, in Mb/s.
     pub fn download(&mut self, cc: &str, seconds: u32) -> anyhow::Result<Vec<f64>> {
         let report = self.iperf(&format!("-R -C {cc} -t {seconds} -i 1"))?;
         let intervals = report.pointer("/intervals").and_then(Value::as_array).context("none")?;
@@ -204,7 +202,7 @@ impl Inside {
     }
 
     fn iperf(&mut self, words: &str) -> anyhow::Result<Value> {
-        // The server of the measurement before may be there still, and take this one's client.
+        // The server of the previous measurement can still run, and accept this client.
         self.guest.run(
             "n=0; while [ -e /proc/$(cat /run/iperf.pid 2>/dev/null || echo none) ] && \
              [ $n -lt 100 ]; do sleep 0.2; n=$((n+1)); done; \

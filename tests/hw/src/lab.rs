@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lab: a box with two NICs, a host at each, and a desk from which the box is driven.
+//! A lab: a box with two NICs, a host at each, and a desk that controls the box.
 //!
 //! ```text
 //!   server ── srv0 ══ wan ┌─────────┐ client ══ cli0 ── client
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The box is a guest. Each host and the desk is a network namespace; a double line is a tap
-//! device, whose other end is the guest's NIC. QEMU runs in the desk's namespace and makes the
-//! taps there; those of the hosts are then moved to the hosts, and go with QEMU.
+//! device with the guest's NIC at the other end. QEMU runs in the desk's namespace and makes the
+//! taps there. Those of the hosts are then moved to the hosts, and are removed with QEMU.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -36,20 +36,20 @@ use crate::nic::Nic;
 use crate::parts::Parts;
 
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 10);
-/// The interface of the desk.
+/// Interface of the desk.
 pub const DESK_INTERFACE: &str = "desk0";
 const DESK: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-/// The box's address for the desk.
+/// Address of the box for the desk.
 pub const BOX: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const PORT: u16 = 8443;
-/// What the box's management interface is known by.
+/// MAC of the box's management interface.
 const MANAGEMENT: &str = "52:54:00:78:00:03";
-/// What `linkctl box apply` loads.
+/// Modules that `linkctl box apply` loads.
 const VFIO: [&str; 2] = ["vfio-pci", "vfio-iommu-type1"];
-/// What the hosts' TCP may have on its way, in bytes.
+/// Limit of the hosts' TCP buffers, in bytes.
 const TCP_BUFFER: u32 = 60_000_000;
 
-/// A lab that runs. Dropping it removes all of it.
+/// A running lab. Dropping it removes all of it.
 #[derive(Debug)]
 pub struct Lab {
     guest: Guest,
@@ -61,7 +61,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Builds one whose box has two NICs of this kind.
+    /// Builds a lab with a box that has two NICs of this kind.
     pub fn new(parts: &Parts, nic: Nic) -> anyhow::Result<Self> {
         let binaries = Binaries::find().map_err(|lack| anyhow::anyhow!("{lack:?}"))?;
         let directory = Directory::new()?;
@@ -75,7 +75,7 @@ impl Lab {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             image.program(parts, &name, program)?;
         }
-        // A script, which binds devices for `linkctl box`.
+        // A script that binds devices for `linkctl box`.
         let driverctl = parts.program("driverctl");
         let driverctl = driverctl.context("there is no driverctl: run scripts/setup.sh hw")?;
         image.copy("bin/driverctl", &driverctl);
@@ -107,7 +107,7 @@ impl Lab {
         &mut self.guest
     }
 
-    /// How long the box took to boot.
+    /// Duration of the box's boot.
     #[must_use]
     pub const fn booted(&self) -> Duration {
         self.guest.booted()
@@ -129,7 +129,7 @@ impl Lab {
         &self.linkctl
     }
 
-    /// Writes a file at the desk, and gives its path.
+    /// Writes a file at the desk and returns its path.
     pub fn file(&self, name: &str, text: &str) -> anyhow::Result<String> {
         Ok(self.directory.write(name, text)?.display().to_string())
     }
@@ -144,12 +144,12 @@ impl Lab {
         Ok(Download::between(&self.server, &self.client, CLIENT, plan)?)
     }
 
-    /// A download by the client, to its end.
+    /// Runs a download by the client.
     pub fn downloaded(&self, cc: &str, seconds: u64) -> anyhow::Result<Transfer> {
         Ok(self.download(Plan::new(cc, Duration::from_secs(seconds)))?.finish()?)
     }
 
-    /// What the box says of itself: for the message of a failure.
+    /// Output of the box, for the message of a failure.
     pub fn report(&mut self) -> String {
         let mut report = self.guest.console();
         for log in ["/run/box.log", "/run/dataplane.log", "/run/linkd.log"] {
@@ -168,7 +168,7 @@ impl Lab {
             [(&self.server, SERVER_INTERFACE, SERVER), (&self.client, CLIENT_INTERFACE, CLIENT)];
         for (host, interface, own) in hosts {
             self.desk.run(&["ip", "link", "set", interface, "netns", host.name()])?;
-            // A burst of TCP's waits there, as in a NIC's ring, until QEMU takes it.
+            // A burst of TCP waits there, as in a NIC's ring, until QEMU reads it.
             host.run(&["ip", "link", "set", interface, "txqueuelen", "10000"])?;
             host.run(&[
                 "ethtool", "-K", interface, "tx", "off", "tso", "off", "gso", "off", "gro", "off",
@@ -201,8 +201,8 @@ fn address(host: &Namespace, interface: &str, own: Ipv4Addr) -> anyhow::Result<(
     Ok(())
 }
 
-/// The devices of the box. A NIC behind a root port of its own has an IOMMU group of its own,
-/// and the bus of the root port's number.
+/// Devices of the box. A NIC behind a separate root port has a separate IOMMU group, and the bus
+/// number of the root port.
 fn devices(nic: Nic) -> Vec<String> {
     let mut list = vec!["-device".to_owned(), "intel-iommu,intremap=on,caching-mode=on".to_owned()];
     let nics = [
@@ -223,7 +223,7 @@ fn devices(nic: Nic) -> Vec<String> {
     list
 }
 
-/// An authority, the box's certificate, and the desk's.
+/// A CA, the certificate of the box, and the certificate of the desk.
 fn certificates(
     binaries: &Binaries,
     directory: &Directory,

@@ -2,10 +2,10 @@
 //! A machine with real NICs for the dataplane: a QEMU guest with emulated PCI NICs behind an
 //! emulated IOMMU, and hosts in network namespaces at the other ends of their cables.
 //!
-//! All of it is user space. The guest is emulated in software, as KVM is missing on many
-//! machines, so nothing here measures microseconds; where figures have to be exact the guest's
-//! time is virtual ([`guest::Clock`]). What the guest is made of is unpacked by
-//! `scripts/setup.sh hw` ([`parts`]) and packed into an initramfs at each run ([`image`]).
+//! All of it is user space. The guest is emulated in software, because many machines lack KVM, so
+//! nothing here measures microseconds. Exact figures use virtual time ([`guest::Clock`]).
+//! `scripts/setup.sh hw` unpacks the parts of the guest ([`parts`]), and each run packs them into
+//! an initramfs ([`image`]).
 //!
 //! The suite is in `tests/`.
 // Counts and sizes here are far below 2^52.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kinds of NIC that QEMU emulates and DPDK drives.
+//! Kinds of NIC that QEMU emulates and DPDK supports.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
@@ -16,7 +16,7 @@ pub enum Nic {
 impl Nic {
     pub const ALL: [Self; 4] = [Self::Igb, Self::E1000e, Self::Vmxnet3, Self::Virtio];
 
-    /// Its name in tests and tables.
+    /// Name in tests and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,19 +27,19 @@ impl Nic {
         }
     }
 
-    /// QEMU's device, with what it needs behind an IOMMU.
+    /// Device of QEMU, with options for an IOMMU.
     #[must_use]
     pub const fn device(self) -> &'static str {
         match self {
             Self::Igb => "igb",
             Self::E1000e => "e1000e",
             Self::Vmxnet3 => "vmxnet3",
-            // Else it reaches the guest's memory past the IOMMU, and DPDK refuses it.
+            // Otherwise it accesses the guest's memory past the IOMMU, and DPDK refuses it.
             Self::Virtio => "virtio-net-pci,disable-legacy=on,iommu_platform=on",
         }
     }
 
-    /// The kernel's driver for it, if the guest's kernel has one.
+    /// Driver of the kernel, if the guest's kernel has one.
     #[must_use]
     pub const fn kernel_driver(self) -> Option<&'static str> {
         match self {
@@ -49,7 +49,7 @@ impl Nic {
         }
     }
 
-    /// The beginning of the name of DPDK's driver for it.
+    /// Prefix of the name of DPDK's driver.
     #[must_use]
     pub const fn driver(self) -> &'static str {
         match self {

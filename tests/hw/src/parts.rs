@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `scripts/setup.sh hw` unpacks: QEMU, a kernel, and what the guest runs.
+//! Files that `scripts/setup.sh hw` unpacks: QEMU, a kernel, and the programs of the guest.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +7,14 @@ use std::{env, fs};
 
 use smoke::binaries::Lack;
 
-/// An environment variable that names another directory than setup.sh's.
+/// Environment variable with another directory than that of setup.sh.
 pub const VARIABLE: &str = "LINKEMU_HW";
 
-/// Where libraries are in a Debian root of this architecture.
+/// Directories of libraries in a Debian root of this architecture.
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 const PROGRAMS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
 
-/// The unpacked root of the guest's machine.
+/// The unpacked root of the guest.
 #[derive(Clone, Debug)]
 pub struct Parts {
     root: PathBuf,
@@ -68,8 +68,8 @@ impl Parts {
         LIBRARIES.iter().map(|d| self.root.join(d)).collect()
     }
 
-    /// Its dynamic loader: a program of it runs with the C library that it came with, whatever
-    /// this machine has.
+    /// Its dynamic loader. Programs of it run with their own C library and not with the one of this
+    /// machine.
     #[must_use]
     pub fn loader(&self) -> PathBuf {
         let name = "ld-linux-x86-64.so.2";
@@ -80,7 +80,7 @@ impl Parts {
             .unwrap_or_else(|| self.root.join("lib64").join(name))
     }
 
-    /// The start of a command that runs a program of it.
+    /// Start of a command that runs a program of it.
     #[must_use]
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(self.loader());
@@ -88,7 +88,7 @@ impl Parts {
         command
     }
 
-    /// The words of a command that runs QEMU.
+    /// Command line of QEMU.
     #[must_use]
     pub fn qemu(&self) -> Vec<String> {
         let path = |below: &str| self.path(below).display().to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! QEMU's machine protocol: a JSON object a line (docs/interop/qmp-spec.rst of QEMU).
+//! QEMU's machine protocol: one JSON object per line (docs/interop/qmp-spec.rst of QEMU).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects and takes up the session.
+    /// Connects and negotiates the session.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).context("connect to QEMU's monitor")?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -33,7 +33,7 @@ impl Qmp {
         serde_json::from_str(&line).with_context(|| format!("QEMU's answer {line}"))
     }
 
-    /// Runs a command, and gives what it returns.
+    /// Runs a command and returns its result.
     pub fn execute(&mut self, command: &str, arguments: Value) -> anyhow::Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         self.reader.get_mut().write_all(format!("{request}\n").as_bytes())?;
@@ -45,7 +45,7 @@ impl Qmp {
             if let Some(error) = answer.get("error") {
                 bail!("QEMU refuses {request}: {error}");
             }
-            // Events come in between.
+            // Events can precede the answer.
         }
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands in the guest, over its second serial port.
 //!
-//! A command is one line; the guest's init runs it, writes what it printed, then a line of the
-//! byte 1 and the exit code.
+//! A command is one line. The guest's init runs it, writes its output, then a line with the byte 1
+//! and the exit code.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,20 +13,20 @@ use anyhow::{Context, bail};
 use smoke::error::Error;
 use smoke::wait;
 
-/// What ends an answer, before the exit code.
+/// Ends an answer, before the exit code.
 const END: char = '\u{1}';
-/// How long a read waits until the deadline is looked at.
+/// Timeout of a read, after which the deadline is checked.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct Shell {
     stream: UnixStream,
-    /// Read, but not yet part of an answer.
+    /// Bytes read that are not yet part of an answer.
     text: Vec<u8>,
 }
 
 impl Shell {
-    /// Connects to the socket of the serial port, as soon as there is one.
+    /// Connects to the socket of the serial port as soon as it exists.
     pub fn connect(socket: &Path) -> anyhow::Result<Self> {
         let stream = wait::until("QEMU serves the guest's shell", Duration::from_secs(20), || {
             Ok(UnixStream::connect(socket).ok())
@@ -35,7 +35,7 @@ impl Shell {
         Ok(Self { stream, text: Vec::new() })
     }
 
-    /// Waits for the answer to a command before; init gives one when it is ready.
+    /// Waits for the answer to the previous command. Init sends one when it is ready.
     pub fn answer(
         &mut self,
         limit: Duration,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hw suite: the programs on DPDK's drivers for real NICs, which QEMU emulates, behind an
-//! IOMMU; and beside the kernel's own emulator, netem.
+//! The hw suite: the programs on DPDK's drivers for real NICs, emulated by QEMU behind an IOMMU,
+//! and a comparison with the kernel's emulator, netem.
 //!
-//! A guest that is emulated in software takes seconds to boot and has no constant speed. So the
-//! tests of a NIC share a boot, and none asserts a time that is not many times what the
-//! emulation adds. The short form has one NIC, the long form the others and netem. What
-//! `scripts/setup.sh hw` unpacks is needed; without it all is skipped, and the last lines say so.
+//! A guest under software emulation takes seconds to boot and has no constant speed. So the tests
+//! of a NIC share a boot, and no test asserts a time that is comparable to the overhead of the
+//! emulation. The short form has one NIC, the long form the others and netem. The suite needs the
+//! files that `scripts/setup.sh hw` unpacks. Without them, all tests are skipped.
 #![allow(clippy::cast_precision_loss)]
 
 mod suite;
@@ -22,10 +22,10 @@ use smoke::suite::Timing::RealTime;
 use smoke::suite::{Form, Judged, Suite, Void, judged, reported};
 
 type Test = fn(&mut Lab, Nic) -> anyhow::Result<()>;
-/// A test that makes its own guest.
+/// A test that boots its own guest.
 type Alone = fn(&Parts) -> anyhow::Result<()>;
 
-/// The NIC of the short form; the others have the same tests in the long form.
+/// NIC of the short form. The others have the same tests in the long form.
 const SHORT: Nic = Nic::Igb;
 
 macro_rules! tests {
@@ -52,15 +52,15 @@ const ALONE: &[(&str, Alone)] = tests! {
     hybla_opens_window_sooner_than_cubic,
 };
 
-/// A guest that is up, or why there is none.
+/// A guest that has booted, or the reason why it has not.
 enum Boot {
     Up(Box<Lab>),
     Void(String),
     Failed(String),
 }
 
-/// The guest of the NIC whose tests run: made by the first of them, ended before another. Whether
-/// the last test in it passed.
+/// The guest of the current NIC, made by the first test and ended before the next NIC. The flag
+/// tells if the last test in it passed.
 static LAB: Mutex<Option<(Nic, Boot, bool)>> = Mutex::new(None);
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -97,7 +97,7 @@ fn parts() -> anyhow::Result<Parts> {
 
 fn in_lab(cpus: &Cpus, nic: Nic, test: Test) -> anyhow::Result<()> {
     let mut shared = LAB.lock().unwrap_or_else(PoisonError::into_inner);
-    // One in which a test failed is in an unknown state.
+    // A guest is in an unknown state after a failed test.
     let is_usable =
         |guest: &(Nic, Boot, bool)| guest.0 == nic && (guest.2 || !matches!(guest.1, Boot::Up(_)));
     if !shared.as_ref().is_some_and(is_usable) {
@@ -117,7 +117,7 @@ fn in_lab(cpus: &Cpus, nic: Nic, test: Test) -> anyhow::Result<()> {
     }
 }
 
-/// Boots a guest; tries once more if it did not come up on a starved machine.
+/// Boots a guest. Retries once if it did not boot on a starved machine.
 fn boot(cpus: &Cpus, nic: Nic) -> anyhow::Result<Boot> {
     let parts = parts()?;
     let mut again = true;

@@ -26,11 +26,11 @@ use smoke::wait;
 use crate::bmv2::{self, Bmv2, DEVICE};
 use crate::control::address;
 
-/// Ports of the switch: to the box,
+/// Ports of the switch that face the box.
 const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
-/// and to the hosts.
+/// Ports of the switch that face the hosts.
 const TO_HOSTS: [(u16, &str); 2] = [(2, WAN_INTERFACE), (3, SAT_INTERFACE)];
-/// Of a full frame of the hosts behind a shim.
+/// MTU of a full frame of the hosts behind a shim.
 const MTU: &str = "1532";
 const READY: Duration = Duration::from_secs(30);
 
@@ -41,19 +41,19 @@ pub struct Bed {
     dataplane: Option<Process>,
     switch: Option<Bmv2>,
     restarts: u32,
-    /// The hosts, and the namespace in between.
+    /// The hosts, and the namespace between them.
     pub hosts: Testbed,
 }
 
-/// Times in buckets with ascending upper bounds in ns; the last one has none.
+/// Histogram with ascending upper bounds in ns; the last bucket has none.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Times {
     pub bounds: Vec<u64>,
-    /// One more than bounds.
+    /// One more than `bounds`.
     pub counts: Vec<u64>,
 }
 
-/// Frames by what the switch did with them.
+/// Frames by their fate in the switch.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Fate {
     /// `received`, `returned`, `delivered`, `lost`, `gated`, …
@@ -63,7 +63,7 @@ pub struct Fate {
     pub back: Count,
 }
 
-/// Where a stage of the link runs.
+/// Location of a stage of the link.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Stage {
     /// `loss`, `delay`, …
@@ -76,20 +76,20 @@ pub struct Stage {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Shown {
-    /// `ready`, or why not.
+    /// `ready`, or another phase.
     pub phase: String,
     pub message: String,
     pub stages: Vec<Stage>,
-    /// How long the last restoration took.
+    /// Duration of the last restoration.
     pub restored_ns: u64,
-    /// Of all tables.
+    /// Entries of all tables.
     pub entries: u64,
     pub counts: Vec<Fate>,
-    /// More than the box meant to keep them.
+    /// Excess over the delay that the box planned.
     pub forward_excess_ns: Option<Times>,
-    /// From host to the way back.
+    /// Time from the host's frame to the return from the box.
     pub forward_transit_ns: Option<Times>,
-    /// Back sooner than the box meant.
+    /// Frames that returned before their planned time.
     pub early: u64,
 }
 
@@ -101,7 +101,7 @@ impl Shown {
         found.map_or((0, 0), |f| (f.forward.packets, f.back.packets))
     }
 
-    /// Where a stage towards the clients runs.
+    /// Location of a forward stage.
     #[must_use]
     pub fn place(&self, stage: &str) -> Option<&str> {
         let found = self.stages.iter().find(|s| s.name == stage && s.direction != "return");
@@ -110,7 +110,7 @@ impl Shown {
 }
 
 impl Bed {
-    /// Builds and starts it, and waits until linkd has the switch ready.
+    /// Builds and starts it, and waits until linkd reports the switch as ready.
     pub fn new(cpus: &Cpus, clients: u8, seed: u64) -> anyhow::Result<Self> {
         let options = Options { middle: Middle::Nothing, clients, seed, ..Options::default() };
         let hosts = Testbed::new(options, cpus)?;
@@ -174,7 +174,7 @@ impl Bed {
                 &seed.to_string(),
                 "--memory",
                 "4 GiB",
-                // The switch needs the processors too.
+                // The switch needs the processors as well.
                 "--idle",
                 "adaptive",
                 "-o",
@@ -203,18 +203,18 @@ impl Bed {
         Ok(self.hosts.linkctl()?)
     }
 
-    /// What linkd says of the switch.
+    /// State of the switch, as linkd reports it.
     pub fn shown(&self) -> anyhow::Result<Shown> {
         let text = self.linkctl()?.run(&["switch", "show"])?.success()?;
         serde_json::from_str(&text).with_context(|| format!("read {text}"))
     }
 
-    /// Waits until linkd has the switch ready.
+    /// Waits until linkd reports the switch as ready.
     pub fn ready(&self) -> anyhow::Result<Shown> {
         self.until("linkd has the switch ready", |shown| shown.phase == "ready")
     }
 
-    /// Waits until what linkd says of the switch is so.
+    /// Waits until the reported state of the switch satisfies a condition.
     pub fn until(&self, what: &str, is: impl Fn(&Shown) -> bool) -> anyhow::Result<Shown> {
         let mut last = String::new();
         let waited = wait::until(what, READY, || match self.shown() {
@@ -231,7 +231,7 @@ impl Bed {
         waited.with_context(|| format!("the last word was {last}"))
     }
 
-    /// Writes a file for linkctl: its path.
+    /// Writes a file for linkctl and returns its path.
     pub fn written(&self, name: &str, text: &str) -> anyhow::Result<String> {
         Ok(self.hosts.directory().write(name, text)?.display().to_string())
     }
@@ -240,14 +240,14 @@ impl Bed {
         self.dataplane.as_mut().context("no dataplane runs")
     }
 
-    /// Asks the dataplane to end; it ends well.
+    /// Stops the dataplane, which must exit with success.
     pub fn close(&mut self) -> anyhow::Result<()> {
         let status = self.dataplane()?.stop()?;
         ensure!(status.success(), "the dataplane ended with {status} at SIGTERM");
         Ok(())
     }
 
-    /// What the programs say of themselves: for the message of a failure.
+    /// Output of the programs, for the message of a failure.
     #[must_use]
     pub fn report(&self) -> String {
         let said = |name: &str, process: &Option<Process>| {
@@ -267,7 +267,7 @@ impl Bed {
     }
 }
 
-/// Runs a test on a bed of its own; a failure has the programs' words with it.
+/// Runs a test on a new bed. A failure includes the output of the programs.
 pub fn on_bed(
     cpus: &Cpus,
     clients: u8,

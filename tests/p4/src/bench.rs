@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch between wires whose other ends the test holds.
+//! A switch between wires with their other ends in the test.
 //!
 //! ```text
 //!   wan host a ── 1 ┐             ┌ 3 ── client host a
@@ -8,11 +8,11 @@
 //!                   └ 7: in no table
 //! ```
 //!
-//! All is in one namespace, in which nothing but the tests speaks. What comes out for what
-//! went in is known without waiting: after the frames, [`sentinels`](Bench::exchange) go in at
-//! each port and come out at each. A switch takes the frames of a port in their order, and
-//! keeps it towards a port; so after a first round of sentinels all frames are on their way
-//! out, and after a second one they are out.
+//! All of it is in one namespace without other senders. The output for an input is known without
+//! a wait for a time: after the frames, [`sentinels`](Bench::exchange) enter at each port and leave at
+//! each. A switch processes the frames of a port in order, and keeps the order towards a port. So
+//! after a first round of sentinels all frames are in the output queues, and after a second round
+//! they have left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -31,46 +31,44 @@ use crate::control::{Control, Fates};
 use crate::frame::Frame;
 use crate::shim::{FORWARD, LENGTH, OUTER, RETURN, Shim};
 
-/// Hosts of the servers' side,
+/// Ports of hosts on the servers' side.
 pub const WAN_A: u16 = 1;
-/// and another one.
 pub const WAN_B: u16 = 2;
-/// Hosts of the clients' side,
+/// Ports of hosts on the clients' side.
 pub const CLIENT_A: u16 = 3;
-/// and another one.
 pub const CLIENT_B: u16 = 4;
-/// The box's port towards the servers.
+/// Port of the box that faces the servers.
 pub const BOX_WAN: u16 = 5;
-/// The box's port towards the clients.
+/// Port of the box that faces the clients.
 pub const BOX_CLIENT: u16 = 6;
-/// A port that the switch was not told of.
+/// A port that is in no table of the switch.
 pub const STRANGER: u16 = 7;
-/// Of the numbers and stamps.
+/// Epoch of client numbers and timestamps.
 pub const EPOCH: u16 = 0x2a5b;
 
-/// Of the test's controller.
+/// Election id of the test's controller.
 const ELECTION: u64 = 1;
-/// Sentinels go between this MAC and itself, and are a client of their own.
+/// Source and destination of sentinels, which belong to a separate client.
 const SENTINEL: Mac = [2, 0, 0, 0, 9, 9];
-/// The client that sentinels are.
+/// Client of the sentinels.
 pub const SENTINEL_CLIENT: u16 = 4000;
 const LIMIT: Duration = Duration::from_secs(10);
-/// Carries full frames behind a shim.
+/// MTU for full frames behind a shim.
 const MTU: &str = "1600";
-/// The switch's queue towards a port holds 64 frames, and drops without a word.
+/// The switch's queue towards a port holds 64 frames, and drops without a report.
 const WINDOW: usize = 32;
 
-/// The host ports and the box's of a direction: where frames go in, where the switch sends them
-/// to, where they come back, and where they come out.
+/// Ports of one direction: of the hosts that send, towards the box, from the box, and of the hosts
+/// that receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// [`FORWARD`] or [`RETURN`].
     pub direction: u8,
-    /// Where the hosts' frames go in.
+    /// Ports at which frames of hosts enter.
     pub hosts: [u16; 2],
-    /// Where they come out wrapped.
+    /// Port at which they leave with a shim.
     pub to_box: u16,
-    /// Where the box gives them back.
+    /// Port at which the box returns them.
     pub from_box: u16,
     pub out: [u16; 2],
 }
@@ -92,25 +90,25 @@ pub const RETURNS: Way = Way {
 pub const WAYS: [Way; 2] = [FORWARDS, RETURNS];
 
 impl Way {
-    /// A frame as its hosts send it, of one that is written as towards the client.
+    /// Turns a forward frame into one of this direction.
     #[must_use]
     pub fn turn(&self, frame: Frame) -> Frame {
         if self.direction == FORWARD { frame } else { frame.back() }
     }
 
-    /// A shim as the box gives it back.
+    /// The shim of a frame that the box returns.
     #[must_use]
     pub fn shim(&self, client: u16) -> Shim {
         Shim::new(self.direction, client, EPOCH)
     }
 
-    /// The box's before a sentinel: of no epoch, so that it is not measured.
+    /// The shim before a sentinel: of no epoch, so it is not measured.
     fn sentinel(&self) -> Shim {
         Shim::new(self.direction, SENTINEL_CLIENT, 0)
     }
 }
 
-/// What came out, in its order at each port.
+/// Frames that left the switch, in order for each port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Out(BTreeMap<u16, Vec<Vec<u8>>>);
 
@@ -120,7 +118,7 @@ impl Out {
         self.0.get(&port).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether this is all that came out: each frame once, at its port.
+    /// Fails unless exactly these frames left, each at its port.
     pub fn is(&self, expected: &[(u16, &[u8])]) -> anyhow::Result<()> {
         let mut all = Self::default();
         for (port, frame) in expected {
@@ -130,7 +128,7 @@ impl Out {
         Ok(())
     }
 
-    /// The one frame that came out, at this port.
+    /// The only frame that left, at this port.
     pub fn only(&self, port: u16) -> anyhow::Result<&[u8]> {
         let count: usize = self.0.values().map(Vec::len).sum();
         ensure!(count == 1, "{self:x?} came out, and not one frame at port {port}");
@@ -138,8 +136,8 @@ impl Out {
     }
 }
 
-/// A switch with the program of the release, its ports told, and nothing else in its tables.
-/// It is used on a thread that is in its namespace.
+/// A switch with the released program, configured ports, and otherwise empty tables. Use it on a
+/// thread in its namespace.
 #[derive(Debug)]
 pub struct Bench {
     pub control: Control,
@@ -149,7 +147,7 @@ pub struct Bench {
     _directory: Directory,
 }
 
-/// Runs a test on a bench of its own. A failure has the switch's own words with it.
+/// Runs a test on a new bench. A failure includes the output of the switch.
 pub fn on_bench(
     test: impl FnOnce(&mut Bench) -> anyhow::Result<()> + Send + 'static,
 ) -> anyhow::Result<()> {
@@ -162,7 +160,7 @@ pub fn on_bench(
     })
 }
 
-/// Runs something on a thread in a namespace of its own.
+/// Runs a function on a thread in a new namespace.
 pub fn in_namespace<T: Send + 'static>(
     work: impl FnOnce(&Arc<Namespace>) -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
@@ -191,7 +189,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// What each port faces, who is where if that is unknown, and what sentinels are.
+    /// Configures the side of each port, the flooding of unknown hosts, and the client of
+    /// sentinels.
     fn base(&self) -> anyhow::Result<()> {
         self.control.group(1, &[CLIENT_A, CLIENT_B])?;
         self.control.group(2, &[WAN_A, WAN_B])?;
@@ -212,7 +211,7 @@ impl Bench {
         self.control.insert(&entries)
     }
 
-    /// Sends frames in at ports and takes all that comes out.
+    /// Sends frames into ports and takes all that leave.
     pub fn exchange(&mut self, frames: &[(u16, &[u8])]) -> anyhow::Result<Out> {
         for (port, frame) in frames {
             self.wire(*port)?.send(frame)?;
@@ -223,8 +222,8 @@ impl Bench {
         Ok(out)
     }
 
-    /// Sends a host's frame in at a port. It comes out at the box as it was, behind the shim
-    /// that is given.
+    /// Sends a frame of a host into a port. It leaves unchanged at the box, behind the returned
+    /// shim.
     pub fn wrapped(&mut self, way: Way, port: u16, frame: &[u8]) -> anyhow::Result<Shim> {
         let out = self.exchange(&[(port, frame)])?;
         let wrapped = out.only(way.to_box)?;
@@ -234,18 +233,18 @@ impl Bench {
         Ok(shim)
     }
 
-    /// The client that the switch takes a host's frame for.
+    /// The client to which the switch assigns a frame.
     pub fn client_of(&mut self, way: Way, frame: &Frame) -> anyhow::Result<u16> {
         Ok(self.wrapped(way, way.hosts[0], &frame.bytes())?.client)
     }
 
-    /// Gives a frame back as the box does, and takes what comes out.
+    /// Returns a frame as the box does, and takes all that leave.
     pub fn unwrapped(&mut self, way: Way, shim: Shim, inner: &[u8]) -> anyhow::Result<Out> {
         self.exchange(&[(way.from_box, &shim.wrap(inner))])
     }
 
-    /// Sends many frames in at a port, never more at once than the switch holds, and takes what
-    /// comes out at another one.
+    /// Sends many frames into a port, at most as many as the switch holds at a time, and takes
+    /// those that leave at another port.
     pub fn stream(
         &mut self,
         way: Way,
@@ -277,7 +276,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What became of a client's frames while something was done.
+    /// Fates of a client's frames during `work`.
     pub fn fates<T>(
         &mut self,
         way: Way,
@@ -295,7 +294,7 @@ impl Bench {
         self.wires.get(&port).with_context(|| format!("there is no port {port}"))
     }
 
-    /// A round of sentinels, and what came out before them.
+    /// A round of sentinels. Returns the frames that left before them.
     fn sentinels(&mut self, out: &mut Out) -> anyhow::Result<()> {
         self.round += 1;
         let sentinel = sentinel(self.round);
@@ -341,7 +340,7 @@ fn sentinel(round: u32) -> Vec<u8> {
     Frame::v4(Ipv4Addr::from(round), Ipv4Addr::UNSPECIFIED).between(SENTINEL, SENTINEL).bytes()
 }
 
-/// A MAC as a table has it.
+/// A MAC in the form of a table key.
 #[must_use]
 pub fn number(mac: Mac) -> u64 {
     mac.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
@@ -357,7 +356,7 @@ pub fn from_host(port: u16, way: Way, epoch: u16) -> Entry {
         .with("epoch", epoch)
 }
 
-/// The port at which the box gives the frames of a direction back.
+/// Port at which the box returns the frames of a direction.
 #[must_use]
 pub fn from_box(way: Way, epoch: u16) -> Entry {
     Entry::new("linkemu.ports")
@@ -367,14 +366,14 @@ pub fn from_box(way: Way, epoch: u16) -> Entry {
         .with("epoch", epoch)
 }
 
-/// A host that the switch knows at a port.
+/// Entry for a known host at a port.
 #[must_use]
 pub fn source(port: u16, mac: Mac) -> Entry {
     let entry = Entry::new("linkemu.sources").exact("port", port);
     entry.exact("mac", number(mac)).does("linkemu.known")
 }
 
-/// The two ends of a wire, both in the switch's namespace: `swN` the switch's, `tN` the test's.
+/// A wire with both ends in the switch's namespace: `swN` is the switch's, `tN` is the test's.
 pub fn pair(namespace: &Namespace, port: u16) -> anyhow::Result<()> {
     let [switch, test] = [format!("sw{port}"), format!("t{port}")];
     namespace.run(&["ip", "link", "add", &switch, "type", "veth", "peer", "name", &test])?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The software switch: bmv2's `simple_switch_grpc`, where there is one.
+//! The software switch: bmv2's `simple_switch_grpc`, if it is installed.
 
 use std::env;
 use std::fs;
@@ -13,12 +13,12 @@ use smoke::namespace::Namespace;
 use smoke::process::Process;
 use smoke::wait;
 
-/// The environment variable that names the program, or its directory.
+/// Environment variable with the path of the program, or of its directory.
 pub const VARIABLE: &str = "LINKEMU_BMV2";
 pub const PROGRAM: &str = "simple_switch_grpc";
-/// Where it serves P4Runtime, inside its namespace: nobody else is there.
+/// P4Runtime port, inside the namespace of the switch.
 pub const SERVES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9559);
-/// Of its device, in P4Runtime.
+/// Device id in P4Runtime.
 pub const DEVICE: u64 = 1;
 
 const START: Duration = Duration::from_secs(20);
@@ -41,7 +41,7 @@ pub fn find() -> std::result::Result<PathBuf, Lack> {
     })
 }
 
-/// A running switch without a program of its own; it ends with its owner.
+/// A running switch, initially without a P4 program. It ends with its owner.
 #[derive(Debug)]
 pub struct Bmv2 {
     process: Process,
@@ -49,7 +49,7 @@ pub struct Bmv2 {
 }
 
 impl Bmv2 {
-    /// Starts it in a namespace with these ports, and waits until it answers.
+    /// Starts it in a namespace with these ports, and waits until it accepts connections.
     pub fn start(
         program: &Path,
         namespace: &Namespace,
@@ -77,7 +77,7 @@ impl Bmv2 {
         Ok(switch)
     }
 
-    /// Ends it at once, by its process id.
+    /// Kills it.
     pub fn kill(mut self) -> Result<()> {
         self.process.kill().map(drop)
     }
@@ -86,7 +86,7 @@ impl Bmv2 {
         self.process.ended().is_none()
     }
 
-    /// What it wrote: for the message of a failure.
+    /// Its output, for the message of a failure.
     #[must_use]
     pub fn said(&self) -> String {
         let log = PathBuf::from(format!("{}.txt", self.log.display()));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pearson's χ² (1900), and how often a test by it may be repeated.
+//! Pearson's χ² test (1900), and the number of its repetitions.
 //!
-//! The switch draws by a generator that cannot be seeded, so that a test at 5 % fails one time
-//! in twenty though nothing is wrong. What fails is measured anew, [`TRIES`] times in all; a
-//! test that looks at several statistics divides its 5 % among them (Bonferroni). A right
-//! switch then fails a test with a chance of 0.05⁴ = 6.25 × 10⁻⁶ at most, and a suite of up to
-//! 15 such tests with less than 10⁻⁴. A wrong one fails every time: at 10⁵ packets, a loss of
-//! 5 % that is off by a twentieth part of itself is 3.6 standard errors away.
+//! The random generator of the switch cannot be seeded, so a test at the level of 5 % fails one
+//! time in twenty without a fault. A failed measurement is repeated, up to [`TRIES`] times in all.
+//! A test of several statistics divides the 5 % among them (Bonferroni). A correct switch fails a
+//! test with a probability of at most 0.05⁴ = 6.25 × 10⁻⁶, and a suite of up to 15 such tests with
+//! less than 10⁻⁴. An incorrect switch fails every time: at 10⁵ packets, a loss of 5 % that is
+//! wrong by a twentieth of its value deviates by 3.6 standard errors.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 /// The level.
 pub const LEVEL: f64 = 0.05;
-/// How often what fails is measured.
+/// Number of measurements before a test fails.
 pub const TRIES: u32 = 4;
-/// Pearson's approximation wants as many expected in a cell.
+/// Minimum expected count of a cell for Pearson's approximation.
 const LEAST_EXPECTED: f64 = 5.0;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Finding {
     pub statistic: f64,
     /// Degrees of freedom.
     pub freedom: f64,
-    /// The chance of as great a statistic, if nothing is wrong.
+    /// Probability of at least this statistic under the hypothesis.
     pub p: f64,
 }
 
@@ -45,15 +45,15 @@ impl Finding {
         Self { what, statistic, freedom, p }
     }
 
-    /// One value against what it is to be, by its standard deviation.
+    /// One value compared with its expectation, by its standard deviation.
     #[must_use]
     pub fn of_normal(what: &str, value: f64, mean: f64, deviation: f64) -> Self {
         let z = (value - mean) / deviation;
         Self::new(what, z * z, 1)
     }
 
-    /// Counts against those expected; the last cell is of all that is greater. Cells in which
-    /// too few are expected are joined with the one before.
+    /// Counts compared with their expectations. The last cell contains all greater values. Cells
+    /// with too few expected counts are merged with the cell before.
     #[must_use]
     pub fn of_fit(what: &str, observed: &[u64], expected: &[f64]) -> Self {
         let pairs = observed.iter().map(|&o| o as f64).zip(expected.iter().copied());
@@ -62,7 +62,7 @@ impl Finding {
         Self::new(what, statistic, cells.len().saturating_sub(1))
     }
 
-    /// Counts of two samples, whether they are of one distribution.
+    /// Counts of two samples, under the hypothesis of equal distributions.
     #[must_use]
     pub fn of_two(what: &str, one: &[u64], other: &[u64]) -> Self {
         let [n, m] = [one, other].map(|counts| counts.iter().sum::<u64>() as f64);
@@ -78,7 +78,7 @@ impl Finding {
     }
 }
 
-/// Joins cells until as many are expected in each as there must be.
+/// Merges cells until each has the minimum expected count.
 fn joined(cells: Vec<(f64, f64)>, expected: impl Fn(&(f64, f64)) -> f64) -> Vec<(f64, f64)> {
     let mut joined: Vec<(f64, f64)> = Vec::new();
     for cell in cells {
@@ -100,7 +100,7 @@ fn joined(cells: Vec<(f64, f64)>, expected: impl Fn(&(f64, f64)) -> f64) -> Vec<
     joined
 }
 
-/// Measures until nothing is found at the level, as often as it may.
+/// Measures until no finding is significant, at most [`TRIES`] times.
 pub fn repeated(measure: impl FnMut() -> anyhow::Result<Vec<Finding>>) -> anyhow::Result<()> {
     at_most(TRIES, measure)
 }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn p_values_match_tables() {
-        // χ² of 3.841 with one and of 11.070 with five degrees of freedom is at 5 %.
+        // χ² of 3.841 with one degree of freedom, and of 11.070 with five, is at 5 %.
         assert!((Finding::of_normal("", 1.959_964, 0.0, 1.0).p - 0.05).abs() < 1e-6);
         assert!((Finding::new("", 11.070_498, 5).p - 0.05).abs() < 1e-6);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller of the switch for the tests: each call waits for its answer.
+//! A synchronous P4Runtime controller for the tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tokio::runtime::Runtime;
 
 use crate::bmv2::{DEVICE, SERVES};
 
-/// The digest of hosts that are not known.
+/// Digest of unknown hosts.
 pub const LEARN: &str = "learn_t";
-/// Of the program, as the tests push it.
+/// Cookie of the pushed program.
 const COOKIE: u64 = 0x7e57;
 
-/// A session as primary. To be used on a thread that is in the switch's namespace.
+/// A session as primary. Use it on a thread in the namespace of the switch.
 #[derive(Debug)]
 pub struct Control {
     runtime: Runtime,
@@ -26,13 +26,12 @@ pub struct Control {
     stream: Stream,
 }
 
-/// The switch's P4Runtime address.
 #[must_use]
 pub fn address() -> String {
     format!("http://{SERVES}")
 }
 
-/// Frames of a client in a direction, by what became of them.
+/// Frames of a client in a direction, by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fates(pub [Count; 8]);
 
@@ -45,26 +44,26 @@ macro_rules! fates {
 }
 
 fates! {
-    /// From a host.
+    /// Received from a host.
     received = 0;
-    /// From the box.
+    /// Received from the box.
     returned = 1;
-    /// To a host, or to all of a side.
+    /// Sent to a host, or flooded to a side.
     delivered = 2;
-    /// Drawn.
+    /// Lost by a draw.
     lost = 3;
-    /// By a gate.
+    /// Dropped by a closed gate.
     gated = 4;
     /// CE was set.
     marked = 5;
-    /// Of another epoch.
+    /// With a stamp of another epoch.
     stale = 6;
-    /// By a loss that is not there.
+    /// With a loss index that is not configured.
     unknown_loss = 7;
 }
 
 impl Fates {
-    /// What came between an earlier look and this one.
+    /// Counts since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let of = |i: usize| {
@@ -74,28 +73,28 @@ impl Fates {
         Self(std::array::from_fn(of))
     }
 
-    /// Each frame that the box gave back was delivered or dropped.
+    /// Each frame from the box was delivered or dropped.
     #[must_use]
     pub fn add_up(&self) -> bool {
         self.returned() == self.delivered() + self.lost() + self.gated()
     }
 }
 
-/// Why a frame was dropped that is nobody's.
+/// Reason for dropping a frame that belongs to no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortDrop {
     /// The port is in no table.
     UnknownPort = 0,
-    /// From the box without a shim, or with one of another version.
+    /// From the box without a shim, or with a shim of another version.
     NoShim = 1,
-    /// From the box for the other side.
+    /// From the box, for the other side.
     WrongDirection = 2,
-    /// No whole Ethernet header.
+    /// Shorter than an Ethernet header.
     Cut = 3,
 }
 
 impl Control {
-    /// Connects as primary with this number in the election.
+    /// Connects as primary with this election id.
     pub fn connect(election: u64) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -111,34 +110,30 @@ impl Control {
         Ok(Self { runtime, session, stream })
     }
 
-    /// Gives the switch the program of the release; its state is gone.
+    /// Pushes the released program, which resets the switch.
     pub fn push(&self) -> anyhow::Result<()> {
         let pushed = self.session.push(p4src::BMV2_JSON, p4src::BMV2_P4INFO, COOKIE);
         self.runtime.block_on(pushed).context("push the program")
     }
 
-    /// Makes changes.
     pub fn write(&self, changes: &[Change]) -> anyhow::Result<()> {
         Ok(self.runtime.block_on(self.session.write(changes))?)
     }
 
-    /// Makes entries.
     pub fn insert(&self, entries: &[Entry]) -> anyhow::Result<()> {
         self.write(&entries.iter().cloned().map(Change::Insert).collect::<Vec<_>>())
     }
 
-    /// Changes what entries do.
+    /// Modifies the actions of entries.
     pub fn modify(&self, entries: &[Entry]) -> anyhow::Result<()> {
         self.write(&entries.iter().cloned().map(Change::Modify).collect::<Vec<_>>())
     }
 
-    /// Removes entries.
     pub fn delete(&self, entries: &[Entry]) -> anyhow::Result<()> {
         let key = |entry: &Entry| -> Key { entry.key.clone() };
         self.write(&entries.iter().map(|e| Change::Delete(key(e))).collect::<Vec<_>>())
     }
 
-    /// Makes a multicast group.
     pub fn group(&self, group: u32, ports: &[u16]) -> anyhow::Result<()> {
         let ports: BTreeSet<u32> = ports.iter().copied().map(u32::from).collect();
         self.write(&[Change::Group { exists: false, group, ports }])
@@ -149,12 +144,12 @@ impl Control {
         Ok(self.runtime.block_on(self.session.entries(table))?)
     }
 
-    /// Cells of a counter.
+    /// Values of counter cells.
     pub fn counts(&self, counter: &str, indices: &[u64]) -> anyhow::Result<Vec<Count>> {
         Ok(self.runtime.block_on(self.session.counts(counter, indices))?)
     }
 
-    /// What became of a client's frames.
+    /// Fates of a client's frames.
     pub fn fates(&self, client: u16, direction: u8) -> anyhow::Result<Fates> {
         let first = (u64::from(client) << 1 | u64::from(direction)) << 3;
         let counts = self.counts("linkemu.fates", &Vec::from_iter(first..first + 8))?;
@@ -168,12 +163,12 @@ impl Control {
         Ok(self.counts("linkemu.port_drops", &[index])?[0].packets)
     }
 
-    /// How long a client's frames were away, by bin.
+    /// Transit times of a client's frames, by bin.
     pub fn transit(&self, client: u16, direction: u8) -> anyhow::Result<Vec<u64>> {
         self.bins("linkemu.transit", (u64::from(client) << 1 | u64::from(direction)) << 5)
     }
 
-    /// How late frames were, by bin.
+    /// Lateness of frames, by bin.
     pub fn lateness(&self, direction: u8) -> anyhow::Result<Vec<u64>> {
         self.bins("linkemu.lateness", u64::from(direction) << 5)
     }
@@ -183,13 +178,13 @@ impl Control {
         Ok(counts.iter().map(|c| c.packets).collect())
     }
 
-    /// Has the switch tell of hosts that it does not know.
+    /// Enables the report of unknown hosts.
     pub fn learn(&self) -> anyhow::Result<()> {
         let config = DigestConfig { wait: Duration::ZERO, list: 1, repeat: Duration::from_secs(1) };
         self.write(&[Change::Digest { exists: false, digest: LEARN.to_owned(), config }])
     }
 
-    /// The next hosts that the switch tells of: port, MAC, direction.
+    /// The next reported unknown hosts: port, MAC, direction.
     pub fn learned(&mut self) -> anyhow::Result<Vec<Vec<u128>>> {
         let Self { runtime, stream, .. } = self;
         runtime.block_on(async {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames, in few words: `Frame::v4(SERVER, CLIENT).vlan(7).ecn(2).bytes()`.
+//! A short notation for frames: `Frame::v4(SERVER, CLIENT).vlan(7).ecn(2).bytes()`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,15 +11,15 @@ use smoke::raw::Mac;
 
 pub const SERVER_MAC: Mac = [2, 0, 0, 0, 1, 1];
 pub const CLIENT_MAC: Mac = [2, 0, 0, 0, 2, 1];
-/// A customer's tag.
+/// EtherType of a customer tag.
 pub const C_TAG: u16 = 0x8100;
-/// A provider's tag.
+/// EtherType of a provider tag.
 pub const S_TAG: u16 = 0x88a8;
-/// IPv6 Neighbor Discovery begins and ends with these types of ICMPv6 (RFC 4861).
+/// First and last ICMPv6 type of IPv6 Neighbor Discovery (RFC 4861).
 pub const ND: std::ops::RangeInclusive<u8> = 133..=137;
 const PORTS: (u16, u16) = (4000, 4001);
 
-/// What is behind the tags.
+/// Content behind the tags.
 #[derive(Clone, Debug)]
 enum Body {
     V4(Box<Ipv4Header>, Vec<u8>),
@@ -35,7 +35,7 @@ pub struct Frame {
     body: Body,
 }
 
-/// UDP with a checksum that is right.
+/// UDP with a correct checksum.
 fn udp(payload: &[u8], checksum: impl Fn(UdpHeader) -> Option<u16>) -> Vec<u8> {
     let length = UdpHeader::LEN + payload.len();
     let mut header = UdpHeader {
@@ -79,7 +79,7 @@ impl Frame {
         Self::of(Body::V6(ip, udp))
     }
 
-    /// ICMPv6 of a type, with eight bytes behind.
+    /// ICMPv6 of a type, with eight more bytes.
     #[must_use]
     pub fn icmp6(source: Ipv6Addr, target: Ipv6Addr, kind: u8) -> Self {
         let ip = Ipv6Header { payload_length: 8, ..v6(source, target, IpNumber::IPV6_ICMP) };
@@ -97,7 +97,7 @@ impl Frame {
         self
     }
 
-    /// The other way round: MACs, and addresses too.
+    /// Swaps the source and destination of MACs and IP addresses.
     #[must_use]
     pub fn back(mut self) -> Self {
         std::mem::swap(&mut self.source, &mut self.target);
@@ -109,13 +109,13 @@ impl Frame {
         self
     }
 
-    /// In a VLAN; the first one named is the outermost.
+    /// Adds a VLAN tag; the first call adds the outermost.
     #[must_use]
     pub fn vlan(self, id: u16) -> Self {
         self.tag(C_TAG, id)
     }
 
-    /// Behind a tag with this control information.
+    /// Adds a tag with this control information.
     #[must_use]
     pub fn tag(mut self, protocol: u16, control: u16) -> Self {
         self.tags.push((protocol, control));
@@ -132,7 +132,7 @@ impl Frame {
         self
     }
 
-    /// With another identification of IPv4, by which any checksum can be had.
+    /// Sets the IPv4 identification, which allows any header checksum.
     #[must_use]
     pub fn identified(mut self, number: u16) -> Self {
         if let Body::V4(ip, _) = &mut self.body {
@@ -141,7 +141,7 @@ impl Frame {
         self
     }
 
-    /// With options of IPv4, a multiple of four bytes.
+    /// Adds IPv4 options, a multiple of four bytes.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         if let Body::V4(ip, udp) = &mut self.body {
@@ -151,7 +151,7 @@ impl Frame {
         self
     }
 
-    /// A fragment of IPv4, by its offset in units of eight bytes.
+    /// Makes it an IPv4 fragment with an offset in units of eight bytes.
     #[must_use]
     pub fn fragment(mut self, offset: u16, more: bool) -> Self {
         if let Body::V4(ip, _) = &mut self.body {
@@ -161,7 +161,7 @@ impl Frame {
         self
     }
 
-    /// As it is on the wire, without FCS.
+    /// The frame on the wire, without FCS.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let (inner, body) = match &self.body {
@@ -203,8 +203,8 @@ fn v6(source: Ipv6Addr, target: Ipv6Addr, next_header: IpNumber) -> Ipv6Header {
     }
 }
 
-/// The ECN field of a frame whose IP header begins at an offset, and whether its IPv4
-/// checksum is right. None without IP.
+/// ECN field of a frame with its IP header at an offset, and whether the IPv4 checksum is correct.
+/// None without IP.
 #[must_use]
 pub fn ecn_at(frame: &[u8], offset: usize) -> Option<(u8, bool)> {
     let ip = frame.get(offset..)?;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What losses are to be like.
+//! Expected distributions of losses.
 //!
-//! Gilbert and Elliott's chain with p (good to bad), r (bad to good), loss h in the bad state
-//! and none in the good one. A packet is lost only if the chain was found bad, and moves it
-//! after. So after a loss, whatever came before it, the next packet is lost if the chain stays
-//! (1 - r) and loses (h): the run grows with chance q = (1 - r) h each time, and its length k
+//! The chain of Gilbert and Elliott has p (good to bad), r (bad to good), and loss h in the bad
+//! state only. A packet is lost only if the chain is in the bad state, and the chain moves after
+//! it. So after a loss, independent of earlier packets, the next packet is lost if the chain stays
+//! (1 - r) and loses (h). The run grows with probability q = (1 - r) h each time, and its length k
 //! has the geometric law P(k) = q^(k-1) (1 - q). Runs are independent of each other.
 //!
-//! With h = 1 the losses are the bad states, and the gaps between runs are geometric too: a
-//! gap begins in the good state and goes on with chance 1 - p.
+//! With h = 1 the losses are the bad states, and the gaps between runs are geometric as well: a gap
+//! begins in the good state and continues with probability 1 - p.
 //!
-//! The chain is bad for a share of π = p / (p + r) of packets, so πh of n are lost. Bad states
-//! k packets apart have the covariance π (1 - π) λ^k with λ = 1 - p - r, losses h² times that,
-//! so that the variance of the number lost is about
-//! n (πh (1 - πh) + 2 h² π (1 - π) λ / (1 - λ)).
+//! The chain is in the bad state for a share of π = p / (p + r) of packets, so πh of n are lost.
+//! Bad states k packets apart have the covariance π (1 - π) λ^k with λ = 1 - p - r. Losses have h²
+//! times that, so the variance of the number of losses is about n (πh (1 - πh) + 2 h² π (1 - π) λ /
+//! (1 - λ)).
 
-/// Runs of one length in a cell each, the longer ones in the last.
+/// Cells of run lengths; the last one contains all longer runs.
 pub const CELLS: usize = 24;
 
-/// Lengths of the runs of `value` in a sequence, counted: cell i is of length i + 1, and the
-/// last one of all longer. The first and the last run are left out, since they are cut.
+/// Counts of the lengths of runs of `value` in a sequence: cell i has length i + 1, the last one
+/// all longer lengths. The first and the last run are omitted, because they can be truncated.
 #[must_use]
 pub fn runs(sequence: &[bool], value: bool) -> Vec<u64> {
     let mut counts = vec![0; CELLS];
@@ -32,7 +32,7 @@ pub fn runs(sequence: &[bool], value: bool) -> Vec<u64> {
     counts
 }
 
-/// How many of so many runs have each length, if each goes on with chance `q`.
+/// Expected counts of run lengths, if each run continues with probability `q`.
 #[must_use]
 pub fn geometric(runs: u64, q: f64) -> Vec<f64> {
     let mut left = runs as f64;
@@ -45,7 +45,7 @@ pub fn geometric(runs: u64, q: f64) -> Vec<f64> {
     expected
 }
 
-/// Gilbert and Elliott's figures, without loss in the good state.
+/// Parameters of Gilbert and Elliott, without loss in the good state.
 #[derive(Clone, Copy, Debug)]
 pub struct Bursts {
     /// p.
@@ -57,13 +57,13 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// The chance that a run goes on.
+    /// Probability that a run continues.
     #[must_use]
     pub fn grows(&self) -> f64 {
         (1.0 - self.to_good) * self.loss_in_bad
     }
 
-    /// The share that is lost.
+    /// Share of lost packets.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.bad() * self.loss_in_bad
@@ -85,7 +85,7 @@ impl Bursts {
         self.loss_in_bad * self.loss_in_bad * self.bad() * (1.0 - self.bad())
     }
 
-    /// The variance of the number lost of `n`.
+    /// Variance of the number of losses among `n` packets.
     #[must_use]
     pub fn variance(&self, n: f64) -> f64 {
         let (share, lambda) = (self.share(), self.memory());
@@ -93,7 +93,7 @@ impl Bursts {
     }
 }
 
-/// A probability as the switch takes it, in units of 2^-32.
+/// A probability in the switch's unit of 2^-32.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 2^32")]
 pub fn units(p: f64) -> u32 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbered frames between hosts, at the pace of what is between them: never more at once than
-//! a software switch holds.
+//! Numbered frames between hosts, paced by the devices between them: never more at once than a
+//! software switch holds.
 //!
-//! After each few frames goes a sentinel, which is not IP and passes at once. When it has come,
-//! the frames before it are in the box, and the next ones go. So a machine that stands still
-//! loses nothing. Frames are addressed to a MAC that no host has, so that the hosts' own stacks
-//! leave them alone.
+//! After a few frames follows a sentinel, which is not IP and passes without delay. When it has
+//! arrived, the frames before it are in the box, and the next ones are sent. So a stalled machine
+//! loses no frame. Frames have a destination MAC that no host has, so the hosts' stacks ignore
+//! them.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use smoke::wire::Wire;
 
 use crate::frame::Frame;
 
-/// Unicast, and of no host.
+/// Unicast address of no host.
 const NOBODY: Mac = [2, 0, 0, 0, 0, 0x99];
-/// IEEE 802, local experimental 2.
+/// EtherType: IEEE 802, local experimental 2.
 const SENTINEL: u16 = 0x88b6;
 /// Frames before a sentinel; the switch's queue holds 64.
 const WINDOW: u32 = 24;
 const LIMIT: Duration = Duration::from_secs(10);
-/// Where an IPv4 address of the sender and of the receiver is in a frame.
+/// Offsets of the sender's and the receiver's IPv4 address in a frame.
 const SOURCE: usize = 26;
 const DESTINATION: usize = 30;
 
@@ -36,24 +36,24 @@ pub struct Numbered {
     to: Wire,
     forward: bool,
     clients: Vec<Ipv4Addr>,
-    /// Frames sent, sentinels among them.
+    /// Frames sent, including sentinels.
     pub sent: u64,
-    /// Frames that came, sentinels among them.
+    /// Frames received, including sentinels.
     pub came: u64,
     rounds: u32,
-    /// Of each number, whether it did not come.
+    /// For each number, whether the frame is lost.
     pub lost: Vec<bool>,
 }
 
 impl Numbered {
-    /// Frames to these clients by turns, or from them.
+    /// Frames to or from these clients, in turn.
     pub fn new(hosts: &Testbed, forward: bool, clients: usize) -> anyhow::Result<Self> {
         let open = |host: &Namespace, interface| Wire::open(host, interface);
         let server = open(hosts.server(), SERVER_INTERFACE)?;
         let client = open(hosts.client(), CLIENT_INTERFACE)?;
         let (from, to) = if forward { (server, client) } else { (client, server) };
         let clients = Vec::from_iter((0..clients).map(|c| hosts.client_address(c)));
-        // No host has a question while frames are counted.
+        // No host sends ARP requests while frames are counted.
         let mac = |host: &Namespace, interface| {
             let mac = RawSocket::open(host, interface)?.mac;
             anyhow::Ok(mac.map(|byte| format!("{byte:02x}")).join(":"))
@@ -73,7 +73,7 @@ impl Numbered {
         Ok(Self { from, to, forward, clients, sent, came, rounds, lost })
     }
 
-    /// Sends a few more frames, and takes what comes meanwhile.
+    /// Sends a few more frames, and takes those that arrive meanwhile.
     pub fn window(&mut self) -> anyhow::Result<()> {
         for _ in 0..WINDOW {
             self.one()?;
@@ -84,7 +84,7 @@ impl Numbered {
     pub fn one(&mut self) -> anyhow::Result<()> {
         let number = self.lost.len();
         let client = self.clients[number % self.clients.len()];
-        // The other end's address is the number.
+        // The address of the other end contains the number.
         let other = Ipv4Addr::from(u32::try_from(number)?);
         let (source, target) = if self.forward { (other, client) } else { (client, other) };
         let frame = Frame::v4(source, target).between([2, 0, 0, 0, 0, 0x98], NOBODY);
@@ -94,8 +94,8 @@ impl Numbered {
         Ok(())
     }
 
-    /// Waits until all that was sent before is in the box at least, or behind it if the box held
-    /// nothing, and takes what comes.
+    /// Waits until all frames sent before have reached the box, or have passed it if it held none,
+    /// and takes those that arrived.
     pub fn sentinel(&mut self) -> anyhow::Result<()> {
         self.rounds += 1;
         let payload = [&self.rounds.to_be_bytes()[..], &[0; 42]].concat();
@@ -128,7 +128,7 @@ impl Numbered {
 
     fn take(&mut self, frame: &[u8]) -> anyhow::Result<()> {
         if !frame.starts_with(&NOBODY) {
-            // The hosts' own.
+            // Packets of the hosts themselves.
             return Ok(());
         }
         let at = if self.forward { SOURCE } else { DESTINATION };
@@ -142,7 +142,7 @@ impl Numbered {
         Ok(())
     }
 
-    /// Which of a client's frames did not come, in their order.
+    /// Fates of a client's frames, in order: true if lost.
     #[must_use]
     pub fn lost_of(&self, client: usize) -> Vec<bool> {
         self.lost.iter().skip(client).step_by(self.clients.len()).copied().collect()

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shim between switch and box, byte by byte: written and read here on its own, so that
-//! an error that the parts share is found. docs/p4.md has its form.
+//! The shim between switch and box, byte by byte. It is an independent implementation, so that
+//! errors shared by the other parts are found. docs/p4.md specifies the format.
 
-/// To the box, from the switch, and the local experimental EtherType.
+/// Destination and source MAC, and the local experimental EtherType.
 pub const OUTER: [u8; 14] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
 /// Bytes before the inner frame.
 pub const LENGTH: usize = 32;
-/// The flag by which the box asks for a mark.
+/// Flag by which the box requests a mark.
 pub const MARK: u8 = 1;
 
 pub const FORWARD: u8 = 0;
@@ -14,7 +14,7 @@ pub const RETURN: u8 = 1;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shim {
-    /// Of its form; 1.
+    /// Version of the format, 1.
     pub version: u8,
     /// [`FORWARD`] or [`RETURN`].
     pub direction: u8,
@@ -22,9 +22,9 @@ pub struct Shim {
     pub flags: u8,
     /// A client's number, or 0.
     pub client: u16,
-    /// Of the numbers and stamps.
+    /// Epoch of client numbers and timestamps.
     pub epoch: u16,
-    /// By which the switch draws, or 0.
+    /// Index of the loss that the switch draws by, or 0.
     pub loss: u16,
     /// 48 bits of ticks.
     pub stamp: u64,
@@ -38,7 +38,7 @@ impl Shim {
         Self { version: 1, direction, client, epoch, ..Self::default() }
     }
 
-    /// The frame between switch and box.
+    /// A frame with a shim.
     #[must_use]
     pub fn wrap(&self, inner: &[u8]) -> Vec<u8> {
         let mut frame = OUTER.to_vec();
@@ -52,8 +52,7 @@ impl Shim {
         frame
     }
 
-    /// Reads a frame between switch and box. None if it is not one: every bit that is to be
-    /// zero is looked at.
+    /// Parses a frame with a shim. None if it has another format; reserved bits must be zero.
     #[must_use]
     pub fn unwrap(frame: &[u8]) -> Option<(Self, &[u8])> {
         let (shim, inner) = frame.strip_prefix(&OUTER)?.split_at_checked(LENGTH - OUTER.len())?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 suite: the pipeline in bmv2, frame by frame; the controller's session with it; and
-//! the whole path, with the real programs and hosts.
+//! The P4 suite: the pipeline in bmv2, frame by frame; the controller's session with it; and the
+//! whole path, with the real programs and hosts.
 //!
-//! bmv2 is in few distributions. Where it is missing, or namespaces are not permitted, nothing
-//! fails: each test is skipped, and the last lines say what was skipped, why, and how to get it.
+//! bmv2 is in few distributions. Without it, or without permission for namespaces, each test is
+//! skipped, and the last lines give the reason and the remedy.
 #![allow(clippy::cast_precision_loss)]
 
 mod suite;
@@ -16,7 +16,7 @@ use smoke::cpus::Cpus;
 use smoke::suite::Timing::{self, Patient, RealTime};
 use smoke::suite::{Form, Suite};
 
-/// A test, what it needs, and which of its failures a starved machine can cause.
+/// A test, its needs, and the failures that a starved machine can cause.
 type Test = (&'static str, Needs, Timing, fn(&Cpus) -> anyhow::Result<()>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]

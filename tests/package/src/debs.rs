@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packages under test, packed by `scripts/deb.sh` from the programs under test.
+//! The packages under test, built by `scripts/deb.sh` from the programs under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use smoke::binaries::{Binaries, Lack};
 use smoke::process::{run, words};
 
-/// Packing takes seconds; stripping large programs on a busy machine, more.
+/// Packing takes seconds, or more to strip large programs on a busy machine.
 const PACKED_WITHIN: Duration = Duration::from_secs(240);
 
 #[must_use]
@@ -30,7 +30,6 @@ pub fn check() -> Result<Binaries, Lack> {
     Binaries::find()
 }
 
-/// Whether there is such a tool.
 #[must_use]
 pub fn on_path(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -44,8 +43,8 @@ pub fn pack(programs: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     run(command, PACKED_WITHIN)?.success().map(drop).context("packing")
 }
 
-/// Makes packages of a later version out of those in `packages`, into `out`: the same, but for the
-/// version and for the dataplane, which is another file. Packing again would take longer.
+/// Makes packages of a later version from those in `packages`, into `out`. They differ in the
+/// version and in the file of the dataplane. Packing again would take longer.
 pub fn later(packages: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(out)?;
     let note = out.join("note");
@@ -61,7 +60,7 @@ pub fn later(packages: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
         let was = was.context("a package without a version")?;
         let changed = |form: [&str; 2]| [form[0], version, form[1]].concat();
         let mut fields = fields.clone();
-        // Its own, and that of the other one, on which it depends.
+        // Its version, and the version of the package on which it depends.
         for form in [["Version: ", "\n"], ["(= ", ")"]] {
             fields = fields.replace(&[form[0], was, form[1]].concat(), &changed(form));
         }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Debian system that is booted by systemd-nspawn on a root of `scripts/setup.sh package`.
+//! A Debian system, booted by systemd-nspawn on a root of `scripts/setup.sh package`.
 //!
-//! The root is only read: what the system writes goes into a memory file system over it and is
-//! gone with it. It has no network but what it makes itself. Its cgroups are in one of its own
-//! in the unified hierarchy, also where the machine's own service manager does not run or uses
-//! the older hierarchies.
+//! The root is read-only: writes go to a memory file system over it and are lost at the end. The
+//! system has no external network. Its cgroups are in a separate one in the unified hierarchy, also
+//! on machines without a running service manager or with the older hierarchies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,14 +20,14 @@ use crate::debs::{on_path, repository};
 
 /// A boot takes seconds.
 const BOOTED_WITHIN: Duration = Duration::from_secs(90);
-/// What is run in it; installing packages takes longest.
+/// Longest command in it: the installation of packages.
 const DONE_WITHIN: Duration = Duration::from_secs(180);
 
-/// The releases that packages are for: of Debian, and by name.
+/// Debian releases with packages, by number and name.
 pub const RELEASES: [(u32, &str); 2] = [(12, "bookworm"), (13, "trixie")];
 
-/// The release of this machine, or the newest one where this machine has none of them: its tests
-/// are the short form.
+/// Release of this machine, or the newest one if this machine has another system. Its tests are the
+/// short form.
 #[must_use]
 pub fn own() -> &'static str {
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -38,7 +37,7 @@ pub fn own() -> &'static str {
     found.map_or(newest.1, |(_, release)| release)
 }
 
-/// A booted system; it is powered off when dropped.
+/// A booted system. It is powered off when dropped.
 #[derive(Debug)]
 pub struct Machine {
     process: Process,
@@ -50,7 +49,7 @@ fn root(release: &str) -> PathBuf {
     repository().join("build/tools/roots").join(release)
 }
 
-/// Whether `release` can be booted here, with packages that are packed here.
+/// Whether `release` can be booted here, with packages built here.
 pub fn check(release: &str) -> Result<(), Lack> {
     if !Uid::effective().is_root() {
         return Err(Lack::Permission(
@@ -76,7 +75,7 @@ pub fn check(release: &str) -> Result<(), Lack> {
     })
 }
 
-/// Where cgroup2 is mounted, and the place of this process in it.
+/// Mount point of cgroup2, and the cgroup of this process.
 fn hierarchy() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -87,13 +86,13 @@ fn hierarchy() -> Option<PathBuf> {
 }
 
 impl Machine {
-    /// Boots `release`, which finds `share` at `/share`.
+    /// Boots `release`, with `share` mounted at `/share`.
     pub fn boot(release: &str, share: &Path) -> anyhow::Result<Self> {
         let hierarchy = hierarchy().context("no cgroup2")?;
         let cgroup = hierarchy.join(format!("linkemu-{}-{release}", std::process::id()));
         fs::create_dir(&cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
         let mut command = words(&["unshare", "--mount", "--propagation", "private", "sh", "-euc"]);
-        // nspawn keeps its own state in /run.
+        // nspawn keeps its state in /run.
         command.arg(
             "echo $$ >\"$1\"/cgroup.procs; mount -t tmpfs tmpfs /run; shift; exec systemd-nspawn \
              --quiet --boot --volatile=overlay --register=no --keep-unit --private-network \
@@ -102,28 +101,27 @@ impl Machine {
         command.arg("boot").arg(&cgroup).arg("--directory").arg(root(release));
         command.arg(format!("--bind-ro={}:/share", share.display()));
         command.env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1").env("SYSTEMD_NSPAWN_LOCK", "0");
-        // So that what is missing of /sys can be made.
+        // So that missing parts of /sys can be made.
         command.env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "1");
         let process = Process::spawn(command)?;
         let mut machine = Self { process, leader: String::new(), cgroup };
         let limit = BOOTED_WITHIN;
         machine.leader = wait::until("the system to boot", limit, || Ok(machine.booted()))
             .with_context(|| machine.process.stderr())?;
-        // nspawn shows a part of /sys only, and EAL does not start where it cannot look for a
-        // module.
+        // nspawn shows only a part of /sys, and EAL does not start if it cannot look for a module.
         machine.sh("mkdir -p /sys/module")?;
-        // There is no network to wait for: what is ordered after network-online.target would start
-        // only when this service gives up after two minutes.
+        // There is no network: units after network-online.target would start after the timeout of
+        // this service, two minutes.
         machine.sh("systemctl mask --runtime --now systemd-networkd-wait-online.service")?;
         Ok(machine)
     }
 
-    /// Its first process, once it has booted.
+    /// Its init process, after the boot.
     fn booted(&mut self) -> Option<String> {
         let pid = self.process.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         let leader = children.split_whitespace().next()?.to_owned();
-        // On the way it has children that are no system.
+        // During the start it has other children.
         if fs::read_to_string(format!("/proc/{leader}/comm")).ok()?.trim() != "systemd" {
             return None;
         }
@@ -132,12 +130,12 @@ impl Machine {
         matches!(asked.stdout.trim(), "running" | "degraded").then_some(leader)
     }
 
-    /// Runs a command in it to its end, whatever its exit code.
+    /// Runs a command in it, and returns its output regardless of the exit code.
     pub fn run(&self, argv: &[&str]) -> anyhow::Result<Outcome> {
         Ok(run(entering(&self.leader, argv), DONE_WITHIN)?)
     }
 
-    /// What a shell script prints in it.
+    /// Output of a shell script in it.
     pub fn sh(&self, script: &str) -> anyhow::Result<String> {
         let done = self.run(&["sh", "-euc", script])?;
         if done.status.success() {
@@ -147,7 +145,7 @@ impl Machine {
         bail!("`{script}` failed: {}{}\njournal:\n{journal}", done.stdout, done.stderr)
     }
 
-    /// Waits until a script succeeds in it; what it prints.
+    /// Waits until a script succeeds in it, and returns its output.
     pub fn until(&self, what: &str, limit: Duration, script: &str) -> anyhow::Result<String> {
         let tried = wait::until(what, limit, || {
             let done = run(entering(&self.leader, &["sh", "-euc", script]), DONE_WITHIN)?;
@@ -155,7 +153,7 @@ impl Machine {
         });
         match tried {
             Ok(printed) => Ok(printed),
-            // For what it says; it may also have come true just now.
+            // Run again for its output; it can also have become true now.
             Err(error) => self
                 .sh(script)
                 .map_err(|said| anyhow::Error::from(error).context(format!("{said:#}"))),
@@ -163,7 +161,7 @@ impl Machine {
     }
 }
 
-/// A command in the system whose first process is `leader`.
+/// A command in the system with the init process `leader`.
 fn entering(leader: &str, argv: &[&str]) -> Command {
     let mut command = words(&["nsenter", "--target", leader]);
     command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"]);
@@ -187,7 +185,7 @@ impl Drop for Machine {
             drop(self.process.wait(BOOTED_WITHIN));
         }
         drop(self.process.kill());
-        // The kernel takes a moment to see that a group is empty.
+        // The kernel needs a moment to notice that a cgroup is empty.
         let removed = wait::until("the cgroups to be empty", DONE_WITHIN, || {
             Ok(remove(&self.cgroup).is_ok().then_some(()))
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service manager's side of sd_notify(3): a socket that hears what a daemon tells.
+//! The service manager's side of sd_notify(3): a socket that receives the messages of a daemon.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -18,20 +18,20 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// One that listens.
+    /// Binds the socket.
     pub fn new() -> anyhow::Result<Self> {
         let directory = Directory::new()?;
         let socket = UnixDatagram::bind(directory.path("notify"))?;
         Ok(Self { directory, socket })
     }
 
-    /// A directory for the daemon's sockets.
+    /// Directory for the daemon's sockets.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// The daemon `program`, as this service manager starts it.
+    /// Command of the daemon `program`, with the environment of this service manager.
     #[must_use]
     pub fn command(&self, program: &Path, watchdog: Duration) -> Command {
         let mut command = Command::new(program);
@@ -40,7 +40,7 @@ impl Manager {
         command
     }
 
-    /// What is told next, if anything is within `limit`.
+    /// The next message, if one arrives within `limit`.
     pub fn heard(&self, limit: Duration) -> io::Result<Option<String>> {
         let mut told = [0; 4096];
         self.socket.set_read_timeout(Some(limit))?;
@@ -53,7 +53,7 @@ impl Manager {
         }
     }
 
-    /// Waits until `state` is told; the whole message.
+    /// Waits until `state` is reported, and returns the whole message.
     pub fn hears(&self, state: &str, limit: Duration) -> anyhow::Result<String> {
         let deadline = Instant::now() + limit;
         while let Some(told) = self.heard(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The package suite: what the daemons tell a service manager, the units, the packages, and
-//! Debian systems that install, run, upgrade and remove them.
+//! The package suite: notifications to a service manager, units, packages, and Debian systems that
+//! install, run, upgrade and remove them.
 //!
-//! What cannot be had here fails nothing: the test is skipped, and the last lines say which and
-//! why. In CI what `scripts/setup.sh package` installs must be there.
+//! A test that lacks a tool is skipped, and the last lines give the reason. In CI the tools of
+//! `scripts/setup.sh package` must be present.
 
 mod suite;
 
@@ -15,7 +15,7 @@ use smoke::binaries::{Binaries, Lack};
 use smoke::suite::Timing::{Patient, RealTime};
 use smoke::suite::{Form, Suite};
 
-/// A test: its name, what it needs, and the test.
+/// A test: its name, its needs, and the function.
 type Test = (&'static str, fn() -> Result<(), Lack>, fn() -> anyhow::Result<()>);
 
 /// Each test with its name, `file::test`.
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
     for &(name, needs, test) in TESTS {
         suite.add(name, Form::Short, Patient, needs, test);
     }
-    // The long form has the other releases.
+    // The long form tests the other releases.
     for (version, release) in RELEASES {
         let form = if release == machine::own() { Form::Short } else { Form::Long };
         let name = format!("system::debian_{version}_installs_runs_upgrades_and_purges");
@@ -61,7 +61,7 @@ fn programs() -> Result<(), Lack> {
     Binaries::find().map(drop)
 }
 
-/// Stopping another process's threads is for its tracer.
+/// Stopping threads of another process requires tracing it.
 fn tracing() -> Result<(), Lack> {
     programs()?;
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
@@ -77,7 +77,7 @@ fn packing() -> Result<(), Lack> {
 
 fn system(version: u32, release: &str) -> Result<(), Lack> {
     packing()?;
-    // Programs need a C library that is not older than that of where they were built.
+    // Programs need a C library that is at least as new as on the machine where they were built.
     let own = std::fs::read_to_string("/etc/debian_version").unwrap_or_default();
     if own.split('.').next().and_then(|v| v.trim().parse().ok()).is_some_and(|v: u32| v > version) {
         return Err(Lack::Permission(format!(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! linkemu beside the kernel's own emulator, netem (`net/sched/sch_netem.c`), as users would
-//! configure it for `viasat2`: same hosts, same traffic, same kernel, in virtual time.
+//! Comparison with the kernel's emulator, netem (`net/sched/sch_netem.c`), configured as users
+//! would do for `viasat2`: same hosts, same traffic, same kernel, in virtual time.
 //!
-//! `viasat2` waits for a slot of 41.43 ms on its way back, evenly spread: a mean of 20.7 ms and
-//! a deviation of 12.0 ms, which is what netem is given. netem's limit counts packets, and
-//! those on their way as well: it is given as many of 1514 bytes as the link's queue and its
+//! In the return direction `viasat2` waits for a slot of 41.43 ms, uniformly distributed: a mean of
+//! 20.7 ms and a deviation of 12.0 ms. netem gets these figures. The limit of netem counts packets,
+//! including those in flight: it gets the number of packets of 1514 bytes that the link's queue and
 //! delay hold.
 
 use anyhow::ensure;
@@ -14,7 +14,7 @@ use hw::parts::Parts;
 use smoke::binaries::Binaries;
 use smoke::ping::Pings;
 
-/// A link whose queue an emulated processor can fill.
+/// A link with a queue that an emulated processor can fill.
 const NARROW: &str = "\
 name = \"narrow\"
 description = \"A narrow link with a long queue\"
@@ -36,14 +36,14 @@ base = \"300 ms\"
 ";
 const NARROW_BPS: u64 = 10_000_000;
 const NARROW_QUEUE: f64 = 2e6;
-/// (2 MB + 10 Mb/s × 275 ms) / 1514 bytes, and towards the server likewise.
+/// (2 MB + 10 Mb/s × 275 ms) / 1514 bytes, and the same for the return direction.
 const NARROW_NETEM: [Peer<'_>; 2] =
     [plain("rate 10mbit delay 275ms limit 1548"), plain("rate 10mbit delay 300ms limit 1569")];
 /// (36 MB + 144 Mb/s × 275 ms) / 1514 bytes.
 const FORWARD: Peer<'_> = plain("rate 144mbit delay 275ms limit 27048");
 /// (36 MB + 12 Mb/s × 320.5 ms) / 1514 bytes.
 const RATE: Peer<'_> = plain("rate 12mbit delay 320.5ms 12ms distribution pareto limit 24096");
-/// The rate below netem; tbf's limit is in bytes.
+/// The rate limiter below netem. The limit of tbf is in bytes.
 const BUCKET: Option<&str> = Some("rate 12mbit burst 15140 limit 36000000");
 const PARETO: Peer<'_> =
     Peer { netem: "delay 320.5ms 12ms distribution pareto limit 24096", tbf: BUCKET };
@@ -63,7 +63,7 @@ struct Row {
     stream: Datagrams,
 }
 
-/// Takes minutes, and tells of TCP more than of linkemu: run by name, with `--ignored`.
+/// Takes minutes, and tests TCP more than linkemu. Run it by name with `--ignored`.
 pub fn hybla_opens_window_sooner_than_cubic(parts: &Parts) -> anyhow::Result<()> {
     in_guest(parts, |inside| {
         inside.linkemu()?;
@@ -160,7 +160,7 @@ fn tell(row: &Row) {
     );
 }
 
-/// Only what is many times what virtual time blurs.
+/// Asserts only effects that are much larger than the error of virtual time.
 fn assert_effects(
     own: &Row,
     pareto: &Row,
@@ -171,7 +171,7 @@ fn assert_effects(
     let share = pareto.stream.out_of_order as f64 / pareto.stream.sent as f64;
     ensure!(share > 0.1, "netem's pareto reorders {share} of the datagrams");
     for of in [own_large, own_small] {
-        // A ping of 0.1 s ago has seen the queue at 94 % at least.
+        // A ping of 0.1 s ago had a queue of at least 94 %.
         ensure!(
             (0.85..=1.05).contains(&(of.queue_bytes / NARROW_QUEUE)),
             "linkemu's queue: {of:?}"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs on a pair of NICs of one kind. Each test takes the lab as the one before left
-//! it, and says itself what link it wants.
+//! The programs on a pair of NICs of one kind. Tests share the lab, and each sets its own link.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +13,12 @@ use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE};
 use smoke::wait;
 use smoke::wire::Wire;
 
-/// What a download has to reach.
+/// Lower bound for a download.
 const FLOOR_MBPS: f64 = 50.0;
-/// What `viasat2` adds to a round trip at least, in ms: its two base delays.
+/// Minimum that `viasat2` adds to a round trip, in ms: its two base delays.
 const VIASAT2_MS: f64 = 275.0 + 299.8;
 const VIASAT2_MBPS: f64 = 144.0;
-/// A link that is shorter and narrower: what it lets through is well below what an emulated
-/// processor carries.
+/// A shorter and narrower link, with a rate far below the capacity of an emulated processor.
 const SHORT: &str = "\
 name = \"short\"
 description = \"Short and narrow\"
@@ -41,7 +39,7 @@ limit = \"500 kB\"
 base = \"25 ms\"
 ";
 const SHORT_MS: f64 = 50.0;
-/// Until all queues are empty.
+/// Time until all queues are empty.
 const DRAIN: Duration = Duration::from_secs(60);
 
 pub fn dpdk_driver_has_both_ports(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
@@ -64,7 +62,7 @@ pub fn linkctl_box_takes_free_interfaces_only(lab: &mut Lab, nic: Nic) -> anyhow
     let shown: serde_json::Value =
         serde_json::from_str(&lab.guest().run("linkctl -o json box show")?)?;
     ensure!(shown["complete"] == true, "{shown}");
-    // The desk's interface has an address.
+    // The interface of the desk has an address.
     let other = "awk '{ sub(/0000:02/, \"0000:03\") } 1' /etc/linkemu/box.toml >/tmp/other.toml";
     lab.guest().run(other)?;
     refused(lab, "linkctl box check --here /tmp/other.toml", 4, "has the address 10.78.0.2")?;
@@ -72,12 +70,12 @@ pub fn linkctl_box_takes_free_interfaces_only(lab: &mut Lab, nic: Nic) -> anyhow
     refused(lab, "linkctl box undo", 1, "is in use by linkd-dataplane")?;
     let still = lab.guest().run("box-state")?;
     ensure!(still == taken, "{still} after {taken}");
-    // Once more, it finds all of it done.
+    // A second call changes nothing.
     lab.guest().run("linkctl box apply /etc/linkemu/box.toml")?;
     Ok(())
 }
 
-/// A command in the guest that ends with this code, and says why.
+/// Runs a command in the guest that ends with this code and gives this reason.
 fn refused(lab: &mut Lab, command: &str, code: i32, why: &str) -> anyhow::Result<()> {
     let said = lab.guest().run(&format!("{command}; echo \"code $?\""))?;
     let shown = format!("`{command}`: {said}");
@@ -106,7 +104,7 @@ pub fn satellite_link_has_round_trip_and_rate(lab: &mut Lab, nic: Nic) -> anyhow
     lab.linkctl().set_profile("viasat2", 1)?;
     let pings = lab.ping(20, Duration::from_millis(200))?;
     ensure!(pings.lost() <= 1 && pings.out_of_order == 0, "pings: {pings:?}");
-    // Never early; how late depends on the machine.
+    // Never early. The lateness depends on the machine.
     ensure!(pings.rtt_ms(0.0) >= VIASAT2_MS, "a ping took {} ms", pings.rtt_ms(0.0));
     let transfer = lab.downloaded("cubic", 8)?;
     let mbps = transfer.mbps_second_half();
@@ -117,7 +115,7 @@ pub fn satellite_link_has_round_trip_and_rate(lab: &mut Lab, nic: Nic) -> anyhow
         pings.rtt_ms(1.0),
         pings.rtt_ms(0.5),
     );
-    // Over 600 ms Cubic opens its window slowly: what it reaches so early says little.
+    // Over 600 ms Cubic opens its window slowly, so its early rate is not asserted closely.
     ensure!((1.0..=VIASAT2_MBPS).contains(&mbps), "{mbps} Mb/s through {VIASAT2_MBPS} Mb/s");
     let stats = accounts_add_up(lab)?;
     let client = stats.client(&CLIENT.to_string())?;
@@ -144,7 +142,7 @@ pub fn profile_change_in_mid_run_loses_no_packet(lab: &mut Lab, _: Nic) -> anyho
     let pings = ping.finish()?;
     ensure!(pings.lost() == 0 && pings.duplicates() == 0, "pings: {pings:?}");
     ensure!(pings.out_of_order == 0, "a change has reordered pings: {pings:?}");
-    // Those of before, and those of after the download, over a link without a queue.
+    // Packets from before the change and of the download, over a link without a queue.
     ensure!(pings.rtt_ms(1.0) >= VIASAT2_MS, "pings: {pings:?}");
     ensure!((SHORT_MS..VIASAT2_MS).contains(&pings.rtt_ms(0.0)), "pings: {pings:?}");
     accounts_add_up(lab)?;
@@ -157,7 +155,7 @@ pub fn jumbo_frames_and_vlan_tags_pass(lab: &mut Lab, _: Nic) -> anyhow::Result<
     for (host, interface) in hosts {
         host.run(&["ip", "link", "set", interface, "mtu", "9000"])?;
     }
-    // A payload of 8972 bytes is a packet of 9000.
+    // A payload of 8972 bytes makes a packet of 9000.
     let result = ["1472", "8972"].into_iter().try_for_each(|size| {
         let to = SERVER.to_string();
         let ping = ["ping", "-c", "5", "-i", "0.2", "-W", "5", "-M", "do", "-s", size, &to];
@@ -173,7 +171,8 @@ pub fn jumbo_frames_and_vlan_tags_pass(lab: &mut Lab, _: Nic) -> anyhow::Result<
     accounts_add_up(lab).map(drop)
 }
 
-/// Frames with no, one and two tags, up to the longest, byte for byte and both ways.
+/// Frames with no, one and two tags, up to the maximum length, byte for byte and in both
+/// directions.
 fn tagged_frames_pass(lab: &Lab) -> anyhow::Result<()> {
     let wires =
         [Wire::open(lab.server(), SERVER_INTERFACE)?, Wire::open(lab.client(), CLIENT_INTERFACE)?];
@@ -237,7 +236,7 @@ pub fn link_resumes_after_cable_is_replugged(lab: &mut Lab, nic: Nic) -> anyhow:
     Ok(())
 }
 
-/// Waits until the box says that its ports have these links.
+/// Waits until the box reports these carriers.
 fn links(lab: &Lab, expected: [Link; 2]) -> anyhow::Result<()> {
     wait::until(&format!("wan and client to be {expected:?}"), Duration::from_secs(30), || {
         let stats = lab.linkctl().stats()?;
@@ -269,7 +268,7 @@ pub fn dataplane_prints_counters_and_linkctl_box_returns_nics(
     Ok(())
 }
 
-/// Waits until the box holds nothing more, and nothing more comes in.
+/// Waits until the box holds no packet and receives none.
 fn drained(lab: &Lab) -> anyhow::Result<Stats> {
     let mut last = 0;
     let stats = wait::until("the box has sent all that it holds", DRAIN, || {
@@ -282,10 +281,9 @@ fn drained(lab: &Lab) -> anyhow::Result<Stats> {
     Ok(stats)
 }
 
-/// What the hosts have sent and received is what the NICs counted, and what the NICs counted
-/// is what the clients have in their accounts. The hosts, the NICs and the clients are read one
-/// after another: a frame that comes meanwhile (ARP does so by itself) is in some of the counts
-/// only, and in all of them the next time. One that is lost never is.
+/// The hosts' counters equal the NICs' counters, and these equal the clients' counters. Hosts, NICs
+/// and clients are read in sequence: a frame that arrives meanwhile (ARP for example) is in some
+/// counters only, and in all of them at the next reading. A lost frame never is.
 fn accounts_add_up(lab: &Lab) -> anyhow::Result<Stats> {
     let mut stats = drained(lab)?;
     let mut sums = sums_agree(lab, &stats);
@@ -330,8 +328,8 @@ fn sums_agree(lab: &Lab, stats: &Stats) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The box judges its own run: by limits that an emulated processor keeps it was no bottleneck,
-/// and by one that no box keeps it was.
+/// The certificate passes with limits that an emulated processor meets, and fails with a limit that
+/// no box meets.
 fn certificate(lab: &Lab) -> anyhow::Result<()> {
     let lenient = ["--max-lateness", "10s", "--max-stall", "10s", "--max-drops", "1000000"];
     for (limits, code) in [(&lenient[..], 0), (&["--max-lateness", "1ns"][..], 4)] {

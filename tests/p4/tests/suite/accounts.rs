@@ -16,18 +16,18 @@ use super::path::{
     DRAINED, IN_BURSTS, INDEPENDENT, VOID, drained, interface, link, placed, silent,
 };
 
-/// All that counts frames, per direction.
+/// All counters of frames, per direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Books {
-    /// The hosts' interfaces.
+    /// Interfaces of the hosts.
     into: [u64; 2],
     out: [u64; 2],
-    /// linkd's: of the box, with what the switch dropped.
+    /// Counters of linkd: of the box, including drops of the switch.
     received: [u64; 2],
     sent: [u64; 2],
     dropped: [u64; 2],
     held: [u64; 2],
-    /// The switch's.
+    /// Counters of the switch.
     taken: [u64; 2],
     returned: [u64; 2],
     delivered: [u64; 2],
@@ -81,10 +81,10 @@ impl Books {
     }
 }
 
-/// Of each direction, for each link.
+/// Windows for each direction and link.
 const WINDOWS: usize = 60;
-/// In a window, and how often there is one: bmv2's queue holds what comes out at once after a
-/// stop of 20 ms.
+/// Frames of a window, and interval of windows: the queue of bmv2 holds the frames that leave at
+/// once after a stall of 20 ms.
 const FEW: usize = 8;
 const PACE: Duration = Duration::from_millis(3);
 
@@ -106,7 +106,7 @@ pub fn every_frame_is_counted_across_changes(cpus: &Cpus) -> anyhow::Result<()> 
         let mut forward = Numbered::new(&bed.hosts, true, 3)?;
         let mut back = Numbered::new(&bed.hosts, false, 3)?;
         let gated = bed.hosts.client_address(1).to_string();
-        // linkd learns of clients once a second.
+        // linkd reads the list of clients once a second.
         for way in [&mut forward, &mut back] {
             way.window()?;
         }
@@ -124,7 +124,7 @@ pub fn every_frame_is_counted_across_changes(cpus: &Cpus) -> anyhow::Result<()> 
             let [left, _] = interface(bed.hosts.emulator(), SAT_INTERFACE)?;
             let had = [[forward.sent, forward.came], [back.sent, back.came]];
             for (n, path) in links.iter().enumerate() {
-                // In the middle of what is in flight.
+                // While frames are in flight.
                 linkctl.set_profile(path, SEED)?;
                 for window in 0..WINDOWS {
                     let next = Instant::now() + PACE;

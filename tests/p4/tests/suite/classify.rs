@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose is a frame? By every table, in both directions.
+//! Classification by every table, in both directions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const BYPASS: u16 = 1;
 const UNKNOWN: u16 = 0;
 
-/// What the tests look frames up in: clients by number.
+/// Rules of the tests: clients by number.
 const ALL: u16 = 10;
 const NET: u16 = 11;
 const HOST: u16 = 12;
@@ -27,12 +27,12 @@ const VLAN: u16 = 30;
 const VLAN_AT_PORT: u16 = 31;
 const MAC: u16 = 40;
 const MAC_BACK: u16 = 41;
-/// The greatest number that fits a shim, of which the switch keeps no accounts.
+/// The largest client number that fits a shim. The switch has no counters for it.
 const GREATEST: u16 = u16::MAX;
 
-/// In VLAN 7 everywhere, and in VLAN 8 at this port.
+/// A rule for VLAN 7 on all ports, and one for VLAN 8 on this port.
 const PORT: u16 = FORWARDS.hosts[0];
-/// Bytes of an IP header that are left of it.
+/// Remaining bytes of truncated IP headers.
 const CUTS4: [usize; 5] = [0, 1, 2, 12, 19];
 const CUTS6: [usize; 5] = [0, 1, 2, 24, 39];
 const A_MAC: [u8; 6] = [2, 0, 0, 0, 3, 1];
@@ -90,7 +90,7 @@ fn to6(last: u16) -> Frame {
     Frame::v6(SERVER6, v6(last))
 }
 
-/// A frame towards the client, and its client each way.
+/// A forward frame, and its client in each direction.
 type Case = (&'static str, Frame, [u16; 2]);
 
 fn is(what: &'static str, frame: Frame, client: u16) -> Case {
@@ -151,7 +151,7 @@ fn bypassing() -> Vec<Case> {
 
 pub fn mac_precedes_vlan_and_longest_prefix(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
-        // Without rules all that could have a client is unknown.
+        // Without rules, clients of these frames are unknown.
         for case in [to4([0, 9]), to6(9), to4([0, 9]).vlan(7)] {
             classified(bench, "no rules", &case, [UNKNOWN; 2])?;
         }
@@ -176,8 +176,7 @@ fn classified(
     Ok(())
 }
 
-/// What cannot be read is the box's to classify, whatever the rules say; not one byte of it is
-/// changed.
+/// Unparsable frames pass to the box unchanged, regardless of the rules. The box classifies them.
 fn unreadable(bench: &mut Bench) -> anyhow::Result<()> {
     let mut forms = Vec::new();
     let behind = |tags: usize, frame: &Frame| {
@@ -185,7 +184,7 @@ fn unreadable(bench: &mut Bench) -> anyhow::Result<()> {
         (14 + 4 * tags, tagged.bytes())
     };
     for tags in 0..=2 {
-        // The kernel itself drops what has fewer than two bytes after the first tag.
+        // The kernel drops frames with fewer than two bytes after the first tag.
         let passes = |cut: &usize| tags != 1 || *cut >= 2;
         let (ip, frame) = behind(tags, &to4([0, 9]));
         for cut in CUTS4.into_iter().filter(passes) {

@@ -16,20 +16,19 @@ use super::path::{
     IN_BURSTS, INDEPENDENT, VOID, drained, interface, link, median, pinged, placed, silent,
 };
 
-/// In a run by turns.
+/// Clients of a run, in turn.
 const CLIENTS: usize = 2;
-/// At least as many; a window is not cut.
+/// Minimum; the last window is complete.
 const PACKETS: usize = 100_000;
-/// The switch takes no probability of 1.
+/// The switch accepts no probability of 1.
 const BURSTS: Bursts = Bursts { to_bad: 0.02, to_good: 0.25, loss_in_bad: 0.75 };
-/// Of the delay that both are to have.
+/// Delay of both links.
 const DELAY: &str = "45 ms";
 const PINGS: u32 = 50;
-/// ping prints three digits.
+/// Resolution of ping, in ms.
 const PING_MS: f64 = 0.1;
 
-/// What a link does, seen by the hosts: the round trips of one that does nothing and of one that
-/// delays, and for each loss who lost what.
+/// Median round trips of a link without and with a delay.
 struct Seen {
     idle_ms: f64,
     delayed_ms: f64,
@@ -38,7 +37,7 @@ struct Seen {
 fn delays(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Seen> {
     let path = hosts.directory().write("delay.toml", &link("delay", "", "", DELAY))?;
     linkctl.set_profile("transparent", SEED)?;
-    // The first one asks for the other's MAC.
+    // The first ping resolves the MAC.
     pinged(hosts, 2)?;
     let idle_ms = median(&pinged(hosts, PINGS)?);
     linkctl.set_profile(&path.display().to_string(), SEED)?;
@@ -46,8 +45,8 @@ fn delays(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Seen> {
     Ok(Seen { idle_ms, delayed_ms })
 }
 
-/// Which of each client's frames are lost towards it; the accounts of linkd and what the hosts
-/// saw are the same. What bmv2's own queue has spoiled is measured again.
+/// Fates of each client's forward frames. The counters of linkd must match the hosts' view.
+/// Measurements with drops in bmv2's own queue are repeated.
 fn losses(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Vec<Vec<bool>>> {
     for _ in 0..VOID {
         let before = drained(linkctl)?;
@@ -84,13 +83,13 @@ fn losses(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Vec<Vec<bool>>> 
     anyhow::bail!("the switch's own queue dropped frames in each of {VOID} runs")
 }
 
-/// Counts of one client's frames: lost, and come.
+/// Counts of a client's lost and received frames.
 fn halves(lost: &[bool]) -> [u64; 2] {
     let gone = lost.iter().filter(|lost| **lost).count() as u64;
     [gone, lost.len() as u64 - gone]
 }
 
-/// A link by a loss of these words.
+/// Sets a link with a loss in TOML.
 fn set(hosts: &Testbed, words: &str, seed: u64) -> anyhow::Result<()> {
     let text = link("lossy", words, "", "0 ms");
     let path = hosts.directory().write("lossy.toml", &text)?;
@@ -98,7 +97,7 @@ fn set(hosts: &Testbed, words: &str, seed: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bed without a switch, by a seed of its own.
+/// Runs on a bed without a switch, with another seed.
 fn alone<T>(
     cpus: &Cpus,
     seed: u64,
@@ -114,7 +113,7 @@ pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
     let plain = alone(cpus, SEED, delays)?;
     on_bed(cpus, CLIENTS as u8, SEED, |bed| {
         let linkctl = bed.linkctl()?;
-        // A machine that was busy during one of both has measured itself.
+        // A stall of the machine during one measurement spoils the comparison.
         let mut agreed = Ok(());
         for _ in 0..3 {
             agreed = agree(&plain, &delays(&bed.hosts, &linkctl)?);
@@ -132,10 +131,10 @@ pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
                 let (before, _) = bed.shown()?.fate("lost");
                 let with = losses(&bed.hosts, &linkctl)?;
                 let (after, _) = bed.shown()?.fate("lost");
-                // It was the switch that lost them, whatever had to be measured again.
+                // The switch lost at least these frames; repeated measurements add to them.
                 let all = with.iter().map(|l| halves(l)[0]).sum::<u64>();
                 ensure!(after - before >= all, "the switch lost {} of {all}", after - before);
-                // Each attempt is against other draws of the dataplane.
+                // Each attempt compares with other draws of the dataplane.
                 seed += 1;
                 let without = alone(cpus, seed, |hosts, linkctl| {
                     set(hosts, words, seed)?;
@@ -167,8 +166,8 @@ fn compared(even: bool, with: &[Vec<bool>], without: &[Vec<bool>]) -> Vec<Findin
     found
 }
 
-/// What the switch takes itself is what an idle link's round trip is longer by. With the same
-/// delay in the box, the round trips differ by no more than that whole one.
+/// The latency of the switch is the round trip of an idle link. With the same delay in the box,
+/// round trips differ by at most that latency.
 fn agree(plain: &Seen, switched: &Seen) -> anyhow::Result<()> {
     let latency = switched.idle_ms;
     println!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where hosts are: told by the switch, known by port, or asked of all.
+//! Locations of hosts: reported by the switch, known by port, or flooded.
 
 use anyhow::ensure;
 use p4::bench::{Bench, WAYS, Way, number, on_bench, source};
@@ -34,7 +34,7 @@ pub fn known_host_gets_its_frames_and_unknown_are_flooded(_: &Cpus) -> anyhow::R
                 let (out, fates) =
                     bench.fates(way, A, |bench| bench.unwrapped(way, way.shim(A), &frame))?;
                 out.is(&Vec::from_iter(ports.iter().map(|&port| (port, &frame[..]))))?;
-                // One frame, to however many.
+                // One frame, regardless of the number of copies.
                 ensure!(fates.delivered() == 1, "{fates:?}");
             }
         }
@@ -60,7 +60,8 @@ pub fn switch_reports_unknown_hosts(_: &Cpus) -> anyhow::Result<()> {
             for port in way.hosts {
                 told(bench, way, port, X)?;
                 bench.control.insert(&[source(port, X)])?;
-                // Of X nothing more: the next word is of Y. Of what comes from the box nothing.
+                // No further report of X: the next report is of Y. Frames from the box are not
+                // reported.
                 bench.wrapped(way, port, &frame(X, ALL))?;
                 bench.unwrapped(way, way.shim(A), &frame(CLIENT_MAC, ALL))?;
                 told(bench, way, port, Y)?;
@@ -71,7 +72,7 @@ pub fn switch_reports_unknown_hosts(_: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-/// The frame goes its way as any other, and the switch tells whose it is.
+/// The frame is forwarded as any other, and the switch reports its source.
 fn told(bench: &mut Bench, way: Way, port: u16, mac: Mac) -> anyhow::Result<()> {
     bench.wrapped(way, port, &frame(mac, ALL))?;
     let told = bench.control.learned()?;

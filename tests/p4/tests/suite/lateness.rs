@@ -15,18 +15,18 @@ use smoke::wait;
 use super::SEED;
 use super::path::{drained, link};
 
-/// Held while the dataplane stands still.
+/// Frames held while the dataplane is stopped.
 const HELD: usize = 600;
 const HOLD: &str = "400 ms";
-/// More than the 350 ms until the last one is due.
+/// The stops last longer than the 350 ms until the last frame is due.
 const STOPS: u32 = 30;
 const STOP: Duration = Duration::from_millis(6);
 
-/// The dataplane is stopped now and then while it holds frames and none come, so that some
-/// leave late by up to the length of a stop. Each frame's excess is its lateness and the wires'
-/// and the switch's latency. So a quantile of the excess is at least that of the lateness, and
-/// at most that and the longest latency of an undisturbed run before. Both records have buckets
-/// by powers of two up to 17 ms.
+/// The dataplane is stopped repeatedly while it holds frames and none arrive, so some leave late by
+/// up to the length of a stop. The excess of a frame is its lateness plus the latency of wires and
+/// switch. So a quantile of the excess is at least the quantile of the lateness, and at most that
+/// plus the longest latency of an undisturbed run before. Both histograms have buckets by powers of
+/// two up to 17 ms.
 pub fn switch_and_dataplane_agree_on_lateness(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, 1, SEED, |bed| {
         let linkctl = bed.linkctl()?;
@@ -34,11 +34,11 @@ pub fn switch_and_dataplane_agree_on_lateness(cpus: &Cpus) -> anyhow::Result<()>
         let (undisturbed, _) = excess(bed, &linkctl, false)?;
         let latency = quantile(&undisturbed, 0.99);
         println!("    undisturbed: excess p99 of {latency:?} ns");
-        // What the machine does to the switch itself after a stop is no longer undisturbed.
+        // A stall of the switch itself after a stop is no undisturbed latency.
         let mut seen = Ok(());
         for _ in 0..3 {
             let (times, late) = excess(bed, &linkctl, true)?;
-            // What was done is what both saw.
+            // The stops must have caused lateness.
             ensure!(late.p99 > STOP.as_nanos() as u64 / 2, "nothing was made late: {late:?}");
             seen = agrees(&times, late, latency.1);
             if seen.is_ok() {
@@ -49,7 +49,7 @@ pub fn switch_and_dataplane_agree_on_lateness(cpus: &Cpus) -> anyhow::Result<()>
     })
 }
 
-/// Both quantiles, within the latency of switch and wires and a bucket.
+/// Compares both quantiles, within the latency of switch and wires and a bucket.
 fn agrees(times: &Times, late: Lateness, latency: u64) -> anyhow::Result<()> {
     for (name, q, late_ns) in [("p50", 0.5, late.p50), ("p99", 0.99, late.p99)] {
         let (low, high) = quantile(times, q);
@@ -61,8 +61,8 @@ fn agrees(times: &Times, late: Lateness, latency: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of frames that are held while the dataplane is stopped now and then, or not: what the switch counted,
-/// and what the dataplane says.
+/// Holds frames, with or without stops of the dataplane. Returns the switch's excess and the
+/// dataplane's lateness.
 fn excess(bed: &mut Bed, linkctl: &Linkctl, stop: bool) -> anyhow::Result<(Times, Lateness)> {
     drained(linkctl)?;
     let before = bed.shown()?;
@@ -75,7 +75,7 @@ fn excess(bed: &mut Bed, linkctl: &Linkctl, stop: bool) -> anyhow::Result<(Times
         wait::until_instant(began + Duration::from_micros(500) * frames.lost.len() as u32);
     }
     if stop {
-        // The first ones are due 100 ms later. The last ones have come to the box.
+        // The first frames are due in 100 ms. The last ones have reached the box.
         wait::until_instant(Instant::now() + Duration::from_millis(50));
         for _ in 0..STOPS {
             bed.dataplane()?.signal(Signal::SIGSTOP);
@@ -89,7 +89,7 @@ fn excess(bed: &mut Bed, linkctl: &Linkctl, stop: bool) -> anyhow::Result<(Times
     frames.taken()?;
     let lost = frames.lost.iter().filter(|lost| **lost).count();
     ensure!(lost == 0, "{lost} frames were lost");
-    // Sentinels are timed by the switch as well; there is one.
+    // The switch measures sentinels as well; there is one.
     let count = |shown: &Shown| {
         shown.forward_excess_ns.as_ref().map_or(0, |t| t.counts.iter().sum::<u64>()) + shown.early
     };
@@ -105,7 +105,7 @@ fn excess(bed: &mut Bed, linkctl: &Linkctl, stop: bool) -> anyhow::Result<(Times
     Ok((now, stats.lateness_ns))
 }
 
-/// The bucket in which a quantile is.
+/// Bounds of the bucket that contains a quantile.
 fn quantile(times: &Times, q: f64) -> (u64, u64) {
     let all: u64 = times.counts.iter().sum();
     let mut sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Losses that the switch draws, against their laws.
+//! Losses that the switch draws, compared with their laws.
 
 use anyhow::ensure;
 use p4::bench::{Bench, WAYS, Way, on_bench};
@@ -32,8 +32,8 @@ fn gilbert_elliott(slot: u16, bursts: Bursts, loss_in_good: u32) -> Entry {
         .with("loss_in_good", loss_in_good)
 }
 
-/// Gives numbered frames back, each of the client and slot that `of` says, and tells of each
-/// whether it was lost. The switch's own counts agree, by client.
+/// Returns numbered frames as the box does, each with the client and slot of `of`. Reports for each
+/// whether it was lost. The counters of the switch must match, by client.
 fn lost(
     bench: &mut Bench,
     way: Way,
@@ -45,7 +45,7 @@ fn lost(
     let mut lost = vec![true; packets];
     let frames = (0..packets).map(|number| {
         let (client, loss) = of(number);
-        // The number is the sender's address.
+        // The sender's address contains the number.
         let from = std::net::Ipv4Addr::from(number as u32);
         let frame = Frame::v4(from, [10, 77, 0, 9].into()).bytes();
         Shim { loss, ..way.shim(client) }.wrap(&frame)
@@ -101,18 +101,18 @@ pub fn probability_is_exact_at_0_and_1(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let packets = 2_000;
         for way in WAYS {
-            // None, all but 2^-32, and without entry.
+            // Losses with probability 0, with 1 - 2^-32, and without an entry.
             bench.control.insert(&[independent(SLOT, 0), independent(OTHER_SLOT, u32::MAX)])?;
             let none = lost(bench, way, packets, |_| (A, SLOT))?;
             ensure!(count(&none) == 0, "{} lost at 0", count(&none));
             let all = lost(bench, way, packets, |_| (A, OTHER_SLOT))?;
-            // One may come with a chance of 2000 / 2^32.
+            // One frame can pass, with a probability of 2000 / 2^32.
             ensure!(count(&all) >= packets as u64 - 1, "{} lost at 1", count(&all));
             let (unknown, fates) =
                 bench.fates(way, A, |bench| lost(bench, way, packets, |_| (A, NOBODY_S_SLOT)))?;
             ensure!(count(&unknown) == 0, "{} lost by nothing", count(&unknown));
             ensure!(fates.unknown_loss() == packets as u64, "{fates:?}");
-            // Changed in its place, and gone.
+            // Modified in place, then deleted.
             bench.control.modify(&[independent(SLOT, u32::MAX)])?;
             let changed = lost(bench, way, packets, |_| (A, SLOT))?;
             ensure!(count(&changed) >= packets as u64 - 1, "{} lost", count(&changed));
@@ -132,7 +132,7 @@ pub fn burst_losses_have_geometric_runs_and_gaps(_: &Cpus) -> anyhow::Result<()>
         repeated(|| {
             let lost = lost(bench, way, PACKETS, |_| (A, SLOT))?;
             let mut found = burst_findings(&lost, bursts);
-            // With all lost in the bad state, what is between is the good one.
+            // If all are lost in the bad state, the gaps are the good state.
             let gaps = runs(&lost, false);
             let expected = geometric(gaps.iter().sum(), 1.0 - bursts.to_bad);
             found.push(Finding::of_fit("lengths of gaps", &gaps, &expected));
@@ -153,13 +153,13 @@ fn burst_findings(lost: &[bool], bursts: Bursts) -> Vec<Finding> {
     ]
 }
 
-/// One client that is driven into the bad state for good stays there, while the other one is in
-/// the good state.
+/// One client that enters the bad state permanently stays there, while the other one is in the good
+/// state.
 pub fn clients_and_directions_have_separate_loss_states(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let never = Bursts { to_bad: 0.0, to_good: 0.0, loss_in_bad: 1.0 };
         let worse = Bursts { to_bad: 1.0, ..never };
-        // Certain but for 2^-32: the first packet finds the good state and leaves the bad one.
+        // Certain except for 2^-32: the first packet finds the good state and moves to the bad one.
         bench.control.insert(&[gilbert_elliott(OTHER_SLOT, worse, 0)])?;
         bench.control.insert(&[gilbert_elliott(SLOT, never, 0)])?;
         let [forward, back] = WAYS;
@@ -167,11 +167,12 @@ pub fn clients_and_directions_have_separate_loss_states(_: &Cpus) -> anyhow::Res
         ensure!(first == [false], "the state before the first packet was not the good one");
         let kept = lost(bench, forward, 100, |n| (if n % 2 == 0 { A } else { B }, SLOT))?;
         let by_turns = Vec::from_iter((0..100).map(|n| n % 2 == 0));
-        // Lost with a chance of 1 - 2^-32 each.
+        // Each is lost with a probability of 1 - 2^-32.
         ensure!(kept == by_turns, "of A all and of B none are to be lost: {kept:?}");
         let other = lost(bench, back, 100, |_| (A, SLOT))?;
         ensure!(count(&other) == 0, "the other direction has the state of this one");
-        // Bad it stays under another entry, and good it is made by a third one.
+        // It stays in the bad state under another entry, and a third entry returns it to the good
+        // state.
         let better = Bursts { to_good: 1.0, ..never };
         bench.control.modify(&[gilbert_elliott(SLOT, better, 0)])?;
         let healed = lost(bench, forward, 10, |_| (A, SLOT))?;
@@ -180,8 +181,8 @@ pub fn clients_and_directions_have_separate_loss_states(_: &Cpus) -> anyhow::Res
     })
 }
 
-/// Two clients by turns and by one entry, whose bad state lets packets through: each has the
-/// runs of its own chain.
+/// Two clients in turn, with one entry and a bad state that passes some packets: each has the runs
+/// of a separate chain.
 pub fn clients_with_equal_parameters_lose_independently(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let [_, way] = WAYS;
@@ -195,7 +196,7 @@ fn by_turns(bench: &mut Bench, way: Way, bursts: Bursts) -> anyhow::Result<Vec<F
     let lost = lost(bench, way, PACKETS, |n| (if n % 2 == 0 { A } else { B }, SLOT))?;
     let own = |odd: usize| Vec::from_iter(lost.iter().skip(odd).step_by(2).copied());
     let (a, b) = (own(0), own(1));
-    // Whether A's packet and the one of B after it are lost: independent of each other.
+    // Pairs of a packet of A and the next packet of B: their losses are independent.
     let mut pairs = [[0; 2]; 2];
     for (a, b) in a.iter().zip(&b) {
         pairs[usize::from(*a)][usize::from(*b)] += 1;
@@ -212,9 +213,9 @@ fn by_turns(bench: &mut Bench, way: Way, bursts: Bursts) -> anyhow::Result<Vec<F
     Ok(found)
 }
 
-/// The deviation of how many pairs of two independent chains are lost both. With s the share
-/// that is lost, k packets apart a chain's losses have the covariance c = h² π (1 - π) λ^k
-/// ([`p4::law`]), and the products of two of them c² + 2 c s².
+/// Deviation of the number of pairs in which both packets of two independent chains are lost. With
+/// s the share of losses, losses of a chain k packets apart have the covariance c = h² π (1 - π)
+/// λ^k ([`p4::law`]), and products of two have c² + 2 c s².
 fn both_deviation(bursts: Bursts, pairs: f64) -> f64 {
     let (square, spread) = (bursts.share() * bursts.share(), bursts.spread());
     let sum = |ratio: f64| ratio / (1.0 - ratio);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ECN: what the box asks to mark, and what is left alone.
+//! ECN: marks that the box requests, and packets that must not change.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ const CE: u8 = 3;
 const ALL: [u8; 4] = [NOT_ECT, 1, 2, CE];
 const ETHERNET: usize = 14;
 const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// Of the IPv4 header: the type of service, and the checksum.
+/// Offsets in the IPv4 header: type of service, and checksum.
 const TOS: usize = 1;
 const CHECKSUM: usize = 10;
 
@@ -45,8 +45,8 @@ pub fn ecn_capable_packet_is_marked_and_checksum_updated(_: &Cpus) -> anyhow::Re
     })
 }
 
-/// With and without the box's word: marked if it can be and is to be, and otherwise no byte
-/// changes.
+/// With and without the box's request. A packet is marked if requested and ECN-capable; otherwise
+/// no byte changes.
 fn marks(
     bench: &mut Bench,
     way: Way,
@@ -65,7 +65,7 @@ fn marks(
         let (field, right) = ecn_at(&marked, ip).context("no IP header")?;
         ensure!(field == CE, "{what}: the field is {field}");
         ensure!(right, "{what}: the checksum is wrong: {marked:02x?}");
-        // Nothing but the field and the checksum.
+        // Only the ECN field and the checksum change.
         let bytes = if frame[ip] >> 4 == 4 { vec![TOS, CHECKSUM, CHECKSUM + 1] } else { vec![TOS] };
         for at in bytes {
             expected[ip + at] = marked[ip + at];
@@ -84,8 +84,8 @@ fn marked(bench: &mut Bench, way: Way, frame: &[u8], count: u64) -> anyhow::Resu
     Ok(a[0].clone())
 }
 
-/// RFC 1624: in ones' complement zero has two forms. What a header with a right checksum can
-/// have is 0x0000 to 0xfffe, and a receiver that adds all up takes 0xffff for 0x0000 as well.
+/// RFC 1624: ones' complement has two forms of zero. A header with a correct checksum has 0x0000 to
+/// 0xfffe, and a receiver that sums up the header accepts 0xffff for 0x0000 as well.
 pub fn checksum_update_is_exact_at_carry_boundaries(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
         let [way, _] = WAYS;
@@ -103,7 +103,7 @@ pub fn checksum_update_is_exact_at_carry_boundaries(_: &Cpus) -> anyhow::Result<
                     "{wanted:#06x} of ECN {ecn}: {out:02x?} adds up to {sum:#x}"
                 );
                 ensure!(out[ETHERNET + TOS] & 3 == CE, "{out:02x?}");
-                // The form that everybody computes: never 0xffff.
+                // The form of common implementations: never 0xffff.
                 let right = ecn_at(&out, ETHERNET).is_some_and(|(_, right)| right);
                 ensure!(right, "{wanted:#06x} of ECN {ecn}: {out:02x?}");
             }
@@ -112,7 +112,7 @@ pub fn checksum_update_is_exact_at_carry_boundaries(_: &Cpus) -> anyhow::Result<
     })
 }
 
-/// A frame whose right checksum is this one: identification moves it through all values.
+/// A frame with this correct checksum. The identification moves it through all values.
 fn with_checksum(ecn: u8, wanted: u16) -> anyhow::Result<Vec<u8>> {
     let field = |frame: &[u8]| {
         let at = ETHERNET + CHECKSUM;

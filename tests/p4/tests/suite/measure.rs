@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times away and lateness: into the bins that the control plane set, and only what can be
-//! believed.
+//! Transit times and lateness are counted in the bins that the control plane configured, and only
+//! with valid stamps.
 //!
-//! The test wraps a frame to learn the switch's clock, and gives it back with a stamp and a
-//! plan of its own making. Its bins are powers of two of microseconds, the narrowest one of
-//! half a second: within that a frame gets through.
+//! The test sends a frame through to learn the switch's clock, and returns it with chosen values
+//! for stamp and planned time. Its bins are powers of two of microseconds, the narrowest one half a
+//! second: a frame passes within that time.
 
 use anyhow::ensure;
 use p4::bench::{Bench, EPOCH, WAYS, Way, on_bench};
@@ -15,17 +15,17 @@ use smoke::cpus::Cpus;
 
 const A: u16 = 5;
 const B: u16 = 6;
-/// Bin n is of ticks below 2^(LEAST + n), and not of the bin before.
+/// Bin n has ticks below 2^(LEAST + n), and not below the limit of the bin before.
 const LEAST: u32 = 19;
 const BINS: u32 = 8;
-/// No entry, and early.
+/// Bins without an entry, and of early frames.
 const ABOVE: usize = 31;
 const EARLY: usize = 30;
 const HALF_SECOND: u32 = 1 << LEAST;
 /// Stamps have 48 bits.
 const STAMPS: u64 = (1 << 48) - 1;
 
-/// A table's bins, as prefixes.
+/// Bins of a table, as prefixes.
 fn bins(table: &str, action: &str) -> Vec<Entry> {
     let entry = |bin: u32| {
         let (value, length) = match bin {
@@ -37,7 +37,7 @@ fn bins(table: &str, action: &str) -> Vec<Entry> {
     (0..BINS).map(entry).collect()
 }
 
-/// Ticks in the middle of a bin, but for the first: at its beginning.
+/// Ticks in the middle of a bin; for the first bin, at its beginning.
 fn within(bin: u32) -> u32 {
     if bin == 0 { 0 } else { 3 << (LEAST + bin - 2) }
 }
@@ -47,7 +47,7 @@ fn prepared(bench: &Bench) -> anyhow::Result<()> {
     bench.control.insert(&bins("linkemu.lateness_bins", "linkemu.set_lateness_bin"))
 }
 
-/// The counts of all bins that a client's frame can be in.
+/// Counts of all bins in which a client's frame can be.
 struct Counted {
     transit: Vec<u64>,
     lateness: Vec<u64>,
@@ -58,8 +58,8 @@ fn counted(bench: &Bench, way: Way, client: u16) -> anyhow::Result<Counted> {
     Ok(Counted { transit, lateness: bench.control.lateness(way.direction)? })
 }
 
-/// Gives a frame back `away` ticks after its stamp, of which `planned` were meant, and says
-/// which bins grew.
+/// Returns a frame `away` ticks after its stamp, of which `planned` were planned. Reports the bins
+/// that increased.
 fn timed(
     bench: &mut Bench,
     way: Way,
@@ -89,7 +89,7 @@ pub fn transit_times_are_counted_by_client_direction_and_bin(_: &Cpus) -> anyhow
                     let (transit, lateness) =
                         timed(bench, way, client, within(bin).into(), within(bin))?;
                     ensure!(transit == [bin as usize], "{way:?}: bin {bin}, counted {transit:?}");
-                    // As long as was meant: hardly late.
+                    // As planned: hardly late.
                     ensure!(lateness == [0], "{way:?}: bin {bin}, late {lateness:?}");
                 }
                 let (transit, _) = timed(bench, way, client, u64::from(within(BINS)), 0)?;
@@ -113,7 +113,7 @@ pub fn lateness_is_excess_over_planned_time(_: &Cpus) -> anyhow::Result<()> {
             let away = u64::from(meant + within(BINS));
             let (_, lateness) = timed(bench, way, A, away, meant)?;
             ensure!(lateness == [ABOVE], "above all bins: {lateness:?}");
-            // Half a second and more before it was due.
+            // Half a second or more before it was due.
             for early in [HALF_SECOND, 4 * HALF_SECOND, meant] {
                 let (transit, lateness) = timed(bench, way, A, u64::from(meant - early), meant)?;
                 ensure!(lateness == [EARLY], "{way:?}: {early} early, counted {lateness:?}");
@@ -133,7 +133,7 @@ pub fn stamps_of_other_epoch_are_ignored(_: &Cpus) -> anyhow::Result<()> {
                 let before = counted(bench, way, A)?;
                 let shim = Shim { epoch, flags: MARK, ..way.shim(A) };
                 let (out, fates) = bench.fates(way, A, |b| b.unwrapped(way, shim, &frame))?;
-                // Delivered as any other, and marked.
+                // Delivered and marked as any other.
                 ensure!(way.out.iter().all(|port| out.at(*port).len() == 1), "{out:x?}");
                 let all = (fates.returned(), fates.delivered(), fates.stale(), fates.marked());
                 ensure!(all == (1, 1, 1, 1), "epoch {epoch:#x}: {fates:?}");

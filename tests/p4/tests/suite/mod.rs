@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tests, one file per subject, and what they share.
+//! The tests, one file per subject, and their common parts.
 
 pub mod accounts;
 pub mod classify;
@@ -18,10 +18,10 @@ use p4runtime::Entry;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-/// Of everything that the tests draw themselves.
+/// Seed of all random values of the tests.
 pub const SEED: u64 = 20;
 
-/// A generator that always draws the same.
+/// A generator with a fixed seed.
 pub fn generator() -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(SEED)
 }
@@ -32,7 +32,7 @@ pub fn noise(random: &mut ChaCha8Rng, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// With the action that says whose a frame is.
+/// Adds the action that assigns a frame to a client.
 pub fn is_client(entry: Entry, client: u16) -> Entry {
     entry.does("linkemu.set_client").with("client", client)
 }

@@ -17,16 +17,16 @@ use smoke::wait;
 
 use super::SEED;
 
-/// How often what bmv2's own queue has spoiled is measured.
+/// Number of measurements before drops in bmv2's own queue fail the test.
 pub const VOID: u32 = 4;
 pub const INDEPENDENT: &str = "packet_loss = \"5 %\"";
 pub const IN_BURSTS: &str = "gilbert_elliott = { to_bad = \"2 %\", to_good = \"25 %\", \
                          loss_in_bad = \"75 %\", loss_in_good = \"0 %\" }";
 pub const DRAINED: Duration = Duration::from_secs(30);
-/// Longer than what linkd read of the switch is good for.
+/// Longer than the age of linkd's readings of the switch.
 pub const SETTLED: Duration = Duration::from_millis(250);
 
-/// A link of these words each way.
+/// TOML of a profile with these parameters in each direction.
 pub fn link(name: &str, forward: &str, back: &str, delay: &str) -> String {
     let pipe = |direction: &str, words: &str| {
         format!(
@@ -37,8 +37,8 @@ pub fn link(name: &str, forward: &str, back: &str, delay: &str) -> String {
     format!("name = \"{name}\"\n{}{}", pipe("forward", forward), pipe("return", back))
 }
 
-/// Waits until the box holds nothing more and nothing is counted any more; linkd looks at the
-/// switch ten times a second at most. The accounts add up.
+/// Waits until the box holds no packet and all counters are stable. linkd reads the switch at most
+/// ten times a second. Packets must be conserved.
 pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let mut last = None;
     let stats = wait::until("the box holds nothing", DRAINED, || {
@@ -76,7 +76,7 @@ pub fn satellite_link_works_behind_switch(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile("viasat2", SEED)?;
         let pings = pinged(&bed.hosts, 60)?;
         println!("    ping: median {:.1} ms, {} of 60 lost", median(&pings), pings.lost());
-        // As the smoke suite finds it without a switch; that takes some milliseconds more.
+        // The same range as in the smoke suite, plus some milliseconds for the switch.
         ensure!(pings.share_within(560.0, 640.0) > 0.9, "{pings:?}");
         let download = Plan::new("cubic", Duration::from_secs(12));
         let transfer = Download::start(&bed.hosts, download)?.finish()?;
@@ -103,9 +103,9 @@ pub fn placed(bed: &Bed, stage: &str) -> anyhow::Result<Shown> {
     bed.until(&format!("{stage} is the switch's"), |s| s.place(stage) == Some("switch"))
 }
 
-/// Frames that the account has as sent towards the clients and that did not leave by the
-/// interface: bmv2's queue holds 64 frames, and drops without a word when a machine that stood
-/// still gives it more at once.
+/// Frames that linkd counts as sent in the forward direction and that did not leave by the
+/// interface. The queue of bmv2 holds 64 frames, and drops silently if a stalled machine enqueues
+/// more at once.
 pub fn silent(hosts: &Testbed, before: (&Stats, u64), after: &Stats) -> anyhow::Result<(u64, u64)> {
     let forward = |stats: &Stats| {
         let pipes = stats.pipes().filter(|(_, way, _)| *way == "forward");
@@ -116,7 +116,7 @@ pub fn silent(hosts: &Testbed, before: (&Stats, u64), after: &Stats) -> anyhow::
     Ok((sent.saturating_sub(left - before.1), left))
 }
 
-/// Frames that went through a host's interface: out, and in.
+/// Frames sent and received by a host's interface.
 pub fn interface(host: &Namespace, name: &str) -> anyhow::Result<[u64; 2]> {
     let read = |what| {
         let path = format!("/sys/class/net/{name}/statistics/{what}");
@@ -136,7 +136,7 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
         for _ in 0..50 {
             frames.window()?;
         }
-        // What is under way is lost with it.
+        // Frames in flight are lost with it.
         for _ in 0..20 {
             frames.one()?;
         }
@@ -155,7 +155,7 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
         );
         ensure!(after.entries + 2 >= before.entries, "{after:?}, before {before:?}");
         let pings = pinged(&bed.hosts, 40)?;
-        // 5 % are lost of 40: of more than 15 with a chance of less than 10^-9.
+        // Of 40 pings 5 % are lost: more than 15 with a probability of less than 10^-9.
         ensure!(pings.lost() < 15, "{pings:?}");
         let rtt = median(&pings);
         println!("    ping: median {rtt:.2} ms, {} of 40 lost", pings.lost());
@@ -165,7 +165,7 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
         }
         let stats = drained(&linkctl)?;
         let shown = bed.shown()?;
-        // The new switch counts, and what it takes is in linkd's account.
+        // The new switch counts, and linkd includes its losses.
         ensure!(shown.fate("lost").0 > before.fate("lost").0, "{shown:?}");
         ensure!(stats.emulator_drops == 0, "{}", stats.verdict());
         Ok(())

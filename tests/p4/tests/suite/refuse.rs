@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is not delivered: frames that are nobody's, closed gates; and that each is counted.
+//! Frames that are not delivered: without a client, or by a closed gate. Each is counted.
 
 use anyhow::ensure;
 use p4::bench::{Bench, EPOCH, STRANGER, WAYS, Way, on_bench};
@@ -11,9 +11,9 @@ use smoke::cpus::Cpus;
 
 const A: u16 = 5;
 const B: u16 = 6;
-/// The last of those with cells of their own,
+/// The last client with counters.
 const LAST: u16 = 4095;
-/// and one behind them, counted at 0.
+/// A client without counters, counted at 0.
 const BEYOND: u16 = 4096 + 5;
 
 fn inner() -> Vec<u8> {
@@ -44,7 +44,7 @@ pub fn frames_without_client_are_counted_by_port_and_reason(_: &Cpus) -> anyhow:
             for (reason, frame) in forms {
                 dropped(bench, way.from_box, reason, &frame)?;
             }
-            // The shortest that has an Ethernet header goes on.
+            // The shortest frame with an Ethernet header is forwarded.
             let short = &inner[..14];
             let out = bench.unwrapped(way, shim, short)?;
             out.is(&way.out.map(|port| (port, short)))?;
@@ -53,7 +53,7 @@ pub fn frames_without_client_are_counted_by_port_and_reason(_: &Cpus) -> anyhow:
     })
 }
 
-/// It comes out nowhere, and one more is counted for this reason; no client has it.
+/// It leaves at no port, and this reason is counted once. No client counts it.
 fn dropped(bench: &mut Bench, port: u16, reason: PortDrop, frame: &[u8]) -> anyhow::Result<()> {
     let what = format!("{reason:?} at port {port}: {frame:02x?}");
     let all = [PortDrop::UnknownPort, PortDrop::NoShim, PortDrop::WrongDirection, PortDrop::Cut];
@@ -84,17 +84,17 @@ pub fn closed_gate_drops_one_direction_of_client(_: &Cpus) -> anyhow::Result<()>
             let one = gate(way, A, u16::MAX, 1);
             bench.control.insert(std::slice::from_ref(&one))?;
             gated(bench, way, A)?;
-            // Neither another client nor the other direction.
+            // Neither another client nor the other direction is affected.
             delivered_but(bench, way, A, [A, B, LAST])?;
             bench.control.delete(&[one])?;
             delivered(bench, [A, B, LAST])?;
-            // Of many clients, by mask: those below 8, to which the sentinels do not belong.
+            // Many clients by mask: those below 8. The sentinels' client is not among them.
             let many = gate(way, 0, 0xfff8, 1);
             bench.control.insert(std::slice::from_ref(&many))?;
             for client in [0, A, B] {
                 gated(bench, way, client)?;
             }
-            // Nor what the link needs to work at all.
+            // Protocols that the link itself needs pass.
             delivered(bench, [1, 9, LAST])?;
             bench.control.delete(&[many])?;
         }
@@ -102,7 +102,7 @@ pub fn closed_gate_drops_one_direction_of_client(_: &Cpus) -> anyhow::Result<()>
     })
 }
 
-/// Frames of these clients pass both ways, and are counted once.
+/// Frames of these clients pass in both directions, and are counted once.
 fn delivered(bench: &mut Bench, clients: [u16; 3]) -> anyhow::Result<()> {
     for way in WAYS {
         for client in clients {
@@ -132,7 +132,7 @@ fn passes(bench: &mut Bench, way: Way, client: u16) -> anyhow::Result<()> {
 }
 
 fn gated(bench: &mut Bench, way: Way, client: u16) -> anyhow::Result<()> {
-    // Nothing else is done with it: no loss, no mark, no time.
+    // It is not processed further: no loss, no mark, no measurement.
     let shim = Shim { loss: 9, flags: 1, epoch: EPOCH ^ 1, ..way.shim(client) };
     let (out, fates) = bench.fates(way, client, |b| b.unwrapped(way, shim, &inner()))?;
     out.is(&[])?;
@@ -152,7 +152,7 @@ pub fn clients_beyond_counters_are_counted_at_index_0(_: &Cpus) -> anyhow::Resul
                 let (out, fates) = bench.fates(way, cell, |b| b.unwrapped(way, shim, &inner))?;
                 out.is(&way.out.map(|port| (port, &inner[..])))?;
                 ensure!(fates.delivered() == 1, "client {client} at {cell}: {fates:?}");
-                // Bytes of one frame, as it came from the box.
+                // Bytes of one frame from the box.
                 let bytes = (inner.len() + LENGTH) as u64;
                 ensure!(fates.0[2].bytes == bytes, "{} bytes, not {bytes}", fates.0[2].bytes);
                 if low != cell {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! linkd's session with a real switch: empty, full, killed and taken.
+//! linkd's session with a real switch: empty, full, killed, and taken over.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,9 +26,9 @@ const BOX: Sides<u16> = Sides { wan: 1, client: 2 };
 const HOSTS: Sides<u16> = Sides { wan: 3, client: 4 };
 const ELECTION: u64 = 10;
 const HIGHER: u64 = 11;
-/// Of the dataplane that there is not.
+/// Instance of the dataplane, which does not run here.
 const INSTANCE: u64 = 77;
-/// And what stands for its rules.
+/// Generation of its rules.
 const RULES: u64 = 1;
 const CLIENTS: u16 = 1_000;
 const FIRST: u16 = 3;
@@ -106,7 +106,7 @@ impl Bed {
         Ok(self.switch.take().context("no switch runs")?.kill()?)
     }
 
-    /// Waits until the session is so.
+    /// Waits until the status of the session satisfies a condition.
     fn until(&self, what: &str, is: impl Fn(&Status) -> bool) -> anyhow::Result<Status> {
         let status = wait::until(what, LIMIT, || Ok(Some(self.session.status()).filter(&is)))?;
         Ok(status)
@@ -120,7 +120,7 @@ impl Bed {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells of the dataplane and its clients, as linkd does.
+    /// Reports the dataplane and its clients, as linkd does.
     fn clients(&self, loss: Loss) -> anyhow::Result<switch::Offload> {
         let offload =
             self.runtime.block_on(self.session.offload(INSTANCE, RULES, loss, Loss::None));
@@ -134,7 +134,7 @@ impl Bed {
         Ok(offload)
     }
 
-    /// A host's frame for a client comes out at the box with its number and the epoch.
+    /// A host's frame leaves at the box with the client's number and the epoch.
     fn classified(&self, number: u16, epoch: u16) -> anyhow::Result<()> {
         let frame = Frame::v4(Ipv4Addr::new(192, 0, 2, 1), of_client(number)).bytes();
         let [host, to_box] = [HOSTS.wan, BOX.wan].map(|port| &self.wires[&port]);
@@ -159,7 +159,7 @@ impl Bed {
         Ok(None)
     }
 
-    /// What stands: some of the clients, to which the first and the last belong.
+    /// Checks some of the clients, including the first and the last.
     fn stands(&self, offload: switch::Offload) -> anyhow::Result<()> {
         for number in (FIRST..FIRST + CLIENTS).step_by(111) {
             self.classified(number, offload.epoch)?;
@@ -179,7 +179,7 @@ fn of_client(number: u16) -> Ipv4Addr {
 
 pub fn empty_switch_gets_program_and_thousand_clients(_: &Cpus) -> anyhow::Result<()> {
     on_session(|bed| {
-        // The session is there before the switch.
+        // The session starts before the switch.
         bed.start()?;
         let started = Instant::now();
         bed.ready()?;
@@ -193,7 +193,7 @@ pub fn empty_switch_gets_program_and_thousand_clients(_: &Cpus) -> anyhow::Resul
         println!("    {CLIENTS} clients, {} entries in all, after {took:?}", status.entries);
         ensure!(offload.forward_loss != 0 && offload.return_loss == 0, "{offload:?}");
         bed.stands(offload)?;
-        // Nothing of it goes, and half of the clients do.
+        // Loss ends, and half of the clients are removed.
         let half = (FIRST..FIRST + CLIENTS / 2).map(|number| Client {
             number,
             matches: vec![Match::Prefix(IpAddr::V4(of_client(number)), 32)],
@@ -221,7 +221,7 @@ pub fn killed_switch_is_restored(_: &Cpus) -> anyhow::Result<()> {
         bed.start()?;
         let started = Instant::now();
         bed.ready()?;
-        // As linkd does, which hears of it.
+        // linkd is notified and does the same.
         let after = bed.clients(Loss::Independent(1 << 20))?;
         let status = bed.knows_all()?;
         println!(
@@ -244,7 +244,7 @@ pub fn session_resumes_after_other_controller_leaves(_: &Cpus) -> anyhow::Result
         let other = Control::connect(HIGHER)?;
         bed.until("the switch is taken", |s| s.phase == Phase::Taken)?;
         ensure!(bed.news().iter().any(|n| matches!(n, News::Taken { .. })), "no word of it");
-        // It leaves nothing as it was.
+        // It resets the switch.
         other.push()?;
         drop(other);
         bed.ready()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shim's bytes, and that what is behind it is never touched.
+//! The bytes of the shim; and the frame behind it never changes.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ use smoke::cpus::Cpus;
 use super::{generator, is_client, noise};
 
 const RANDOM_FRAMES: usize = 600;
-/// At once.
+/// Frames in flight.
 const BATCH: usize = 30;
 const SHORTEST: usize = 14;
 const LONGEST: usize = 1518;
@@ -45,7 +45,7 @@ pub fn shim_has_bytes_that_box_reads(_: &Cpus) -> anyhow::Result<()> {
                     ensure!(wrapped[28..32] == [0; 4], "planned is set: {wrapped:02x?}");
                     ensure!(wrapped[32..] == frame, "{frame:02x?} became {wrapped:02x?}");
                     let stamp = wrapped[22..28].iter().fold(0, |n, b| n << 8 | u64::from(*b));
-                    // Each frame was sent when the one before had come out.
+                    // Each frame was sent after the previous one had left.
                     ensure!(stamp > latest, "stamps {latest}, then {stamp}");
                     latest = stamp;
                 }
@@ -67,7 +67,7 @@ pub fn random_frames_pass_unchanged_in_both_directions(_: &Cpus) -> anyhow::Resu
                 let out = bench.exchange(&sent)?;
                 let inner = out.at(way.to_box).iter().map(|f| Some(Shim::unwrap(f)?.1));
                 ensure!(inner.eq(frames.iter().map(|f| Some(&f[..]))), "{frames:02x?}: {out:02x?}");
-                // And out again, to all hosts of the other side.
+                // Returned to all hosts of the other side.
                 let shims = frames.iter().map(|_| Shim {
                     stamp: random.next_u64() >> 16,
                     planned: random.next_u32(),
@@ -85,8 +85,8 @@ pub fn random_frames_pass_unchanged_in_both_directions(_: &Cpus) -> anyhow::Resu
     })
 }
 
-/// A frame of random bytes. One in four each claims to be IPv4, to be IPv6, and to have a tag
-/// before one of these, so that the switch reads on. Its MACs are unicast.
+/// A frame of random bytes. One in four is declared IPv4, one IPv6, and one has a tag before one of
+/// these, so that the switch parses further. Its MACs are unicast.
 fn frame(random: &mut rand_chacha::ChaCha8Rng) -> Vec<u8> {
     let length = SHORTEST + random.next_u32() as usize % (LONGEST - SHORTEST + 1);
     let mut frame = noise(random, length);
@@ -102,7 +102,7 @@ fn frame(random: &mut rand_chacha::ChaCha8Rng) -> Vec<u8> {
     for (byte, given) in frame.iter_mut().skip(12).zip(types) {
         *byte = *given;
     }
-    // The kernel itself drops what has fewer than two bytes behind the tag.
+    // The kernel drops frames with fewer than two bytes after the tag.
     if frame.len() < 20 && matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
         frame[12] = 0xff;
     }
@@ -128,20 +128,20 @@ pub fn shim_forged_by_host_selects_no_client(_: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-/// It goes behind a shim of the switch's own, as any other frame that is not IP.
+/// It gets a further shim, as any frame that is not IP.
 fn forged_is_bypass(bench: &mut p4::bench::Bench, way: Way, forged: &[u8]) -> anyhow::Result<()> {
     let (shim, fates) = bench.fates(way, BYPASS, |b| b.wrapped(way, way.hosts[0], forged))?;
     let expected = Shim { stamp: shim.stamp, ..way.shim(BYPASS) };
     ensure!(shim == expected, "{forged:02x?} came behind {shim:?}");
     ensure!(fates.received() == 1, "{fates:?}");
-    // Back from the box it is what the host sent, once: the outer shim only is taken off.
+    // Returned from the box, the host gets its own frame once: only the outer shim is removed.
     let out = bench.unwrapped(way, shim, forged)?;
     out.is(&way.out.map(|port| (port, forged)))
 }
 
 pub fn box_ports_are_no_host_ports(_: &Cpus) -> anyhow::Result<()> {
     on_bench(|bench| {
-        // From host to box and back, and never from one to the other box port or host side.
+        // From host to box and back, and never between box ports or host sides.
         let inner = Frame::v4([192, 0, 2, 1].into(), [10, 77, 0, 9].into()).bytes();
         for way in WAYS {
             for port in way.hosts {

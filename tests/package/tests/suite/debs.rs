@@ -13,7 +13,7 @@ use smoke::binaries::{Binaries, Lack};
 use smoke::directory::Directory;
 use smoke::process::{run, words};
 
-/// lintian looks at every file.
+/// lintian checks every file.
 const LOOKED_WITHIN: Duration = Duration::from_secs(240);
 
 /// The directory of the programs under test.
@@ -38,7 +38,7 @@ fn packages(directory: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
 
 static SHARE: Mutex<Option<Directory>> = Mutex::new(None);
 
-/// The packages under test, in `1`, and those of a later version, in `2`: made once.
+/// The packages under test, in `1`, and those of a later version, in `2`. They are built once.
 pub fn share() -> anyhow::Result<PathBuf> {
     let mut kept = SHARE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(share) = &*kept {
@@ -51,7 +51,7 @@ pub fn share() -> anyhow::Result<PathBuf> {
     Ok(kept.insert(share).root().to_owned())
 }
 
-/// Removes them; a static is never dropped.
+/// Removes them, because a static is never dropped.
 pub fn forget() {
     drop(SHARE.lock().unwrap_or_else(PoisonError::into_inner).take());
 }

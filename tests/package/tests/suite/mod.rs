@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tests, by what they are about.
+//! The tests, by subject.
 
 pub mod debs;
 pub mod notify;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Readiness and watchdog: the real daemons, and a service manager that is a socket.
+//! Readiness and watchdog: the real daemons, and a socket as service manager.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use smoke::binaries::{Binaries, Lack};
 use smoke::process::Process;
 use smoke::still::Still;
 
-/// A start, or a word on a machine that is busy with something else.
+/// Longest start or notification on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// The watchdog's limit: words are due twice as often.
+/// Timeout of the watchdog. Notifications are due twice as often.
 const WATCHDOG: Duration = Duration::from_millis(400);
-/// The silence that ends in a kill, several times over. A slow machine makes it no shorter.
+/// Several times the silence that ends in a kill. A slow machine makes it no shorter.
 const SILENCE: Duration = Duration::from_secs(2);
 const ALIVE: &str = "WATCHDOG=1";
 
@@ -47,7 +47,7 @@ impl Daemon {
         Ok(Self { manager, process, socket })
     }
 
-    /// Two ports that carry nothing, and one worker.
+    /// Two ports without traffic, and one worker.
     fn dataplane() -> anyhow::Result<Self> {
         Self::start(&programs()?.dataplane, |_, command| {
             command.args(["--port", "wan=net_null0,no-rx=1", "--port", "client=net_null1,no-rx=1"]);
@@ -61,7 +61,7 @@ impl Daemon {
         })
     }
 
-    /// Ready with words; a word now and then; and a word at the end.
+    /// Reports ready with a status, then the watchdog regularly, then stopping.
     fn lives(mut self, words: &str) -> anyhow::Result<()> {
         let told = self.manager.hears("READY=1", SOON).map_err(|e| e.context(self.stderr()))?;
         ensure!(UnixStream::connect(&self.socket).is_ok(), "ready, and nobody listens");
@@ -77,11 +77,12 @@ impl Daemon {
         Ok(())
     }
 
-    /// No word while the chosen threads stand still, and again words when they move on.
+    /// No watchdog notification while the chosen threads are stopped, and notifications again
+    /// afterwards.
     fn falls_silent(self, is_chosen: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         self.manager.hears(ALIVE, SOON).map_err(|e| e.context(self.stderr()))?;
         let still = Still::stop(self.process.pid(), is_chosen)?;
-        // What they had a part in before may still be told.
+        // Notifications from before the stop can still arrive.
         while self.manager.heard(WATCHDOG * 2)?.is_some() {}
         let told = self.manager.heard(SILENCE)?;
         ensure!(told.is_none(), "threads stand still, and it tells {told:?}");
@@ -108,7 +109,7 @@ pub fn linkd_notifies_ready_and_stopping() -> anyhow::Result<()> {
 }
 
 pub fn stalled_runtime_stops_watchdog_of_linkd() -> anyhow::Result<()> {
-    // All threads but the first, which is named after the program.
+    // All threads except the first, which has the name of the program.
     Daemon::linkd()?.falls_silent(|name| name.starts_with("tokio-"))
 }
 

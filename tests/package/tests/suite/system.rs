@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The life of an installation on a Debian system that is booted: installed, used, broken,
-//! upgraded under traffic, removed, purged.
+//! Life of an installation on a booted Debian system: installed, used, broken, upgraded under
+//! traffic, removed, purged.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use package::machine::Machine;
 
 use super::debs::share;
 
-/// A service's start on a busy machine.
+/// Longest start of a service on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Of `systemd-analyze security`; 10 is bare root.
+/// Limit for `systemd-analyze security`; 10 is unrestricted root.
 const EXPOSURE_MAX: f64 = 2.0;
 
-/// A box of two veth pairs, whose other ends are hosts in namespaces.
+/// A box of two veth pairs, with hosts in namespaces at the other ends.
 const HOSTS: &str = r"
 for side in wan client; do
   ip netns add $side
@@ -41,12 +41,13 @@ max_clients = 1
 huge = "off"
 EOF
 "#;
-/// What a system has, but for what installing and removing any package leaves, and what runs.
+/// State of a system, without the traces that any package leaves and without running processes.
 const FILES: &str = "find / -xdev \\( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache \
      -o -path /var/log/journal -o -path /var/lib/systemd -o -path /tmp -o -path /var/tmp \
      -o -path /share \\) -prune -o \\( -type f -o -type l -o -type d \\) -print; find /run/linkemu \
      /run/systemd/system 2>/dev/null || true";
-/// Users and groups stay, as files of theirs may be elsewhere; so do the logs of dpkg and apt.
+/// Users and groups remain, because files elsewhere can belong to them. So do the logs of dpkg and
+/// apt.
 const STAYS: [&str; 11] = [
     "/etc/subuid-",
     "/etc/subgid-",
@@ -79,8 +80,8 @@ fn timed(what: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Resul
     Ok(())
 }
 
-/// Prints a unit's process if it is active and the process is another one than `was`. State and
-/// process are one answer: between two questions a unit may end.
+/// Prints a unit's process if it is active and differs from `was`. State and process are read at
+/// once, because a unit can end between two reads.
 fn process(unit: &str, was: &str) -> String {
     format!(
         "eval \"$(systemctl show --property ActiveState,MainPID {unit})\"
@@ -103,9 +104,9 @@ fn next(machine: &Machine, unit: &str, was: &str) -> anyhow::Result<String> {
 }
 
 fn installed(machine: &Machine) -> anyhow::Result<()> {
-    // With what it recommends, as by default.
+    // With recommended packages, as by default.
     machine.sh("apt-get install --yes /share/1/*.deb")?;
-    // linkd serves. The dataplane waits for a description of the box, and has not failed.
+    // linkd serves. The dataplane waits for a description of the box and has not failed.
     machine.sh("systemctl is-active linkd")?;
     machine.sh("systemctl is-enabled linkd linkd-dataplane linkemu-box
          [ \"$(systemctl is-active linkd-dataplane)\" = inactive ]
@@ -138,7 +139,7 @@ fn sandboxed(machine: &Machine) -> anyhow::Result<()> {
     let (linkd, dataplane) = (overall("linkd")?, overall("linkd-dataplane")?);
     println!("exposure: linkd {linkd}, linkd-dataplane {dataplane}");
     ensure!(linkd <= EXPOSURE_MAX, "linkd's exposure is {linkd}, above {EXPOSURE_MAX}");
-    // What DPDK needs costs some; this much it did not when the unit was written.
+    // The needs of DPDK cost some exposure. The limit is the value when the unit was written.
     ensure!(dataplane <= 3.0, "the dataplane's exposure is {dataplane}");
     Ok(())
 }
@@ -146,14 +147,14 @@ fn sandboxed(machine: &Machine) -> anyhow::Result<()> {
 fn used(machine: &Machine) -> anyhow::Result<()> {
     machine.sh(HOSTS)?;
     machine.sh(BOX)?;
-    // Returns when it is ready.
+    // Returns when the dataplane is ready.
     machine.sh("systemctl start linkd-dataplane")?;
-    // Before it, the ports were taken.
+    // The ports were configured before.
     machine.sh("[ \"$(systemctl show --property Result --value linkemu-box)\" = success ]")?;
     machine.sh("linkctl -o json box show | grep -q '\"complete\": *true'")?;
     let status = machine.sh("systemctl show --property StatusText --value linkd-dataplane")?;
     ensure!(status.contains("wan net_af_packet,iface=wan"), "{status}");
-    // Who is in the group may control the box, but not go past linkd; others may nothing.
+    // Members of the group can control the box, but only through linkd. Other users have no access.
     machine.sh("useradd --create-home alice --groups linkemu && useradd --create-home bob")?;
     machine.until("linkd to find the dataplane", SOON, "runuser -u alice -- linkctl show")?;
     machine.sh("runuser -u alice -- linkctl set profile viasat2")?;
@@ -164,18 +165,18 @@ fn used(machine: &Machine) -> anyhow::Result<()> {
         let done = machine.run(&["sh", "-c", &opened])?;
         ensure!(!done.status.success(), "{user} may open {socket}.sock");
     }
-    // Who it was is in the audit log: by name, so linkd sees users as they are.
+    // The audit log has the user by name, so linkd can resolve users.
     machine.sh("grep -q '\"alice\"' /var/log/linkemu/audit.jsonl")?;
-    // The link plays: 600 ms there and back.
+    // The link works: a round trip of 600 ms.
     let ping = machine.sh("ip netns exec client ping -c 2 -W 5 10.9.0.1")?;
     let rtt =
         ping.lines().find_map(|line| line.split_once("min/avg/max/mdev = ")?.1.split('/').next());
     let rtt: f64 = rtt.context("no RTT")?.parse()?;
     ensure!(rtt >= 500.0, "{ping}");
-    // Checks that do not hold here are 4: there is no NIC in it.
+    // Checks fail with code 4 here: there is no NIC.
     let doctor = machine.run(&["linkctl", "doctor"])?;
     ensure!(matches!(doctor.code(), 0 | 4), "{}{}", doctor.stdout, doctor.stderr);
-    // Certificates and the log are read anew without a restart.
+    // Certificates and the log are reloaded without a restart.
     let before = pid(machine, "linkd")?;
     machine.sh("systemctl reload linkd")?;
     ensure!(pid(machine, "linkd")? == before, "a reload has ended linkd");
@@ -183,9 +184,9 @@ fn used(machine: &Machine) -> anyhow::Result<()> {
 }
 
 fn restarted(machine: &Machine) -> anyhow::Result<()> {
-    // A daemon that is killed, and one that stands still, start anew; the other one runs on.
+    // A daemon that is killed, or that stalls, restarts. The other one keeps running.
     for (unit, other) in [("linkd", "linkd-dataplane"), ("linkd-dataplane", "linkd")] {
-        // The other one keeps its limit; a busy machine is late by seconds.
+        // The other daemon keeps its limit: a busy machine is late by seconds.
         machine.sh(&format!(
             "mkdir -p /run/systemd/system/{unit}.service.d
              printf '[Service]\\nWatchdogSec=5\\nTimeoutAbortSec=2\\n' \
@@ -202,14 +203,14 @@ fn restarted(machine: &Machine) -> anyhow::Result<()> {
         ensure!(pid(machine, other)? == beside, "{other} was restarted with {unit}");
         machine.sh("rm -r /run/systemd/system/*.service.d && systemctl daemon-reload")?;
     }
-    // The last link is back in the new dataplane.
+    // The new dataplane has the last link.
     let shown = "linkctl -o json show | grep -q viasat2";
     machine.until("the last link", SOON, shown)?;
     machine.sh("systemctl reset-failed && systemctl restart linkd")?;
     Ok(())
 }
 
-/// Packets that the dataplane has received.
+/// Packets that the dataplane received.
 fn received(machine: &Machine) -> anyhow::Result<u64> {
     let stats = machine.sh("linkctl -o json stats")?;
     let stats: serde_json::Value = serde_json::from_str(&stats)?;
@@ -236,7 +237,7 @@ fn upgraded(machine: &Machine) -> anyhow::Result<()> {
     let ping = machine.sh("tail -n 3 /tmp/ping")?;
     ensure!(ping.contains(" 0% packet loss"), "{ping}");
     machine.sh("systemctl restart linkd-dataplane")?;
-    // Nothing to say when it is the one installed.
+    // No output if this version is installed.
     let said = machine.sh("apt-get install --yes --reinstall /share/2/*.deb 2>&1")?;
     ensure!(!said.contains("older version"), "{said}");
     Ok(())
@@ -244,7 +245,7 @@ fn upgraded(machine: &Machine) -> anyhow::Result<()> {
 
 fn removed(machine: &Machine, before: &str) -> anyhow::Result<()> {
     machine.sh("apt-get remove --yes linkemu")?;
-    // One line each: `sh -e` ends at none but the last command of a list.
+    // One line each: `sh -e` ends only at the last command of a list.
     machine.sh("if systemctl is-active linkd linkd-dataplane; then exit 1; fi
          [ ! -e /usr/sbin/linkd ]
          [ ! -e /run/linkemu ]
@@ -255,10 +256,10 @@ fn removed(machine: &Machine, before: &str) -> anyhow::Result<()> {
     machine.sh("userdel --remove alice; userdel --remove bob")?;
     machine.sh("apt-get purge --yes --autoremove linkemu linkctl")?;
     let after = machine.sh(FILES)?;
-    // Packages that came with ours may stay, with their files.
+    // Recommended packages and their files can remain.
     let others = machine.sh("cat /var/lib/dpkg/info/*.list")?;
     let before: HashSet<_> = before.lines().chain(others.lines()).collect();
-    // dpkg may know /usr/lib by its other name.
+    // dpkg can have /usr/lib under its other name.
     let is_known = |file: &str| {
         before.contains(file) || file.strip_prefix("/usr").is_some_and(|f| before.contains(f))
     };
