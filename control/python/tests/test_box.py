@@ -149,7 +149,7 @@ def test_capture_is_pcapng_file(bed: Bed, box: linkemu.Box, tmp_path: Path) -> N
             )
     if capture.counts.missed:
         raise Void(f"linkd was too late for {capture.counts.missed} copies of 20")
-    # 5 requests and 5 replies, as they came and as they left.
+    # 5 requests and 5 replies, received and sent.
     assert capture.counts.received == 10
     with file.open("rb") as stream:
         read = list(pcapng.FileScanner(stream))
@@ -224,10 +224,10 @@ def test_lease_and_change_survive_killed_linkd(bed: Bed, box: linkemu.Box) -> No
     with box.lease("me", ttl=9.0, return_to="transparent") as lease:
         before = lease.set_profile("viasat2", seed=3)
         bed.restart_linkd()
-        # Sent while linkd comes up; it is patient.
+        # Sent while linkd starts; the client retries.
         after = lease.patch(forward={"rate_bps": 10_000_000})
         assert after.generation > before.generation
-        # At the new linkd.
+        # With the new linkd.
         until_renewed(box)
         lease.patch(forward={"rate_bps": 20_000_000})
     assert box.link().name == "transparent"
@@ -269,7 +269,7 @@ def test_role_decides_over_tcp(bed: Bed) -> None:
         assert box.link().name == "transparent"
         with pytest.raises(linkemu.PermissionDenied), box.lease("me"):
             pass
-    # linkd's own certificate is no client's.
+    # The server certificate of linkd is not valid for a client.
     wrong = linkemu.Tls(env["LINKEMU_CERT"], env["LINKEMU_CERT"], env["LINKEMU_KEY"])
     with (
         linkemu.Box(server, tls=wrong, patience=0.1) as box,
@@ -299,7 +299,7 @@ def test_aio_client_behaves_like_sync_client(bed: Bed, tmp_path: Path) -> None:
                 with pytest.raises(linkemu.LeaseHeld):
                     async with box.lease("you", wait=0.3):
                         pass
-                # In the background, while this waits in a thread.
+                # In the background, while a thread waits.
                 await asyncio.to_thread(renewed)
                 scenario = await lease.run_scenario(toml=FADE)
                 assert (await scenario.wait(30)).phase == v1.SCENARIO_PHASE_FINISHED

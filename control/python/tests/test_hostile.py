@@ -141,7 +141,7 @@ def test_put_profile_is_not_retried(server: Server) -> None:
 def test_release_that_first_attempt_completed_succeeds(server: Server) -> None:
     def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
         first = sum(name == "ReleaseLease" for name, _ in server.asked) % 2 == 1
-        # The answer of the first one is lost on its way.
+        # The answer to the first attempt is lost.
         context.abort(
             grpc.StatusCode.UNAVAILABLE if first else grpc.StatusCode.NOT_FOUND, "no answer"
         )
@@ -166,7 +166,7 @@ def test_capture_that_does_not_begin_ends_at_deadline(server: Server, tmp_path: 
         pytest.raises(linkemu.TimedOut, match=r"did not begin the capture within 0\.3 s"),
     ):
         box.capture(tmp_path / "a.pcapng").start()
-    # It was cancelled.
+    # The call was cancelled.
     assert server.silent.wait(10)
 
     async def run() -> None:

@@ -43,8 +43,8 @@ def socket(bed: Bed, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch)
     return bed.socket
 
 
-# The plugins of the outer pytest are loaded again by an inner one in the same process. labgrid's
-# refuses that.
+# The plugins of the outer pytest are loaded again by an inner one in the same process, which
+# labgrid refuses.
 ALONE = ("-p", "no:cacheprovider", "-p", "no:labgrid")
 BOTTLENECK = "the emulator was the bottleneck: "
 
@@ -451,7 +451,7 @@ def test_field(link): pass
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Boxes that are not there are waited for no longer than it takes to ask."""
-    # Its default is bound already.
+    # The default is bound already.
     monkeypatch.setitem(linkemu.Box.__init__.__kwdefaults__ or {}, "patience", 0.1)
 
 
@@ -508,7 +508,7 @@ def test_one(link, n):
     assert len(lines) == 4
     properties = list(ET.parse(pytester.path / "junit.xml").iter("property"))
     assert sum(p.get("name") == "linkemu_certificate_file" for p in properties) == 4
-    # As linkd saw it: each lease ended before the next one began.
+    # The events of linkd: each lease ended before the next one began.
     kinds = (v1.EVENT_KIND_LEASE_ACQUIRED, v1.EVENT_KIND_LEASE_RELEASED)
     events = [e for e in box.events(after=0, once=True) if e.subject == "turns"]
     assert [e.kind for e in events if e.kind in kinds] == [*kinds] * 4
@@ -539,7 +539,7 @@ def test_one(link, scenario):
 @pytest.mark.link(**patient)
 def test_two(link):
     assert link.lease._run._stopped
-    # What a test leaves behind, however it ran it.
+    # Scenario that the test leaves running.
     link.run_scenario("rain-fade")
     ping()
 
@@ -590,7 +590,7 @@ def test_lease_of_killed_pytest_expires(
         victim.wait(30)
     until("the end of the lease", lambda: True if box.lease_holder() is None else None)
     assert box.link().name == "transparent"
-    # Nor a capture, of which there is one at a time.
+    # Nor a capture, which is limited to one at a time.
     with box.lease("next"), box.capture(pytester.path / "next.pcapng"):
         pass
 

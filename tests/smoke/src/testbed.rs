@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two hosts and what is between them, each in a namespace of its own:
+//! Two hosts and the emulator between them, each in a namespace:
 //!
 //! ```text
 //!   server ── srv0 ═ wan0 ── emulator ── sat0 ═ cli0 ── client
 //!   10.77.0.1                                           10.77.0.10, .11, …
 //! ```
 //!
-//! All addresses are in one subnet, since the emulator is a bump in the wire. The
-//! clients share an interface; to the emulator each address is one client.
+//! All addresses are in one subnet, because the emulator is a bump in the wire. The clients share an
+//! interface; to the emulator each address is one client.
 //!
-//! The ends of the pairs carry no offloads: otherwise frames above the MTU and
-//! unfinished checksums would reach the emulator, which no real cable carries.
+//! Offloads are disabled at the ends of the pairs. Otherwise frames above the MTU and incomplete
+//! checksums would reach the emulator, which does not happen on a real cable.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call of the API as a value: its request, and what its answer is. Pure.
+"""Every call of the API as a value: its request, and how to read its answer. Pure.
 
 `linkemu.Box` and `linkemu.aio.Box` differ only in how they make calls and wait.
 """
@@ -21,7 +21,7 @@ from linkemu import model, v1
 T = TypeVar("T")
 Direction = Literal["both", "forward", "return"]
 Fields = Mapping[str, object] | str
-"""New values of a pipe: fields of `linkemu.v1.Pipe`, or the words of a profile, or their text."""
+"""New values of a pipe: fields of `linkemu.v1.Pipe`, or keys of a profile, or their TOML."""
 Given = str | os.PathLike[str] | v1.Profile
 """A profile: a name, the path of a file, or a message."""
 
@@ -33,7 +33,7 @@ _PARTS = ("queue", "delay")
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A call that answers once, or of a stream each answer."""
+    """A call with one answer, or a stream of answers."""
 
     method: str
     """Such as "/linkemu.v1.Linkemu/GetLink"."""
@@ -42,9 +42,9 @@ class Call(Generic[T]):
     read: Callable[[Any], T]
     """From the answer."""
     again: bool = True
-    """It may be made again if the connection broke and nobody knows what became of it."""
+    """It can be repeated if the connection broke and its outcome is unknown."""
     removes: bool = False
-    """When it is made again, and nothing is found, the attempt before was carried out."""
+    """If a repetition finds nothing, the attempt before was carried out."""
 
 
 def _same(answer: Any) -> Any:
@@ -74,7 +74,7 @@ def _request_id() -> str:
 
 
 def _given(**fields: object) -> dict[str, Any]:
-    """Those that are not none: of the others linkd has its own."""
+    """Arguments that are not none. linkd has defaults for the others."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -82,24 +82,24 @@ def _given(**fields: object) -> dict[str, Any]:
 
 
 def version() -> Call[str]:
-    """Of linkd."""
+    """Version of linkd."""
     answer = v1.GetVersionResponse
     return _linkemu("GetVersion", v1.GetVersionRequest(), answer, lambda a: str(a.version))
 
 
 def profiles(after: str) -> Call[v1.ListProfilesResponse]:
-    """Some of them, in the order of their names."""
+    """A page of profiles, in the order of their names."""
     request = v1.ListProfilesRequest(after=after)
     return _linkemu("ListProfiles", request, v1.ListProfilesResponse, _same)
 
 
 def profile(name: str) -> Call[v1.Profile]:
-    """One of them."""
+    """One profile."""
     return _linkemu("GetProfile", v1.GetProfileRequest(name=name), v1.Profile, _same)
 
 
 def _source(given: Given | None, toml: str | None) -> dict[str, Any]:
-    """As the field of a request: what linkd has by a name, or the text of a file, or a text.
+    """The source of a profile or scenario as a field of the request.
 
     As in linkctl, text with a '/' or ending in ".toml" is the path of a file.
     """
@@ -113,7 +113,7 @@ def _source(given: Given | None, toml: str | None) -> dict[str, Any]:
 
 
 def _whole(given: Given | None, toml: str | None) -> dict[str, Any]:
-    """A profile as the field of a request: as a message, or as text."""
+    """A profile as a field of the request: as a message, or as text."""
     if isinstance(given, v1.Profile) and toml is None:
         return {"profile": given}
     source = _source(given, toml)
@@ -123,29 +123,29 @@ def _whole(given: Given | None, toml: str | None) -> dict[str, Any]:
 
 
 def put_profile(given: Given | None, toml: str | None, replace: bool) -> Call[bool]:
-    """Whether it took another one's place."""
+    """Answers whether a profile was replaced."""
     request = v1.PutProfileRequest(**_whole(given, toml), replace=replace)
     answer = v1.PutProfileResponse
-    # The second one would find the first one's profile there, and call it another's.
+    # A retry would find the profile of the first attempt and report a conflict.
     return _linkemu("PutProfile", request, answer, lambda a: bool(a.replaced), again=False)
 
 
 def delete_profile(name: str) -> Call[None]:
-    """Of those that are stored."""
+    """Deletes a stored profile."""
     request = v1.DeleteProfileRequest(name=name)
     answer = v1.DeleteProfileResponse
     return _linkemu("DeleteProfile", request, answer, lambda _: None, again=False)
 
 
 def validate_profile(given: Given | None, toml: str | None) -> Call[tuple[v1.Violation, ...]]:
-    """What is wrong with it."""
+    """Answers the violations of a profile."""
     request = v1.ValidateProfileRequest(**_whole(given, toml))
     answer = v1.ValidateProfileResponse
     return _linkemu("ValidateProfile", request, answer, lambda a: tuple(a.violations))
 
 
 def link() -> Call[model.Link]:
-    """The link in force."""
+    """The current link."""
     return _linkemu("GetLink", v1.GetLinkRequest(), v1.Link, model.link)
 
 
@@ -171,7 +171,7 @@ def set_profile(
 def patch(
     direction: Direction, fields: Fields, expected_generation: int | None, lossy: bool
 ) -> Call[model.Change]:
-    """Changes the fields of a pipe that are named."""
+    """Changes the named fields of a pipe."""
     request = v1.PatchLinkRequest(
         direction=_direction(direction),  # type: ignore[arg-type]
         **_given(expected_generation=expected_generation),
@@ -192,7 +192,7 @@ def patch(
 def patches(
     forward: Fields | None, back: Fields | None, both: Fields | None
 ) -> list[tuple[Direction, Fields]]:
-    """One change for each direction that is given."""
+    """One change for each given direction."""
     given: tuple[tuple[Direction, Fields | None], ...] = (
         ("both", both),
         ("forward", forward),
@@ -205,7 +205,7 @@ def patches(
 
 
 def _has_text(value: object) -> bool:
-    """Whether there are quantities with units in it, which only the words of a profile have."""
+    """Whether it contains quantities with units, which must be sent as TOML."""
     if isinstance(value, Mapping):
         return any(_has_text(part) for part in value.values())
     if isinstance(value, (list, tuple)):
@@ -214,7 +214,7 @@ def _has_text(value: object) -> bool:
 
 
 def _words(value: Any) -> Any:
-    """The same for TOML, which has no null: "none" takes a part away."""
+    """The same for TOML, which has no null: "none" removes a part."""
     if isinstance(value, Mapping):
         return {name: _words(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -223,7 +223,7 @@ def _words(value: Any) -> Any:
 
 
 def pipe_and_mask(fields: Mapping[str, object]) -> tuple[v1.Pipe, list[str]]:
-    """A pipe with these fields, and their names; none is "as if it were not there"."""
+    """A pipe with these fields, and their names. None removes a part."""
     mask: list[str] = []
     values: dict[str, Any] = {}
     for name, value in fields.items():
@@ -257,12 +257,12 @@ def watch_stats(interval: float) -> Call[v1.Stats]:
 
 
 def room() -> Call[v1.Room]:
-    """What there is to hold a link with."""
+    """Memory and time that the box has for a link."""
     return _linkemu("GetRoom", v1.GetRoomRequest(), v1.Room, _same)
 
 
 def clients() -> Call[v1.Clients]:
-    """The rules in force."""
+    """The current rules."""
     answer = v1.GetClientsResponse
     return _linkemu("GetClients", v1.GetClientsRequest(), answer, lambda a: a.clients)
 
@@ -281,7 +281,7 @@ def set_clients(
 
 
 def client_states() -> Call[tuple[v1.ClientState, ...]]:
-    """A stream of some clients each."""
+    """A stream of clients, several in each message."""
     answer = v1.ListClientsResponse
     return _linkemu("ListClients", v1.ListClientsRequest(), answer, lambda a: tuple(a.clients))
 
@@ -292,7 +292,7 @@ def client_states() -> Call[tuple[v1.ClientState, ...]]:
 def acquire(
     holder: str, purpose: str, ttl: float, return_to: str | None, steal: bool
 ) -> Call[v1.AcquireLeaseResponse]:
-    """With the token."""
+    """Answers the token."""
     request = v1.AcquireLeaseRequest(
         holder=holder,
         purpose=purpose,
@@ -305,13 +305,13 @@ def acquire(
 
 
 def renew(token: str) -> Call[model.Holder]:
-    """For its time to live from now on."""
+    """Extends the lease by its time to live."""
     request = v1.RenewLeaseRequest(token=token)
     return Call("/linkemu.v1.Leases/RenewLease", request, v1.Lease, model.holder)
 
 
 def release(token: str) -> Call[None]:
-    """Ends it."""
+    """Ends the lease."""
     request = v1.ReleaseLeaseRequest(token=token)
     answer = v1.ReleaseLeaseResponse
     method = "/linkemu.v1.Leases/ReleaseLease"
@@ -319,7 +319,7 @@ def release(token: str) -> Call[None]:
 
 
 def lease_holder() -> Call[model.Holder]:
-    """Not found if none runs."""
+    """Not found if there is no lease."""
     return Call("/linkemu.v1.Leases/GetLease", v1.GetLeaseRequest(), v1.Lease, model.holder)
 
 
@@ -327,14 +327,14 @@ def lease_holder() -> Call[model.Holder]:
 
 
 def scenarios() -> Call[tuple[v1.Scenario, ...]]:
-    """All of them."""
+    """All scenarios."""
     answer = v1.ListScenariosResponse
     request = v1.ListScenariosRequest()
     return _scenarios("ListScenarios", request, answer, lambda a: tuple(a.scenarios))
 
 
 def scenario(name: str) -> Call[v1.Scenario]:
-    """One of them."""
+    """One scenario."""
     return _scenarios("GetScenario", v1.GetScenarioRequest(name=name), v1.Scenario, _same)
 
 
@@ -346,7 +346,7 @@ def run_scenario(
     tolerate_changes: bool,
     lossy: bool,
 ) -> Call[v1.ScenarioState]:
-    """By its name, its file, or its text."""
+    """Runs a scenario by its name, its file, or its text."""
     request = v1.RunScenarioRequest(
         **_source(given, toml),
         **_given(seed=seed, expected_generation=expected_generation),
@@ -358,27 +358,27 @@ def run_scenario(
 
 
 def pause_scenario() -> Call[v1.ScenarioState]:
-    """The one that runs."""
+    """Pauses the running scenario."""
     return _scenarios(
         "PauseScenario", v1.PauseScenarioRequest(), v1.ScenarioState, _same, again=False
     )
 
 
 def resume_scenario() -> Call[v1.ScenarioState]:
-    """The one that pauses."""
+    """Resumes the paused scenario."""
     return _scenarios(
         "ResumeScenario", v1.ResumeScenarioRequest(), v1.ScenarioState, _same, again=False
     )
 
 
 def stop_scenario(restore: bool) -> Call[v1.ScenarioState]:
-    """The one that runs."""
+    """Stops the running scenario."""
     request = v1.StopScenarioRequest(restore=restore)
     return _scenarios("StopScenario", request, v1.ScenarioState, _same, again=False)
 
 
 def scenario_state() -> Call[v1.ScenarioState]:
-    """Of the one that runs, or ran last."""
+    """State of the current or last scenario."""
     return _scenarios("GetScenarioState", v1.GetScenarioStateRequest(), v1.ScenarioState, _same)
 
 
@@ -403,7 +403,7 @@ def events(after: int | None, once: bool) -> Call[v1.Event]:
 
 
 def certificate(mark: bool, limits: Mapping[str, int | None]) -> Call[model.Certificate]:
-    """Of what happened since the last mark."""
+    """Certificate of the run since the last mark."""
     request = v1.GetCertificateRequest(mark=mark, **_given(**limits))
     answer = v1.Certificate
     method = "/linkemu.v1.Certificates/GetCertificate"

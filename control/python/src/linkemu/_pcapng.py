@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of packets as a pcapng file, with the interfaces and comments of `linkctl capture`.
 
-The dataplane finds out up to a second late what became of a packet; so a copy waits until
-its clock is that much further, and the file is in the order of times. Times are nanoseconds
-since 1970, by one offset from the dataplane's clock for the whole file.
+The dataplane knows the fate of a packet up to a second late. So a copy waits until the clock has
+advanced by that time, and the file is in the order of timestamps. Timestamps are nanoseconds since
+1970, with one offset from the dataplane's clock for the whole file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DIRECTIONS = {
 
 @dataclass
 class Counts:
-    """Copies, of both directions."""
+    """Copies in both directions."""
 
     received: int = 0
     """As they came."""
@@ -50,7 +50,7 @@ class Counts:
     marked: int = 0
     """As they were marked."""
     missed: int = 0
-    """That were not read in time, of all of these: they are not in the file."""
+    """Copies that were not read in time. The file does not contain them."""
 
 
 class Writer:
@@ -72,7 +72,7 @@ class Writer:
         self._taken = 0
 
     def take(self, chunk: v1.CaptureChunk) -> None:
-        """Takes what the stream says next."""
+        """Takes a message of the stream."""
         if chunk.HasField("start"):
             self._begin(chunk.start)
         self._now_ns = max(self._now_ns, chunk.time_ns)
@@ -88,7 +88,7 @@ class Writer:
         self._drain(self._now_ns - _LATE_NS)
 
     def close(self) -> None:
-        """Writes what waits, and what comes after the packets."""
+        """Writes waiting copies, and the blocks after the packets."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -128,7 +128,7 @@ class Writer:
                     },
                 )
         with warnings.catch_warnings():
-            # It has the resolution of times as bytes, and warns of that itself.
+            # It uses the resolution of timestamps as bytes, and warns about that itself.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._out = pcapng.FileWriter(self._file, self._section)
 
@@ -178,7 +178,7 @@ class Writer:
 
 
 def _comment(copy: v1.CapturedPacket, client: str) -> str:
-    """What the bytes do not say."""
+    """Properties that the bytes do not show."""
     words = []
     if copy.point == v1.CAPTURE_POINT_DROPPED:
         reason = v1.DropReason.Name(copy.reason).removeprefix("DROP_REASON_").lower()

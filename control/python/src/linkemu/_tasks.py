@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `linkemu.aio` needs of asyncio. `linkemu._threads` has the same names for threads."""
+"""The parts of `linkemu.aio` that need asyncio. `linkemu._threads` has the same for threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sleep = asyncio.sleep
 
 
 def open_channel(place: Place) -> grpc.aio.Channel:
-    """To be made where the event loop runs."""
+    """Must be called in the event loop that uses the channel."""
     options = list(place.options())
     if place.tls is None:
         return grpc.aio.insecure_channel(place.target, options)
@@ -24,7 +24,7 @@ def open_channel(place: Place) -> grpc.aio.Channel:
 
 
 async def close_channel(channel: grpc.aio.Channel) -> None:
-    """Ends its calls, too."""
+    """Cancels its calls, too."""
     await channel.close(None)
 
 
@@ -52,7 +52,7 @@ class Background:
         """Cancellation of the task ends its calls, so there is nothing to register."""
 
     async def sleep(self, seconds: float) -> bool:
-        """False if it was stopped meanwhile."""
+        """False if it was stopped."""
         await asyncio.sleep(seconds)
         return True
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lease and a scenario's run mean, whoever makes the calls. Pure.
+"""State of a lease and of a scenario's run, independent of how calls are made. Pure.
 
-A lease is renewed three times in its time to live. One that is not released ends by itself
-then, so that a process that was killed leaves nothing.
+A lease is renewed three times in its time to live. A lease that is not released expires after that
+time, so a killed process leaves no lease.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from linkemu.errors import (
 )
 
 LOOK = 0.25
-"""Seconds between two looks at a lease that is waited for."""
+"""Seconds between two attempts to acquire a lease."""
 _ENDS = (v1.SCENARIO_PHASE_FINISHED, v1.SCENARIO_PHASE_STOPPED)
 
 
 @dataclass
 class Terms:
-    """Of a lease: what it was asked for with, and what is known of it."""
+    """Arguments and state of a lease."""
 
     holder: str
     purpose: str
@@ -48,23 +48,23 @@ class Terms:
     _missing: int = field(default=0, repr=False)
 
     def request(self) -> _calls.Call[v1.AcquireLeaseResponse]:
-        """Acquires it; to be made again with the same name while it is waited for."""
+        """The request to acquire it. The same request is repeated while the caller waits."""
         if self.token is not None:
             raise LinkemuError("this lease is acquired already: make another one")
         self._waits_until = self.now() + self.wait
         return _calls.acquire(self.holder, self.purpose, self.ttl, self.return_to, self.steal)
 
     def acquired(self, answer: v1.AcquireLeaseResponse) -> None:
-        """It is ours."""
+        """Stores the acquired lease."""
         self.token = answer.token
         self.info = model.holder(answer.lease)
         self.lost = None
         self._renewed = self.now()
 
     def refused(self, error: Refused, held: model.Holder | None) -> float:
-        """Seconds until the next attempt; raises if it is not waited for any longer."""
+        """Seconds until the next attempt. Raises after the maximum wait."""
         if held is None:
-            # It has ended since, or was never why: that shows at the next attempt.
+            # It has ended since, or was not the reason; the next attempt shows which.
             self._missing += 1
             if self._missing > 2:
                 raise error
@@ -87,30 +87,30 @@ class Terms:
 
     @property
     def remaining(self) -> float:
-        """Seconds until it ends, if nobody renews it."""
+        """Seconds until it expires without a renewal."""
         return self._renewed + self.ttl - self.now()
 
     def renewed(self, info: model.Holder, began: float) -> None:
-        """It runs on: at the least from when the call began."""
+        """Extends it, at least from the begin of the call."""
         self.info = info
         self._renewed = began
 
     def not_renewed(self, error: LinkemuError) -> float | None:
-        """Seconds until the next attempt; none if it is lost."""
+        """Seconds until the next attempt. None if the lease is lost."""
         if isinstance(error, NotFound) or self.remaining <= 0:
             self.lose(error)
             return None
         return min(LOOK, self.remaining)
 
     def lose(self, error: LinkemuError) -> None:
-        """It ended, and not by us."""
+        """Records that it ended before its release."""
         self.lost = LeaseLost(
             f"the lease of {self.holder} ended before it was released: {error.message}",
             code=error.code,
         )
 
     def valid_token(self) -> str:
-        """For a call; raises if there is none."""
+        """The token for a call. Raises if there is none."""
         if self.lost is not None:
             raise self.lost
         if self.token is None:
@@ -119,7 +119,7 @@ class Terms:
 
 
 def not_begun(address: str, timeout: float) -> TimedOut:
-    """Of a capture that linkd did not begin."""
+    """The error of a capture that linkd did not start."""
     return TimedOut(
         f"linkd at {address} did not begin the capture within {timeout:g} s: is it overloaded or "
         "stopped?",
@@ -128,7 +128,7 @@ def not_begun(address: str, timeout: float) -> TimedOut:
 
 
 def reached_end(run: int, name: str, state: v1.ScenarioState) -> bool:
-    """Whether a run came to its end; raises if it did not and will not."""
+    """Whether a run has finished. Raises if it was stopped."""
     if state.run != run:
         raise ScenarioStopped(
             f"scenario {name} no longer runs: linkd was started anew, or another one was run "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `linkemu._sync` needs of threads. `linkemu._tasks` has the same names for asyncio."""
+"""The parts of `linkemu._sync` that need threads. `linkemu._tasks` has the same for asyncio."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sleep = time.sleep
 
 
 def open_channel(place: Place) -> grpc.Channel:
-    """Safe to be used by several threads."""
+    """Several threads can use the channel."""
     options = list(place.options())
     if place.tls is None:
         return grpc.insecure_channel(place.target, options)
@@ -25,7 +25,7 @@ def open_channel(place: Place) -> grpc.Channel:
 
 
 def close_channel(channel: grpc.Channel) -> None:
-    """Ends its calls, too."""
+    """Cancels its calls, too."""
     channel.close()
 
 
@@ -55,7 +55,7 @@ class Background:
             cancel()
 
     def sleep(self, seconds: float) -> bool:
-        """False if it was stopped meanwhile."""
+        """False if it was stopped."""
         return not self._stopped.wait(seconds)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where linkd is, how it is reached, and when a call is tried again. Pure."""
+"""Address of linkd, connection options, and retries. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import grpc
 from linkemu.errors import LinkemuError, NotFound, Unavailable
 
 DEFAULT_SOCKET = "/run/linkemu/linkd.sock"
-"""As linkctl has it."""
+"""The default of linkctl."""
 TIMEOUT = 20.0
-"""Seconds for a call; longer than linkd's own deadlines towards the dataplane."""
+"""Seconds for a call. Longer than linkd's deadlines for the dataplane."""
 PATIENCE = 5.0
-"""Seconds for which a linkd that is being restarted is waited for."""
+"""Seconds for which calls are retried while linkd restarts."""
 _ANSWER_BYTES = 64 << 20
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
@@ -28,17 +28,17 @@ Options = Sequence[tuple[str, str | int]]
 
 @dataclass(frozen=True)
 class Tls:
-    """The certificates for a linkd on TCP, made by `linkctl cert`: PEM files."""
+    """Certificates for a linkd on TCP, made by `linkctl cert`: PEM files."""
 
     ca: str | os.PathLike[str]
-    """The authority that signed linkd's certificate."""
+    """The authority that signed the certificate of linkd."""
     cert: str | os.PathLike[str]
-    """Yours."""
+    """The certificate of the client."""
     key: str | os.PathLike[str]
-    """Its key."""
+    """The key of the client."""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For gRPC; reads the files."""
+        """Reads the files."""
         texts = []
         for path in (self.ca, self.key, self.cert):
             try:
@@ -52,7 +52,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Place:
-    """Where linkd is."""
+    """Address of linkd."""
 
     target: str
     """For gRPC: "unix:/path" or "host:port"."""
@@ -60,7 +60,7 @@ class Place:
 
     @classmethod
     def of(cls, address: str | os.PathLike[str] | None, tls: Tls | None) -> Place:
-        """From "unix:/path", "/path" or "host:port"; none is linkd's usual socket."""
+        """From "unix:/path", "/path" or "host:port"; none is the default socket of linkd."""
         text = os.fspath(address) if address is not None else DEFAULT_SOCKET
         if text.startswith("/"):
             text = f"unix:{text}"
@@ -82,7 +82,7 @@ class Place:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Place:
-        """From what linkctl reads: LINKEMU_SERVER, _CA, _CERT and _KEY, or LINKEMU_SOCKET."""
+        """From the variables of linkctl: LINKEMU_SERVER, _CA, _CERT and _KEY, or LINKEMU_SOCKET."""
         env = os.environ if environment is None else environment
         server = env.get("LINKEMU_SERVER")
         if not server:
@@ -94,16 +94,16 @@ class Place:
         return cls.of(server, Tls(*(env[name] for name in names)))
 
     def options(self) -> Options:
-        """Of the channel."""
+        """Options of the channel."""
         options: list[tuple[str, str | int]] = [
             ("grpc.max_receive_message_length", _ANSWER_BYTES),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            # Also the time for a connection and its handshake.
+            # Also the timeout of a connection with its handshake.
             ("grpc.min_reconnect_backoff_ms", 10_000),
             ("grpc.max_reconnect_backoff_ms", 500),
-            # Calls are repeated here, by their request's name.
+            # Calls are retried here, by their request id.
             ("grpc.enable_retries", 0),
-            # A box is in the lab, and its failures are its own.
+            # The box is in the lab, so a proxy is of no use.
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
         ]
@@ -114,7 +114,7 @@ class Place:
 
 
 class Attempts:
-    """Says when to try again while linkd cannot be reached."""
+    """Decides about retries while linkd is unreachable."""
 
     def __init__(
         self, patience: float, again: bool, now: Callable[[], float] = time.monotonic
@@ -134,5 +134,5 @@ class Attempts:
         return pause
 
     def removed(self, error: LinkemuError) -> bool:
-        """Whether what a call removes is gone because an attempt before this one removed it."""
+        """Whether an earlier attempt already removed what the call removes."""
         return self._failed > 0 and isinstance(error, NotFound)

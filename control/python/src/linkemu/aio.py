@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client for asyncio. `linkemu` has the same names for programs with threads.
 
-What answers is awaited, streams are asynchronous iterators, and a box, a lease and a capture
-are for `async with`.
+Calls are awaited, streams are asynchronous iterators, and a box, a lease and a capture support
+`async with`.
 
-`generate.py` makes `linkemu._sync` of this file: it removes `async` and `await`, and takes
-`_threads` in place of `_tasks`.
+`generate.py` generates `linkemu._sync` from this file: it removes `async` and `await`, and
+replaces `_tasks` by `_threads`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Box:
 
     @classmethod
     def from_env(cls, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> Self:
-        """The box that linkctl would use: of LINKEMU_SERVER, _CA, _CERT and _KEY, or of
-        LINKEMU_SOCKET, or this machine's.
+        """The box that linkctl would use: from LINKEMU_SERVER, _CA, _CERT and _KEY, or from
+        LINKEMU_SOCKET, or the local one.
         """
         box = cls.__new__(cls)
         box._open(Place.from_env(), timeout, patience)
@@ -75,11 +75,11 @@ class Box:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """Address of the box."""
         return self._place.target
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         await close_channel(self._channel)
 
     async def __aenter__(self) -> Self:
@@ -93,7 +93,7 @@ class Box:
     ) -> None:
         await self.close()
 
-    # How calls are made.
+    # Calls.
 
     async def _ask(
         self, call: Call[T], token: str | None = None, timeout: float | None = None
@@ -139,10 +139,10 @@ class Box:
         finally:
             answers.cancel()
 
-    # What there is to see.
+    # Queries.
 
     async def version(self) -> str:
-        """Of linkd, such as "0.1.0"."""
+        """Version of linkd, such as "0.1.0"."""
         return await self._ask(_calls.version())
 
     async def profiles(self) -> tuple[v1.Profile, ...]:
@@ -156,50 +156,52 @@ class Box:
         return tuple(found)
 
     async def profile(self, name: str) -> v1.Profile:
-        """One of them; the error of a wrong name has the nearest."""
+        """A profile by name. The error for a wrong name suggests the closest one."""
         return await self._ask(_calls.profile(name))
 
     async def put_profile(
         self, profile: Given | None = None, *, toml: str | None = None, replace: bool = False
     ) -> bool:
-        """Stores a profile under its name; true if it took a stored one's place.
+        """Stores a profile under its name. True if it replaced a stored profile.
 
-        It is a message or the path of a file, or as `toml` the text of one.
+        The profile is a message or the path of a file, or the text of a file in `toml`.
         """
         return await self._ask(_calls.put_profile(profile, toml, replace))
 
     async def delete_profile(self, name: str) -> None:
-        """Removes a stored profile. The link does not change."""
+        """Deletes a stored profile. The link does not change."""
         await self._ask(_calls.delete_profile(name))
 
     async def validate_profile(
         self, profile: Given | None = None, *, toml: str | None = None
     ) -> tuple[v1.Violation, ...]:
-        """What is wrong with a profile, given as to `put_profile`; nothing if it is valid."""
+        """Violations in a profile, given as in `put_profile`. Empty if it is valid."""
         return await self._ask(_calls.validate_profile(profile, toml))
 
     async def link(self) -> model.Link:
-        """The link in force."""
+        """The current link."""
         return await self._ask(_calls.link())
 
     async def stats(self, *, mark: bool = False) -> v1.Stats:
-        """A snapshot of the statistics; with `mark` the next span, and run, begin after it."""
+        """A snapshot of the statistics. With `mark`, the next span and the next run begin after
+        it.
+        """
         return await self._ask(_calls.stats(mark))
 
     def watch_stats(self, interval: float = 1.0) -> AsyncIterator[v1.Stats]:
-        """A snapshot at once, then one every `interval` seconds, without end."""
+        """A snapshot now, then one every `interval` seconds, without end."""
         return self._stream(_calls.watch_stats(interval))
 
     async def room(self) -> v1.Room:
-        """What the box has to hold a link with."""
+        """Memory and time that the box has for a link."""
         return await self._ask(_calls.room())
 
     async def clients(self) -> v1.Clients:
-        """The rules that say which frames are whose."""
+        """The rules that assign frames to clients."""
         return await self._ask(_calls.clients())
 
     async def client_states(self) -> tuple[v1.ClientState, ...]:
-        """Every client there is, of one instant."""
+        """All clients at one point in time."""
         parts = self._stream(_calls.client_states(), self._timeout)
         return tuple([client async for part in parts for client in part])
 
@@ -208,16 +210,16 @@ class Box:
         return await self._ask(_calls.scenarios())
 
     async def scenario(self, name: str) -> v1.Scenario:
-        """One of them."""
+        """A scenario by name."""
         return await self._ask(_calls.scenario(name))
 
     async def scenario_state(self) -> v1.ScenarioState:
-        """Of the scenario that runs, or ran last."""
+        """State of the current or last scenario."""
         return await self._ask(_calls.scenario_state())
 
     def events(self, *, after: int | None = None, once: bool = False) -> AsyncIterator[v1.Event]:
-        """What happens from now on, or after the event of the number `after` (0: all that
-        linkd still has). With `once` it ends after what there is.
+        """Events from now on, or after the event with the number `after` (0: all that linkd has
+        stored). With `once` it ends after the stored events.
         """
         return self._stream(_calls.events(after, once), self._timeout if once else None)
 
@@ -232,10 +234,9 @@ class Box:
         memory_percent: int | None = None,
         changes: int | None = None,
     ) -> model.Certificate:
-        """Judges what happened since the last mark: was the emulator itself the bottleneck?
+        """Judges the run since the last mark: was the emulator itself the bottleneck?
 
-        Limits that are not given are as for `linkctl certificate`. With `mark` the next run
-        begins.
+        Omitted limits are those of `linkctl certificate`. With `mark` the next run begins.
         """
         limits = {
             "packets": packets,
@@ -248,7 +249,7 @@ class Box:
         return await self._ask(_calls.certificate(mark, limits))
 
     async def lease_holder(self) -> model.Holder | None:
-        """Whose the link is; none if it is nobody's."""
+        """The holder of the lease, or none."""
         try:
             return await self._ask(_calls.lease_holder())
         except NotFound:
@@ -264,13 +265,12 @@ class Box:
         wait: float = 0.0,
         steal: bool = False,
     ) -> Lease:
-        """A lease, for `async with`; while it runs, only it changes the link.
+        """A lease, for `async with`. While it is active, no other client can change the link.
 
-        It is renewed in the background. `ttl` seconds (1 s to 24 h) after this process was
-        killed it ends by itself. However it ends, the link returns to the profile
-        `return_to`, if there is one. If another lease runs, it is waited for `wait` seconds;
-        who waits is served as soon as it looks first, four times a second. `steal` takes it,
-        as an admin.
+        It is renewed in the background. It expires `ttl` seconds (1 s to 24 h) after this process
+        was killed. At its end, the link returns to the profile `return_to`, if given. If another
+        lease is active, the call waits for up to `wait` seconds and retries four times a second;
+        waiting clients are not queued. `steal` revokes the other lease, as an admin.
         """
         return Lease(self, Terms(holder, purpose, ttl, return_to, wait, steal))
 
@@ -287,8 +287,8 @@ class Box:
     ) -> Capture:
         """Writes packets to a pcapng file, within `async with`.
 
-        Of all clients, or of `client` and `clients`; `snaplen` bytes of each; until its end,
-        or that of `async with`, or `count` copies or `duration` seconds before.
+        It captures all clients, or `client` and `clients`, and `snaplen` bytes of each packet. It
+        ends with `async with`, or earlier after `count` copies or `duration` seconds.
         """
         which = [*clients, *([client] if client else [])]
         return Capture(
@@ -297,7 +297,7 @@ class Box:
 
 
 class Lease:
-    """The link for oneself, for a while: what `Box.lease` makes."""
+    """An exclusive right to change the link, made by `Box.lease`."""
 
     def __init__(self, box: Box, terms: Terms) -> None:
         self._box = box
@@ -307,21 +307,21 @@ class Lease:
 
     @property
     def box(self) -> Box:
-        """Whose link it is."""
+        """The box of the link."""
         return self._box
 
     @property
     def token(self) -> str:
-        """For LINKEMU_LEASE of linkctl. A secret."""
+        """The token, for LINKEMU_LEASE of linkctl. A secret."""
         return self._terms.valid_token()
 
     @property
     def info(self) -> model.Holder | None:
-        """As linkd last described it."""
+        """The last description by linkd."""
         return self._terms.info
 
     async def acquire(self) -> Self:
-        """Acquires it, and renews it from then on. `async with` does so."""
+        """Acquires the lease, and renews it in the background. `async with` calls it."""
         request = self._terms.request()
         while True:
             try:
@@ -336,11 +336,11 @@ class Lease:
         return self
 
     async def renew(self) -> model.Holder:
-        """Lets it run for its time to live from now on. It is done by itself."""
+        """Extends the lease by its time to live. It is called in the background."""
         call = _calls.renew(self.token)
         began = self._terms.now()
         try:
-            # One that is not answered leaves time for another.
+            # Leaves time for another attempt.
             timeout = min(self._box._timeout, self._terms.pause)
             info = await self._box._ask(call, timeout=timeout)
         except NotFound as error:
@@ -365,7 +365,7 @@ class Lease:
                 pause = self._terms.not_renewed(error)
 
     async def release(self) -> None:
-        """Ends it; the link returns as it says. Raises `LeaseLost` if it ended before."""
+        """Releases the lease. Raises `LeaseLost` if it ended before."""
         if self._renewing is not None:
             await self._renewing.stop()
             self._renewing = None
@@ -389,7 +389,7 @@ class Lease:
         if error is None:
             await self.release()
             return
-        # What went wrong first is what is told; the lease ends by itself at the latest.
+        # The first error is raised. The lease expires anyway.
         with contextlib.suppress(LinkemuError):
             await self.release()
 
@@ -398,7 +398,7 @@ class Lease:
             return await self._box._ask(call, self.token)
         except Refused as error:
             if type(error) is Refused:
-                # Of both reasons that linkd gives, a lost lease is the one to be told.
+                # linkd reports two reasons alike; a lost lease takes precedence.
                 await self.renew()
             raise
 
@@ -411,13 +411,13 @@ class Lease:
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
-        """Replaces the whole link by a profile and starts its random processes anew.
+        """Replaces the whole link by a profile and restarts its random processes.
 
-        `profile` is the name of one that linkd has, a message, or the path of a file (a `Path`,
-        or text with a '/' or ending in ".toml"); `toml` is the text of such a file.
-        `seed` is that of all of them; without it the one in force. `expected_generation`
-        refuses the change if another one is in force. `lossy` takes a profile that does not
-        fit into the box.
+        `profile` is the name of a profile in linkd, a message, or the path of a file (a `Path`, or
+        text with a '/' or ending in ".toml"); `toml` is the text of such a file. `seed` is the
+        seed of all random processes; the default is the current one. `expected_generation` refuses
+        the change if the current generation differs. `lossy` accepts a profile that does not fit
+        into the box.
         """
         return await self._change(
             _calls.set_profile(profile, toml, seed, expected_generation, lossy)
@@ -432,14 +432,13 @@ class Lease:
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
-        """Changes parts of the link; all else goes on.
+        """Changes parts of the link; the other parts continue.
 
-        Each is the new values of a pipe, in the words of a profile, with units:
+        Each argument has new values of a pipe, with the keys and units of a profile:
         `forward={"rate": "72 Mbit/s", "delay": {"base": "280 ms"}}`, or as fields of
-        `linkemu.v1.Pipe`, in the units of their names:
-        `forward={"rate_bps": 72_000_000, "delay": {"base_ns": 280_000_000}}`. None takes a
-        part away. Parts of `queue` and `delay` are changed one by one. Several directions
-        are several changes; the last one is answered.
+        `linkemu.v1.Pipe`, in the units of their names: `forward={"rate_bps": 72_000_000, "delay":
+        {"base_ns": 280_000_000}}`. None removes a part. Parts of `queue` and `delay` are changed
+        one by one. Several directions are several changes; the last one is returned.
         """
         for direction, fields in _calls.patches(forward, return_, both):
             call = _calls.patch(direction, fields, expected_generation, lossy)
@@ -455,11 +454,11 @@ class Lease:
         expected_generation: int | None = None,
         lossy: bool = False,
     ) -> model.Change:
-        """Replaces all that is said of the clients; the profile stays."""
+        """Replaces all rules for clients. The profile does not change."""
         return await self._change(_calls.set_clients(clients, expected_generation, lossy))
 
     async def mark(self) -> v1.Stats:
-        """Begins a run: `Box.certificate` judges what happens from now on."""
+        """Begins a run: `Box.certificate` judges it."""
         return await self._box._ask(_calls.stats(True), self.token)
 
     async def run_scenario(
@@ -484,7 +483,7 @@ class Lease:
 
 
 class Run:
-    """A scenario that was started: what `Lease.run_scenario` answers."""
+    """A scenario that was started by `Lease.run_scenario`."""
 
     def __init__(self, lease: Lease, state: v1.ScenarioState) -> None:
         self._lease = lease
@@ -494,28 +493,28 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of the scenario."""
+        """Name of the scenario."""
         return self._started.name
 
     @property
     def number(self) -> int:
-        """Of the run, as events have it."""
+        """Number of the run, as in events."""
         return self._started.run
 
     async def state(self) -> v1.ScenarioState:
-        """Where it is."""
+        """The current state."""
         return await self._box.scenario_state()
 
     async def watch(self, timeout: float | None = None) -> AsyncIterator[v1.ScenarioState]:
-        """Its state at once, then whenever it changes, up to the end."""
+        """The state now and after each change, until the end."""
         async for state in self._box._stream(_calls.watch_scenario(), timeout):
             yield state
             if reached_end(self.number, self.name, state):
                 return
 
     async def wait(self, timeout: float | None = None) -> v1.ScenarioState:
-        """Waits for its end; `ScenarioStopped` if it comes to none, `TimedOut` after
-        `timeout` seconds, while it goes on.
+        """Waits for the end. Raises `ScenarioStopped` if the scenario is stopped, and `TimedOut`
+        after `timeout` seconds; the scenario continues then.
         """
         until = None if timeout is None else time.monotonic() + timeout
         attempts = Attempts(self._box._patience, True)
@@ -534,21 +533,21 @@ class Run:
                 await sleep(attempts.pause(error))
 
     async def pause(self) -> v1.ScenarioState:
-        """The link stays as it is; the rest of the timeline comes later."""
+        """Pauses the timeline. The link stays as it is."""
         return await self._lease._change(_calls.pause_scenario())
 
     async def resume(self) -> v1.ScenarioState:
-        """After a pause."""
+        """Resumes the timeline."""
         return await self._lease._change(_calls.resume_scenario())
 
     async def stop(self, *, restore: bool = False) -> v1.ScenarioState:
-        """Stops it; with `restore` the link of before comes back."""
+        """Stops the scenario. `restore` restores the link from before it."""
         self._stopped = True
         return await self._lease._change(_calls.stop_scenario(restore))
 
 
 class Capture:
-    """Packets that are being written to a file: what `Box.capture` makes."""
+    """Packets that are written to a file, made by `Box.capture`."""
 
     def __init__(
         self,
@@ -568,16 +567,16 @@ class Capture:
 
     @property
     def path(self) -> str | os.PathLike[str]:
-        """The file."""
+        """Path of the file."""
         return self._path
 
     @property
     def counts(self) -> Counts:
-        """How many copies were written, and how many missed."""
+        """Number of written and missed copies."""
         return self._writer.counts if self._writer is not None else Counts()
 
     async def start(self) -> Self:
-        """Begins, and waits until it has begun. `async with` does so."""
+        """Starts, and waits until linkd has started to capture. `async with` calls it."""
         self._writer = Writer(self._path, self._direction)
         self._writing = Background(self._write, "linkemu-capture")
         try:
@@ -603,11 +602,11 @@ class Capture:
             self._begun.set()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Waits for its own end, by `count` or `duration`; whether it came."""
+        """Waits for the end by `count` or `duration`. False after `timeout` seconds."""
         return self._writing is None or await self._writing.wait(timeout)
 
     async def stop(self) -> Counts:
-        """Ends it, and completes the file."""
+        """Ends the capture and completes the file."""
         if self._writing is not None:
             await self._writing.stop()
         if self._writer is not None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, each with the server's own words.
+"""Errors, with the messages of the server.
 
-A message says what is wrong and what to do about it; programs look at the class, at
-`violations` (which field, what is wrong with it) and at `numbers` (of a link that does not
-fit: what it needs and what there is).
+A message gives the fault and the remedy. Programs use the class, `violations` (the field and its
+fault) and `numbers` (of a link that does not fit: what it needs and what the box has).
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ _DETAILS = "grpc-status-details-bin"
 
 @dataclass(frozen=True)
 class Violation:
-    """A field that cannot be as it is."""
+    """A field with an invalid value."""
 
     path: str
     """Such as "forward.queue.limit"."""
     message: str
-    """What is wrong, and the remedy."""
+    """The fault and the remedy."""
 
 
 class LinkemuError(Exception):
-    """The base of all errors of this package."""
+    """Base class of all errors of this package."""
 
     def __init__(
         self,
@@ -60,31 +59,31 @@ class Unavailable(LinkemuError):
 
 
 class TimedOut(Unavailable):
-    """It did not answer in time. Whether a change was made is not known."""
+    """No answer in time. It is unknown whether a change was made."""
 
 
 class Refused(LinkemuError):
-    """What was asked for cannot be done as things are."""
+    """The request is refused in the current state."""
 
 
 class InvalidRequest(Refused):
-    """It can never be done; `violations` has the fields."""
+    """The request is always invalid; `violations` has the fields."""
 
 
 class NotFound(Refused):
-    """There is nothing of that name; the message has the nearest."""
+    """The name does not exist; the message suggests the closest one."""
 
 
 class AlreadyExists(Refused):
-    """Something else has that name."""
+    """The name is in use."""
 
 
 class Conflict(Refused):
-    """Somebody else has changed the link since the expected generation."""
+    """Another client has changed the link since the expected generation."""
 
 
 class Busy(Refused):
-    """As many as can be are there already: captures, or streams."""
+    """The limit of captures or streams is reached."""
 
 
 class PermissionDenied(Refused):
@@ -92,11 +91,11 @@ class PermissionDenied(Refused):
 
 
 class Unsupported(Refused):
-    """This linkd does not know the call: it is older than this package."""
+    """This linkd does not support the call: it is older than this package."""
 
 
 class LeaseHeld(Refused):
-    """Another one has the lease."""
+    """Another client has the lease."""
 
     def __init__(self, message: str, *, holder: str, expires: datetime | None) -> None:
         super().__init__(message, code=grpc.StatusCode.FAILED_PRECONDITION.name)
@@ -107,15 +106,15 @@ class LeaseHeld(Refused):
 
 
 class LeaseLost(Refused):
-    """The lease ended before it was released: it expired, or somebody took it."""
+    """The lease ended before it was released: it expired, or was revoked."""
 
 
 class DataLost(LinkemuError):
-    """The caller read a stream so slowly that some of it is gone."""
+    """The caller read a stream too slowly, and parts are lost."""
 
 
 class ScenarioStopped(LinkemuError):
-    """A scenario did not come to its end."""
+    """A scenario was stopped before its end."""
 
     def __init__(self, message: str, state: v1.ScenarioState) -> None:
         super().__init__(message)
@@ -124,7 +123,7 @@ class ScenarioStopped(LinkemuError):
 
 
 class Failed(LinkemuError):
-    """An error that none of the others is."""
+    """Any other error."""
 
 
 _CLASSES: dict[grpc.StatusCode, type[LinkemuError]] = {
@@ -145,7 +144,7 @@ _CLASSES: dict[grpc.StatusCode, type[LinkemuError]] = {
 
 
 class Status(Protocol):
-    """What gRPC's errors have in common, with asyncio or without."""
+    """Common interface of gRPC's errors, with asyncio and without."""
 
     def code(self) -> grpc.StatusCode | None: ...  # noqa: D102
     def details(self) -> str | None: ...  # noqa: D102
@@ -153,7 +152,7 @@ class Status(Protocol):
 
 
 def from_status(status: Status, address: str, timeout: float | None) -> LinkemuError:
-    """The exception for gRPC's error of a call to `address`."""
+    """The exception for a gRPC error of a call to `address`."""
     code = status.code() or grpc.StatusCode.UNKNOWN
     words = (status.details() or "").strip()
     violations, numbers = _details(status.trailing_metadata())
@@ -193,6 +192,6 @@ def _details(metadata: object) -> tuple[list[Violation], dict[str, str]]:
                 elif detail.Unpack(info):
                     numbers.update(info.metadata)
         except DecodeError:
-            # The message alone will do.
+            # The message is sufficient.
             continue
     return violations, numbers

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A box as labgrid knows it: the resource `LinkemuBox` and the driver `LinkemuDriver`.
+"""A box in labgrid: the resource `LinkemuBox` and the driver `LinkemuDriver`.
 
-labgrid's coordinator says whose turn it is at a box of a pool; the lease makes it so. While the
-driver is active, the box is leased under the name of the place's holder. A job that dies keeps
-its place, as labgrid does not ask whether its clients live; but its lease ends, and
-`linkemu.labgrid_sweep` then gives the place back.
+labgrid's coordinator assigns the boxes of a pool; the lease enforces it. While the driver is
+active, the box is leased under the name of the place's holder. The place of a killed job stays
+acquired, because labgrid does not check if its clients are alive. But its lease expires, and
+`linkemu.labgrid_sweep` then releases the place.
 
-labgrid-exporter does not know this resource: it passes on what it is told. So it needs no part of
-linkemu where it runs, and does not say whether the box answers.
+labgrid-exporter does not know this resource and passes it on unchanged. So it does not need this
+package, and does not report whether the box is reachable.
 
 Addresses are as in `linkemu.Box`, times in seconds.
 """
@@ -34,10 +34,10 @@ _TEXT = attr.validators.instance_of(str)
 @target_factory.reg_resource
 @attr.s(eq=False)
 class LinkemuBox(Resource):
-    """A box, and who is at its ports.
+    """A box, and the hosts at its ports.
 
-    Of the certificate only the files' names stand here, as labgrid shows a resource to all; what
-    is not named comes from the environment (LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY).
+    Of the certificate it has only file names, because labgrid shows resources to all users.
+    Omitted names come from the environment (LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY).
     """
 
     #: `HOST:PORT`, or `unix:PATH`.
@@ -55,7 +55,7 @@ class LinkemuBox(Resource):
 
     @classmethod
     def unbound(cls, arguments: Mapping[str, Any]) -> LinkemuBox:
-        """One outside of any target, as an exporter described it."""
+        """A resource without a target, as an exporter describes it."""
         make: Any = cls
         return cast(LinkemuBox, make(None, None, **arguments))
 
@@ -64,7 +64,7 @@ class LinkemuBox(Resource):
         return linkemu.Box(self.address, tls=self.tls())
 
     def tls(self) -> linkemu.Tls | None:
-        """The certificate for it; none for a unix socket."""
+        """The certificate, or none for a unix socket."""
         if self.address.startswith(("unix:", "/")):
             return None
         return linkemu.Tls(*(self._file(name) for name in ("ca", "cert", "key")))
@@ -80,10 +80,7 @@ class LinkemuBox(Resource):
         return str(path)
 
     def holder(self) -> tuple[str, str]:
-        """Who holds the place that this is of, in labgrid's words, and the place's name.
-
-        Without a place it is this user of this machine.
-        """
+        """Holder and name of the place in labgrid; without a place, the user on this machine."""
         place = self.get_managed_parent()
         if isinstance(place, RemotePlace):
             known = place.manager.session.get_place(place.name)
@@ -96,7 +93,7 @@ class LinkemuBox(Resource):
 class LinkemuDriver(Driver):
     """Leases the box while it is active.
 
-    `box` is the client, `lease` the lease; all that they can do is done with them.
+    `box` is the client and `lease` the lease; use them for everything else.
     """
 
     bindings: ClassVar = {"resource": LinkemuBox}
@@ -128,7 +125,7 @@ class LinkemuDriver(Driver):
             raise
 
     def on_deactivate(self) -> None:
-        """Returns the box."""
+        """Releases the box."""
         try:
             self.lease.release()
         finally:
@@ -143,15 +140,15 @@ class LinkemuDriver(Driver):
 
     @Driver.check_active
     def run_scenario(self, scenario: str | os.PathLike[str]) -> linkemu.Run:
-        """Starts a scenario: by its name, or by the path of its file."""
+        """Starts a scenario by its name, or by the path of its file."""
         return self.lease.run_scenario(scenario)
 
     @Driver.check_active
     def mark(self) -> None:
-        """Begins a run, for the certificate."""
+        """Begins a run for the certificate."""
         self.lease.mark()
 
     @Driver.check_active
     def certificate(self) -> linkemu.Certificate:
-        """Whether the emulator was the bottleneck since the last mark."""
+        """Certificate of the run since the last mark."""
         return self.box.certificate()

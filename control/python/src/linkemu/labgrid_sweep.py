@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives back places of labgrid whose job is gone.
+"""Releases places of labgrid with a job that has ended.
 
     python -m linkemu.labgrid_sweep --coordinator labgrid:20408 --grace 300
 
-A place of labgrid stays acquired until someone releases it, also when the job that acquired it
-was killed. The lease of its box does not: it ends a time to live after the job. So a place is
-released when none of its boxes was leased for a whole `--grace`. That has to be longer than what
-a job does between taking the place and leasing the box.
+A place of labgrid stays acquired until a user releases it, even if the job that acquired it was
+killed. The lease of its box does not: it expires. So a place is released when none of its boxes
+was leased for a whole `--grace`. That must be longer than the time of a job between acquiring the
+place and leasing the box.
 
-A box that does not answer says nothing about its job: its place is left alone. Places without a
-box are never touched, nor is a lease. Needs a certificate with the role `viewer`.
+A box that does not answer is no evidence: its place is left alone. Places without a box are never
+touched, nor is a lease. The sweeper needs a certificate with the role `viewer`.
 
 Times are in seconds, on the monotonic clock.
 """
@@ -40,7 +40,7 @@ log = logging.getLogger("linkemu.labgrid_sweep")
 
 @dataclass(frozen=True)
 class Idle:
-    """A place that is held while its boxes are not."""
+    """An acquired place with boxes that are not leased."""
 
     #: By whom, and since when in the coordinator's words: a place that was given back and taken
     #: again is another matter.
@@ -50,7 +50,7 @@ class Idle:
 
 
 class Sweep:
-    """What was seen so far."""
+    """State of the sweeper."""
 
     def __init__(
         self, session: Any, grace: float, *, clock: Callable[[], float] = time.monotonic
@@ -61,7 +61,7 @@ class Sweep:
         self.idle: dict[str, Idle] = {}
 
     def look(self) -> list[str]:
-        """Looks at all places once; the names of those that were released."""
+        """Checks all places once. Returns the names of released places."""
         self._listen(0.1)
         released = []
         for name, place in list(self.session.places.items()):
@@ -81,7 +81,7 @@ class Sweep:
         return released
 
     def wait(self, seconds: float) -> None:
-        """Waits, and hears what the coordinator says."""
+        """Waits, and processes updates of the coordinator."""
         self._listen(seconds)
 
     def _listen(self, seconds: float) -> None:
@@ -90,7 +90,7 @@ class Sweep:
             raise ConnectionError(f"the coordinator at {self.session.address} is gone")
 
     def _is_idle(self, place: Any) -> bool:
-        """Whether it has boxes, and all of them say that nobody leases them."""
+        """Whether it has boxes, and each reports that it is not leased."""
         boxes = [path for path in place.acquired_resources if path[2] == LinkemuBox.__name__]
         return bool(boxes) and all(self._is_free(*path) for path in boxes)
 
@@ -106,7 +106,7 @@ class Sweep:
             return False
 
     def _release(self, place: Any) -> None:
-        """Releases it unless somebody else has taken it, and gives up its reservation."""
+        """Releases it unless another user has acquired it, and cancels its reservation."""
         call = self.session.loop.run_until_complete
         stub = self.session.stub
         log.warning(
@@ -122,7 +122,7 @@ class Sweep:
             )
         )
         if reservation:
-            # Else the place is kept for the dead job for another minute.
+            # Otherwise the place is reserved for the dead job for another minute.
             try:
                 call(stub.CancelReservation(pb2.CancelReservationRequest(token=reservation)))
             except grpc.aio.AioRpcError as error:
@@ -130,7 +130,7 @@ class Sweep:
 
 
 def main() -> None:
-    """Sweeps until it is ended, or the coordinator is gone."""
+    """Runs until it is stopped, or the coordinator is gone."""
     arguments = argparse.ArgumentParser(
         prog="python -m linkemu.labgrid_sweep", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the calls answer, where that is more handy than the message itself.
+"""Answers of calls, where a class is more convenient than the message.
 
-Big things (profiles, statistics, events, clients, scenarios) stay messages of `linkemu.v1`:
-their protos say what each field is. Units are in the names, as there: nanoseconds, bit/s,
-bytes. Instants are aware `datetime`s in UTC.
+Profiles, statistics, events, clients and scenarios stay messages of `linkemu.v1`: their protos
+document each field. Units are in the names, as there: nanoseconds, bit/s, bytes. Times are aware
+`datetime`s in UTC.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link:
-    """The link in force."""
+    """The current link."""
 
     name: str
     """Of the profile, with a trailing "*" after a patch; empty: none is in force."""
@@ -42,7 +42,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Change(Link):
-    """A change of the link, and the link as it is since then."""
+    """A change of the link, and the resulting link."""
 
     repeated: bool
     """The same request had been carried out before."""
@@ -50,7 +50,7 @@ class Change(Link):
 
 @dataclass(frozen=True)
 class Holder:
-    """Whose the link is."""
+    """Holder of the lease."""
 
     holder: str
     """Who they say they are."""
@@ -70,7 +70,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Criterion:
-    """A figure of a run, and its limit."""
+    """A figure of a run and its limit."""
 
     name: str
     """Such as "emulator_drops"."""
@@ -107,12 +107,12 @@ class Certificate:
         return tuple(c for c in self.criteria if not c.holds)
 
     def to_json(self) -> str:
-        """The whole as JSON, for a file beside the results."""
+        """All of it as JSON, for a file beside the results."""
         return self.json
 
 
 def utc(stamp: Timestamp) -> datetime | None:
-    """An instant; none if it is not set."""
+    """A time; none if it is not set."""
     return stamp.ToDatetime(tzinfo=UTC) if stamp.ListFields() else None
 
 

@@ -10,13 +10,12 @@
         ...
         scenario.wait()
 
-Each test with the fixture `link` has the box for itself: a lease, which others wait for in
-turn. The link is that of the marker; when the test has ended, however it did, it returns to
-the profile of `--linkemu-return-to`, at the latest when the lease's time to live is over.
+Each test with the fixture `link` has exclusive use of the box: a lease, for which other tests
+wait. The marker sets the link. At the end of the test, the link returns to the profile of
+`--linkemu-return-to`, at the latest when the lease expires.
 
-What the emulator says of the run (its certificate) is attached to the report. If it was
-itself the bottleneck, the test says nothing about what it tests: it is an *error*, in the
-phase of the setup that the box is, whether its body passed or failed.
+The certificate of the run is attached to the report. If the emulator itself was the bottleneck,
+the result is not valid: the test is an *error* in the phase of setup, even if its body passed.
 """
 
 from __future__ import annotations
@@ -69,34 +68,34 @@ _CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class LinkMark:
-    """What `@pytest.mark.link` may say."""
+    """Arguments of `@pytest.mark.link`."""
 
     profile: str | None = None
-    """Set before the test; none: the one that the link returns to."""
+    """Profile of the test; none: the profile to which the link returns."""
     seed: int | None = None
-    """Of the link's random processes; the same seed, the same losses."""
+    """Seed of the link's random processes; the same seed gives the same losses."""
     forward: Mapping[str, object] | None = None
     return_: Mapping[str, object] | None = None
     both: Mapping[str, object] | None = None
     """Changes on top of the profile, as `Lease.patch` takes them."""
     lossy: bool = False
-    """Take a link that does not fit into the box."""
+    """Accept a link that does not fit into the box."""
     certificate: bool = True
     """Whether the emulator is judged."""
     limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """For `Box.certificate`, in place of its own."""
+    """Limits for `Box.certificate`, instead of its own."""
     capture: bool | Mapping[str, Any] | None = None
-    """Whether packets are captured, or how: as `Box.capture` takes it."""
+    """Whether packets are captured, or options of `Box.capture`."""
 
 
 @dataclasses.dataclass
 class LinkUnderTest:
-    """The fixture `link`: a box that this test has for itself."""
+    """The fixture `link`: a box for the exclusive use of this test."""
 
     box: Box
     """The box."""
     lease: Lease
-    """The lease of it."""
+    """The lease of the box."""
     change: Change
     """The last change that the marker made."""
     _mark: LinkMark = dataclasses.field(repr=False)
@@ -113,7 +112,7 @@ class LinkUnderTest:
         return self.lease.patch(**more)
 
     def mark(self) -> None:
-        """Begins the run anew: the certificate is of what comes after."""
+        """Restarts the run: the certificate covers what follows."""
         self.lease.mark()
 
     def run_scenario(self, *given: Any, **more: Any) -> Run:
@@ -129,7 +128,7 @@ class LinkUnderTest:
         self._capture = self.box.capture(self._path.with_suffix(".pcapng"), **options).start()
 
     def _end_capture(self, failed: bool) -> Path | None:
-        """Completes the file, and removes it if nobody asked for it."""
+        """Completes the file, and deletes it unless it was requested."""
         if self._capture is None:
             return None
         capture, self._capture = self._capture, None
@@ -153,7 +152,7 @@ _RUN = pytest.StashKey[Run]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Each option is one of the ini file too, with `_` for `-`."""
+    """Each option exists in the ini file as well, with `_` for `-`."""
     group = parser.getgroup("linkemu", "a link emulator")
     for name, text, default in _OPTIONS:
         group.addoption(f"--linkemu-{name}", metavar=name.upper(), help=text)
@@ -185,7 +184,7 @@ def _seconds(config: pytest.Config, name: str) -> float:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tells pytest of the markers."""
+    """Registers the markers."""
     fields = ", ".join(f"{field.name}=" for field in dataclasses.fields(LinkMark))
     config.addinivalue_line("markers", f"link({fields}): the link of a test, from a box")
     config.addinivalue_line(
@@ -193,25 +192,25 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.pluginmanager.register(_Summary(), "linkemu-summary")
     if not hasattr(config, "workerinput"):
-        # Where pytest was called, as of its own files; xdist's workers are told.
+        # Relative to the directory of pytest, as for its own files. xdist's workers receive it.
         out = Path(config.invocation_params.dir, _option(config, "out"))
         config.option.linkemu_out = str(out)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Has a marker bring its fixture along."""
+    """Adds the fixture of a marker."""
     names = getattr(item, "fixturenames", None)
     if names is None:
         return
     for name in ("scenario", "link"):
         if item.get_closest_marker(name) is not None and name not in names:
-            # All instances of a parametrized test share the list, and not their markers.
+            # All instances of a parametrized test share the list, but not their markers.
             names = item.fixturenames = [name, *names]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
 def linkemu_box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """The box: of the options, of labgrid's target if there is one, or as linkctl finds it."""
+    """The box: from the options, from labgrid's target if there is one, or as linkctl finds it."""
     config = request.config
     driver = _labgrid_driver(request)
     if driver is not None:
@@ -255,7 +254,7 @@ def _tls_of_environment(address: str) -> Tls | None:
 
 
 def _labgrid_driver(request: pytest.FixtureRequest) -> Any:
-    """The driver of a box of labgrid's target; none without labgrid, or without a box."""
+    """The driver for a box in labgrid's target. None without labgrid, or without a box."""
     config = request.config
     named = config.getoption("lg_env", None) or os.environ.get("LG_ENV")
     if not config.pluginmanager.hasplugin("labgrid") or not named:
@@ -269,7 +268,8 @@ def _labgrid_driver(request: pytest.FixtureRequest) -> Any:
     except (NoDriverFoundError, NoResourceFoundError):
         return None
     if hasattr(config, "workerinput"):
-        # Each worker would lease the one box for its whole life, and the others wait in vain.
+        # Each worker would hold the lease of the only box until its end, and the others would wait
+        # in vain.
         _fail(
             "no box: labgrid's one box is leased for the whole session, which workers of "
             "pytest-xdist cannot share: run without -n, or as a job for each box"
@@ -279,7 +279,7 @@ def _labgrid_driver(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnderTest]:
-    """A link that this test has for itself, as its marker says."""
+    """A link for the exclusive use of this test, set by its marker."""
     item, config = request.node, request.config
     mark = _mark(item)
     driver = _labgrid_driver(request)
@@ -326,19 +326,19 @@ def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnder
 
 
 def _give_back(lease: Lease, driver: Any, home: str) -> None:
-    """A lease that was lost has returned the link by itself; the test was told."""
+    """A lost lease has restored the link already, and the test has reported the loss."""
     with contextlib.suppress(LinkemuError):
         if driver is None:
             lease.release()
         else:
-            # The lease lasts beyond the test; a scenario would change the next one's link.
+            # The lease lasts beyond the test, and a scenario would change the link of the next one.
             with contextlib.suppress(LinkemuError):
                 lease._change(_calls.stop_scenario(False))
             lease.set_profile(home)
 
 
 def _fail(message: str) -> NoReturn:
-    """Ends a fixture with a message that is for people, and no more."""
+    """Ends a fixture with a message and without a traceback."""
     raise pytest.fail.Exception(message, pytrace=False) from None
 
 
@@ -362,7 +362,7 @@ def _mark(item: pytest.Item) -> LinkMark:
 
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest, link: LinkUnderTest) -> Iterator[Run]:
-    """The run of the marker's scenario, which begins with the test and is stopped after it."""
+    """The run of the marker's scenario. It begins with the test and is stopped after it."""
     marker = request.node.get_closest_marker("scenario")
     if marker is None:
         _fail('the fixture `scenario` needs a marker: @pytest.mark.scenario("rain-fade")')
@@ -373,7 +373,7 @@ def scenario(request: pytest.FixtureRequest, link: LinkUnderTest) -> Iterator[Ru
     request.node.stash[_RUN] = run
     yield run
     del request.node.stash[_RUN]
-    # What has ended is stopped no more.
+    # A scenario that has ended cannot be stopped.
     with contextlib.suppress(LinkemuError):
         run.stop()
 
@@ -391,15 +391,15 @@ def _purpose(nodeid: str) -> str:
 
 
 def _file_name(nodeid: str) -> str:
-    """One for each test; with an ending that is replaced."""
-    # Tests whose names differ in other characters, or at their beginning, are told apart by it.
+    """Unique for each test; its ending is replaced."""
+    # Distinguishes tests with names that differ in other characters, or at their beginning.
     digest = hashlib.sha256(nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{_SAFE.sub('-', nodeid).strip('-.')[-150:]}-{digest}.x"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Attaches what the emulator says, and makes an error of a run that it spoiled."""
+    """Attaches the certificate, and makes a run that the emulator spoiled an error."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
     made = item.stash.get(_LINK, None)
     if call.when == "call" and made is not None:
@@ -421,7 +421,7 @@ def _attach(
         link_now = made.box.link()
         told |= {"profile": link_now.name, "seed": str(link_now.seed)}
         told["generation"] = str(link_now.generation)
-        # Raises if the lease was lost on the way.
+        # Raises if the lease was lost during the test.
         made.lease.renew()
         if made._mark.certificate and not skipped:
             certificate, path = made._judge()
@@ -438,7 +438,7 @@ def _attach(
     except LinkemuError as error:
         reason = f"the box did not last through the test: {error}"
     except (OSError, TypeError, ValueError) as error:
-        # What is raised here would end the whole session.
+        # An exception here would end the whole session.
         reason = f"what the box says of the test cannot be kept: {error}"
     if reason:
         told["reason"] = reason
@@ -447,15 +447,15 @@ def _attach(
 
 
 def _broke(item: pytest.Item, made: LinkUnderTest, raised: BaseException | None) -> str:
-    """What broke on the way, although all of it is there at the end; empty: nothing."""
+    """A fault during the run that is not visible at its end; empty: none."""
     if not made.box.stats().span.marked:
-        # The fixture has set a mark, and only a start of the dataplane takes it away.
+        # The fixture has set a mark, and only a restart of the dataplane removes it.
         return "the dataplane was started anew during the test"
     run = made.lease._run
     asked = run is not None and run._stopped
     if isinstance(raised, ScenarioStopped) and not asked:
         return str(raised)
-    # Without a code it is a wait that the test itself has limited.
+    # Without a code, the test itself limited the wait.
     if isinstance(raised, Unavailable) and raised.code:
         return f"the box could not be reached: {raised}"
     if run is not None and run is item.stash.get(_RUN, None) and not asked:
@@ -472,7 +472,7 @@ def _make_error(report: pytest.TestReport, reason: str) -> None:
         f"{reason}\nSo this test says nothing of what it tests; its body {report.outcome}.{body}"
     )
     report.outcome = "failed"
-    # Every reporter knows a setup that failed as an error.
+    # All reporters show a failed setup as an error.
     report.when = "setup"
     if hasattr(report, "wasxfail"):
         del report.wasxfail
@@ -487,7 +487,7 @@ def _tell(
     properties = [
         (f"linkemu_{name}", value) for name, value in told.items() if name not in ("nodeid", "body")
     ]
-    # Those of the item are in the report of its teardown, where JUnit's are from.
+    # Properties of the item are in the report of its teardown, which JUnit's report uses.
     item.user_properties.extend(properties)
     report.user_properties.extend(properties)
     report.linkemu = told  # type: ignore[attr-defined]
@@ -508,19 +508,19 @@ def _tell(
 
 
 class _Summary:
-    """Of all tests that had a link; under xdist, where their reports come together."""
+    """All tests with a link. With xdist, it runs where the reports are collected."""
 
     def __init__(self) -> None:
         self._told: list[dict[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps what is told at the end."""
+        """Collects the lines of the summary."""
         told = getattr(report, "linkemu", None)
         if told is not None:
             self._told.append(told)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Writes a line for each."""
+        """Writes a line for each test."""
         if not self._told:
             return
         terminalreporter.section("linkemu")

@@ -21,8 +21,8 @@ def test_link_is_unchanged_during_job(target: Target) -> None:
     while not (DIRECTORY / "go").exists():
         assert time.monotonic() < end, "nobody let this job go"
         time.sleep(0.05)
-    # As each test of a job asks for it.
+    # As each test of a job does.
     assert target.get_driver("LinkemuDriver") is driver
-    # Nobody has changed the link meanwhile.
+    # The link has not changed meanwhile.
     assert driver.box.link().name == "viasat2"
     assert driver.box.link().generation == change

@@ -78,7 +78,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Its own group: what it starts can be killed with it.
+                # A separate process group, so that its children can be killed with it.
                 start_new_session=True,
                 preexec_fn=on_all_processors,
             )
@@ -204,7 +204,7 @@ class Pool:
             "coordinator", [PROGRAMS / "labgrid-coordinator", "--listen", "127.0.0.1:0"]
         )
         self.environment["LG_COORDINATOR"] = coordinator.says("listening on")
-        # What it needs no session for is asked here: labgrid-client takes 0.5 s for each.
+        # Queries without a session: labgrid-client takes 0.5 s for each.
         self.channel = grpc.insecure_channel(self.environment["LG_COORDINATOR"])
         self.coordinator: Any = CoordinatorStub(self.channel)
         exported = {}

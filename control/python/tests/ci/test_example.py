@@ -40,7 +40,7 @@ def test_example_passes_on_one_box(bed: object, tmp_path: Path) -> None:
     cases = results(tmp_path)
     check_or_void(ran, cases)
     assert len(cases) == TESTS
-    # The bug was there, and was expected; all else passed.
+    # The bug was found, and was expected; all other tests passed.
     odd = [name for name, case in cases.items() if case.find("skipped") is not None]
     assert odd == ["test_each_reading_is_stored_once_over_a_satellite[uplink_v1.py]"]
     for name, case in cases.items():
@@ -53,7 +53,7 @@ def test_example_passes_on_one_box(bed: object, tmp_path: Path) -> None:
 
 
 def test_install_makes_python_with_client(tmp_path: Path) -> None:
-    # A wheel, without what it needs: that is pip's to find.
+    # A wheel without its dependencies, which pip finds.
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
     subprocess.run(
         [*build, "--wheel-dir", str(tmp_path), str(REPOSITORY / "control" / "python")],

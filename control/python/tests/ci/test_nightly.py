@@ -50,7 +50,7 @@ def test_nightly_template_meets_its_schema(name: str, path: Path) -> None:
 
 def test_nightly_jenkinsfile_is_declarative_pipeline() -> None:
     assert not templates.groovy(JENKINS.read_bytes()).has_error
-    # `agent none` is not among the sections: it has neither a block nor parentheses.
+    # `agent none` is not among the sections, because it has neither a block nor parentheses.
     assert set(templates.sections(JENKINS)) == {"triggers", "options", "stages"}
     assert "    agent none\n" in JENKINS.read_text()
 

@@ -21,7 +21,7 @@ from templates import IN_POOL
 from linkemu.labgrid_sweep import Sweep
 
 JOB = Path(__file__).with_name("job.py")
-# In seconds: it is renewed three times as often.
+# Seconds. The lease is renewed three times in this time.
 TTL = 4
 
 
@@ -68,7 +68,7 @@ def _box(name: str, factory: pytest.TempPathFactory) -> Iterator[Box]:
         box.process.end()
 
 
-# `bed` fails, or skips, where there can be no test bed.
+# `bed` fails or skips if a test bed cannot be built.
 @pytest.fixture(scope="session")
 def sat_a(bed: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     yield from _box("sat-a", tmp_path_factory)
@@ -149,7 +149,7 @@ def test_two_jobs_on_one_box_run_in_turn(pool: Pool, sat_a: Box, environment: Pa
     assert pool.holder("sat-a") == second.name
     second.passes()
     assert pool.holder("sat-a") == ""
-    # As linkd saw it: each lease ended before the next one began.
+    # The events of linkd: each lease ended before the next one began.
     assert sat_a.leases(first.name, second.name) == [
         ("LEASE_ACQUIRED", first.name),
         ("LEASE_RELEASED", first.name),
@@ -168,7 +168,7 @@ def test_jobs_with_tags_run_side_by_side_on_matching_boxes(
     pool.add_place("sat-b", box="linkemu", site="lab2")
     left = Job(pool, "left", environment, LINKEMU_TAGS="box=linkemu site=lab2")
     right = Job(pool, "right", environment, LINKEMU_TAGS="box=linkemu site=lab1")
-    # Neither is let go before both have a box.
+    # Neither may finish before both have a box.
     left.begins()
     right.begins()
     assert pool.places() == {"sat-a": right.name, "sat-b": left.name}
@@ -183,7 +183,7 @@ def test_jobs_with_tags_run_side_by_side_on_matching_boxes(
 
 def test_box_of_killed_job_serves_next_job(pool: Pool, sat_a: Box, environment: Path) -> None:
     pool.add_place("sat-a", box="linkemu", site="lab1")
-    # It is free, and will not do.
+    # It is free but does not match.
     pool.add_place("sat-b", box="linkemu", site="lab2")
     tags = "box=linkemu site=lab1"
     killed, following = start_two(pool, "dies", environment, LINKEMU_TAGS=tags)
@@ -196,19 +196,20 @@ def test_box_of_killed_job_serves_next_job(pool: Pool, sat_a: Box, environment: 
     killed.process.kill()
     sat_a.until_free()
     assert sat_a.profile() == "transparent"
-    # Its place, and then its reservation.
+    # The place, and then its reservation.
     until(
         "the dead job has no reservation",
         lambda: killed.name not in {reservation.owner for reservation in pool.reservations()},
     )
-    # So little grace could take it from the next job before that has leased the box.
+    # With such a short grace, the place could be taken from the next job before it has leased the
+    # box.
     process.kill()
     following.begins()
     assert pool.places() == {"sat-a": following.name, "sat-b": ""}
     following.passes()
     assert pool.holder("sat-a") == ""
     assert pool.reservations() == []
-    # As linkd saw it: the first lease ended before the next one began.
+    # The events of linkd: the first lease ended before the next one began.
     assert sat_a.leases(killed.name, following.name) == [
         ("LEASE_ACQUIRED", killed.name),
         ("LEASE_EXPIRED", killed.name),
@@ -239,7 +240,7 @@ def test_sweep_while_box_is_leased_leaves_place(pool: Pool, sat_a: Box, held_sat
         for _ in range(3):
             assert sweep.look() == []
             now[0] += 1000
-    # From here on its holder is dead.
+    # From here on the holder is dead.
     assert sweep.look() == []
     now[0] += 299
     assert sweep.look() == []
@@ -252,7 +253,7 @@ def test_sweep_while_box_is_leased_leaves_place(pool: Pool, sat_a: Box, held_sat
 def test_unreachable_box_keeps_its_place(
     pool: Pool, environment: Path, held_sat_a: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A key that is none: the box cannot be asked.
+    # The key is invalid, so the box does not answer.
     monkeypatch.setenv("LINKEMU_KEY", str(environment))
     monkeypatch.setattr("linkemu.labgrid_sweep.ANSWER", 0.2)
     now = [0.0]
@@ -267,7 +268,7 @@ def test_terminated_job_releases_its_place(pool: Pool, environment: Path) -> Non
     pool.add_place("sat-a", box="linkemu")
     told = Job(pool, "told", environment)
     told.begins()
-    # As a CI system does: all processes of the job.
+    # Like a CI system: all processes of the job.
     os.killpg(told.process.running.pid, signal.SIGTERM)
     assert told.process.wait() == 143
     assert pool.holder("sat-a") == ""
@@ -287,7 +288,7 @@ def test_running_job_survives_exporter_and_coordinator(
 
 def test_example_runs_in_pool_with_shipped_files(pool: Pool, tmp_path: Path) -> None:
     pool.add_place("sat-a", box="linkemu")
-    # What is left out takes longer, and is the same beside one box.
+    # The omitted tests take longer and are the same as with one box.
     ran = subprocess.run(
         [*shlex.split(IN_POOL), "-p", "no:cacheprovider", "-k", "short_path"],
         cwd=REPOSITORY,

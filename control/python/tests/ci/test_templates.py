@@ -74,7 +74,7 @@ def test_schema_refuses_template_with_mistake(tmp_path: Path) -> None:
 
 def test_jenkinsfile_is_declarative_pipeline() -> None:
     assert not templates.groovy(JENKINS.read_bytes()).has_error
-    # `agent` and `stages` are what Jenkins asks for; `post` publishes.
+    # Jenkins requires `agent` and `stages`; `post` publishes.
     assert {"agent", "stages", "post"} <= set(templates.sections())
     assert set(templates.sections()) <= {
         "agent",
@@ -116,7 +116,7 @@ def test_shell_fragments_pass_shellcheck() -> None:
     jobs = {**templates.github(), **templates.gitlab(), **templates.jenkins()}
     for name, commands in jobs.items():
         for number, command in enumerate(commands):
-            # So do GitHub and GitLab: a command that fails ends the job.
+            # In GitHub and GitLab a command that fails ends the job.
             fragments[f"{name} {number}"] = "set -e\n" + command
     assert {"install.sh", "test-in-pool.sh", "test-on-box.sh"} <= fragments.keys()
     for name, text in fragments.items():
@@ -134,7 +134,7 @@ def test_published_paths_are_paths_of_results() -> None:
     for job in yaml.safe_load(GITHUB.read_text())["jobs"].values():
         upload = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
         assert [step["with"]["path"] for step in upload] == [job["env"]["RESULTS"]]
-        # A test that failed is the one whose capture is wanted.
+        # The capture of a failed test must be published.
         assert upload[0]["if"] == "always()"
     hardware = yaml.safe_load(GITLAB.read_text())[".hardware"]
     results = hardware["variables"]["RESULTS"]

@@ -6,24 +6,24 @@
 //! bed --profile viasat2 -- sh -c 'ip netns exec $BED_CLIENT_NS ping -c 3 $BED_WAN_IP'
 //! ```
 //!
-//! The command finds what it needs in its environment:
+//! The environment of the command has:
 //!
 //! | variable | is |
 //! |---|---|
 //! | `LINKEMU_SOCKET` | linkd's socket |
 //! | `LINKEMU_SERVER`, `_CA`, `_CERT`, `_KEY` | with `--tls`: the same linkd over TCP, as an operator |
-//! | `BED_VIEWER_CERT`, `BED_VIEWER_KEY` | with `--tls`: who may only look |
+//! | `BED_VIEWER_CERT`, `BED_VIEWER_KEY` | with `--tls`: a viewer |
 //! | `BED_WAN_NS`, `BED_CLIENT_NS` | the hosts' namespaces |
 //! | `BED_WAN_IP`, `BED_CLIENT_IP` | their addresses; with `--clients` the first one's |
-//! | `BED_DIR` | a directory that goes with the bed; `linkd.pid` and `dataplane.pid` are in it |
+//! | `BED_DIR` | a directory that is removed with the bed; `linkd.pid` and `dataplane.pid` are in it |
 //!
-//! linkd and the dataplane are started anew when they end, as a service manager does.
-//! The exit code is the command's; 125 says that there was no bed.
+//! linkd and the dataplane are restarted when they end, as by a service manager. The exit code is
+//! the exit code of the command, or 125 if the bed cannot be made.
 //!
-//! Two processes see to it that nothing is left. The *keeper* owns the bed, and clears it
-//! away when its standard input ends, which is when the other one does, however. That one
-//! adopts what the keeper or the command leave behind, and ends it; if the keeper was
-//! killed it removes the namespaces and the directory too. The command dies with it.
+//! Two processes make sure that nothing is left behind. The *keeper* owns the bed, and removes it
+//! when its standard input closes, which happens whenever the other process ends. The other process
+//! adopts and ends processes that the keeper or the command leave behind. If the keeper was killed,
+//! it removes the namespaces and the directory as well. The command ends with it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
