@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes a Python with linkemu's client, its pytest plugin and labgrid, for the two other
-# scripts. In linkemu's own checkout the client is the one that stands there; elsewhere name it, as
-# whatever a registry has under that name may be somebody else's:
+# Makes a virtual environment with linkemu's client, its pytest plugin and labgrid, for the two
+# other scripts. In linkemu's own checkout it installs the client from there. Elsewhere name the
+# package, because a registry can have another project under that name:
 #
 #   LINKEMU_PACKAGE=dist/linkemu-0.1.0-py3-none-any.whl sh ci/install.sh
 #
-# LINKEMU_PACKAGE: a wheel, or a directory with the sources (./control/python where it is).
-# VENV: where to (.venv).
+# LINKEMU_PACKAGE: a wheel, or a directory with the sources (./control/python if it exists).
+# VENV: directory of the virtual environment (.venv).
 
 set -eu
 

@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs tests on a box of a pool that labgrid shares: waits for a free one with the wanted tags,
-# holds it while the tests run, and gives it back.
+# Runs tests on a box of a pool that labgrid shares: waits for a free box with the required tags,
+# holds it during the tests, and releases it.
 #
 #   LG_COORDINATOR=labgrid:20408 sh ci/test-in-pool.sh [PYTEST ARGUMENT]…
 #
 # LG_COORDINATOR         labgrid's coordinator, HOST:PORT
-# LINKEMU_TAGS           which boxes will do (box=linkemu)
-# LG_HOSTNAME, LG_USERNAME   who holds the place: each job its own name, without a slash
+# LINKEMU_TAGS           required tags of a box (box=linkemu)
+# LG_HOSTNAME, LG_USERNAME   holder of the place: a unique name per job, without a slash
 # LG_ENV                 labgrid's environment (ci/labgrid/environment.yaml)
-# and those of ci/test-on-box.sh.
+# and the variables of ci/test-on-box.sh.
 
 set -eu
 
@@ -24,20 +24,20 @@ export LG_USERNAME="${LG_USERNAME:-job-$$}"
 export GRPC_POLL_STRATEGY="${GRPC_POLL_STRATEGY:-poll}"
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH"
 
-# The place that is ours, or will be. Not by LG_ENV, which names places of its own.
+# The reserved place. LG_ENV must be unset, because it names other places.
 place() {
     env -u LG_ENV labgrid-client -p "+$LG_TOKEN" "$@"
 }
 
 give_back() {
     place release || true
-    # Else it is kept for us for another minute.
+    # Otherwise it stays reserved for another minute.
     env -u LG_ENV labgrid-client cancel-reservation "$LG_TOKEN" || true
 }
 
-# Who waits is asked for once a second; a job that ends while it waits is forgotten after
-# two minutes and a half at the most.
-# One word each.
+# Reservations are polled once a second. The reservation of a job that ends while it waits
+# expires after two and a half minutes at most.
+# Words are split.
 # shellcheck disable=SC2086
 reservation=$(env -u LG_ENV labgrid-client reserve --wait --shell ${LINKEMU_TAGS:-box=linkemu})
 eval "$reservation"

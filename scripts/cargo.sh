@@ -16,7 +16,7 @@ log=build/cargo.log
 cargo=${CARGO:-cargo}
 bar='========================================'
 
-# Draws the progress: units done, units in all, and what is compiled now.
+# Draws the progress: units done, all units, and the current unit.
 draw() {
     local done=$1 all=$2 now=$3 filled
     filled=$((done * ${#bar} / (all > 0 ? all : 1)))
@@ -33,7 +33,7 @@ clear_line() {
     [[ ! -t 1 ]] || printf '\r\033[K'
 }
 
-# cargo's stderr, in which progress ends with a carriage return.
+# cargo's stderr. Progress lines end with a carriage return.
 show() {
     local line drawn=0
     local progress='Building \[.*\] ([0-9]+)/([0-9]+):? ?(.*)'

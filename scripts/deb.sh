@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Packs the programs that are built in LINKEMU_BIN as Debian packages, into OUT. The same
+# Packs the programs in LINKEMU_BIN as Debian packages, into OUT. The same
 # programs and the same commit give the same packages.
 #
 #   LINKEMU_BIN=target/release scripts/deb.sh [OUT [VERSION]]
 #
-# OUT is build/deb if not given; VERSION goes before that of debian/changelog, for tests of
+# OUT is build/deb if not given; VERSION replaces the one of debian/changelog, for tests of
 # upgrades.
 
 set -eu
@@ -29,7 +29,7 @@ for tool in dh go-md2man; do
     command -v "$tool" >/dev/null || fail "there is no $tool: run scripts/setup.sh deb"
 done
 
-# A copy of what is packed, so that nothing is written among the sources.
+# A copy of the sources, so that nothing is written into the checkout.
 stage=$out/stage
 rm -rf "$stage" "$out"/*.deb "$out"/*.changes "$out"/*.buildinfo
 mkdir -p "$stage/linkemu"
@@ -38,15 +38,15 @@ cp -r --parents debian packaging docs monitoring hw-configs CHANGELOG.md LICENSE
     control/fit/baselines control/python/pyproject.toml control/python/README.md \
     control/python/generate.py control/python/src/linkemu/*.py \
     control/python/src/linkemu/py.typed "$stage/linkemu"
-# Generated, by pip where the package is installed.
+# It is generated when pip installs the package.
 rm -f "$stage/linkemu/control/python/src/linkemu/_sync.py"
 [ -z "${2-}" ] || sed -i "1s/([^)]*)/($2)/" "$stage/linkemu/debian/changelog"
 
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || true)}
-# Without a commit the changelog's date holds, as dpkg takes it.
+# Without a commit dpkg uses the date of the changelog.
 [ -z "$SOURCE_DATE_EPOCH" ] && unset SOURCE_DATE_EPOCH || export SOURCE_DATE_EPOCH
 umask 022
-# Build dependencies are those of packing only: see debian/control.
+# The build dependencies cover packing only: see debian/control.
 if ! (cd "$stage/linkemu" && dpkg-buildpackage -b -uc -us -ui --no-pre-clean) >"$out/log" 2>&1; then
     tail -n 20 "$out/log" >&2
     fail "dpkg-buildpackage failed: see $out/log"

@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the missing packages for building and testing, on Debian 12 or newer. Does nothing, and
-# needs no root, where nothing is missing. The output of apt-get goes into build/setup.log.
+# Installs the missing packages for building and testing, on Debian 12 or newer. If nothing is missing, it
+# does nothing and does not need root. The output of apt-get goes into build/setup.log.
 #
 #   scripts/setup.sh [PART ...]
 #
 # Without a part: a compiler, DPDK, and the tools of the test bed, for `make build` and `make demo`.
 # Each part adds what one target needs:
 #
-#   bench    what only the benchmarks use, where available: they do without
+#   bench    optional tools of the benchmarks, if available
 #   deb      the tools that make Debian packages
 #   hw       QEMU, a kernel and the guest's programs below build/tools/hw; the hw suite is skipped
 #            without them
@@ -71,7 +71,7 @@ apt_install() {
         >>"$LOG" 2>&1 || { tail -n 5 "$LOG" >&2; fail "apt-get install failed: see $LOG"; }
 }
 
-# Installs what of the packages $2 can be had; $1 says what is done without the others.
+# Installs the available packages of $2; $1 describes the effect of missing ones.
 want_packages() {
     for package in $2; do
         installed "$package" && continue
@@ -115,7 +115,7 @@ missing=
 for package in $PACKAGES; do
     installed "$package" || missing="$missing $package"
 done
-# One word each.
+# Words are split.
 # shellcheck disable=SC2086
 [ -z "$missing" ] || apt_install $missing
 

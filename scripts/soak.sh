@@ -73,11 +73,11 @@ skip() {
     exit "$SKIP"
 }
 
-# ---- What each part runs. Each is called in a shell of its own, by `--part`. ----
+# ---- The parts. Each is called in a separate shell, by `--part`. ----
 
 part_unit() {
     local failed=0
-    # `panics` is run by another test, in a terminal.
+    # Another test runs `panics`, in a terminal.
     TEST_ARGS="--skip top::screen::tests::panics" scripts/test.sh --long unit nohuge || failed=1
     PROPTEST_CASES=${PROPTEST_CASES:-4096} scripts/test.sh unit || failed=1
     return "$failed"
@@ -115,21 +115,21 @@ part_fuzz() {
         -max_total_time="${FUZZ_SECONDS:-1800}" -timeout=60 -rss_limit_mb=4096
 }
 
-# Mutants of a package, in these files of a folder. Unit tests go first, since most mutants are
-# caught by them in seconds; integration tests run for those that are left. Each run leaves out
-# those that were caught before.
+# Mutants of a package, in these files of a folder. Unit tests run first, because they catch most
+# mutants in seconds; integration tests run for the remaining ones. Each run skips mutants that were
+# caught before.
 part_mutants() {
     local package=$1 folder=$2 file which=() code
     shift 2
     tool cargo-mutants
     for file; do which+=(--file "$folder/$file"); done
-    # Results of another commit are not taken over.
+    # Results of another commit are discarded.
     [ "$(cat "$out/commit" 2>/dev/null)" = "$(commit)" ] || rm -rf "$out"
     mkdir -p "$out"
     commit >"$out/commit"
-    # That a property fails is enough; to look for its smallest case can take minutes.
+    # A failing property is sufficient; shrinking can take minutes.
     local settings=(PROPTEST_MAX_SHRINK_ITERS=0 CARGO_MUTANTS_MINIMUM_TEST_TIMEOUT=10)
-    # Tests of linkd wait more than they compute.
+    # Tests of linkd mostly wait.
     [ "$package" = emu ] || settings+=(RUST_TEST_THREADS=4)
     local targets cases
     for targets in --lib --test=main; do
@@ -137,19 +137,19 @@ part_mutants() {
         # A property of the integration tests takes seconds.
         cases=256
         [ "$targets" = --lib ] || cases=64
-        # Tests whose tools are not in the copy of the tree are left out: no CI. Only what is
-        # to run is built.
+        # Without CI, tests that lack tools in the copy of the tree are skipped. Only the required
+        # targets are built.
         env -u CI PROPTEST_CASES="${PROPTEST_CASES:-$cases}" "${settings[@]}" \
             "$CARGO" mutants --package "$package" "${which[@]}" --profile mutants --iterate \
             --cargo-arg="$targets" --output "$out" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
             --colors never --no-times || code=$?
-        # 2: some survived; 3: some did not end, and were caught by that.
+        # 2: some survived; 3: some were caught by a timeout.
         case $code in
         0 | 2 | 3) ;;
         *) return "$code" ;;
         esac
     done
-    # The exit code tells of the timeouts alone where there are both.
+    # If there are both, the exit code reports the timeouts only.
     ! [ -s "$out/mutants.out/missed.txt" ]
 }
 
@@ -163,7 +163,7 @@ part_deny() {
     fi
 }
 
-# Ends the process groups of the builds that run beside.
+# Ends the process groups of the concurrent builds.
 end_builds() {
     local group
     for group in "${builds[@]}"; do
@@ -173,7 +173,7 @@ end_builds() {
     rm -rf "build/busy-1" "build/busy-2"
 }
 
-# Builds over and over into a folder, on one core.
+# Builds repeatedly into a folder, on one core.
 keep_building() {
     while true; do
         rm -rf "$1"
@@ -184,7 +184,7 @@ keep_building() {
 part_busy() {
     builds=()
     trap end_builds EXIT
-    # Each in a process group by itself, so that its compilers end with it.
+    # A separate process group for each, so that its compilers end with it.
     set -m
     keep_building "build/busy-1" >"$STATE/busy-1.log" 2>&1 &
     builds+=($!)
@@ -211,7 +211,7 @@ run_part() {
 
 # ---- State ----
 
-# Of the tree as it is: a change that is not committed makes it another one.
+# Hash of the working tree; uncommitted changes change it.
 commit() {
     local head
     head=$(git rev-parse HEAD 2>/dev/null) || head=unknown
@@ -229,12 +229,12 @@ outcome() {
     [ "$(kept "$1" commit)" != "$(commit)" ] || kept "$1" outcome
 }
 
-# The line count of files, of which some may not exist.
+# Line count of files; missing files are ignored.
 lines() {
     cat "$@" 2>/dev/null | wc -l
 }
 
-# What a part's log and state say that it did.
+# Counts from a part's log and state.
 counts() {
     local log=$STATE/$1.log out=$STATE/$1/mutants.out
     grep '^SKIPPED: ' "$log" && return
@@ -255,7 +255,7 @@ counts() {
 # ---- Running ----
 
 running=
-# Ends the part that runs; `timeout` passes the signal on to all of its processes.
+# Ends the running part; `timeout` passes the signal on to all of its processes.
 interrupted() {
     trap - INT TERM
     if [ -n "$running" ]; then
@@ -267,11 +267,11 @@ interrupted() {
 }
 trap interrupted INT TERM
 
-# Runs a part within its limit, and keeps its outcome.
+# Runs a part within its limit, and records its outcome.
 supervise() {
     local part=$1 log=$STATE/$1.log code=0 began=$SECONDS at seconds result
     at=$(commit)
-    # What was interrupted resumes; what has passed starts over.
+    # An interrupted part resumes; a passed part starts over.
     [ "$(outcome "$part")" != passed ] || rm -rf "${STATE:?}/$part"
     rm -f "$STATE/$part.result"
     echo "soak: $part: starts; log: $log"

@@ -19,7 +19,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 ALL=(unit nohuge python smoke p4 hw package)
-# A suite that has not ended by then has failed, in seconds.
+# Time limit of a suite, in seconds.
 LIMIT=1200
 LONG_LIMIT=7000
 
@@ -54,7 +54,7 @@ status=0
 read -ra given <<<"${TEST_ARGS-}"
 
 # One selection of packages for all suites, so that features are resolved once and nothing is
-# compiled twice. Suites differ in the targets that they run.
+# compiled twice. Suites run different targets.
 cargo_test() {
     "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"
 }
@@ -78,7 +78,7 @@ command_of() {
     esac
 }
 
-# Tests that have ended so far, by the log of a suite.
+# Number of completed tests, by the log of a suite.
 ended() {
     grep -cE '^test .* \.\.\. |^\[gw[0-9]+\] \[ *[0-9]+%\] |(PASSED|FAILED|SKIPPED|ERROR) +\[ *[0-9]+%\]' "$1"
 }
@@ -89,7 +89,7 @@ count() {
         awk '{ n += $1 } END { print n + 0 }'
 }
 
-# The output of what failed in log $1: libtest's and pytest's sections, else the log's end.
+# Output of failed tests in log $1: libtest's and pytest's sections, or the end of the log.
 failures() {
     local found
     found=$(awk '/^failures:$/ || /^=+ (FAILURES|ERRORS) =+$/ { on = 1 }
@@ -97,7 +97,7 @@ failures() {
     if [[ -n $found ]]; then echo "$found"; else tail -n 40 "$1"; fi
 }
 
-# Shows how far suite $1 is while process $2 runs.
+# Shows the progress of suite $1 while process $2 runs.
 follow() {
     local log=$out/$1.log shown=$SECONDS
     while kill -0 "$2" 2>/dev/null; do
@@ -122,7 +122,7 @@ run_suite() {
     local passed failed void skipped
     command_of "$suite"
     : >"$log"
-    # A process group, so that a suite over its limit is ended with what it started.
+    # A process group, so that a suite over its limit ends with all of its processes.
     timeout --kill-after=30 "$LIMIT" bash -c '"$@"' test "${run[@]}" >"$log" 2>&1 </dev/null &
     pid=$!
     follow "$suite" "$pid"
@@ -131,7 +131,7 @@ run_suite() {
     passed=$(count "$log" passed)
     failed=$(count "$log" '(failed|errors?)')
     void=$(grep -cE '^VOID: |^SKIPPED .*: VOID: ' "$log")
-    # A void test is reported as ignored by its harness.
+    # Harnesses report a void test as ignored.
     skipped=$(($(count "$log" '(ignored|skipped|deselected)') - void))
     if ((code != 0)); then
         outcome=FAILED status=1
@@ -146,7 +146,7 @@ run_suite() {
     printf '%s\n' $((SECONDS - begin)) >>"$out/summary.tsv"
 }
 
-# Runs a preparing step, and gives it a line of the table; without it no suite can run.
+# Runs a set-up step, with a line in the table. If it fails, no suite can run.
 step() {
     local name=$1 begin=$SECONDS
     shift
@@ -169,7 +169,7 @@ done
 trap '[[ -z ${pid-} ]] || kill "$pid" 2>/dev/null; exit 130' INT TERM
 row suite outcome passed failed void skipped time
 step set-up scripts/setup.sh
-# What the suites need is mostly downloaded: meanwhile cargo compiles.
+# Tools are mostly downloaded, so cargo compiles meanwhile.
 setup_log=$out/set-up.log
 scripts/setup.sh ${parts+"${parts[@]}"} >"$setup_log" 2>&1 &
 pid=$!

@@ -53,7 +53,7 @@ def host(side: str, resource: Any) -> Host:
     if resource is not None:
         lower = side.lower()
         return Host(shlex.split(getattr(resource, lower)), getattr(resource, f"{lower}_ip"))
-    # A CI system sets what it does not know to nothing.
+    # A CI system sets unknown variables to the empty string.
     if address := os.environ.get(f"LAB_{side}_IP"):
         return Host(shlex.split(os.environ.get(f"LAB_{side}", "")), address)
     if f"BED_{side}_NS" in os.environ:
@@ -136,5 +136,5 @@ def receiver(wan: Host) -> Iterator[Receiver]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            # Before its output is closed, which its reader still has in hand.
+            # Before its output is closed, because a thread still reads it.
             process.wait(20)

@@ -43,7 +43,7 @@ class Receiver(BaseHTTPRequestHandler):
             return self.answer(400)
         body = self.rfile.read(length)
         if len(body) < length:
-            # The device gave up in the middle of it.
+            # The device aborted the upload.
             self.close_connection = True
             return None
         try:

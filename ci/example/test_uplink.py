@@ -10,10 +10,10 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# What the emulator itself may add to a packet's time before a test means nothing. The first
-# version has a second for an upload, of which the handshake over the satellite takes 600 ms: 300 ms
-# more change nothing. Where only the second version has to pass, with 15 s for each answer, 2 s do
-# not; and what is late makes the first one fail all the more.
+# Limits for the lateness of the emulator, beyond which a test has no result. The first version has
+# a second for an upload, and the handshake over the satellite takes 600 ms, so 300 ms more do not
+# change its result. The second version has 15 s for each answer, so 2 s do not change its result;
+# and lateness only makes the first version fail more clearly.
 TIGHT = {"lateness_p99_ns": 300_000_000, "stall_ns": 300_000_000}
 LOOSE = {"lateness_p99_ns": 2_000_000_000, "stall_ns": 2_000_000_000}
 
@@ -42,8 +42,8 @@ def test_each_reading_is_stored_once_on_a_short_path(program, link, client, rece
     assert receiver.numbers(5) == [0, 1, 2, 3, 4]
 
 
-# The bug: a link of 600 ms is what it takes to see it. `strict`: the day that the first
-# program passes, this test fails, as it then tests nothing.
+# The bug is visible on a link of 600 ms only. `strict`: if the first program passes one day, this
+# test fails, because it no longer tests anything.
 @pytest.mark.link(profile="viasat2", seed=7, limits=LOOSE)
 @pytest.mark.parametrize(
     "program",
@@ -73,11 +73,11 @@ def test_a_device_that_hears_nothing_for_a_second_has_delivered(link, client, re
 @pytest.mark.link(profile="viasat2", seed=7, limits=LOOSE, capture=True)
 def test_no_reading_is_lost_in_an_outage(link, client, receiver):
     with start("uplink.py", client, receiver, 15) as device:
-        # The first one is there: the rest takes 8 s at least, and the outage begins after 3 s.
+        # The first file has arrived: the rest takes 8 s at least, and the outage begins after 3 s.
         assert receiver.numbers(1, within=60)
         run = link.run_scenario(HERE / "outage.toml")
         assert device.wait(300) == 0
         run.wait(60)
     assert receiver.numbers(15) == list(range(15))
-    # There was an outage in the middle of it, or nothing was tested.
+    # Without an outage during the upload nothing was tested.
     assert receiver.longest_silence() > 7

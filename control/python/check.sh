@@ -1,21 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The suite of the Python package: formatting, types, and the tests, beside a test bed of
-# network namespaces where this user and machine can have one.
+# The suite of the Python package: formatting, types, and the tests, with a test bed of network
+# namespaces if the user and the machine permit one.
 #
 #   LINKEMU_BIN=DIR control/python/check.sh [ARGUMENT OF PYTEST …]
 #
-#   LINKEMU_BIN=DIR control/python/check.sh -m soak     # the long forms alone
+#   LINKEMU_BIN=DIR control/python/check.sh -m soak     # only the long forms
 #
-# The last lines say what ran.
+# The last lines report what ran.
 
 set -eu
 
 cd "$(dirname "$0")"
 PYTHON=../../build/tools/python/bin/python
 
-# Of what is missing: a failure in CI.
+# Reports a missing part, which is a failure in CI.
 left_out() {
     echo "python: LEFT OUT: $*" >&2
     case "${CI-}" in
@@ -36,15 +36,15 @@ fi
 "$PYTHON" -m ruff check --quiet . ../../ci
 "$PYTHON" -m mypy
 
-# As ci/test-in-pool.sh has it: labgrid's session and our client share a process in tests, too.
-# gRPC reads it when it is imported.
+# As in ci/test-in-pool.sh: labgrid's session and our client share a process in tests, too. gRPC
+# reads it when it is imported.
 export GRPC_POLL_STRATEGY="${GRPC_POLL_STRATEGY:-poll}"
 
 bed=${LINKEMU_BIN:?the directory of the programs}/bed
 ran="with the real programs"
 if "$bed" -- true; then
-    # The bed keeps its command to some processors, for the sake of measurements that are not made
-    # here. Tests at different boxes run side by side: they wait for most of their time.
+    # The bed restricts its command to some processors for the sake of measurements, which these
+    # tests do not make. Tests with different boxes run in parallel, because they mostly wait.
     cpus=$(taskset -cp $$)
     "$bed" --tls --report -- taskset -c "${cpus##* }" \
         "$PYTHON" -m pytest -rs -n 3 --dist loadscope "$@"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates `linkemu.v1` from the protos and `linkemu._sync` from `linkemu.aio`.
 
-A hook of hatchling; `python generate.py` does the same in the source tree. Of the protos only
-messages are generated: the calls are few, and `linkemu._calls` names them.
+It is a hook of hatchling; `python generate.py` does the same in the source tree. Of the protos
+only messages are generated: `linkemu._calls` has the few calls.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class GenerateHook(BuildHookInterface):  # type: ignore[type-arg]
     """Generates before every build, editable ones included."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Is called by hatchling."""
+        """Called by hatchling."""
         generate()
 
 
 def protos() -> Path:
-    """Where the protos are: in an unpacked source distribution, or in the repository."""
+    """Directory of the protos: in an unpacked source distribution, or in the repository."""
     for place in (ROOT / "proto", ROOT.parent.parent / "proto"):
         if (place / "linkemu" / "v1").is_dir():
             return place
@@ -57,14 +57,14 @@ def generate() -> None:
 
 
 def to_sync(text: str) -> str:
-    """The code for threads, from the code for asyncio."""
+    """Turns code for asyncio into code for threads."""
     for pattern, replacement in TO_SYNC:
         text = re.sub(pattern, replacement, text, flags=re.DOTALL)
     return text
 
 
 def generate_messages() -> None:
-    """Replaces what is in `src/linkemu/v1`."""
+    """Replaces the contents of `src/linkemu/v1`."""
     from grpc_tools import protoc
 
     place = protos()

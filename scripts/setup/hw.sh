@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Part of scripts/setup.sh: the machine of the hw suite. An emulator that has igb (QEMU 8 or
-# newer), a kernel with VFIO, netem and Hybla, and what the guest runs. All are unpacked and none
-# is installed, with every library that they need, by an apt whose sources and lists are its own.
+# Part of scripts/setup.sh: the machine of the hw suite. An emulator with igb (QEMU 8 or newer), a
+# kernel with VFIO, netem and Hybla, and the programs of the guest. They are unpacked with all
+# libraries and not installed, by an apt with separate sources and lists.
 
 HW_PACKAGES="qemu-system-x86 bash coreutils dash driverctl ethtool iperf3 iproute2 iputils-ping \
 kmod mawk mount"
@@ -30,7 +30,7 @@ hw_unpack() {
     own=$PWD/build/hw-apt
     rm -rf "$own"
     mkdir -p "$own/parts" "$own/lists/partial" "$own/cache/archives/partial"
-    # As if nothing were installed: then everything that is needed is unpacked.
+    # With an empty status, so that all dependencies are unpacked.
     : >"$own/status"
     cat >"$own/parts/debian.sources" <<END
 Types: deb
@@ -69,12 +69,12 @@ END
     done
     version=${kernel#linux-image-}
     libraries=$new/lib/x86_64-linux-gnu:$new/usr/lib/x86_64-linux-gnu
-    # With the C library that they came with.
+    # With the C library from the same packages.
     kmod=$(find $new -path '*bin/kmod' | head -n 1)
     loader=$(find $new -type f -name ld-linux-x86-64.so.2 | head -n 1)
     "$loader" --argv0 depmod --library-path "$libraries" "$kmod" -b $new "$version" || return 1
     rm -rf "$own"
-    # Last: it says that all is there.
+    # Last: it marks a complete tree.
     echo "$version" >$new/kernel
     echo "$HW_PACKAGES" >$new/packages
 }

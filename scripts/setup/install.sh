@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Part of scripts/setup.sh: what `make install` runs.
+# Part of scripts/setup.sh: tools of `make install`.
 
 INSTALL_PACKAGES="meson ninja-build"
 for package in $INSTALL_PACKAGES; do

@@ -7,12 +7,12 @@
 
 . scripts/setup/deb.sh
 
-# What the packages' tests boot Debian systems with.
+# Tools with which the packages' tests boot Debian systems.
 PACKAGE_PACKAGES="mmdebstrap systemd-container binutils"
 RELEASES="bookworm trixie"
 
-# What the packages and their tests need of Debian, unpacked by a package's test itself: roots
-# are booted without a network.
+# Debian packages that our packages and their tests need. Roots are booted without a network, so
+# their archives are downloaded into the root; a test installs them.
 ROOT_ARCHIVES="kmod libbpf1 libbsd0 libibverbs1 ibverbs-providers libnuma1 libxdp1 driverctl \
 logrotate sensible-utils"
 ROOT_INCLUDE="systemd systemd-sysv dbus iproute2 iputils-ping"
@@ -37,10 +37,10 @@ make_root() {
     echo "setup: a root of $1 in $root"
     rm -rf "$root" "$root.new"
     mkdir -p build/tools/roots
-    # As this machine's apt: a mirror may be a snapshot, or behind a proxy.
+    # The configuration of this machine's apt: a mirror can be a snapshot, or behind a proxy.
     valid='' proxy=''
     eval "$(apt-config shell valid Acquire::Check-Valid-Until proxy Acquire::http::Proxy)"
-    # In its own mount namespace: if it is killed, /proc and /sys do not stay mounted in the
+    # In a separate mount namespace: if it is killed, /proc and /sys do not stay mounted in the
     # unfinished root, where a later removal would descend into them.
     # shellcheck disable=SC2016 # the hooks' own
     if unshare --mount mmdebstrap --variant=apt --skip=cleanup/apt,cleanup/reproducible \

@@ -3,8 +3,8 @@
 #
 # Part of scripts/setup.sh: the Python of the Python client's suite.
 
-# A Python apart from the system's own, with what its requirements name and with the package of
-# control/python as it is in the source tree.
+# A virtual environment with the requirements and with the package of control/python, installed
+# from the source tree in editable mode.
 install_python() {
     wanted=control/python/requirements.txt
     tree=build/tools/python
@@ -25,7 +25,7 @@ install_python() {
         fi
         cp "$wanted" $tree/
     fi
-    # Entry points and options; the stubs are made anew by each `make python`.
+    # Entry points and options. Each `make python` regenerates the generated modules.
     cmp -s control/python/pyproject.toml $tree/pyproject.toml && return
     if ! $tree/bin/pip install --disable-pip-version-check --no-deps --no-build-isolation \
         --no-index -e control/python >>"$LOG" 2>&1; then

@@ -3,8 +3,8 @@
 #
 # Part of scripts/setup.sh: Prometheus, which checks the files in monitoring/.
 
-# Prometheus and its promtool check what is in monitoring/. Installed, the package would
-# start a server; so it is only unpacked.
+# Prometheus and its promtool check the files in monitoring/. The package would start a server
+# if it were installed, so it is only unpacked.
 unpack_prometheus() {
     command -v prometheus >/dev/null && command -v promtool >/dev/null && return
     [ -x build/tools/prometheus/promtool ] && return
@@ -12,7 +12,7 @@ unpack_prometheus() {
     echo "setup: unpacking Debian's prometheus into build/tools"
     rm -rf build/tools/prometheus build/tools/new
     mkdir -p build/tools/new
-    # Lists that are old name a version that is gone.
+    # Old lists can name a version that no longer exists.
     for list in old fresh; do
         [ "$list" = old ] || { [ "$(id -u)" = 0 ] && update; } || break
         (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: the test bed that `bed` has made around this pytest."""
+"""Fixtures of all tests: the test bed that `bed` has made around this pytest."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class Bed:
     wan_ip: str
 
     def ping_command(self, count: int = 3) -> list[str]:
-        """Ten a second."""
+        """Ten pings a second."""
         inside = ["ip", "netns", "exec", self.client]
         return [*inside, "ping", "-q", "-c", str(count), "-i", "0.1", self.wan_ip]
 
     def ping(self, count: int = 3) -> None:
-        """Has the client ping the server."""
+        """Pings the server from the client."""
         subprocess.run(self.ping_command(count), check=True, capture_output=True, timeout=60)
 
     def pid(self, name: str) -> int:
-        """Of "linkd" or "dataplane", as it runs."""
+        """Process id of "linkd" or "dataplane"."""
         return int((self.directory / f"{name}.pid").read_text())
 
     def restart_linkd(self) -> None:
-        """Kills linkd; the bed starts it anew."""
+        """Kills linkd; the bed restarts it."""
         before = self.pid("linkd")
         os.kill(before, signal.SIGKILL)
         until("a new linkd", lambda: self.pid("linkd") != before or None)
 
 
 def until(what: str, condition: Callable[[], T | None], limit: float = 30.0) -> T:
-    """Waits until a condition gives something."""
+    """Waits until a condition returns a value."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         found = condition()
@@ -63,7 +63,7 @@ def until(what: str, condition: Callable[[], T | None], limit: float = 30.0) -> 
 
 
 class Void(Exception):
-    """The run shows nothing, as the emulator or the machine was too late; says by how much.
+    """The run has no result, because the emulator or the machine was too late.
 
     A test that raises it is repeated once. After the second time it is skipped.
     """
@@ -75,7 +75,7 @@ _TRIES = 2
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
-    """Repeats a void test once. Its fixtures are not made again."""
+    """Repeats a void test once. Its fixtures are kept."""
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     reasons: list[str] = []
@@ -98,9 +98,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 class OneWorkerForBed(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs each file in one worker of pytest-xdist, and those that use `bed` in the same one.
+    """Runs each file in one worker of pytest-xdist, and all files that use `bed` in the same one.
 
-    `--dist loadgroup` does not: pytest 9.2 ignores the node ids that pytest-xdist 3.8 makes for it.
+    `--dist loadgroup` does not: pytest 9.2 ignores the node ids that pytest-xdist 3.8 makes for
+    it.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -115,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneWorkerFor
 
 
 def until_renewed(box: linkemu.Box) -> None:
-    """Waits until the lease in force is renewed, at a third of its time to live."""
+    """Waits until the current lease is renewed, after a third of its time to live."""
 
     def expires() -> datetime:
         holder = box.lease_holder()
@@ -140,7 +141,7 @@ def bed() -> Bed:
 
 @pytest.fixture
 def box(bed: Bed) -> Iterator[linkemu.Box]:
-    """A box that nobody has leased, neither before nor after."""
+    """A box without a lease before and after the test."""
     with linkemu.Box(f"unix:{bed.socket}") as box:
         until("no lease", lambda: True if box.lease_holder() is None else None)
         yield box

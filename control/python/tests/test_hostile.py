@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A linkd that answers wrongly, late, or not at all."""
+"""A linkd with wrong, late, or missing answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Handler = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 class Server:
-    """Answers calls by their names with bytes."""
+    """Answers calls by method name with given bytes."""
 
     def __init__(self, directory: Path) -> None:
         self.answers: dict[str, Handler] = {}

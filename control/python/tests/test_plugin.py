@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest plugin, with the real programs.
 
-Each test runs another pytest: in this process, or in a child where a process, its environment, its
+Each test runs another pytest: in this process, or in a child if the process, its environment, its
 plugins or its death matter.
 """
 
@@ -37,7 +37,7 @@ patient = dict({PATIENT})
 
 @pytest.fixture
 def socket(bed: Bed, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of linkd, for a pytest that learns it by an option."""
+    """Socket of linkd, for a pytest that gets it as an option."""
     for name in ("LINKEMU_SERVER", "LINKEMU_SOCKET", "CI"):
         monkeypatch.delenv(name, raising=False)
     return bed.socket
@@ -52,7 +52,7 @@ BOTTLENECK = "the emulator was the bottleneck: "
 def run(
     pytester: pytest.Pytester, socket: str, body: str, *more: str, stalls: bool = False
 ) -> pytest.RunResult:
-    """Runs tests in a pytest in this process; void if the emulator stalls unasked."""
+    """Runs tests with pytest in this process. Void if the emulator stalls."""
     pytester.makepyfile(HEADER + body)
     result = pytester.runpytest_inprocess("--linkemu-socket", socket, *ALONE, *more)
     if not stalls:
@@ -450,7 +450,7 @@ def test_field(link): pass
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Boxes that are not there are waited for no longer than it takes to ask."""
+    """Shortens the retries for boxes that do not exist."""
     # The default is bound already.
     monkeypatch.setitem(linkemu.Box.__init__.__kwdefaults__ or {}, "patience", 0.1)
 

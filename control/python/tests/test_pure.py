@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What needs no linkd: addresses, requests, deadlines, errors."""
+"""Tests without linkd: addresses, requests, deadlines, errors."""
 
 from __future__ import annotations
 

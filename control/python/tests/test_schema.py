@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON Schema of profiles takes what linkctl takes, and refuses what it refuses."""
+"""The JSON Schema of profiles accepts and refuses the same files as linkctl."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _schema() -> jsonschema.Draft202012Validator:
 def test_built_in_profiles_match_schema(
     schema: jsonschema.Draft202012Validator, path: Path
 ) -> None:
-    """Each of them, as it is written."""
+    """Each built-in profile, as it is written."""
     schema.validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def test_schema_lists_have_separate_descriptions(schema: jsonschema.Draft202012Validator) -> None:
-    """An editor shows them."""
+    """Editors show them."""
     pipe = schema.schema["properties"]["forward"]["properties"]
     rates = pipe["rate_trace"]["properties"]["rates"]["description"]
     assert "down" in rates

@@ -28,7 +28,7 @@ Given = str | os.PathLike[str] | v1.Profile
 _DIRECTIONS = {"both": 0, "forward": 1, "return": 2}
 _NS = 1_000_000_000
 _PARTS = ("queue", "delay")
-"""Messages of a pipe whose fields can be named one by one."""
+"""Messages of a pipe with fields that can be named one by one."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Call(Generic[T]):
     request: Message
     answer: type[Message]
     read: Callable[[Any], T]
-    """From the answer."""
+    """Converts the answer."""
     again: bool = True
     """It can be repeated if the connection broke and its outcome is unknown."""
     removes: bool = False

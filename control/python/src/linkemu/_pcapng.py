@@ -22,7 +22,7 @@ from linkemu import v1
 
 _LATE_NS = 1_000_000_000
 _HELD = 1 << 18
-"""Copies that wait at most; of more the first does not wait."""
+"""Limit of waiting copies; beyond it the first copy is written."""
 _ETHERNET = 1
 _NANOSECONDS = b"\x09"
 _POINTS = {
@@ -42,13 +42,13 @@ class Counts:
     """Copies in both directions."""
 
     received: int = 0
-    """As they came."""
+    """Received packets."""
     sent: int = 0
-    """As they left."""
+    """Sent packets."""
     dropped: int = 0
-    """As they were dropped."""
+    """Dropped packets."""
     marked: int = 0
-    """As they were marked."""
+    """Marked packets."""
     missed: int = 0
     """Copies that were not read in time. The file does not contain them."""
 

@@ -23,21 +23,21 @@ class Link:
     """The current link."""
 
     name: str
-    """Of the profile, with a trailing "*" after a patch; empty: none is in force."""
+    """Name of the profile, with a trailing "*" after a patch; empty: there is no link."""
     profile: v1.Profile
-    """All that it does."""
+    """The whole profile."""
     seed: int
-    """Of its random processes."""
+    """Seed of its random processes."""
     generation: int
-    """Of the configuration; each change counts it up."""
+    """Generation of the configuration; each change increments it."""
     effective_ns: int
-    """When it took effect, on the dataplane's clock."""
+    """Time of effect, on the dataplane's clock."""
     effective: datetime | None
-    """The same by the wall clock."""
+    """Time of effect, on the wall clock."""
     lossy: bool
-    """It was accepted although it can lose packets for want of memory or time."""
+    """It was accepted although it can lose packets for lack of memory or time."""
     remarks: tuple[str, ...]
-    """What it says and will not do, in words."""
+    """Parts of the profile that have no effect, as text."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Change(Link):
     """A change of the link, and the resulting link."""
 
     repeated: bool
-    """The same request had been carried out before."""
+    """The same request had been applied before."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ class Holder:
     """Holder of the lease."""
 
     holder: str
-    """Who they say they are."""
+    """Name that the holder has given."""
     purpose: str
-    """What for."""
+    """Purpose that the holder has given."""
     who: str
-    """Who they are, as linkd knows them."""
+    """Identity that linkd has verified."""
     acquired: datetime | None
-    """Since when."""
+    """Time of acquisition."""
     expires: datetime | None
-    """When the lease ends unless it is renewed."""
+    """Time at which the lease expires unless it is renewed."""
     ttl: float
-    """Its time to live, in seconds."""
+    """Time to live, in seconds."""
     return_to: str
-    """The profile that is set when it ends; empty: the link stays."""
+    """Profile that is set when the lease ends; empty: the link stays."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,17 @@ class Criterion:
     name: str
     """Such as "emulator_drops"."""
     value: int
-    """The figure."""
+    """Measured value."""
     limit: int
-    """Its limit."""
+    """Limit for the value."""
     at_least: bool
-    """The figure has to be the limit or more; else the limit or less."""
+    """True if the limit is a minimum, otherwise it is a maximum."""
     unit: str
     """"packets", "ns", "bytes", "pipes", "changes" or "faults"."""
     holds: bool
-    """Whether it is."""
+    """Whether the value is within the limit."""
     text: str
-    """In words."""
+    """Description."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Certificate:
     """Was the emulator itself the bottleneck since the last mark?"""
 
     holds: bool
-    """It was not: all criteria hold."""
+    """The emulator was not the bottleneck: all criteria hold."""
     criteria: tuple[Criterion, ...]
-    """What was compared."""
+    """All compared values."""
     remarks: tuple[str, ...]
-    """What the reader should know beside."""
+    """Further information for the reader."""
     json: str
-    """The whole, as `linkctl -o json certificate` prints it."""
+    """All of it, as `linkctl -o json certificate` prints it."""
 
     @property
     def failed(self) -> tuple[Criterion, ...]:

@@ -42,7 +42,7 @@ from linkemu.errors import LinkemuError, ScenarioStopped, Unavailable
 from linkemu.model import Certificate, Change
 
 _TEXT_CHARS = 200
-"""Of a lease's purpose."""
+"""Limit of a lease's purpose."""
 _SAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _OPTIONS: tuple[tuple[str, str, str | None], ...] = (
     ("address", "linkd at HOST:PORT (with TLS) or unix:PATH; else as linkctl finds it", None),
@@ -81,7 +81,7 @@ class LinkMark:
     lossy: bool = False
     """Accept a link that does not fit into the box."""
     certificate: bool = True
-    """Whether the emulator is judged."""
+    """Whether the certificate is checked."""
     limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Limits for `Box.certificate`, instead of its own."""
     capture: bool | Mapping[str, Any] | None = None
@@ -97,7 +97,7 @@ class LinkUnderTest:
     lease: Lease
     """The lease of the box."""
     change: Change
-    """The last change that the marker made."""
+    """Result of the last change by the marker."""
     _mark: LinkMark = dataclasses.field(repr=False)
     _path: Path = dataclasses.field(repr=False)
     _kept: Literal["never", "failed", "always"] = dataclasses.field(repr=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job of the pool's tests does at its box: says that it has it, and keeps it a while."""
+"""The job of the pool's tests: it reports that it has its box, and keeps it for a while."""
 
 from __future__ import annotations
 

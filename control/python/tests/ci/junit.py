@@ -11,21 +11,20 @@ from conftest import Void
 
 
 def results(directory: Path) -> dict[str, ET.Element]:
-    """Of JUnit's report, each test."""
+    """Each test of a JUnit report."""
     report = ET.parse(directory / "junit.xml").getroot()
     return {str(case.get("name")): case for case in report.iter("testcase")}
 
 
 def properties(case: ET.Element) -> dict[str, str]:
-    """What the plugin says of a test."""
+    """Properties that the plugin attached to a test."""
     return {str(p.get("name")): str(p.get("value")) for p in case.iter("property")}
 
 
 def check_or_void(ran: subprocess.CompletedProcess[str], cases: dict[str, ET.Element]) -> None:
-    """Raises unless all passed: `Void` for an error that is the emulator's.
+    """Raises unless all tests passed: `Void` for an error that the emulator caused.
 
-    As docs/ci.md has it, such an error is repeated on a machine that others use as well, and a
-    failure never.
+    As in docs/ci.md, such an error is repeated on a shared machine, and a failure never.
     """
     if ran.returncode == 0:
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool on loopback: boxes, labgrid's coordinator and exporter, and jobs at them.
+"""A pool on loopback: boxes, labgrid's coordinator and exporter, and their jobs.
 
-All of it real, each a process of its own that is ended by its id, with ports that the kernel
-chose. Waiting is on conditions, with deadlines that only a failure meets.
+All of them are real processes that are ended by id, with ports chosen by the kernel. Waits are on
+conditions, with deadlines that are only reached in failures.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INHERITED = {
 
 
 def until(what: str, condition: Callable[[], T], within: float = DEADLINE) -> T:
-    """Waits until a condition gives something true, which is returned."""
+    """Waits until a condition returns a true value, and returns it."""
     end = time.monotonic() + within
     while not (value := condition()):
         if time.monotonic() > end:
@@ -58,12 +58,12 @@ CERTIFICATE = ("LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY")
 
 
 def on_all_processors() -> None:
-    """Undoes what a bed around these tests does to its command: theirs have workers too."""
+    """Undoes the restriction of processors by an outer bed: the beds here have workers, too."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 class Process:
-    """A program that runs, with what it says in a file."""
+    """A running program with its output in a file."""
 
     def __init__(
         self, name: str, command: Sequence[str | Path], directory: Path, **environment: str
@@ -84,11 +84,11 @@ class Process:
             )
 
     def log(self) -> str:
-        """What it has said so far."""
+        """Output so far."""
         return self.path.read_text()
 
     def says(self, word: str) -> str:
-        """Waits for a line that begins so; what follows."""
+        """Waits for a line with a prefix. Returns its rest."""
 
         def found() -> list[str]:
             if self.running.poll() is not None:
@@ -98,16 +98,16 @@ class Process:
         return until(f"{self.name} says {word!r}", found)[0].removeprefix(word).strip()
 
     def wait(self, within: float = DEADLINE) -> int:
-        """Waits for its end; its exit code."""
+        """Waits for its end. Returns its exit code."""
         return self.running.wait(within)
 
     def kill(self) -> None:
-        """Kills it, and all that it started: no program of it can clean up."""
+        """Kills it and its children, so that no program can clean up."""
         os.killpg(self.running.pid, signal.SIGKILL)
         self.running.wait()
 
     def end(self) -> None:
-        """Ends it, by SIGTERM and in the end by SIGKILL."""
+        """Ends it by SIGTERM, or by SIGKILL at the deadline."""
         if self.running.poll() is None:
             self.running.terminate()
             try:
@@ -151,7 +151,7 @@ class Box:
         return there
 
     def linkctl(self, *arguments: str) -> str:
-        """Runs linkctl, as one who may do all; what it says."""
+        """Runs linkctl as an admin. Returns its output."""
         ran = subprocess.run(
             [BIN / "linkctl", "--socket", self.environment["LINKEMU_SOCKET"], *arguments],
             env=INHERITED,
@@ -164,7 +164,7 @@ class Box:
         return ran.stdout
 
     def leases(self, *holders: str) -> list[tuple[str, str]]:
-        """What happened to the leases of these holders, as linkd saw it."""
+        """Events of the leases of these holders, from linkd."""
         events = map(json.loads, self.linkctl("-o", "json", "events").splitlines())
         return [
             (event["kind"], event["subject"])
@@ -173,16 +173,16 @@ class Box:
         ]
 
     def connect(self) -> linkemu.Box:
-        """A client that may do all."""
+        """A client with the role of an admin."""
         return linkemu.Box(self.environment["LINKEMU_SOCKET"])
 
     def until_free(self) -> None:
-        """Waits until no lease runs."""
+        """Waits until there is no lease."""
         with self.connect() as box:
             until(f"the lease of {self.name} is over", lambda: box.lease_holder() is None)
 
     def profile(self) -> str:
-        """The profile in force."""
+        """Name of the current profile."""
         return str(json.loads(self.linkctl("-o", "json", "show"))["profile"])
 
 
@@ -224,7 +224,7 @@ class Pool:
         return process
 
     def export(self, exported: Mapping[str, str]) -> None:
-        """Starts the exporter with the file that is shipped."""
+        """Starts the exporter with the shipped file."""
         exporter = self.start(
             "exporter",
             [PROGRAMS / "labgrid-exporter", "--name", "boxes", CI / "labgrid" / "exporter.yaml"],
@@ -235,7 +235,7 @@ class Pool:
         self.lasting = len(self.processes)
 
     def client(self, *arguments: str) -> str:
-        """Runs labgrid-client; what it says."""
+        """Runs labgrid-client. Returns its output."""
         ran = subprocess.run(
             [str(PROGRAMS / "labgrid-client"), *arguments],
             env={**INHERITED, **self.environment, "LG_USERNAME": "admin"},
@@ -248,29 +248,29 @@ class Pool:
         return ran.stdout
 
     def add_place(self, name: str, **tags: str) -> None:
-        """A place with the box that the exporter has in the group of that name."""
+        """Adds a place with the box of an exporter's group."""
         self.coordinator.AddPlace(messages.AddPlaceRequest(name=name))
         self.coordinator.SetPlaceTags(messages.SetPlaceTagsRequest(placename=name, tags=tags))
         match = f"boxes/{name}/LinkemuBox"
         self.coordinator.AddPlaceMatch(messages.AddPlaceMatchRequest(placename=name, pattern=match))
 
     def places(self) -> dict[str, str]:
-        """Who has acquired each place; empty for a free one."""
+        """Holder of each place; empty if it is free."""
         answer = self.coordinator.GetPlaces(messages.GetPlacesRequest())
         return {place.name: place.acquired for place in answer.places}
 
     def holder(self, place: str) -> str:
-        """Who has acquired a place; empty if it is free."""
+        """Holder of a place; empty if it is free."""
         return self.places()[place]
 
     def reservations(self) -> list[Any]:
-        """All that the coordinator has."""
+        """All reservations of the coordinator."""
         return list(
             self.coordinator.GetReservations(messages.GetReservationsRequest()).reservations
         )
 
     def waiting(self) -> int:
-        """How many reservations wait for a place."""
+        """Number of reservations that wait for a place."""
         return sum(r.state == ReservationState.waiting.value for r in self.reservations())
 
     def clear(self) -> None:
@@ -288,13 +288,13 @@ class Pool:
             self.coordinator.DeletePlace(messages.DeletePlaceRequest(name=name))
 
     def kill_all_but(self, process: Process) -> None:
-        """Kills all else that was started."""
+        """Kills all other processes."""
         for other in self.processes:
             if other is not process:
                 other.kill()
 
     def end(self) -> None:
-        """Ends all that was started, the youngest first."""
+        """Ends all processes, the youngest first."""
         self.channel.close()
         for process in reversed(self.processes):
             process.end()

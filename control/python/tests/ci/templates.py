@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in the templates of ci/: their commands, and the commands that tests run."""
+"""Parser of the templates in ci/: the commands that they run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_POOL = "sh ci/test-in-pool.sh"
 
 
 def github(path: Path = GITHUB) -> dict[str, list[str]]:
-    """Of each job the commands."""
+    """Commands of each job."""
     jobs = yaml.safe_load(path.read_text())["jobs"]
     return {
         name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()
@@ -32,7 +32,7 @@ def github(path: Path = GITHUB) -> dict[str, list[str]]:
 
 
 def resolved(text: dict[str, Any]) -> dict[str, Any]:
-    """A GitLab file whose jobs have in them what they extend: hidden jobs meet any schema."""
+    """A GitLab file with resolved `extends`, because hidden jobs satisfy any schema."""
     jobs = {}
     for name, job in text.items():
         base = text[job["extends"]] if isinstance(job, dict) and "extends" in job else {}
@@ -46,7 +46,7 @@ def resolved(text: dict[str, Any]) -> dict[str, Any]:
 
 
 def gitlab(path: Path = GITLAB) -> dict[str, list[str]]:
-    """Of each job the commands."""
+    """Commands of each job."""
     return {
         name: [*job.get("before_script", []), *job["script"]]
         for name, job in resolved(yaml.safe_load(path.read_text())).items()
@@ -74,7 +74,7 @@ def _name(call: tree_sitter.Node) -> str:
 
 
 def _text(node: tree_sitter.Node) -> list[str]:
-    """The strings among a call's arguments, as they stand."""
+    """String arguments of a call, unchanged."""
     texts = []
     for kind in ("arguments", "args"):
         arguments = node.child_by_field_name(kind)
@@ -87,7 +87,7 @@ def _text(node: tree_sitter.Node) -> list[str]:
 
 
 def jenkins(path: Path = JENKINS) -> dict[str, list[str]]:
-    """Of each stage the commands."""
+    """Commands of each stage."""
     stages = {}
     for call in _calls(groovy(path.read_bytes())):
         if _name(call) == "stage":
@@ -97,7 +97,7 @@ def jenkins(path: Path = JENKINS) -> dict[str, list[str]]:
 
 
 def sections(path: Path = JENKINS) -> list[str]:
-    """What stands directly in `pipeline { … }`."""
+    """Sections directly in `pipeline { … }`."""
     calls = list(_calls(groovy(path.read_bytes())))
     pipeline = next(call for call in calls if _name(call) == "pipeline")
     body = pipeline.child_by_field_name("body")

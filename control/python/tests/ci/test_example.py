@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worked example is what the templates run, and shows what it says it shows."""
+"""The templates run the example, and it has the results that it describes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TESTS = 6
 
 
 def run_on_one_box(directory: Path) -> subprocess.CompletedProcess[str]:
-    """What the templates run, beside a bed."""
+    """Runs the commands of the templates beside a bed."""
     return subprocess.run(
         [BIN / "bed", "--tls", "--", *shlex.split(ON_BOX), "-p", "no:cacheprovider"],
         cwd=REPOSITORY,

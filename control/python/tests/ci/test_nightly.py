@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The templates of ci/nightly/ run each part of scripts/soak.sh, and keep what it found."""
+"""The templates of ci/nightly/ run each part of scripts/soak.sh, and keep its results."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RUN = 'make soak PART="$PART"'
 
 
 def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script that has the parts."""
+    """Runs scripts/soak.sh."""
     return subprocess.run(
         [str(SOAK), *arguments], capture_output=True, text=True, check=False, timeout=60
     )
 
 
 def parts() -> list[str]:
-    """The names of all parts."""
+    """Names of all parts."""
     return [line.split()[0] for line in soak("list").stdout.splitlines()[1:]]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs share boxes through a real labgrid coordinator, whatever becomes of the jobs."""
+"""Jobs share boxes through a real labgrid coordinator, even if jobs are killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TTL = 4
 
 
 class Job:
-    """A CI job: the shipped script, with a test that lasts until it is let go."""
+    """A CI job: the shipped script, with a test that runs until it is released."""
 
     def __init__(self, pool: Pool, name: str, environment: Path, **more: str) -> None:
         self.name = f"ci/{name}"
@@ -54,7 +54,7 @@ class Job:
         until(f"{self.name} begins", self.has_begun)
 
     def passes(self) -> None:
-        """Lets it go, and waits for its end."""
+        """Releases it, and waits for its end."""
         (self.directory / "go").touch()
         assert self.process.wait() == 0, self.process.log()
         assert 'tests="1"' in (self.directory / "results" / "junit.xml").read_text()
@@ -81,7 +81,7 @@ def sat_b(bed: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box
 
 @pytest.fixture(scope="session")
 def lasting_pool(sat_a: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """For `pool`."""
+    """Pool of the session, for `pool`."""
     pool = Pool(tmp_path_factory.mktemp("pool") / "pool", sat_a, sat_a)
     try:
         yield pool
@@ -100,7 +100,7 @@ def pool(lasting_pool: Pool) -> Iterator[Pool]:
 
 @pytest.fixture
 def own_pool(sat_a: Box, tmp_path: Path) -> Iterator[Pool]:
-    """As `pool`, for one test that breaks it."""
+    """Like `pool`, for one test that breaks it."""
     pool = Pool(tmp_path / "pool", sat_a, sat_a)
     try:
         yield pool
@@ -120,7 +120,7 @@ def pool_of_two(sat_a: Box, sat_b: Box, tmp_path: Path) -> Iterator[Pool]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """The environment that is shipped, with a time to live for tests."""
+    """The shipped environment, with a shorter time to live."""
     shipped = (CI / "labgrid" / "environment.yaml").read_text()
     short = shipped.replace("ttl: 60", f"ttl: {TTL}")
     assert short != shipped
@@ -130,7 +130,7 @@ def environment(tmp_path: Path) -> Path:
 
 
 def start_two(pool: Pool, test: str, environment: Path, **more: str) -> tuple[Job, Job]:
-    """Starts two jobs for one box: the one that has begun, and the one that waits."""
+    """Starts two jobs for one box. Returns the running job and the waiting job."""
     jobs = [Job(pool, f"{test}-{n}", environment, **more) for n in range(2)]
     until("one of them begins", lambda: any(job.has_begun() for job in jobs))
     until("the other waits for its turn", lambda: pool.waiting() == 1)
@@ -220,7 +220,7 @@ def test_box_of_killed_job_serves_next_job(pool: Pool, sat_a: Box, environment: 
 
 @pytest.fixture
 def held_sat_a(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A session of labgrid, where `ci/admin` holds the place of a box that is not leased."""
+    """A session of labgrid in which `ci/admin` holds the place of a box without a lease."""
     for name, value in pool.environment.items():
         monkeypatch.setenv(name, value)
     pool.add_place("sat-a", box="linkemu")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The templates of ci/ are what GitHub, GitLab and Jenkins take, and run what is tested."""
+"""The templates of ci/ are valid for GitHub, GitLab and Jenkins, and run tested commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPTS = sorted(CI.glob("*.sh"))
 
 
 def schema(name: str, path: Path) -> subprocess.CompletedProcess[str]:
-    """Holds a file against a schema that check-jsonschema carries."""
+    """Validates a file with a schema of check-jsonschema."""
     return subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", name]
         + (["--data-transform", "gitlab-ci"] if name == "vendor.gitlab-ci" else [])
@@ -30,7 +30,7 @@ def schema(name: str, path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def shellcheck(text: str) -> subprocess.CompletedProcess[str]:
-    """What is wrong with a fragment of sh, if anything."""
+    """Findings in a fragment of sh."""
     program = Path(sys.executable).with_name("shellcheck")
     return subprocess.run(
         [str(program), "-s", "sh", "-"], input=text, capture_output=True, text=True, check=False
@@ -46,7 +46,7 @@ def test_template_meets_its_schema(name: str, path: Path) -> None:
 
 
 def without_hidden_jobs(text: str, path: Path) -> Path:
-    """Writes GitLab's template with all that its jobs extend."""
+    """Writes GitLab's template with resolved `extends`."""
     path.write_text(yaml.safe_dump(templates.resolved(yaml.safe_load(text))))
     return path
 
