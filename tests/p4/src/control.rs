@@ -190,13 +190,13 @@ impl Control {
         runtime.block_on(async {
             loop {
                 let news = tokio::time::timeout(Duration::from_secs(2), stream.next());
-                match news.await.context("the switch tells of no host within 2 s")?? {
+                match news.await.context("the switch reports no host within 2 s")?? {
                     News::Digests { digest, list, rows } => {
                         ensure!(!rows.is_empty(), "a list without hosts");
                         stream.acknowledge(digest, list);
                         return Ok(rows);
                     }
-                    News::Complaint(words) => anyhow::bail!("the switch complains: {words}"),
+                    News::Complaint(words) => anyhow::bail!("the switch reports an error: {words}"),
                     News::Primary | News::Backup { .. } => (),
                 }
             }

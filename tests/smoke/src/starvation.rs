@@ -85,7 +85,7 @@ impl Window {
         if *stolen >= STOLEN {
             return Some(format!("the hypervisor kept {stolen:.2} processors"));
         }
-        (*stood >= STOOD_STILL).then(|| format!("the machine stood still for {stood:?}"))
+        (*stood >= STOOD_STILL).then(|| format!("the machine was suspended for {stood:?}"))
     }
 }
 

@@ -109,7 +109,7 @@ impl Wire {
             };
         let length = message.bytes;
         let mut tag = None;
-        for control in message.cmsgs().trying(|| "read what is told of a frame".to_owned())? {
+        for control in message.cmsgs().trying(|| "read the control data of a frame".to_owned())? {
             if let ControlMessageOwned::Unknown(told) = control {
                 tag = taken_off(&told.data_bytes);
             }

@@ -77,9 +77,9 @@ pub fn linkctl_box_takes_free_interfaces_only(lab: &mut Lab, nic: Nic) -> anyhow
 
 /// Runs a command in the guest that ends with this code and gives this reason.
 fn refused(lab: &mut Lab, command: &str, code: i32, why: &str) -> anyhow::Result<()> {
-    let said = lab.guest().run(&format!("{command}; echo \"code $?\""))?;
-    let shown = format!("`{command}`: {said}");
-    ensure!(said.ends_with(&format!("code {code}")) && said.contains(why), "{shown}");
+    let output = lab.guest().run(&format!("{command}; echo \"code $?\""))?;
+    let shown = format!("`{command}`: {output}");
+    ensure!(output.ends_with(&format!("code {code}")) && output.contains(why), "{shown}");
     Ok(())
 }
 
@@ -159,8 +159,8 @@ pub fn jumbo_frames_and_vlan_tags_pass(lab: &mut Lab, _: Nic) -> anyhow::Result<
     let result = ["1472", "8972"].into_iter().try_for_each(|size| {
         let to = SERVER.to_string();
         let ping = ["ping", "-c", "5", "-i", "0.2", "-W", "5", "-M", "do", "-s", size, &to];
-        let said = lab.client().run(&ping)?;
-        ensure!(said.contains(" 0% packet loss"), "{size} bytes: {said}");
+        let output = lab.client().run(&ping)?;
+        ensure!(output.contains(" 0% packet loss"), "{size} bytes: {output}");
         Ok(())
     });
     let passed = result.and_then(|()| tagged_frames_pass(lab));
@@ -187,7 +187,7 @@ fn tagged_frames_pass(lab: &Lab) -> anyhow::Result<()> {
                     wires[to].receive()
                 });
                 let came = came.with_context(|| format!("{tags} tags, {payload} bytes"))?;
-                ensure!(came == frame, "{tags} tags, {payload} bytes: {} came", came.len());
+                ensure!(came == frame, "{tags} tags, {payload} bytes: {} arrived", came.len());
             }
         }
     }
@@ -261,7 +261,7 @@ pub fn dataplane_prints_counters_and_linkctl_box_returns_nics(
     let (before, taken) = (lab.guest().run("cat /run/before")?, lab.guest().run("box-state")?);
     lab.guest().run("linkctl box undo")?;
     let given = lab.guest().run("box-state")?;
-    ensure!(given == before, "given back: {given}, before: {before}");
+    ensure!(given == before, "returned: {given}, before: {before}");
     lab.guest().run("linkctl box apply /etc/linkemu/box.toml")?;
     let again = lab.guest().run("box-state")?;
     ensure!(again == taken, "taken again: {again}, before: {taken}");
@@ -323,7 +323,7 @@ fn sums_agree(lab: &Lab, stats: &Stats) -> anyhow::Result<()> {
     }
     ensure!(
         (came, left) == (totals.received, totals.sent),
-        "the NICs took {came} and gave {left}; the clients have {totals:?}"
+        "the NICs received {came} and sent {left}; the clients have {totals:?}"
     );
     Ok(())
 }
@@ -334,9 +334,9 @@ fn certificate(lab: &Lab) -> anyhow::Result<()> {
     let lenient = ["--max-lateness", "10s", "--max-stall", "10s", "--max-drops", "1000000"];
     for (limits, code) in [(&lenient[..], 0), (&["--max-lateness", "1ns"][..], 4)] {
         let outcome = lab.linkctl().run(&[&["certificate"], limits].concat())?;
-        let said = format!("{limits:?}: {}{}", outcome.stdout, outcome.stderr);
-        ensure!(outcome.code() == code, "{said}");
-        ensure!(said.contains("\"exact\":true"), "{said}");
+        let output = format!("{limits:?}: {}{}", outcome.stdout, outcome.stderr);
+        ensure!(outcome.code() == code, "{output}");
+        ensure!(output.contains("\"exact\":true"), "{output}");
     }
     Ok(())
 }

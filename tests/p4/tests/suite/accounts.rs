@@ -157,11 +157,11 @@ pub fn every_frame_is_counted_across_changes(cpus: &Cpus) -> anyhow::Result<()> 
             let own = [[forward.sent, forward.came], [back.sent, back.came]];
             let own = [0, 1].map(|w: usize| [own[w][0] - had[w][0], own[w][1] - had[w][1]]);
             after.balanced(&before, own)?;
-            ensure!(after.gated[0] > before.gated[0], "the gate took nothing: {after:?}");
+            ensure!(after.gated[0] > before.gated[0], "the gate dropped no frame: {after:?}");
             let lost = [after.lost[0] - before.lost[0], after.lost[1] - before.lost[1]];
             ensure!(lost[0] > 0 && lost[1] > 0, "the switch lost nothing: {after:?}");
             let shim = stats.packets(|p| p.dropped.shim);
-            ensure!(shim == 0, "{shim} frames came to the box without a shim");
+            ensure!(shim == 0, "{shim} frames reached the box without a shim");
             return Ok(());
         }
         anyhow::bail!("the switch's own queue dropped frames in each of {VOID} runs")

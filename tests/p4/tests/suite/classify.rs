@@ -119,7 +119,7 @@ fn by_rule() -> Vec<Case> {
         ("a MAC before a prefix", to4([0, 9]).between([2; 6], A_MAC), [MAC, MAC_BACK]),
         ("a MAC before a VLAN", to4([0, 9]).between([2; 6], A_MAC).vlan(7), [MAC, MAC_BACK]),
         ("a MAC of IPv6", to6(9).between([2; 6], A_MAC), [MAC, MAC_BACK]),
-        is("the server's MAC is nobody's", to4([0, 9]).between(A_MAC, CLIENT_MAC), HOST),
+        is("the server's MAC has no client", to4([0, 9]).between(A_MAC, CLIENT_MAC), HOST),
         is("options", to4([0, 9]).options(&[1; 40]), HOST),
         is("a first fragment", to4([0, 9]).fragment(0, true), HOST),
         is("a last fragment", to4([0, 9]).fragment(185, false), HOST),
@@ -136,7 +136,7 @@ fn bypassing() -> Vec<Case> {
         is("ARP of a client's MAC", arp.between([2; 6], A_MAC), BYPASS),
         is("LLDP", Frame::other(0x88cc, &[2, 7, 4]), BYPASS),
         is("a length of 802.3", Frame::other(60, &[0x42; 60]), BYPASS),
-        is("an EtherType of nobody, and nothing behind", Frame::other(0xffff, &[]), BYPASS),
+        is("an unknown EtherType without payload", Frame::other(0xffff, &[]), BYPASS),
     ];
     for kind in ND {
         cases.push(is("Neighbor Discovery", Frame::icmp6(SERVER6, v6(9), kind), BYPASS));

@@ -74,7 +74,7 @@ fn losses(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Vec<Vec<bool>>> 
             let (came, sent) = (during(|p| p.received), during(|p| p.sent));
             let counted = during(|p| p.dropped.loss);
             let all = lost.len() as u64;
-            ensure!(came == all, "{name}: {came} of {all} frames came to the box");
+            ensure!(came == all, "{name}: {came} of {all} frames reached the box");
             ensure!(counted == gone, "{name}: {gone} lost, {counted} counted");
             ensure!(sent == all - gone, "{name}: {sent} sent of {all}, {gone} lost");
         }

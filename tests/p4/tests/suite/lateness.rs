@@ -54,9 +54,12 @@ fn agrees(times: &Times, late: Lateness, latency: u64) -> anyhow::Result<()> {
     for (name, q, late_ns) in [("p50", 0.5, late.p50), ("p99", 0.99, late.p99)] {
         let (low, high) = quantile(times, q);
         println!("    {name}: late by {late_ns} ns, excess of {low} to {high} ns");
-        ensure!(high >= late_ns, "{name}: the switch saw less than the dataplane confesses");
+        ensure!(high >= late_ns, "{name}: the switch measured less than the dataplane reports");
         let most = late_ns.saturating_add(latency);
-        ensure!(low <= most, "{name}: the switch saw {low} ns, {late_ns} were confessed");
+        ensure!(
+            low <= most,
+            "{name}: the switch measured {low} ns, the dataplane reports {late_ns}"
+        );
     }
     Ok(())
 }
@@ -101,7 +104,7 @@ fn excess(bed: &mut Bed, linkctl: &Linkctl, stop: bool) -> anyhow::Result<(Times
         *now -= then;
     }
     let early = after.early - before.early;
-    ensure!(early == 0, "{early} frames came back before they were due");
+    ensure!(early == 0, "{early} frames returned early");
     Ok((now, stats.lateness_ns))
 }
 

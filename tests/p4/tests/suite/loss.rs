@@ -59,7 +59,7 @@ fn lost(
             _ => strange += 1,
         }
     })?;
-    ensure!(strange == 0, "{strange} frames came twice or from nobody");
+    ensure!(strange == 0, "{strange} frames are duplicate or unknown");
     for (client, before) in clients.into_iter().zip(before) {
         let fates = bench.control.fates(client, way.direction)?.since(&before?);
         let own = (0..packets).filter(|n| of(*n).0 == client);
@@ -85,7 +85,7 @@ pub fn independent_losses_have_probability_and_no_memory(_: &Cpus) -> anyhow::Re
         repeated(|| {
             let lost = lost(bench, way, PACKETS, |_| (A, SLOT))?;
             let (n, k) = (PACKETS as f64, count(&lost));
-            println!("    {k} of {PACKETS} were lost, {p} of all are to be");
+            println!("    {k} of {PACKETS} were lost, expected a share of {p}");
             let deviation = (n * p * (1.0 - p)).sqrt();
             let runs = runs(&lost, true);
             let grow = geometric(runs.iter().sum(), p);
@@ -143,7 +143,7 @@ pub fn burst_losses_have_geometric_runs_and_gaps(_: &Cpus) -> anyhow::Result<()>
 
 fn burst_findings(lost: &[bool], bursts: Bursts) -> Vec<Finding> {
     let (n, k) = (lost.len() as f64, count(lost));
-    println!("    {k} of {n} were lost, {:.4} of all are to be", bursts.share());
+    println!("    {k} of {n} were lost, expected a share of {:.4}", bursts.share());
     let runs = runs(lost, true);
     let expected = geometric(runs.iter().sum(), bursts.grows());
     let deviation = bursts.variance(n).sqrt();
@@ -168,7 +168,7 @@ pub fn clients_and_directions_have_separate_loss_states(_: &Cpus) -> anyhow::Res
         let kept = lost(bench, forward, 100, |n| (if n % 2 == 0 { A } else { B }, SLOT))?;
         let by_turns = Vec::from_iter((0..100).map(|n| n % 2 == 0));
         // Each is lost with a probability of 1 - 2^-32.
-        ensure!(kept == by_turns, "of A all and of B none are to be lost: {kept:?}");
+        ensure!(kept == by_turns, "expected to lose all of A and none of B: {kept:?}");
         let other = lost(bench, back, 100, |_| (A, SLOT))?;
         ensure!(count(&other) == 0, "the other direction has the state of this one");
         // It stays in the bad state under another entry, and a third entry returns it to the good

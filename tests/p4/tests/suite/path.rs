@@ -148,7 +148,7 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
         bed.ready()?;
         let after = placed(bed, "loss")?;
         println!(
-            "    {} entries back {:?} after the switch; the session says {:?}",
+            "    {} entries restored {:?} after the start of the switch; the session reports {:?}",
             after.entries,
             started.elapsed(),
             Duration::from_nanos(after.restored_ns)

@@ -185,7 +185,7 @@ pub fn empty_switch_gets_program_and_thousand_clients(_: &Cpus) -> anyhow::Resul
         bed.ready()?;
         println!("    ready after {:?}", started.elapsed());
         let pushed = bed.news().iter().any(|n| matches!(n, News::Ready { pushed: true, .. }));
-        ensure!(pushed, "no word of a program that was pushed");
+        ensure!(pushed, "the push of the program is not reported");
         let began = Instant::now();
         let offload = bed.clients(Loss::Independent(1 << 20))?;
         let status = bed.knows_all()?;
@@ -225,7 +225,7 @@ pub fn killed_switch_is_restored(_: &Cpus) -> anyhow::Result<()> {
         let after = bed.clients(Loss::Independent(1 << 20))?;
         let status = bed.knows_all()?;
         println!(
-            "    {CLIENTS} clients back {:?} after the switch was; the session says {:?}",
+            "    {CLIENTS} clients restored {:?} after the start of the switch; the session reports {:?}",
             started.elapsed(),
             status.restored
         );

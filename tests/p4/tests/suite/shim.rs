@@ -132,7 +132,7 @@ pub fn shim_forged_by_host_selects_no_client(_: &Cpus) -> anyhow::Result<()> {
 fn forged_is_bypass(bench: &mut p4::bench::Bench, way: Way, forged: &[u8]) -> anyhow::Result<()> {
     let (shim, fates) = bench.fates(way, BYPASS, |b| b.wrapped(way, way.hosts[0], forged))?;
     let expected = Shim { stamp: shim.stamp, ..way.shim(BYPASS) };
-    ensure!(shim == expected, "{forged:02x?} came behind {shim:?}");
+    ensure!(shim == expected, "{forged:02x?} arrived behind {shim:?}");
     ensure!(fates.received() == 1, "{fates:?}");
     // Returned from the box, the host gets its own frame once: only the outer shim is removed.
     let out = bench.unwrapped(way, shim, forged)?;

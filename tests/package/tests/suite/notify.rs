@@ -85,7 +85,7 @@ impl Daemon {
         // Notifications from before the stop can still arrive.
         while self.manager.heard(WATCHDOG * 2)?.is_some() {}
         let told = self.manager.heard(SILENCE)?;
-        ensure!(told.is_none(), "threads stand still, and it tells {told:?}");
+        ensure!(told.is_none(), "threads are stopped, and it notifies {told:?}");
         drop(still);
         self.manager.hears(ALIVE, SOON)?;
         Ok(())

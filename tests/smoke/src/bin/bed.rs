@@ -110,7 +110,7 @@ fn accompany(arguments: &Arguments) -> anyhow::Result<u8> {
         Lack::Part(reason) | Lack::Permission(reason) => anyhow!(reason),
     })?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("handle signals")?;
-    set_child_subreaper(true).context("adopt what is left behind")?;
+    set_child_subreaper(true).context("adopt orphans")?;
     let directory = Directory::new()?;
     let mut keeper = Keeper::start(&directory)?;
     let ended = beside(arguments, &mut keeper, &mut signals);
@@ -210,7 +210,7 @@ impl Keeper {
         loop {
             match self.said.recv_timeout(LOOK) {
                 Ok(line) => {
-                    return serde_json::from_str(&line).context("read what the keeper said");
+                    return serde_json::from_str(&line).context("read the message of the keeper");
                 }
                 Err(RecvTimeoutError::Timeout) => (),
                 Err(RecvTimeoutError::Disconnected) => bail!("the bed could not be made"),

@@ -120,7 +120,7 @@ fn demonstrate(arguments: &Arguments, bed: &mut Testbed) -> anyhow::Result<Vec<S
     let linkctl = bed.linkctl()?;
     let change = linkctl.set_profile(PROFILE, arguments.seed)?;
     println!(
-        "linkctl set profile {PROFILE} --seed {}: in force since {:.6} s (generation {})",
+        "linkctl set profile {PROFILE} --seed {}: applied at {:.6} s (generation {})",
         arguments.seed,
         change.effective_ns as f64 * 1e-9,
         change.generation

@@ -34,15 +34,15 @@ pub fn python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
         let before = linkctl.show()?["generation"].as_u64().context("no generation")?;
         let mut client = Command::new(&python);
         client.arg(CLIENT).arg(bed.linkd_socket());
-        let said: Value = serde_json::from_str(&run(client, LIMIT)?.success()?)?;
-        println!("    {said}");
-        ensure!(said["set"] == before + 1 && said["patched"] == before + 2, "{said}");
-        ensure!(said["repeated"] == true, "a request that was sent again was made again: {said}");
-        ensure!(said["refused"] == "NOT_FOUND", "a profile that is none: {said}");
-        let seen = said["seen"].as_array().context("no statistics")?;
-        ensure!(seen.len() == 3 && seen.iter().all(|g| *g == before + 2), "{said}");
-        ensure!(said["rate_bps"] == 72_000_000, "{said}");
-        ensure!(linkctl.show()?["generation"] == before + 2, "not this link: {said}");
+        let answer: Value = serde_json::from_str(&run(client, LIMIT)?.success()?)?;
+        println!("    {answer}");
+        ensure!(answer["set"] == before + 1 && answer["patched"] == before + 2, "{answer}");
+        ensure!(answer["repeated"] == true, "a repeated request was applied twice: {answer}");
+        ensure!(answer["refused"] == "NOT_FOUND", "an unknown profile: {answer}");
+        let seen = answer["seen"].as_array().context("no statistics")?;
+        ensure!(seen.len() == 3 && seen.iter().all(|g| *g == before + 2), "{answer}");
+        ensure!(answer["rate_bps"] == 72_000_000, "{answer}");
+        ensure!(linkctl.show()?["generation"] == before + 2, "not this link: {answer}");
         Ok(())
     })
 }

@@ -49,13 +49,13 @@ pub fn fit_of_probe_log_recovers_base_and_slot(cpus: &Cpus, form: Form) -> anyho
         let lost = stats.packets(|p| p.dropped.outage);
         // The sender skips probes that it could not send in time.
         ensure!(count("sent")? + count("skipped")? == seconds * PROBES_PER_S, "{measured}");
-        ensure!(count("lost")? == lost, "the channel lost {lost}, the probe says {measured}");
+        ensure!(count("lost")? == lost, "the channel lost {lost}, the probe reports {measured}");
 
         let fitted = bed.directory().path("fitted.toml");
         let mut fit = Command::new(&bed.binaries()?.linkctl);
         fit.args(["-o", "json", "fit"]).arg(&log).arg("--write").arg(&fitted);
-        let said = run(fit, LIMIT)?.success()?;
-        println!("    {}", estimates(&said)?);
+        let output = run(fit, LIMIT)?.success()?;
+        println!("    {}", estimates(&output)?);
         let fitted = Profile::from_file(&fitted)?;
         let truth = built_in("viasat2")?;
         let (base, fitted_base) = (base_ms(&truth), base_ms(&fitted));
@@ -93,10 +93,10 @@ fn probing(bed: &Testbed, at: &Namespace, arguments: &[&str]) -> anyhow::Result<
     Ok(at.command(&[&[linkctl.as_str(), "-o", "json", "probe"], arguments].concat()))
 }
 
-fn estimates(said: &str) -> anyhow::Result<String> {
-    let said: Value = serde_json::from_str(said).context("what `linkctl fit` says")?;
+fn estimates(output: &str) -> anyhow::Result<String> {
+    let output: Value = serde_json::from_str(output).context("the output of `linkctl fit`")?;
     let text = |e: &Value, key: &str| e[key].as_str().unwrap_or("?").to_owned();
-    let each = said["estimates"].as_array().into_iter().flatten().map(|e| {
+    let each = output["estimates"].as_array().into_iter().flatten().map(|e| {
         let [what, value] = ["parameter", "value"].map(|key| text(e, key));
         format!("{what} {value} ({} to {})", text(e, "low"), text(e, "high"))
     });

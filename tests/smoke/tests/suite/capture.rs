@@ -117,7 +117,7 @@ impl Captured {
     fn read(path: &Path) -> anyhow::Result<Self> {
         let mut reader = PcapNgReader::new(BufReader::new(File::open(path)?))?;
         let mut captured = Self::default();
-        let mut said = BTreeMap::new();
+        let mut counts = BTreeMap::new();
         while let Some(block) = reader.next_block() {
             match block?.into_owned() {
                 Block::InterfaceDescription(interface) => {
@@ -131,7 +131,7 @@ impl Captured {
                 Block::InterfaceStatistics(statistics) => {
                     for option in statistics.options {
                         if let InterfaceStatisticsOption::IsbIfRecv(n) = option {
-                            said.insert(statistics.interface_id as usize, n);
+                            counts.insert(statistics.interface_id as usize, n);
                         }
                     }
                 }
@@ -140,7 +140,7 @@ impl Captured {
         }
         for (id, name) in captured.interfaces.iter().enumerate() {
             let n = captured.copies.iter().filter(|c| c.interface == id).count() as u64;
-            ensure!(said.get(&id) == Some(&n), "{name}: {n} copies, and the file says {said:?}");
+            ensure!(counts.get(&id) == Some(&n), "{name}: {n} copies, the file reports {counts:?}");
         }
         let ordered = captured.copies.windows(2).all(|pair| pair[0].at <= pair[1].at);
         ensure!(ordered, "the copies are not in the order of their times");

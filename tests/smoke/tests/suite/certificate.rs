@@ -12,7 +12,7 @@ use smoke::linkctl::{DONE, Linkctl};
 use smoke::testbed::{Options, SERVER, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
-use super::{SEED, UDP_PORT, drained, emulator, flows_to, on_bed, receivers, told};
+use super::{SEED, UDP_PORT, drained, emulator, flows_to, on_bed, receivers, reports};
 
 pub const CHECK: i32 = 4;
 /// Limits that a busy machine meets: the figures of these runs are not about time.
@@ -99,7 +99,7 @@ pub fn run_with_stalled_worker_fails(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(code == CHECK, "{code}: {certificate:#}");
         ensure!(failed(&certificate) == ["stall"], "{certificate:#}");
         let stall = certificate["stall_max_ns"].as_u64().unwrap_or_default();
-        ensure!(u128::from(stall) >= STILL.as_nanos(), "it stood still for {stall} ns only");
+        ensure!(u128::from(stall) >= STILL.as_nanos(), "the reported stall is only {stall} ns");
         Ok(())
     })
 }
@@ -125,6 +125,6 @@ pub fn run_with_client_without_slot_fails(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(code == CHECK && failed(&certificate) == ["unplaced"], "{code}: {certificate:#}");
         // Packets of the second client only.
         ensure!(certificate["span"]["unplaced"] == sent, "{sent}: {certificate:#}");
-        told(&linkctl, "CLIENTS_FULL", 1, "without a slot")
+        reports(&linkctl, "CLIENTS_FULL", 1, "without a slot")
     })
 }

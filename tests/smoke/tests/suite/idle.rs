@@ -39,7 +39,7 @@ pub fn idle_pings_match_measured_link(cpus: &Cpus, form: Form) -> anyhow::Result
         within("median RTT, ms", pings.rtt_ms(0.5), MEDIAN_MS - tolerance, MEDIAN_MS + tolerance)?;
         within("share within 560 and 632 ms", pings.share_within(560.0, 632.0), share, 1.0)?;
         ensure!(pings.out_of_order == 0, "{} replies out of order", pings.out_of_order);
-        ensure!(pings.duplicates() == 0, "{} replies came twice", pings.duplicates());
+        ensure!(pings.duplicates() == 0, "{} duplicate replies", pings.duplicates());
         // Only the channel loses packets.
         dropped_only_for(&stats, &["outage"])?;
         let client = stats.client(&source.to_string())?;

@@ -21,9 +21,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn exporter(bed: &Testbed) -> anyhow::Result<(Process, SocketAddr)> {
     let (linkd, _) = bed.another_linkd("metrics.sock", &["--metrics", "127.0.0.1:0"])?;
     let address = wait::until("the address of the metrics", LIMIT, || {
-        let said = linkd.stderr();
-        let word = said.split(|c: char| c.is_whitespace() || c == '=');
-        Ok(word.filter_map(|word| word.parse().ok()).next())
+        let log = linkd.stderr();
+        let words = log.split(|c: char| c.is_whitespace() || c == '=');
+        Ok(words.filter_map(|word| word.parse().ok()).next())
     })?;
     Ok((linkd, address))
 }
@@ -95,7 +95,7 @@ fn checked(scraped: &str) -> anyhow::Result<()> {
         .spawn()?;
     child.stdin.take().context("no way in")?.write_all(scraped.as_bytes())?;
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    ensure!(output.status.success() && said.is_empty(), "promtool check metrics: {said}");
+    let findings = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success() && findings.is_empty(), "promtool check metrics: {findings}");
     Ok(())
 }

@@ -203,7 +203,7 @@ impl Overload {
 /// Longest stall of the worker since the last mark.
 pub fn punctual(stats: &Stats, limit: Duration) -> anyhow::Result<()> {
     let stall = Duration::from_nanos(stats.stall_max_ns);
-    ensure!(stall <= limit, "the worker stood still for {stall:?}, more than {limit:?}");
+    ensure!(stall <= limit, "the worker stalled for {stall:?}, more than {limit:?}");
     Ok(())
 }
 
@@ -218,7 +218,7 @@ pub fn accepts_change(linkctl: &Linkctl, rate: &str) -> anyhow::Result<()> {
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// Waits for `times` events of a kind, and for a message that contains `words`.
-pub fn told(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow::Result<()> {
+pub fn reports(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyhow::Result<()> {
     let what = format!("{times} events {kind}, with {words:?}");
     Ok(wait::until(&what, SOON, || {
         let events = format!("{:?}", linkctl.run(&["events"])?);
@@ -248,7 +248,7 @@ pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
 
 /// Fails if a value is out of bounds.
 pub fn within(what: &str, value: f64, low: f64, high: f64) -> anyhow::Result<()> {
-    println!("    {what}: {value:.3} (to be within {low:.3} and {high:.3})");
+    println!("    {what}: {value:.3} (limits {low:.3} and {high:.3})");
     ensure!((low..=high).contains(&value), "{what} is {value}, not within {low} and {high}");
     Ok(())
 }

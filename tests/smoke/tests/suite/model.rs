@@ -101,7 +101,7 @@ pub fn outages_slow_cubic_less_than_equal_loss_per_packet(cpus: &Cpus) -> anyhow
         had_its_outage(&first, &outage, frames_per_second(&in_time)?)?;
         ensure!(
             first.counted(SPARED, Direction::Forward, |p| p.dropped.outage)? == 0,
-            "it was to be spared"
+            "an outage hit `SPARED`"
         );
         for (client, transfer) in first.transfers.iter().enumerate() {
             let what = format!("client {client} with outages, second half, Mbit/s");

@@ -15,7 +15,7 @@ use smoke::wait;
 
 use super::certificate::{CHECK, PATIENT, certificate, failed};
 use super::{
-    SEED, SOON, UDP_PORT, accepts_change, drained, emptied, emulator, on_bed, told, udp_at,
+    SEED, SOON, UDP_PORT, accepts_change, drained, emptied, emulator, on_bed, reports, udp_at,
 };
 
 /// Sends frames of a given size for a second. Returns their number.
@@ -45,7 +45,7 @@ pub fn frames_above_lowered_mtu_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile("transparent", SEED)?;
         linkctl.mark()?;
         bed.emulator().run(&["ip", "link", "set", WAN_INTERFACE, "mtu", "1280"])?;
-        told(&linkctl, "PORT_CHANGED", 1, "its MTU went from 1500 to 1280")?;
+        reports(&linkctl, "PORT_CHANGED", 1, "its MTU went from 1500 to 1280")?;
         let sent = load(bed, 1400)?;
         emptied(&linkctl)?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
@@ -57,7 +57,7 @@ pub fn frames_above_lowered_mtu_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(lost == Some(sent), "{lost:?} of {sent} are counted: {certificate:#}");
         // With the old MTU all frames pass, and the loss remains counted.
         bed.emulator().run(&["ip", "link", "set", WAN_INTERFACE, "mtu", "1500"])?;
-        told(&linkctl, "PORT_CHANGED", 1, "its MTU went from 1280 to 1500")?;
+        reports(&linkctl, "PORT_CHANGED", 1, "its MTU went from 1280 to 1500")?;
         linkctl.mark()?;
         load(bed, 1400)?;
         emptied(&linkctl)?;
@@ -81,7 +81,7 @@ pub fn frames_lost_by_interface_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
             let missed = certificate["span"]["unconfirmed"].as_u64();
             Ok((missed >= Some(sent)).then_some(()))
         })?;
-        told(&linkctl, "PORT_CHANGED", 1, "has not sent")?;
+        reports(&linkctl, "PORT_CHANGED", 1, "has not sent")?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
         ensure!(
             code == CHECK && failed(&certificate).contains(&"emulator_drops"),
@@ -99,7 +99,7 @@ pub fn carrier_loss_between_two_polls_is_reported(cpus: &Cpus) -> anyhow::Result
         for state in ["down", "up"] {
             bed.client().run(&["ip", "link", "set", CLIENT_INTERFACE, state])?;
         }
-        told(&linkctl, "PORT_CHANGED", 1, "its link was lost")?;
+        reports(&linkctl, "PORT_CHANGED", 1, "its link was lost")?;
         let (code, certificate) = certificate(&linkctl, &PATIENT)?;
         ensure!(code == CHECK && failed(&certificate).contains(&"port_faults"), "{certificate:#}");
         let stats = linkctl.run(&["stats"])?;
@@ -114,13 +114,13 @@ pub fn dataplane_ends_with_reason_when_interface_is_removed(cpus: &Cpus) -> anyh
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("transparent", SEED)?;
         bed.emulator().run(&["ip", "link", "del", WAN_INTERFACE])?;
-        told(&linkctl, "PORT_CHANGED", 1, "its interface has been removed")?;
+        reports(&linkctl, "PORT_CHANGED", 1, "its interface has been removed")?;
         wait::until("the dataplane ends", SOON, || Ok((!bed.dataplane_runs()).then_some(())))?;
         ended = bed.report();
         Ok(())
     });
     // No dataplane is left to stop.
-    ensure!(outcome.is_err(), "the dataplane was still there");
+    ensure!(outcome.is_err(), "the dataplane still runs");
     ensure!(ended.contains("port `wan`: its interface has been removed"), "{ended}");
     ensure!(ended.contains("\"ports\""), "no final accounts in {ended}");
     Ok(())
@@ -133,15 +133,15 @@ pub fn stalled_worker_is_reported_and_resumes(cpus: &Cpus) -> anyhow::Result<()>
         let pid = bed.dataplane_pid().context("the dataplane does not run")?;
         let still = Still::stop(pid, |name| name == "worker-0")?;
         // Every command reports it.
-        told(&linkctl, "DATAPLANE_LOST", 1, "a worker has not answered")?;
+        reports(&linkctl, "DATAPLANE_LOST", 1, "a worker has not answered")?;
         for arguments in [&["stats"][..], &["set", "rate", "10 Mbit/s"]] {
             let outcome = linkctl.run(arguments)?;
-            ensure!(outcome.code() != 0, "{arguments:?} while a worker stands still: {outcome:?}");
+            ensure!(outcome.code() != 0, "{arguments:?} while a worker is stopped: {outcome:?}");
         }
         std::thread::sleep(Duration::from_secs(2));
         drop(still);
         // The first event was at the start.
-        told(&linkctl, "DATAPLANE_FOUND", 2, "")?;
+        reports(&linkctl, "DATAPLANE_FOUND", 2, "")?;
         accepts_change(&linkctl, "20 Mbit/s")?;
         drained(&linkctl).map(drop)
     })

@@ -81,7 +81,7 @@ fn refuses_each(linkctl: &Linkctl, cases: &[(&[&str], i32, &[&str])]) -> anyhow:
     let mut wrong = Vec::new();
     for &(arguments, code, words) in cases {
         let outcome = linkctl.run(arguments)?;
-        if let Err(e) = says(&outcome, code, words) {
+        if let Err(e) = fails_with(&outcome, code, words) {
             wrong.push(format!("{e:#}"));
         }
         ensure!(linkctl.show()? == before, "{arguments:?} changed the link");
@@ -91,7 +91,7 @@ fn refuses_each(linkctl: &Linkctl, cases: &[(&[&str], i32, &[&str])]) -> anyhow:
 }
 
 /// Checks the exit code, and that the message contains all of the words.
-fn says(outcome: &Outcome, code: i32, words: &[&str]) -> anyhow::Result<()> {
+fn fails_with(outcome: &Outcome, code: i32, words: &[&str]) -> anyhow::Result<()> {
     let message = &outcome.stderr;
     ensure!(
         outcome.code() == code,
@@ -131,17 +131,17 @@ pub fn dataplane_that_cannot_start_reports_reason(cpus: &Cpus) -> anyhow::Result
             Ok::<_, anyhow::Error>(run(bed.dataplane_command(wan, client, &more)?, LIMIT)?)
         };
         let twice = start(WAN, "client=net_af_packet,iface=wan0", &[])?;
-        says(&twice, REFUSED, &["wan0"])?;
-        says(&start(WAN, "wan=net_af_packet,iface=sat0", &[])?, USAGE, &["wan", "client"])?;
-        says(&start(WAN, "lan=net_af_packet,iface=sat0", &[])?, USAGE, &["lan", "client"])?;
+        fails_with(&twice, REFUSED, &["wan0"])?;
+        fails_with(&start(WAN, "wan=net_af_packet,iface=sat0", &[])?, USAGE, &["wan", "client"])?;
+        fails_with(&start(WAN, "lan=net_af_packet,iface=sat0", &[])?, USAGE, &["lan", "client"])?;
         let missing = start(WAN, "client=net_af_packet,iface=sat9", &[])?;
-        says(&missing, REFUSED, &["sat9", SAT_INTERFACE, WAN_INTERFACE])?;
+        fails_with(&missing, REFUSED, &["sat9", SAT_INTERFACE, WAN_INTERFACE])?;
         let driver = start(WAN, "client=net_af_paket,iface=sat0", &[])?;
-        says(&driver, REFUSED, &["net_af_paket", "net_af_packet"])?;
-        says(&start(WAN, CLIENT, &["--memory", "64"])?, USAGE, &["64", "unit"])?;
-        says(&start(WAN, CLIENT, &["--core", "4095"])?, REFUSED, &["4095"])?;
-        says(&start(WAN, CLIENT, &["--memory", "1000 TiB"])?, REFUSED, &["--memory"])?;
-        says(&as_nobody(bed)?, REFUSED, &["ermi"])?;
+        fails_with(&driver, REFUSED, &["net_af_paket", "net_af_packet"])?;
+        fails_with(&start(WAN, CLIENT, &["--memory", "64"])?, USAGE, &["64", "unit"])?;
+        fails_with(&start(WAN, CLIENT, &["--core", "4095"])?, REFUSED, &["4095"])?;
+        fails_with(&start(WAN, CLIENT, &["--memory", "1000 TiB"])?, REFUSED, &["--memory"])?;
+        fails_with(&as_nobody(bed)?, REFUSED, &["ermi"])?;
         ensure!(!Path::new(&socket).exists(), "a dataplane that did not start left its socket");
         Ok(())
     })
@@ -181,21 +181,25 @@ pub fn missing_process_is_named(cpus: &Cpus) -> anyhow::Result<()> {
         // A second process of each kind is refused, and the first one continues.
         let mut second = Command::new(&bed.binaries()?.linkd);
         second.arg("--socket").arg(&own).arg("--dataplane").arg(&dataplane);
-        says(&run(second, LIMIT)?, REFUSED, &[&own.display().to_string()])?;
+        fails_with(&run(second, LIMIT)?, REFUSED, &[&own.display().to_string()])?;
         let second = run(bed.own_dataplane_command()?, LIMIT)?;
-        says(&second, REFUSED, &[&dataplane.display().to_string()])?;
+        fails_with(&second, REFUSED, &[&dataplane.display().to_string()])?;
         ensure!(linkctl.show()? == before, "a second program changed the link");
         ensure!(bed.dataplane_runs(), "a second dataplane ended the first");
 
         // No linkd serves this socket.
         let nowhere = bed.directory().path("nowhere.sock");
         let stray = Linkctl::new(&bed.binaries()?.linkctl, &nowhere);
-        says(&stray.run(&["show"])?, UNREACHABLE, &[&nowhere.display().to_string(), "linkd"])?;
+        fails_with(
+            &stray.run(&["show"])?,
+            UNREACHABLE,
+            &[&nowhere.display().to_string(), "linkd"],
+        )?;
 
         // The dataplane is killed: linkd reports it, and reconnects later.
         bed.kill_dataplane()?;
         for arguments in [&["stats"][..], &["show"], &["set", "rate", "1Mbit/s"]] {
-            says(&linkctl.run(arguments)?, UNREACHABLE, &[&dataplane.display().to_string()])?;
+            fails_with(&linkctl.run(arguments)?, UNREACHABLE, &[&dataplane.display().to_string()])?;
         }
         ensure!(linkctl.run(&["profile", "list"])?.code() == DONE, "the list needs no dataplane");
         bed.start_dataplane()?;

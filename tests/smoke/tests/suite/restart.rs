@@ -77,9 +77,9 @@ pub fn killed_dataplane_resumes_link(cpus: &Cpus) -> anyhow::Result<()> {
             ensure!(after[key] == before[key], "{key}: {after:#}, which was {before:#}");
         }
         let events = linkctl.run(&["events"])?;
-        let told = format!("{events:?}");
+        let events = format!("{events:?}");
         for kind in ["DATAPLANE_RESTARTED", "LINK_RESTORED"] {
-            ensure!(told.contains(kind), "no {kind} in {told}");
+            ensure!(events.contains(kind), "no {kind} in {events}");
         }
         Ok(())
     })

@@ -112,7 +112,7 @@ fn forgets(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     let own = stats.client(&first)?;
     ensure!(own.forward.sent.packets == 2 && own.r#return.sent.packets == 2, "{own:?}");
     let [was, is] = [&before, &stats].map(|stats| stats.client("pair").map(|c| c.forward.received));
-    ensure!(was? == is?, "the accounts of who was named have changed");
+    ensure!(was? == is?, "the counters of the named client have changed");
     let list = linkctl.run(&["clients", "list"])?.success()?;
     let list: serde_json::Value = serde_json::from_str(&list)?;
     let clients = list["clients"].as_array().context("no list of clients")?;

@@ -59,7 +59,7 @@ pub fn ten_steps_a_second_are_on_time(cpus: &Cpus, form: Form) -> anyhow::Result
         for (i, row) in rows.iter().enumerate() {
             // The third entry of each repetition is the mark that ends it.
             let index = i as u64 / 2 * 3 + i as u64 % 2;
-            ensure!(row.index == index, "{row:?} where step {index} was to be");
+            ensure!(row.index == index, "{row:?}, expected step {index}");
             ensure!(row.generation == first.generation + 1 + i as u64, "{row:?}");
             ensure!(row.time_ns == row.planned_ns + row.late_ns, "{row:?}");
             let planned = rows[0].planned_ns + i as u64 * 1_000_000_000 / DENSITY;

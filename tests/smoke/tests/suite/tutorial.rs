@@ -98,9 +98,9 @@ pub fn failed_start_is_rolled_back(_: &Cpus) -> anyhow::Result<()> {
     let script =
         format!("! {START}; ls /run /run/netns /sys/class/net; hw-configs/veth-dev/box.sh stop");
     let outcome = in_namespaces(&script, Some(programs.root().to_owned()))?;
-    let (output, told) = (&outcome.stdout, &outcome.stderr);
-    ensure!(outcome.status.success(), "{output}{told}");
-    ensure!(told.contains("linkd-dataplane has not started"), "{told}");
+    let (output, errors) = (&outcome.stdout, &outcome.stderr);
+    ensure!(outcome.status.success(), "{output}{errors}");
+    ensure!(errors.contains("linkd-dataplane has not started"), "{errors}");
     ensure!(!output.contains("lke-") && !output.contains("linkemu-veth-dev"), "{output}");
     ensure!(output.contains("There is no box to stop"), "{output}");
     Ok(())

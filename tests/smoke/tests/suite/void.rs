@@ -26,7 +26,7 @@ pub fn stopped_emulator_on_idle_machine_fails(cpus: &Cpus) -> anyhow::Result<()>
         })
     };
     match judged(cpus, RealTime, stopped) {
-        Judged::Failed(error) if format!("{error:#}").contains("stood still") => Ok(()),
+        Judged::Failed(error) if format!("{error:#}").contains("stalled") => Ok(()),
         Judged::Failed(error) => Err(error),
         Judged::Passed(()) => bail!("the emulator does not report that it was stopped"),
         Judged::Void(reason) => bail!("judged void: {reason}"),
