@@ -36,10 +36,8 @@ mkdir -p "$stage/linkemu"
 cp -r --parents debian packaging docs monitoring hw-configs CHANGELOG.md LICENSE p4src/compiled \
     control/profile/profiles control/scenario/scenarios proto/linkemu \
     control/fit/baselines control/python/pyproject.toml control/python/README.md \
-    control/python/generate.py control/python/src/linkemu/*.py \
+    control/python/generate.py control/python/src/linkemu/*.py control/python/src/linkemu/aio/*.py \
     control/python/src/linkemu/py.typed "$stage/linkemu"
-# It is generated when pip installs the package.
-rm -f "$stage/linkemu/control/python/src/linkemu/_sync.py"
 [ -z "${2-}" ] || sed -i "1s/([^)]*)/($2)/" "$stage/linkemu/debian/changelog"
 
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || true)}

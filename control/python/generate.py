@@ -23,10 +23,11 @@ SOURCES = ROOT / "src" / "linkemu"
 PACKAGE = SOURCES / "v1"
 HEADER = "# SPDX-License-Identifier: Apache-2.0\n"
 
-SYNC_DOC = '"""The client for programs with threads, generated from `linkemu.aio`."""'
+SYNC_DOC = '"""Part of the client for programs with threads, generated from `linkemu.aio`."""'
 # In this order.
 TO_SYNC = (
     (r'\A(.*?)""".*?"""', rf"\1{SYNC_DOC}"),
+    (r"\blinkemu\.aio\._", "linkemu._sync._"),
     (r"\b(async|await) ", ""),
     (r"\b_tasks\b", "_threads"),
     (r"\bAsyncIterator\b", "Iterator"),
@@ -51,9 +52,12 @@ def protos() -> Path:
 
 
 def generate() -> None:
-    """Replaces `src/linkemu/v1` and `src/linkemu/_sync.py`."""
+    """Replaces `src/linkemu/v1` and `src/linkemu/_sync`."""
     generate_messages()
-    (SOURCES / "_sync.py").write_text(to_sync((SOURCES / "aio.py").read_text()))
+    shutil.rmtree(SOURCES / "_sync", ignore_errors=True)
+    (SOURCES / "_sync").mkdir()
+    for file in (SOURCES / "aio").glob("*.py"):
+        (SOURCES / "_sync" / file.name).write_text(to_sync(file.read_text()))
 
 
 def to_sync(text: str) -> str:
