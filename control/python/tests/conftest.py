@@ -17,6 +17,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 import linkemu
+from inner import Inner
+from void import Void
 
 pytest_plugins = ["pytester"]
 T = TypeVar("T")
@@ -62,13 +64,6 @@ def until(what: str, condition: Callable[[], T | None], limit: float = 30.0) -> 
     raise AssertionError(f"{what}: not within {limit} s")
 
 
-class Void(Exception):
-    """The run has no result, because the emulator or the machine was too late.
-
-    A test that raises it is repeated once. After the second time it is skipped.
-    """
-
-
 _VOID = "VOID: "
 _TRIES = 2
 
@@ -106,7 +101,11 @@ class OneWorkerForBed(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "bed" if file.endswith(("test_box.py", "test_plugin.py")) else file
+        return (
+            "bed"
+            if file.endswith(("test_box.py", "test_plugin.py", "test_plugin_box.py"))
+            else file
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -146,3 +145,13 @@ def box(bed: Bed) -> Iterator[linkemu.Box]:
         until("no lease", lambda: True if box.lease_holder() is None else None)
         yield box
         until("no lease", lambda: True if box.lease_holder() is None else None)
+
+
+@pytest.fixture
+def inner(
+    bed: Bed, box: linkemu.Box, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Inner:
+    """A pytest inside a test, which gets the socket of linkd as an option."""
+    for name in ("LINKEMU_SERVER", "LINKEMU_SOCKET", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    return Inner(pytester, box, bed.socket)

@@ -16,8 +16,9 @@ import pytest
 from pcapng import blocks
 
 import linkemu
-from conftest import Bed, Void, until, until_renewed
+from conftest import Bed, until, until_renewed
 from linkemu import aio, v1
+from void import Void
 
 FADE = """
 name = "fade"

@@ -7,7 +7,7 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from conftest import Void
+from void import Void
 
 
 def results(directory: Path) -> dict[str, ET.Element]:
