@@ -176,7 +176,7 @@ def test_that_comes_next(link):
     )
     result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(
-        ["the dataplane was started anew *", "*its body passed*", "*its body failed*"]
+        ["the dataplane was restarted *", "*its body passed*", "*its body failed*"]
     )
 
 
@@ -268,7 +268,7 @@ def test_unwritable_directory_is_error_and_ends_no_session(inner: Inner) -> None
     body = "@pytest.mark.link(**patient)\ndef test_one(link): ping()\ndef test_two(): pass\n"
     result = inner.run(body, "--linkemu-out=file")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*what the box says of the test cannot be kept: *"])
+    result.stdout.fnmatch_lines(["*results of the box cannot be written: *"])
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 

@@ -129,7 +129,9 @@ def test_lease_timeout_is_error_that_names_holder(inner: Inner) -> None:
     with inner.box.lease("somebody else"):
         result = inner.run("def test_one(link): pass", "--linkemu-wait=0.3")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*no link: the link is leased to somebody else*0.3 s in vain*"])
+    result.stdout.fnmatch_lines(
+        ["*no link: the link is leased to somebody else*0.3 s without success*"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Terms:
     def request(self) -> _calls.Call[v1.AcquireLeaseResponse]:
         """The request to acquire it. The same request is repeated while the caller waits."""
         if self.token is not None:
-            raise LinkemuError("this lease is acquired already: make another one")
+            raise LinkemuError("this lease is already acquired: make a new one")
         self._waits_until = self.now() + self.wait
         return _calls.acquire(self.holder, self.purpose, self.ttl, self.return_to, self.steal)
 
@@ -71,7 +71,7 @@ class Terms:
             return 0.0
         self._missing = 0
         if self.now() >= (self._waits_until or 0.0):
-            waited = f" for {self.wait:g} s in vain" if self.wait else ""
+            waited = f" for {self.wait:g} s without success" if self.wait else ""
             hint = "" if self.wait else "; `wait` has you wait for your turn"
             raise LeaseHeld(
                 f"{error.message}{hint}{f' (waited{waited})' if waited else ''}",
@@ -131,11 +131,11 @@ def reached_end(run: int, name: str, state: v1.ScenarioState) -> bool:
     """Whether a run has finished. Raises if it was stopped."""
     if state.run != run:
         raise ScenarioStopped(
-            f"scenario {name} no longer runs: linkd was started anew, or another one was run "
+            f"scenario {name} no longer runs: linkd was restarted, or another one was run "
             "after it; see `linkctl events`",
             state,
         )
     if state.phase == v1.SCENARIO_PHASE_STOPPED:
-        why = state.message or "linkd does not say why"
+        why = state.message or "linkd gives no reason"
         raise ScenarioStopped(f"scenario {name} was stopped: {why}", state)
     return state.phase in _ENDS

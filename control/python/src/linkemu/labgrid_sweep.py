@@ -102,7 +102,7 @@ class Sweep:
             with linkemu.Box(resource.address, tls=tls, timeout=ANSWER, patience=ANSWER) as box:
                 return box.lease_holder() is None
         except (KeyError, TypeError, ValueError, linkemu.LinkemuError) as error:
-            log.warning("%s/%s: cannot say who holds the box: %s", exporter, group, error)
+            log.warning("%s/%s: cannot read the lease of the box: %s", exporter, group, error)
             return False
 
     def _release(self, place: Any) -> None:
@@ -110,7 +110,7 @@ class Sweep:
         call = self.session.loop.run_until_complete
         stub = self.session.stub
         log.warning(
-            "%s: released from %s, whose boxes nobody has leased for %g s",
+            "%s: released from %s: its boxes had no lease for %g s",
             place.name,
             place.acquired,
             self.grace,
@@ -145,7 +145,7 @@ def main() -> None:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="release a place whose boxes nobody leased for so long (300)",
+        help="release a place after its boxes had no lease for this time (300)",
     )
     arguments.add_argument(
         "--every", type=float, default=10.0, metavar="SECONDS", help="look so often (10)"

@@ -45,22 +45,22 @@ _TEXT_CHARS = 200
 """Limit of a lease's purpose."""
 _SAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _OPTIONS: tuple[tuple[str, str, str | None], ...] = (
-    ("address", "linkd at HOST:PORT (with TLS) or unix:PATH; else as linkctl finds it", None),
+    ("address", "linkd at HOST:PORT (with TLS) or unix:PATH; by default as linkctl finds it", None),
     ("socket", "linkd's unix socket", None),
     ("ca", "with HOST:PORT: the authority that signed linkd's certificate", None),
     ("cert", "with HOST:PORT: your certificate", None),
     ("key", "with HOST:PORT: the key of your certificate", None),
-    ("holder", "whom a lease names (user@host)", None),
-    ("ttl", "seconds after which the lease of a pytest that was killed ends", "30"),
-    ("wait", "seconds to wait for one's turn", "600"),
-    ("return-to", "the profile that the link returns to", "transparent"),
-    ("out", "the directory for certificates and captures", "linkemu-report"),
+    ("holder", "name of the holder in leases (user@host)", None),
+    ("ttl", "seconds until the lease of a killed pytest expires", "30"),
+    ("wait", "seconds to wait for the lease", "600"),
+    ("return-to", "profile of the link after a test", "transparent"),
+    ("out", "directory for certificates and captures", "linkemu-report"),
 )
 _CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("missing", "what a test is if no box can be reached", ("error", "skip")),
+    ("missing", "outcome of a test if no box can be reached", ("error", "skip")),
     (
         "capture",
-        "which captures are kept of tests that ask for none",
+        "captures to keep of tests without a `capture` argument",
         ("never", "failed", "always"),
     ),
 )
@@ -439,7 +439,7 @@ def _attach(
         reason = f"the box did not last through the test: {error}"
     except (OSError, TypeError, ValueError) as error:
         # An exception here would end the whole session.
-        reason = f"what the box says of the test cannot be kept: {error}"
+        reason = f"results of the box cannot be written: {error}"
     if reason:
         told["reason"] = reason
         _make_error(report, reason)
@@ -450,7 +450,7 @@ def _broke(item: pytest.Item, made: LinkUnderTest, raised: BaseException | None)
     """A fault during the run that is not visible at its end; empty: none."""
     if not made.box.stats().span.marked:
         # The fixture has set a mark, and only a restart of the dataplane removes it.
-        return "the dataplane was started anew during the test"
+        return "the dataplane was restarted during the test"
     run = made.lease._run
     asked = run is not None and run._stopped
     if isinstance(raised, ScenarioStopped) and not asked:
@@ -469,7 +469,7 @@ def _broke(item: pytest.Item, made: LinkUnderTest, raised: BaseException | None)
 def _make_error(report: pytest.TestReport, reason: str) -> None:
     body = "" if report.longrepr is None else f"\n\nIts body {report.outcome}:\n{report.longrepr}"
     report.longrepr = (
-        f"{reason}\nSo this test says nothing of what it tests; its body {report.outcome}.{body}"
+        f"{reason}\nSo the result of this test is not valid; its body {report.outcome}.{body}"
     )
     report.outcome = "failed"
     # All reporters show a failed setup as an error.
