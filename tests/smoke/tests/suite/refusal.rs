@@ -5,7 +5,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -46,29 +45,15 @@ pub fn bad_change_is_refused_and_not_applied(cpus: &Cpus) -> anyhow::Result<()> 
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2", SEED)?;
         let mistyped = bed.directory().write("mistyped.toml", MISTYPED)?.display().to_string();
-        let absent = bed.directory().path("absent.toml").display().to_string();
         #[rustfmt::skip]
         let cases: &[(&[&str], i32, &[&str])] = &[
             (&["set", "profile", "viasat3"], REFUSED, &["viasat3", "viasat2"]),
             (&["set", "profile", &mistyped], REFUSED, &["ratte", "rate"]),
-            (&["set", "profile", &absent], REFUSED, &["absent.toml"]),
-            (&["set", "profle", "viasat2"], USAGE, &["profle", "profile"]),
             (&["set", "rate", "72"], USAGE, &["72", "Mbit/s"]),
-            (&["set", "rate", "72Mbaud"], USAGE, &["Mbaud", "Mbit/s"]),
             (&["set", "rate", "-5Mbit/s"], USAGE, &["-5"]),
-            (&["set", "rate", "--", "-5Mbit/s"], USAGE, &["-5Mbit/s", "negative"]),
-            (&["set", "rate", "99999999999999999999Gbit/s"], USAGE, &["99999999999999999999"]),
-            (&["set", "rate", "0Mbit/s"], USAGE, &["down"]),
             (&["set", "rate", "72Mbit/s", "--direction", "forwards"], USAGE, &["forwards", "forward"]),
-            (&["set", "delay", "600"], USAGE, &["600", "ms"]),
-            (&["set", "delay", "99999999999999999999s"], USAGE, &["99999999999999999999"]),
             (&["set", "delay", "100000s"], REFUSED, &["1 d 3 h 46 min 40 s", "1 min"]),
-            (&["set", "queue", "100B"], REFUSED, &["100 B"]),
             (&["set", "queue", "100B", "--tail-drop"], REFUSED, &["100 B", "1.518 kB"]),
-            (&["set", "queue", "36"], USAGE, &["36", "MB"]),
-            (&["set", "queue", "10MB", "--threshold", "20MB", "--drop-at-limit", "10%"], REFUSED, &["20 MB", "10 MB"]),
-            (&["set", "queue", "10MB", "--threshold", "5MB", "--drop-at-limit", "110%"], REFUSED, &["110 %", "100 %"]),
-            (&["set", "loss", "--every", "1s"], USAGE, &["--for"]),
             (&["set", "rate", "72Mbit/s", "--expect-generation", "999"], REFUSED, &["999"]),
         ];
         refuses_each(&linkctl, cases)
@@ -174,27 +159,15 @@ fn as_nobody(bed: &Testbed) -> anyhow::Result<Outcome> {
 pub fn missing_process_is_named(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
-        let (own, dataplane) = (bed.linkd_socket(), bed.dataplane_socket());
+        let dataplane = bed.dataplane_socket();
         linkctl.set_profile("viasat2", SEED)?;
         let before = linkctl.show()?;
 
-        // A second process of each kind is refused, and the first one continues.
-        let mut second = Command::new(&bed.binaries()?.linkd);
-        second.arg("--socket").arg(&own).arg("--dataplane").arg(&dataplane);
-        fails_with(&run(second, LIMIT)?, REFUSED, &[&own.display().to_string()])?;
+        // A second dataplane is refused, and the first one continues.
         let second = run(bed.own_dataplane_command()?, LIMIT)?;
         fails_with(&second, REFUSED, &[&dataplane.display().to_string()])?;
-        ensure!(linkctl.show()? == before, "a second program changed the link");
+        ensure!(linkctl.show()? == before, "a second dataplane changed the link");
         ensure!(bed.dataplane_runs(), "a second dataplane ended the first");
-
-        // No linkd serves this socket.
-        let nowhere = bed.directory().path("nowhere.sock");
-        let stray = Linkctl::new(&bed.binaries()?.linkctl, &nowhere);
-        fails_with(
-            &stray.run(&["show"])?,
-            UNREACHABLE,
-            &[&nowhere.display().to_string(), "linkd"],
-        )?;
 
         // The dataplane is killed: linkd reports it, and reconnects later.
         bed.kill_dataplane()?;
