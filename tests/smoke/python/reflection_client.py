@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of linkd that was generated from nothing: it knows the names of four calls and
-learns all types from the server's reflection.
+"""A client of linkd without generated code: it knows the names of four calls and reads all types
+from the server's reflection.
 
     reflection_client.py SOCKET
 
-Sets a profile, sends the same request again, asks for one that does not exist, halves the
-forward rate, and takes three snapshots from the stream of statistics. Writes as JSON what
-it was told.
+Sets a profile, repeats the request, requests a profile that does not exist, halves the forward
+rate, and takes three snapshots from the stream of statistics. Prints the answers as JSON.
 """
 
 import json

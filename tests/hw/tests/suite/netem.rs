@@ -15,25 +15,17 @@ use smoke::binaries::Binaries;
 use smoke::ping::Pings;
 
 /// A link with a queue that an emulated processor can fill.
-const NARROW: &str = "\
-name = \"narrow\"
-description = \"A narrow link with a long queue\"
-source = \"made up: to compare queues\"
-
+const NARROW: &str = r#"
+name = "narrow"
 [forward]
-rate = \"10 Mbit/s\"
-[forward.queue]
-limit = \"2 MB\"
-[forward.delay]
-base = \"275 ms\"
-
+rate = "10 Mbit/s"
+queue.limit = "2 MB"
+delay.base = "275 ms"
 [return]
-rate = \"10 Mbit/s\"
-[return.queue]
-limit = \"2 MB\"
-[return.delay]
-base = \"300 ms\"
-";
+rate = "10 Mbit/s"
+queue.limit = "2 MB"
+delay.base = "300 ms"
+"#;
 const NARROW_BPS: u64 = 10_000_000;
 const NARROW_QUEUE: f64 = 2e6;
 /// (2 MB + 10 Mb/s × 275 ms) / 1514 bytes, and the same for the return direction.

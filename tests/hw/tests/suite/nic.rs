@@ -19,25 +19,17 @@ const FLOOR_MBPS: f64 = 50.0;
 const VIASAT2_MS: f64 = 275.0 + 299.8;
 const VIASAT2_MBPS: f64 = 144.0;
 /// A shorter and narrower link, with a rate far below the capacity of an emulated processor.
-const SHORT: &str = "\
-name = \"short\"
-description = \"Short and narrow\"
-source = \"made up: to change to\"
-
+const SHORT: &str = r#"
+name = "short"
 [forward]
-rate = \"20 Mbit/s\"
-[forward.queue]
-limit = \"500 kB\"
-[forward.delay]
-base = \"25 ms\"
-
+rate = "20 Mbit/s"
+queue.limit = "500 kB"
+delay.base = "25 ms"
 [return]
-rate = \"20 Mbit/s\"
-[return.queue]
-limit = \"500 kB\"
-[return.delay]
-base = \"25 ms\"
-";
+rate = "20 Mbit/s"
+queue.limit = "500 kB"
+delay.base = "25 ms"
+"#;
 const SHORT_MS: f64 = 50.0;
 /// Time until all queues are empty.
 const DRAIN: Duration = Duration::from_secs(60);
