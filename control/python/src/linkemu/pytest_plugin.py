@@ -28,18 +28,20 @@ import importlib
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from linkemu import _calls, v1
-from linkemu._sync import Box, Capture, Lease, Run
+from linkemu._sync import Box, Lease, Run
 from linkemu._terms import reached_end
+from linkemu._under_test import LinkMark as LinkMark
+from linkemu._under_test import LinkUnderTest as LinkUnderTest
 from linkemu._wire import Place, Tls
 from linkemu.errors import LinkemuError, ScenarioStopped, Unavailable
-from linkemu.model import Certificate, Change
+from linkemu.model import Certificate
 
 _TEXT_CHARS = 200
 """Limit of a lease's purpose."""
@@ -64,88 +66,6 @@ _CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("never", "failed", "always"),
     ),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class LinkMark:
-    """Arguments of `@pytest.mark.link`."""
-
-    profile: str | None = None
-    """Profile of the test; none: the profile to which the link returns."""
-    seed: int | None = None
-    """Seed of the link's random processes; the same seed gives the same losses."""
-    forward: Mapping[str, object] | None = None
-    return_: Mapping[str, object] | None = None
-    both: Mapping[str, object] | None = None
-    """Changes on top of the profile, as `Lease.patch` takes them."""
-    lossy: bool = False
-    """Accept a link that does not fit into the box."""
-    certificate: bool = True
-    """Whether the certificate is checked."""
-    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Limits for `Box.certificate`, instead of its own."""
-    capture: bool | Mapping[str, Any] | None = None
-    """Whether packets are captured, or options of `Box.capture`."""
-
-
-@dataclasses.dataclass
-class LinkUnderTest:
-    """The fixture `link`: a box for the exclusive use of this test."""
-
-    box: Box
-    """The box."""
-    lease: Lease
-    """The lease of the box."""
-    change: Change
-    """Result of the last change by the marker."""
-    _mark: LinkMark = dataclasses.field(repr=False)
-    _path: Path = dataclasses.field(repr=False)
-    _kept: Literal["never", "failed", "always"] = dataclasses.field(repr=False)
-    _capture: Capture | None = dataclasses.field(default=None, repr=False)
-
-    def set_profile(self, profile: Any, **more: Any) -> Change:
-        """As `Lease.set_profile`."""
-        return self.lease.set_profile(profile, **more)
-
-    def patch(self, **more: Any) -> Change:
-        """As `Lease.patch`."""
-        return self.lease.patch(**more)
-
-    def mark(self) -> None:
-        """Restarts the run: the certificate covers what follows."""
-        self.lease.mark()
-
-    def run_scenario(self, *given: Any, **more: Any) -> Run:
-        """As `Lease.run_scenario`."""
-        return self.lease.run_scenario(*given, **more)
-
-    def _begin_capture(self) -> None:
-        wanted = self._mark.capture
-        if wanted is False or (wanted is None and self._kept == "never"):
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        options = dict(wanted) if isinstance(wanted, Mapping) else {}
-        self._capture = self.box.capture(self._path.with_suffix(".pcapng"), **options).start()
-
-    def _end_capture(self, failed: bool) -> Path | None:
-        """Completes the file, and deletes it unless it was requested."""
-        if self._capture is None:
-            return None
-        capture, self._capture = self._capture, None
-        capture.stop()
-        path = Path(capture.path)
-        if self._mark.capture is None and self._kept == "failed" and not failed:
-            path.unlink()
-            return None
-        return path
-
-    def _judge(self) -> tuple[Certificate, Path]:
-        certificate = self.box.certificate(**self._mark.limits)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        path = self._path.with_suffix(".certificate.json")
-        path.write_text(certificate.to_json() + "\n", encoding="utf-8")
-        return certificate, path
-
 
 _LINK = pytest.StashKey[LinkUnderTest]()
 _RUN = pytest.StashKey[Run]()
@@ -413,20 +333,20 @@ def _attach(
     made: LinkUnderTest,
     raised: BaseException | None,
 ) -> None:
-    told = {"nodeid": item.nodeid, "body": report.outcome}
+    results = {"nodeid": item.nodeid, "body": report.outcome}
     skipped = report.skipped and not hasattr(report, "wasxfail")
     reason = ""
     certificate = None
     try:
         link_now = made.box.link()
-        told |= {"profile": link_now.name, "seed": str(link_now.seed)}
-        told["generation"] = str(link_now.generation)
+        results |= {"profile": link_now.name, "seed": str(link_now.seed)}
+        results["generation"] = str(link_now.generation)
         # Raises if the lease was lost during the test.
         made.lease.renew()
         if made._mark.certificate and not skipped:
             certificate, path = made._judge()
-            told["certificate"] = "holds" if certificate.holds else "fails"
-            told["certificate_file"] = str(path)
+            results["certificate"] = "holds" if certificate.holds else "fails"
+            results["certificate_file"] = str(path)
             failed = "; ".join(criterion.text for criterion in certificate.failed)
             if not certificate.holds:
                 reason = f"the emulator was the bottleneck: {failed}"
@@ -434,16 +354,16 @@ def _attach(
             reason = _broke(item, made, raised) or reason
         kept = made._end_capture(report.failed or bool(reason))
         if kept is not None:
-            told["capture"] = str(kept)
+            results["capture"] = str(kept)
     except LinkemuError as error:
         reason = f"the box did not last through the test: {error}"
     except (OSError, TypeError, ValueError) as error:
         # An exception here would end the whole session.
         reason = f"results of the box cannot be written: {error}"
     if reason:
-        told["reason"] = reason
+        results["reason"] = reason
         _make_error(report, reason)
-    _tell(item, report, told, certificate)
+    _publish(item, report, results, certificate)
 
 
 def _broke(item: pytest.Item, made: LinkUnderTest, raised: BaseException | None) -> str:
@@ -478,19 +398,21 @@ def _make_error(report: pytest.TestReport, reason: str) -> None:
         del report.wasxfail
 
 
-def _tell(
+def _publish(
     item: pytest.Item,
     report: pytest.TestReport,
-    told: dict[str, str],
+    results: dict[str, str],
     certificate: Certificate | None,
 ) -> None:
     properties = [
-        (f"linkemu_{name}", value) for name, value in told.items() if name not in ("nodeid", "body")
+        (f"linkemu_{name}", value)
+        for name, value in results.items()
+        if name not in ("nodeid", "body")
     ]
     # Properties of the item are in the report of its teardown, which JUnit's report uses.
     item.user_properties.extend(properties)
     report.user_properties.extend(properties)
-    report.linkemu = told  # type: ignore[attr-defined]
+    report.linkemu = results  # type: ignore[attr-defined]
     lines = [f"{name.removeprefix('linkemu_')}: {value}" for name, value in properties]
     if certificate is not None:
         lines += [f"  {criterion.text}" for criterion in certificate.criteria]
@@ -502,8 +424,8 @@ def _tell(
         own = [extras.text("\n".join(lines), name="linkemu")]
         if certificate is not None:
             own.append(extras.json(certificate.to_json(), name="certificate"))
-        if "capture" in told:
-            own.append(extras.url(Path(told["capture"]).as_uri(), name="capture"))
+        if "capture" in results:
+            own.append(extras.url(Path(results["capture"]).as_uri(), name="capture"))
         report.extras = [*getattr(report, "extras", []), *own]  # type: ignore[attr-defined]
 
 
@@ -511,22 +433,22 @@ class _Summary:
     """All tests with a link. With xdist, it runs where the reports are collected."""
 
     def __init__(self) -> None:
-        self._told: list[dict[str, str]] = []
+        self._results: list[dict[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collects the lines of the summary."""
-        told = getattr(report, "linkemu", None)
-        if told is not None:
-            self._told.append(told)
+        results = getattr(report, "linkemu", None)
+        if results is not None:
+            self._results.append(results)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Writes a line for each test."""
-        if not self._told:
+        if not self._results:
             return
         terminalreporter.section("linkemu")
-        for told in self._told:
-            holds = told.get("certificate") == "holds"
-            verdict = told.get("reason") or ("the certificate holds" if holds else "not judged")
-            line = f"{told['nodeid']}: {told.get('profile', '?')}: {verdict}"
-            files = [told[name] for name in ("certificate_file", "capture") if name in told]
+        for results in self._results:
+            holds = results.get("certificate") == "holds"
+            verdict = results.get("reason") or ("the certificate holds" if holds else "not judged")
+            line = f"{results['nodeid']}: {results.get('profile', '?')}: {verdict}"
+            files = [results[name] for name in ("certificate_file", "capture") if name in results]
             terminalreporter.write_line(f"{line} ({', '.join(files)})" if files else line)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The link of a test: what its marker requests, and what its fixture offers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from linkemu._sync import Box, Capture, Lease, Run
+from linkemu.model import Certificate, Change
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkMark:
+    """Arguments of `@pytest.mark.link`."""
+
+    profile: str | None = None
+    """Profile of the test; none: the profile to which the link returns."""
+    seed: int | None = None
+    """Seed of the link's random processes; the same seed gives the same losses."""
+    forward: Mapping[str, object] | None = None
+    return_: Mapping[str, object] | None = None
+    both: Mapping[str, object] | None = None
+    """Changes on top of the profile, as `Lease.patch` takes them."""
+    lossy: bool = False
+    """Accept a link that does not fit into the box."""
+    certificate: bool = True
+    """Whether the certificate is checked."""
+    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Limits for `Box.certificate`, instead of its own."""
+    capture: bool | Mapping[str, Any] | None = None
+    """Whether packets are captured, or options of `Box.capture`."""
+
+
+@dataclasses.dataclass
+class LinkUnderTest:
+    """The fixture `link`: a box for the exclusive use of this test."""
+
+    box: Box
+    """The box."""
+    lease: Lease
+    """The lease of the box."""
+    change: Change
+    """Result of the last change by the marker."""
+    _mark: LinkMark = dataclasses.field(repr=False)
+    _path: Path = dataclasses.field(repr=False)
+    _kept: Literal["never", "failed", "always"] = dataclasses.field(repr=False)
+    _capture: Capture | None = dataclasses.field(default=None, repr=False)
+
+    def set_profile(self, profile: Any, **more: Any) -> Change:
+        """As `Lease.set_profile`."""
+        return self.lease.set_profile(profile, **more)
+
+    def patch(self, **more: Any) -> Change:
+        """As `Lease.patch`."""
+        return self.lease.patch(**more)
+
+    def mark(self) -> None:
+        """Restarts the run: the certificate covers what follows."""
+        self.lease.mark()
+
+    def run_scenario(self, *given: Any, **more: Any) -> Run:
+        """As `Lease.run_scenario`."""
+        return self.lease.run_scenario(*given, **more)
+
+    def _begin_capture(self) -> None:
+        wanted = self._mark.capture
+        if wanted is False or (wanted is None and self._kept == "never"):
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        options = dict(wanted) if isinstance(wanted, Mapping) else {}
+        self._capture = self.box.capture(self._path.with_suffix(".pcapng"), **options).start()
+
+    def _end_capture(self, failed: bool) -> Path | None:
+        """Completes the file, and deletes it unless it was requested."""
+        if self._capture is None:
+            return None
+        capture, self._capture = self._capture, None
+        capture.stop()
+        path = Path(capture.path)
+        if self._mark.capture is None and self._kept == "failed" and not failed:
+            path.unlink()
+            return None
+        return path
+
+    def _judge(self) -> tuple[Certificate, Path]:
+        certificate = self.box.certificate(**self._mark.limits)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        path = self._path.with_suffix(".certificate.json")
+        path.write_text(certificate.to_json() + "\n", encoding="utf-8")
+        return certificate, path
