@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two hosts at either side of the box, and how programs run on them.
+"""The two hosts at either side of the box, and the commands to run programs on them.
 
-A host is a command before the command, and an address. In a pool labgrid says which they are
-(ci/labgrid/exporter.yaml). At one box the job does: `LAB_WAN="ssh server1"`,
-`LAB_WAN_IP=10.77.0.1`, and the same for `LAB_CLIENT`. In `bed` they are network namespaces. What
-runs there stands at the same path as here, and python3 with it.
+A host is a command prefix and an address. In a pool they come from labgrid
+(ci/labgrid/exporter.yaml). With one box the job sets them: `LAB_WAN="ssh server1"`,
+`LAB_WAN_IP=10.77.0.1`, and the same for `LAB_CLIENT`. In `bed` they are network namespaces.
+Programs and python3 must have the same paths on the hosts as here.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Host:
     address: str
 
     def python(self, program: str, *arguments: str) -> list[str]:
-        """The command that runs a program of this directory there."""
+        """Command that runs a program of this directory on the host."""
         return [*self.run, "python3", str(HERE / program), *arguments]
 
 
 @pytest.fixture(scope="session")
 def resource(request: pytest.FixtureRequest) -> Any:
-    """What labgrid says of our box and its hosts; nothing without `--lg-env` or `LG_ENV`."""
+    """Description of the box and its hosts in labgrid; none without `--lg-env` or `LG_ENV`."""
     known = request.config.pluginmanager.hasplugin("labgrid")
     if not known or not (request.config.getoption("lg_env") or os.environ.get("LG_ENV")):
         return None
@@ -49,7 +49,7 @@ def resource(request: pytest.FixtureRequest) -> Any:
 
 
 def host(side: str, resource: Any) -> Host:
-    """The host at one side of the box: by labgrid, by the job, or by `bed`."""
+    """The host at one side of the box: from labgrid, from the job, or from `bed`."""
     if resource is not None:
         lower = side.lower()
         return Host(shlex.split(getattr(resource, lower)), getattr(resource, f"{lower}_ip"))
@@ -64,19 +64,19 @@ def host(side: str, resource: Any) -> Host:
 
 @pytest.fixture(scope="session")
 def wan(resource: Any) -> Host:
-    """The host behind the link, where the receiver runs."""
+    """The host behind the link, which runs the receiver."""
     return host("WAN", resource)
 
 
 @pytest.fixture(scope="session")
 def client(resource: Any) -> Host:
-    """The host before the link, where the device's program runs."""
+    """The host before the link, which runs the device's program."""
     return host("CLIENT", resource)
 
 
 @dataclass
 class Receiver:
-    """A receiver that runs on the wan host, and what it has stored."""
+    """A receiver on the wan host, and the readings that it has stored."""
 
     process: subprocess.Popen[str]
     host: Host
@@ -91,20 +91,20 @@ class Receiver:
         self.port = int(port)
 
     def pump(self) -> None:
-        """Keeps its pipe empty."""
+        """Reads its output, so that the pipe never fills."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.put(line)
 
     @property
     def place(self) -> str:
-        """What the device's program is told."""
+        """URL for the device's program."""
         return f"{self.host.address}:{self.port}"
 
     def numbers(self, wanted: int, within: float = 10.0) -> list[int]:
-        """The numbers of all readings so far, after `wanted` of them, or the time, or both.
+        """Numbers of all readings after `wanted` readings or the time limit.
 
-        What is on its way when the device has ended may come a little later.
+        Readings in flight at the end of the device's program can arrive slightly later.
         """
         deadline = time.monotonic() + within
         while len(self.stored) < wanted and (left := deadline - time.monotonic()) > 0:
@@ -117,14 +117,14 @@ class Receiver:
         return [stored["reading"]["number"] for stored in self.stored]  # type: ignore[index]
 
     def longest_silence(self) -> float:
-        """The longest time between two readings, in seconds."""
+        """Longest time between two readings, in seconds."""
         instants = [float(str(stored["at"])) for stored in self.stored]
         return max(b - a for a, b in itertools.pairwise(instants))
 
 
 @pytest.fixture
 def receiver(wan: Host) -> Iterator[Receiver]:
-    """A receiver that runs for one test, and ends with its input."""
+    """A receiver for one test. It ends when its standard input closes."""
     with subprocess.Popen(
         wan.python("receiver.py", wan.address),
         stdin=subprocess.PIPE,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The other end of `uplink.py`: stores what devices send.
+"""The server for `uplink.py`: it stores the readings of devices.
 
-Prints `listening PORT`, and then each reading that it stores as a line of JSON, with the
-instant in seconds since it began. A POST to /readings stores a reading as a further one; a
-PUT to /readings/DEVICE/NUMBER stores it under that name, once however often it comes.
+It prints `listening PORT`, and then each stored reading as a line of JSON, with the time in
+seconds since its start. A POST to /readings stores another reading. A PUT to
+/readings/DEVICE/NUMBER stores a reading under that name, once even if it is repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Receiver(BaseHTTPRequestHandler):
     named: ClassVar[set[str]] = set()
 
     def do_POST(self) -> None:
-        """Stores a reading as a further one."""
+        """Stores another reading."""
         self.take(None)
 
     def do_PUT(self) -> None:
@@ -36,7 +36,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.take(self.path)
 
     def take(self, name: str | None) -> None:
-        """Stores what is sent unless its name is known, and says so."""
+        """Stores a reading unless its name is known, and answers."""
         length = int(self.headers.get("Content-Length", "-1"))
         if not 0 <= length <= LONGEST or not self.path.startswith("/readings"):
             self.close_connection = True
@@ -65,11 +65,11 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Standard output is for readings."""
+        """Disables the log, because standard output is for readings."""
 
 
 def main() -> None:
-    """Serves until standard input ends: so it ends with whoever started it, over ssh too."""
+    """Serves until standard input closes, so it ends with its starter, also over ssh."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("address", help="where to listen")
     arguments.add_argument("--port", type=int, default=0, help="a free one without it")

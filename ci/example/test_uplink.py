@@ -19,7 +19,7 @@ LOOSE = {"lateness_p99_ns": 2_000_000_000, "stall_ns": 2_000_000_000}
 
 
 def start(program, client, receiver, readings):
-    """Starts the device's program with so many readings."""
+    """Starts the device's program with a number of readings."""
     lines = "".join(f"{20 + number / 10}\n" for number in range(readings))
     device = subprocess.Popen(
         client.python(program, receiver.place), stdin=subprocess.PIPE, text=True
@@ -30,7 +30,7 @@ def start(program, client, receiver, readings):
 
 
 def upload(program, client, receiver, readings):
-    """Runs it to its end; its exit code."""
+    """Runs it and returns its exit code."""
     with start(program, client, receiver, readings) as device:
         return device.wait(300)
 
@@ -65,7 +65,7 @@ def test_each_reading_is_stored_once_over_a_satellite(program, link, client, rec
 
 @pytest.mark.link(profile="viasat2", seed=7, limits=TIGHT)
 def test_a_device_that_hears_nothing_for_a_second_has_delivered(link, client, receiver):
-    """The bug in figures: three copies are stored, and the device believes in none."""
+    """The bug in figures: three copies are stored, and the device reports none of them."""
     assert upload("uplink_v1.py", client, receiver, 1) == 1
     assert receiver.numbers(3) == [0, 0, 0]
 

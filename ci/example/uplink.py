@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A device's program that sends its readings.
 
-What differs from `uplink_v1.py`, each because of what a test over a satellite link showed:
+It differs from `uplink_v1.py` in four points, each found by a test over a satellite link:
 
-- A reading has a name, and is sent by PUT: sent again, it is stored once.
-- An upload may take 15 s: a handshake and an answer of 600 ms each, a full queue of 2 s on
-  either, and some segments that TCP has to send again.
+- A reading has a name, and is sent by PUT: if it is repeated, it is stored once.
+- An upload has a timeout of 15 s: a handshake and an answer of 600 ms each, a full queue of 2 s in
+  each direction, and some retransmissions of TCP.
 - The connection is kept: one handshake, not one for each reading.
-- Who got no answer waits, longer each time, and gives up after `--patience`, not after so
-  many tries: an outage lasts as long as it lasts.
+- Without an answer the program waits, longer each time, and gives up after `--patience` and not
+  after a number of attempts, because the duration of an outage is unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def send(connection: HTTPConnection, reading: dict[str, object]) -> None:
 
 
 def deliver(connection: HTTPConnection, reading: dict[str, object], patience: float) -> bool:
-    """Sends one reading again and again; whether an answer came while there was patience."""
+    """Sends one reading repeatedly. True if it was answered within the patience."""
     end = time.monotonic() + patience
     pause = FIRST_PAUSE
     while True:
@@ -54,7 +54,7 @@ def deliver(connection: HTTPConnection, reading: dict[str, object], patience: fl
 
 
 def main() -> None:
-    """Sends readings from standard input, a line each."""
+    """Sends readings from standard input, one per line."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("host", metavar="HOST:PORT", help="the receiver")
     arguments.add_argument("--device", default="device", help="our name")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A device's program that sends its readings, as it was first written.
+"""The first version of a device's program that sends its readings.
 
-It works on every network that its authors had at hand. Each upload may take a second, a
-thousand times what it takes there, and is tried three times. Over a satellite the handshake
-alone takes 600 ms and the answer as long again: the reading arrives, the answer comes too
-late, and it is sent again.
+It works on every network that its authors could test. Each upload has a timeout of a second, a
+thousand times its usual duration, and three attempts. Over a satellite the handshake takes 600 ms
+and the answer takes the same time again: the reading arrives, the answer is too late, and the
+reading is sent again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def send(host: str, reading: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Sends readings from standard input, a line each."""
+    """Sends readings from standard input, one per line."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("host", metavar="HOST:PORT", help="the receiver")
     arguments.add_argument("--device", default="device", help="our name")

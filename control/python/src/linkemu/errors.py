@@ -45,13 +45,13 @@ class LinkemuError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        """In words, with the remedy."""
+        """The fault and the remedy."""
         self.code = code
-        """gRPC's name of the status, such as "FAILED_PRECONDITION"; empty: it is not linkd's."""
+        """Name of the gRPC status, such as "FAILED_PRECONDITION"; empty: not from linkd."""
         self.violations = tuple(violations)
-        """Of a request that cannot be, field by field."""
+        """Invalid fields of the request."""
         self.numbers = dict(numbers or {})
-        """What linkd added for programs, by name."""
+        """Figures for programs, by name."""
 
 
 class Unavailable(LinkemuError):
@@ -100,7 +100,7 @@ class LeaseHeld(Refused):
     def __init__(self, message: str, *, holder: str, expires: datetime | None) -> None:
         super().__init__(message, code=grpc.StatusCode.FAILED_PRECONDITION.name)
         self.holder = holder
-        """Whose the link is."""
+        """Holder of the lease."""
         self.expires = expires
         """When it ends unless they renew it."""
 

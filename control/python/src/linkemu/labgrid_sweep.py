@@ -42,10 +42,10 @@ log = logging.getLogger("linkemu.labgrid_sweep")
 class Idle:
     """An acquired place with boxes that are not leased."""
 
-    #: By whom, and since when in the coordinator's words: a place that was given back and taken
-    #: again is another matter.
+    #: Holder, and time of the last change at the coordinator: both differ after the place was
+    #: released and acquired again.
     held: tuple[str, float]
-    #: When that was first seen.
+    #: Time of the first observation.
     since: float
 
 
