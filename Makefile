@@ -59,7 +59,8 @@ package: ## Packages and services on a Debian system (as root)
 $(SUITES):
 	@scripts/test.sh $@
 
-lint: setup ## Formatting, clippy, and the rules of the one build
+lint: ## Formatting, clippy, protos, and the rules of the one build
+	@scripts/setup.sh lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@scripts/lint.sh
