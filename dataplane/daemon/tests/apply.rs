@@ -31,30 +31,30 @@ impl Ports for NoPorts {
     }
 }
 
-fn plan(profile: &str) -> pb::Plan {
+pub fn plan(profile: &str) -> pb::Plan {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
     pb::Plan { profile: Some(profile), seed: 1, ..pb::Plan::default() }
 }
 
 /// A change to a built-in profile that restarts the random processes.
-fn change(profile: &str) -> pb::Change {
+pub fn change(profile: &str) -> pb::Change {
     pb::Change { profile: plan(profile).profile, restart: true, ..Default::default() }
 }
 
-fn keyed(key: &str) -> Terms {
+pub fn keyed(key: &str) -> Terms {
     let request = Request { key: key.into(), fingerprint: "f".into() };
     Terms { request, ..Terms::default() }
 }
 
 /// A dataplane with one worker over ports on which nothing arrives.
-fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
+pub fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
     let (dataplane, go, thread) = standing_still(capacity, ANSWER_WITHIN);
     go.send(()).unwrap();
     (dataplane, thread)
 }
 
 /// The same with a worker that stands still until it is told to go, and callers that wait for `patience`.
-fn standing_still(
+pub fn standing_still(
     capacity: u64,
     patience: Duration,
 ) -> (Dataplane, mpsc::Sender<()>, thread::JoinHandle<()>) {
@@ -77,7 +77,7 @@ fn standing_still(
     (dataplane, go, thread)
 }
 
-fn block_on<F: Future>(f: F) -> F::Output {
+pub fn block_on<F: Future>(f: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f)
 }
 

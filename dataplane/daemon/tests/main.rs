@@ -5,5 +5,7 @@
 mod apply;
 mod capture;
 mod eal;
+mod owner_model;
+mod scenario;
 mod shim;
 mod workers;
