@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Release: frames that are due go to the egress, pipe by pipe.
+
+use super::*;
+
+/// A frame that leaves.
+#[derive(Debug)]
+pub struct Departure<'a, B = NoBuffer> {
+    /// Whose it is.
+    pub client: ClientKey,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// When it was due.
+    pub due: Instant,
+    /// The frame, behind its shim where it came with one.
+    pub frame: Frame<'a, B>,
+}
+
+impl<B: Buffer> Departure<'_, B> {
+    /// The frame's bytes, its shim included.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.frame.bytes()
+    }
+}
+
+/// Where frames leave to.
+pub trait Egress<B = NoBuffer> {
+    /// Takes a frame, or refuses it with `false`: then it stays at the head of its
+    /// pipe and is offered again. A buffer that is kept is taken out of the frame by who
+    /// accepts it.
+    fn offer(&mut self, departure: Departure<'_, B>) -> bool;
+
+    /// The time at which the next frames are offered, from which their lateness is
+    /// counted. The turn's, `turn`, unless there is a clock.
+    fn now(&mut self, turn: Instant) -> Instant {
+        turn
+    }
+}
+
+impl<B, F: FnMut(Departure<'_, B>) -> bool> Egress<B> for F {
+    fn offer(&mut self, departure: Departure<'_, B>) -> bool {
+        self(departure)
+    }
+}
+
+impl<B: Buffer> Engine<B> {
+    /// Offers up to `budget` frames that are due at `now` to `egress`, pipe by pipe
+    /// in turns of a few frames. Returns how many it took.
+    pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
+        self.now = self.now.max(now);
+        let now = self.now;
+        self.expire(now);
+        if !self.lagging.is_empty() {
+            self.serve_beams(now);
+            // What has left a beam may be due.
+            self.expire(now);
+        }
+        let mut sent = 0;
+        let mut refused = ByDirection([false; 2]);
+        // Frames are offered at `offered`, read again after so many.
+        let (mut offered, mut unread) = (now, 0);
+        // Each ready pipe is looked at; one that has more is asked again while the
+        // budgets last.
+        let (mut looked, mut vain, mut served) = (0, 0, 0);
+        while sent < budget && looked < self.ready.len() && vain < LOOKS && served < SERVED {
+            self.look_ahead();
+            let Some(id) = self.ready.pop_front() else { break };
+            let direction = Direction::BOTH[id as usize % 2];
+            // A pipe that has yet to take a change may have to wait for a later turn.
+            let behind = self.slots[id as usize].version != self.version;
+            if refused[direction] || behind && self.settled >= SETTLED {
+                self.ready.push_back(id);
+                looked += 1;
+                vain += 1;
+                continue;
+            }
+            self.catch_up(id);
+            let Slot { client, pipe, .. } = &mut self.slots[id as usize];
+            let turn = QUANTUM.min(budget - sent);
+            served += pipe.look(&mut self.store, now, SERVED - served);
+            pipe.prefetch_kept(&self.store, now, turn);
+            let mut n = 0;
+            while n < turn
+                && let Some(head) = pipe.due(now)
+            {
+                if unread == 0 {
+                    offered = egress.now(now).max(now);
+                    unread = QUANTUM;
+                }
+                n += 1;
+                unread -= 1;
+                let Head::Due(due) = head else {
+                    pipe.clear(&mut self.store);
+                    continue;
+                };
+                let Some((frame, len)) = pipe.frame(&mut self.store) else { break };
+                if !egress.offer(Departure { client: *client, direction, due, frame }) {
+                    refused[direction] = true;
+                    n -= 1;
+                    break;
+                }
+                let late = offered.since(due);
+                self.lateness.count(late);
+                pipe.sent(&mut self.store, len, offered, late);
+            }
+            sent += n;
+            if n > 0 {
+                looked = 0;
+            } else {
+                vain += 1;
+            }
+            if pipe.deadline().is_some_and(|d| d <= now) {
+                self.ready.push_back(id);
+                looked += usize::from(n == 0);
+            } else {
+                self.is_ready[id as usize] = false;
+                let slot = &mut self.slots[id as usize];
+                if slot.scheduled <= now {
+                    slot.scheduled = if slot.later > now { slot.later } else { Instant::MAX };
+                    slot.later = Instant::MAX;
+                }
+                self.reschedule(id);
+            }
+        }
+        self.settle();
+        self.settled = 0;
+        sent
+    }
+
+    /// Takes what is due at `now` out of the wheel.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let Self { wheel, ready, is_ready, lagging, beams, .. } = self;
+        wheel.expire(now, |id| match is_ready.get_mut(id as usize) {
+            Some(is_ready) => {
+                if !std::mem::replace(is_ready, true) {
+                    ready.push_back(id);
+                }
+            }
+            None => {
+                let number = id - is_ready.len() as u32;
+                if let Some(Some(beam)) = beams.get_mut(number as usize)
+                    && !std::mem::replace(&mut beam.lags, true)
+                {
+                    lagging.push_back(number);
+                }
+            }
+        });
+    }
+
+    /// Hints to the processor which pipes come next.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        if let Some(id) = self.ready.get(6) {
+            prefetch_lines(&self.slots, *id as usize, RELEASE_LINES);
+        }
+        if let Some(id) = self.ready.get(3) {
+            self.slots[*id as usize].pipe.prefetch_head(&self.store);
+        }
+    }
+
+    /// Sees to it that the wheel brings a pipe up in time. It may come up earlier, and too
+    /// often: nothing is lost by a look.
+    #[inline]
+    pub(super) fn reschedule(&mut self, id: u32) {
+        if self.is_ready[id as usize] {
+            return;
+        }
+        let slot = &mut self.slots[id as usize];
+        if let Some(t) = slot.pipe.deadline()
+            && t < slot.scheduled
+        {
+            slot.later = slot.scheduled;
+            slot.scheduled = t;
+            self.wheel.insert(id, t);
+        }
+    }
+
+    /// When there is next something to release; frames that the egress refused, and a
+    /// change that some pipe has yet to take, count as due now.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let changes = self.oldest != self.version;
+        let now = !self.ready.is_empty() || !self.lagging.is_empty() || changes;
+        if now { Some(self.now) } else { self.wheel.next_deadline() }
+    }
+}

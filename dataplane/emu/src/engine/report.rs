@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Accounts, and clients that nothing else looks at.
+
+use super::*;
+
+impl<B: Buffer> Engine<B> {
+    /// Brings one client up to `now`, another one on each call. One that was made for an address
+    /// and has been idle for [`Limits::idle`] expires.
+    pub fn keep_up(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        self.kept_up = (self.kept_up + 1) % self.clients();
+        for d in Direction::BOTH {
+            let id = pipe_id(self.kept_up as u32, d);
+            self.advance_beam_of(id, self.now);
+            self.catch_up(id);
+            self.slots[id as usize].pipe.keep_up(&mut self.store, self.now);
+            self.reschedule(id);
+        }
+        self.expire_if_idle(self.kept_up as u32);
+    }
+
+    /// Writes the accounts at `now` into `out`; with `mark`, starts the high-water
+    /// marks and the lateness anew.
+    pub fn snapshot(&mut self, now: Instant, mark: bool, out: &mut Snapshot) {
+        out.clients.clear();
+        self.snapshot_some(now, usize::MAX, mark, out);
+    }
+
+    /// As [`Engine::snapshot`], but a part at a time: each call adds up to `most` clients to
+    /// those that `out` has, each with its accounts at that call's `now`. Returns whether
+    /// that was all.
+    pub fn snapshot_some(
+        &mut self,
+        now: Instant,
+        most: usize,
+        mark: bool,
+        out: &mut Snapshot,
+    ) -> bool {
+        self.now = self.now.max(now);
+        self.advance_beams(self.now);
+        if out.clients.is_empty() {
+            self.reported = 0;
+        }
+        let end = self.clients().min(self.reported.saturating_add(most));
+        for client in self.reported..end {
+            if self.is_vacant(client) {
+                continue;
+            }
+            let pipes = Direction::BOTH.map(|d| {
+                let id = pipe_id(client as u32, d);
+                self.catch_up(id);
+                let pipe = &mut self.slots[id as usize].pipe;
+                pipe.serve_until(&mut self.store, self.now);
+                let stats = pipe.stats();
+                if mark {
+                    pipe.mark();
+                }
+                self.reschedule(id);
+                stats
+            });
+            let key = self.slots[2 * client].client;
+            out.clients.push(ClientStats { key, pipes: ByDirection(pipes) });
+        }
+        self.reported = end;
+        if end < self.clients() {
+            return false;
+        }
+        self.reported = 0;
+        out.clients.extend(self.expired.stats(mark));
+        out.at = self.now;
+        out.generation = self.generation;
+        out.lateness = self.lateness.quantiles();
+        out.malformed = self.malformed;
+        out.unplaced = self.unplaced;
+        out.store_capacity = self.store.capacity();
+        out.store_used = self.store.used();
+        out.store_used_max = self.store.used_max();
+        out.buffers = self.store.buffers();
+        if mark {
+            self.lateness.reset();
+            self.store.mark();
+        }
+        true
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Release: what is due at the head of the delay line, and when the pipe is to be looked at.
+
+use super::*;
+
+impl Pipe {
+    /// When there is next something to do: the first frame is due, or the shaper
+    /// will know when it is, or the queue wants to be looked at.
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.fifo.head() {
+            Some(Head::Due(due)) => Some(due.min(self.look).min(self.aside_due)),
+            Some(Head::Lost) => Some(Instant::ZERO),
+            None => {
+                let next = if self.in_beam { None } else { self.shaper.finish() };
+                let aside = Some(self.aside_due).filter(|due| *due != Instant::MAX);
+                next.into_iter().chain(aside).min()
+            }
+        }
+    }
+
+    /// What is at the head of the delay line, if it can go at `now`.
+    #[inline]
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Option<Head> {
+        if self.aside_due <= now && self.is_aside_first() {
+            return Some(Head::Due(self.aside_due));
+        }
+        self.fifo.head().filter(|h| match h {
+            Head::Due(due) => *due <= now,
+            Head::Lost => true,
+        })
+    }
+
+    /// Hints the processor that of the first `most` frames those due at `now` will be looked
+    /// at.
+    #[inline]
+    pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
+        self.fifo.prefetch_kept(store, now, most);
+    }
+
+    /// The frame at the head of the delay line, and its length; none if it was lost. It will
+    /// be offered to the egress.
+    #[inline]
+    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
+        let fifo = if self.is_aside_first() { &self.cold.aside } else { &self.fifo };
+        if self.tapped {
+            self.see_offer(store, fifo);
+        }
+        fifo.frame(store)
+    }
+
+    /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, so
+    /// late.
+    #[inline]
+    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32, at: Instant, late: Nanos) {
+        if self.tapped
+            && let Some(tap) = store.tap_mut()
+        {
+            tap.taken(at);
+        }
+        self.lateness.count(late);
+        self.sent.add(len);
+        self.held -= u64::from(len);
+        if self.is_aside_first() {
+            self.sent_aside(store);
+        } else {
+            self.fifo.pop(store);
+        }
+    }
+
+    /// Clears a lost frame away from the head of the delay line.
+    pub fn clear<B: Buffer>(&mut self, store: &mut Store<B>) {
+        self.fifo.pop(store);
+    }
+
+    /// Hints the processor that a frame will arrive.
+    #[inline]
+    pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
+        self.fifo.prefetch_tail(store);
+    }
+
+    /// Hints the processor that the first frame will be looked at.
+    #[inline]
+    pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
+        self.fifo.prefetch_head(store);
+    }
+}
