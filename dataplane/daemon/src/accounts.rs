@@ -7,10 +7,10 @@ use std::slice;
 use dpdk::Link;
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
-use emu::shim::{self, Tick};
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
 use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
+use shim::Tick;
 use worker::command::Report;
 
 use crate::watch::Seen;
@@ -248,6 +248,6 @@ pub(crate) fn reason(r: DropReason) -> model::DropReason {
         DropReason::Runt => model::DropReason::Runt,
         DropReason::Oversize => model::DropReason::Oversize,
         DropReason::Scheduled => model::DropReason::Scheduled,
-        DropReason::Shim => model::DropReason::Shim,
+        DropReason::Rejected => model::DropReason::Shim,
     }
 }

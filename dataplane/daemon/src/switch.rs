@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4 switch between the hosts and the box, as the box's file describes it.
 //!
-//! The dataplane never talks to it. It takes and gives shims ([`emu::shim`]) because there is
+//! The dataplane never talks to it. It takes and gives shims ([`shim`]) because there is
 //! one, and tells linkd, which controls it, where it is and what it may do.
 
 use boxfile::{Stage, Switch, Target};
-use emu::shim::Tick;
 use proto::dataplane::v1 as pb;
+use shim::Tick;
 
 fn target(target: Target) -> pb::SwitchTarget {
     match target {

@@ -10,8 +10,10 @@ use emu::plan::Plan;
 use emu::units::Instant;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use shim::Tick;
 use tokio::sync::mpsc;
 use worker::command::{Handle, channel};
+use worker::edge::Edge;
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 
@@ -24,6 +26,8 @@ pub struct Settings {
     pub cores: Vec<usize>,
     /// The limits of each one's engine.
     pub limits: Limits,
+    /// The unit of the switch's clock, where the ports lead to one.
+    pub tick: Option<Tick>,
 }
 
 /// The running workers.
@@ -71,8 +75,10 @@ where
     for (worker, (io, core)) in ports.into_iter().zip(&settings.cores).enumerate() {
         let started = Engine::new(settings.limits, plan.clone(), at)
             .map_err(io::Error::other)
-            .and_then(|engine| {
+            .and_then(|mut engine| {
+                engine.set_observer(Edge::new(settings.tick, None));
                 let (handle, inbox) = channel(settings.limits.clients as usize);
+                let handle = handle.behind_switch(settings.tick);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);
                 let ending = Ending { worker, to: ending.clone() };
                 Ok((handle, start(eal, run, ending, *core, settings.idle)?))

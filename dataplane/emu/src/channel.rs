@@ -13,22 +13,30 @@
 //! that are dropped by count ([`crate::drop_run`]); a frame that meets several counts as
 //! lost to the outage, else as dropped by count.
 
-use crate::drop_run::DropRun;
-use crate::episode::Episodes;
-use crate::fade::Fades;
-use crate::loss::Loss;
-use crate::plan::PipePlan;
+use crate::drop_run::{DropRun, DropRunPlan};
+use crate::episode::{EpisodePlan, Episodes};
+use crate::fade::{FadePlan, Fades};
+use crate::loss::{Loss, LossPlan};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;
 use crate::units::Instant;
+
+/// The parameters of a channel.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelPlan<'a> {
+    /// Classes of outages.
+    pub outages: &'a [EpisodePlan],
+    pub fade: Option<FadePlan>,
+    /// Loss of single frames.
+    pub loss: LossPlan,
+    pub drop_run: Option<DropRunPlan>,
+}
 
 /// The channel of one pipe.
 #[derive(Clone, Debug)]
 pub struct Channel {
     /// Before this no frame is lost, whatever the processes are asked.
     clear_until: Instant,
-    /// It draws all losses, whatever a plan leaves to a switch.
-    alone: bool,
     processes: Box<Processes>,
 }
 
@@ -44,32 +52,21 @@ struct Processes {
 impl Channel {
     /// A channel whose processes start at `at`.
     #[must_use]
-    pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
-        Self::of(plan, key, at, false)
-    }
-
-    /// As [`Channel::new`], but what a plan leaves to a switch is done here as well.
-    #[must_use]
-    pub fn alone(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
-        Self::of(plan, key, at, true)
-    }
-
-    fn of(plan: &PipePlan, key: StreamKey, at: Instant, alone: bool) -> Self {
+    pub fn new(plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) -> Self {
         let processes = Processes { classes: Vec::new(), fades: None, loss: None, run: None };
-        let mut c = Self { clear_until: Instant::ZERO, alone, processes: Box::new(processes) };
+        let mut c = Self { clear_until: Instant::ZERO, processes: Box::new(processes) };
         c.replan(plan, key, at);
         c
     }
 
     /// Takes a new plan from `at` on. Classes are compared place by place; one whose
     /// parameters and fades stay goes on.
-    pub fn replan(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
+    pub fn replan(&mut self, plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) {
         self.clear_until = Instant::ZERO;
         let Processes { classes, fades, loss, run } = &mut *self.processes;
-        let drawn = if self.alone { plan.packet_loss } else { plan.drawn_loss() };
         *loss = match loss.take() {
-            Some(loss) => loss.replanned(drawn, key),
-            None => Loss::new(drawn, key),
+            Some(loss) => loss.replanned(plan.loss, key),
+            None => Loss::new(plan.loss, key),
         };
         *run = DropRun::replanned(run.take(), plan.drop_run);
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;
@@ -139,12 +136,16 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::client::ClientKey;
-    use crate::episode::{DurationLaw, EpisodePlan};
-    use crate::fade::FadePlan;
+    use crate::episode::DurationLaw;
+    use crate::plan::PipePlan;
     use crate::units::{Direction, Nanos, Probability};
 
     fn key(seed: u64) -> StreamKey {
         StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 }
+    }
+
+    fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Channel {
+        Channel::new(&plan.channel(true), key, at)
     }
 
     fn with(outages: &[EpisodePlan]) -> PipePlan {
@@ -167,7 +168,7 @@ mod tests {
             duration: Nanos::from_secs(1),
             law: DurationLaw::Exponential,
         };
-        let mut c = Channel::new(&with(&[plan]), key(3), Instant::ZERO);
+        let mut c = new(&with(&[plan]), key(3), Instant::ZERO);
         let n = 2_000_000_u64;
         let out = (0..n).filter(|i| c.is_out(Instant(i * 500_000_000))).count();
         let share = out as f64 / n as f64;
@@ -182,7 +183,7 @@ mod tests {
             duration: Nanos::from_millis(40),
             law: DurationLaw::Fixed,
         };
-        let mut often = Channel::new(&with(&[plan]), key(9), Instant::ZERO);
+        let mut often = new(&with(&[plan]), key(9), Instant::ZERO);
         let mut seldom = often.clone();
         for i in 0..100_000_u64 {
             let t = Instant(i * 1_000_000);
@@ -201,14 +202,14 @@ mod tests {
             law: DurationLaw::Exponential,
         };
         let b = EpisodePlan { interval: Nanos::from_millis(80), ..a };
-        let mut looked_at = Channel::new(&with(&[a]), key(5), Instant::ZERO);
+        let mut looked_at = new(&with(&[a]), key(5), Instant::ZERO);
         let mut left_alone = looked_at.clone();
         let at = Instant(3_000_000_000);
         for i in 0..3_000 {
             looked_at.is_out(Instant(i * 1_000_000));
         }
         for c in [&mut looked_at, &mut left_alone] {
-            c.replan(&with(&[b]), key(5), at);
+            c.replan(&with(&[b]).channel(true), key(5), at);
         }
         for i in 3_000..6_000 {
             let t = Instant(i * 1_000_000);
@@ -224,8 +225,8 @@ mod tests {
             law: DurationLaw::Fixed,
         };
         let first_outage = |epoch| {
-            let mut c = Channel::new(&with(&[]), key(5), Instant::ZERO);
-            c.replan(&with(&[a]), StreamKey { epoch, ..key(5) }, Instant::ZERO);
+            let mut c = new(&with(&[]), key(5), Instant::ZERO);
+            c.replan(&with(&[a]).channel(true), StreamKey { epoch, ..key(5) }, Instant::ZERO);
             (0..).map(|i| Instant(i * 100_000_000)).find(|t| c.is_out(*t)).unwrap()
         };
         assert_eq!(first_outage(1), first_outage(1));
@@ -240,9 +241,9 @@ mod tests {
             law: DurationLaw::Exponential,
         };
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
-        let mut changed = Channel::new(&with(&[a]), key(5), Instant::ZERO);
+        let mut changed = new(&with(&[a]), key(5), Instant::ZERO);
         let mut kept = changed.clone();
-        changed.replan(&with(&[a, b]), key(5), Instant(1_000_000));
+        changed.replan(&with(&[a, b]).channel(true), key(5), Instant(1_000_000));
         let first = |c: &mut Channel| {
             (1..2_000).map(|i| c.is_out(Instant(i * 1_000_000))).collect::<Vec<_>>()
         };
@@ -273,7 +274,7 @@ mod tests {
         let (a, b) = (lambda + mu + alpha, faded + mu + beta);
         let d = (lambda * clear * b + beta * faded * fade) / (a * b - alpha * beta);
         let d_fade = (faded * fade * a + alpha * lambda * clear) / (a * b - alpha * beta);
-        let mut c = Channel::new(&fading(&[outage], FADE), key(3), Instant::ZERO);
+        let mut c = new(&fading(&[outage], FADE), key(3), Instant::ZERO);
         let (n, step) = (8_000_000_u64, 100_000_000);
         let out = (0..n).filter(|i| c.is_out(Instant(i * step))).count();
         let share = out as f64 / n as f64;
@@ -295,7 +296,7 @@ mod tests {
         };
         let long = EpisodePlan { interval: Nanos::from_secs(60), ..short };
         let plan = fading(&[short, long], FADE);
-        let mut often = Channel::new(&plan, key(9), Instant::ZERO);
+        let mut often = new(&plan, key(9), Instant::ZERO);
         let mut seldom = often.clone();
         for i in 0..1_000_000_u64 {
             let t = Instant(i * 1_000_000);
@@ -322,9 +323,9 @@ mod tests {
         let other = EpisodePlan { duration: Nanos::from_millis(91), ..class };
         let at = Instant(1_000_000_000_000);
         let plan = fading(&[class, class], fade);
-        let mut c = Channel::new(&plan, key(4), Instant::ZERO);
+        let mut c = new(&plan, key(4), Instant::ZERO);
         let plan = fading(&[class, other, other], fade);
-        c.replan(&plan, StreamKey { epoch: 1, ..key(4) }, at);
+        c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(4) }, at);
         let (mut apart, mut out) = ([0; 2], 0);
         for i in 0..1_000_000_u64 {
             let t = at + Nanos::from_millis(i);
@@ -348,8 +349,8 @@ mod tests {
         };
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
         let outs = |plan: &PipePlan| {
-            let mut c = Channel::new(&fading(&[a], FADE), key(5), Instant::ZERO);
-            c.replan(plan, StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
+            let mut c = new(&fading(&[a], FADE), key(5), Instant::ZERO);
+            c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
             (1..20_000)
                 .map(|i| c.processes.classes[0].covers(Instant(i * 1_000_000)))
                 .collect::<Vec<_>>()
@@ -368,7 +369,7 @@ mod tests {
     fn packets_are_lost_with_the_probability_stated_and_by_themselves() {
         let plan =
             PipePlan { packet_loss: Probability::new(0.1).into(), ..PipePlan::transparent() };
-        let mut c = Channel::new(&plan, key(1), Instant::ZERO);
+        let mut c = new(&plan, key(1), Instant::ZERO);
         let n = 1_000_000_u64;
         let lost: Vec<bool> = (0..n).map(|i| c.lose(Instant(i)).is_some()).collect();
         let within = |hits: usize, n: f64, p: f64| {
@@ -377,9 +378,10 @@ mod tests {
         within(lost.iter().filter(|l| **l).count(), n as f64, 0.1);
         // Pairs that do not overlap.
         within(lost.chunks(2).filter(|w| w[0] && w[1]).count(), n as f64 / 2.0, 0.01);
-        let mut c = Channel::new(&PipePlan::transparent(), key(1), Instant::ZERO);
+        let mut c = new(&PipePlan::transparent(), key(1), Instant::ZERO);
         assert_eq!(c.lose(Instant(1)), None);
-        c.replan(&PipePlan { packet_loss: Probability::ONE.into(), ..plan }, key(1), Instant(1));
+        let lossy = PipePlan { packet_loss: Probability::ONE.into(), ..plan };
+        c.replan(&lossy.channel(true), key(1), Instant(1));
         assert_eq!(c.lose(Instant(1)), Some(DropReason::Loss));
     }
 
@@ -393,8 +395,8 @@ mod tests {
         let loss =
             PipePlan { packet_loss: Probability::new(0.3).into(), ..PipePlan::transparent() };
         let both = PipePlan { outages: vec![outage], ..loss.clone() };
-        let mut loss = Channel::new(&loss, key(1), Instant::ZERO);
-        let mut both = Channel::new(&both, key(1), Instant::ZERO);
+        let mut loss = new(&loss, key(1), Instant::ZERO);
+        let mut both = new(&both, key(1), Instant::ZERO);
         let mut outages = 0;
         for i in 0..10_000 {
             let t = Instant(i * 1_000_000);

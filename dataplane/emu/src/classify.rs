@@ -15,7 +15,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::client::ClientKey;
 use crate::units::Direction;
 
-pub(crate) const ETHERNET: usize = 14;
+/// Bytes of an Ethernet header.
+pub const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 /// A frame with more tags than this passes as damaged.
 const MAX_TAGS: usize = 8;
@@ -63,7 +64,7 @@ pub fn classify(frame: &[u8], direction: Direction) -> Class {
 
 /// The type of what a frame carries behind its VLAN tags, and where that begins.
 #[inline]
-pub(crate) fn payload(frame: &[u8]) -> (Option<u16>, usize) {
+pub fn payload(frame: &[u8]) -> (Option<u16>, usize) {
     let mut at = ETHERNET - 2;
     let mut ethertype = be16(frame, at);
     for _ in 0..MAX_TAGS {

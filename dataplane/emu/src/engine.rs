@@ -14,24 +14,20 @@ mod lateness;
 mod limits;
 mod release;
 mod report;
-mod shimmed;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::beam::{Beam, MAX_BEAMS, Member, Place};
-use crate::classify::{Class, classify};
+use crate::beam::{Beam, MAX_BEAMS, Member};
 use crate::client::ClientKey;
-use crate::frame::{Buffer, Frame, NoBuffer};
-use crate::memory::{advise_large_pages, prefetch_lines};
-use crate::pipe::Pipe;
+use crate::frame::{Buffer, NoBuffer};
+use crate::memory::advise_large_pages;
+use crate::observe::Observer;
+use crate::pipe::{Pipe, Shared};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::rules::Rules;
-use crate::shim::{self, SHIM};
-use crate::stats::{ClientStats, DropReason, Snapshot};
-use crate::store::{Head, MAX_FRAME, Store};
-use crate::tap::Tap;
+use crate::store::{MAX_FRAME, Store};
 use crate::units::{ByDirection, Direction, Instant};
 use crate::wheel::{MAX_ID, Wheel};
 use change::Change;
@@ -40,7 +36,6 @@ use index::Index;
 use lateness::Counted;
 pub use limits::{EngineError, Limits};
 pub use release::{Departure, Egress};
-use shimmed::{shim_of, without_switch};
 
 /// Frames that a pipe releases before the next pipe has its turn, and before the clock is
 /// read again.
@@ -81,14 +76,14 @@ struct Slot {
 #[derive(Debug)]
 pub struct Engine<B = NoBuffer> {
     limits: Limits,
-    store: Store<B>,
+    shared: Shared<B>,
     /// Two for each client, in the order of [`Direction`].
     slots: Vec<Slot>,
     index: Index,
     /// Of the plan in force, and whether there are any.
     rules: Arc<Rules>,
     is_ruled: bool,
-    /// Of the plan in force: client numbers in shims are believed in this epoch.
+    /// Of the plan in force: clients that frames name are believed in this epoch.
     epoch: u16,
     /// Clients that were made for addresses and have not expired.
     automatic: u32,
@@ -134,25 +129,20 @@ impl<B: Buffer> Engine<B> {
     /// # Errors
     /// If there is no room for its packet store.
     pub fn new(limits: Limits, plan: Plan, at: Instant) -> Result<Self, EngineError> {
-        let prefix = if limits.shim.is_some() { SHIM } else { 0 };
-        let frame = limits.frame.min(MAX_FRAME - prefix);
-        let plan = if limits.shim.is_some() { plan } else { without_switch(plan) };
+        let plan = plan.offloaded(limits.offloaded > 0);
         let limits = Limits {
-            frame,
-            // It is asked of what comes.
-            copy_break: limits.copy_break.saturating_add(prefix),
+            frame: limits.frame.min(MAX_FRAME),
             clients: limits.clients.min(MAX_ID / 2 - FIXED - MAX_BEAMS as u32),
             ..limits
         };
         let room = (limits.clients + FIXED) as usize;
         let store = Store::new(limits.memory, limits.buffers)
-            .map_err(|e| EngineError::Memory(limits.memory, e))?
-            .with_prefix(prefix);
+            .map_err(|e| EngineError::Memory(limits.memory, e))?;
         let index = Index::new(plan.seed, room);
         let since = ByDirection([at; 2]);
         let mut engine = Self {
             limits,
-            store,
+            shared: Shared { store, observer: None },
             slots: Vec::with_capacity(2 * room),
             index,
             rules: Arc::clone(&plan.rules),
@@ -215,11 +205,8 @@ impl<B: Buffer> Engine<B> {
             let bypass = key == ClientKey::Bypass;
             let plan = if bypass { &self.bypass } else { &in_force.plan.pipes[direction] };
             let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch };
-            let mut pipe = Pipe::new(plan, stream, self.now, in_force.since[direction]);
-            if let Some(tick) = self.limits.shim {
-                let number = shim::number(id, tick);
-                pipe.set_switch((number, tick), plan, stream, self.now);
-            }
+            let since = (self.now, in_force.since[direction]);
+            let pipe = Pipe::new(plan, stream, since, (id, id < self.limits.offloaded));
             let version = self.version;
             match self.slots.get_mut(pipe_id(id, direction) as usize) {
                 // The wheel still knows when to bring it up.
@@ -244,10 +231,13 @@ impl<B: Buffer> Engine<B> {
         id
     }
 
-    /// Puts a tap on the frames of some clients, in the place of the one that was there, which
-    /// is given back; or takes that away.
-    pub fn set_tap(&mut self, tap: Option<Box<Tap>>) -> Option<Box<Tap>> {
-        self.store.set_tap(tap)
+    /// Reports to `observer` from now on, in the place of the one that was there, which is
+    /// returned.
+    pub fn set_observer(
+        &mut self,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Option<Box<dyn Observer>> {
+        std::mem::replace(&mut self.shared.observer, observer)
     }
 }
 

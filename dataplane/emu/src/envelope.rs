@@ -177,7 +177,7 @@ fn needed(demands: &Demands, room: Room) -> u64 {
     let held = demands.0.iter().map(|d| d.held(room)).sum();
     // What is held back has segments of its own.
     let lines = if demands.0.iter().any(|d| d.aside.is_some()) { 2 } else { 1 };
-    u64::try_from(packing::store_bytes(held, lines * pipes(room), room.shim)).unwrap_or(u64::MAX)
+    u64::try_from(packing::store_bytes(held, lines * pipes(room), room.tag)).unwrap_or(u64::MAX)
 }
 
 /// The most bytes of store that a plan can come to use by itself, with the worst lengths

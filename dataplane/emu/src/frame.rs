@@ -19,6 +19,38 @@ pub trait Buffer: Debug {
 
     /// Hints the processor that the buffer will be handed to a driver soon.
     fn prefetch(&self) {}
+
+    /// What is known of the frame when it arrives.
+    #[inline]
+    fn label(&self) -> Label<'_> {
+        Label::NONE
+    }
+}
+
+/// Whose a frame is by the knowledge of the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hint {
+    /// Unknown: the frame is classified.
+    #[default]
+    None,
+    /// The client with this index, if `epoch` is the plan's; else the frame is classified.
+    Client { index: u32, epoch: u16 },
+    /// The frame is not one for the link, and is dropped as
+    /// [`DropReason::Rejected`](crate::stats::DropReason::Rejected).
+    Reject,
+}
+
+/// What is known of a frame when it arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label<'a> {
+    pub hint: Hint,
+    /// Opaque bytes that travel with the frame; at most [`MAX_TAG`](crate::tag::MAX_TAG).
+    pub tag: &'a [u8],
+}
+
+impl Label<'_> {
+    /// Of a frame of which nothing is known.
+    pub const NONE: Self = Self { hint: Hint::None, tag: &[] };
 }
 
 /// The buffer of a link that copies every frame: there is none.

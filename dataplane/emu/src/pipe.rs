@@ -17,25 +17,21 @@ mod observe;
 mod release;
 mod service;
 
-use crate::aqm::codel::{Candidate, MAX_PACKET};
-use crate::aqm::{Aqm, Verdict};
+use crate::aqm::Aqm;
 use crate::channel::Channel;
 use crate::client::ClientKey;
-use crate::corrupt::{self, Corrupt};
+use crate::corrupt::Corrupt;
 use crate::delay::Delay;
 use crate::duplicate::Duplicate;
-use crate::ecn;
-use crate::frame::{Buffer, Frame};
 use crate::histogram::{Lateness, QueueDelay};
+use crate::observe::Observer;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
 use crate::rng::StreamKey;
 use crate::shaper::Shaper;
-use crate::shim::{self, Tick};
 use crate::stats::{Count, DropReason, PipeStats};
-use crate::store::{Fifo, Head, Place, Store};
-use crate::tap::{Point, Sighting};
-use crate::units::{Direction, Instant, Nanos, Probability};
+use crate::store::{Fifo, Store};
+use crate::units::{Direction, Instant, Probability};
 
 use beamed::Stage;
 pub use beamed::Standing;
@@ -67,10 +63,10 @@ struct Cold {
     stage: Stage,
     client: ClientKey,
     direction: Direction,
-    /// What shims say: the client's number, and the loss by which the switch draws.
-    number: u16,
-    slot: u16,
-    tick: Tick,
+    index: u32,
+    is_offloaded: bool,
+    /// By which figures frames are to be lost behind the egress; zero: they are not.
+    loss: u16,
 }
 
 /// What a pipe has that most have not: one look tells that it has none of it.
@@ -81,8 +77,8 @@ struct Extras {
     duplicates: bool,
     corrupts: bool,
     reorders: bool,
-    /// The switch marks what the AQM chose.
-    switch_marks: bool,
+    /// The observer marks what the AQM chose, where it can.
+    marks_elsewhere: bool,
 }
 
 impl Extras {
@@ -92,9 +88,16 @@ impl Extras {
             duplicates: plan.duplicate != Probability::ZERO,
             corrupts: plan.corrupt != Probability::ZERO,
             reorders: plan.reorder.is_some(),
-            switch_marks: plan.offload.marks,
+            marks_elsewhere: plan.offload.marks,
         }
     }
+}
+
+/// What the pipes of an engine share.
+#[derive(Debug)]
+pub struct Shared<B> {
+    pub store: Store<B>,
+    pub observer: Option<Box<dyn Observer>>,
 }
 
 /// A pipe. What a release touches comes first, then what an arrival does: with thousands
@@ -123,8 +126,8 @@ pub struct Pipe {
     choosing: bool,
     /// Whether what has left the shaper waits for a beam; then the engine lets it leave.
     in_beam: bool,
-    /// Whether the store's tap, if it has one, sees its frames.
-    tapped: bool,
+    /// Whether the observer, if there is one, wants to know of its frames.
+    observed: bool,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
     channel: Channel,
@@ -135,9 +138,17 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty pipe whose processes start at `at`. A rate trace runs since `since`.
+    /// An empty pipe whose processes start at `at`. A rate trace runs since `since`. It is a
+    /// pipe of the engine's client `index`, for which `is_offloaded` says whether the losses and
+    /// marks that a plan leaves to others are done there.
     #[must_use]
-    pub fn new(plan: &PipePlan, key: StreamKey, at: Instant, since: Instant) -> Self {
+    pub fn new(
+        plan: &PipePlan,
+        key: StreamKey,
+        (at, since): (Instant, Instant),
+        (index, is_offloaded): (u32, bool),
+    ) -> Self {
+        let loss = if is_offloaded { plan.offload.loss } else { 0 };
         let cold = Cold {
             aqm: Aqm::new(plan.queue, key, at),
             dropped: [Count::default(); DropReason::ALL.len()],
@@ -152,19 +163,19 @@ impl Pipe {
             stage: Stage::default(),
             client: key.client,
             direction: key.direction,
-            number: 0,
-            slot: 0,
-            tick: Tick::Nanosecond,
+            index,
+            is_offloaded,
+            loss,
         };
         Self {
             admitted: plan.queue.admits_up_to(),
             extras: Extras::of(plan),
             choosing: false,
             in_beam: false,
-            tapped: false,
+            observed: false,
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.framing, since),
-            channel: Channel::alone(plan, key, at),
+            channel: Channel::new(&plan.channel(loss == 0), key, at),
             delay: Delay::new(&plan.delay, key, at),
             fifo: Fifo::default(),
             received: Count::default(),
@@ -178,31 +189,6 @@ impl Pipe {
             lateness: Lateness::default(),
             queue_delay: QueueDelay::default(),
         }
-    }
-
-    /// Puts an empty pipe behind a switch, which knows the client by `number` and counts time
-    /// in `tick`. A client without a number is not one that the switch could lose packets of:
-    /// they would be nobody's in its accounts, and all such clients' in its chains.
-    pub fn set_switch(
-        &mut self,
-        (number, tick): (u16, Tick),
-        plan: &PipePlan,
-        key: StreamKey,
-        at: Instant,
-    ) {
-        (self.cold.number, self.cold.tick) = (number, tick);
-        self.cold.slot = self.slot(plan);
-        self.channel = self.new_channel(plan, key, at);
-    }
-
-    /// By which of its figures the switch loses the client's packets; zero: it does not.
-    fn slot(&self, plan: &PipePlan) -> u16 {
-        if self.cold.number == 0 { 0 } else { plan.offload.loss }
-    }
-
-    fn new_channel(&self, plan: &PipePlan, key: StreamKey, at: Instant) -> Channel {
-        let new = if self.cold.number == 0 { Channel::alone } else { Channel::new };
-        new(plan, key, at)
     }
 
     /// The accounts as of the last instant that the pipe was brought up to.

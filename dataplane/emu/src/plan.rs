@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::aqm::{AqmPlan, QueuePlan};
 use crate::beam::{BeamsError, BeamsPlan};
+use crate::channel::ChannelPlan;
 use crate::delay::{BodyPlan, DelayPlan};
 use crate::drop_run::DropRunPlan;
 use crate::envelope::{self, Shortage, TooBusy};
@@ -21,7 +22,6 @@ use crate::loss::LossPlan;
 use crate::reorder::ReorderPlan;
 use crate::rules::Rules;
 use crate::shaper::{RatePlan, RateTrace};
-use crate::shim::OffloadPlan;
 use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
@@ -54,9 +54,17 @@ pub struct Room {
     /// Workers, each with a store of this size; all that comes may be for one of them.
     /// Zero counts as one.
     pub workers: u32,
-    /// Bytes of the shim that is held before each frame, and counts nowhere else; zero: there is
-    /// no switch.
-    pub shim: u32,
+    /// Bytes of the tag that is held with each frame, and counts nowhere else.
+    pub tag: u32,
+}
+
+/// What of one pipe is done behind the egress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffloadPlan {
+    /// By which figures packets are lost there; zero: the pipe's channel draws.
+    pub loss: u16,
+    /// Whether packets that the pipe's AQM chose are marked there, where that is possible.
+    pub marks: bool,
 }
 
 /// The parameters of one pipe.
@@ -84,7 +92,7 @@ pub struct PipePlan {
     pub reorder: Option<ReorderPlan>,
     /// The delay.
     pub delay: DelayPlan,
-    /// What the switch does of it, where there is one.
+    /// Of clients that are offloaded ([`Limits`](crate::engine::Limits)).
     pub offload: OffloadPlan,
 }
 
@@ -108,10 +116,21 @@ impl PipePlan {
         }
     }
 
-    /// What of the losses of single frames is drawn here.
+    /// What of the losses of single frames is drawn here, for a client that is offloaded.
     #[must_use]
     pub fn drawn_loss(&self) -> LossPlan {
         if self.offload.loss == 0 { self.packet_loss } else { LossPlan::None }
+    }
+
+    /// The channel's part. With `draws` it draws the losses of single frames.
+    #[must_use]
+    pub fn channel(&self, draws: bool) -> ChannelPlan<'_> {
+        ChannelPlan {
+            outages: &self.outages,
+            fade: self.fade,
+            loss: if draws { self.packet_loss } else { LossPlan::None },
+            drop_run: self.drop_run,
+        }
     }
 }
 
@@ -126,7 +145,8 @@ pub struct Plan {
     pub beams: Arc<BeamsPlan>,
     /// Whose a frame is, where that is not its address's own client.
     pub rules: Arc<Rules>,
-    /// Client numbers in shims are believed in this epoch; zero: in none.
+    /// Clients that arriving frames name ([`Hint`](crate::frame::Hint)) are believed in this
+    /// epoch; zero: in none.
     pub epoch: u16,
 }
 
@@ -201,6 +221,16 @@ impl Plan {
     pub fn transparent() -> Self {
         let pipes = ByDirection([PipePlan::transparent(), PipePlan::transparent()]);
         Self { seed: 1, pipes, beams: Arc::default(), rules: Arc::default(), epoch: 0 }
+    }
+
+    /// The plan where clients are offloaded, or else with all of it done here.
+    pub(crate) fn offloaded(mut self, offloaded: bool) -> Self {
+        for pipe in &mut self.pipes.0 {
+            if !offloaded {
+                pipe.offload = OffloadPlan::default();
+            }
+        }
+        self
     }
 
     /// Checks what the core relies on, and that the plan fits into `room` whatever the
@@ -304,14 +334,8 @@ mod tests {
     use crate::episode::DurationLaw;
     use crate::store::SEGMENT;
 
-    const ROOM: Room = Room {
-        clients: 1,
-        port_bps: 10_000_000_000,
-        frame: 1514,
-        capacity: 0,
-        workers: 1,
-        shim: 0,
-    };
+    const ROOM: Room =
+        Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0, workers: 1, tag: 0 };
 
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {

@@ -30,8 +30,8 @@ pub enum DropReason {
     Oversize,
     /// Its turn in a run that is dropped by count.
     Scheduled,
-    /// Without a shim that can be, where each frame is to have one.
-    Shim,
+    /// Whoever brought it said that it is not one for the link.
+    Rejected,
 }
 
 impl DropReason {
@@ -45,7 +45,7 @@ impl DropReason {
         Self::Runt,
         Self::Oversize,
         Self::Scheduled,
-        Self::Shim,
+        Self::Rejected,
     ];
 }
 

@@ -23,12 +23,8 @@
 //! Memory is touched when it is first used and then reused last in, first out. A
 //! fifo that runs empty holds no segment. The arena asks the system for large pages.
 //!
-//! Where frames carry a prefix, such as a shim, the store holds it with them and gives it back
-//! with them. Lengths that are asked for, and what is shown and changed, are those of the frame
-//! behind it.
-//!
-//! A record may carry a tag behind its frame, by which a [`Tap`] knows it again: only the
-//! frames that are captured take that room (docs/adr/0026).
+//! A record may carry a [`Tag`] before its frame, of which the store knows the length only
+//! (docs/adr/0049). Lengths that are asked for are those of the frame.
 
 mod ahead;
 mod fifo;
@@ -36,16 +32,13 @@ mod record;
 
 use memmap2::{Advice, MmapMut};
 
-use crate::frame::{Buffer, Frame, NoBuffer};
-use crate::memory::{LINE, prefetch};
-use crate::shim::{self, SHIM};
-use crate::tap::Tap;
-use crate::units::Instant;
+use crate::frame::{Buffer, NoBuffer};
+use crate::tag::MAX_TAG;
 
 pub use ahead::Ahead;
-pub use fifo::{Fifo, Head};
+pub use fifo::{Fifo, Head, Held};
 pub use record::Place;
-use record::{Cursor, after, flag, size};
+use record::{Cursor, after, flag, size, tag_len};
 
 /// Bytes in a segment. Small, because each pipe has begun one at either end.
 pub const SEGMENT: u32 = 4096;
@@ -62,11 +55,9 @@ pub const KEPT_RECORD: u32 = HEADER + 4;
 const NONE: u32 = 0;
 const LOST: u32 = 1 << 31;
 const KEPT: u32 = 1 << 30;
-/// A tag follows.
-const TAGGED: u32 = 1 << 29;
-const LENGTH: u32 = TAGGED - 1;
-/// Bytes of a tag.
-const TAG: u32 = 4;
+/// The length of the tag, in words of 4 bytes, is in the bits from here to [`KEPT`].
+const TAG: u32 = 1 << 24;
+const LENGTH: u32 = TAG - 1;
 
 /// Bytes that a frame of `len` takes when it is packed.
 #[must_use]
@@ -90,11 +81,6 @@ pub struct Store<B = NoBuffer> {
     places: Vec<u32>,
     /// For frames that go over the end of a segment.
     scratch: Box<[u8]>,
-    tap: Option<Box<Tap>>,
-    /// Frames that were captured, by this tap or an earlier one.
-    tapped: u64,
-    /// Bytes of each frame that come before what is counted.
-    prefix: u32,
 }
 
 /// The store has no free segment.
@@ -125,31 +111,8 @@ impl<B: Buffer> Store<B> {
             used_max: 0,
             kept,
             places: (0..buffers).rev().collect(),
-            scratch: vec![0; MAX_FRAME as usize].into_boxed_slice(),
-            tap: None,
-            tapped: 0,
-            prefix: 0,
+            scratch: vec![0; MAX_FRAME as usize + MAX_TAG].into_boxed_slice(),
         })
-    }
-
-    /// The same, empty, for frames of which the first `prefix` bytes do not count.
-    #[must_use]
-    pub fn with_prefix(self, prefix: u32) -> Self {
-        Self { prefix, ..self }
-    }
-
-    /// Bytes of each frame that come before what is counted.
-    #[inline]
-    #[must_use]
-    pub fn prefix(&self) -> u32 {
-        self.prefix
-    }
-
-    /// What counts of a frame.
-    #[inline]
-    #[must_use]
-    pub fn inner<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
-        frame.get(self.prefix as usize..).unwrap_or_default()
     }
 
     /// Size in bytes.
@@ -183,49 +146,6 @@ impl<B: Buffer> Store<B> {
     /// Starts the high-water mark anew.
     pub fn mark(&mut self) {
         self.used_max = self.used;
-    }
-
-    /// What looks at the frames that come and go, if anything does.
-    #[inline]
-    #[must_use]
-    pub fn tap(&self) -> Option<&Tap> {
-        self.tap.as_deref()
-    }
-
-    /// As [`Store::tap`].
-    #[inline]
-    pub(crate) fn tap_mut(&mut self) -> Option<&mut Tap> {
-        self.tap.as_deref_mut()
-    }
-
-    /// Puts a tap in the place of the one that was there.
-    pub fn set_tap(&mut self, tap: Option<Box<Tap>>) -> Option<Box<Tap>> {
-        let before = std::mem::replace(&mut self.tap, tap);
-        if let Some(tap) = &mut self.tap {
-            tap.begin(self.tapped);
-        }
-        before
-    }
-
-    /// Takes the tap away while it looks at a frame of the store.
-    pub(crate) fn lift_tap(&mut self) -> Option<Box<Tap>> {
-        self.tap.take()
-    }
-
-    /// And back.
-    pub(crate) fn lower_tap(&mut self, tap: Box<Tap>) {
-        self.tap = Some(tap);
-    }
-
-    /// A tag for a frame that arrives, and its number.
-    pub(crate) fn next_tag(&mut self) -> (u32, u64) {
-        self.tapped += 1;
-        (self.tapped as u32, self.tapped)
-    }
-
-    /// The number of the frame with a tag: there are fewer than 2³² at once.
-    pub(crate) fn number(&self, tag: u32) -> u64 {
-        self.tapped - u64::from((self.tapped as u32).wrapping_sub(tag))
     }
 
     fn has_free(&self, segments: u32) -> bool {

@@ -7,14 +7,17 @@
 
 use std::sync::Arc;
 
+use ::shim::Tick;
 use crossbeam_queue::ArrayQueue;
+use emu::observe::Observer;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
-use emu::tap::Tap;
 use emu::units::{ByDirection, Instant, Nanos};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::capture::{Capture, Numbers};
+use crate::edge::Edge;
 use crate::io::EgressCounters;
 
 /// Commands that may wait for a worker, and changes that wait in it.
@@ -81,12 +84,11 @@ pub enum Command {
         /// The answer.
         answer: oneshot::Sender<Box<Report>>,
     },
-    /// Put a tap on the frames, or take the one away that is there; answers with that.
-    Tap {
-        /// The one to put on, if any.
-        tap: Option<Box<Tap>>,
-        /// The answer.
-        answer: oneshot::Sender<Option<Box<Tap>>>,
+    /// Replace the engine's observer; answers with the one that was there.
+    Observe {
+        /// The new one, if any.
+        observer: Option<Box<dyn Observer>>,
+        answer: oneshot::Sender<Option<Box<dyn Observer>>>,
     },
     /// Say that the run loop moves on.
     Alive(oneshot::Sender<u64>),
@@ -118,6 +120,9 @@ pub enum CommandError {
 pub struct Handle {
     queue: Arc<ArrayQueue<Command>>,
     room: usize,
+    /// The unit of the switch's clock, where there is a switch.
+    tick: Option<Tick>,
+    captured: Numbers,
 }
 
 /// The worker's end.
@@ -129,7 +134,9 @@ pub struct Inbox(Arc<ArrayQueue<Command>>);
 pub fn channel(clients: usize) -> (Handle, Inbox) {
     let queue = Arc::new(ArrayQueue::new(DEPTH));
     // The fixed clients come on top.
-    (Handle { queue: queue.clone(), room: clients + 2 }, Inbox(queue))
+    let room = clients + 2;
+    let handle = Handle { queue: queue.clone(), room, tick: None, captured: Numbers::default() };
+    (handle, Inbox(queue))
 }
 
 impl Inbox {
@@ -141,6 +148,12 @@ impl Inbox {
 }
 
 impl Handle {
+    /// For a worker whose ports lead to a switch.
+    #[must_use]
+    pub fn behind_switch(self, tick: Option<Tick>) -> Self {
+        Self { tick, ..self }
+    }
+
     fn report_room(&self) -> Box<Report> {
         Box::new(Report { snapshot: Snapshot::with_room_for(self.room), ..Report::default() })
     }
@@ -200,14 +213,18 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to put a tap on the frames, or to take the one away that is there. That one is
-    /// the answer, to be freed by who asks.
+    /// Asks to begin a capture in the place of the one that runs, or to end that. The answer is
+    /// to be dropped by the caller, so that the worker frees nothing.
     ///
     /// # Errors
-    /// If the worker does not take the command; its tap stays as it was then.
-    pub fn tap(&self, tap: Option<Box<Tap>>) -> Result<Answer<Option<Box<Tap>>>, CommandError> {
+    /// If the worker does not take the command; then nothing changes.
+    pub fn capture(
+        &self,
+        capture: Option<Capture>,
+    ) -> Result<Answer<Option<Box<dyn Observer>>>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::Tap { tap, answer })?;
+        let capture = capture.map(|c| c.counting(self.captured.clone()));
+        self.push(Command::Observe { observer: Edge::new(self.tick, capture), answer })?;
         Ok(answered)
     }
 

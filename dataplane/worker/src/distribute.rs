@@ -22,7 +22,7 @@ use std::time::Duration;
 use emu::classify::{Class, classify, resolved};
 use emu::client::ClientKey;
 use emu::engine::Departure;
-use emu::frame::Buffer;
+use emu::frame::{Buffer, Label};
 use emu::units::{ByDirection, Direction, Instant};
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -203,9 +203,9 @@ struct Sorted<'a, A, B> {
 }
 
 impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
         if self.ways.owner(frame, direction) == self.ways.me {
-            self.mine.frame(at, direction, frame);
+            self.mine.frame(at, direction, frame, label);
         } else {
             // The port had no buffer left to bring it in.
             self.ways.overflow.add(direction, 1);
@@ -260,7 +260,7 @@ impl<I: PacketIo> Distributed<I> {
             taken += n;
             if !self.lends {
                 for Passed { at, direction, buffer } in chunk {
-                    arrivals.frame(at, direction, buffer.bytes());
+                    arrivals.frame(at, direction, buffer.bytes(), buffer.label());
                 }
                 continue;
             }

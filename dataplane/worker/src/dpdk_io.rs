@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use dpdk::{Mbuf, MbufBurst, Mempool, RxQueue, TxQueue, Waiter};
 use emu::engine::Departure;
-use emu::frame::Frame;
+use emu::frame::{Frame, Label};
 use emu::store::MAX_FRAME;
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 
@@ -182,7 +182,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
                         // In one buffer, so that it can be passed on or kept.
                         Some(Some(frame)) => match pool.alloc(frame).filter(is_whole) {
                             Some(whole) => arrivals.burst(now, direction, &mut [Some(whole)]),
-                            None => arrivals.frame(now, direction, frame),
+                            None => arrivals.frame(now, direction, frame, Label::NONE),
                         },
                         _ => arrivals.burst(now, direction, std::slice::from_mut(odd)),
                     }

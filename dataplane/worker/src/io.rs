@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use emu::engine::{Departure, Engine};
-use emu::frame::Buffer;
+use emu::frame::{Buffer, Label};
 use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
@@ -24,7 +24,7 @@ pub struct EgressCounters {
 /// Takes in the frames that a port received.
 pub trait Arrivals<B> {
     /// A frame that arrived at `at`, to be copied.
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]);
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>);
 
     /// A burst of frames that arrived at `at`, each in one piece. The buffers that are
     /// kept are taken out.
@@ -32,8 +32,8 @@ pub trait Arrivals<B> {
 }
 
 impl<B: Buffer> Arrivals<B> for Engine<B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
-        self.arrive(at, direction, frame);
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
+        self.arrive_labelled(at, direction, frame, label);
     }
 
     fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {

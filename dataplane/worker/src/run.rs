@@ -242,8 +242,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 report.snapshot.clients.clear();
                 self.reports.push_back((mark, report, answer));
             }
-            Command::Tap { tap, answer } => {
-                let _ = answer.send(self.engine.set_tap(tap));
+            Command::Observe { observer, answer } => {
+                let _ = answer.send(self.engine.set_observer(observer));
             }
             Command::Alive(answer) => {
                 let _ = answer.send(self.engine.unplaced());

@@ -17,6 +17,7 @@ use crate::clock::{Clock, VirtualClock};
 use crate::distribute::Distributed;
 use crate::io::{Arrivals, EgressCounters, PacketIo};
 use crate::run::Worker;
+use crate::shim::ShimIo;
 
 /// A frame that arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +135,12 @@ impl Recorded for SimIo {
 }
 
 impl<I: Recorded> Recorded for Distributed<I> {
+    fn next_burst(&self) -> Option<Instant> {
+        self.inner().next_burst()
+    }
+}
+
+impl<I: Recorded> Recorded for ShimIo<I> {
     fn next_burst(&self) -> Option<Instant> {
         self.inner().next_burst()
     }

@@ -8,13 +8,13 @@ use emu::delay::DelayPlan;
 use emu::engine::{Engine, Limits};
 use emu::plan::{PipePlan, Plan};
 use emu::stats::{DropReason, Snapshot};
-use emu::tap::{Point, Selection, Sighting, Tap};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use worker::capture::copies::{Copies, rings};
+use worker::capture::{Capture, Point, Selection, Sighting};
 use worker::clock::VirtualClock;
 use worker::command::{Handle, Report, channel};
 use worker::run::{Idle, Worker};
 use worker::sim::{self, Arrival, Sent, SimIo};
-use worker::tap::{Copies, rings};
 
 const LIMITS: Limits =
     Limits { copy_break: 512, buffers: 64, ..Limits::copying(16 << 20, 8, 1514) };
@@ -72,14 +72,14 @@ struct Played {
     missed: u64,
 }
 
-/// Plays the arrivals to a worker with a tap whose rings have room for so many copies.
+/// Plays the arrivals to a worker with a capture whose rings have room for so many copies.
 fn play(room: Option<usize>) -> Played {
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
     let clock = VirtualClock::default();
     let (handle, inbox) = channel(8);
     let io = SimIo::new(arrivals(), 4);
     let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
-    let copies = room.map(|room| tap(&handle, room));
+    let copies = room.map(|room| start(&handle, room));
     sim::run(&mut worker, &clock);
     let mut report = Report::default();
     worker.report(Instant::MAX, false, &mut report);
@@ -91,8 +91,8 @@ fn play(room: Option<usize>) -> Played {
             played.seen.push((sighting, std::mem::take(&mut bytes)));
         }
         played.missed = missed(&copies);
-        // The tap that is taken away is freed by who asks.
-        let mut answer = handle.tap(None).unwrap();
+        // The caller frees what ended.
+        let mut answer = handle.capture(None).unwrap();
         worker.turn();
         assert!(answer.try_recv().unwrap().is_some());
         drop(answer);
@@ -102,11 +102,11 @@ fn play(room: Option<usize>) -> Played {
     played
 }
 
-fn tap(handle: &Handle, room: usize) -> Copies {
+fn start(handle: &Handle, room: usize) -> Copies {
     let (sink, copies) = rings(room, room * 64);
     let selection = Selection::new(vec![CAPTURED], ByDirection([true; 2]));
-    let tap = Tap::new(selection, Instant::ZERO, 64, Box::new(sink));
-    drop(handle.tap(Some(Box::new(tap))).unwrap());
+    let capture = Capture::new(selection, Instant::ZERO, 64, Box::new(sink));
+    drop(handle.capture(Some(capture)).unwrap());
     copies
 }
 

@@ -169,7 +169,7 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
         copy_break: 0,
         buffers: 1000,
         idle: Nanos::ZERO,
-        shim: None,
+        offloaded: 0,
     };
     let clock = VirtualClock::default();
     let mut worker = worker(Recorder { inner: io, sent: Vec::new() }, &clock, limits);
@@ -334,7 +334,7 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
                         copy_break: 0,
                         buffers: 1000,
                         idle: Nanos::ZERO,
-                        shim: None,
+                        offloaded: 0,
                     };
                     let mut engine = Engine::new(limits, delayed(), Instant::ZERO).unwrap();
                     let hosts = (1..=HOSTS).map(|host| [10, 0, 0, host].into());

@@ -10,6 +10,7 @@ use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::plan::Plan;
+use emu::tag::Tagged;
 use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::clock::Clock;
 use worker::command::{Report, channel};
@@ -54,6 +55,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
             direction: Direction::Return,
             due: Instant::ZERO,
             frame: Frame::Bytes(&frame),
+            tagged: Tagged::default(),
         };
         while !io.transmit(departure()) {
             io.flush(Instant::ZERO);

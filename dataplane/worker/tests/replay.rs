@@ -12,18 +12,20 @@ use emu::episode::{DurationLaw, EpisodePlan};
 use emu::fade::FadePlan;
 use emu::framing::Framing;
 use emu::loss::LossPlan;
-use emu::plan::{PipePlan, Plan};
+use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
 use emu::shaper::{RatePlan, RateTrace};
-use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use shim::{Shim, Tick};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
 use worker::distribute::{Distributed, Lending, connect, owner};
+use worker::edge::Edge;
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
+use worker::shim::ShimIo;
 use worker::sim::{self, Arrival, Sent, SimIo};
 
 const LIMITS: Limits = Limits::copying(64 << 20, 16, 9_500);
@@ -217,14 +219,16 @@ fn fates_do_not_depend_on_the_shims_of_a_switch() {
     };
     let io = SimIo::new(arrivals().into_iter().map(wrap).collect(), 7);
     let tick = Tick::Microsecond;
-    let limits = Limits { shim: Some(tick), ..LIMITS };
-    let engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
+    let limits = Limits { offloaded: tick.clients(), ..LIMITS };
+    let mut engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
+    engine.set_observer(Edge::new(Some(tick), None));
     let clock = VirtualClock::default();
+    let io = ShimIo::new(io, tick);
     let mut worker = Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy);
     sim::run(&mut worker, &clock);
     let mut drops = Drops::new();
     account(&mut worker, &mut drops);
-    let mut sent = worker.into_io().sent;
+    let mut sent = worker.into_io().into_inner().sent;
     for s in &mut sent {
         let (shim, inner) = Shim::read(&s.frame).unwrap();
         // What the switch calls late is what the worker does, but for less than a tick.

@@ -161,7 +161,7 @@ fn run(plan: Plan) {
         frame: 1514,
         capacity: 1 << 20,
         workers: 1,
-        shim: 0,
+        tag: 0,
     };
     if plan.check(room).is_err_and(|error| !error.is_lossy()) {
         return;

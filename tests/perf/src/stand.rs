@@ -128,7 +128,7 @@ impl Bench {
             copy_break: self.copy_break,
             buffers: kept(case, self.copy_break),
             idle: Nanos::ZERO,
-            shim: None,
+            offloaded: 0,
         }
     }
 }

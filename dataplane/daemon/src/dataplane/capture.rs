@@ -12,12 +12,12 @@ use std::time::Duration;
 use emu::client::ClientKey;
 use emu::stats::DropReason;
 use emu::store::MAX_FRAME;
-use emu::tap::{Point, Selection, Sighting, Tap};
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 use proto::linkemu::v1 as model;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
-use worker::tap::{Copies, rings};
+use worker::capture::copies::{Copies, rings};
+use worker::capture::{Capture as Tap, Point, Selection, Sighting};
 
 use super::{Dataplane, DataplaneError, utc};
 
@@ -174,11 +174,11 @@ impl Dataplane {
             .map(|_| {
                 let (sink, copies) = rings(COPIES, bytes);
                 let (selection, snaplen) = (wanted.selection.clone(), wanted.snaplen as usize);
-                (Box::new(Tap::new(selection, since, snaplen, Box::new(sink))), copies)
+                (Tap::new(selection, since, snaplen, Box::new(sink)), copies)
             })
             .unzip();
         let mut taps = taps.into_iter();
-        self.answers(|worker| worker.tap(taps.next())).await?;
+        self.answers(|worker| worker.capture(taps.next())).await?;
         // By now all of them see what comes.
         let since = Instant(self.0.clock.now());
         let profile = history.in_force.plan.profile.as_ref();
@@ -195,7 +195,7 @@ impl Dataplane {
     /// What a worker gives back is freed here, and not by the worker.
     async fn tap_off(&self) {
         let _history = self.0.history.lock().await;
-        if let Err(error) = self.answers(|worker| worker.tap(None)).await {
+        if let Err(error) = self.answers(|worker| worker.capture(None)).await {
             tracing::warn!(%error, "a tap is left on");
         }
     }

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: which client a frame belongs to, and the way into its pipe.
 
-use super::*;
+use crate::classify::{Class, ETHERNET, classify};
+use crate::client::ClientKey;
+use crate::frame::{Buffer, Frame, Hint, Label};
+use crate::memory::prefetch_lines;
+use crate::stats::DropReason;
+use crate::tag::Tag;
+use crate::units::{Direction, Instant};
+
+use super::{BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// Whose a frame is that belongs to `key` where no rule says otherwise.
@@ -12,16 +20,28 @@ impl<B: Buffer> Engine<B> {
 
     /// The pipe of a frame of a known client; [`UNKNOWN`] if it takes more.
     #[inline]
-    pub(super) fn route(&self, direction: Direction, frame: &[u8]) -> u32 {
-        if self.limits.shim.is_some() {
-            self.route_by_shim(direction, frame)
+    fn route(&self, direction: Direction, frame: &[u8], hint: Hint) -> u32 {
+        match hint {
+            Hint::None => self.route_by_headers(direction, frame),
+            Hint::Client { index, epoch } => self.route_by_hint(direction, frame, index, epoch),
+            Hint::Reject => UNKNOWN,
+        }
+    }
+
+    /// The pipe of the client that the frame names, if that is to be believed.
+    #[inline(never)]
+    fn route_by_hint(&self, direction: Direction, frame: &[u8], index: u32, epoch: u16) -> u32 {
+        let is_frame = (ETHERNET..=self.limits.frame as usize).contains(&frame.len());
+        let is_current = epoch == self.epoch && epoch != 0;
+        if is_frame && is_current && (index as usize) < self.clients() {
+            pipe_id(index, direction)
         } else {
             self.route_by_headers(direction, frame)
         }
     }
 
     #[inline]
-    pub(super) fn route_by_headers(&self, direction: Direction, frame: &[u8]) -> u32 {
+    fn route_by_headers(&self, direction: Direction, frame: &[u8]) -> u32 {
         match classify(frame, direction) {
             Class::Client(key) if frame.len() <= self.limits.frame as usize => {
                 let key = self.owner(key, direction, frame);
@@ -33,13 +53,14 @@ impl<B: Buffer> Engine<B> {
 
     /// The pipe of any frame; a client that is not there yet is made, if there is room.
     #[cold]
-    pub(super) fn pipe_of(
+    fn pipe_of(
         &mut self,
         direction: Direction,
-        mut frame: &[u8],
+        frame: &[u8],
+        hint: Hint,
     ) -> Result<u32, DropReason> {
-        if self.limits.shim.is_some() {
-            (_, frame) = shim_of(direction, frame).ok_or(DropReason::Shim)?;
+        if hint == Hint::Reject {
+            return Err(DropReason::Rejected);
         }
         let client = match classify(frame, direction) {
             Class::Runt => return Err(DropReason::Runt),
@@ -59,12 +80,25 @@ impl<B: Buffer> Engine<B> {
         Ok(pipe_id(client, direction))
     }
 
-    /// A frame arrived at `at` on the ingress port of `direction`, and is copied.
+    /// A frame of which nothing is known arrived at `at` on the ingress port of `direction`, and
+    /// is copied.
     #[inline]
     pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
+        self.arrive_labelled(at, direction, frame, Label::NONE);
+    }
+
+    /// As [`Engine::arrive`], for a frame of which something is known.
+    #[inline]
+    pub fn arrive_labelled(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        frame: &[u8],
+        label: Label<'_>,
+    ) {
         self.now = self.now.max(at);
-        let id = self.route(direction, frame);
-        self.take_in(id, direction, Frame::Bytes(frame));
+        let id = self.route(direction, frame, label.hint);
+        self.take_in(id, direction, Frame::Bytes(frame), label);
     }
 
     /// A burst of frames arrived at `at` on the ingress port of `direction`. Of the buffers
@@ -78,7 +112,7 @@ impl<B: Buffer> Engine<B> {
             let mut last = UNKNOWN;
             for (id, buffer) in ids.iter_mut().zip(&*part) {
                 let Some(b) = buffer else { continue };
-                *id = self.route(direction, b.bytes());
+                *id = self.route(direction, b.bytes(), b.label().hint);
                 if *id != last {
                     last = *id;
                     prefetch_lines(&self.slots, last as usize, usize::MAX);
@@ -89,54 +123,62 @@ impl<B: Buffer> Engine<B> {
                 if *id != last {
                     last = *id;
                     if let Some(slot) = self.slots.get(last as usize) {
-                        slot.pipe.prefetch_tail(&self.store);
+                        slot.pipe.prefetch_tail(&self.shared.store);
                     }
                 }
             }
             for (id, buffer) in ids.into_iter().zip(part) {
-                match buffer.as_ref().map(B::bytes) {
-                    Some(frame) if frame.len() > self.limits.copy_break as usize => {
-                        self.take_in(id, direction, Frame::Buffer(buffer));
-                    }
-                    Some(frame) => self.take_in(id, direction, Frame::Bytes(frame)),
-                    None => {}
+                let Some(b) = buffer.as_ref() else { continue };
+                if b.bytes().len() > self.limits.copy_break as usize {
+                    let Label { hint, tag } = b.label();
+                    // The buffer may be taken away from under it.
+                    let copy;
+                    let tag = if tag.is_empty() {
+                        &[][..]
+                    } else {
+                        copy = Tag::new(tag);
+                        &*copy
+                    };
+                    self.take_in(id, direction, Frame::Buffer(buffer), Label { hint, tag });
+                } else {
+                    self.take_in(id, direction, Frame::Bytes(b.bytes()), b.label());
                 }
             }
         }
     }
 
     #[inline]
-    pub(super) fn take_in(&mut self, mut id: u32, direction: Direction, frame: Frame<'_, B>) {
+    fn take_in(
+        &mut self,
+        mut id: u32,
+        direction: Direction,
+        frame: Frame<'_, B>,
+        label: Label<'_>,
+    ) {
         let bytes = frame.bytes();
         // Longer ones are rejected.
-        let whole = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let len = whole.saturating_sub(self.store.prefix());
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if id == UNKNOWN {
-            match self.pipe_of(direction, bytes) {
+            match self.pipe_of(direction, bytes, label.hint) {
                 Ok(known) => id = known,
                 Err(reason) => {
-                    // Without a shim all of it is the frame.
-                    let (bytes, len) = match reason {
-                        DropReason::Shim => (bytes, whole),
-                        _ => (self.store.inner(bytes), len),
-                    };
                     let bypass = pipe_id(BYPASS, direction);
                     self.catch_up(bypass);
                     let pipe = &mut self.slots[bypass as usize].pipe;
-                    pipe.reject(&mut self.store, self.now, reason, bytes, len);
+                    pipe.reject(&mut self.shared, self.now, reason, (bytes, len), label.tag);
                     return;
                 }
             }
         }
         if id == pipe_id(BYPASS, Direction::Return) {
-            self.resolve(self.store.inner(bytes));
+            self.resolve(bytes);
         }
         self.catch_up(id);
         let pipe = &mut self.slots[id as usize].pipe;
         if pipe.is_in_beam() {
-            self.take_in_beam(id, frame, len);
+            self.take_in_beam(id, frame, len, label.tag);
         } else {
-            pipe.arrive(&mut self.store, self.now, frame, len);
+            pipe.arrive(&mut self.shared, self.now, frame, len, label.tag);
             self.reschedule(id);
         }
     }

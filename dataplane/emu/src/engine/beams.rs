@@ -22,20 +22,20 @@ impl<B: Buffer> Queues for Engine<B> {
     fn bring_up(&mut self, id: u32, t: Instant) -> Standing {
         self.catch_up(id);
         let pipe = &mut self.slots[id as usize].pipe;
-        pipe.serve_until(&mut self.store, t);
-        pipe.standing(&self.store)
+        pipe.serve_until(&mut self.shared, t);
+        pipe.standing(&self.shared.store)
     }
 
     #[inline]
     fn choose(&mut self, id: u32, t: Instant) -> Standing {
         let pipe = &mut self.slots[id as usize].pipe;
-        pipe.look_at_beam(&mut self.store, t);
-        pipe.standing(&self.store)
+        pipe.look_at_beam(&mut self.shared, t);
+        pipe.standing(&self.shared.store)
     }
 
     #[inline]
     fn leave(&mut self, id: u32, t: Instant) {
-        self.slots[id as usize].pipe.depart(&mut self.store, t);
+        self.slots[id as usize].pipe.depart(&mut self.shared, t);
         self.reschedule(id);
     }
 }
@@ -61,7 +61,7 @@ impl<B: Buffer> Engine<B> {
         if share.is_none() {
             return;
         }
-        slot.pipe.join_beam(&mut self.store, self.now);
+        slot.pipe.join_beam(&mut self.shared, self.now);
         slot.pipe.set_beam_rate(rate_of(plan, beam));
         if let Some(beam) = &mut self.beams[beam as usize] {
             beam.add_room();
@@ -70,17 +70,17 @@ impl<B: Buffer> Engine<B> {
 
     /// A frame arrives for a client of a beam.
     #[inline(never)]
-    pub(super) fn take_in_beam(&mut self, id: u32, frame: Frame<'_, B>, len: u32) {
+    pub(super) fn take_in_beam(&mut self, id: u32, frame: Frame<'_, B>, len: u32, tag: &[u8]) {
         let number = self.members[id as usize].beam;
         let now = self.now;
         self.advance_beam(number, now, u32::MAX);
         let pipe = &mut self.slots[id as usize].pipe;
-        pipe.arrive(&mut self.store, now, frame, len);
+        pipe.arrive(&mut self.shared, now, frame, len, tag);
         let member = &mut self.members[id as usize];
         if member.place == Place::Away
             && let Some(beam) = &mut self.beams[number as usize]
         {
-            beam.enroll(member, id, pipe.standing(&self.store), now);
+            beam.enroll(member, id, pipe.standing(&self.shared.store), now);
             self.schedule_beam(number);
         }
     }
@@ -163,7 +163,7 @@ impl<B: Buffer> Engine<B> {
         self.lagging.retain(|n| self.beams.get(*n as usize).is_some_and(Option::is_some));
         for id in 0..self.slots.len() {
             // Who leaves a beam may lose frames on the way.
-            self.look_for_tap(id as u32);
+            self.look_for_observer(id as u32);
             let slot = &mut self.slots[id];
             let direction = Direction::BOTH[id % 2];
             let share = plan.share(slot.client, direction);
@@ -177,8 +177,8 @@ impl<B: Buffer> Engine<B> {
             *member = Member::new(beam, weight);
             member.place = place;
             match (was_in_beam, beam != NO_BEAM) {
-                (false, true) => slot.pipe.join_beam(&mut self.store, at),
-                (true, false) => slot.pipe.leave_beam(&mut self.store, at),
+                (false, true) => slot.pipe.join_beam(&mut self.shared, at),
+                (true, false) => slot.pipe.leave_beam(&mut self.shared, at),
                 _ => {}
             }
         }
@@ -209,7 +209,7 @@ impl<B: Buffer> Engine<B> {
         if regroups {
             self.settle_all();
             for id in 0..self.slots.len() as u32 {
-                let standing = self.slots[id as usize].pipe.standing(&self.store);
+                let standing = self.slots[id as usize].pipe.standing(&self.shared.store);
                 let member = &mut self.members[id as usize];
                 if member.place == Place::Away
                     && let Some(Some(beam)) = self.beams.get_mut(member.beam as usize)

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of plan, which each pipe takes when it is next looked at.
 
-use super::*;
+use std::sync::Arc;
+
+use crate::frame::Buffer;
+use crate::plan::Plan;
+use crate::rng::StreamKey;
+use crate::units::{ByDirection, Direction, Instant};
+
+use super::{BYPASS, Engine, SETTLED};
 
 /// A change of plan, from its instant on.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ impl<B: Buffer> Engine<B> {
     pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Instant {
         self.now = self.now.max(at);
         let at = self.now;
-        let plan = if self.limits.shim.is_some() { plan } else { without_switch(plan) };
+        let plan = plan.offloaded(self.limits.offloaded > 0);
         let Some(before) = self.changes.back() else { return at };
         let mut since = before.since;
         let turned =
@@ -56,22 +63,23 @@ impl<B: Buffer> Engine<B> {
         at
     }
 
-    /// Lets a pipe take the changes that it has not taken yet, and know whether it is tapped.
+    /// Lets a pipe take the changes that it has not taken yet, and know whether it is observed.
     /// Comes before all else that is done to a pipe.
     #[inline]
     pub(super) fn catch_up(&mut self, id: u32) {
-        self.look_for_tap(id);
+        self.look_for_observer(id);
         if self.slots[id as usize].version != self.version {
             self.take_changes(id);
         }
     }
 
-    /// Lets a pipe know whether it is tapped.
+    /// Lets a pipe know whether it is observed.
     #[inline]
-    pub(super) fn look_for_tap(&mut self, id: u32) {
-        if let Some(tap) = self.store.tap() {
+    pub(super) fn look_for_observer(&mut self, id: u32) {
+        if let Some(observer) = &self.shared.observer {
             let slot = &mut self.slots[id as usize];
-            slot.pipe.set_tapped(tap.sees(slot.client, Direction::BOTH[id as usize % 2]));
+            let direction = Direction::BOTH[id as usize % 2];
+            slot.pipe.set_observed(observer.observes(slot.client, direction));
         }
     }
 
@@ -92,7 +100,7 @@ impl<B: Buffer> Engine<B> {
             let client = slot.client;
             let key = StreamKey { seed: plan.seed, client, direction, epoch: *epoch };
             let (plan, since) = (&plan.pipes[direction], since[direction]);
-            slot.pipe.replan(&mut self.store, plan, key, *at, since, *restart);
+            slot.pipe.replan(&mut self.shared, plan, key, *at, since, *restart);
         }
         if slot.pipe.is_in_beam() {
             self.tell_beam_rate(id);

@@ -8,13 +8,14 @@
 //! client that has expired and comes back is a new one: its random streams are others than those
 //! that it had before, until a restart of the random processes.
 
+use crate::beam::Place;
 use crate::classify::resolved;
 use crate::client::ClientKey;
 use crate::frame::Buffer;
 use crate::stats::{ClientStats, PipeStats};
 use crate::units::{ByDirection, Direction, Instant, Nanos};
 
-use super::{DEFAULT, Engine, FIXED, Place, pipe_id};
+use super::{DEFAULT, Engine, FIXED, pipe_id};
 
 /// When a packet last arrived for a client, to the resolution of [`Engine::keep_up`]'s visits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,7 +108,7 @@ impl<B: Buffer> Engine<B> {
             |id: &usize| self.slots[*id].pipe.is_empty() && self.members[*id].place == Place::Away;
         // A report that is being written in parts may have this client's accounts already.
         let stays = self.limits.idle == Nanos::ZERO
-            || self.limits.shim.is_some()
+            || self.limits.offloaded > 0
             || self.reported > 0
             || self.now.since(activity.at) < self.limits.idle;
         if stays || !ids.iter().all(is_empty) {

@@ -3,7 +3,6 @@
 
 use thiserror::Error;
 
-use crate::shim::Tick;
 use crate::units::Nanos;
 
 /// The limits of an engine, fixed for its life.
@@ -20,12 +19,12 @@ pub struct Limits {
     /// Most buffers that are kept at a time; further frames are copied, however long.
     pub buffers: u32,
     /// A client that was made for an address expires when nothing has come for it in either
-    /// direction for so long, and it holds nothing; zero: never. Behind a switch none expires,
-    /// since that knows them by their slots.
+    /// direction for so long, and it holds nothing; zero: never. None expires where clients are
+    /// offloaded, since they are known elsewhere by their index.
     pub idle: Nanos,
-    /// Each frame comes and goes behind a shim, by a switch whose clock has this unit. All
-    /// lengths, these included, are of the frame behind it.
-    pub shim: Option<Tick>,
+    /// Clients with a lower index than this have their losses and marks done behind the egress,
+    /// as far as the plan leaves them to others; zero: none has.
+    pub offloaded: u32,
 }
 
 impl Limits {
@@ -39,7 +38,7 @@ impl Limits {
             copy_break: frame,
             buffers: 0,
             idle: Nanos::ZERO,
-            shim: None,
+            offloaded: 0,
         }
     }
 }

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Release: frames that are due go to the egress, pipe by pipe.
 
-use super::*;
+use crate::client::ClientKey;
+use crate::frame::{Buffer, Frame, NoBuffer};
+use crate::memory::prefetch_lines;
+use crate::store::Head;
+use crate::tag::Tagged;
+use crate::units::{ByDirection, Direction, Instant};
+
+use super::{Engine, LOOKS, QUANTUM, RELEASE_LINES, SERVED, SETTLED, Slot};
 
 /// A frame that leaves.
 #[derive(Debug)]
@@ -12,12 +19,13 @@ pub struct Departure<'a, B = NoBuffer> {
     pub direction: Direction,
     /// When it was due.
     pub due: Instant,
-    /// The frame, behind its shim where it came with one.
     pub frame: Frame<'a, B>,
+    /// Its tag.
+    pub tagged: Tagged<'a>,
 }
 
 impl<B: Buffer> Departure<'_, B> {
-    /// The frame's bytes, its shim included.
+    /// The frame's bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.frame.bytes()
@@ -78,8 +86,8 @@ impl<B: Buffer> Engine<B> {
             self.catch_up(id);
             let Slot { client, pipe, .. } = &mut self.slots[id as usize];
             let turn = QUANTUM.min(budget - sent);
-            served += pipe.look(&mut self.store, now, SERVED - served);
-            pipe.prefetch_kept(&self.store, now, turn);
+            served += pipe.look(&mut self.shared, now, SERVED - served);
+            pipe.prefetch_kept(&self.shared.store, now, turn);
             let mut n = 0;
             while n < turn
                 && let Some(head) = pipe.due(now)
@@ -91,18 +99,18 @@ impl<B: Buffer> Engine<B> {
                 n += 1;
                 unread -= 1;
                 let Head::Due(due) = head else {
-                    pipe.clear(&mut self.store);
+                    pipe.clear(&mut self.shared);
                     continue;
                 };
-                let Some((frame, len)) = pipe.frame(&mut self.store) else { break };
-                if !egress.offer(Departure { client: *client, direction, due, frame }) {
+                let Some((frame, tagged, len)) = pipe.frame(&mut self.shared) else { break };
+                if !egress.offer(Departure { client: *client, direction, due, frame, tagged }) {
                     refused[direction] = true;
                     n -= 1;
                     break;
                 }
                 let late = offered.since(due);
                 self.lateness.count(late);
-                pipe.sent(&mut self.store, len, offered, late);
+                pipe.sent(&mut self.shared, len, offered, late);
             }
             sent += n;
             if n > 0 {
@@ -155,7 +163,7 @@ impl<B: Buffer> Engine<B> {
             prefetch_lines(&self.slots, *id as usize, RELEASE_LINES);
         }
         if let Some(id) = self.ready.get(3) {
-            self.slots[*id as usize].pipe.prefetch_head(&self.store);
+            self.slots[*id as usize].pipe.prefetch_head(&self.shared.store);
         }
     }
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Accounts, and clients that nothing else looks at.
 
-use super::*;
+use crate::frame::Buffer;
+use crate::stats::{ClientStats, Snapshot};
+use crate::units::{ByDirection, Direction, Instant};
+
+use super::{Engine, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// Brings one client up to `now`, another one on each call. One that was made for an address
@@ -13,7 +17,7 @@ impl<B: Buffer> Engine<B> {
             let id = pipe_id(self.kept_up as u32, d);
             self.advance_beam_of(id, self.now);
             self.catch_up(id);
-            self.slots[id as usize].pipe.keep_up(&mut self.store, self.now);
+            self.slots[id as usize].pipe.keep_up(&mut self.shared, self.now);
             self.reschedule(id);
         }
         self.expire_if_idle(self.kept_up as u32);
@@ -50,7 +54,7 @@ impl<B: Buffer> Engine<B> {
                 let id = pipe_id(client as u32, d);
                 self.catch_up(id);
                 let pipe = &mut self.slots[id as usize].pipe;
-                pipe.serve_until(&mut self.store, self.now);
+                pipe.serve_until(&mut self.shared, self.now);
                 let stats = pipe.stats();
                 if mark {
                     pipe.mark();
@@ -72,13 +76,13 @@ impl<B: Buffer> Engine<B> {
         out.lateness = self.lateness.quantiles();
         out.malformed = self.malformed;
         out.unplaced = self.unplaced;
-        out.store_capacity = self.store.capacity();
-        out.store_used = self.store.used();
-        out.store_used_max = self.store.used_max();
-        out.buffers = self.store.buffers();
+        out.store_capacity = self.shared.store.capacity();
+        out.store_used = self.shared.store.used();
+        out.store_used_max = self.shared.store.used_max();
+        out.buffers = self.shared.store.buffers();
         if mark {
             self.lateness.reset();
-            self.store.mark();
+            self.shared.store.mark();
         }
         true
     }

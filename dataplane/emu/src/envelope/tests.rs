@@ -13,7 +13,7 @@ const ROOM: Room = Room {
     frame: 1_514,
     capacity: 4_000_000_000,
     workers: 1,
-    shim: 0,
+    tag: 0,
 };
 
 /// Both ways alike: limited with a queue, or not limited.
@@ -225,12 +225,12 @@ proptest! {
     fn the_need_grows_with_everything(
         plan in any_plan(), clients in any::<u32>(), port in any::<u64>(), frame in any::<u32>(),
     ) {
-        let room = Room { clients, port_bps: port, frame, capacity: 0, workers: 1, shim: 0 };
+        let room = Room { clients, port_bps: port, frame, capacity: 0, workers: 1, tag: 0 };
         let need = memory(&plan, room);
         let more = Room { clients: clients.saturating_add(1), ..room };
         prop_assert!(memory(&plan, more) >= need);
-        let shimmed = Room { shim: 32, ..room };
-        prop_assert!(memory(&plan, shimmed) >= need);
+        let tagged = Room { tag: 32, ..room };
+        prop_assert!(memory(&plan, tagged) >= need);
         let mut longer = plan.clone();
         longer.pipes.0[0].delay.base = Nanos(u64::MAX);
         prop_assert!(memory(&longer, room) >= need);

@@ -1,89 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: duplication, admission by the AQM and the limit, and the way into the queue.
 
-use super::*;
+use crate::aqm::Verdict;
+use crate::duplicate::Duplicate;
+use crate::ecn;
+use crate::frame::{Buffer, Frame};
+use crate::observe::Event;
+use crate::stats::DropReason;
+use crate::units::Instant;
+
+use super::{AT_ONCE, Cold, LOOK_AFTER, Pipe, Shared};
 
 impl Pipe {
-    /// A frame that counts as `len` bytes arrives at `at`.
+    /// A frame of `len` bytes arrives at `at` with `tag`.
     #[inline]
     pub fn arrive<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         at: Instant,
         frame: Frame<'_, B>,
         len: u32,
+        tag: &[u8],
     ) {
         self.received.add(len);
         if self.extras.duplicates {
-            self.duplicate(store, at, frame.bytes(), len);
+            self.duplicate(shared, at, frame.bytes(), len, tag);
         }
-        self.take_in(store, at, frame, len);
+        self.take_in(shared, at, frame, len, tag);
     }
 
     /// A copy of a frame arrives before it, if it is its turn.
     #[inline(never)]
-    pub(super) fn duplicate<B: Buffer>(
+    fn duplicate<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         at: Instant,
         frame: &[u8],
         len: u32,
+        tag: &[u8],
     ) {
         if self.cold.duplicate.as_mut().is_some_and(Duplicate::doubles) {
             self.cold.duplicated.add(len);
-            self.take_in(store, at, Frame::Bytes(frame), len);
+            self.take_in(shared, at, Frame::Bytes(frame), len, tag);
         }
     }
 
     /// A frame that was counted goes into the queue, or is dropped.
     #[inline]
-    pub(super) fn take_in<B: Buffer>(
+    fn take_in<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         at: Instant,
         mut frame: Frame<'_, B>,
         len: u32,
+        tag: &[u8],
     ) {
         // Without a limit nothing is queued, or what is on its way out does not matter.
         if self.has_queue() {
-            self.serve_until(store, at);
+            self.serve_until(shared, at);
         }
-        let inner = store.inner(frame.bytes());
-        let tag = if self.tapped { self.see_arrival(store, at, inner, len) } else { None };
+        let observed;
+        let tag = if self.observed {
+            observed = self.observe_arrival(shared, at, tag, (frame.bytes(), len));
+            &*observed
+        } else {
+            tag
+        };
         let mut queued = self.queue_bytes();
         let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
         if fills > self.queued_max && self.lags(at) {
             // A high-water mark is of what is there, however far behind the queue is.
-            while self.serve(store, at, AT_ONCE) > 0 {}
+            while self.serve(shared, at, AT_ONCE) > 0 {}
             queued = self.queue_bytes();
             fills = queued.saturating_add(u64::from(len));
         }
         if fills > self.admitted {
-            self.make_room(store, at, len);
+            self.make_room(shared, at, len);
             queued = self.queue_bytes();
             fills = queued.saturating_add(u64::from(len));
-            match self.judge(at, queued, len, inner) {
+            match self.judge(at, queued, len, frame.bytes()) {
                 Ok(marks) => mark = marks,
-                Err(reason) => return self.turn_away(store, at, reason, (inner, len), tag),
+                Err(reason) => {
+                    return self.turn_away(shared, at, reason, (frame.bytes(), len), tag);
+                }
             }
         }
         let pushed = match &mut frame {
-            Frame::Bytes(bytes) => self.fifo.push(store, at, bytes, tag),
-            Frame::Buffer(buffer) => self.fifo.keep(store, at, buffer, tag),
+            Frame::Bytes(bytes) => self.fifo.push(&mut shared.store, at, bytes, tag),
+            Frame::Buffer(buffer) => self.fifo.keep(&mut shared.store, at, buffer, tag),
         };
         let Ok(place) = pushed else {
-            let inner = store.inner(frame.bytes());
-            return self.turn_away(store, at, DropReason::Overload, (inner, len), tag);
+            return self.turn_away(shared, at, DropReason::Overload, (frame.bytes(), len), tag);
         };
-        if store.prefix() != 0 {
-            store.edit_shim(place, shim::open);
-        }
-        if mark && self.mark_at(store, place) {
-            self.cold.marked.add(len);
-            if self.tapped {
-                self.see(store, Point::Marked, at, Some(place), len);
-            }
+        if mark {
+            self.mark_at(shared, at, place, len);
         }
         self.held += u64::from(len);
         self.queued += u64::from(len);
@@ -96,64 +107,66 @@ impl Pipe {
             }
             self.shaper.start(at, len);
             // At no rate limit it has left already.
-            self.serve_until(store, at);
+            self.serve_until(shared, at);
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
         }
     }
 
-    /// Counts a frame that is dropped before it reaches the pipe's queue: all of `frame`.
+    /// Counts a frame that is dropped before it reaches the pipe's queue.
     pub fn reject<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         at: Instant,
         reason: DropReason,
-        frame: &[u8],
-        len: u32,
+        (frame, len): (&[u8], u32),
+        tag: &[u8],
     ) {
         self.received.add(len);
-        let tag = if self.tapped { self.see_arrival(store, at, frame, len) } else { None };
-        self.turn_away(store, at, reason, (frame, len), tag);
+        let observed;
+        let tag = if self.observed {
+            observed = self.observe_arrival(shared, at, tag, (frame, len));
+            &*observed
+        } else {
+            tag
+        };
+        self.turn_away(shared, at, reason, (frame, len), tag);
     }
 
     /// A frame that arrived is dropped.
     #[inline]
-    pub(super) fn turn_away<B: Buffer>(
+    fn turn_away<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         at: Instant,
         reason: DropReason,
-        (frame, len): (&[u8], u32),
-        tag: Option<u32>,
+        frame: (&[u8], u32),
+        tag: &[u8],
     ) {
-        self.cold.dropped[reason as usize].add(len);
-        if let Some(tag) = tag {
-            let number = Some(store.number(tag));
-            let seen = self.sighting(Point::Dropped(reason), at, number, len);
-            if let Some(tap) = store.tap_mut() {
-                tap.see(seen, frame);
-            }
+        self.cold.dropped[reason as usize].add(frame.1);
+        if self.observed {
+            self.observe_outside(shared, Event::Dropped(reason), at, tag, frame);
         }
     }
 
     /// Whether the AQM has yet to drop from a queue what was not there any more at `at`.
     #[inline]
-    pub(super) fn lags(&self, at: Instant) -> bool {
+    fn lags(&self, at: Instant) -> bool {
         self.extras.watched && self.shaper.finish().is_some_and(|finish| finish <= at)
     }
 
     /// Where the queue lags behind `at`, lets so much of it leave that a frame of `len`
     /// bytes that arrives then is admitted, if that is how it is to be.
     #[inline(never)]
-    pub(super) fn make_room<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant, len: u32) {
+    fn make_room<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant, len: u32) {
         let limit = self.cold.aqm.plan().limit;
         let Some(room) = limit.checked_sub(len.into()) else { return };
-        while self.queue_bytes() > room && self.serve(store, at, 1) > 0 {}
+        while self.queue_bytes() > room && self.serve(shared, at, 1) > 0 {}
     }
 
     /// Whether a frame that finds `queued` bytes is to be marked, or why it is dropped.
     #[inline(never)]
-    pub(super) fn judge(
+    fn judge(
         &mut self,
         at: Instant,
         queued: u64,

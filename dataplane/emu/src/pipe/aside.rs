@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that are held back, so that others overtake them ([`crate::reorder`]).
 
-use super::*;
+use crate::frame::Buffer;
+use crate::reorder::Reorder;
+use crate::stats::DropReason;
+use crate::store::Head;
+use crate::units::{Instant, Nanos};
+
+use super::{Pipe, Shared};
 
 impl Pipe {
     /// By how much the next frame is held back, if it is.
@@ -15,7 +21,7 @@ impl Pipe {
     #[inline(never)]
     pub(super) fn hold_back<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         (arrived, finish): (Instant, Instant),
         due: Instant,
         len: u32,
@@ -23,20 +29,13 @@ impl Pipe {
         // After a change to less, together with those that were held back before it.
         let due = due.max(self.cold.aside_last);
         self.cold.aside_last = due;
-        if store.prefix() != 0 {
-            self.close_shim(store, arrived, due);
+        if self.observed {
+            self.observe_schedule(shared, arrived, due, len);
         }
-        let Cold { aside, aside_last, dropped, .. } = &mut *self.cold;
-        if self.fifo.set_aside(store, aside, *aside_last).is_err() {
-            self.held -= u64::from(len);
-            dropped[DropReason::Overload as usize].add(len);
-            if self.tapped {
-                let place = self.fifo.place_queued();
-                self.see(store, Point::Dropped(DropReason::Overload), finish, place, len);
-            }
-            self.fifo.depart(store, None);
+        if self.fifo.set_aside(&mut shared.store, &mut self.cold.aside, due).is_err() {
+            self.drop_queued(shared, finish, DropReason::Overload, len);
         } else if self.aside_due == Instant::MAX {
-            self.aside_due = *aside_last;
+            self.aside_due = due;
         }
     }
 
@@ -53,8 +52,8 @@ impl Pipe {
 
     /// The first frame that is held back has been sent.
     #[cold]
-    pub(super) fn sent_aside<B: Buffer>(&mut self, store: &mut Store<B>) {
-        self.cold.aside.pop(store);
+    pub(super) fn sent_aside<B: Buffer>(&mut self, shared: &mut Shared<B>) {
+        self.cold.aside.pop(&mut shared.store);
         self.aside_due = match self.cold.aside.head() {
             Some(Head::Due(due)) => due,
             _ => Instant::MAX,

@@ -12,10 +12,9 @@ use crate::aqm::codel::{Candidate, MAX_PACKET};
 use crate::frame::Buffer;
 use crate::stats::DropReason;
 use crate::store::{Ahead, Place, Store};
-use crate::tap::Point;
 use crate::units::{BitRate, Instant};
 
-use super::Pipe;
+use super::{Pipe, Shared};
 
 /// What a client's pipe in a beam has besides.
 #[derive(Debug, Default)]
@@ -53,8 +52,8 @@ impl Pipe {
     }
 
     /// From `at` on what leaves the shaper waits for a beam.
-    pub fn join_beam<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
-        self.serve(store, at, u32::MAX);
+    pub fn join_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.serve(shared, at, u32::MAX);
         self.in_beam = true;
         self.choosing = false;
         self.cold.stage = Stage { ahead: self.fifo.ahead(), rate: None };
@@ -62,10 +61,10 @@ impl Pipe {
     }
 
     /// From `at` on nothing waits for a beam: what does so far leaves.
-    pub fn leave_beam<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
-        self.pull(store, at);
+    pub fn leave_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.pull(shared, at);
         while self.cold.stage.ahead.waiting() > 0 {
-            self.depart(store, at);
+            self.depart(shared, at);
         }
         self.in_beam = false;
         self.choosing = false;
@@ -97,15 +96,15 @@ impl Pipe {
 
     /// Lets the shaper work up to and including `t`.
     #[inline]
-    pub(super) fn pull<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
+    pub(super) fn pull<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
         while let Some(finish) = self.shaper.finish().filter(|f| *f <= t) {
             let ahead = &mut self.cold.stage.ahead;
-            self.fifo.pass(store, ahead);
+            self.fifo.pass(&shared.store, ahead);
             // Else the queue stands before the beam, and the AQM looks there.
             if self.extras.watched && ahead.waiting() == 1 {
-                self.police_at(store, finish, At::Shaper);
+                self.police_at(shared, finish, At::Shaper);
             }
-            match self.fifo.ahead_of(store, &self.cold.stage.ahead) {
+            match self.fifo.ahead_of(&shared.store, &self.cold.stage.ahead) {
                 Some((next, arrived)) => self.shaper.follow(next, arrived),
                 None => self.shaper.rest(),
             }
@@ -114,20 +113,20 @@ impl Pipe {
 
     /// The beam would take the first frame that waits at `now`: lets the AQM look at it.
     #[inline]
-    pub fn look_at_beam<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) {
+    pub fn look_at_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant) {
         if self.extras.watched && self.cold.stage.ahead.waiting() > 1 {
-            self.police_at(store, now, At::Beam);
+            self.police_at(shared, now, At::Beam);
         }
     }
 
     /// The first frame that waits has left the beam at `t`.
     #[inline]
-    pub fn depart<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
-        let Some((len, arrived)) = self.fifo.queued(store) else { return };
-        self.leave_queue(store, t, len, arrived);
-        self.fifo.departed(store, &mut self.cold.stage.ahead);
+    pub fn depart<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
+        let Some((len, arrived)) = self.fifo.queued(&shared.store) else { return };
+        self.leave_queue(shared, t, len, arrived);
+        self.fifo.departed(&shared.store, &mut self.cold.stage.ahead);
         if self.extras.watched {
-            self.attach(t, self.fifo.queued(store).map(|(_, arrived)| arrived));
+            self.attach(t, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
         }
     }
 
@@ -161,13 +160,13 @@ impl Pipe {
 
     /// Lets an AQM that drops what leaves look at what would enter service at `now`.
     #[inline(never)]
-    fn police_at<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, place: At) {
+    fn police_at<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, place: At) {
         if !self.cold.aqm.plan().drops_late() {
             return;
         }
         // Nothing stands before a shaper without a limit.
         let passes = place == At::Shaper && self.shaper.is_unlimited();
-        let mut head = self.candidate_at(store, now, place).filter(|_| !passes);
+        let mut head = self.candidate_at(&shared.store, now, place).filter(|_| !passes);
         let mut chosen =
             std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
         while chosen && let Some((_, len)) = head {
@@ -182,29 +181,21 @@ impl Pipe {
                 self.choosing = true;
                 return;
             };
-            if self.cold.aqm.plan().ecn && self.mark_at(store, at) {
-                self.cold.marked.add(len);
-                if self.tapped {
-                    self.see(store, Point::Marked, now, Some(at), len);
-                }
+            if self.cold.aqm.plan().ecn && self.mark_at(shared, now, at, len) {
                 self.cold.aqm.marked(now);
                 return;
             }
             self.queued -= u64::from(len);
-            self.held -= u64::from(len);
-            self.cold.dropped[DropReason::Aqm as usize].add(len);
-            if self.tapped {
-                self.see(store, Point::Dropped(DropReason::Aqm), now, Some(at), len);
-            }
+            self.count_drop(shared, now, DropReason::Aqm, Some(at), len);
             let stage = &mut self.cold.stage;
             match place {
-                At::Shaper => self.fifo.drop_ahead(store, &mut stage.ahead),
+                At::Shaper => self.fifo.drop_ahead(&mut shared.store, &mut stage.ahead),
                 At::Beam => {
-                    self.fifo.depart(store, None);
-                    self.fifo.departed(store, &mut stage.ahead);
+                    self.fifo.depart(&mut shared.store, None);
+                    self.fifo.departed(&shared.store, &mut stage.ahead);
                 }
             }
-            head = self.candidate_at(store, now, place);
+            head = self.candidate_at(&shared.store, now, place);
             chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
         }
     }

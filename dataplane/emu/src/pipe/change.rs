@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of plan, and pipes that were idle for long.
 
-use super::*;
+use crate::aqm::Aqm;
+use crate::channel::Channel;
+use crate::corrupt::Corrupt;
+use crate::duplicate::Duplicate;
+use crate::frame::Buffer;
+use crate::plan::PipePlan;
+use crate::reorder::Reorder;
+use crate::rng::StreamKey;
+use crate::units::Instant;
+
+use super::{Cold, Extras, Pipe, Shared, at_arrival};
 
 impl Pipe {
     /// Puts a plan in force at `at`; with `restart`, all random processes begin
@@ -10,7 +20,7 @@ impl Pipe {
     /// purges nothing, a smaller delay overtakes nothing.
     pub fn replan<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         plan: &PipePlan,
         key: StreamKey,
         at: Instant,
@@ -18,26 +28,27 @@ impl Pipe {
         restart: bool,
     ) {
         // All of it: what a plan without a limit let out must leave under that plan.
-        self.serve(store, at, u32::MAX);
+        self.serve(shared, at, u32::MAX);
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.at_arrival = at_arrival(plan);
-        self.cold.slot = self.slot(plan);
+        self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
+        let channel = plan.channel(self.cold.loss == 0);
         self.shaper.replan(&plan.rate, plan.framing, at, since);
         if restart {
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.duplicate = None;
             self.cold.corrupt = None;
             self.cold.reorder = None;
-            self.channel = self.new_channel(plan, key, at);
+            self.channel = Channel::new(&channel, key, at);
             self.delay.restart(&plan.delay, key, at);
         } else {
             self.cold.aqm.replan(plan.queue, at);
-            self.channel.replan(plan, key, at);
+            self.channel.replan(&channel, key, at);
             self.delay.replan(&plan.delay, key, at);
         }
         if self.extras.watched {
-            self.attach(at, self.fifo.queued(store).map(|(_, arrived)| arrived));
+            self.attach(at, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
             if !self.has_queue() {
                 // There is no queue: what was chosen from it is over.
                 self.cold.aqm.chooses(at, None);
@@ -49,13 +60,13 @@ impl Pipe {
         *reorder = Reorder::new(plan.reorder, key, reorder.take());
         self.look_later();
         // At a rate that is not limited any more, the queue empties from now on.
-        self.serve_until(store, at);
+        self.serve_until(shared, at);
     }
 
     /// Brings the random processes up to `at`, so that a pipe that was idle for
     /// long has little to catch up with.
-    pub fn keep_up<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
-        self.serve_until(store, at);
+    pub fn keep_up<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.serve_until(shared, at);
         // What is still on its way out asks for the past.
         if self.shaper.finish().is_some_and(|finish| finish <= at) {
             return;

@@ -1,77 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a tap sees of the pipe's frames.
+//! What the observer learns of the pipe's frames.
+//!
+//! Each function returns at once if the observer has been taken away meanwhile.
 
-use super::*;
+use crate::frame::Buffer;
+use crate::observe::{Event, Scheduled, Subject};
+use crate::store::{Fifo, Place};
+use crate::tag::Tag;
+use crate::units::Instant;
+
+use super::{Cold, Pipe, Shared};
 
 impl Pipe {
-    pub(super) fn sighting(
-        &self,
-        point: Point,
-        at: Instant,
-        number: Option<u64>,
-        len: u32,
-    ) -> Sighting {
-        let Cold { client, direction, .. } = *self.cold;
-        Sighting { at, client, direction, point, number, len }
+    fn subject(&self, len: u32) -> Subject {
+        let Cold { client, index, direction, .. } = *self.cold;
+        Subject { client, index, direction, len }
     }
 
-    /// Lets the tap see a frame that arrives, if there is a tap; its tag then.
+    /// A frame arrives with `tag`; the tag that it will have.
     #[inline(never)]
-    pub(super) fn see_arrival<B: Buffer>(
-        &mut self,
-        store: &mut Store<B>,
+    pub(super) fn observe_arrival<B: Buffer>(
+        &self,
+        shared: &mut Shared<B>,
         at: Instant,
-        frame: &[u8],
-        len: u32,
-    ) -> Option<u32> {
-        if store.tap().is_none() {
-            // It has been taken away.
-            self.tapped = false;
-            return None;
+        tag: &[u8],
+        (frame, len): (&[u8], u32),
+    ) -> Tag {
+        let mut tag = Tag::new(tag);
+        if let Some(observer) = &mut shared.observer {
+            observer.arrived(at, &self.subject(len), &mut tag, frame);
         }
-        let (tag, number) = store.next_tag();
-        let seen = self.sighting(Point::Ingress, at, Some(number), len);
-        store.tap_mut()?.see(seen, frame);
-        Some(tag)
+        tag
     }
 
-    /// Lets the tap see a frame that is held, if there is a tap.
+    /// Something happened to a frame that is held.
     #[inline(never)]
-    pub(super) fn see<B: Buffer>(
+    pub(super) fn observe<B: Buffer>(
         &self,
-        store: &mut Store<B>,
-        point: Point,
+        shared: &mut Shared<B>,
+        event: Event,
         at: Instant,
         place: Option<Place>,
         len: u32,
     ) {
-        let Some((place, mut tap)) = place.zip(store.lift_tap()) else { return };
-        store.show(place, |frame, number| tap.see(self.sighting(point, at, number, len), frame));
-        store.lower_tap(tap);
+        let Some((place, observer)) = place.zip(shared.observer.as_mut()) else { return };
+        let subject = self.subject(len);
+        shared.store.look(place, |tag, frame| observer.happened(event, at, &subject, tag, frame));
     }
 
-    /// Lets the tap see the frame at the head of a delay line, which will be offered to the
-    /// egress.
+    /// Something happened to a frame that is not held.
     #[inline(never)]
-    pub(super) fn see_offer<B: Buffer>(&self, store: &mut Store<B>, fifo: &Fifo) {
-        let Some((place, mut tap)) = fifo.place_due().zip(store.lift_tap()) else { return };
-        store.show(place, |frame, number| {
+    pub(super) fn observe_outside<B: Buffer>(
+        &self,
+        shared: &mut Shared<B>,
+        event: Event,
+        at: Instant,
+        tag: &[u8],
+        (frame, len): (&[u8], u32),
+    ) {
+        if let Some(observer) = &mut shared.observer {
+            observer.happened(event, at, &self.subject(len), tag, frame);
+        }
+    }
+
+    /// The frame at the head of the queue, which arrived at `arrived`, will leave at `due`. What
+    /// is to be done behind the egress is decided by the plan under which it leaves the queue, as
+    /// all else is.
+    #[inline(never)]
+    pub(super) fn observe_schedule<B: Buffer>(
+        &self,
+        shared: &mut Shared<B>,
+        arrived: Instant,
+        due: Instant,
+        len: u32,
+    ) {
+        let queued = self.fifo.place_queued();
+        let Some((place, observer)) = queued.zip(shared.observer.as_mut()) else { return };
+        let scheduled = Scheduled { arrived, due, loss: self.cold.loss };
+        let subject = self.subject(len);
+        shared.store.edit_tag(place, |tag| observer.scheduled(&scheduled, &subject, tag));
+    }
+
+    /// The frame at the head of a delay line will be offered to the egress.
+    #[inline(never)]
+    pub(super) fn observe_offer<B: Buffer>(&self, shared: &mut Shared<B>, fifo: &Fifo) {
+        let Some((place, observer)) = fifo.place_due().zip(shared.observer.as_mut()) else {
+            return;
+        };
+        shared.store.look(place, |tag, frame| {
             let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-            tap.offer(self.sighting(Point::Egress, Instant::ZERO, number, len), frame);
+            observer.offered(&self.subject(len), tag, frame);
         });
-        store.lower_tap(tap);
     }
 
-    /// Whether the store's tap, if it has one, sees its frames.
+    /// Whether the observer wants to know of its frames from here on.
     #[inline]
-    #[must_use]
-    pub fn is_tapped(&self) -> bool {
-        self.tapped
-    }
-
-    /// Whether the store's tap sees its frames from here on.
-    #[inline]
-    pub fn set_tapped(&mut self, tapped: bool) {
-        self.tapped = tapped;
+    pub fn set_observed(&mut self, observed: bool) {
+        self.observed = observed;
     }
 }

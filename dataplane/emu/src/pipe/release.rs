@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Release: what is due at the head of the delay line, and when the pipe is to be looked at.
 
-use super::*;
+use crate::frame::Buffer;
+use crate::store::{Head, Held, Store};
+use crate::units::{Instant, Nanos};
+
+use super::{Pipe, Shared};
 
 impl Pipe {
     /// When there is next something to do: the first frame is due, or the shaper
@@ -40,39 +44,39 @@ impl Pipe {
         self.fifo.prefetch_kept(store, now, most);
     }
 
-    /// The frame at the head of the delay line, and its length; none if it was lost. It will
-    /// be offered to the egress.
+    /// The frame at the head of the delay line; none if it was lost. It will be offered to the
+    /// egress.
     #[inline]
-    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
+    pub fn frame<'a, B: Buffer>(&self, shared: &'a mut Shared<B>) -> Option<Held<'a, B>> {
         let fifo = if self.is_aside_first() { &self.cold.aside } else { &self.fifo };
-        if self.tapped {
-            self.see_offer(store, fifo);
+        if self.observed {
+            self.observe_offer(shared, fifo);
         }
-        fifo.frame(store)
+        fifo.frame(&mut shared.store)
     }
 
     /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, so
     /// late.
     #[inline]
-    pub fn sent<B: Buffer>(&mut self, store: &mut Store<B>, len: u32, at: Instant, late: Nanos) {
-        if self.tapped
-            && let Some(tap) = store.tap_mut()
+    pub fn sent<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32, at: Instant, late: Nanos) {
+        if self.observed
+            && let Some(observer) = &mut shared.observer
         {
-            tap.taken(at);
+            observer.sent(at);
         }
         self.lateness.count(late);
         self.sent.add(len);
         self.held -= u64::from(len);
         if self.is_aside_first() {
-            self.sent_aside(store);
+            self.sent_aside(shared);
         } else {
-            self.fifo.pop(store);
+            self.fifo.pop(&mut shared.store);
         }
     }
 
     /// Clears a lost frame away from the head of the delay line.
-    pub fn clear<B: Buffer>(&mut self, store: &mut Store<B>) {
-        self.fifo.pop(store);
+    pub fn clear<B: Buffer>(&mut self, shared: &mut Shared<B>) {
+        self.fifo.pop(&mut shared.store);
     }
 
     /// Hints the processor that a frame will arrive.

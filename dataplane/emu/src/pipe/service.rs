@@ -2,44 +2,58 @@
 //! Service: the shaper takes frames from the queue, the AQM looks at those that would be next,
 //! and the channel and the delay decide what becomes of them.
 
-use super::*;
+use crate::aqm::codel::{Candidate, MAX_PACKET};
+use crate::corrupt::{self, Corrupt};
+use crate::ecn;
+use crate::frame::Buffer;
+use crate::observe::Event;
+use crate::stats::DropReason;
+use crate::store::{Place, Store};
+use crate::units::Instant;
+
+use super::{AT_ONCE, LOOK_AFTER, Pipe, Shared};
 
 impl Pipe {
     /// Lets the shaper work up to and including `t`. What an earlier plan had queued and a
     /// later one lets out at once, and what the AQM drops from the head of the queue, comes
     /// out a part at a time: nobody else's frames wait for it, and no fate depends on it.
     #[inline]
-    pub fn serve_until<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
+    pub fn serve_until<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
         if self.shaper.finish().is_some_and(|finish| finish <= t) {
             let most = if self.shaper.is_unlimited() { AT_ONCE } else { self.at_arrival };
-            self.serve(store, t, most);
+            self.serve(shared, t, most);
         }
     }
 
     /// Lets up to `most` frames leave the queue up to and including `t`; returns how many.
-    pub(super) fn serve<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant, most: u32) -> u32 {
+    pub(super) fn serve<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        t: Instant,
+        most: u32,
+    ) -> u32 {
         if self.in_beam {
-            self.pull(store, t);
+            self.pull(shared, t);
             return 0;
         }
         let mut served = 0;
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
             if !self.choosing {
-                let Some((len, arrived)) = self.fifo.queued(store) else {
+                let Some((len, arrived)) = self.fifo.queued(&shared.store) else {
                     self.shaper.rest();
                     break;
                 };
                 served += 1;
-                self.leave_queue(store, finish, len, arrived);
+                self.leave_queue(shared, finish, len, arrived);
             }
             if self.extras.watched {
-                served += self.police(store, finish, most - served);
+                served += self.police(shared, finish, most - served);
                 if self.choosing {
                     break;
                 }
             }
-            match self.fifo.queued(store) {
+            match self.fifo.queued(&shared.store) {
                 Some((next, arrived)) => self.shaper.follow(next, arrived),
                 None => self.shaper.rest(),
             }
@@ -52,7 +66,7 @@ impl Pipe {
     #[inline]
     pub(super) fn leave_queue<B: Buffer>(
         &mut self,
-        store: &mut Store<B>,
+        shared: &mut Shared<B>,
         finish: Instant,
         len: u32,
         arrived: Instant,
@@ -63,26 +77,20 @@ impl Pipe {
         let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
         let by = if self.extras.reorders { self.held_back() } else { None };
         if let Some(reason) = self.channel.lose(finish) {
-            self.held -= u64::from(len);
-            self.cold.dropped[reason as usize].add(len);
-            if self.tapped {
-                let place = self.fifo.place_queued();
-                self.see(store, Point::Dropped(reason), finish, place, len);
-            }
-            self.fifo.depart(store, None);
+            self.drop_queued(shared, finish, reason, len);
         } else {
             if let Some(bit) = wrong {
-                self.corrupt(store, bit, len);
+                self.corrupt(shared, bit, len);
             }
             let due = self.delay.due(finish);
             match by {
                 None => {
-                    if store.prefix() != 0 {
-                        self.close_shim(store, arrived, due);
+                    if self.observed {
+                        self.observe_schedule(shared, arrived, due, len);
                     }
-                    self.fifo.depart(store, Some(due));
+                    self.fifo.depart(&mut shared.store, Some(due));
                 }
-                Some(by) => self.hold_back(store, (arrived, finish), due + by, len),
+                Some(by) => self.hold_back(shared, (arrived, finish), due + by, len),
             }
         }
     }
@@ -102,9 +110,9 @@ impl Pipe {
     /// `now` or the queue wants to be looked at; not otherwise: the next frame of the queue
     /// is far away in memory. Returns how many.
     #[inline]
-    pub fn look<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, most: u32) -> u32 {
+    pub fn look<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
         let wanted = self.look <= now || self.fifo.head().is_none();
-        if wanted && !self.in_beam { self.serve(store, now, most.min(AT_ONCE)) } else { 0 }
+        if wanted && !self.in_beam { self.serve(shared, now, most.min(AT_ONCE)) } else { 0 }
     }
 
     /// Tells the AQM that from `t` on the head of the queue is a frame that arrived at
@@ -117,11 +125,7 @@ impl Pipe {
 
     /// The frame at the head of the queue at `now` as the AQM sees it, and its length. What
     /// arrived since then, where the queue lags behind, is not there.
-    pub(super) fn candidate<B: Buffer>(
-        &self,
-        store: &Store<B>,
-        now: Instant,
-    ) -> Option<(Candidate, u32)> {
+    fn candidate<B: Buffer>(&self, store: &Store<B>, now: Instant) -> Option<(Candidate, u32)> {
         let (len, arrived) = self.fifo.queued(store).filter(|(_, arrived)| *arrived < now)?;
         // Only who drops from the head asks how much there is behind it.
         let late = self.cold.aqm.plan().drops_late();
@@ -133,17 +137,12 @@ impl Pipe {
     /// leaves the queue for good, up to `most` frames. Returns how many; where there are
     /// more it goes on where it was.
     #[inline(never)]
-    pub(super) fn police<B: Buffer>(
-        &mut self,
-        store: &mut Store<B>,
-        now: Instant,
-        most: u32,
-    ) -> u32 {
+    fn police<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
         if self.shaper.is_unlimited() {
             return 0;
         }
         let mut dropped = 0;
-        let mut head = self.candidate(store, now);
+        let mut head = self.candidate(&shared.store, now);
         let mut chosen =
             std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
         while chosen
@@ -155,69 +154,92 @@ impl Pipe {
                 return dropped;
             }
             dropped += 1;
-            if self.cold.aqm.plan().ecn && self.mark_at(store, place) {
-                self.cold.marked.add(len);
-                if self.tapped {
-                    self.see(store, Point::Marked, now, Some(place), len);
-                }
+            if self.cold.aqm.plan().ecn && self.mark_at(shared, now, place, len) {
                 self.cold.aqm.marked(now);
                 break;
             }
             self.queued -= u64::from(len);
-            self.held -= u64::from(len);
-            self.cold.dropped[DropReason::Aqm as usize].add(len);
-            if self.tapped {
-                self.see(store, Point::Dropped(DropReason::Aqm), now, Some(place), len);
-            }
-            self.fifo.depart(store, None);
-            head = self.candidate(store, now);
+            self.drop_queued(shared, now, DropReason::Aqm, len);
+            head = self.candidate(&shared.store, now);
             chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
         }
         self.attach(now, head.map(|(h, _)| h.arrived));
         dropped
     }
 
-    /// Marks the packet of a frame that is held, or asks the switch to, if it can be marked.
-    /// Whether it is or will be.
+    /// Marks the packet of a frame that is held, here or in the observer, if it can be marked.
+    /// Returns whether it can.
     #[inline(never)]
-    pub(super) fn mark_at<B: Buffer>(&self, store: &mut Store<B>, place: Place) -> bool {
-        let can_ask = |frame: &[u8]| shim::sees_packet(frame) && ecn::is_capable(frame);
-        let asks = self.extras.switch_marks && store.show(place, |frame, _| can_ask(frame));
-        if !asks {
-            return store.edit(place, ecn::mark);
+    pub(super) fn mark_at<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        place: Place,
+        len: u32,
+    ) -> bool {
+        let Shared { store, observer } = shared;
+        let elsewhere = observer.as_mut().filter(|observer| {
+            let marks = |frame: &[u8]| observer.marks(frame) && ecn::is_capable(frame);
+            self.extras.marks_elsewhere && store.look(place, |_, frame| marks(frame))
+        });
+        let marked = match elsewhere {
+            Some(observer) => {
+                store.edit_tag(place, |tag| observer.mark(tag));
+                true
+            }
+            None => store.edit(place, ecn::mark),
+        };
+        if marked {
+            self.cold.marked.add(len);
+            if self.observed {
+                self.observe(shared, Event::Marked, at, Some(place), len);
+            }
         }
-        store.edit_shim(place, shim::mark);
-        true
+        marked
     }
 
-    /// Ends the shim of the frame at the head of the queue, which arrived at `arrived` and is
-    /// due at `due`: what the switch is to do with it is decided by the plan under which it
-    /// leaves the queue, as all else is.
-    #[inline(never)]
-    pub(super) fn close_shim<B: Buffer>(
-        &self,
-        store: &mut Store<B>,
-        arrived: Instant,
-        due: Instant,
+    /// The frame at the head of the queue is dropped at `at`. It keeps its place until its turn
+    /// to leave.
+    #[inline]
+    pub(super) fn drop_queued<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        reason: DropReason,
+        len: u32,
     ) {
-        let Cold { number, slot, tick, .. } = *self.cold;
-        if let Some(place) = self.fifo.place_queued() {
-            let planned = tick.between(arrived, due);
-            store.edit_shim(place, |bytes| shim::close(bytes, number, slot, planned));
+        self.count_drop(shared, at, reason, self.fifo.place_queued(), len);
+        self.fifo.depart(&mut shared.store, None);
+    }
+
+    /// Counts a frame that was held as dropped.
+    #[inline]
+    pub(super) fn count_drop<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        reason: DropReason,
+        place: Option<Place>,
+        len: u32,
+    ) {
+        self.held -= u64::from(len);
+        self.cold.dropped[reason as usize].add(len);
+        if self.observed {
+            self.observe(shared, Event::Dropped(reason), at, place, len);
         }
     }
 
     /// Which bit of the next frame is wrong, if one is.
     #[inline(never)]
-    pub(super) fn wrong_bit(&mut self) -> Option<u64> {
+    fn wrong_bit(&mut self) -> Option<u64> {
         self.cold.corrupt.as_mut().and_then(Corrupt::wrong_bit)
     }
 
     /// Turns a bit of the frame at the head of the queue.
     #[inline(never)]
-    pub(super) fn corrupt<B: Buffer>(&mut self, store: &mut Store<B>, bit: u64, len: u32) {
+    fn corrupt<B: Buffer>(&mut self, shared: &mut Shared<B>, bit: u64, len: u32) {
         if let Some(place) = self.fifo.place_queued()
-            && store.edit(place, |frame| corrupt::flip(frame, bit))
+            && shared.store.edit(place, |frame| corrupt::flip(frame, bit))
         {
             self.cold.corrupted.add(len);
         }

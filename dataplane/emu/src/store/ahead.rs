@@ -11,7 +11,7 @@
 //! A record that is dropped at this cursor keeps its place, as in docs/adr/0015. The one at
 //! the middle is never such a record.
 
-use super::{Cursor, Fifo, LOST, Place, Store, after};
+use super::{Cursor, Fifo, LENGTH, LOST, Place, Store, after};
 use crate::frame::Buffer;
 use crate::units::Instant;
 
@@ -69,7 +69,7 @@ impl Fifo {
             return None;
         }
         let (at, word) = store.header(ahead.at);
-        Some((store.length(word), Instant(at)))
+        Some((word & LENGTH, Instant(at)))
     }
 
     /// Where the frame at the cursor is.
@@ -145,7 +145,7 @@ impl Fifo {
             if at >= before.0 || bytes > enough {
                 break;
             }
-            bytes += u64::from(store.length(word));
+            bytes += u64::from(word & LENGTH);
         }
         bytes
     }

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The frames of one pipe, in order.
 
-use super::*;
+use crate::frame::{Buffer, Frame};
+use crate::tag::Tagged;
+use crate::units::Instant;
+
+use super::{
+    Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, Place, SEGMENT, Store, after, flag,
+    size, tag_len,
+};
 
 /// What is at the head of the delay line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +18,9 @@ pub enum Head {
     /// A frame that was lost and only has to be cleared away.
     Lost,
 }
+
+/// A frame that is due, with its tag and its length.
+pub type Held<'a, B> = (Frame<'a, B>, Tagged<'a>, u32);
 
 /// The frames of one pipe, in order.
 #[derive(Debug)]
@@ -42,8 +52,8 @@ impl Default for Fifo {
 }
 
 impl Fifo {
-    /// Appends a frame that arrived at `at` to the queue, by copying it, with a tag if it is
-    /// given one.
+    /// Appends a frame that arrived at `at` to the queue, by copying it. The length of
+    /// `tag` is a multiple of 4.
     ///
     /// # Errors
     /// [`Full`] if it needs segments that the store does not have, or if the frame is
@@ -54,7 +64,7 @@ impl Fifo {
         store: &mut Store<B>,
         at: Instant,
         frame: &[u8],
-        tag: Option<u32>,
+        tag: &[u8],
     ) -> Result<Place, Full> {
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
         if len > MAX_FRAME {
@@ -63,13 +73,15 @@ impl Fifo {
         let word = len | flag(tag);
         let c = self.append(store, size(word))?;
         store.write_header(c, at.0, word);
-        if let Some(tag) = tag {
-            store.write_tag(c, word, tag);
+        let mut begin = Cursor { offset: c.offset + HEADER, ..c };
+        if !tag.is_empty() {
+            store.write(begin, tag);
+            begin.offset += tag.len() as u32;
         }
-        if c.offset + HEADER + len <= SEGMENT {
-            store.bytes[c.at() + HEADER as usize..][..len as usize].copy_from_slice(frame);
+        if begin.offset + len <= SEGMENT {
+            store.bytes[begin.at()..][..len as usize].copy_from_slice(frame);
         } else {
-            store.write(Cursor { offset: c.offset + HEADER, ..c }, frame);
+            store.write(begin, frame);
         }
         Ok(Place(c))
     }
@@ -84,7 +96,7 @@ impl Fifo {
         store: &mut Store<B>,
         at: Instant,
         buffer: &mut Option<B>,
-        tag: Option<u32>,
+        tag: &[u8],
     ) -> Result<Place, Full> {
         let Some(frame) = buffer.as_ref().map(B::bytes) else { return Err(Full) };
         let Some(place) = store.places.last().copied() else {
@@ -94,8 +106,9 @@ impl Fifo {
         if len > MAX_FRAME {
             return Err(Full);
         }
-        let record = self.append(store, size(len | KEPT | flag(tag)))?;
-        store.write_place(record, at, (len, tag), place);
+        let word = len | KEPT | flag(tag);
+        let record = self.append(store, size(word))?;
+        store.write_place(record, (at, word), tag, place);
         store.places.pop();
         store.kept[place as usize] = buffer.take();
         Ok(Place(record))
@@ -154,7 +167,7 @@ impl Fifo {
             return None;
         }
         let (at, word) = store.header(self.middle);
-        Some((store.length(word), Instant(at)))
+        Some((word & LENGTH, Instant(at)))
     }
 
     /// Bytes in the queue behind its head that arrived before `before`: exact up to
@@ -169,7 +182,7 @@ impl Fifo {
             if at >= before.0 || bytes > enough {
                 break;
             }
-            bytes += u64::from(store.length(word));
+            bytes += u64::from(word & LENGTH);
         }
         bytes
     }
@@ -196,7 +209,7 @@ impl Fifo {
         let c = self.middle;
         let (_, word) = store.header(c);
         if fate.is_none() && word & KEPT != 0 {
-            store.forget(c);
+            store.forget(c, word);
         }
         self.leave(store, word, fate);
     }
@@ -217,18 +230,19 @@ impl Fifo {
         }
         let c = self.middle;
         let (_, word) = store.header(c);
-        let (len, tag) = (word & LENGTH, store.tag(c));
         if word & KEPT == 0 {
-            store.gather(c, len);
+            let (tag, whole) = (tag_len(word), tag_len(word) + (word & LENGTH));
+            store.gather(c, whole);
             let scratch = std::mem::take(&mut store.scratch);
-            let pushed = other.push(store, due, &scratch[..len as usize], tag);
+            let (tag, frame) = scratch[..whole as usize].split_at(tag as usize);
+            let pushed = other.push(store, due, frame, tag);
             store.scratch = scratch;
             pushed?;
         } else {
             // The buffer goes with it.
-            let place = store.place(c) as u32;
-            let record = other.append(store, size(len | KEPT | flag(tag)))?;
-            store.write_place(record, due, (len, tag), place);
+            let (tag, place) = (store.tag(c, word), store.place(c, word) as u32);
+            let record = other.append(store, size(word))?;
+            store.write_place(record, (due, word), &tag, place);
         }
         other.depart(store, Some(due));
         self.leave(store, word, None);
@@ -307,28 +321,35 @@ impl Fifo {
             if word & (KEPT | LOST) != KEPT || due > now.0 {
                 return;
             }
-            if let Some(buffer) = &store.kept[store.place(c)] {
+            if let Some(buffer) = &store.kept[store.place(c, word)] {
                 buffer.prefetch();
             }
             c = after(store, c, word);
         }
     }
 
-    /// The frame at the head of the delay line, with its prefix, and the length that counts; none
-    /// if it was lost.
+    /// The frame at the head of the delay line, with its tag, and its length; none if it was lost.
     #[inline]
     #[must_use]
-    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<(Frame<'a, B>, u32)> {
+    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<Held<'a, B>> {
         if self.delayed == 0 {
             return None;
         }
         let (_, word) = store.header(self.head);
-        let len = store.length(word);
+        let (tag, len) = (tag_len(word), word & LENGTH);
+        let at = tag as usize;
         match (word & LOST, word & KEPT) {
-            (0, 0) => Some((Frame::Bytes(store.packed(self.head, word & LENGTH)), len)),
+            (0, 0) => {
+                let whole = store.packed(self.head, tag + len);
+                Some((Frame::Bytes(&whole[at..]), Tagged::new(whole, at), len))
+            }
             (0, _) => {
-                let place = store.place(self.head);
-                Some((Frame::Buffer(&mut store.kept[place]), len))
+                if tag > 0 {
+                    store.gather(self.head, tag);
+                }
+                let place = store.place(self.head, word);
+                let tagged = Tagged::new(&store.scratch[..at], at);
+                Some((Frame::Buffer(&mut store.kept[place]), tagged, len))
             }
             _ => None,
         }
@@ -344,7 +365,7 @@ impl Fifo {
         let (_, word) = store.header(from);
         if word & (KEPT | LOST) != 0 {
             if word & LOST == 0 {
-                store.forget(from);
+                store.forget(from, word);
             } else {
                 self.lost -= 1;
             }

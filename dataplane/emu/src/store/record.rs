@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records: the header, the tag and the bytes of one frame in the arena.
 
-use super::*;
+use crate::frame::Buffer;
+use crate::memory::{LINE, prefetch};
+use crate::tag::Tag;
+use crate::units::Instant;
+
+use super::{HEADER, KEPT, KEPT_RECORD, LENGTH, LOST, NONE, SEGMENT, Store, TAG, record_size};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
@@ -22,23 +27,6 @@ impl Cursor {
 pub struct Place(pub(super) Cursor);
 
 impl<B: Buffer> Store<B> {
-    /// Lets `look` see the frame that is held at `place` and the number by which a tap knows
-    /// it.
-    pub(crate) fn show<R>(
-        &mut self,
-        place: Place,
-        look: impl FnOnce(&[u8], Option<u64>) -> R,
-    ) -> R {
-        let number = self.tag(place.0).map(|tag| self.number(tag));
-        let (_, word) = self.header(place.0);
-        if word & KEPT != 0 {
-            let kept = &self.kept[self.place(place.0)];
-            return look(self.inner(kept.as_ref().map_or(&[], B::bytes)), number);
-        }
-        let prefix = self.prefix as usize;
-        look(self.packed(place.0, word & LENGTH).get(prefix..).unwrap_or_default(), number)
-    }
-
     #[inline]
     pub(super) fn header(&self, c: Cursor) -> (u64, u32) {
         let Some((time, rest)) = self.bytes[c.at()..].split_first_chunk() else { return (0, 0) };
@@ -64,53 +52,42 @@ impl<B: Buffer> Store<B> {
         }
     }
 
-    /// Which buffer the record at `c` keeps. It does not go over the end of a segment
-    /// either, because headers and what follows are multiples of four.
+    /// Which buffer the record at `c`, with `word` in its header, keeps. It does not go over the
+    /// end of a segment either, because headers and what follows are multiples of four.
     #[inline]
-    pub(super) fn place(&self, c: Cursor) -> usize {
-        let c = self.advance(c, HEADER);
+    pub(super) fn place(&self, c: Cursor, word: u32) -> usize {
+        let c = self.advance(c, HEADER + tag_len(word));
         let bytes = self.bytes[c.at()..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
         bytes as usize
     }
 
-    /// Writes the record of a frame of so many bytes whose buffer is kept at `place`.
+    /// Writes the record, with `word` in its header, of a frame whose buffer is kept at `place`.
     #[inline]
     pub(super) fn write_place(
         &mut self,
         c: Cursor,
-        at: Instant,
-        (len, tag): (u32, Option<u32>),
+        (time, word): (Instant, u32),
+        tag: &[u8],
         place: u32,
     ) {
-        let word = len | KEPT | flag(tag);
-        self.write_header(c, at.0, word);
-        if let Some(tag) = tag {
-            self.write_tag(c, word, tag);
+        self.write_header(c, time.0, word);
+        if !tag.is_empty() {
+            self.write(Cursor { offset: c.offset + HEADER, ..c }, tag);
         }
-        let c = self.advance(c, HEADER);
+        let c = self.advance(c, HEADER + tag_len(word));
         self.bytes[c.at()..][..4].copy_from_slice(&place.to_ne_bytes());
     }
 
     /// The tag of the record at `c`.
-    pub(super) fn tag(&self, c: Cursor) -> Option<u32> {
-        let (_, word) = self.header(c);
-        if word & TAGGED == 0 {
-            return None;
-        }
-        let c = self.advance(c, untagged_size(word));
-        Some(self.bytes[c.at()..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b)))
-    }
-
-    /// Writes the tag of the record at `c`, whose header has `word`.
-    #[inline(never)]
-    pub(super) fn write_tag(&mut self, c: Cursor, word: u32, tag: u32) {
-        self.write(Cursor { offset: c.offset + untagged_size(word), ..c }, &tag.to_ne_bytes());
+    pub(super) fn tag(&mut self, c: Cursor, word: u32) -> Tag {
+        let len = tag_len(word);
+        Tag::new(self.packed(c, len))
     }
 
     /// Drops what the record at `c` keeps.
     #[inline]
-    pub(super) fn forget(&mut self, c: Cursor) {
-        let place = self.place(c);
+    pub(super) fn forget(&mut self, c: Cursor, word: u32) {
+        let place = self.place(c, word);
         self.kept[place] = None;
         self.places.push(place as u32);
     }
@@ -119,7 +96,7 @@ impl<B: Buffer> Store<B> {
     pub(super) fn lose(&mut self, c: Cursor) {
         let (_, word) = self.header(c);
         if word & KEPT != 0 {
-            self.forget(c);
+            self.forget(c, word);
         }
         self.write_header(c, 0, word | LOST);
     }
@@ -147,60 +124,57 @@ impl<B: Buffer> Store<B> {
 
     /// Lets `change` see the frame that is held at `place` and change it, but for its length.
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut [u8]) -> R) -> R {
-        let prefix = self.prefix as usize;
-        self.edit_whole(place, |bytes| change(bytes.get_mut(prefix..).unwrap_or_default()))
-    }
-
-    /// Lets `change` see the shim of the frame that is held at `place` and change it. Nothing
-    /// happens where frames have none.
-    #[inline(never)]
-    pub(crate) fn edit_shim(&mut self, place: Place, change: impl FnOnce(&mut shim::Bytes)) {
-        if self.prefix != SHIM {
-            return;
-        }
         let c = place.0;
         let (_, word) = self.header(c);
-        if word & KEPT == 0 && c.offset + HEADER + SHIM > SEGMENT {
-            // Only these bytes go over the end, not the whole frame.
-            self.gather(c, SHIM);
-            let mut bytes: shim::Bytes = [0; SHIM as usize];
-            bytes.copy_from_slice(&self.scratch[..SHIM as usize]);
-            change(&mut bytes);
-            self.write(Cursor { offset: c.offset + HEADER, ..c }, &bytes);
-        } else if word & KEPT == 0 {
-            let at = c.at() + HEADER as usize;
-            if let Some(bytes) = self.bytes[at..].first_chunk_mut() {
-                change(bytes);
-            }
-        } else {
-            let place = self.place(c);
-            let bytes = self.kept[place].as_mut().map_or(&mut [][..], B::bytes_mut);
-            if let Some(bytes) = bytes.first_chunk_mut() {
-                change(bytes);
-            }
-        }
-    }
-
-    pub(super) fn edit_whole<R>(&mut self, place: Place, change: impl FnOnce(&mut [u8]) -> R) -> R {
-        let c = place.0;
-        let (_, word) = self.header(c);
-        let len = (word & LENGTH) as usize;
         if word & KEPT != 0 {
-            let place = self.place(c);
+            let place = self.place(c, word);
             return change(self.kept[place].as_mut().map_or(&mut [], B::bytes_mut));
         }
-        if c.offset + HEADER + (word & LENGTH) <= SEGMENT {
-            return change(&mut self.bytes[c.at() + HEADER as usize..][..len]);
+        let (tag, len) = (tag_len(word), word & LENGTH);
+        let begin = Cursor { offset: c.offset + HEADER + tag, ..c };
+        if begin.offset + len <= SEGMENT {
+            return change(&mut self.bytes[begin.at()..][..len as usize]);
         }
-        self.packed(c, word & LENGTH);
+        self.gather(c, tag + len);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let result = change(&mut scratch[..len]);
-        self.write(Cursor { offset: c.offset + HEADER, ..c }, &scratch[..len]);
+        let frame = &mut scratch[tag as usize..][..len as usize];
+        let result = change(frame);
+        self.write(begin, frame);
         self.scratch = scratch;
         result
     }
 
-    /// The frame of the packed record at `c`, in one piece.
+    /// Lets `change` see the tag of the frame that is held at `place` and change it, but for its
+    /// length.
+    pub fn edit_tag<R>(&mut self, place: Place, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let c = place.0;
+        let (_, word) = self.header(c);
+        let begin = Cursor { offset: c.offset + HEADER, ..c };
+        let len = tag_len(word);
+        if begin.offset + len <= SEGMENT {
+            return change(&mut self.bytes[begin.at()..][..len as usize]);
+        }
+        let mut tag = self.tag(c, word);
+        let result = change(&mut tag);
+        self.write(begin, &tag);
+        result
+    }
+
+    /// Lets `look` see the tag and the bytes of the frame that is held at `place`.
+    pub fn look<R>(&mut self, place: Place, look: impl FnOnce(&[u8], &[u8]) -> R) -> R {
+        let c = place.0;
+        let (_, word) = self.header(c);
+        if word & KEPT != 0 {
+            let tag = self.tag(c, word);
+            let kept = &self.kept[self.place(c, word)];
+            return look(&tag, kept.as_ref().map_or(&[], B::bytes));
+        }
+        let tag = tag_len(word);
+        let (tag, frame) = self.packed(c, tag + (word & LENGTH)).split_at(tag as usize);
+        look(tag, frame)
+    }
+
+    /// The first `len` bytes behind the header of the record at `c`, in one piece.
     #[inline]
     pub(super) fn packed(&mut self, c: Cursor, len: u32) -> &[u8] {
         if c.offset + HEADER + len <= SEGMENT {
@@ -210,7 +184,7 @@ impl<B: Buffer> Store<B> {
         &self.scratch[..len as usize]
     }
 
-    /// Copies the frame of the packed record at `c` to where it is in one piece.
+    /// Copies the first `len` bytes behind the header of the record at `c` into `scratch`.
     pub(super) fn gather(&mut self, c: Cursor, len: u32) {
         let mut c = self.advance(c, HEADER);
         let mut to = 0;
@@ -221,30 +195,25 @@ impl<B: Buffer> Store<B> {
             c = self.advance(c, n as u32);
         }
     }
-
-    /// The length of what counts of the frame whose record has `word`.
-    #[inline]
-    pub(super) fn length(&self, word: u32) -> u32 {
-        (word & LENGTH).saturating_sub(self.prefix)
-    }
 }
 
-/// Bytes of a record whose header has `word`, without a tag.
+/// Bytes of the tag of a record whose header has `word`.
 #[inline]
-pub(super) const fn untagged_size(word: u32) -> u32 {
-    if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD }
+pub(super) const fn tag_len(word: u32) -> u32 {
+    (word & (KEPT - TAG)) / (TAG / 4)
 }
 
 /// Bytes of a record whose header has `word`.
 #[inline]
 pub(super) const fn size(word: u32) -> u32 {
-    untagged_size(word) + (word & TAGGED) / (TAGGED / TAG)
+    let body = if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD };
+    body + tag_len(word)
 }
 
-/// What the header of a record with a tag says.
+/// What the header of a record says of its tag.
 #[inline]
-pub(super) const fn flag(tag: Option<u32>) -> u32 {
-    if tag.is_some() { TAGGED } else { 0 }
+pub(super) const fn flag(tag: &[u8]) -> u32 {
+    tag.len() as u32 * (TAG / 4)
 }
 
 /// Where the record after the one at `c` begins; if there is none, that may be nowhere.

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emu::client::ClientKey;
-use emu::tap::{Point, Sighting, Sink};
 use emu::units::{ByDirection, Direction, Instant};
 use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::{Point, Sighting, Sink};
 
 /// Kinds of [`Point`]: a copy of a drop is missed whatever its reason.
 const KINDS: usize = 4;

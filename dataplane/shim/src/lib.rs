@@ -25,8 +25,8 @@
 //! says, the frame is classified as if there were none. So the worst that a wrong number can do
 //! is nothing.
 
-use crate::classify::{ETHERNET, payload};
-use crate::units::{Direction, Instant};
+use emu::classify::{ETHERNET, payload};
+use emu::units::{Direction, Instant};
 
 /// Bytes of the shim with its outer header.
 pub const SHIM: u32 = 32;
@@ -64,6 +64,13 @@ impl Tick {
         }
     }
 
+    /// Clients that have a number: those with a lower index than this.
+    #[inline]
+    #[must_use]
+    pub fn clients(self) -> u32 {
+        self.numbers() - 1
+    }
+
     /// Whole ticks from one instant to another, modulo 2³²: never more than there are.
     #[inline]
     #[must_use]
@@ -74,15 +81,6 @@ impl Tick {
             Self::Nanosecond => nanos as u32,
         }
     }
-}
-
-/// What the switch does in the place of one pipe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OffloadPlan {
-    /// By which of its figures it loses packets; zero: the pipe's channel does.
-    pub loss: u16,
-    /// It marks the packets that the pipe's AQM chose.
-    pub marks: bool,
 }
 
 /// What a shim says.
@@ -144,13 +142,12 @@ impl Shim {
         b
     }
 
-    /// The index of the client that it names, if it is to be believed in `epoch`.
+    /// The index of the client that it names; none if it names none.
     #[inline]
     #[must_use]
-    pub fn believed(&self, epoch: u16, tick: Tick) -> Option<u32> {
-        let known = u32::from(self.client) < tick.numbers();
-        let believed = self.epoch == epoch && epoch != 0 && known;
-        if believed { u32::from(self.client).checked_sub(1) } else { None }
+    pub fn index(&self, tick: Tick) -> Option<u32> {
+        let number = u32::from(self.client);
+        number.checked_sub(1).filter(|_| number < tick.numbers())
     }
 }
 
@@ -162,25 +159,26 @@ pub fn number(client: u32, tick: Tick) -> u16 {
 }
 
 /// Whether the switch reads as far as the frame's packet: behind two VLAN tags at most.
-pub(crate) fn sees_packet(frame: &[u8]) -> bool {
+#[must_use]
+pub fn sees_packet(frame: &[u8]) -> bool {
     payload(frame).1 <= ETHERNET + 8
 }
 
 /// Begins the shim of a frame that arrived: nothing is asked of the switch yet.
 #[inline]
-pub(crate) fn open(b: &mut Bytes) {
+pub fn open(b: &mut Bytes) {
     b[15] = 0;
 }
 
 /// Asks the switch to mark the packet.
 #[inline]
-pub(crate) fn mark(b: &mut Bytes) {
+pub fn mark(b: &mut Bytes) {
     b[15] |= MARK;
 }
 
 /// Ends the shim of a frame that will leave.
 #[inline]
-pub(crate) fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
+pub fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
     b[16..18].copy_from_slice(&client.to_be_bytes());
     b[20..22].copy_from_slice(&loss.to_be_bytes());
     b[28..32].copy_from_slice(&planned.to_be_bytes());
@@ -189,7 +187,7 @@ pub(crate) fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Nanos;
+    use emu::units::Nanos;
     use proptest::prelude::*;
 
     fn direction(back: bool) -> Direction {
@@ -268,24 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_believed_in_its_epoch_alone() {
-        let shim = |client, epoch| Shim {
-            direction: Direction::Forward,
-            mark: false,
-            client,
-            epoch,
-            loss: 0,
-            stamp: 0,
-            planned: 0,
+    fn number_names_an_index_below_the_switchs_counters() {
+        let index = |client, tick| {
+            let direction = Direction::Forward;
+            let (mark, epoch, loss, stamp, planned) = (false, 7, 0, 0, 0);
+            Shim { direction, mark, client, epoch, loss, stamp, planned }.index(tick)
         };
         let tick = Tick::Microsecond;
-        assert_eq!(shim(1, 7).believed(7, tick), Some(0));
-        assert_eq!(shim(4095, 7).believed(7, tick), Some(4094));
-        assert_eq!(shim(2048, 7).believed(7, Tick::Nanosecond), None);
-        for (client, epoch, in_force) in [(0, 7, 7), (4096, 7, 7), (1, 7, 8), (1, 0, 0), (1, 7, 0)]
-        {
-            assert_eq!(shim(client, epoch).believed(in_force, tick), None, "{client} {epoch}");
-        }
+        assert_eq!([0, 1, 4095, 4096].map(|c| index(c, tick)), [None, Some(0), Some(4094), None]);
+        assert_eq!(index(2048, Tick::Nanosecond), None);
         let numbers = [0, 2047, 4094, 4095, 70_000, u32::MAX];
         assert_eq!(numbers.map(|client| number(client, tick)), [1, 2048, 4095, 0, 0, 0]);
         assert_eq!(number(2046, Tick::Nanosecond), 2047);

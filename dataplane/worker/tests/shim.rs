@@ -13,12 +13,15 @@ use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::framing::Framing;
-use emu::plan::{PipePlan, Plan};
+use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::reorder::ReorderPlan;
-use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{DropReason, Snapshot};
-use emu::tap::{Point, Selection, Sighting, Sink, Tap};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use shim::{Shim, Tick};
+use worker::capture::{Capture, Point, Selection, Sighting, Sink};
+use worker::edge::Edge;
+
+use crate::shimmed::Bed;
 
 const FORWARD: Direction = Direction::Forward;
 const EPOCH: u16 = 5;
@@ -33,37 +36,32 @@ fn wrap_to(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u
     [&shim.to_bytes()[..], inner].concat()
 }
 
-fn engine(plan: Plan) -> Engine<Vec<u8>> {
+fn engine(plan: Plan) -> Bed {
     let copying = Limits::copying(64 << 20, 8, 1_514);
-    let limits =
-        Limits { copy_break: 1_000, buffers: 64, shim: Some(Tick::Microsecond), ..copying };
-    let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let limits = Limits { copy_break: 1_000, buffers: 64, ..copying };
+    let mut engine = Bed::new(limits, plan, Tick::Microsecond);
     resolve(&mut engine, [10, 0, 0, 1].into());
     engine
 }
 
 /// As without a switch, which brings the reply behind a shim.
-fn resolve(engine: &mut Engine<Vec<u8>>, host: Ipv4Addr) {
+fn resolve(engine: &mut Bed, host: Ipv4Addr) {
     let reply = wrap_to(Direction::Return, 0, EPOCH, &arp_reply(host));
     engine.arrive(Instant::ZERO, Direction::Return, &reply);
-    engine.release(Instant::ZERO, 1, &mut |_: Departure<'_, Vec<u8>>| true);
+    engine.release(Instant::ZERO, 1, 1);
 }
 
 /// A frame that left: whose it was, when it was due, its shim and what was behind.
 type Left = (ClientKey, Instant, Shim, Vec<u8>);
 
-fn release(engine: &mut Engine<Vec<u8>>, now: Instant, left: &mut Vec<Left>) {
-    engine.release(now, usize::MAX, &mut |d: Departure<'_, Vec<u8>>| {
-        let (shim, inner) = Shim::read(d.bytes()).unwrap();
-        left.push((d.client, d.due, shim, inner.to_vec()));
-        if let emu::frame::Frame::Buffer(buffer) = d.frame {
-            buffer.take();
-        }
-        true
-    });
+fn release(engine: &mut Bed, now: Instant, left: &mut Vec<Left>) {
+    for (_, client, due, bytes) in engine.release(now, usize::MAX, usize::MAX) {
+        let (shim, inner) = Shim::read(&bytes).unwrap();
+        left.push((client, due, shim, inner.to_vec()));
+    }
 }
 
-fn drain(engine: &mut Engine<Vec<u8>>, left: &mut Vec<Left>) -> Snapshot {
+fn drain(engine: &mut Bed, left: &mut Vec<Left>) -> Snapshot {
     let mut end = Instant::ZERO;
     while let Some(t) = engine.next_deadline() {
         end = end.max(t);
@@ -80,7 +78,7 @@ fn drain(engine: &mut Engine<Vec<u8>>, left: &mut Vec<Left>) -> Snapshot {
 fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
     let mut engine = engine(Plan { epoch: EPOCH, ..Plan::transparent() });
     let mut left = Vec::new();
-    let mut whose = |engine: &mut Engine<Vec<u8>>, client, epoch| {
+    let mut whose = |engine: &mut Bed, client, epoch| {
         left.clear();
         engine.arrive(Instant::ZERO, FORWARD, &wrap(client, epoch, &frame(60, 1)));
         release(engine, Instant::ZERO, &mut left);
@@ -181,7 +179,7 @@ fn each_frame_is_drawn_in_one_place_by_the_plan_under_which_it_leaves_the_queue(
             }
             // Some are kept in their buffers.
             let len = if number % 3 == 0 { 1_000 } else { 999 };
-            engine.arrive_burst(now, FORWARD, &mut [Some(wrap(3, EPOCH, &frame(len, number)))]);
+            engine.arrive_burst(now, FORWARD, &[wrap(3, EPOCH, &frame(len, number))]);
             release(&mut engine, now, &mut left);
         }
         let snapshot = drain(&mut engine, &mut left);
@@ -239,14 +237,13 @@ fn a_capture_shows_the_frames_behind_their_shims() {
     let mut engine = engine(plan);
     let seen = Seen::default();
     let selection = Selection::new(Vec::new(), ByDirection([true; 2]));
-    let tap = Tap::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
-    engine.set_tap(Some(Box::new(tap)));
+    let capture = Capture::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
+    engine.set_observer(Edge::new(Some(Tick::Microsecond), Some(capture)));
     // One is kept in its buffer, one is copied, one finds the queue full, and one is no shim's.
     let frames = [1_001, 999, 1_000].map(|len| frame(len, 7));
     let bare = frame(900, 7);
-    let mut burst: Vec<_> =
-        frames.iter().map(|f| Some(wrap(0, EPOCH, f))).chain([Some(bare.clone())]).collect();
-    engine.arrive_burst(Instant::ZERO, FORWARD, &mut burst);
+    let burst: Vec<_> = frames.iter().map(|f| wrap(0, EPOCH, f)).chain([bare.clone()]).collect();
+    engine.arrive_burst(Instant::ZERO, FORWARD, &burst);
     drain(&mut engine, &mut Vec::new());
     let of = |point, bytes: &Vec<u8>| (point, bytes.len() as u32, bytes.clone());
     let [kept, copied, full] = &frames;
@@ -256,7 +253,7 @@ fn a_capture_shows_the_frames_behind_their_shims() {
         of(Point::Ingress, full),
         of(Point::Dropped(DropReason::Limit), full),
         of(Point::Ingress, &bare),
-        of(Point::Dropped(DropReason::Shim), &bare),
+        of(Point::Dropped(DropReason::Rejected), &bare),
         of(Point::Egress, kept),
         of(Point::Egress, copied),
     ];
@@ -319,14 +316,13 @@ fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
     let clients = Tick::Nanosecond.numbers() + 3;
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].rate = BitRate::Unlimited.into();
-    let limits =
-        Limits { shim: Some(Tick::Nanosecond), ..Limits::copying(64 << 20, clients, 1_514) };
-    let mut engine: Engine<Vec<u8>> = Engine::new(limits, plan.clone(), Instant::ZERO).unwrap();
+    let limits = Limits::copying(64 << 20, clients, 1_514);
+    let mut engine = Bed::new(limits, plan.clone(), Tick::Nanosecond);
     for client in 0..clients {
         resolve(&mut engine, (0x0a00_0001 + client).into());
     }
     let mut left = Vec::new();
-    let each = |engine: &mut Engine<Vec<u8>>, now| {
+    let each = |engine: &mut Bed, now| {
         for client in 0..clients {
             let mut inner = frame(100, client);
             inner[30..34].copy_from_slice(&(0x0a00_0001 + client).to_be_bytes());

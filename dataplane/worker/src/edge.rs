@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker does with the fates that its engine reports: it completes shims for a switch,
+//! and it captures. Neither is known to the core.
+//!
+//! A tag is, in this order, the number of a captured frame and the shim, as far as there are
+//! any.
+
+use ::shim::{Bytes, SHIM, Tick};
+use emu::client::ClientKey;
+use emu::observe::{Event, Observer, Scheduled, Subject};
+use emu::tag::Tag;
+use emu::units::{Direction, Instant};
+
+use crate::capture::{Capture, Point};
+use crate::shim;
+
+/// The observer of a worker's engine.
+#[derive(Debug)]
+pub struct Edge {
+    /// The unit of the switch's clock, where there is a switch.
+    tick: Option<Tick>,
+    capture: Option<Capture>,
+}
+
+impl Edge {
+    /// An observer, unless there is nothing to do for it.
+    #[must_use]
+    pub fn new(tick: Option<Tick>, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
+        let idle = tick.is_none() && capture.is_none();
+        (!idle).then(|| Box::new(Self { tick, capture }) as _)
+    }
+
+    /// The capture of a subject's frames, and the part of a tag that is the capture's.
+    fn capture<'t>(
+        &mut self,
+        subject: &Subject,
+        tag: &'t [u8],
+    ) -> Option<(&mut Capture, &'t [u8])> {
+        let shim = if self.tick.is_some() { SHIM as usize } else { 0 };
+        let own = &tag[..tag.len().saturating_sub(shim)];
+        let sees = |c: &&mut Capture| c.sees(subject.client, subject.direction);
+        self.capture.as_mut().filter(sees).map(|capture| (capture, own))
+    }
+}
+
+impl Observer for Edge {
+    fn observes(&self, client: ClientKey, direction: Direction) -> bool {
+        self.tick.is_some() || self.capture.as_ref().is_some_and(|c| c.sees(client, direction))
+    }
+
+    fn arrived(&mut self, at: Instant, subject: &Subject, tag: &mut Tag, frame: &[u8]) {
+        if let Some((capture, _)) = self.capture(subject, &[]) {
+            tag.prepend(capture.arrived(at, subject, frame));
+        }
+    }
+
+    fn marks(&self, frame: &[u8]) -> bool {
+        self.tick.is_some() && ::shim::sees_packet(frame)
+    }
+
+    fn mark(&mut self, tag: &mut [u8]) {
+        if let Some(shim) = tag.last_chunk_mut::<{ size_of::<Bytes>() }>() {
+            ::shim::mark(shim);
+        }
+    }
+
+    fn scheduled(&mut self, scheduled: &Scheduled, subject: &Subject, tag: &mut [u8]) {
+        if let Some(tick) = self.tick {
+            shim::write(tick, scheduled, subject, tag);
+        }
+    }
+
+    fn happened(&mut self, event: Event, at: Instant, subject: &Subject, tag: &[u8], frame: &[u8]) {
+        if let Some((capture, tag)) = self.capture(subject, tag) {
+            let point = match event {
+                Event::Marked => Point::Marked,
+                Event::Dropped(reason) => Point::Dropped(reason),
+            };
+            capture.see(point, at, subject, tag, frame);
+        }
+    }
+
+    fn offered(&mut self, subject: &Subject, tag: &[u8], frame: &[u8]) {
+        if let Some((capture, tag)) = self.capture(subject, tag) {
+            capture.offered(subject, tag, frame);
+        } else if let Some(capture) = &mut self.capture {
+            // The frame before may have been refused.
+            capture.forget_offer();
+        }
+    }
+
+    fn sent(&mut self, at: Instant) {
+        if let Some(capture) = &mut self.capture {
+            capture.sent(at);
+        }
+    }
+}
