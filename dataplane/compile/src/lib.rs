@@ -11,8 +11,8 @@ use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
+use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::fade::FadePlan;
 use emu::framing::{Framing, LinkLayer};
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{OffloadPlan, PipePlan, Plan};
@@ -206,7 +206,7 @@ fn excursion(e: &model::Excursion) -> ExcursionPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use emu::plan::PlanError;
+    use emu::check::PlanError;
     use emu::units::Direction;
 
     fn plan(change: impl FnOnce(&mut model::Pipe)) -> pb::Plan {

@@ -20,8 +20,9 @@ use std::time::{Duration, SystemTime};
 
 use compile::compile;
 use dpdk::TscClock;
+use emu::check::PlanError;
 use emu::envelope;
-use emu::plan::{Plan, PlanError, Room};
+use emu::plan::{Plan, Room};
 use emu::units::{ByDirection, Instant, Nanos};
 use profile::Violations;
 use proto::dataplane::v1 as pb;

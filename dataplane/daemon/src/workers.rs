@@ -76,7 +76,7 @@ where
         let started = Engine::new(settings.limits, plan.clone(), at)
             .map_err(io::Error::other)
             .and_then(|mut engine| {
-                engine.set_observer(Edge::new(settings.tick, None));
+                engine.set_observer(Edge::observer(settings.tick, None));
                 let (handle, inbox) = channel(settings.limits.clients as usize);
                 let handle = handle.behind_switch(settings.tick);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);

@@ -40,6 +40,7 @@ use crate::client::ClientKey;
 use crate::framing::Framing;
 use crate::units::{BitRate, ByDirection, Direction};
 
+pub use server::Standing;
 pub(crate) use server::{Beam, Member, NO_BEAM, Place, Queues, Terms};
 
 /// The most beams.

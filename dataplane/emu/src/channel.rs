@@ -6,7 +6,7 @@
 //! has; queue drops have not. Isolated losses are a class of short episodes of
 //! fixed length, because a ping log cannot tell one lost frame from an outage
 //! shorter than its interval: the length is a stated prior (docs/modelling.md).
-//! In a fade ([`crate::fade`]) the outages of all classes are more frequent.
+//! In a fade ([`crate::episode::fade`]) the outages of all classes are more frequent.
 //!
 //! Differs from `tc-netem`'s loss in that the state follows time and not the
 //! frames. Its losses per frame are there too ([`crate::loss`]), for comparison, and runs
@@ -14,8 +14,8 @@
 //! lost to the outage, else as dropped by count.
 
 use crate::drop_run::{DropRun, DropRunPlan};
+use crate::episode::fade::{FadePlan, Fades};
 use crate::episode::{EpisodePlan, Episodes};
-use crate::fade::{FadePlan, Fades};
 use crate::loss::{Loss, LossPlan};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;

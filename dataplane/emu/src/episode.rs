@@ -7,12 +7,14 @@
 //! second and one that carries 10 million see the same episodes. It is asked at
 //! instants that never go back.
 //!
-//! Among fades ([`crate::fade`]) the quiet spans are consumed piece by piece, at the
+//! Among fades ([`fade`]) the quiet spans are consumed piece by piece, at the
 //! boundaries of the regime: each of these ends an episode of no length.
 
-use crate::fade::{Consumed, Fades, Quiet};
+pub mod fade;
+
 use crate::rng::Stream;
 use crate::units::{Instant, Nanos};
+use fade::{Consumed, Fades, Quiet};
 
 /// How the duration of an episode is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

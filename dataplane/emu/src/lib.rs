@@ -23,6 +23,7 @@
 pub mod aqm;
 pub mod beam;
 pub mod channel;
+pub mod check;
 pub mod classify;
 pub mod client;
 pub mod corrupt;
@@ -33,7 +34,6 @@ pub mod ecn;
 pub mod engine;
 pub mod envelope;
 pub mod episode;
-pub mod fade;
 pub mod frame;
 pub mod framing;
 pub mod histogram;

@@ -34,7 +34,6 @@ use crate::store::{Fifo, Store};
 use crate::units::{Direction, Instant, Probability};
 
 use beamed::Stage;
-pub use beamed::Standing;
 
 /// Bytes that the shaper may serve between two looks at a queue, about.
 const LOOK_AFTER: u32 = 16_384;

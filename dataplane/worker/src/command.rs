@@ -224,7 +224,7 @@ impl Handle {
     ) -> Result<Answer<Option<Box<dyn Observer>>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         let capture = capture.map(|c| c.counting(self.captured.clone()));
-        self.push(Command::Observe { observer: Edge::new(self.tick, capture), answer })?;
+        self.push(Command::Observe { observer: Edge::observer(self.tick, capture), answer })?;
         Ok(answered)
     }
 

@@ -25,7 +25,7 @@ pub struct Edge {
 impl Edge {
     /// An observer, unless there is nothing to do for it.
     #[must_use]
-    pub fn new(tick: Option<Tick>, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
+    pub fn observer(tick: Option<Tick>, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
         let idle = tick.is_none() && capture.is_none();
         (!idle).then(|| Box::new(Self { tick, capture }) as _)
     }

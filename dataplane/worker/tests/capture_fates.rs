@@ -60,7 +60,7 @@ fn capture(selection: &Selection, since: Instant, seen: &Seen) -> Capture {
 }
 
 fn edge(capture: Capture) -> Option<Box<dyn Observer>> {
-    Edge::new(None, Some(capture))
+    Edge::observer(None, Some(capture))
 }
 
 /// The accounts of one client and direction, as counts of packets.

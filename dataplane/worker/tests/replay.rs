@@ -8,8 +8,8 @@ use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
+use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::fade::FadePlan;
 use emu::framing::Framing;
 use emu::loss::LossPlan;
 use emu::plan::{OffloadPlan, PipePlan, Plan};
@@ -221,7 +221,7 @@ fn fates_do_not_depend_on_the_shims_of_a_switch() {
     let tick = Tick::Microsecond;
     let limits = Limits { offloaded: tick.clients(), ..LIMITS };
     let mut engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
-    engine.set_observer(Edge::new(Some(tick), None));
+    engine.set_observer(Edge::observer(Some(tick), None));
     let clock = VirtualClock::default();
     let io = ShimIo::new(io, tick);
     let mut worker = Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy);

@@ -238,7 +238,7 @@ fn a_capture_shows_the_frames_behind_their_shims() {
     let seen = Seen::default();
     let selection = Selection::new(Vec::new(), ByDirection([true; 2]));
     let capture = Capture::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
-    engine.set_observer(Edge::new(Some(Tick::Microsecond), Some(capture)));
+    engine.set_observer(Edge::observer(Some(Tick::Microsecond), Some(capture)));
     // One is kept in its buffer, one is copied, one finds the queue full, and one is no shim's.
     let frames = [1_001, 999, 1_000].map(|len| frame(len, 7));
     let bare = frame(900, 7);

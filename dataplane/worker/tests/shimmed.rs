@@ -75,7 +75,7 @@ impl Bed {
     pub fn new(limits: Limits, plan: Plan, tick: Tick) -> Self {
         let limits = Limits { offloaded: tick.clients(), ..limits };
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
-        engine.set_observer(Edge::new(Some(tick), None));
+        engine.set_observer(Edge::observer(Some(tick), None));
         let wires = Rc::<Wires>::default();
         Self { engine, io: ShimIo::new(Port(wires.clone()), tick), wires }
     }

@@ -9,12 +9,22 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::framing::Framing;
-use crate::pipe::Standing;
 use crate::shaper::Shaper;
 use crate::units::{BitRate, Instant};
 
 /// The number of no beam.
 pub const NO_BEAM: u32 = u32::MAX;
+
+/// Whether a beam has something to do for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A frame of this length waits for it.
+    Waits(u32),
+    /// One will at this instant; [`Instant::MAX`] while the client's link is down.
+    Comes(Instant),
+    /// The client has nothing.
+    Empty,
+}
 
 /// Where a client is as its beam sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

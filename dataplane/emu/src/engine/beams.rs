@@ -5,9 +5,8 @@
 //! instant: what the client's queue holds depends on the others. Events of the beams are in
 //! the wheel behind those of the pipes.
 
-use crate::beam::{Beam, BeamsPlan, Member, NO_BEAM, Place, Queues, number};
+use crate::beam::{Beam, BeamsPlan, Member, NO_BEAM, Place, Queues, Standing, number};
 use crate::frame::{Buffer, Frame};
-use crate::pipe::Standing;
 use crate::units::{BitRate, Direction, Instant};
 
 use super::{Engine, SERVED};

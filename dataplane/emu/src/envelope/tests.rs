@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
+use crate::check::PlanError;
 use crate::delay::{BodyPlan, ExcursionPlan};
+use crate::episode::fade::FadePlan;
 use crate::episode::{DurationLaw, EpisodePlan};
-use crate::fade::FadePlan;
-use crate::plan::PlanError;
 use crate::si;
 use proptest::prelude::*;
 

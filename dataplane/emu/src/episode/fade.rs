@@ -14,7 +14,7 @@
 //! All classes of a pipe see one regime, each through a cursor of its own: cursors come
 //! from one stream and are functions of time, so they agree.
 
-use crate::episode::{DurationLaw, EpisodePlan, Episodes};
+use super::{DurationLaw, EpisodePlan, Episodes};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, Nanos};
 

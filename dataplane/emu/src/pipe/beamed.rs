@@ -9,6 +9,7 @@
 use std::num::NonZeroU64;
 
 use crate::aqm::codel::{Candidate, MAX_PACKET};
+use crate::beam::Standing;
 use crate::frame::Buffer;
 use crate::stats::DropReason;
 use crate::store::{Ahead, Place, Store};
@@ -23,17 +24,6 @@ pub(super) struct Stage {
     pub(super) ahead: Ahead,
     /// The beam's rate.
     pub(super) rate: Option<NonZeroU64>,
-}
-
-/// Whether a beam has something to do for a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// A frame of this length waits for it.
-    Waits(u32),
-    /// One will at this instant; [`Instant::MAX`] while the client's link is down.
-    Comes(Instant),
-    /// The client has nothing.
-    Empty,
 }
 
 /// Where the AQM looks.
