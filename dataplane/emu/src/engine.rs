@@ -18,7 +18,7 @@ mod report;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::beam::{Beam, MAX_BEAMS, Member};
+use crate::beam::{Beams, MAX_BEAMS};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, NoBuffer};
 use crate::memory::advise_large_pages;
@@ -91,12 +91,7 @@ pub struct Engine<B = NoBuffer> {
     activity: Vec<Activity>,
     expired: Expired,
     wheel: Wheel,
-    /// Two for each beam of the plan, in the same order; none where it does not limit.
-    beams: Vec<Option<Box<Beam>>>,
-    /// Of each slot.
-    members: Vec<Member>,
-    /// Beams that the wheel brought up, in turn; each once.
-    lagging: VecDeque<u32>,
+    beams: Beams,
     /// Pipes to look at, in turn; each once.
     ready: VecDeque<u32>,
     is_ready: Vec<bool>,
@@ -152,9 +147,7 @@ impl<B: Buffer> Engine<B> {
             activity: Vec::with_capacity(room),
             expired: Expired::default(),
             wheel: Wheel::default(),
-            beams: Vec::new(),
-            members: Vec::with_capacity(2 * room),
-            lagging: VecDeque::with_capacity(2 * MAX_BEAMS),
+            beams: Beams::with_room_for(2 * room),
             ready: VecDeque::with_capacity(2 * room),
             is_ready: vec![false; 2 * room],
             changes: VecDeque::with_capacity(64),
@@ -172,7 +165,7 @@ impl<B: Buffer> Engine<B> {
             kept_up: 0,
             reported: 0,
         };
-        engine.form_beams(&plan.beams);
+        engine.beams.form(&plan.beams, engine.limits.frame, at);
         engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since });
         engine.wheel.grow(2 * (room + MAX_BEAMS));
         advise_large_pages(&mut engine.slots);

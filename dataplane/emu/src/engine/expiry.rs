@@ -8,7 +8,6 @@
 //! client that has expired and comes back is a new one: its random streams are others than those
 //! that it had before, until a restart of the random processes.
 
-use crate::beam::Place;
 use crate::classify::resolved;
 use crate::client::ClientKey;
 use crate::frame::Buffer;
@@ -105,7 +104,7 @@ impl<B: Buffer> Engine<B> {
             *activity = Activity { received, at: self.now };
         }
         let is_empty =
-            |id: &usize| self.slots[*id].pipe.is_empty() && self.members[*id].place == Place::Away;
+            |id: &usize| self.slots[*id].pipe.is_empty() && self.beams.is_away(*id as u32);
         // A report that is being written in parts may have this client's accounts already.
         let stays = self.limits.idle == Nanos::ZERO
             || self.limits.offloaded > 0

@@ -59,7 +59,7 @@ impl<B: Buffer> Engine<B> {
         self.now = self.now.max(now);
         let now = self.now;
         self.expire(now);
-        if !self.lagging.is_empty() {
+        if self.beams.lagging() > 0 {
             self.serve_beams(now);
             // What has left a beam may be due.
             self.expire(now);
@@ -138,21 +138,14 @@ impl<B: Buffer> Engine<B> {
 
     /// Takes what is due at `now` out of the wheel.
     pub(super) fn expire(&mut self, now: Instant) {
-        let Self { wheel, ready, is_ready, lagging, beams, .. } = self;
+        let Self { wheel, ready, is_ready, beams, .. } = self;
         wheel.expire(now, |id| match is_ready.get_mut(id as usize) {
             Some(is_ready) => {
                 if !std::mem::replace(is_ready, true) {
                     ready.push_back(id);
                 }
             }
-            None => {
-                let number = id - is_ready.len() as u32;
-                if let Some(Some(beam)) = beams.get_mut(number as usize)
-                    && !std::mem::replace(&mut beam.lags, true)
-                {
-                    lagging.push_back(number);
-                }
-            }
+            None => beams.lag(id - is_ready.len() as u32),
         });
     }
 
@@ -189,7 +182,7 @@ impl<B: Buffer> Engine<B> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let changes = self.oldest != self.version;
-        let now = !self.ready.is_empty() || !self.lagging.is_empty() || changes;
+        let now = !self.ready.is_empty() || self.beams.lagging() > 0 || changes;
         if now { Some(self.now) } else { self.wheel.next_deadline() }
     }
 }
