@@ -9,8 +9,8 @@
 //! In a fade ([`crate::episode::fade`]) the outages of all classes are more frequent.
 //!
 //! Differs from `tc-netem`'s loss in that the state follows time and not the
-//! frames. Its losses per frame are there too ([`crate::loss`]), for comparison, and runs
-//! that are dropped by count ([`crate::drop_run`]); a frame that meets several counts as
+//! frames. Its losses per frame exist too ([`crate::loss`]), for comparison, and runs
+//! that are dropped by count ([`crate::drop_run`]); a frame that several of them hit counts as
 //! lost to the outage, else as dropped by count.
 
 use crate::drop_run::{DropRun, DropRunPlan};
@@ -32,10 +32,9 @@ pub struct ChannelPlan<'a> {
     pub drop_run: Option<DropRunPlan>,
 }
 
-/// The channel of one pipe.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// Before this no frame is lost, whatever the processes are asked.
+    /// No frame is lost before this, so that the processes need not be asked.
     clear_until: Instant,
     processes: Box<Processes>,
 }
@@ -43,14 +42,14 @@ pub struct Channel {
 #[derive(Clone, Debug)]
 struct Processes {
     classes: Vec<Episodes>,
-    /// What the classes' cursors are copies of. Never ahead of them.
+    /// The classes have copies of this cursor. It is never ahead of them.
     fades: Option<Fades>,
     loss: Option<Loss>,
     run: Option<DropRun>,
 }
 
 impl Channel {
-    /// A channel whose processes start at `at`.
+    /// The processes start at `at`.
     #[must_use]
     pub fn new(plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) -> Self {
         let processes = Processes { classes: Vec::new(), fades: None, loss: None, run: None };
@@ -59,8 +58,8 @@ impl Channel {
         c
     }
 
-    /// Takes a new plan from `at` on. Classes are compared place by place; one whose
-    /// parameters and fades stay goes on.
+    /// Takes a new plan from `at` on. Classes are compared by position; a class with unchanged
+    /// parameters and fades continues.
     pub fn replan(&mut self, plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) {
         self.clear_until = Instant::ZERO;
         let Processes { classes, fades, loss, run } = &mut *self.processes;
@@ -112,7 +111,7 @@ impl Channel {
 
     /// Whether there is an outage at `t`.
     pub fn is_out(&mut self, t: Instant) -> bool {
-        // Every class is asked, so that all advance alike.
+        // Every class is asked, so that all advance to `t`.
         let Processes { classes, loss, run, .. } = &mut *self.processes;
         let out = classes.iter_mut().fold(false, |out, c| c.covers(t) | out);
         self.clear_until = if out || loss.is_some() || run.is_some() {
@@ -123,7 +122,7 @@ impl Channel {
         out
     }
 
-    /// Brings the processes up to `at`.
+    /// Advances the processes to `at`.
     pub fn keep_up(&mut self, at: Instant) {
         self.is_out(at);
         if let Some(f) = &mut self.processes.fades {

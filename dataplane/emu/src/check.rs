@@ -62,7 +62,7 @@ pub enum PlanError {
     /// A body with too few quantiles or too many.
     #[error("{0} quantiles of a delay, 1 to {MAX_QUANTILES}: choose a coarser table")]
     Quantiles(usize),
-    /// A body whose quantiles do not ascend.
+    /// A body with quantiles that do not ascend.
     #[error("quantile {0} of a delay is smaller than the one before it: sort them")]
     Descending(usize),
     /// A body with too many holds.
@@ -77,7 +77,7 @@ pub enum PlanError {
     /// Beams that cannot be.
     #[error("{0}")]
     Beams(#[from] BeamsError),
-    /// What the plan can hold does not fit into memory.
+    /// The frames that the plan can hold do not fit into memory.
     #[error("{0}")]
     Memory(Box<Shortage>),
     /// Catching up with the random processes takes too much of a core.
@@ -86,7 +86,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether the plan can be run all the same, and then loses packets or sends them late:
+    /// Whether the plan can be run anyway, and then loses packets or sends them late:
     /// it is outside of the envelope and otherwise sound.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
@@ -95,9 +95,9 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Checks what the core relies on, and that the plan fits into `room` whatever the
-    /// frames. What the core relies on comes first: where an error
-    /// [`PlanError::is_lossy`], there is none that is not.
+    /// Checks the assumptions of the core, and that the plan fits into `room` for any
+    /// frames. The assumptions come first: if an error
+    /// [`PlanError::is_lossy`], the plan has no other error.
     ///
     /// # Errors
     /// The first limit that the plan breaks.
@@ -115,7 +115,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The most memory that this plan can come to use by itself ([`envelope::memory`]).
+    /// The most memory that this plan can use by itself ([`envelope::memory`]).
     #[must_use]
     pub fn memory(&self, room: Room) -> u64 {
         envelope::memory(self, room)
@@ -210,7 +210,7 @@ mod tests {
             p.delay.base = Nanos::from_millis(300);
         }
         let need = plan.memory(ROOM);
-        // Two clients × 2 pipes × (36 MB + 5.4 MB) × 48/34, and 5 % for what is left.
+        // Two clients × 2 pipes × (36 MB + 5.4 MB) × 48/34, and 5 % for the rests of segments.
         assert!((233_000_000..247_000_000).contains(&need), "{need}");
         assert!(plan.check(Room { capacity: need, ..ROOM }).is_ok());
         let e = plan.check(Room { clients: 2, capacity: need, ..ROOM }).unwrap_err();

@@ -19,7 +19,7 @@ pub struct Corrupt {
 }
 
 impl Corrupt {
-    /// With this probability; none if that is zero. One that was there before goes on.
+    /// None if the probability is zero. An existing one continues with its stream.
     #[must_use]
     pub fn new(probability: Probability, key: StreamKey, before: Option<Self>) -> Option<Self> {
         if probability == Probability::ZERO {
@@ -40,7 +40,7 @@ impl Corrupt {
     }
 }
 
-/// Turns the bit at `place` of what `frame` carries; false if it carries nothing.
+/// Flips the bit at `place` of the payload of `frame`; false if it has no payload.
 pub fn flip(frame: &mut [u8], place: u64) -> bool {
     let (_, at) = payload(frame);
     let Some(packet) = frame.get_mut(at..) else { return false };

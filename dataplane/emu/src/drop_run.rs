@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs of packets that are dropped by count: so many pass, so many are dropped, once or
-//! again and again.
+//! Runs of packets that are dropped by count: a number pass, a number are dropped, once or
+//! repeatedly.
 //!
-//! Not a model of any link but a tool: what a transport does about exactly this loss. There
-//! is no chance in it. Packets are counted where they leave the shaper, those that an outage
-//! takes included, from the instant at which the plan took effect. A plan that says what the
-//! one before said goes on with the count, and a run that was for once stays over, unless it
-//! arms the run.
+//! Not a model of a link but a tool to study how a transport reacts to exactly this loss. There
+//! is no randomness. Packets are counted where they leave the shaper, those that an outage
+//! takes included, from the instant at which the plan took effect. A plan with the same runs as
+//! the one before continues the count, and a run with `once` stays over, unless the plan
+//! arms it.
 
 /// Which packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +17,10 @@ pub struct DropRunPlan {
     pub drop: u64,
     /// Whether there is one run only.
     pub once: bool,
-    /// Whether it begins anew although it is the one in force.
+    /// Whether it restarts although it equals the current one.
     pub arm: bool,
 }
 
-/// The runs of one pipe.
 #[derive(Clone, Debug)]
 pub struct DropRun {
     plan: DropRunPlan,
@@ -30,13 +29,13 @@ pub struct DropRun {
 }
 
 impl DropRun {
-    /// Runs that count from here on.
+    /// Starts to count now.
     #[must_use]
     pub fn new(plan: DropRunPlan) -> Self {
         Self { plan, seen: 0 }
     }
 
-    /// The runs of a plan that comes after these.
+    /// The runs of the next plan.
     #[must_use]
     pub fn replanned(before: Option<Self>, plan: Option<DropRunPlan>) -> Option<Self> {
         let plan = plan?;

@@ -37,71 +37,71 @@ use lateness::Counted;
 pub use limits::{EngineError, Limits};
 pub use release::{Departure, Egress};
 
-/// Frames that a pipe releases before the next pipe has its turn, and before the clock is
+/// Frames that a pipe releases before the next pipe, and before the clock is
 /// read again.
 const QUANTUM: usize = 32;
-/// Pipes that a release looks at in vain: their port refuses, or they have nothing due.
+/// Visits to pipes without result in a release: the port refuses, or nothing is due.
 const LOOKS: usize = 512;
 /// Frames that the shapers serve in a release, about.
 const SERVED: u32 = 1024;
-/// Changes that pipes take in a turn, beside those whose frames arrive in it.
+/// Changes that pipes take in a turn, besides pipes with arriving frames.
 const SETTLED: u32 = 16;
-/// Lines of the cache that a release touches of a pipe.
+/// Cache lines of a pipe that a release touches.
 const RELEASE_LINES: usize = 2;
-/// Frames of a burst that are looked up before the first of them is taken in.
+/// Frames of a burst that are classified before the first of them is enqueued.
 const BURST: usize = 64;
 
 const BYPASS: u32 = 0;
 const DEFAULT: u32 = 1;
-/// Clients that are always there.
+/// Number of clients that always exist.
 const FIXED: u32 = 2;
-/// No pipe.
+/// The pipe has to be looked up.
 const UNKNOWN: u32 = u32::MAX;
 
-/// One client's path in one direction, and what the engine keeps with it.
+/// One client's path in one direction, and the engine's record of it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot {
-    /// When the wheel brings it up next, and after that, as far as is known. Other events
-    /// may bring it up as well; then there is nothing to do.
+    /// The next time in the wheel, and the one after that, as far as known. Other events
+    /// may occur as well; then there is nothing to do.
     scheduled: Instant,
     later: Instant,
-    /// The last change that it has taken.
+    /// Version of the last change that it has taken.
     version: u32,
     client: ClientKey,
     pipe: Pipe,
 }
 
-/// The clients of one worker, and what they hold. `B` is the buffer that frames come in.
+/// The clients of one worker, and their frames. `B` is the buffer of arriving frames.
 #[derive(Debug)]
 pub struct Engine<B = NoBuffer> {
     limits: Limits,
     shared: Shared<B>,
-    /// Two for each client, in the order of [`Direction`].
+    /// Two per client, in the order of [`Direction`].
     slots: Vec<Slot>,
     index: Index,
-    /// Of the plan in force, and whether there are any.
+    /// Rules of the current plan, and whether there are any.
     rules: Arc<Rules>,
     is_ruled: bool,
-    /// Of the plan in force: clients that frames name are believed in this epoch.
+    /// Epoch of the current plan, in which clients that frames name are believed.
     epoch: u16,
-    /// Clients that were made for addresses and have not expired.
+    /// Automatic clients that have not expired.
     automatic: u32,
-    /// Of each client.
+    /// By client.
     activity: Vec<Activity>,
     expired: Expired,
     wheel: Wheel,
     beams: Beams,
-    /// Pipes to look at, in turn; each once.
+    /// Pipes to visit, in order; each once.
     ready: VecDeque<u32>,
     is_ready: Vec<bool>,
-    /// The change in force, at the back, and those before it that some pipe has yet to
+    /// The current change, at the back, and older ones that some pipe has yet to
     /// take.
     changes: VecDeque<Change>,
     /// The version of the change at the front, and of that at the back.
     oldest: u32,
     version: u32,
-    /// How far the changes up to which version have come.
+    /// Next pipe to visit, and the version that it is to reach.
     settling: Option<(u32, u32)>,
     replaced: VecDeque<Plan>,
     /// Changes that pipes have taken since the last release.
@@ -113,12 +113,12 @@ pub struct Engine<B = NoBuffer> {
     malformed: ByDirection<u64>,
     unplaced: ByDirection<u64>,
     kept_up: usize,
-    /// How many clients the report has that is being written in parts.
+    /// Clients in the report that is being written in parts.
     reported: usize,
 }
 
 impl<B: Buffer> Engine<B> {
-    /// An engine with the `bypass` and `default` clients and a plan whose processes
+    /// An engine with the `bypass` and `default` clients and a plan with processes that
     /// start at `at`, as generation 0.
     ///
     /// # Errors
@@ -175,20 +175,20 @@ impl<B: Buffer> Engine<B> {
         Ok(engine)
     }
 
-    /// Generation of the plan in force.
+    /// Generation of the current plan.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How many clients there are, those included that have expired and whose slots are vacant.
+    /// Number of clients, including vacant slots of expired ones.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.slots.len() / Direction::BOTH.len()
     }
 
     fn admit(&mut self, key: ClientKey) -> u32 {
-        // There is always one.
+        // There is always a change.
         let Some(in_force) = self.changes.back() else { return DEFAULT };
         let id = self.expired.vacant.pop().unwrap_or(self.clients() as u32);
         // A client that comes back gets other random streams, until a restart.
@@ -224,8 +224,7 @@ impl<B: Buffer> Engine<B> {
         id
     }
 
-    /// Reports to `observer` from now on, in the place of the one that was there, which is
-    /// returned.
+    /// Reports to `observer` from now on. Returns the one that it replaces.
     pub fn set_observer(
         &mut self,
         observer: Option<Box<dyn Observer>>,

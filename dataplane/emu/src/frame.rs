@@ -2,7 +2,7 @@
 //! Frames on their way in and out: bytes that are copied, or a driver's buffer that the
 //! link keeps as it is.
 //!
-//! The core knows nothing of a driver's buffers but that they have bytes and can be given
+//! The core knows only that a driver's buffers have bytes and can be given
 //! back by dropping them. A link without such ports uses [`NoBuffer`], of which there is
 //! none.
 
@@ -20,14 +20,14 @@ pub trait Buffer: Debug {
     /// Hints the processor that the buffer will be handed to a driver soon.
     fn prefetch(&self) {}
 
-    /// What is known of the frame when it arrives.
+    /// The hint and the tag with which the frame arrives.
     #[inline]
     fn label(&self) -> Label<'_> {
         Label::NONE
     }
 }
 
-/// Whose a frame is by the knowledge of the sender.
+/// What the caller knows about the client of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hint {
     /// Unknown: the frame is classified.
@@ -40,7 +40,7 @@ pub enum Hint {
     Reject,
 }
 
-/// What is known of a frame when it arrives.
+/// The hint and the tag with which a frame arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label<'a> {
     pub hint: Hint,
@@ -49,11 +49,11 @@ pub struct Label<'a> {
 }
 
 impl Label<'_> {
-    /// Of a frame of which nothing is known.
+    /// No hint and no tag.
     pub const NONE: Self = Self { hint: Hint::None, tag: &[] };
 }
 
-/// The buffer of a link that copies every frame: there is none.
+/// The buffer type of a link that copies every frame. It has no values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBuffer {}
 
@@ -83,7 +83,7 @@ impl Buffer for Vec<u8> {
 pub enum Frame<'a, B> {
     /// To be copied.
     Bytes(&'a [u8]),
-    /// Who keeps or accepts the frame takes its buffer out; it is there until then.
+    /// Code that keeps or accepts the frame takes its buffer out; until then it is `Some`.
     Buffer(&'a mut Option<B>),
 }
 

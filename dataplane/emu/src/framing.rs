@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How many bytes a frame takes on the link below: what the shaper counts.
 
-/// What the lower layer makes of a frame.
+/// Encapsulation by the lower layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
     /// Bytes added to each frame first; may be negative.
@@ -25,7 +25,7 @@ pub enum LinkLayer {
 }
 
 impl Framing {
-    /// Adds `overhead` bytes and no more.
+    /// Adds `overhead` bytes only.
     #[must_use]
     pub const fn plain(overhead: i32) -> Self {
         Self { overhead, min_frame: 0, link_layer: LinkLayer::Plain }

@@ -15,9 +15,9 @@ pub struct Histogram<const FIRST: u32, const N: usize> {
     sum: u64,
 }
 
-/// Of the time in the queue: 262 µs, 524 µs, … 4.3 s, longer.
+/// Bounds of the time in the queue: 262 µs, 524 µs, … 4.3 s, longer.
 pub type QueueDelay = Histogram<18, 16>;
-/// Of lateness: 1 µs, 2 µs, … 17.2 s, longer.
+/// Bounds of lateness: 1 µs, 2 µs, … 17.2 s, longer.
 pub type Lateness = Histogram<10, 26>;
 
 impl<const FIRST: u32, const N: usize> Default for Histogram<FIRST, N> {
@@ -83,7 +83,7 @@ mod tests {
             assert_eq!((bucket(bound / 2 + 1), bucket(bound), bucket(bound + 1)), (b, b, b + 1));
         }
         assert_eq!(bucket(u64::MAX), Lateness::BOUNDS);
-        // A worker that stood still for seconds is not hidden in the last one.
+        // A stall of seconds is not hidden in the last bin.
         assert!(bucket(10_000_000_000) < Lateness::BOUNDS);
     }
 

@@ -23,7 +23,6 @@ use crate::units::Probability;
 /// How packets are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossPlan {
-    /// None is.
     #[default]
     None,
     /// Each for itself.
@@ -94,7 +93,7 @@ impl Loss {
     /// The process of a plan, in a gap; none if nothing is lost.
     #[must_use]
     pub fn new(plan: LossPlan, key: StreamKey) -> Option<Self> {
-        // Each model draws from a stream of its own.
+        // Each model draws from its own stream.
         let class = match plan {
             LossPlan::None => return None,
             LossPlan::Independent(_) => 0,

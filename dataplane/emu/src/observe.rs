@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an engine reports of the frames that it holds: to whom, and when.
+//! Reports about the frames in an engine.
 //!
 //! An [`Observer`] decides nothing about a frame's way, with one exception: a plan may leave
 //! marks to it ([`crate::plan::OffloadPlan`]). Every frame has the fate that it would have
@@ -32,29 +32,29 @@ pub struct Scheduled {
     pub arrived: Instant,
     /// When it will leave the link.
     pub due: Instant,
-    /// By which figures the frame is to be lost behind the egress; zero: it is not.
+    /// Number of the figures by which the frame is lost behind the egress; zero: it is not.
     pub loss: u16,
 }
 
-/// What happened to a frame that is held or that arrives.
+/// An event of a frame that is held or arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The AQM marked it; it goes on.
+    /// The AQM marked it.
     Marked,
     Dropped(DropReason),
 }
 
-/// Learns of the fates of frames. Nothing in it may block or allocate.
+/// Receives the fates of frames. It must not block or allocate.
 pub trait Observer: Debug + Send {
-    /// Whether it wants to know of a client's frames of one direction.
+    /// Whether it observes a client's frames of one direction.
     fn observes(&self, client: ClientKey, direction: Direction) -> bool;
 
-    /// A frame arrived at `at`. What `tag` is afterwards travels with the frame.
+    /// A frame arrived at `at`. The final `tag` is stored with the frame.
     fn arrived(&mut self, at: Instant, subject: &Subject, tag: &mut Tag, frame: &[u8]) {
         let _ = (at, subject, tag, frame);
     }
 
-    /// Whether it marks such a frame in the core's place, where the plan leaves marks to it.
+    /// Whether it marks such a frame instead of the core, if the plan offloads marks.
     fn marks(&self, frame: &[u8]) -> bool {
         let _ = frame;
         false

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One client's path in one direction: queue, shaper, channel, delay.
 //!
-//! A pipe is lazy. It is brought up to an instant when something looks at it: a
-//! frame that arrives, a release, a change, a snapshot. What happens in it depends
-//! on the arrivals' own times and not on when, or how often, it was looked at:
+//! A pipe is lazy. It is advanced to an instant when something accesses it: a
+//! frame that arrives, a release, a change, a snapshot. Fates in it depend
+//! on the times of arrival and not on when, or how often, it was accessed:
 //! the shaper's finish of each frame follows from arrivals and finishes alone, and
 //! the channel and the delay are asked at that finish.
 //!
-//! Calls come with times that never go back.
+//! Times of calls never decrease.
 
 mod arrival;
 mod aside;
@@ -35,16 +35,16 @@ use crate::units::{Direction, Instant, Probability};
 
 use beamed::Stage;
 
-/// Bytes that the shaper may serve between two looks at a queue, about.
+/// Approximate bytes that the shaper serves between two visits to a queue.
 const LOOK_AFTER: u32 = 16_384;
 
-/// Frames that leave at once where a look finds many.
+/// Frames that a visit lets leave at most.
 const AT_ONCE: u32 = 256;
 
-/// Frames that leave a queue with an AQM that drops there, when one arrives.
+/// Frames that an arrival lets leave at most, from a queue with an AQM that drops from its head.
 const AT_ARRIVAL: u32 = 16;
 
-/// What is seldom touched, apart from what every frame touches.
+/// Fields that few frames touch.
 #[derive(Debug)]
 struct Cold {
     aqm: Aqm,
@@ -55,28 +55,28 @@ struct Cold {
     corrupt: Option<Corrupt>,
     corrupted: Count,
     reorder: Option<Reorder>,
-    /// The frames that are held back, and when the last of them is due.
+    /// Frames that are held back, and when the last of them is due.
     aside: Fifo,
     aside_last: Instant,
-    /// Of a client that shares a beam.
+    /// State of a client in a beam.
     stage: Stage,
     client: ClientKey,
     direction: Direction,
     index: u32,
     is_offloaded: bool,
-    /// By which figures frames are to be lost behind the egress; zero: they are not.
+    /// Number of the figures by which frames are lost behind the egress; zero: they are not.
     loss: u16,
 }
 
-/// What a pipe has that most have not: one look tells that it has none of it.
+/// Features that most pipes do not use, so that one access excludes all of them.
 #[derive(Clone, Copy, Debug)]
 struct Extras {
-    /// The AQM has to know what leaves the queue.
+    /// The AQM has to see frames that leave the queue.
     watched: bool,
     duplicates: bool,
     corrupts: bool,
     reorders: bool,
-    /// The observer marks what the AQM chose, where it can.
+    /// The observer marks frames that the AQM chose, where it can.
     marks_elsewhere: bool,
 }
 
@@ -92,23 +92,23 @@ impl Extras {
     }
 }
 
-/// What the pipes of an engine share.
+/// State that all pipes of an engine share.
 #[derive(Debug)]
 pub struct Shared<B> {
     pub store: Store<B>,
     pub observer: Option<Box<dyn Observer>>,
 }
 
-/// A pipe. What a release touches comes first, then what an arrival does: with thousands
-/// of pipes each line of the cache is a wait for memory.
+/// A pipe. Fields that a release touches come first, then those of an arrival: with thousands
+/// of pipes each cache line is a wait for memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pipe {
     fifo: Fifo,
     sent: Count,
-    /// When the queue is to be looked at although nothing is due.
+    /// When the queue has to be served although nothing is due.
     look: Instant,
-    /// When the first frame that is held back is due; [`Instant::MAX`] if there is none.
+    /// Due time of the first frame that is held back; [`Instant::MAX`] if there is none.
     aside_due: Instant,
     shaper: Shaper,
     received: Count,
@@ -117,15 +117,15 @@ pub struct Pipe {
     queued_max: u64,
     /// Bytes in the queue and in the delay line, the lost ones not included.
     held: u64,
-    /// Up to so many bytes in the queue every frame is admitted.
+    /// Up to this many bytes in the queue every frame is admitted.
     admitted: u64,
     extras: Extras,
     /// Whether the frame in service has left and the AQM has yet to finish with those
     /// behind it.
     choosing: bool,
-    /// Whether what has left the shaper waits for a beam; then the engine lets it leave.
+    /// Whether frames that have left the shaper wait for a beam; then the engine lets them leave.
     in_beam: bool,
-    /// Whether the observer, if there is one, wants to know of its frames.
+    /// Whether the observer, if there is one, observes its frames.
     observed: bool,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
@@ -138,8 +138,8 @@ pub struct Pipe {
 
 impl Pipe {
     /// An empty pipe whose processes start at `at`. A rate trace runs since `since`. It is a
-    /// pipe of the engine's client `index`, for which `is_offloaded` says whether the losses and
-    /// marks that a plan leaves to others are done there.
+    /// pipe of the engine's client `index`. With `is_offloaded`, losses and marks that a plan
+    /// offloads are done behind the egress.
     #[must_use]
     pub fn new(
         plan: &PipePlan,
@@ -190,7 +190,7 @@ impl Pipe {
         }
     }
 
-    /// The accounts as of the last instant that the pipe was brought up to.
+    /// The accounts as of the last instant to which the pipe was advanced.
     #[must_use]
     pub fn stats(&self) -> PipeStats {
         let mut stats = PipeStats {
@@ -220,13 +220,13 @@ impl Pipe {
         self.received.packets
     }
 
-    /// Whether it has no frames, not even lost ones whose turn is yet to come.
+    /// Whether it has no frames, not even lost ones that keep their place.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fifo.is_empty() && self.cold.aside.is_empty()
     }
 
-    /// Starts the high-water mark of the queue anew.
+    /// Resets the high-water mark of the queue.
     pub fn mark(&mut self) {
         self.queued_max = self.queue_bytes();
     }
@@ -237,16 +237,16 @@ impl Pipe {
         !self.shaper.is_unlimited() || self.in_beam
     }
 
-    /// Bytes that an arriving frame finds in the queue. At no rate limit there are none,
-    /// also where what an earlier plan had queued is still on its way out.
+    /// Bytes that an arriving frame finds in the queue. Without a rate limit there are none,
+    /// even if frames that an earlier plan had queued have yet to leave.
     #[inline]
     fn queue_bytes(&self) -> u64 {
         if self.has_queue() { self.queued } else { 0 }
     }
 }
 
-/// How many frames may leave the queue when one arrives, so that what is there is known well
-/// enough to decide on it.
+/// The number of frames that may leave the queue when one arrives, so that its length is known well
+/// enough for a decision.
 fn at_arrival(plan: &PipePlan) -> u32 {
     if plan.queue.drops_late() { AT_ARRIVAL } else { u32::MAX }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the control plane puts in force: the parameters of every stage, compiled
+//! Plans: the parameters of every stage, compiled
 //! and in integers.
 //!
-//! The control plane checks a plan; the core only relies on what it must to stay
+//! The control plane checks a plan; the core relies only on the checks that it needs to stay
 //! within memory and time ([`crate::check`]).
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::rules::Rules;
 use crate::shaper::RatePlan;
 use crate::units::{BitRate, ByDirection, Probability};
 
-/// What a dataplane has to hold a plan with.
+/// The resources of a dataplane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Clients, named and made for addresses, at most.
@@ -39,41 +39,38 @@ pub struct Room {
     pub tag: u32,
 }
 
-/// What of one pipe is done behind the egress.
+/// The part of a pipe that is done behind the egress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OffloadPlan {
-    /// By which figures packets are lost there; zero: the pipe's channel draws.
+    /// Number of the figures by which packets are lost there; zero: the pipe's channel draws.
     pub loss: u16,
-    /// Whether packets that the pipe's AQM chose are marked there, where that is possible.
+    /// Whether packets that the pipe's AQM chose are marked there, where possible.
     pub marks: bool,
 }
 
 /// The parameters of one pipe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipePlan {
-    /// What the shaper lets through.
+    /// Rate of the shaper.
     pub rate: RatePlan,
-    /// What the shaper counts of each frame.
+    /// Bytes that the shaper counts for each frame.
     pub framing: Framing,
-    /// Queue and admission.
     pub queue: QueuePlan,
     /// Classes of outages.
     pub outages: Vec<EpisodePlan>,
-    /// Times in which outages of all classes are more frequent.
+    /// Episodes in which outages of all classes are more frequent.
     pub fade: Option<FadePlan>,
     /// How the channel loses single frames.
     pub packet_loss: LossPlan,
     /// Runs of frames that are dropped by count.
     pub drop_run: Option<DropRunPlan>,
-    /// That an arriving frame becomes two.
+    /// Duplication probability.
     pub duplicate: Probability,
-    /// That the channel turns a bit of a frame.
+    /// Probability that the channel flips a bit of a frame.
     pub corrupt: Probability,
-    /// Which frames others overtake.
     pub reorder: Option<ReorderPlan>,
-    /// The delay.
     pub delay: DelayPlan,
-    /// Of clients that are offloaded ([`Limits`](crate::engine::Limits)).
+    /// Applies to offloaded clients only ([`Limits`](crate::engine::Limits)).
     pub offload: OffloadPlan,
 }
 
@@ -97,7 +94,7 @@ impl PipePlan {
         }
     }
 
-    /// What of the losses of single frames is drawn here, for a client that is offloaded.
+    /// The losses of single frames that are drawn here, for an offloaded client.
     #[must_use]
     pub fn drawn_loss(&self) -> LossPlan {
         if self.offload.loss == 0 { self.packet_loss } else { LossPlan::None }
@@ -122,9 +119,8 @@ pub struct Plan {
     pub seed: u64,
     /// One pipe per direction.
     pub pipes: ByDirection<PipePlan>,
-    /// What clients share.
     pub beams: Arc<BeamsPlan>,
-    /// Whose a frame is, where that is not its address's own client.
+    /// Rules that assign frames to named clients.
     pub rules: Arc<Rules>,
     /// Clients that arriving frames name ([`Hint`](crate::frame::Hint)) are believed in this
     /// epoch; zero: in none.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seeded random streams, one per (client, direction, stage, class, epoch).
 //!
-//! A stream is ChaCha8 (D. J. Bernstein, 2008; `rand_chacha`), whose output is
+//! A stream is ChaCha8 (D. J. Bernstein, 2008; `rand_chacha`). Its output is
 //! the same on every machine and version. Its 32-byte key is the tuple itself,
 //! not a hash of it, so that two streams are never the same one and the draws of
 //! a client depend neither on other clients nor on the worker that it lives on.
@@ -45,7 +45,7 @@ pub enum Stage {
     Reorder = 10,
 }
 
-/// What all of a pipe's streams have in common.
+/// The common part of the keys of a pipe's streams.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamKey {
     /// The run's seed.
@@ -55,7 +55,7 @@ pub struct StreamKey {
     /// The direction.
     pub direction: Direction,
     /// Changes of the plan since its random processes began: a process that is added
-    /// by a change is not the one that was there before.
+    /// by a change differs from the one before.
     pub epoch: u32,
 }
 

@@ -27,7 +27,7 @@ use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 pub use trace::RateTrace;
 use trace::{Running, Step};
 
-/// What the shaper lets through, as a plan says it.
+/// The rate of a shaper in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatePlan {
     /// Always the same.
@@ -70,7 +70,7 @@ enum Service {
 /// The shaper of one pipe. Serves one frame at a time.
 #[derive(Clone, Debug)]
 pub struct Shaper {
-    /// In which the frame in service ends, or the last one did.
+    /// Step in which the frame in service ends, or the last one ended.
     step: Step,
     trace: Option<Box<Running>>,
     framing: Framing,
@@ -103,7 +103,7 @@ impl Shaper {
     /// where there is no limit, or the link is down.
     #[must_use]
     pub fn rate(&self, at: Instant) -> Option<NonZeroU64> {
-        // Of an idle shaper the step is that in which the last frame ended.
+        // The step of an idle shaper is the one in which the last frame ended.
         let step = match &self.trace {
             Some(trace) if self.is_idle() && at >= self.step.until => trace.step_at(at),
             _ => self.step,
@@ -149,7 +149,7 @@ impl Shaper {
     }
 
     /// Takes the next frame, which arrived at `arrived`, at the exact instant at which the
-    /// one in service leaves; to be called once that has come. One that arrived later, while
+    /// one in service leaves; called after that instant. One that arrived later, while
     /// a queue without a limit was on its way out, begins when it arrived.
     #[inline]
     pub fn follow(&mut self, len: u32, arrived: Instant) {
@@ -179,7 +179,7 @@ impl Shaper {
         }
     }
 
-    /// What is left of the frame in service at `at`, in bit-nanoseconds.
+    /// The rest of the frame in service at `at`, in bit-nanoseconds.
     fn work_left(&self, at: Instant) -> Option<u64> {
         let (end, fraction) = match self.service {
             Service::Idle => return None,

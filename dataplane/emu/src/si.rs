@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quantities for people: three digits and an SI prefix.
 //!
-//! What is needed is rounded up and what there is at most is rounded down, so that a
-//! value that is read off a message and given back does what the message says.
+//! Needs are rounded up and upper bounds are rounded down, so that a
+//! value that is copied from a message does what the message says.
 
 use crate::units::Nanos;
 
@@ -13,9 +13,9 @@ const ONE: usize = 3;
 /// Which way to round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// To what is enough.
+    /// Rounds up.
     Up,
-    /// To what is not too much.
+    /// Rounds down.
     Down,
 }
 

@@ -14,10 +14,10 @@
 //! and a fourth one ([`Ahead`]) in the queue of a client that shares a beam.
 //!
 //! Small frames are copied in and out, so that the memory a link needs depends on the
-//! bytes it holds and not on the size of a driver's buffers. Of larger ones that came in
-//! a driver's buffer the buffer itself is kept, as long as there are places for it, and
-//! the record only says which (docs/adr/0002). A frame's bytes go on in the next segment
-//! where they must, a header does not: what is left of a segment is less than a header.
+//! bytes it holds and not on the size of a driver's buffers. Larger frames that arrive in
+//! a driver's buffer stay in it, as long as there are places for it, and
+//! the record only names the place (docs/adr/0002). A frame's bytes continue in the next segment
+//! where necessary, a header does not: the unused rest of a segment is less than a header.
 //! After L. Rizzo's TLEM, which packs into one ring per path.
 //!
 //! Memory is touched when it is first used and then reused last in, first out. A
@@ -143,7 +143,7 @@ impl<B: Buffer> Store<B> {
         (self.kept.len() - self.places.len()) as u32
     }
 
-    /// Starts the high-water mark anew.
+    /// Resets the high-water mark.
     pub fn mark(&mut self) {
         self.used_max = self.used;
     }
@@ -175,7 +175,7 @@ impl<B: Buffer> Store<B> {
         self.used -= 1;
     }
 
-    /// Gives back the segments from `segment` up to, and without, `end`.
+    /// Frees the segments from `segment` up to, but excluding, `end`.
     fn give_back(&mut self, mut segment: u32, end: u32) {
         while segment != end {
             let next = self.next[segment as usize];

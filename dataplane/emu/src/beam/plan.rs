@@ -16,23 +16,22 @@ pub const MAX_BEAMS: usize = 256;
 /// The largest weight.
 pub const MAX_WEIGHT: u16 = 1_000;
 
-/// What the beams let through and who shares them.
+/// The beams of a link, and the clients that share them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BeamsPlan {
     /// At most [`MAX_BEAMS`].
     pub beams: Vec<BeamPlan>,
-    /// Of certain clients.
+    /// Shares of named clients.
     pub shares: BTreeMap<ClientKey, Share>,
-    /// Of all other clients but the bypass, which never has one.
+    /// The share of all other clients except the bypass, which never has one.
     pub automatic: Option<Share>,
 }
 
-/// A beam.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BeamPlan {
-    /// For people; two beams may have the same.
+    /// For display only; two beams may have the same name.
     pub name: String,
-    /// A direction that is not limited has no beam.
+    /// A direction without a limit has no beam.
     pub rate: ByDirection<BitRate>,
     /// Bytes added to each frame when its time in the beam is computed.
     pub framing: Framing,
@@ -41,22 +40,19 @@ pub struct BeamPlan {
 /// A client's share of a beam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which beam.
     pub beam: u16,
     /// 1 to [`MAX_WEIGHT`].
     pub weight: u16,
 }
 
-/// Beams that the core does not take.
+/// Why the core refuses the beams of a plan.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BeamsError {
-    /// Too many.
     #[error("{0} beams, at most {MAX_BEAMS}: merge some")]
     Beams(usize),
-    /// A share of none.
+    /// A share of a beam that does not exist.
     #[error("a share of beam {0} of {1}: count from 0, or add the beam")]
     Unknown(u16, usize),
-    /// A weight out of bounds.
     #[error("a share of weight {0}: choose 1 to {MAX_WEIGHT}")]
     Weight(u16),
 }
@@ -82,7 +78,6 @@ impl BeamsPlan {
         Ok(())
     }
 
-    /// A client's share of a beam that limits the direction.
     #[must_use]
     pub fn share(&self, client: ClientKey, direction: Direction) -> Option<Share> {
         if self.beams.is_empty() || client == ClientKey::Bypass {
@@ -99,7 +94,7 @@ impl BeamsPlan {
         beam.is_some_and(|b| b.rate[direction] != BitRate::Unlimited)
     }
 
-    /// The least weight in each beam, whether such a client is there or not.
+    /// The least weight in each beam, of clients that are there or not.
     fn lightest(&self) -> Vec<u16> {
         let mut least = vec![u16::MAX; self.beams.len()];
         for share in self.shares.values().chain(&self.automatic) {
@@ -110,7 +105,7 @@ impl BeamsPlan {
         least
     }
 
-    /// Whether who shares what with which weight is as in `other`: only rates differ.
+    /// Whether members and weights are as in `other`, so that only rates differ.
     fn groups_as(&self, other: &Self) -> bool {
         let alike = |(a, b): (&BeamPlan, &BeamPlan)| {
             Direction::BOTH
@@ -131,13 +126,13 @@ impl BeamsPlan {
         beam.map_or(BitRate::Unlimited, |b| b.rate.0[number as usize % 2])
     }
 
-    /// Whether the engine has to form its beams anew to come here from `before`.
+    /// Whether the engine has to regroup its beams when this plan follows `before`.
     pub(crate) fn regroups(&self, before: &Self) -> bool {
         !self.groups_as(before)
     }
 
-    /// On which terms each beam of the engine serves, in the order of [`number`]; none where
-    /// a direction is not limited. No frame is longer than `longest`.
+    /// The terms of each beam of the engine, in the order of [`number`](super::number); none where
+    /// a direction has no limit. No frame is longer than `longest`.
     pub(crate) fn terms(&self, longest: u32) -> impl Iterator<Item = Option<Terms>> {
         self.beams.iter().zip(self.lightest()).flat_map(move |(beam, lightest)| {
             beam.rate.0.map(|rate| {

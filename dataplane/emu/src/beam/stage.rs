@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The beams of an engine, and how its pipes stand with them.
+//! The beams of an engine and their members.
 //!
-//! A pipe is known by its number in the engine, a beam by [`number`].
+//! Pipes have the numbers of the engine, beams those of [`number`].
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use super::{BeamsPlan, MAX_BEAMS, Share, number};
 /// The beams, their members, and which of them have work to catch up with.
 #[derive(Debug)]
 pub struct Beams {
-    /// None where the plan has no limit.
+    /// `None` where the plan has no limit.
     beams: Vec<Option<Box<Beam>>>,
-    /// Of each pipe.
+    /// By pipe.
     members: Vec<Member>,
-    /// Beams that the wheel brought up, in turn; each once.
+    /// Beams that expired in the wheel, in order; each once.
     lagging: VecDeque<u32>,
 }
 
@@ -108,17 +108,17 @@ impl Beams {
         &mut self.members[id as usize]
     }
 
-    /// The number of a pipe's beam; that of no beam if it has none.
+    /// The number of a pipe's beam; [`NO_BEAM`] if it has none.
     pub fn beam_of(&self, id: u32) -> u32 {
         self.members[id as usize].beam
     }
 
-    /// Whether nothing of a pipe waits or comes.
+    /// Whether its beam does not list the pipe.
     pub fn is_away(&self, id: u32) -> bool {
         self.members[id as usize].place == Place::Away
     }
 
-    /// A pipe that is away has `standing` at `at`.
+    /// A pipe that is not listed has `standing` at `at`.
     pub fn enroll(&mut self, id: u32, standing: Standing, at: Instant) {
         let member = &mut self.members[id as usize];
         if let Some(Some(beam)) = self.beams.get_mut(member.beam as usize) {
@@ -142,7 +142,7 @@ impl Beams {
         self.beams[number as usize] = Some(beam);
     }
 
-    /// When the wheel is to bring a beam up, if that is sooner than it knows of.
+    /// The time for which to insert a beam into the wheel, if that is sooner than the scheduled one.
     pub fn reschedule(&mut self, number: u32) -> Option<Instant> {
         let beam = self.get(number).filter(|beam| !beam.lags)?;
         let t = beam.deadline().filter(|t| *t < beam.scheduled)?;
@@ -151,7 +151,7 @@ impl Beams {
         Some(t)
     }
 
-    /// The wheel brought a beam up.
+    /// A beam expired in the wheel.
     pub fn lag(&mut self, number: u32) {
         if let Some(beam) = self.get(number)
             && !std::mem::replace(&mut beam.lags, true)
@@ -160,7 +160,7 @@ impl Beams {
         }
     }
 
-    /// How many beams the wheel has brought up that have yet to catch up.
+    /// Number of beams that lag.
     pub fn lagging(&self) -> usize {
         self.lagging.len()
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The body of a delay: an extra delay that varies all the time.
 //!
-//! A value is held for an exponential time and then drawn anew: a renewal process in
-//! continuous time, whose autocorrelation falls by e in the mean hold. While a value is
-//! held the delay is that value; where the next one is smaller, what was held up comes
-//! out first and the delay falls as fast as time passes:
+//! A value is held for an exponential time and then redrawn: a renewal process in
+//! continuous time. Its autocorrelation falls by a factor of e in the mean hold. While a value is
+//! held the delay is that value; where the next one is smaller, the backlog leaves
+//! first and the delay falls as fast as time passes:
 //!
 //! ```text
 //! extra(t) = max(value at t, max over past holds of (end + value − t))
 //! ```
 //!
-//! So t + extra(t) never goes back. With F the distribution of the values, the share of
+//! So t + extra(t) never decreases. With F the distribution of the values, the share of
 //! time in which the extra delay is at most x is
 //!
 //! ```text
@@ -25,7 +25,6 @@ use std::sync::Arc;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, Nanos};
 
-/// The parameters of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyPlan {
     /// Mean time for which a value is held; exponential.
@@ -43,16 +42,15 @@ impl BodyPlan {
     }
 }
 
-/// The body of one pipe's delay.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     plan: BodyPlan,
     max: Nanos,
     stream: Stream,
-    /// What is held, and until when.
+    /// The current value, and how long it is held.
     value: Nanos,
     end: Instant,
-    /// When what past holds held up has come out.
+    /// When the backlog of past holds has left.
     caught_up: Instant,
 }
 
@@ -78,11 +76,11 @@ impl Body {
             self.caught_up = self.caught_up.max(self.end + self.value);
             self.next();
         }
-        // After a change to a shorter slot, `t` may lie before what was asked.
+        // After a change to a shorter slot, `t` may be before the last instant asked for.
         self.value.max(self.caught_up.since(t).min(self.max))
     }
 
-    /// Until when the extra delay stays as it is, as seen at `t`, for which
+    /// How long the extra delay stays as it is, as seen at `t`, for which
     /// [`Body::extra`] was asked; `t` or earlier if it changes.
     pub(super) fn steady_until(&self, t: Instant) -> Instant {
         if self.caught_up > t { t } else { self.end }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrival: which client a frame belongs to, and the way into its pipe.
+//! Arrival: the client of a frame, and the way into its pipe.
 
 use crate::classify::{Class, ETHERNET, classify};
 use crate::client::ClientKey;
@@ -12,13 +12,13 @@ use crate::units::{Direction, Instant};
 use super::{BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
-    /// Whose a frame is that belongs to `key` where no rule says otherwise.
+    /// The client of a frame that belongs to `key` unless a rule decides otherwise.
     #[inline]
     pub(super) fn owner(&self, key: ClientKey, direction: Direction, frame: &[u8]) -> ClientKey {
         if self.is_ruled { self.rules.owner(key, frame, direction) } else { key }
     }
 
-    /// The pipe of a frame of a known client; [`UNKNOWN`] if it takes more.
+    /// The pipe of a frame of a known client; else [`UNKNOWN`].
     #[inline]
     fn route(&self, direction: Direction, frame: &[u8], hint: Hint) -> u32 {
         match hint {
@@ -28,7 +28,7 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// The pipe of the client that the frame names, if that is to be believed.
+    /// The pipe of the client that the hint names, if it is current.
     #[inline(never)]
     fn route_by_hint(&self, direction: Direction, frame: &[u8], index: u32, epoch: u16) -> u32 {
         let is_frame = (ETHERNET..=self.limits.frame as usize).contains(&frame.len());
@@ -51,7 +51,7 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// The pipe of any frame; a client that is not there yet is made, if there is room.
+    /// The pipe of any frame; creates the client if it does not exist and there is room.
     #[cold]
     fn pipe_of(
         &mut self,
@@ -101,13 +101,13 @@ impl<B: Buffer> Engine<B> {
         self.take_in(id, direction, Frame::Bytes(frame), label);
     }
 
-    /// A burst of frames arrived at `at` on the ingress port of `direction`. Of the buffers
-    /// those that the link keeps are taken out.
+    /// A burst of frames arrived at `at` on the ingress port of `direction`. Buffers that the
+    /// link keeps are taken out.
     pub fn arrive_burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
         self.now = self.now.max(at);
         for part in burst.chunks_mut(BURST) {
-            // Whose they are, then where those keep their frames: each step hints at what
-            // the next one reads. Of a train only the first frame needs that.
+            // First the pipes, then the tails of their queues: each step prefetches for
+            // the next one. Of consecutive frames of one pipe only the first needs that.
             let mut ids = [UNKNOWN; BURST];
             let mut last = UNKNOWN;
             for (id, buffer) in ids.iter_mut().zip(&*part) {
@@ -131,7 +131,7 @@ impl<B: Buffer> Engine<B> {
                 let Some(b) = buffer.as_ref() else { continue };
                 if b.bytes().len() > self.limits.copy_break as usize {
                     let Label { hint, tag } = b.label();
-                    // The buffer may be taken away from under it.
+                    // The buffer that holds it may be taken.
                     let copy;
                     let tag = if tag.is_empty() {
                         &[][..]
@@ -156,7 +156,6 @@ impl<B: Buffer> Engine<B> {
         label: Label<'_>,
     ) {
         let bytes = frame.bytes();
-        // Longer ones are rejected.
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if id == UNKNOWN {
             match self.pipe_of(direction, bytes, label.hint) {

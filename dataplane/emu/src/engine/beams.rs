@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The beams of a worker's clients, and how they go with the pipes.
+//! How the engine drives the beams.
 //!
-//! Before anything else happens to a client of a beam, its beam is brought up to that
-//! instant: what the client's queue holds depends on the others. Events of the beams are in
+//! Before anything else happens to a client of a beam, the beam is advanced to that
+//! instant: the client's queue depends on the other clients. Events of the beams are in
 //! the wheel behind those of the pipes.
 
 use crate::beam::{BeamsPlan, Member, Queues, Standing};
@@ -40,7 +40,7 @@ impl<B: Buffer> Queues for Engine<B> {
 }
 
 impl<B: Buffer> Engine<B> {
-    /// Gives a new pipe its place among the members.
+    /// Adds a new pipe to the members of its beam.
     pub(super) fn enlist(&mut self, plan: &BeamsPlan, id: u32, direction: Direction) {
         let slot = &mut self.slots[id as usize];
         let share = plan.share(slot.client, direction);
@@ -65,7 +65,7 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Does up to `most` things of a beam up to `t`; returns how many.
+    /// Processes up to `most` events of a beam up to `t`; returns the number.
     #[inline]
     pub(super) fn advance_beam(&mut self, number: u32, t: Instant, most: u32) -> u32 {
         let Some(mut beam) = self.beams.take_behind(number, t) else { return 0 };
@@ -75,26 +75,26 @@ impl<B: Buffer> Engine<B> {
         steps
     }
 
-    /// Brings all beams up to `t`.
+    /// Advances all beams to `t`.
     pub(super) fn advance_beams(&mut self, t: Instant) {
         for number in 0..self.beams.len() {
             self.advance_beam(number, t, u32::MAX);
         }
     }
 
-    /// Brings the beam of a client up to `t`, if it has one.
+    /// Advances the beam of a client to `t`, if it has one.
     pub(super) fn advance_beam_of(&mut self, id: u32, t: Instant) {
         self.advance_beam(self.beams.beam_of(id), t, u32::MAX);
     }
 
-    /// Sees to it that the wheel brings a beam up in time, as [`Engine::reschedule`] does.
+    /// Inserts a beam into the wheel, as [`Engine::reschedule`] does.
     fn schedule_beam(&mut self, number: u32) {
         if let Some(t) = self.beams.reschedule(number) {
             self.wheel.insert(self.is_ready.len() as u32 + number, t);
         }
     }
 
-    /// Brings beams that the wheel brought up to `now`, some of the work in each turn.
+    /// Advances lagging beams to `now`, with a bounded amount of work per turn.
     pub(super) fn serve_beams(&mut self, now: Instant) {
         let mut most = SERVED;
         for _ in 0..self.beams.lagging() {
@@ -108,14 +108,14 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Brings the beams up to `at`, and forms them again if the members or their weights
-    /// are others in the plan that comes.
+    /// Advances the beams to `at`, and regroups them if members or weights
+    /// differ in the next plan.
     pub(super) fn end_beams(&mut self, at: Instant, plan: &BeamsPlan, regroups: bool) {
         self.advance_beams(at);
         if !regroups {
             return;
         }
-        // Each pipe is to be under the plan that ends.
+        // All pipes have to be under the old plan.
         self.settle_all();
         self.beams.form(plan, self.limits.frame, at);
         for id in 0..self.slots.len() as u32 {
@@ -134,7 +134,7 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// Applies the beams' part of the change that was recorded at `at`. `turned` tells in which
-    /// directions the clients' own rates are others.
+    /// directions the clients' own rates change.
     pub(super) fn begin_beams(&mut self, at: Instant, regroups: bool, turned: [bool; 2]) {
         let Some(change) = self.changes.back() else { return };
         self.beams.replan(&change.plan.beams, self.limits.frame, at);
@@ -160,7 +160,7 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// A member takes a change: its AQM may ask for the beam's rate.
+    /// A member takes a change: its AQM may use the beam's rate.
     pub(super) fn tell_beam_rate(&mut self, id: u32) {
         let Some(change) = self.changes.back() else { return };
         let rate = change.plan.beams.rate(self.beams.beam_of(id));

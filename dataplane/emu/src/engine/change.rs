@@ -10,29 +10,29 @@ use crate::units::{ByDirection, Direction, Instant};
 
 use super::{BYPASS, Engine, SETTLED};
 
-/// A change of plan, from its instant on.
+/// A change of plan.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) at: Instant,
     pub(super) plan: Plan,
     pub(super) restart: bool,
-    /// Changes since the random processes began.
+    /// Changes since the last restart of the random processes.
     pub(super) epoch: u32,
-    /// Since when each direction's rate trace runs.
+    /// Start of each direction's rate trace.
     pub(super) since: ByDirection<Instant>,
 }
 
 impl<B: Buffer> Engine<B> {
-    /// Puts a plan in force at `at`, for every pipe of both directions, as
-    /// `generation`. With `restart`, all random processes begin anew. A rate trace that
-    /// stays goes on, unless there is a restart. Returns when: `at`, or the latest time
+    /// Applies a plan at `at`, for every pipe of both directions, as
+    /// `generation`. With `restart`, all random processes restart. An unchanged rate trace
+    /// continues, unless there is a restart. Returns the time of effect: `at`, or the latest time
     /// seen if that is later.
     ///
-    /// Its rules say from then on whose a frame is. A client that they do not name any more
-    /// keeps what it holds, which leaves in its time, and its accounts.
+    /// From then on its rules classify frames. A client that they no longer name
+    /// keeps its accounts and its frames, which leave when they are due.
     ///
-    /// Each pipe takes the change when it is next looked at, as of that instant;
-    /// [`Engine::release`] goes through those that nothing else looks at, some at a time.
+    /// Each pipe takes the change when it is next accessed, as of that instant;
+    /// [`Engine::release`] visits the other pipes, some at a time.
     pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Instant {
         self.now = self.now.max(at);
         let at = self.now;
@@ -50,7 +50,7 @@ impl<B: Buffer> Engine<B> {
         if restart {
             self.expired.since_restart = 0;
         }
-        // The plan before keeps its own: nothing is freed here.
+        // The old plan keeps its rules: nothing is freed here.
         self.is_ruled = !plan.rules.is_empty();
         self.rules = Arc::clone(&plan.rules);
         self.epoch = plan.epoch;
@@ -63,8 +63,8 @@ impl<B: Buffer> Engine<B> {
         at
     }
 
-    /// Lets a pipe take the changes that it has not taken yet, and know whether it is observed.
-    /// Comes before all else that is done to a pipe.
+    /// Lets a pipe take pending changes, and tells it whether it is observed.
+    /// Precedes every other access to a pipe.
     #[inline]
     pub(super) fn catch_up(&mut self, id: u32) {
         self.look_for_observer(id);
@@ -73,7 +73,6 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Lets a pipe know whether it is observed.
     #[inline]
     pub(super) fn look_for_observer(&mut self, id: u32) {
         if let Some(observer) = &self.shared.observer {
@@ -89,7 +88,7 @@ impl<B: Buffer> Engine<B> {
         let missed = self.version - slot.version;
         slot.version = self.version;
         self.settled += missed;
-        // The bypass keeps its own plan.
+        // The bypass keeps its plan.
         if id / 2 == BYPASS {
             return;
         }
@@ -108,7 +107,7 @@ impl<B: Buffer> Engine<B> {
         self.reschedule(id);
     }
 
-    /// Lets all pipes take the changes that they have not taken yet.
+    /// Lets all pipes take pending changes.
     pub fn settle_all(&mut self) {
         while self.oldest != self.version {
             self.settled = 0;
@@ -116,7 +115,7 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Lets some more pipes take the changes that they have not taken yet.
+    /// Lets some more pipes take pending changes.
     pub(super) fn settle(&mut self) {
         let (next, target) = match self.settling {
             Some(s) => s,
@@ -140,7 +139,7 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// The plan that was replaced by a change that all pipes have taken; each one once, in
+    /// The next plan that all pipes have replaced; each one once, in
     /// order.
     pub fn replaced(&mut self) -> Option<Plan> {
         self.replaced.pop_front()

@@ -29,7 +29,7 @@ pub(super) struct Activity {
 pub(super) struct Expired {
     /// Number of clients that have expired.
     clients: u32,
-    /// Of these, after the last restart of the random processes.
+    /// Number of clients that have expired since the last restart of the random processes.
     pub(super) since_restart: u32,
     /// The sum of their accounts.
     pipes: ByDirection<PipeStats>,

@@ -10,37 +10,32 @@ use crate::units::{ByDirection, Direction, Instant};
 
 use super::{Engine, LOOKS, QUANTUM, RELEASE_LINES, SERVED, SETTLED, Slot};
 
-/// A frame that leaves.
 #[derive(Debug)]
 pub struct Departure<'a, B = NoBuffer> {
-    /// Whose it is.
     pub client: ClientKey,
-    /// Which way it goes.
     pub direction: Direction,
     /// When it was due.
     pub due: Instant,
     pub frame: Frame<'a, B>,
-    /// Its tag.
     pub tagged: Tagged<'a>,
 }
 
 impl<B: Buffer> Departure<'_, B> {
-    /// The frame's bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.frame.bytes()
     }
 }
 
-/// Where frames leave to.
+/// The destination of frames.
 pub trait Egress<B = NoBuffer> {
-    /// Takes a frame, or refuses it with `false`: then it stays at the head of its
-    /// pipe and is offered again. A buffer that is kept is taken out of the frame by who
-    /// accepts it.
+    /// Takes a frame, or refuses it with `false`: then the frame stays at the head of its
+    /// pipe and is offered again. An implementation that accepts the frame takes its buffer
+    /// out.
     fn offer(&mut self, departure: Departure<'_, B>) -> bool;
 
-    /// The time at which the next frames are offered, from which their lateness is
-    /// counted. The turn's, `turn`, unless there is a clock.
+    /// The time at which the next frames are offered, to compute their lateness.
+    /// `turn`, the time of the turn, unless there is a clock.
     fn now(&mut self, turn: Instant) -> Instant {
         turn
     }
@@ -54,28 +49,28 @@ impl<B, F: FnMut(Departure<'_, B>) -> bool> Egress<B> for F {
 
 impl<B: Buffer> Engine<B> {
     /// Offers up to `budget` frames that are due at `now` to `egress`, pipe by pipe
-    /// in turns of a few frames. Returns how many it took.
+    /// in turns of a few frames. Returns the number taken.
     pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
         self.now = self.now.max(now);
         let now = self.now;
         self.expire(now);
         if self.beams.lagging() > 0 {
             self.serve_beams(now);
-            // What has left a beam may be due.
+            // Frames that have left a beam may be due.
             self.expire(now);
         }
         let mut sent = 0;
         let mut refused = ByDirection([false; 2]);
-        // Frames are offered at `offered`, read again after so many.
+        // Frames are offered at `offered`, which is read again after `unread` frames.
         let (mut offered, mut unread) = (now, 0);
-        // Each ready pipe is looked at; one that has more is asked again while the
+        // Each ready pipe is visited; one with more frames is visited again while the
         // budgets last.
         let (mut looked, mut vain, mut served) = (0, 0, 0);
         while sent < budget && looked < self.ready.len() && vain < LOOKS && served < SERVED {
             self.look_ahead();
             let Some(id) = self.ready.pop_front() else { break };
             let direction = Direction::BOTH[id as usize % 2];
-            // A pipe that has yet to take a change may have to wait for a later turn.
+            // A pipe with a pending change may have to wait for a later turn.
             let behind = self.slots[id as usize].version != self.version;
             if refused[direction] || behind && self.settled >= SETTLED {
                 self.ready.push_back(id);
@@ -136,7 +131,7 @@ impl<B: Buffer> Engine<B> {
         sent
     }
 
-    /// Takes what is due at `now` out of the wheel.
+    /// Takes events that are due at `now` out of the wheel.
     pub(super) fn expire(&mut self, now: Instant) {
         let Self { wheel, ready, is_ready, beams, .. } = self;
         wheel.expire(now, |id| match is_ready.get_mut(id as usize) {
@@ -149,7 +144,7 @@ impl<B: Buffer> Engine<B> {
         });
     }
 
-    /// Hints to the processor which pipes come next.
+    /// Prefetches the next pipes.
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some(id) = self.ready.get(6) {
@@ -160,8 +155,8 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Sees to it that the wheel brings a pipe up in time. It may come up earlier, and too
-    /// often: nothing is lost by a look.
+    /// Inserts a pipe into the wheel for its next deadline. It may expire earlier, and too
+    /// often, which is harmless.
     #[inline]
     pub(super) fn reschedule(&mut self, id: u32) {
         if self.is_ready[id as usize] {
@@ -177,8 +172,8 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// When there is next something to release; frames that the egress refused, and a
-    /// change that some pipe has yet to take, count as due now.
+    /// The next time at which there is something to release; refused frames and a pending
+    /// change of a pipe count as due now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let changes = self.oldest != self.version;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Accounts, and clients that nothing else looks at.
+//! Accounts, and regular visits to idle clients.
 
 use crate::frame::Buffer;
 use crate::stats::{ClientStats, Snapshot};
@@ -8,8 +8,8 @@ use crate::units::{ByDirection, Direction, Instant};
 use super::{Engine, pipe_id};
 
 impl<B: Buffer> Engine<B> {
-    /// Brings one client up to `now`, another one on each call. One that was made for an address
-    /// and has been idle for [`Limits::idle`] expires.
+    /// Advances one client to `now`, another one on each call. An automatic client that
+    /// has been idle for [`Limits::idle`](super::Limits) expires.
     pub fn keep_up(&mut self, now: Instant) {
         self.now = self.now.max(now);
         self.kept_up = (self.kept_up + 1) % self.clients();
@@ -23,16 +23,16 @@ impl<B: Buffer> Engine<B> {
         self.expire_if_idle(self.kept_up as u32);
     }
 
-    /// Writes the accounts at `now` into `out`; with `mark`, starts the high-water
-    /// marks and the lateness anew.
+    /// Writes the accounts at `now` into `out`; with `mark`, resets the high-water
+    /// marks and the lateness.
     pub fn snapshot(&mut self, now: Instant, mark: bool, out: &mut Snapshot) {
         out.clients.clear();
         self.snapshot_some(now, usize::MAX, mark, out);
     }
 
-    /// As [`Engine::snapshot`], but a part at a time: each call adds up to `most` clients to
-    /// those that `out` has, each with its accounts at that call's `now`. Returns whether
-    /// that was all.
+    /// As [`Engine::snapshot`], but in parts: each call adds up to `most` clients to
+    /// `out`, each with its accounts at that call's `now`. Returns whether
+    /// it is complete.
     pub fn snapshot_some(
         &mut self,
         now: Instant,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much of the store frames take: all that the envelope knows of the store's layout.
+//! How much of the store frames take. This is all that the envelope knows of the store's layout.
 //!
 //! Frames are records in segments. A record goes over the end of a segment where it must,
-//! its header does not, so what is left of a segment is less than a header. On top, each
-//! pipe has begun one segment at its tail and not yet given back one at its head.
+//! its header does not, so the rest of a segment is less than a header. In addition, each
+//! pipe has begun one segment at its tail and not yet freed one at its head.
 //!
 //! Each frame lies there with its tag.
 //!
-//! Every frame is taken as packed. One whose buffer is kept instead takes less of the
+//! Every frame counts as packed. A frame in a kept buffer takes less of the
 //! store, but there may be no place for its buffer.
 
 use crate::store::{HEADER, SEGMENT, record_size};
@@ -17,7 +17,7 @@ use super::MIN_FRAME;
 
 /// Segments that a pipe holds beside the full ones.
 const BEGUN: u128 = 2;
-/// What a segment holds at least.
+/// Least number of bytes of records in a segment.
 const FULL: u32 = SEGMENT - (HEADER - 1);
 
 /// The most bytes of store that `frames` bytes of frames, of any lengths, take in `pipes`

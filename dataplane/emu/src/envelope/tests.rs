@@ -16,7 +16,7 @@ const ROOM: Room = Room {
     tag: 0,
 };
 
-/// Both ways alike: limited with a queue, or not limited.
+/// The same in both directions: limited with a queue, or not limited.
 fn plan(rate: Option<u64>, queue: u64, delay: Nanos) -> Plan {
     let mut plan = Plan::transparent();
     for p in &mut plan.pipes.0 {
@@ -44,9 +44,9 @@ fn a_refusal_has_the_numbers_and_the_remedies_that_are_possible() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Who starts a dataplane reads this too, and has no such option.
+    // Someone who starts a dataplane reads this too, and has no such option.
     assert!(!text.contains("--lossy"), "{text}");
-    // Nothing but a shorter delay helps here, and none is offered.
+    // Only a shorter delay helps here, and none is offered.
     assert!(!text.contains("clients") && !text.contains("queues"), "{text}");
     // The memory that is asked for is enough.
     let enough = Room { capacity: short.needed, ..ROOM };
@@ -138,7 +138,7 @@ fn a_rate_above_the_port_s_and_a_queue_below_a_frame_are_remarked() {
 
 #[test]
 fn the_table_is_the_store_over_the_wire_s_rate() {
-    // 14.88 million frames a second of 12 + 60 bytes, and some for what is left of segments.
+    // 14.88 million frames a second of 12 + 60 bytes, and some for the rests of segments.
     let delay = longest_delay(ROOM, 10_000_000_000, Traffic::Frames(64));
     let simple = 4e18 / (10e9 / 8.0 / 84.0 * f64::from(crate::store::record_size(60)));
     let off = delay.0 as f64 / simple;
@@ -153,7 +153,7 @@ fn the_table_is_the_store_over_the_wire_s_rate() {
     for delay in [delay, large, imix] {
         assert!(worst < delay && delay.0 < 4_000_000_000, "{delay:?} {worst:?}");
     }
-    // What the table says of the worst is what a plan is held to.
+    // A plan is held to the worst case of the table.
     let (whole, over) = (Nanos(worst.0), Nanos(worst.0 + 1_000_000));
     let one_way = |delay| {
         let mut p = plan(None, 1 << 20, ms(0));
@@ -220,7 +220,7 @@ proptest! {
         }
     }
 
-    /// Nothing overflows or panics, and more of anything never needs less.
+    /// Nothing overflows or panics, and a larger value never needs less.
     #[test]
     fn the_need_grows_with_everything(
         plan in any_plan(), clients in any::<u32>(), port in any::<u64>(), frame in any::<u32>(),

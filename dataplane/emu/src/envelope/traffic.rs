@@ -17,14 +17,14 @@ const FCS: u32 = 4;
 /// The simple Internet mix: 7 frames of 64 bytes, 4 of 594 and 1 of 1518, with FCS.
 pub const IMIX: [(u32, u32); 3] = [(7, 64), (4, 594), (1, 1_518)];
 
-/// What frames there are.
+/// The mix of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic<'a> {
     /// All of this length, FCS included.
     Frames(u32),
     /// So many of each length, FCS included.
     Mix(&'a [(u32, u32)]),
-    /// Of whatever lengths need the most.
+    /// The lengths that need the most.
     Worst,
 }
 

@@ -8,10 +8,10 @@
 //!
 //! The quiet span before an outage is drawn as ever and is then consumed: at the pace of
 //! the clock in the clear, and `factor` times as fast in a fade (docs/adr/0009). Paces are
-//! multiples of 2⁻³² and what is left is counted in 2⁻³² ns, so that nothing is lost at
+//! multiples of 2⁻³² and the rest is counted in 2⁻³² ns, so that nothing is lost at
 //! the regime's boundaries.
 //!
-//! All classes of a pipe see one regime, each through a cursor of its own: cursors come
+//! All classes of a pipe see one regime, each through its own cursor: cursors derive
 //! from one stream and are functions of time, so they agree.
 
 use super::{DurationLaw, EpisodePlan, Episodes};
@@ -47,21 +47,21 @@ impl FadePlan {
 #[derive(Clone, Debug)]
 pub struct Fades {
     plan: FadePlan,
-    /// In a fade.
+    /// Pace in a fade.
     pace: u64,
     regime: Episodes,
 }
 
-/// What is left of a quiet span, in 2⁻³² ns of clear time.
+/// Rest of a quiet span, in 2⁻³² ns of clear time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet(u128);
 
-/// How a quiet span got on.
+/// Progress of a quiet span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
-    /// It is over at this instant.
+    /// The span ends at this instant.
     At(Instant),
-    /// The regime changes before that, and this much is left then.
+    /// The regime changes at this instant, and this rest is left then.
     Until(Instant, Quiet),
 }
 
@@ -89,7 +89,6 @@ impl Fades {
         Self { plan, pace: pace(factor), regime }
     }
 
-    /// The parameters.
     #[must_use]
     pub fn plan(&self) -> FadePlan {
         self.plan

@@ -29,7 +29,7 @@ impl Pipe {
         self.take_in(shared, at, frame, len, tag);
     }
 
-    /// A copy of a frame arrives before it, if it is its turn.
+    /// A copy of a frame arrives before it, if the draw says so.
     #[inline(never)]
     fn duplicate<B: Buffer>(
         &mut self,
@@ -45,7 +45,7 @@ impl Pipe {
         }
     }
 
-    /// A frame that was counted goes into the queue, or is dropped.
+    /// A counted frame is enqueued or dropped.
     #[inline]
     fn take_in<B: Buffer>(
         &mut self,
@@ -55,7 +55,8 @@ impl Pipe {
         len: u32,
         tag: &[u8],
     ) {
-        // Without a limit nothing is queued, or what is on its way out does not matter.
+        // Without a rate limit nothing is queued, except for frames of an earlier plan, which do
+        // not matter here.
         if self.has_queue() {
             self.serve_until(shared, at);
         }
@@ -70,7 +71,7 @@ impl Pipe {
         let mut fills = queued.saturating_add(u64::from(len));
         let mut mark = false;
         if fills > self.queued_max && self.lags(at) {
-            // A high-water mark is of what is there, however far behind the queue is.
+            // A high-water mark is exact, no matter how far the queue lags.
             while self.serve(shared, at, AT_ONCE) > 0 {}
             queued = self.queue_bytes();
             fills = queued.saturating_add(u64::from(len));
@@ -106,7 +107,7 @@ impl Pipe {
                 self.attach(at, Some(at));
             }
             self.shaper.start(at, len);
-            // At no rate limit it has left already.
+            // Without a rate limit it has left already.
             self.serve_until(shared, at);
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
@@ -149,14 +150,14 @@ impl Pipe {
         }
     }
 
-    /// Whether the AQM has yet to drop from a queue what was not there any more at `at`.
+    /// Whether the AQM has yet to drop frames that were no longer in the queue at `at`.
     #[inline]
     fn lags(&self, at: Instant) -> bool {
         self.extras.watched && self.shaper.finish().is_some_and(|finish| finish <= at)
     }
 
-    /// Where the queue lags behind `at`, lets so much of it leave that a frame of `len`
-    /// bytes that arrives then is admitted, if that is how it is to be.
+    /// If the queue lags behind `at`, serves it until a frame of `len` bytes that arrives
+    /// then is admitted, or it no longer lags.
     #[inline(never)]
     fn make_room<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant, len: u32) {
         let limit = self.cold.aqm.plan().limit;
@@ -164,7 +165,7 @@ impl Pipe {
         while self.queue_bytes() > room && self.serve(shared, at, 1) > 0 {}
     }
 
-    /// Whether a frame that finds `queued` bytes is to be marked, or why it is dropped.
+    /// Whether to mark a frame that finds `queued` bytes, or why it is dropped.
     #[inline(never)]
     fn judge(
         &mut self,

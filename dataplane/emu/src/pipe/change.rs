@@ -14,9 +14,9 @@ use crate::units::Instant;
 use super::{Cold, Extras, Pipe, Shared, at_arrival};
 
 impl Pipe {
-    /// Puts a plan in force at `at`; with `restart`, all random processes begin
-    /// anew with the key's seed. A rate trace runs since `since`. Frames in the pipe
-    /// keep their place: the one in service goes on at the new rate, a smaller limit
+    /// Applies a plan at `at`; with `restart`, all random processes restart
+    /// with the key's seed. A rate trace runs since `since`. Frames in the pipe
+    /// keep their place: the one in service continues at the new rate, a smaller limit
     /// purges nothing, a smaller delay overtakes nothing.
     pub fn replan<B: Buffer>(
         &mut self,
@@ -27,7 +27,7 @@ impl Pipe {
         since: Instant,
         restart: bool,
     ) {
-        // All of it: what a plan without a limit let out must leave under that plan.
+        // All of it: frames that a plan without a limit released must leave under that plan.
         self.serve(shared, at, u32::MAX);
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
@@ -50,7 +50,7 @@ impl Pipe {
         if self.extras.watched {
             self.attach(at, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
             if !self.has_queue() {
-                // There is no queue: what was chosen from it is over.
+                // There is no queue: the state of choosing from it ends.
                 self.cold.aqm.chooses(at, None);
             }
         }
@@ -59,15 +59,15 @@ impl Pipe {
         *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
         *reorder = Reorder::new(plan.reorder, key, reorder.take());
         self.look_later();
-        // At a rate that is not limited any more, the queue empties from now on.
+        // Without a rate limit the queue empties from now on.
         self.serve_until(shared, at);
     }
 
-    /// Brings the random processes up to `at`, so that a pipe that was idle for
+    /// Advances the random processes to `at`, so that a pipe that was idle for
     /// long has little to catch up with.
     pub fn keep_up<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
         self.serve_until(shared, at);
-        // What is still on its way out asks for the past.
+        // Frames that have yet to leave the queue ask for earlier instants.
         if self.shaper.finish().is_some_and(|finish| finish <= at) {
             return;
         }

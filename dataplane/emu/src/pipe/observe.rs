@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the observer learns of the pipe's frames.
+//! Reports of a pipe to the observer.
 //!
 //! Each function returns at once if the observer has been taken away meanwhile.
 
@@ -17,7 +17,7 @@ impl Pipe {
         Subject { client, index, direction, len }
     }
 
-    /// A frame arrives with `tag`; the tag that it will have.
+    /// A frame arrives with `tag`. Returns the tag to store with it.
     #[inline(never)]
     pub(super) fn observe_arrival<B: Buffer>(
         &self,
@@ -63,9 +63,8 @@ impl Pipe {
         }
     }
 
-    /// The frame at the head of the queue, which arrived at `arrived`, will leave at `due`. What
-    /// is to be done behind the egress is decided by the plan under which it leaves the queue, as
-    /// all else is.
+    /// The frame at the head of the queue, which arrived at `arrived`, will leave at `due`.
+    /// The plan under which it leaves the queue decides what is done behind the egress.
     #[inline(never)]
     pub(super) fn observe_schedule<B: Buffer>(
         &self,
@@ -93,7 +92,6 @@ impl Pipe {
         });
     }
 
-    /// Whether the observer wants to know of its frames from here on.
     #[inline]
     pub fn set_observed(&mut self, observed: bool) {
         self.observed = observed;

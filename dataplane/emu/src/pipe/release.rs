@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Release: what is due at the head of the delay line, and when the pipe is to be looked at.
+//! Release: frames that are due at the head of the delay line, and the pipe's next deadline.
 
 use crate::frame::Buffer;
 use crate::store::{Head, Held, Store};
@@ -8,8 +8,8 @@ use crate::units::{Instant, Nanos};
 use super::{Pipe, Shared};
 
 impl Pipe {
-    /// When there is next something to do: the first frame is due, or the shaper
-    /// will know when it is, or the queue wants to be looked at.
+    /// The next deadline: the first frame is due, or the shaper
+    /// will have its due time, or the queue has to be served.
     #[inline]
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -24,7 +24,7 @@ impl Pipe {
         }
     }
 
-    /// What is at the head of the delay line, if it can go at `now`.
+    /// The head of the delay line, if it can leave at `now`.
     #[inline]
     #[must_use]
     pub fn due(&self, now: Instant) -> Option<Head> {
@@ -37,8 +37,7 @@ impl Pipe {
         })
     }
 
-    /// Hints the processor that of the first `most` frames those due at `now` will be looked
-    /// at.
+    /// Prefetches those of the first `most` frames that are due at `now`.
     #[inline]
     pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
         self.fifo.prefetch_kept(store, now, most);
@@ -55,8 +54,8 @@ impl Pipe {
         fifo.frame(&mut shared.store)
     }
 
-    /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, so
-    /// late.
+    /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, `late`
+    /// after it was due.
     #[inline]
     pub fn sent<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32, at: Instant, late: Nanos) {
         if self.observed
@@ -74,18 +73,18 @@ impl Pipe {
         }
     }
 
-    /// Clears a lost frame away from the head of the delay line.
+    /// Removes a lost frame from the head of the delay line.
     pub fn clear<B: Buffer>(&mut self, shared: &mut Shared<B>) {
         self.fifo.pop(&mut shared.store);
     }
 
-    /// Hints the processor that a frame will arrive.
+    /// Prefetches for an arriving frame.
     #[inline]
     pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
         self.fifo.prefetch_tail(store);
     }
 
-    /// Hints the processor that the first frame will be looked at.
+    /// Prefetches the first frame.
     #[inline]
     pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
         self.fifo.prefetch_head(store);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Service: the shaper takes frames from the queue, the AQM looks at those that would be next,
-//! and the channel and the delay decide what becomes of them.
+//! Service: the shaper takes frames from the queue, the AQM drops or marks those that are next,
+//! and the channel and the delay decide their fates.
 
 use crate::aqm::codel::{Candidate, MAX_PACKET};
 use crate::corrupt::{self, Corrupt};
@@ -14,9 +14,9 @@ use crate::units::Instant;
 use super::{AT_ONCE, LOOK_AFTER, Pipe, Shared};
 
 impl Pipe {
-    /// Lets the shaper work up to and including `t`. What an earlier plan had queued and a
-    /// later one lets out at once, and what the AQM drops from the head of the queue, comes
-    /// out a part at a time: nobody else's frames wait for it, and no fate depends on it.
+    /// Serves the queue up to and including `t`. Frames that an earlier plan had queued and a
+    /// later one releases at once, and frames that the AQM drops from the head of the queue, leave
+    /// in parts: other clients' frames do not wait for them, and no fate depends on it.
     #[inline]
     pub fn serve_until<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
         if self.shaper.finish().is_some_and(|finish| finish <= t) {
@@ -25,7 +25,7 @@ impl Pipe {
         }
     }
 
-    /// Lets up to `most` frames leave the queue up to and including `t`; returns how many.
+    /// Lets up to `most` frames leave the queue up to and including `t`; returns the number.
     pub(super) fn serve<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
@@ -95,7 +95,7 @@ impl Pipe {
         }
     }
 
-    /// A long queue is looked at again after some more bytes, so that there is never much
+    /// A long queue is served again after some more bytes, so that there is never much
     /// to catch up with at once.
     #[inline]
     pub(super) fn look_later(&mut self) {
@@ -106,36 +106,36 @@ impl Pipe {
         };
     }
 
-    /// Lets the shaper serve up to `most` frames, if that could show a frame that is due at
-    /// `now` or the queue wants to be looked at; not otherwise: the next frame of the queue
-    /// is far away in memory. Returns how many.
+    /// Serves up to `most` frames, if that could make a frame due at
+    /// `now` or the queue has to be served; not otherwise: the next frame of the queue
+    /// is far away in memory. Returns the number.
     #[inline]
     pub fn look<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
         let wanted = self.look <= now || self.fifo.head().is_none();
         if wanted && !self.in_beam { self.serve(shared, now, most.min(AT_ONCE)) } else { 0 }
     }
 
-    /// Tells the AQM that from `t` on the head of the queue is a frame that arrived at
-    /// `head`, or none. Without a limit of the rate there is no queue.
+    /// From `t` on the AQM sees as the head of the queue a frame that arrived at
+    /// `head`, or none. Without a rate limit there is no queue.
     #[inline(never)]
     pub(super) fn attach(&mut self, t: Instant, head: Option<Instant>) {
         let head = head.filter(|_| self.has_queue());
         self.cold.aqm.attach(t, head);
     }
 
-    /// The frame at the head of the queue at `now` as the AQM sees it, and its length. What
-    /// arrived since then, where the queue lags behind, is not there.
+    /// The frame at the head of the queue at `now` as the AQM sees it, and its length. Frames that
+    /// arrived after `now`, if the queue lags, are not included.
     fn candidate<B: Buffer>(&self, store: &Store<B>, now: Instant) -> Option<(Candidate, u32)> {
         let (len, arrived) = self.fifo.queued(store).filter(|(_, arrived)| *arrived < now)?;
-        // Only who drops from the head asks how much there is behind it.
+        // Only AQMs that drop from the head use the bytes behind it.
         let late = self.cold.aqm.plan().drops_late();
         let behind = if late { self.fifo.behind(store, now, MAX_PACKET) } else { 0 };
         Some((Candidate { arrived, behind }, len))
     }
 
-    /// Lets the AQM look at what would enter service at `now`: what it chooses is marked, or
-    /// leaves the queue for good, up to `most` frames. Returns how many; where there are
-    /// more it goes on where it was.
+    /// Lets the AQM act on frames that would enter service at `now`: chosen ones are marked, or
+    /// dropped, up to `most` frames. Returns the number; if there are
+    /// more, the next call continues.
     #[inline(never)]
     fn police<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
         if self.shaper.is_unlimited() {
@@ -229,13 +229,13 @@ impl Pipe {
         }
     }
 
-    /// Which bit of the next frame is wrong, if one is.
+    /// The bit of the next frame to flip, if any.
     #[inline(never)]
     fn wrong_bit(&mut self) -> Option<u64> {
         self.cold.corrupt.as_mut().and_then(Corrupt::wrong_bit)
     }
 
-    /// Turns a bit of the frame at the head of the queue.
+    /// Flips a bit of the frame at the head of the queue.
     #[inline(never)]
     fn corrupt<B: Buffer>(&mut self, shared: &mut Shared<B>, bit: u64, len: u32) {
         if let Some(place) = self.fifo.place_queued()

@@ -184,7 +184,6 @@ proptest! {
             let inserted = rules.insert(Rule::Prefix(network, length), client);
             prop_assert_eq!(inserted.is_err(), again);
             if again {
-                // The error ends what is built.
                 return Ok(());
             }
             all.push((network, length, client));

@@ -24,7 +24,7 @@ fn a_new_rate_applies_to_the_frame_in_service_pro_rata() {
     s.start(Instant::ZERO, 1250);
     s.replan(&BitRate::bps(500_000).into(), PLAIN, Instant(4_000_000), Instant::ZERO);
     assert_eq!(s.finish(), Some(Instant(16_000_000)));
-    // Down for a second at 10 ms: what is left waits.
+    // Down for a second at 10 ms: the rest waits.
     s.replan(&BitRate::Down.into(), PLAIN, Instant(10_000_000), Instant::ZERO);
     assert_eq!(s.finish(), None);
     s.replan(&BitRate::bps(500_000).into(), PLAIN, Instant(1_010_000_000), Instant::ZERO);
@@ -59,7 +59,7 @@ proptest! {
     }
 }
 
-/// What happens at an instant.
+/// An event of a test.
 #[derive(Clone, Debug)]
 enum Event {
     Change(RatePlan, Instant),
@@ -108,7 +108,7 @@ fn course() -> impl Strategy<Value = (u64, Vec<u64>)> {
 }
 
 proptest! {
-    /// A trace is the changes of rate that it stands for, each at its boundary, also
+    /// A trace equals the changes of rate that it describes, each at its boundary, also
     /// where the trace itself is changed in mid-step.
     #[test]
     fn a_trace_is_a_change_of_rate_at_each_boundary(
@@ -119,7 +119,7 @@ proptest! {
         let mut at = 0;
         let mut traces = Vec::new();
         for (i, (lasts, goes_on, (step, rates))) in courses.into_iter().enumerate() {
-            // Either begun anew, or one that runs since long ago.
+            // A trace that has just started, or one that has run for long.
             let since = if goes_on && i > 0 { at / 2 } else { at };
             traces.push((at, since, step, rates));
             at += lasts;
@@ -167,7 +167,7 @@ fn a_link_that_is_down_for_a_step_serves_in_the_next_one_and_one_that_stays_down
     down[65_535] = 1_000_000_000;
     let trace = RatePlan::Trace(RateTrace::new(ms(1), &down));
     s.replan(&trace, PLAIN, Instant(2), Instant::ZERO);
-    // What was left when the link went down, a nanosecond after the start.
+    // The rest when the link went down, a nanosecond after the start.
     let left = (10_000_000 - 1) * 1_000_000_u64;
     assert_eq!(s.finish(), Some(Instant::ZERO + ms(65_535) + Nanos(left.div_ceil(1_000_000_000))));
 }

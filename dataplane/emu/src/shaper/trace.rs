@@ -2,8 +2,8 @@
 //! A rate that changes with time: steps of equal length, again from the start after the
 //! last one.
 //!
-//! What a link has let through since the trace began, W(t) in bit-nanoseconds (bits ×
-//! 10⁹), is piecewise linear, and its inverse tells when the work of a frame is done. Both
+//! The work that a link has done since the trace began, W(t) in bit-nanoseconds (bits ×
+//! 10⁹), is piecewise linear, and its inverse is the time at which a frame is done. Both
 //! are exact in integers and cost one binary search, however many steps, down or not, a
 //! frame takes. A work of 2¹¹² is the most that can be: 2⁶⁴ ns at 2⁴⁸ bit/s.
 //!

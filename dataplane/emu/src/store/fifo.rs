@@ -10,12 +10,12 @@ use super::{
     size, tag_len,
 };
 
-/// What is at the head of the delay line.
+/// The head of the delay line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A frame that is due then.
+    /// A frame with this due time.
     Due(Instant),
-    /// A frame that was lost and only has to be cleared away.
+    /// A lost frame that only has to be removed.
     Lost,
 }
 
@@ -37,7 +37,7 @@ pub struct Fifo {
     pub(super) delayed: u32,
     /// Records of frames that were lost.
     pub(super) lost: u32,
-    /// Of the record at the head, if it is in the delay line: asked often, and the
+    /// Copies from the record at the head, if it is in the delay line: they are read often, and the
     /// record itself is far away.
     pub(super) head_lost: bool,
     pub(super) due: Instant,
@@ -114,7 +114,7 @@ impl Fifo {
         Ok(Place(record))
     }
 
-    /// Makes room for a record of `size` bytes at the tail; says where it begins.
+    /// Makes room for a record of `size` bytes at the tail; returns its start.
     #[inline]
     fn append<B: Buffer>(&mut self, store: &mut Store<B>, size: u32) -> Result<Cursor, Full> {
         let c = self.tail;
@@ -139,7 +139,7 @@ impl Fifo {
         let mut c = self.tail;
         let begin = c.segment == NONE || SEGMENT - c.offset < HEADER;
         let first = if begin { 0 } else { c.offset };
-        // As many as lie beyond the first one, and that if it is a new one.
+        // Those beyond the first one, and the first one if it is new.
         let more = (first + size - 1) / SEGMENT + u32::from(begin);
         if !store.has_free(more) {
             return Err(Full);
@@ -249,7 +249,7 @@ impl Fifo {
         Ok(())
     }
 
-    /// The frame at the head of the queue, whose record has `word`, goes into the delay line.
+    /// The frame at the head of the queue, with `word` in its record, enters the delay line.
     #[inline]
     fn leave<B: Buffer>(&mut self, store: &mut Store<B>, word: u32, fate: Option<Instant>) {
         let c = self.middle;
@@ -270,7 +270,7 @@ impl Fifo {
         }
     }
 
-    /// What is at the head of the delay line.
+    /// The head of the delay line.
     #[inline]
     #[must_use]
     pub fn head(&self) -> Option<Head> {
@@ -383,7 +383,7 @@ impl Fifo {
             self.head = self.middle;
             store.give_back(from.segment, self.head.segment);
         } else {
-            // Gives the last segment back as well.
+            // Frees the last segment as well.
             store.give_back(from.segment, NONE);
             *self = Self::default();
         }

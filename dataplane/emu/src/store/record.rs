@@ -42,8 +42,8 @@ impl<B: Buffer> Store<B> {
         }
     }
 
-    /// Hints the processor that the record at `c` and the header after it will be used, if
-    /// its frame is small; longer ones are read in order, which it sees by itself.
+    /// Prefetches the record at `c` and the header after it, if
+    /// its frame is small; longer ones are read in order, which the processor detects.
     #[inline]
     pub(super) fn prefetch(&self, c: Cursor) {
         const LAST: usize = (record_size(60) + HEADER) as usize - 1;
@@ -53,7 +53,7 @@ impl<B: Buffer> Store<B> {
     }
 
     /// Which buffer the record at `c`, with `word` in its header, keeps. It does not go over the
-    /// end of a segment either, because headers and what follows are multiples of four.
+    /// end of a segment either, because headers and tags are multiples of four bytes.
     #[inline]
     pub(super) fn place(&self, c: Cursor, word: u32) -> usize {
         let c = self.advance(c, HEADER + tag_len(word));
@@ -61,7 +61,7 @@ impl<B: Buffer> Store<B> {
         bytes as usize
     }
 
-    /// Writes the record, with `word` in its header, of a frame whose buffer is kept at `place`.
+    /// Writes the record, with `word` in its header, of a frame in a buffer that is kept at `place`.
     #[inline]
     pub(super) fn write_place(
         &mut self,
@@ -84,7 +84,7 @@ impl<B: Buffer> Store<B> {
         Tag::new(self.packed(c, len))
     }
 
-    /// Drops what the record at `c` keeps.
+    /// Frees the buffer that the record at `c` keeps.
     #[inline]
     pub(super) fn forget(&mut self, c: Cursor, word: u32) {
         let place = self.place(c, word);
@@ -197,26 +197,26 @@ impl<B: Buffer> Store<B> {
     }
 }
 
-/// Bytes of the tag of a record whose header has `word`.
+/// Bytes of the tag of a record with `word` in its header.
 #[inline]
 pub(super) const fn tag_len(word: u32) -> u32 {
     (word & (KEPT - TAG)) / (TAG / 4)
 }
 
-/// Bytes of a record whose header has `word`.
+/// Bytes of a record with `word` in its header.
 #[inline]
 pub(super) const fn size(word: u32) -> u32 {
     let body = if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD };
     body + tag_len(word)
 }
 
-/// What the header of a record says of its tag.
+/// The part of `word` in a header for this tag.
 #[inline]
 pub(super) const fn flag(tag: &[u8]) -> u32 {
     tag.len() as u32 * (TAG / 4)
 }
 
-/// Where the record after the one at `c` begins; if there is none, that may be nowhere.
+/// Start of the record after the one at `c`; may be nowhere if there is none.
 #[inline]
 pub(super) fn after<B: Buffer>(store: &Store<B>, c: Cursor, word: u32) -> Cursor {
     let size = size(word);

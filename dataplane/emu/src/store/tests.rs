@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A driver's buffer; those that are not given back are counted.
+/// A driver's buffer; counts those that are not freed.
 #[derive(Debug)]
 struct Owned(Vec<u8>, #[allow(dead_code, reason = "counts")] Rc<()>);
 
