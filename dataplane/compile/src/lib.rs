@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the protos' plan to the core's. The daemon runs the result; whoever wants to
+//! From the protos' plan to the core's. The daemon runs the result; a caller that wants to
 //! know what a profile does can run it in virtual time.
 //!
 //! Requests are checked whole before anything of them is used: the same check that
@@ -32,7 +32,7 @@ pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     profile::validate(&profile)?;
     let (rules, beams) =
         plan.clients.as_ref().map_or_else(|| Ok(Default::default()), clients::check)?;
-    // What validation has let through is there.
+    // Validation has checked that it is there.
     let forward = profile.forward_pipe.unwrap_or_default();
     let back = profile.return_pipe.unwrap_or_default();
     let mut pipes = ByDirection([pipe(&forward), pipe(&back)]);
@@ -43,7 +43,7 @@ pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), beams: beams.into(), epoch })
 }
 
-/// What the switch does.
+/// The part that the switch does.
 #[derive(Default)]
 struct Offloaded {
     epoch: u16,
@@ -98,7 +98,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
             pass: r.pass_packets,
             drop: r.drop_packets,
             once: r.once,
-            // Whoever applies the plan says so.
+            // The caller that applies the plan sets it.
             arm: false,
         }),
         delay: DelayPlan {
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(compiled.epoch, 65_535);
         assert_eq!(forward.offload, OffloadPlan { loss: 7, marks: true });
         assert_eq!(back.offload, OffloadPlan { loss: 0, marks: true });
-        // What is asked for stays, whoever does it.
+        // The plan keeps the request, no matter where it is done.
         assert_eq!(forward.packet_loss, Probability::new(0.25).into());
         assert_eq!(forward.drawn_loss(), LossPlan::None);
         let none = with(None).unwrap_or_else(|e| panic!("{e}"));

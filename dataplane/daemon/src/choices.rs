@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the dataplane runs with: what the command line says, else the box's file, else
+//! The configuration of the dataplane: from the command line, else the box's file, else
 //! the defaults.
 
 use boxfile::{
@@ -16,14 +16,13 @@ use crate::arguments::Arguments;
 /// (docs/adr/0002).
 const COPY_BREAK: u32 = 1024;
 
-/// What the dataplane runs with.
+/// The configuration of the dataplane.
 #[derive(Clone, Debug)]
 pub struct Choices {
     /// `wan` and `client`.
     pub ports: [NamedPort; 2],
     /// Each worker's core.
     pub cores: Vec<usize>,
-    /// What they do when idle.
     pub idle: Idle,
     /// Bytes of the packet store.
     pub memory: u64,
@@ -90,7 +89,7 @@ pub enum ChoiceError {
     Core {
         /// Asked for.
         core: usize,
-        /// What there is.
+        /// Available cores.
         may: Vec<usize>,
     },
     /// Too few cores.
@@ -101,13 +100,13 @@ pub enum ChoiceError {
     Cores {
         /// Asked for.
         workers: usize,
-        /// What there is.
+        /// Available cores.
         may: Vec<usize>,
     },
 }
 
 impl ChoiceError {
-    /// Whether it is this machine that cannot do what was asked for rightly.
+    /// Whether the request is valid but this machine cannot do it.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(
@@ -119,7 +118,7 @@ impl ChoiceError {
 
 impl Choices {
     /// Brings the command line and the file that it names together, for a process that runs on
-    /// the cores `may`, and whose threads can be put on those that `can` says as well.
+    /// the cores `may`, and may pin threads to cores for which `can` is true.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -147,7 +146,7 @@ impl Choices {
         // Both are within 32 bits: the file was checked.
         let number = |value: Option<u64>| value.and_then(|v| u32::try_from(v).ok());
         let (max_frame, copy_break) = (number(memory.max_frame), number(memory.copy_break));
-        // First: who gives another name has not forgotten one of these.
+        // First: a wrong name is the cause of a missing one.
         if let Some(p) = arguments.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
             return Err(ChoiceError::Stranger(p.name.clone()));
         }
@@ -199,7 +198,7 @@ fn port(
     }
 }
 
-/// The workers' cores. A worker must not move about: what it sends on a kernel interface
+/// The workers' cores. A worker must stay on its core: frames that it sends on a kernel interface
 /// would be reordered.
 fn cores(
     arguments: &Arguments,
@@ -209,7 +208,7 @@ fn cores(
 ) -> Result<Vec<usize>, ChoiceError> {
     let given = !arguments.core.is_empty();
     let cores = if given { Some(&arguments.core) } else { file.workers.cores.as_ref() };
-    // Cores of the command line say how many workers there are, whatever the file says.
+    // Cores on the command line determine the number of workers, not the file.
     let count = match arguments.workers {
         None if given => None,
         workers => workers.or(file.workers.count),
@@ -230,7 +229,7 @@ fn cores(
         if cores[..n].contains(core) {
             return Err(ChoiceError::Shared(*core));
         }
-        // An isolated core is one that a process has to ask for.
+        // A process has to name an isolated core.
         if !may.contains(core) && !can(*core) {
             return Err(ChoiceError::Core { core: *core, may: may.to_vec() });
         }

@@ -20,11 +20,9 @@ use worker::run::{Idle, Worker};
 /// How the workers run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What they do when idle.
     pub idle: Idle,
-    /// The core of each.
     pub cores: Vec<usize>,
-    /// The limits of each one's engine.
+    /// Limits of each engine.
     pub limits: Limits,
     /// The unit of the switch's clock, where the ports lead to one.
     pub tick: Option<Tick>,
@@ -33,15 +31,13 @@ pub struct Settings {
 /// The running workers.
 #[derive(Debug)]
 pub struct Running {
-    /// The ways to them.
     pub handles: Vec<Handle>,
-    /// Says which one has ended first, however it did.
+    /// The first worker that ended, normally or not.
     pub ended: mpsc::Receiver<usize>,
-    /// Their threads.
     pub threads: Vec<JoinHandle<()>>,
 }
 
-/// Says that a worker has ended, also if its thread panics.
+/// Reports the end of a worker, also if its thread panics.
 struct Ending {
     worker: usize,
     to: mpsc::Sender<usize>,
@@ -53,7 +49,7 @@ impl Drop for Ending {
     }
 }
 
-/// Starts the workers, each on a thread and a core of its own.
+/// Starts each worker on its own thread and core.
 ///
 /// # Errors
 /// If there is no thread, core or memory for one of them.

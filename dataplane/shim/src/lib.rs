@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shim: what a P4 switch between the hosts and the box puts before each frame, and what
-//! the box tells the switch in it (docs/p4.md).
+//! The shim: the header that a P4 switch puts before each frame for the box, and the fields in
+//! which the box answers (docs/p4.md).
 //!
 //! An outer Ethernet header, so that any port carries it, and 18 bytes; the host's frame
 //! follows as it was. Numbers are big endian.
@@ -21,27 +21,25 @@
 //! | 28 | 32 | planned: ticks from arrival to when it is due, modulo 2³² | | written |
 //!
 //! A client's number is its index in the engine and one more, if that is below [`Tick::numbers`]. It
-//! is believed only in the epoch of the plan in force (docs/adr/0031): whatever else a number
-//! says, the frame is classified as if there were none. So the worst that a wrong number can do
-//! is nothing.
+//! is believed only in the epoch of the current plan (docs/adr/0031): a frame with any other number
+//! is classified as if it had none. So a wrong number has no effect.
 
 use emu::classify::{ETHERNET, payload};
 use emu::units::{Direction, Instant};
 
 /// Bytes of the shim with its outer header.
 pub const SHIM: u32 = 32;
-/// Of the outer header.
+/// Field of the outer header.
 pub const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Of the outer header.
+/// Field of the outer header.
 pub const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// Of the outer header.
+/// Field of the outer header.
 pub const ETHERTYPE: u16 = 0x88b5;
 
 const VERSION: u8 = 1;
 const RETURN: u8 = 0x08;
 const MARK: u8 = 0x01;
 
-/// The bytes of a shim.
 pub type Bytes = [u8; SHIM as usize];
 
 /// The unit of a switch's clock.
@@ -83,22 +81,21 @@ impl Tick {
     }
 }
 
-/// What a shim says.
+/// A decoded shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shim {
-    /// Which way the frame goes.
     pub direction: Direction,
-    /// The switch is to mark the packet.
+    /// Asks the switch to mark the packet.
     pub mark: bool,
-    /// The client's number; zero: there is none.
+    /// The client's number; zero: none.
     pub client: u16,
-    /// Of number and stamp; zero: neither is believed.
+    /// Epoch of number and stamp; zero: neither is believed.
     pub epoch: u16,
-    /// By which of its figures the switch is to draw a loss; zero: it is not.
+    /// Number of the figures by which the switch draws a loss; zero: it does not.
     pub loss: u16,
-    /// When the frame came to the switch, in ticks of 48 bits.
+    /// Time of arrival at the switch, in ticks, modulo 2⁴⁸.
     pub stamp: u64,
-    /// How many ticks the box meant to keep the frame, modulo 2³².
+    /// Ticks from arrival at the box to the due time, modulo 2³².
     pub planned: u32,
 }
 
@@ -125,7 +122,6 @@ impl Shim {
         Some((shim, inner))
     }
 
-    /// As it stands before a frame.
     #[must_use]
     pub fn to_bytes(self) -> Bytes {
         let mut b = [0; SHIM as usize];
@@ -164,7 +160,7 @@ pub fn sees_packet(frame: &[u8]) -> bool {
     payload(frame).1 <= ETHERNET + 8
 }
 
-/// Begins the shim of a frame that arrived: nothing is asked of the switch yet.
+/// Clears the requests to the switch in the shim of a frame that arrived.
 #[inline]
 pub fn open(b: &mut Bytes) {
     b[15] = 0;
@@ -176,7 +172,7 @@ pub fn mark(b: &mut Bytes) {
     b[15] |= MARK;
 }
 
-/// Ends the shim of a frame that will leave.
+/// Writes the fields for the switch in the shim of a frame that will leave.
 #[inline]
 pub fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
     b[16..18].copy_from_slice(&client.to_be_bytes());

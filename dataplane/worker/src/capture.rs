@@ -27,7 +27,7 @@ pub enum Point {
     Ingress,
     /// As it was handed to the egress port.
     Egress,
-    /// As the AQM marked it; it goes on.
+    /// As the AQM marked it.
     Marked,
     Dropped(DropReason),
 }
@@ -59,7 +59,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Frames of the clients, or of all if there are none, in the directions that are true.
+    /// Frames of the clients, or of all if the list is empty, in the directions that are true.
     #[must_use]
     pub fn new(mut clients: Vec<ClientKey>, directions: ByDirection<bool>) -> Self {
         clients.sort_unstable();
@@ -92,8 +92,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// A capture of all that happens to frames that arrive from its beginning on, and of what
-    /// happens to those that are held then from `since` on. It copies up to `snaplen` bytes.
+    /// Captures all events of frames that arrive from its beginning on, and events from `since`
+    /// on of frames that are held at its beginning. It copies up to `snaplen` bytes.
     #[must_use]
     pub fn new(selection: Selection, since: Instant, snaplen: usize, sink: Box<dyn Sink>) -> Self {
         let bytes = vec![0; snaplen].into_boxed_slice();
@@ -101,7 +101,7 @@ impl Capture {
         Self { selection, since, numbers, before: None, offered: None, bytes, sink }
     }
 
-    /// Goes on with the numbers of the worker's captures before.
+    /// Continues the numbers of the worker's earlier captures.
     #[must_use]
     pub fn counting(self, numbers: Numbers) -> Self {
         Self { numbers, ..self }
@@ -148,7 +148,7 @@ impl Capture {
         frame: &[u8],
     ) {
         let sighting = self.sighting(point, at, subject, tag);
-        // Of a frame that was held before, what happened earlier is found out now.
+        // Events of older frames that happened earlier are only found out now.
         if sighting.number.is_some() || sighting.at >= self.since {
             self.sink.take(&sighting, &frame[..frame.len().min(self.bytes.len())]);
         }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the run loop takes the time from.
+//! The time of the run loop.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use emu::units::Instant;
 
-/// A source of time. It need not be monotonic: the engine takes a time that goes
-/// back as the latest seen.
+/// A source of time. It need not be monotonic: the engine never goes back.
 pub trait Clock {
     /// The time now.
     fn now(&mut self) -> Instant;

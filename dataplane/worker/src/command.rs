@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What other threads ask of a worker.
+//! Commands from other threads to a worker.
 //!
 //! Commands go through a bounded lock-free queue that the run loop looks into once
-//! a turn. What they bring is allocated by the caller, and reports and replaced plans go
+//! a turn. The caller allocates their contents, and reports and replaced plans go
 //! back with the answer, to be freed there.
 
 use std::sync::Arc;
@@ -26,26 +26,23 @@ pub(crate) const DEPTH: usize = 64;
 /// A change of plan.
 #[derive(Debug)]
 pub struct Change {
-    /// When it takes effect; if that has passed, as of then all the same.
+    /// When it takes effect, also if that has passed.
     pub at: Instant,
-    /// The plan.
     pub plan: Plan,
-    /// Its generation.
     pub generation: u64,
-    /// Whether all random processes begin anew.
+    /// Whether all random processes restart.
     pub restart: bool,
 }
 
-/// A change that waits for its instant, and who waits for it.
+/// A pending change, and the channel for the answer.
 pub type Waiting = (Box<Change>, oneshot::Sender<Changed>);
 
 /// A change that was made.
 #[derive(Debug)]
 pub struct Changed {
-    /// When it took effect: at the instant asked for, or later if that had passed when
+    /// When it took effect: at the requested instant, or later if that had passed when
     /// the worker heard of it.
     pub at: Instant,
-    /// The plan that it replaced.
     pub replaced: Plan,
 }
 
@@ -64,33 +61,33 @@ pub struct Report {
 /// A request to a worker, with the way to answer.
 #[derive(Debug)]
 pub enum Command {
-    /// Put a plan in force; answers once that is done.
+    /// Apply a plan; answers when it is applied.
     Apply(Box<Change>, oneshot::Sender<Changed>),
-    /// Take back the changes from a generation on whose instants are to come.
+    /// Withdraw pending changes from a generation on.
     TakeBack {
         /// The first of them.
         generation: u64,
         /// Empty, with room for all that can wait.
         taken: Vec<Waiting>,
-        /// The answer: those that were taken back, the last one first.
+        /// The withdrawn changes, the last one first.
         answer: oneshot::Sender<Vec<Waiting>>,
     },
-    /// Fill the report in; with `mark`, start the high-water marks anew.
+    /// Fill in the report.
     Report {
-        /// Start the high-water marks and the lateness anew.
+        /// Then reset the high-water marks and the lateness.
         mark: bool,
         /// A report with room for all clients.
         report: Box<Report>,
         /// The answer.
         answer: oneshot::Sender<Box<Report>>,
     },
-    /// Replace the engine's observer; answers with the one that was there.
+    /// Replace the engine's observer; answers with the old one.
     Observe {
         /// The new one, if any.
         observer: Option<Box<dyn Observer>>,
         answer: oneshot::Sender<Option<Box<dyn Observer>>>,
     },
-    /// Say that the run loop moves on.
+    /// Answer, as a proof that the run loop makes progress.
     Alive(oneshot::Sender<u64>),
     /// Leave the run loop; answers with the last accounts.
     Stop {
@@ -101,7 +98,7 @@ pub enum Command {
     },
 }
 
-/// What a worker will answer; an error when it has ended instead.
+/// The answer of a worker; an error if it has ended.
 pub type Answer<T> = oneshot::Receiver<T>;
 
 /// Why a worker did not answer.
@@ -148,7 +145,7 @@ impl Inbox {
 }
 
 impl Handle {
-    /// For a worker whose ports lead to a switch.
+    /// For a worker with ports that lead to a switch.
     #[must_use]
     pub fn behind_switch(self, tick: Option<Tick>) -> Self {
         Self { tick, ..self }
@@ -158,7 +155,7 @@ impl Handle {
         Box::new(Report { snapshot: Snapshot::with_room_for(self.room), ..Report::default() })
     }
 
-    /// Whether it takes a command now; that holds until somebody else gives it one.
+    /// Whether it takes a command now, unless another thread sends one first.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.queue.len() < DEPTH
@@ -171,7 +168,7 @@ impl Handle {
         self.queue.push(command).map_err(|_| CommandError::Busy)
     }
 
-    /// Asks to put a plan in force. The answer comes when that is done.
+    /// Requests a change of plan. The answer comes when it is applied.
     ///
     /// # Errors
     /// If the worker does not take the command; nothing will change then.
@@ -181,12 +178,12 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to take back the changes from a generation on whose instants are to come. The
-    /// answer is those that were, the last one first; who waits for one learns of it when
+    /// Requests to withdraw pending changes from a generation on. The
+    /// answer has them, the last one first; a caller that waits for one gets an error when
     /// it is dropped.
     ///
     /// # Errors
-    /// If the worker does not take the command; nothing is taken back then.
+    /// If the worker does not take the command; then nothing is withdrawn.
     pub fn take_back(&self, generation: u64) -> Result<Answer<Vec<Waiting>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         let taken = Vec::with_capacity(DEPTH);
@@ -194,7 +191,7 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Gives back a change that was taken back.
+    /// Requests a withdrawn change again.
     ///
     /// # Errors
     /// If the worker does not take the command.
@@ -202,7 +199,7 @@ impl Handle {
         self.push(Command::Apply(change, answer))
     }
 
-    /// Asks for the accounts now; with `mark`, the high-water marks start anew
+    /// Requests the accounts; with `mark`, the high-water marks are reset
     /// afterwards.
     ///
     /// # Errors
@@ -213,8 +210,8 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to begin a capture in the place of the one that runs, or to end that. The answer is
-    /// to be dropped by the caller, so that the worker frees nothing.
+    /// Requests to replace the current capture, or to end it. The caller drops the answer,
+    /// so that the worker frees nothing.
     ///
     /// # Errors
     /// If the worker does not take the command; then nothing changes.
@@ -228,8 +225,8 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks whether the run loop moves on. The answer comes in its next turn: how many frames of
-    /// clients it had no slot for.
+    /// Checks that the run loop makes progress. The answer comes in its next turn: the number of
+    /// frames of clients without a slot.
     ///
     /// # Errors
     /// If the worker does not take the command.
@@ -239,7 +236,7 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to end the run loop; answers with the last accounts.
+    /// Requests the end of the run loop; answers with the final accounts.
     ///
     /// # Errors
     /// If the worker does not take the command.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker does with the fates that its engine reports: it completes shims for a switch,
-//! and it captures. Neither is known to the core.
+//! The observer of a worker's engine: it completes shims for a switch,
+//! and it captures. The core knows of neither.
 //!
-//! A tag is, in this order, the number of a captured frame and the shim, as far as there are
-//! any.
+//! A tag consists of the number of a captured frame and the shim, in this order, each if
+//! present.
 
 use ::shim::{Bytes, SHIM, Tick};
 use emu::client::ClientKey;
@@ -23,7 +23,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// An observer, unless there is nothing to do for it.
+    /// None if there is nothing to do.
     #[must_use]
     pub fn observer(tick: Option<Tick>, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
         let idle = tick.is_none() && capture.is_none();

@@ -12,7 +12,7 @@ use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
 
-/// What a worker counts at its egress ports, per direction.
+/// Counters of a worker's egress ports, per direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCounters {
     /// Handed to the port's transmit buffer and not yet taken by its driver.
@@ -44,7 +44,7 @@ impl<B: Buffer> Arrivals<B> for Engine<B> {
 /// Receives and transmits frames. One worker polls it; nothing here may block, but
 /// [`PacketIo::wait`].
 pub trait PacketIo {
-    /// What frames come in, and may be kept in.
+    /// The buffer of a received frame.
     type Buffer: Buffer;
 
     /// Hands a burst of frames from each ingress port to `arrivals`, each with its
@@ -61,7 +61,7 @@ pub trait PacketIo {
     /// again.
     fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool;
 
-    /// Passes what was taken on to the ports.
+    /// Passes accepted frames on to the ports.
     fn flush(&mut self, now: Instant);
 
     /// The counters of the egress port of `direction`.

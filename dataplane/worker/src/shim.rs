@@ -3,8 +3,8 @@
 //!
 //! [`ShimIo`] takes the shims off what arrives and puts them before what leaves. Between the two
 //! a shim is the tag of its frame: the core carries it and does not read it. The client that
-//! the shim names goes to the core as a [`Hint`]. What the box tells the switch is written into
-//! the tag when the frame leaves its queue ([`write()`]) and when its AQM chooses it
+//! the shim names goes to the core as a [`Hint`]. Fields for the switch are written into
+//! the tag when the frame leaves its queue ([`write()`]) and when its AQM marks it
 //! ([`mark`](::shim::mark)), by the worker's [`Edge`](crate::edge::Edge).
 //!
 //! The switch marks a packet only if it sees it ([`sees_packet`](::shim::sees_packet)).
@@ -25,7 +25,7 @@ const BYTES: usize = SHIM as usize;
 /// Frames of a burst.
 const BURST: usize = 64;
 
-/// A buffer with a shim before its frame, or one that is rejected for want of a shim.
+/// A buffer with a shim before its frame, or a buffer without a valid shim, which is rejected.
 #[derive(Debug)]
 pub struct Shimmed<B> {
     buffer: B,
@@ -33,7 +33,7 @@ pub struct Shimmed<B> {
 }
 
 impl<B: Buffer> Shimmed<B> {
-    /// Reads the shim of what arrived for `direction`.
+    /// Reads the shim of a buffer that arrived for `direction`.
     #[must_use]
     pub fn new(mut buffer: B, direction: Direction, tick: Tick) -> Self {
         let hint = hint(buffer.bytes(), direction, tick);
@@ -70,7 +70,7 @@ impl<B: Buffer> Buffer for Shimmed<B> {
     }
 }
 
-/// What a frame's shim says of its client; [`Hint::Reject`] if it has no shim of its direction.
+/// The client in a frame's shim; [`Hint::Reject`] if it has no shim of its direction.
 fn hint(frame: &[u8], direction: Direction, tick: Tick) -> Hint {
     match Shim::read(frame) {
         Some((shim, _)) if shim.direction == direction => match shim.index(tick) {
@@ -99,7 +99,7 @@ pub struct ShimIo<I: PacketIo> {
 }
 
 impl<I: PacketIo> ShimIo<I> {
-    /// A switch whose clock counts in `tick` is behind the ports `inner`.
+    /// A switch with a clock of this unit is behind the ports `inner`.
     #[must_use]
     pub fn new(inner: I, tick: Tick) -> Self {
         Self { inner, tick, burst: Vec::with_capacity(BURST) }
@@ -110,13 +110,12 @@ impl<I: PacketIo> ShimIo<I> {
         &self.inner
     }
 
-    /// Takes it apart.
     pub fn into_inner(self) -> I {
         self.inner
     }
 }
 
-/// Takes off the shims of what the ports bring.
+/// Takes the shims off received frames.
 struct Bare<'a, A, B> {
     arrivals: &'a mut A,
     tick: Tick,
@@ -142,7 +141,7 @@ impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
             let shimmed = |b: &mut Option<B>| b.take().map(|b| Shimmed::new(b, direction, tick));
             self.burst.extend(part.iter_mut().map(shimmed));
             self.arrivals.burst(at, direction, self.burst);
-            // What was copied goes back.
+            // Buffers that were copied go back.
             for (place, left) in part.iter_mut().zip(self.burst.drain(..)) {
                 *place = left.map(|b| b.buffer);
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Simulated ports: recorded arrivals in virtual time.
 //!
-//! The link is told each frame's own time of arrival, as a port with hardware
+//! The link gets each frame's own time of arrival, as a port with hardware
 //! timestamps would, but gets the frames in bursts: a burst is handed over when its
 //! last frame has arrived, or earlier when the clock has passed some of it.
 
@@ -19,19 +19,15 @@ use crate::io::{Arrivals, EgressCounters, PacketIo};
 use crate::run::Worker;
 use crate::shim::ShimIo;
 
-/// A frame that arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
     pub at: Instant,
-    /// Which way it goes.
     pub direction: Direction,
-    /// The frame.
     pub frame: Vec<u8>,
 }
 
 /// Sends an ARP reply of each host from the client side at `at`, which makes it a client. Frames
-/// that are due by then are discarded.
+/// that are due at that time are discarded.
 pub fn resolve<B: Buffer>(
     engine: &mut Engine<B>,
     at: Instant,
@@ -46,18 +42,12 @@ pub fn resolve<B: Buffer>(
     }
 }
 
-/// A frame that left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Whose it was.
     pub client: ClientKey,
-    /// Which way it went.
     pub direction: Direction,
-    /// When it was due.
     pub due: Instant,
-    /// When it left.
     pub at: Instant,
-    /// The frame.
     pub frame: Vec<u8>,
 }
 
@@ -68,7 +58,7 @@ pub struct SimIo {
     next: usize,
     burst: usize,
     now: Instant,
-    /// What left, in order.
+    /// Frames that left, in order.
     pub sent: Vec<Sent>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A capture takes what the worker sees, misses copies where nobody takes them in time, and
+//! A capture gets what the accounts count, misses copies if no one reads them in time, and
 //! never changes what the worker does.
 
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
@@ -53,7 +53,7 @@ fn arrivals() -> Vec<Arrival> {
         frame[26..30].copy_from_slice(&client);
         frame[30..34].copy_from_slice(&client);
         frame[38..42].copy_from_slice(&n.to_be_bytes());
-        // Of a header whose sum is wrong no host would see a mark.
+        // A mark in a header with a wrong checksum would be of no use.
         let words = frame[14..34].chunks_exact(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
         let sum: u32 = words.sum();
         let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
@@ -67,12 +67,12 @@ fn arrivals() -> Vec<Arrival> {
 struct Played {
     sent: Vec<Sent>,
     snapshot: Snapshot,
-    /// What came out of the rings at the end, in order.
+    /// Copies from the rings at the end, in order.
     seen: Vec<(Sighting, Vec<u8>)>,
     missed: u64,
 }
 
-/// Plays the arrivals to a worker with a capture whose rings have room for so many copies.
+/// Plays the arrivals to a worker with a capture that has room for this many copies.
 fn play(room: Option<usize>) -> Played {
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
     let clock = VirtualClock::default();
@@ -152,7 +152,7 @@ fn what_is_captured_is_what_the_accounts_count() {
     let forward = |point| counted(&played.snapshot, Direction::Forward, point);
     let lost = forward(Point::Dropped(DropReason::Loss));
     assert!(lost > 0 && forward(Point::Marked) > 0, "the plan does nothing");
-    // What left is what was seen to leave, when it left, and only the client's own.
+    // Egress copies equal the frames that left, with their times, of this client only.
     let left = played.sent.iter().filter(|s| s.client == CAPTURED);
     let left: Vec<_> = left.map(|s| (s.at, s.direction, s.frame[..64].to_vec())).collect();
     let seen = played.seen.iter().filter(|(s, _)| s.point == Point::Egress);

@@ -19,10 +19,10 @@ use crate::arbitrary::*;
 /// Shorter than the shortest frame that carries its number, and than the longest.
 const SNAPLEN: usize = 96;
 
-/// A sighting, with what was seen of the frame.
+/// A sighting, with the copied bytes.
 type Sight = (Sighting, Vec<u8>);
 
-/// Keeps all that it is given.
+/// Keeps all copies.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Sight>>>);
 
@@ -72,7 +72,7 @@ fn accounts(snapshot: &Snapshot, selection: &Selection) -> Counts {
         for d in Direction::BOTH.into_iter().filter(|d| selection.has(client.key, *d)) {
             let pipe = &client.pipes[d];
             let mut arrived = pipe.received;
-            // A copy is a frame of its own.
+            // A duplicate counts as a frame.
             arrived.packets += pipe.duplicated.packets;
             let dropped = DropReason::ALL.map(|r| (Point::Dropped(r), pipe.dropped[r as usize]));
             let others = [
@@ -117,7 +117,7 @@ proptest! {
         let (seen, earlier) = (Seen::default(), Seen::default());
         let numbers = Numbers::default();
         if before {
-            // An earlier capture, whose frames may still be there.
+            // An earlier capture; some of its frames may still be held.
             let first = capture(&selection, Instant::ZERO, &earlier).counting(numbers.clone());
             captured.set_observer(edge(first));
         }

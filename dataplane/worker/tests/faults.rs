@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults and overload in virtual time: accounts stay exact, drops are counted where they
-//! happen, shaped clients get their rate, and what is well again works again.
+//! happen, shaped clients get their rate, and operation resumes after a fault.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -144,7 +144,7 @@ fn a_clock_that_jumps_ahead_or_back_for_good_loses_nothing_and_is_a_stall() {
     }
 }
 
-/// A port whose ring of descriptors is filled by a source and emptied by the worker's
+/// A port with a ring of descriptors that a source fills and the worker's polls
 /// polls: what finds it full is missed.
 struct Port {
     ring: VecDeque<(Instant, Vec<u8>)>,
@@ -194,7 +194,7 @@ impl PacketIo for Port {
     fn wait(&mut self, _timeout: Duration) {}
 }
 
-/// A worker whose turn takes 100 us takes 320 frames a millisecond; 1000 come.
+/// A worker with turns of 100 us takes 320 frames a millisecond; 1000 arrive.
 #[test]
 fn more_than_a_worker_can_take_is_missed_and_shaped_clients_get_their_rate() {
     // Every eighth frame is the shaped client's: a hundred times what it can have.

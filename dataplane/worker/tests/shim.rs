@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames behind the shims of a P4 switch, through a whole engine: whose they are, and who
-//! draws their losses and sets their marks.
+//! Frames behind the shims of a P4 switch, through a whole engine: their clients, and where
+//! their losses are drawn and their marks set.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -44,14 +44,14 @@ fn engine(plan: Plan) -> Bed {
     engine
 }
 
-/// As without a switch, which brings the reply behind a shim.
+/// An ARP reply behind a shim.
 fn resolve(engine: &mut Bed, host: Ipv4Addr) {
     let reply = wrap_to(Direction::Return, 0, EPOCH, &arp_reply(host));
     engine.arrive(Instant::ZERO, Direction::Return, &reply);
     engine.release(Instant::ZERO, 1, 1);
 }
 
-/// A frame that left: whose it was, when it was due, its shim and what was behind.
+/// A frame that left: its client, due time, shim, and the frame behind it.
 type Left = (ClientKey, Instant, Shim, Vec<u8>);
 
 fn release(engine: &mut Bed, now: Instant, left: &mut Vec<Left>) {
@@ -85,7 +85,7 @@ fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
         (left[0].0, left[0].2.client)
     };
     let own = ClientKey::Ip([10, 0, 0, 1].into());
-    // Of the address, which becomes the third client.
+    // The address's client, which is the third.
     assert_eq!(whose(&mut engine, 0, EPOCH), (own, 3));
     assert_eq!(whose(&mut engine, 1, EPOCH), (ClientKey::Bypass, 1));
     assert_eq!(whose(&mut engine, 2, EPOCH), (ClientKey::Default, 2));
@@ -118,7 +118,7 @@ fn without_a_switch_a_frame_of_its_ethertype_bypasses_as_any_other() {
         left.push((d.client, d.bytes().to_vec()));
         true
     });
-    // And nobody else would lose what is to be lost.
+    // The engine draws the loss, since there is no switch to do it.
     assert_eq!(left, [(ClientKey::Bypass, shimmed)]);
 }
 
@@ -151,7 +151,7 @@ fn losing(slot: u16, way: Way) -> Plan {
             plan.beams = Arc::new(beams);
         }
         Way::Reordered => {
-            // All alike, so that the instant at which each left the queue stays known.
+            // All by the same time, so that the instant at which each left the queue is known.
             let by = Nanos::from_millis(3);
             pipe.reorder = Some(ReorderPlan { probability: Probability::ONE, by });
         }
@@ -195,7 +195,7 @@ fn each_frame_is_drawn_in_one_place_by_the_plan_under_which_it_leaves_the_queue(
         assert!(by_slot.keys().eq([&7, &8, &9, &65_535]), "{by_slot:?}");
         let lost = snapshot.total().dropped[DropReason::Loss as usize].packets;
         assert_eq!(left.len() as u64 + lost, 800);
-        // 37 ms of each plan, and of the last one what is still to come, at 1 ms a frame.
+        // 37 ms of each plan, and the rest for the last one, at 1 ms a frame.
         assert!((110..=113).contains(&lost), "{lost}");
         assert!((73..=76).contains(&by_slot[&7]), "{by_slot:?}");
     }
@@ -218,7 +218,7 @@ fn planned_is_how_long_a_frame_was_to_be_kept_and_copies_have_their_own_shims() 
     assert!(left.iter().zip(0..).all(|(l, i)| l.3 == frame(1_000, i / 2)));
 }
 
-/// Where a frame was seen, its length, and what was seen of it.
+/// The point, the length and the bytes of a copy.
 type Sight = (Point, u32, Vec<u8>);
 
 #[derive(Clone, Debug, Default)]
@@ -330,7 +330,7 @@ fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
         }
     };
     each(&mut engine, Instant::ZERO);
-    // Also under a plan that begins its processes anew.
+    // Also under a plan that restarts its processes.
     let later = Instant(1_000);
     engine.apply(later, plan, 2, true);
     each(&mut engine, later);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Behind a shim a frame has the fate that it has without one, in all accounts and at the same
-//! instants, and the shim says it.
+//! A frame has the same fate with a shim as without one, in all accounts and at the same
+//! instants, and the shim states it.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn offload() -> impl Strategy<Value = [Offload; 2]> {
     (one(), one()).prop_map(|(forward, back)| [forward, back])
 }
 
-/// A plan for an engine behind a switch, and what is left of it for one that has none to do
+/// A plan for an engine behind a switch, and the part of it that an engine without a switch does
 /// the rest.
 fn split(mut plan: Plan, offload: [Offload; 2], marking: bool) -> (Plan, Plan) {
     for (p, (loss, marks)) in plan.pipes.0.iter_mut().zip(offload) {
@@ -54,7 +54,7 @@ fn wrap(now: Instant, direction: Direction, frame: &[u8]) -> Vec<u8> {
     [&shim.to_bytes()[..], frame].concat()
 }
 
-/// A frame whose packet can be marked if its number is odd.
+/// A frame with a packet that can be marked if its number is odd.
 fn markable(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> {
     let mut f = frame(direction, client, len, number);
     if let Some(header) = f.get_mut(14..34) {
@@ -149,7 +149,7 @@ proptest! {
         }
     }
 
-    /// What no switch would send: whoever sent it, nobody panics, and no other client gets it.
+    /// Shims that no switch would send: nothing panics, and no other client gets the frame.
     #[test]
     fn a_wrong_shim_selects_nobody(
         frames in prop::collection::vec(

@@ -17,10 +17,10 @@ use worker::edge::Edge;
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::shim::{ShimIo, Shimmed};
 
-/// What left: which way, whose, when it was due, and its bytes with the shim.
+/// Frames that left: direction, client, due time, and bytes with the shim.
 pub type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
 
-/// What the wires bring, frames in buffers and others, and what they took.
+/// Frames on the wires: arriving ones with and without buffers, and those that left.
 #[derive(Clone, Debug, Default)]
 struct Wires {
     burst: Rc<RefCell<Vec<Option<Vec<u8>>>>>,
@@ -85,7 +85,7 @@ impl Bed {
         self.io.receive(&mut VirtualClock::default(), &mut self.engine);
     }
 
-    /// A frame that has no buffer of its own arrives.
+    /// A frame without its own buffer arrives.
     pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
         self.wires.bare.replace(Some(frame.to_vec()));
         self.receive(at, direction);

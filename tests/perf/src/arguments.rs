@@ -60,7 +60,7 @@ pub struct Arguments {
     pub count: Option<Contender>,
 }
 
-/// What can be measured.
+/// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Memory a byte held.
@@ -81,7 +81,7 @@ pub enum Part {
     Base,
 }
 
-/// What is printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Tables.
@@ -100,7 +100,7 @@ pub enum Contender {
 }
 
 impl Arguments {
-    /// Whether a part is to be measured.
+    /// Whether a part is selected.
     #[must_use]
     pub fn wants(&self, part: Part) -> bool {
         if !self.only.is_empty() {

@@ -2,9 +2,9 @@
 //! This commit against another: both programs in turns, in one run.
 //!
 //! The base's files are taken out of git into the target folder, and its own `bench` is built
-//! there and asked for the same cases. What is compared is the cost over the ceiling that each
+//! there and measures the same cases. The comparison is of the cost over the ceiling that each
 //! has measured by itself, so that the state of the machine is in both. A base without
-//! `tests/perf` cannot be compared; that is said.
+//! `tests/perf` cannot be compared; this is reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,12 @@ use crate::case::Case;
 use crate::machine::git;
 use crate::spread::Spread;
 
-/// What is asked of both programs besides the case: short runs, often.
+/// Arguments of both programs besides the case: short runs, repeated often.
 const ARGUMENTS: [&str; 5] = ["--only", "cost", "--no-goals", "--output", "json"];
 
 /// One case in both.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// The case.
     pub case: String,
     /// The base's cost over the ceiling, ns a packet.
     pub base_ns: Spread,
@@ -37,7 +36,6 @@ pub struct Compared {
 pub struct Against {
     /// The base's commit.
     pub base: String,
-    /// The cases.
     pub cases: Vec<Compared>,
 }
 

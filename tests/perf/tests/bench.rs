@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program itself, on the null driver without hugepages: short runs whose figures mean
-//! nothing and whose checks do.
+//! The program itself, on the null driver without hugepages: short runs. Their
+//! checks count, their figures do not.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::{Command, Output};

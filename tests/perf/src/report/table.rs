@@ -86,7 +86,7 @@ fn costs(results: &Results, style: Style) -> String {
     format!("{table}{}", faults.collect::<String>())
 }
 
-/// Nothing worth dividing by is held without a delay.
+/// Without a delay too little is held for a ratio.
 fn held(cost: &Cost) -> String {
     if cost.delay_ms > 0.0 { format!("{:.2}", cost.bytes_per_byte) } else { String::new() }
 }
