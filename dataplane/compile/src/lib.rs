@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_is_as_the_message_says() {
+    fn varying_processes_are_compiled() {
         let compiled = compile(&plan(|p| {
             p.rate_bps = None;
             p.rate_trace = Some(model::RateTrace {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_packets_are_as_the_message_says() {
+    fn packet_losses_are_compiled() {
         let loss = |change: &dyn Fn(&mut model::Pipe)| {
             let compiled = compile(&plan(|p| change(p))).unwrap_or_else(|e| panic!("{e}"));
             let [forward, _] = compiled.pipes.0;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_as_the_message_says() {
+    fn queues_are_compiled() {
         let queue = |queue: model::Queue| {
             let limit_bytes = 1_000_000;
             let queue = model::Queue { limit_bytes, ecn: true, ..queue };
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_as_the_message_says() {
+    fn clients_are_compiled() {
         let client = model::Client {
             name: "alice".into(),
             prefixes: vec!["10.1.0.0/24".into()],
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_switch_does_is_as_the_message_says() {
+    fn offload_is_compiled() {
         let with = |offload| compile(&pb::Plan { offload, ..plan(|p| p.packet_loss = 0.25) });
         let offload = pb::Offload { epoch: 65_535, forward_loss: 7, return_loss: 0, marks: true };
         let compiled = with(Some(offload)).unwrap_or_else(|e| panic!("{e}"));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_not_valid_is_refused_and_so_is_none() {
+    fn invalid_or_missing_plan_is_refused() {
         assert!(compile(&plan(|p| p.packet_loss = f64::NAN)).is_err());
         assert!(compile(&plan(|p| p.queue = None)).is_err());
         assert!(compile(&pb::Plan::default()).is_err());

@@ -159,7 +159,7 @@ mod tests {
         FadePlan { interval: Nanos::from_secs(3), duration: Nanos::from_secs(1), factor: 20.0 };
 
     #[test]
-    fn the_share_of_time_in_outage_is_the_process_s_own() {
+    fn share_of_time_in_outage_matches_theory() {
         // Alternating renewal: D / (I + D) = 1/11. Over n = 1e6 s / 11 s cycles the
         // time out has a relative error of about sqrt(2 / n); allow five of them.
         let plan = EpisodePlan {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn outages_do_not_depend_on_how_often_they_are_looked_at() {
+    fn outages_do_not_depend_on_number_of_reads() {
         let plan = EpisodePlan {
             interval: Nanos::from_millis(700),
             duration: Nanos::from_millis(40),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_meets_the_same_process_whenever_it_was_looked_at() {
+    fn change_does_not_depend_on_earlier_reads() {
         let a = EpisodePlan {
             interval: Nanos::from_millis(50),
             duration: Nanos::from_millis(20),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_is_added_again_is_another_process() {
+    fn class_added_again_is_a_new_process() {
         let a = EpisodePlan {
             interval: Nanos::from_secs(10),
             duration: Nanos::from_millis(500),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_stays_goes_on_over_a_change() {
+    fn unchanged_class_continues_over_change() {
         let a = EpisodePlan {
             interval: Nanos::from_millis(50),
             duration: Nanos::from_millis(20),
@@ -259,7 +259,7 @@ mod tests {
     /// λ' (α / (α + β) − d') + α d = (μ + β) d'
     /// ```
     #[test]
-    fn the_share_of_time_in_outage_among_fades_is_its_closed_form() {
+    fn share_of_time_in_outage_with_fades_matches_theory() {
         let outage = EpisodePlan {
             interval: Nanos::from_secs(10),
             duration: Nanos::from_millis(400),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn fades_are_the_same_however_often_they_are_looked_at() {
+    fn fades_do_not_depend_on_number_of_reads() {
         let short = EpisodePlan {
             interval: Nanos::from_millis(700),
             duration: Nanos::from_millis(40),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn all_classes_see_one_regime_also_one_that_is_changed_or_added_later() {
+    fn all_classes_see_one_regime_of_fades() {
         // Outages all but certain in a fade and all but absent in the clear: where one
         // class is out, the other is within moments.
         let fade = FadePlan { factor: 1e6, ..FADE };
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_goes_on_over_a_change_if_its_fades_do() {
+    fn class_continues_over_change_if_fades_do() {
         let a = EpisodePlan {
             interval: Nanos::from_millis(50),
             duration: Nanos::from_millis(20),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_lost_with_the_probability_stated_and_by_themselves() {
+    fn losses_are_independent_with_stated_probability() {
         let plan =
             PipePlan { packet_loss: Probability::new(0.1).into(), ..PipePlan::transparent() };
         let mut c = new(&plan, key(1), Instant::ZERO);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_meets_both_is_lost_to_the_outage_and_moves_no_other_loss() {
+    fn frame_with_loss_and_outage_counts_as_outage() {
         let outage = EpisodePlan {
             interval: Nanos::from_millis(10),
             duration: Nanos::from_millis(10),

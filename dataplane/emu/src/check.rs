@@ -202,7 +202,7 @@ mod tests {
         Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0, workers: 1, tag: 0 };
 
     #[test]
-    fn a_plan_that_does_not_fit_is_refused_with_the_numbers() {
+    fn oversized_plan_is_refused_with_numbers() {
         let mut plan = Plan::transparent();
         for p in &mut plan.pipes.0 {
             p.rate = BitRate::bps(144_000_000).into();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_and_a_body_need_the_memory_of_their_largest_values() {
+    fn trace_and_body_need_memory_of_largest_values() {
         let mut constant = Plan::transparent();
         constant.pipes.0[0].rate = BitRate::bps(144_000_000).into();
         constant.pipes.0[0].delay.base = Nanos::from_millis(300);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_core_cannot_do_in_time_is_refused() {
+    fn plan_with_too_many_events_is_refused() {
         let refused = |change: &dyn Fn(&mut PipePlan)| {
             let mut plan = Plan::transparent();
             change(&mut plan.pipes.0[1]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unlimited_rate_holds_what_the_port_brings() {
+    fn unlimited_rate_needs_memory_for_port_rate() {
         let mut plan = Plan::transparent();
         plan.pipes.0[0].delay.base = Nanos::from_millis(300);
         let one = plan.memory(ROOM);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_link_needs_bypasses() {
+    fn control_protocols_bypass() {
         let of_type = |t: [u8; 2]| {
             let mut f = vec![0xff; 12];
             f.extend(t);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_to_one_host_resolves_its_senders_address() {
+    fn unicast_reply_resolves_sender_address() {
         let arp = |head: [u8; 8], sender: [u8; 4]| {
             let addresses = [&[2; 6][..], &sender, &[4; 6], &[10, 0, 0, 9]].concat();
             ethernet(ARP, &[&head[..], &addresses].concat())
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_no_one_host_belong_to_the_default_client() {
+    fn multihost_addresses_belong_to_default_client() {
         for a in [[224, 0, 0, 1], [255; 4], [0; 4], [127, 0, 0, 1], [169, 254, 1, 1]] {
             let f = v4([10, 0, 0, 1], a);
             assert_eq!(classify(&f, Direction::Forward), Class::Client(ClientKey::Default));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_packet_is_noticed() {
+    fn truncated_packet_is_detected() {
         let f = v4([10, 0, 0, 1], [10, 0, 0, 2]);
         for n in 0..f.len() {
             let expected = if n < 14 { Class::Runt } else { Class::Malformed };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_vlan_tags_are_seen_through_and_nine_are_malformed() {
+    fn eight_vlan_tags_are_read_and_nine_are_malformed() {
         let plain = v4([10, 0, 0, 1], [10, 0, 0, 2]);
         for (tags, expected) in [(MAX_TAGS, client("10.0.0.2")), (MAX_TAGS + 1, Class::Malformed)] {
             let f = [&plain[..12], &[0x81_u8, 0, 0, 7].repeat(tags), &plain[12..]].concat();

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_short_and_plain_and_means_nothing_else() {
+    fn client_name_is_validated() {
         for good in ["a", "alice", "Site-7_b.x", "0123456789abcdef", "10.0.0", "bypass2", "-"] {
             assert_eq!(good.parse::<ClientName>().unwrap().to_string(), good);
         }

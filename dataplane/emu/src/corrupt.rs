@@ -58,7 +58,7 @@ mod tests {
     use statrs::distribution::{ChiSquared, ContinuousCDF};
 
     #[test]
-    fn one_bit_is_wrong_and_each_as_often() {
+    fn one_bit_is_flipped_uniformly() {
         // 14 bytes of Ethernet, a tag, and 10 bytes that can be hit.
         let mut clean = vec![0_u8; 28];
         clean[12..18].copy_from_slice(&[0x81, 0, 0, 7, 8, 0]);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_packet_is_left_alone() {
+    fn frame_without_packet_is_not_marked() {
         for len in 0..15 {
             assert!(!flip(&mut vec![0; len], (1 << 32) - 1));
         }

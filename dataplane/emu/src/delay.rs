@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excursion_raises_the_delay_for_its_time_and_no_longer_than_it_takes_to_catch_up() {
+    fn excursion_raises_delay_until_backlog_has_left() {
         let e = ExcursionPlan {
             interval: Nanos::from_secs(5),
             duration: Nanos::from_millis(200),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_and_a_dense_flow_see_the_same_delay() {
+    fn sparse_and_dense_flow_see_same_delay() {
         let e = ExcursionPlan {
             interval: Nanos::from_millis(300),
             duration: Nanos::from_millis(50),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_stays_goes_on_over_a_change_and_another_one_begins() {
+    fn unchanged_body_continues_over_change() {
         let p = DelayPlan { body: body(30, &[0, 1, 4, 60]), ..plan(100_000_000, 0) };
         let extra = |change: &DelayPlan| {
             let mut d = Delay::new(&p, key(), Instant::ZERO);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_begins_all_processes_anew_and_frames_in_flight_keep_their_place() {
+    fn restart_restarts_processes_and_keeps_frames_in_flight() {
         let p = DelayPlan {
             body: body(30, &[0, 1, 4, 60]),
             excursions: vec![excursion(50)],
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_from_before_the_change_waits_for_the_slot_at_its_own_instant() {
+    fn frame_before_change_waits_for_old_slot() {
         let slot = 40_000_000;
         let mut d = Delay::new(&plan(0, slot), key(), Instant(10 * slot));
         let boundary = d.boundary;
@@ -460,7 +460,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn due_times_never_go_back(
+        fn due_times_never_decrease(
             first in change(),
             steps in prop::collection::vec((0_u64..50_000_000, prop::option::of(change())), 1..200),
         ) {
@@ -482,7 +482,7 @@ mod tests {
 
         /// Without the memory of the last frame: the delay itself never overtakes.
         #[test]
-        fn a_delay_is_monotone_in_time_by_itself(plan in change(), steps in prop::collection::vec(0_u64..5_000_000, 1..500)) {
+        fn delay_is_monotone_in_time(plan in change(), steps in prop::collection::vec(0_u64..5_000_000, 1..500)) {
             let mut d = Delay::new(&changed(plan), key(), Instant::ZERO);
             let (mut t, mut last) = (Instant::ZERO, Instant::ZERO);
             for step in steps {

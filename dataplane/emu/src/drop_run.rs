@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_pass_and_so_many_are_dropped() {
+    fn run_passes_and_drops_stated_numbers() {
         assert_eq!(dropped(5, 2, false), [6, 7, 13, 14, 20]);
         assert_eq!(dropped(5, 2, true), [6, 7]);
         assert_eq!(dropped(0, 3, true), [1, 2, 3]);
@@ -76,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_counts_do_no_harm() {
+    fn largest_counts_do_not_overflow() {
         let (pass, drop) = (u64::MAX, u64::MAX);
         let mut run = DropRun::new(DropRunPlan { pass, drop, once: false, arm: false });
         assert!((0..1000).all(|_| !run.drops()));
     }
 
     #[test]
-    fn the_same_plan_goes_on_unless_it_arms_the_run() {
+    fn same_plan_continues_run_unless_armed() {
         let plan = DropRunPlan { pass: 2, drop: 1, once: true, arm: false };
         let armed = DropRunPlan { arm: true, ..plan };
         let mut run = Some(DropRun::new(armed));

@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_changes_the_two_bits_and_the_checksum_alone(
+        fn mark_changes_only_ecn_bits_and_checksum(
             v6: bool, class: u8, tags in 0..4_usize, id: u16,
         ) {
             let before = frame(v6, class, tags, id);
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_not_whole_is_left_alone(
+        fn truncated_packet_is_not_marked(
             mut f in prop::collection::vec(any::<u8>(), 0..60), v6: bool, cut in 0..60_usize,
         ) {
             // Another parser accepts a marked packet as IP.
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn a_header_with_a_wrong_bit_is_left_alone(tags in 0..4_usize, id: u16, bit in 0..160_usize) {
+        fn damaged_header_is_not_marked(tags in 0..4_usize, id: u16, bit in 0..160_usize) {
             let mut f = frame(false, CE, tags, id);
             f[14 + 4 * tags + bit / 8] ^= 1 << (bit % 8);
             let before = f.clone();
@@ -156,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn options_and_padding_do_no_harm(words in 0..=10_usize, padding in 0..20_usize) {
+        fn options_and_padding_are_accepted(words in 0..=10_usize, padding in 0..20_usize) {
             let mut f = frame(false, 0b10, 0, 7);
             f.splice(34..34, vec![1; 4 * words]);
             f[14] += words as u8;

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_counts_as_the_least_one() {
+    fn short_frame_counts_as_minimum_frame() {
         let least = Framing { min_frame: 64, ..Framing::plain(4) };
         assert_eq!([34, 60, 61, 1514].map(|len| least.bytes(len)), [64, 64, 65, 1518]);
         let in_cells = Framing { link_layer: LinkLayer::Atm, ..least };
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn ptm_adds_a_byte_for_each_64_begun() {
+    fn ptm_adds_a_byte_per_started_64() {
         let ptm = Framing { link_layer: LinkLayer::Ptm, ..Framing::default() };
         assert_eq!([1, 64, 65, 1536].map(|len| ptm.bytes(len)), [2, 65, 67, 1560]);
     }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_belongs_to_its_bucket_and_the_last_has_the_rest() {
+    fn bound_belongs_to_its_bucket() {
         let first = Lateness::FIRST_BOUND.0;
         let bucket = |ns| {
             let mut h = Lateness::default();

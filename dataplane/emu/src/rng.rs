@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_their_own_and_repeat() {
+    fn streams_are_independent_and_repeat() {
         let draw = |mut s: Stream| (0..4).map(|_| s.below(Nanos(u64::MAX)).0).collect::<Vec<_>>();
         assert_eq!(draw(stream(1, Stage::Aqm)), draw(stream(1, Stage::Aqm)));
         assert_ne!(draw(stream(1, Stage::Aqm)), draw(stream(2, Stage::Aqm)));
@@ -164,14 +164,14 @@ mod tests {
 
     /// A change of these figures changes what every published seed means.
     #[test]
-    fn a_seed_keeps_its_meaning() {
+    fn seed_gives_recorded_draws() {
         let mut s = stream(1, Stage::Channel);
         let drawn: Vec<u64> = (0..3).map(|_| s.exponential(Nanos::from_secs(1)).0).collect();
         assert_eq!(drawn, [680_503_789, 2_235_631_934, 328_340_935]);
     }
 
     #[test]
-    fn a_table_of_quantiles_is_kept_to_whatever_it_is() {
+    fn draws_follow_any_table_of_quantiles() {
         let mut s = stream(1, Stage::Body);
         let mut all = |table: &[Nanos]| {
             let drawn: Vec<Nanos> = (0..1000).map(|_| s.quantile(table)).collect();

@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rounding_goes_the_way_that_is_asked_for(value in any::<u64>()) {
+        fn rounding_follows_direction(value in any::<u64>()) {
             let read = |text: String| {
                 let (number, unit) = text.split_once(' ').unwrap();
                 let factor = match unit { "B" => 1e0, "kB" => 1e3, "MB" => 1e6, _ => 1e9 };

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probability_keeps_its_value_and_its_ends() {
+    fn probability_keeps_value_and_ends() {
         assert_eq!(Probability::new(0.0), Probability::ZERO);
         assert_eq!(Probability::new(1.0), Probability::ONE);
         assert_eq!(Probability::new(f64::NAN), Probability::ZERO);

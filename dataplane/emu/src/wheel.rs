@@ -300,7 +300,7 @@ mod tests {
     proptest! {
         /// Against a list: the same events come out, never early, none late.
         #[test]
-        fn a_wheel_does_what_a_sorted_list_does(
+        fn wheel_equals_sorted_list(
             steps in prop::collection::vec((0_u32..40, spans(), any::<bool>(), spans()), 1..300)
         ) {
             let mut wheel = Wheel::default();

@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(crate::cases(24))]
 
     #[test]
-    fn what_fits_never_overflows_whatever_the_frames(
+    fn fitting_plan_never_overflows_for_any_frames(
         lens in prop::collection::vec(
             prop_oneof![Just(MIN_FRAME), Just(60), Just(ROOM.frame), MIN_FRAME..=ROOM.frame], 1..20,
         ),

@@ -100,7 +100,7 @@ proptest! {
 
     /// An engine that is left alone until the end, and one that is looked at in every way.
     #[test]
-    fn fates_and_accounts_are_the_same_looked_at_or_left_alone(
+    fn fates_do_not_depend_on_visits(
         first in plan_with_beams(),
         steps in prop::collection::vec((step(), 0_u8..20), 1..300),
     ) {
@@ -157,7 +157,7 @@ proptest! {
     /// Bytes released in any interval ≤ rate × interval + one frame, and a busy
     /// link gives no less either.
     #[test]
-    fn a_busy_link_gives_its_rate_and_no_more(
+    fn busy_link_sends_exactly_its_rate(
         bps in 1_000_000_u64..1_000_000_000,
         lens in prop::collection::vec(60_u16..9_000, 50..300),
         overhead in 0_i32..40,
@@ -193,7 +193,7 @@ proptest! {
     /// A client's frames meet the same fates whatever other clients do, and
     /// whenever the engine is looked at.
     #[test]
-    fn fates_do_not_depend_on_others_nor_on_when_one_looks(
+    fn fates_do_not_depend_on_other_clients_or_visits(
         plan in plan(),
         arrivals in prop::collection::vec((0_u64..3_000_000, any::<bool>(), 0_u8..4, 60_u16..1515), 1..300),
         looks in prop::collection::vec(any::<bool>(), 300),
@@ -240,7 +240,7 @@ proptest! {
     /// A plan that was checked against a store never overloads it, whatever the lengths of
     /// the frames: every client's queues full and the line full behind them.
     #[test]
-    fn a_plan_that_fits_never_overloads_the_store(
+    fn fitting_plan_never_overloads_store(
         lens in prop::collection::vec(prop_oneof![Just(34_u16), Just(42), Just(65), Just(1514), Just(9_216), 34_u16..9_217], 1..6),
         overhead in prop_oneof![Just(0), -40_i32..0],
         link_layer in link_layer(),

@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shim_that_was_written_reads_the_same(
+        fn shim_round_trips(
             back: bool, mark: bool, client: u16, epoch: u16, loss: u16, stamp in 0..1_u64 << 48,
             planned: u32, frame: Vec<u8>,
         ) {
@@ -202,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_shim_is_none(mut frame: Vec<u8>, ethertype: u16, version in 0..16_u8) {
+        fn invalid_shim_is_rejected(mut frame: Vec<u8>, ethertype: u16, version in 0..16_u8) {
             let cut = frame.len() < SHIM as usize;
             if frame.len() > 14 {
                 frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn what_the_box_writes_leaves_the_rest(
+        fn box_writes_only_its_fields(
             back: bool, bytes: [u8; 32], client: u16, loss: u16, planned: u32,
         ) {
             let came = Shim {
@@ -235,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn planned_is_never_more_than_there_is_and_less_by_under_a_tick(from: u32, span: u32) {
+        fn planned_is_rounded_down_to_ticks(from: u32, span: u32) {
             let (from, nanos) = (Instant(from.into()), Nanos(span.into()));
             let micros = u64::from(Tick::Microsecond.between(from, from + nanos));
             prop_assert!(micros * 1_000 <= nanos.0 && nanos.0 < (micros + 1) * 1_000);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_the_switch_s() {
+    fn layout_matches_switch() {
         let shim = Shim {
             direction: Direction::Return,
             mark: true,

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_resolves_an_address_goes_to_the_worker_of_its_client() {
+    fn resolving_reply_goes_to_worker_of_client() {
         for host in 1..20 {
             let client = [10, 0, 0, host];
             let head = [0, 1, 8, 0, 6, 4, 0, 2];
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_clients_is_the_first_workers() {
+    fn frames_without_client_belong_to_first_worker() {
         for frame in [&[][..], &[0; 13], &[0; 60], &to([224, 0, 0, 1].into())] {
             assert_eq!(owner(frame, Direction::Forward, 4), 0);
         }

@@ -135,7 +135,7 @@ fn counted(snapshot: &Snapshot, direction: Direction, point: Point) -> u64 {
 }
 
 #[test]
-fn what_is_captured_is_what_the_accounts_count() {
+fn capture_matches_accounts() {
     let played = play(Some(100_000));
     assert_eq!(played.missed, 0);
     for direction in Direction::BOTH {
@@ -162,7 +162,7 @@ fn what_is_captured_is_what_the_accounts_count() {
 }
 
 #[test]
-fn copies_that_nobody_takes_are_counted_and_the_worker_does_what_it_would() {
+fn unread_copies_are_counted_and_change_no_fate() {
     let (bare, tapped) = (play(None), play(Some(100)));
     assert_eq!(tapped.seen.len(), 100);
     let all: u64 = Direction::BOTH

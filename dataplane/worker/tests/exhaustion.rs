@@ -147,7 +147,7 @@ fn run_until<I: PacketIo>(
 }
 
 #[test]
-fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
+fn empty_pool_misses_frames_and_loses_no_held_frame() {
     const FRAMES: u32 = 10_000;
     let eal = eal();
     let pool = Mempool::new(&eal, "dry", 255, 2048).unwrap();
@@ -191,7 +191,7 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
 }
 
 #[test]
-fn frames_that_find_no_buffer_to_leave_in_wait_for_one() {
+fn frames_without_free_buffer_wait() {
     let eal = eal();
     let pool = Mempool::new(&eal, "stolen-pool", 255, 2048).unwrap();
     let (wan, _, mut wan_tx) = open(&eal, "stolen-wan", "net_null,no-rx=1", &pool, 1);
@@ -228,7 +228,7 @@ fn frames_that_find_no_buffer_to_leave_in_wait_for_one() {
 }
 
 #[test]
-fn a_driver_whose_ring_is_full_loses_a_frame_each_time_it_is_given_up() {
+fn full_driver_ring_loses_one_frame_per_give_up() {
     const FRAMES: u32 = 3000;
     let eal = eal();
     let pool = Mempool::new(&eal, "full-pool", 4095, 2048).unwrap();

@@ -337,7 +337,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
 
 /// Commands are answered, in order, and a change is made as of its instant.
 #[test]
-fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
+fn change_takes_effect_at_its_instant_in_late_turn() {
     let frame = |number: u32| {
         let mut f = arrivals().swap_remove(0).frame;
         f.resize(1250, 0);
@@ -395,7 +395,7 @@ fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
 /// The caller of a withdrawn change gets an error, and its plan is returned to be
 /// freed; a change that is due is applied, even by a worker that stalled.
 #[test]
-fn changes_are_taken_back_until_their_instants() {
+fn pending_changes_can_be_withdrawn_until_due() {
     let clock = VirtualClock::default();
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
     let (handle, inbox) = channel(16);
@@ -430,7 +430,7 @@ fn changes_are_taken_back_until_their_instants() {
 
 /// The final report is exact: no frame moves after it.
 #[test]
-fn nothing_moves_after_the_final_accounts() {
+fn no_frame_moves_after_final_report() {
     let io = SimIo::new(arrivals(), 32);
     let clock = VirtualClock::default();
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();

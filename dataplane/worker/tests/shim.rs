@@ -75,7 +75,7 @@ fn drain(engine: &mut Bed, left: &mut Vec<Left>) -> Snapshot {
 }
 
 #[test]
-fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
+fn client_number_is_believed_in_current_epoch_only() {
     let mut engine = engine(Plan { epoch: EPOCH, ..Plan::transparent() });
     let mut left = Vec::new();
     let mut whose = |engine: &mut Bed, client, epoch| {
@@ -103,7 +103,7 @@ fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
 }
 
 #[test]
-fn without_a_switch_a_frame_of_its_ethertype_bypasses_as_any_other() {
+fn frame_of_shim_ethertype_bypasses_without_switch() {
     let limits = Limits::copying(1 << 20, 4, 1_514);
     let offload = OffloadPlan { loss: 9, marks: true };
     let mut plan = Plan { epoch: EPOCH, ..Plan::transparent() };
@@ -202,7 +202,7 @@ fn each_frame_is_drawn_in_one_place_by_the_plan_under_which_it_leaves_the_queue(
 }
 
 #[test]
-fn planned_is_how_long_a_frame_was_to_be_kept_and_copies_have_their_own_shims() {
+fn planned_is_time_to_due_and_copies_have_own_shims() {
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].duplicate = Probability::ONE;
     let mut engine = engine(plan);
@@ -231,7 +231,7 @@ impl Sink for Seen {
 }
 
 #[test]
-fn a_capture_shows_the_frames_behind_their_shims() {
+fn capture_shows_frames_without_shims() {
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].queue.limit = 2_500;
     let mut engine = engine(plan);
@@ -261,7 +261,7 @@ fn a_capture_shows_the_frames_behind_their_shims() {
 }
 
 #[test]
-fn what_the_channel_drops_by_itself_it_drops_also_where_the_switch_draws() {
+fn drop_run_applies_with_offloaded_loss() {
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].drop_run =
         Some(emu::drop_run::DropRunPlan { pass: 3, drop: 1, once: false, arm: false });
@@ -275,7 +275,7 @@ fn what_the_channel_drops_by_itself_it_drops_also_where_the_switch_draws() {
 }
 
 #[test]
-fn where_the_switch_marks_the_packet_is_left_as_it_is_and_counts_as_marked() {
+fn offloaded_mark_leaves_packet_and_counts_as_marked() {
     let marking = |marks| {
         let mut plan = losing(3, Way::Plain);
         let pipe = &mut plan.pipes[FORWARD];
@@ -312,7 +312,7 @@ fn where_the_switch_marks_the_packet_is_left_as_it_is_and_counts_as_marked() {
 }
 
 #[test]
-fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
+fn client_without_number_has_losses_in_dataplane() {
     let clients = Tick::Nanosecond.numbers() + 3;
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].rate = BitRate::Unlimited.into();
@@ -344,7 +344,7 @@ fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
 }
 
 #[test]
-fn a_packet_that_the_switch_does_not_see_is_marked_here() {
+fn packet_behind_three_tags_is_marked_in_dataplane() {
     let mut plan = losing(3, Way::Plain);
     let pipe = &mut plan.pipes[FORWARD];
     let target = Nanos::from_millis(1);

@@ -69,7 +69,7 @@ proptest! {
     #![proptest_config(crate::cases(200))]
 
     #[test]
-    fn a_shim_changes_no_fate_and_says_what_it_is(
+    fn shim_changes_no_fate_and_states_it(
         first in plan_with_beams(),
         first_offload in offload(),
         nanos: bool,
@@ -151,7 +151,7 @@ proptest! {
 
     /// Shims that no switch would send: nothing panics, and no other client gets the frame.
     #[test]
-    fn a_wrong_shim_selects_nobody(
+    fn wrong_shim_selects_no_client(
         frames in prop::collection::vec(
             (any::<bool>(), 0_u8..6, 0_u16..80, any::<[u8; 8]>(), prop::option::of(0_usize..130)),
             1..60,

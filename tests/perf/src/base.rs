@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_not_there_is_named() {
+    fn unknown_commit_is_named() {
         let error = compare("no-such-commit", &[], 1, &[], |_| {}).unwrap_err();
         assert!(error.to_string().contains("`no-such-commit`"), "{error}");
     }
 
     #[test]
-    fn a_named_base_is_taken_as_it_is() {
+    fn named_base_is_used() {
         assert_eq!(revision(Some("v1")), "v1");
     }
 }

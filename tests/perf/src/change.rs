@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_goes_and_a_pause_stays() {
+    fn noise_is_removed_and_pauses_stay() {
         let first = [3.0, 60.0, 3.0, 900.0];
         let second = [500.0, 62.0, 3.0, 3.0];
         let mut least = Vec::new();

@@ -193,14 +193,14 @@ mod tests {
     use crate::sizes::Sizes;
 
     #[test]
-    fn a_delay_line_that_is_not_full_is_a_fault() {
+    fn partly_filled_delay_line_is_a_fault() {
         let case = Case::new(Sizes::Fixed(64), Profile::Full, 300, 1);
         let faults = check_held(&case, &Snapshot::default());
         assert!(faults[0].contains("0 frames in the delay line, and not 4464286"), "{faults:?}");
     }
 
     #[test]
-    fn an_overload_is_a_fault_and_an_outage_is_not() {
+    fn overload_is_a_fault_and_outage_is_not() {
         let mut total = PipeStats::default();
         total.dropped[DropReason::Outage as usize].packets = 5;
         assert_eq!(check_accounts(&total, &Snapshot::default()), Vec::<String>::new());

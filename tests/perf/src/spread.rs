@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn no_values_are_no_panic() {
+    fn empty_values_do_not_panic() {
         assert_eq!(Spread::of(&[]), Spread::default());
     }
 }

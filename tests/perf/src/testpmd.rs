@@ -201,7 +201,7 @@ Done.";
     }
 
     #[test]
-    fn a_program_is_looked_for_on_the_path() {
+    fn program_is_searched_on_path() {
         assert!(on_path("sh") && !on_path("no-such-program"));
     }
 

@@ -76,7 +76,7 @@ fn results_and_plots_are_written_where_asked() {
 }
 
 #[test]
-fn a_case_that_is_not_there_is_told() {
+fn unknown_case_is_reported() {
     let out = bench(&["--no-huge", "--case", "65B"]);
     assert_eq!(out.status.code(), Some(1));
     let told = String::from_utf8_lossy(&out.stderr);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sojourn_below_the_target_never_drops() {
+    fn sojourn_below_target_never_drops() {
         assert_eq!(drops(&mut CoDel::default(), 1_000, 20_000, 4), []);
         // Nor one above it that does not last for an interval.
         let mut codel = CoDel::default();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropping_state_resumes_at_its_rate_if_it_ended_not_long_ago() {
+    fn dropping_state_resumes_at_its_rate_if_recent() {
         let mut codel = CoDel::default();
         let first = drops(&mut codel, 1_000, 3_000, 20).len() as u64;
         assert_eq!(codel.count, first);

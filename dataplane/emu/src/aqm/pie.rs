@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_reference_the_probability_stays() {
+    fn probability_is_constant_at_reference() {
         let mut pie = after(&[15]);
         for p in [1e-7, 1e-3, 0.05, 0.7] {
             pie.probability = p;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_the_probability_decays_and_then_nothing_is_left_to_do() {
+    fn probability_decays_without_queue_and_updates_stop() {
         let mut pie = after(&[400; 60]);
         let risen = pie.probability;
         assert!(risen > 0.1, "{risen}");

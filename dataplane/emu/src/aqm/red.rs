@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_is_a_moving_one() {
+    fn average_is_a_moving_average() {
         let mut red = Red::default();
         let mut s = stream(1);
         for n in 1..=2_000 {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_also_while_packets_come_faster_than_they_would_leave() {
+    fn delay_falls_during_fast_arrivals() {
         let start = 90_000 << FRACTION;
         // 1000 bytes take 1 ms; one is dropped each 0.3 ms.
         let mut often = Red { average: start, ..Red::default() };
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_falls_while_the_link_is_idle() {
+    fn average_falls_while_link_is_idle() {
         // A packet of mean length takes 1 ms.
         let mut red = Red { average: 80_000 << FRACTION, ..Red::default() };
         let mut s = stream(1);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_law_all_are_dropped_and_not_marked() {
+    fn above_upper_threshold_all_are_dropped_not_marked() {
         for (plan, average) in [(plan(false), 95_000), (plan(true), 190_000)] {
             let mut red = Red { average: average << FRACTION, ..Red::default() };
             let verdict = red.arrive(plan, Instant::ZERO, average, rate(), &mut stream(1));

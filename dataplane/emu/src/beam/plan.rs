@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn beams_that_the_core_cannot_have_are_refused() {
+    fn invalid_beams_are_refused() {
         let share = Share { beam: 255, weight: 1_000 };
         assert_eq!(plan(256, share).check(), Ok(()));
         assert_eq!(plan(257, share).check(), Err(BeamsError::Beams(257)));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_its_own_share_or_that_of_all_and_the_bypass_none() {
+    fn client_has_own_or_default_share_and_bypass_none() {
         let mut plan = plan(2, Share { beam: 0, weight: 1 });
         let own = Share { beam: 1, weight: 7 };
         plan.shares.insert(ClientKey::Default, own);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extra_delay_has_the_distribution_of_its_closed_form() {
+    fn extra_delay_matches_closed_form() {
         // Skewed, with a gap of one value, in ms.
         let ms = [0, 2, 3, 3, 5, 9, 20, 60];
         let quantiles: Arc<[Nanos]> = ms.iter().map(|m| Nanos::from_millis(*m)).collect();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_keeps_its_value_and_what_it_held_up_comes_out_as_fast_as_time_passes() {
+    fn delay_after_hold_falls_as_fast_as_time_passes() {
         let plan = BodyPlan {
             correlation: Nanos::from_millis(50),
             quantiles: [Nanos(0), Nanos::from_millis(100)].into(),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_the_same_however_often_it_is_looked_at_and_survives_the_end_of_time() {
+    fn body_does_not_depend_on_number_of_reads() {
         let plan = BodyPlan {
             correlation: Nanos::from_millis(5),
             quantiles: [Nanos(0), Nanos::from_millis(1), Nanos::from_millis(40)].into(),

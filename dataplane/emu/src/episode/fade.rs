@@ -137,7 +137,7 @@ mod tests {
 
     /// Counts the outages and the quiet time, in the clear and in fades, exactly.
     #[test]
-    fn outages_are_as_frequent_in_a_fade_and_out_of_it_as_stated() {
+    fn outage_rates_in_and_out_of_fades_match_plan() {
         let plan = EpisodePlan {
             interval: Nanos::from_secs(10),
             duration: Nanos::from_millis(700),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fade_of_factor_one_changes_nothing() {
+    fn fade_of_factor_one_changes_nothing() {
         for law in [DurationLaw::Exponential, DurationLaw::Fixed] {
             let plan =
                 EpisodePlan { interval: Nanos::from_secs(7), duration: Nanos::from_secs(1), law };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quiet_is_lost_at_a_boundary_and_none_at_the_end_of_time() {
+    fn no_quiet_time_is_lost_at_boundaries() {
         let mut f = fades(3.3);
         let pace = u128::from(f.pace);
         // As much as a whole clear span, a whole fade and 5 ns of the next span take.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_that_is_none_counts_as_the_nearest_one() {
+    fn invalid_factor_is_clamped() {
         assert_eq!(pace(f64::NAN), PACE);
         assert_eq!(pace(-1.0), PACE);
         assert_eq!(pace(f64::INFINITY), 1_000_000 << 32);

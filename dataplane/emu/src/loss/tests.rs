@@ -166,7 +166,7 @@ fn four_states_lose_in_gaps_and_in_bursts() {
 }
 
 #[test]
-fn a_chain_goes_on_with_other_figures_and_another_model_begins_anew() {
+fn chain_continues_with_new_parameters_and_restarts_for_new_model() {
     let stuck = gilbert(1.0, 0.0, 1.0, 0.0);
     let mut loss = Loss::new(stuck, key(1)).unwrap();
     assert!(!loss.lose() && loss.lose());

@@ -5,7 +5,7 @@ const PLAIN: Framing = Framing::plain(0);
 use proptest::prelude::*;
 
 #[test]
-fn a_busy_shaper_does_not_drift_over_hours() {
+fn busy_shaper_does_not_drift_over_hours() {
     // 1514 bytes at 144 Mbit/s take 84,111.1̅ ns; nine take 757,000 ns exactly.
     let mut s = Shaper::new(&BitRate::bps(144_000_000).into(), PLAIN, Instant::ZERO);
     s.start(Instant::ZERO, 1514);
@@ -17,7 +17,7 @@ fn a_busy_shaper_does_not_drift_over_hours() {
 }
 
 #[test]
-fn a_new_rate_applies_to_the_frame_in_service_pro_rata() {
+fn rate_change_applies_pro_rata() {
     // 1250 bytes at 1 Mbit/s take 10 ms. After 4 ms the rate is halved: 6 ms
     // of work take 12.
     let mut s = Shaper::new(&BitRate::bps(1_000_000).into(), PLAIN, Instant::ZERO);
@@ -35,7 +35,7 @@ fn a_new_rate_applies_to_the_frame_in_service_pro_rata() {
 
 proptest! {
     #[test]
-    fn no_work_is_lost_or_won_by_changes_of_rate(
+    fn rate_changes_conserve_work(
         len in 60_u32..9000,
         changes in prop::collection::vec((1_u64..2_000_000, 1_000_u64..100_000_000_000), 0..50),
         first in 1_000_u64..1_000_000_000,
@@ -111,7 +111,7 @@ proptest! {
     /// A trace equals the changes of rate that it describes, each at its boundary, also
     /// where the trace itself is changed in mid-step.
     #[test]
-    fn a_trace_is_a_change_of_rate_at_each_boundary(
+    fn trace_equals_rate_change_at_each_boundary(
         courses in prop::collection::vec((0_u64..1_000_000, any::<bool>(), course()), 1..5),
         arrivals in prop::collection::vec((0_u64..40_000, 60_u32..9_000), 1..100),
     ) {
@@ -154,7 +154,7 @@ proptest! {
 }
 
 #[test]
-fn a_link_that_is_down_for_a_step_serves_in_the_next_one_and_one_that_stays_down_never() {
+fn link_down_for_a_step_serves_in_next_step() {
     // 1250 bytes at 1 Mbit/s take 10 ms, of a link that is up in 2 ms of 5.
     let ms = Nanos::from_millis;
     let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 1_000_000, 0, 0, 0]));
@@ -173,7 +173,7 @@ fn a_link_that_is_down_for_a_step_serves_in_the_next_one_and_one_that_stays_down
 }
 
 #[test]
-fn a_boundary_less_than_a_nanosecond_before_the_end_of_a_frame_counts() {
+fn boundary_under_a_nanosecond_before_end_of_frame_counts() {
     // 12,112 bits take 12,112.00001 ns, and after 12,112 the link is down for as long.
     let trace = RateTrace::new(Nanos(12_112), &[999_999_999, 0]);
     let mut s = Shaper::new(&RatePlan::Trace(trace), PLAIN, Instant::ZERO);
@@ -182,7 +182,7 @@ fn a_boundary_less_than_a_nanosecond_before_the_end_of_a_frame_counts() {
 }
 
 #[test]
-fn an_idle_shaper_and_a_slow_one_are_through_a_trace_at_once() {
+fn idle_shaper_skips_trace_in_constant_time() {
     // A bit a second in steps of a millisecond: a frame takes 12 million steps.
     let slow = RatePlan::Trace(RateTrace::new(Nanos::from_millis(1), &[1, 0]));
     let mut s = Shaper::new(&slow, PLAIN, Instant::ZERO);

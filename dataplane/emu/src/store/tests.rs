@@ -53,7 +53,7 @@ proptest! {
     /// Two fifos in one store behave as two double-ended queues do, and give
     /// all memory back; some of the frames have tags.
     #[test]
-    fn a_fifo_keeps_every_byte_and_tag_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
+    fn fifo_keeps_bytes_and_tags_in_order(steps in prop::collection::vec((any::<bool>(), step()), 1..400)) {
         let mut store = Store::new(96 * SEGMENT as usize, 6).unwrap();
         let out = Rc::new(());
         let mut fifos = [Fifo::default(), Fifo::default()];
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_store_refuses_and_stays_whole() {
+fn full_store_refuses_frames_and_stays_consistent() {
     let mut store = Store::<NoBuffer>::new(8 * SEGMENT as usize, 0).unwrap();
     let mut f = Fifo::default();
     let mut n = 0;

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_come_out_whole_and_in_order_and_what_finds_no_room_is_counted() {
+    fn copies_keep_order_and_missed_ones_are_counted() {
         let (mut sink, mut copies) = rings(4, 100);
         let mut bytes = Vec::new();
         for round in 0..20_u64 {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_plot_and_no_panic() {
+    fn no_results_give_no_plot() {
         let folder = tempfile::tempdir().unwrap();
         assert!(draw(&Results::default(), folder.path()).unwrap().is_empty());
     }
