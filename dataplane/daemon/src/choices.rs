@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn an_isolated_core_is_taken_if_it_is_named() {
+    fn isolated_core_is_used_if_named() {
         assert_eq!(with_ports(&["--core", "6"], "").unwrap().cores, [6]);
         assert_eq!(with_ports(&[], "[workers]\ncores = [3, 6]").unwrap().cores, [3, 6]);
         assert!(with_ports(&["--core", "5"], "").is_err());
     }
 
     #[test]
-    fn without_a_file_there_is_one_worker_on_the_last_core() {
+    fn default_is_one_worker_on_last_core() {
         let choices = with_ports(&[], "").unwrap();
         assert_eq!(choices.cores, [3]);
         assert_eq!((choices.memory, choices.buffers, choices.copy_break), (3 << 30, 0, COPY_BREAK));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_goes_before_the_file() {
+    fn option_overrides_file() {
         let file = "[ports]\nwan = \"net_ring\"\nclient = \"net_null1\"\n[workers]\ncores = [2, 3]\n\
                     idle = \"adaptive\"\n[memory]\npackets = \"1 MiB\"\nmax_clients = 7\nclient_idle = \"90 s\"";
         let choices = choose(&["--box", "x"], file).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_the_file_are_texts_or_tables() {
+    fn ports_in_file_are_strings_or_tables() {
         let file = "[ports]\nwan.pci = \"01:00.1\"\nclient.kernel = \"eth1\"";
         let specs = choose(&["--box", "x"], file).unwrap().ports.map(|p| p.spec.to_string());
         assert_eq!(specs, ["0000:01:00.1", "net_af_packet,iface=eth1"]);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_and_cores_that_do_not_agree_are_refused_with_the_numbers() {
+    fn mismatch_of_workers_and_cores_is_refused_with_numbers() {
         for (words, file, message) in [
             (&["--workers", "2", "--core", "1"][..], "", "2 workers on 1 cores [1]"),
             (&["--workers", "1"], "[workers]\ncores = [1, 2]", "1 workers on 2 cores"),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_switch_there_is_one_worker() {
+    fn several_workers_behind_switch_are_refused() {
         let file = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
                     client = [3]\n";
         assert!(with_ports(&[], file).unwrap().switch.is_some());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ports_have_to_be_there_once() {
+    fn missing_or_repeated_port_is_refused() {
         for (words, file, message) in [
             (&PORTS[..2], "", "no port `client`"),
             (&["--box", "x"], "[ports]\nclient = \"net_null\"", "no port `wan`"),

@@ -157,14 +157,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_any_machine_has_is_refused_and_nothing_is_not() {
+    fn memory_above_machine_is_refused() {
         let refused = check_memory(u64::MAX).unwrap_err().to_string();
         assert!(refused.contains("--memory 18446744.073709551615 TB is more than"), "{refused}");
         check_memory(0).unwrap();
     }
 
     #[test]
-    fn every_group_up_to_the_mount_counts_and_cache_is_free() {
+    fn every_cgroup_up_to_mount_counts_and_cache_is_free() {
         let root = tempfile::tempdir().unwrap();
         let write = |at: &str, name: &str, text: &str| {
             let path = root.path().join(at);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_say_nothing_sensible_are_no_limit() {
+    fn invalid_cgroup_files_set_no_limit() {
         let root = tempfile::tempdir().unwrap();
         for (limit, usage) in [("", "1"), ("-1", "1"), ("1e9", "1"), ("1", "many"), ("1", "")] {
             fs::write(root.path().join(V1.limit), limit).unwrap();

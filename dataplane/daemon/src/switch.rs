@@ -56,7 +56,7 @@ mod tests {
     use boxfile::SwitchFile;
 
     #[test]
-    fn what_is_said_is_described() {
+    fn switch_is_described() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
                     election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";

@@ -24,7 +24,6 @@ use crate::units::Instant;
 /// The parameters of a channel.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelPlan<'a> {
-    /// Classes of outages.
     pub outages: &'a [EpisodePlan],
     pub fade: Option<FadePlan>,
     /// Loss of single frames.

@@ -32,7 +32,6 @@ pub const MAX_QUANTILES: usize = 1_025;
 /// A plan that the core does not take.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum PlanError {
-    /// Too many classes.
     #[error("{0} classes of episodes, at most {MAX_CLASSES}: merge some")]
     Classes(usize),
     /// A process with too many events.
@@ -48,7 +47,6 @@ pub enum PlanError {
         .interval.0, MIN_INTERVAL.0
     )]
     Faded {
-        /// The fade's factor.
         factor: f64,
         /// Mean interval between two outages of a class in a fade.
         interval: Nanos,
@@ -74,7 +72,7 @@ pub enum PlanError {
     /// An AQM with too many updates.
     #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
     Update(Nanos),
-    /// Beams that cannot be.
+    /// Invalid beams.
     #[error("{0}")]
     Beams(#[from] BeamsError),
     /// The frames that the plan can hold do not fit into memory.

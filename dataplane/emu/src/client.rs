@@ -30,7 +30,6 @@ pub enum NameError {
     Length(usize),
     #[error("{0:?} cannot be in a client's name: use A-Z, a-z, 0-9, '.', '_' and '-'")]
     Character(char),
-    /// Reserved.
     #[error("{0:?} is not a client that rules can name: choose another name")]
     Reserved(&'static str),
     /// Would be taken for an automatic client.

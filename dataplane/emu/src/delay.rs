@@ -31,7 +31,6 @@ use crate::units::{Instant, Nanos};
 use body::Body;
 pub use body::BodyPlan;
 
-/// A class of excursions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExcursionPlan {
     /// Mean of the quiet span between two episodes.

@@ -36,7 +36,6 @@ pub struct EpisodePlan {
     pub law: DurationLaw,
 }
 
-/// A process of episodes.
 #[derive(Clone, Debug)]
 pub struct Episodes {
     plan: EpisodePlan,

@@ -11,7 +11,6 @@ use std::fmt::Debug;
 /// A driver's buffer with a whole frame in one piece. The link owns it from arrival to
 /// release; dropping it gives it back to the driver.
 pub trait Buffer: Debug {
-    /// The frame.
     fn bytes(&self) -> &[u8];
 
     /// The frame, to be changed in place.

@@ -32,7 +32,6 @@ impl<const FIRST: u32, const N: usize> Histogram<FIRST, N> {
     /// The buckets that have an upper bound: all but the last.
     pub const BOUNDS: usize = N - 1;
 
-    /// Counts one.
     #[inline]
     pub fn count(&mut self, value: Nanos) {
         let above = value.0.saturating_sub(1) >> FIRST;

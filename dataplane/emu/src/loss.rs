@@ -20,12 +20,11 @@
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::Probability;
 
-/// How packets are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossPlan {
     #[default]
     None,
-    /// Each for itself.
+    /// Independent losses.
     Independent(Probability),
     /// By a good and a bad state.
     GilbertElliott(GilbertElliott),

@@ -28,7 +28,7 @@ pub struct Room {
     pub clients: u32,
     /// Bit/s that each port brings at most.
     pub port_bps: u64,
-    /// The longest frame.
+    /// Length of the longest frame in bytes.
     pub frame: u32,
     /// Size of a worker's packet store in bytes.
     pub capacity: u64,
@@ -56,7 +56,6 @@ pub struct PipePlan {
     /// Bytes that the shaper counts for each frame.
     pub framing: Framing,
     pub queue: QueuePlan,
-    /// Classes of outages.
     pub outages: Vec<EpisodePlan>,
     /// Episodes in which outages of all classes are more frequent.
     pub fade: Option<FadePlan>,
@@ -117,7 +116,6 @@ impl PipePlan {
 pub struct Plan {
     /// Seed of all random streams.
     pub seed: u64,
-    /// One pipe per direction.
     pub pipes: ByDirection<PipePlan>,
     pub beams: Arc<BeamsPlan>,
     /// Rules that assign frames to named clients.

@@ -23,25 +23,18 @@ use crate::units::{Direction, Nanos, Probability};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
-    /// The queue's random drop.
     Aqm = 1,
-    /// Outages of the channel.
     Channel = 2,
     /// The phase of the transmission slots.
     Slot = 3,
-    /// Delay excursions.
     Excursion = 4,
     /// The delay that varies all the time.
     Body = 5,
     /// The fades in which outages are more frequent.
     Fade = 6,
-    /// The loss of packets.
     Loss = 7,
-    /// The duplication of packets.
     Duplicate = 8,
-    /// The corruption of packets.
     Corrupt = 9,
-    /// The reordering of packets.
     Reorder = 10,
 }
 
@@ -50,16 +43,13 @@ pub enum Stage {
 pub struct StreamKey {
     /// The run's seed.
     pub seed: u64,
-    /// The client.
     pub client: ClientKey,
-    /// The direction.
     pub direction: Direction,
     /// Changes of the plan since its random processes began: a process that is added
     /// by a change differs from the one before.
     pub epoch: u32,
 }
 
-/// A random stream.
 #[derive(Clone, Debug)]
 pub struct Stream(ChaCha8Rng);
 

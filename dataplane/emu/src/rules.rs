@@ -32,7 +32,7 @@ use crate::classify::{ETHERNET, VLAN_TYPES, be16};
 use crate::client::{ClientKey, ClientName};
 use crate::units::Direction;
 
-/// Rules, at most.
+/// Most rules.
 pub const MAX_RULES: usize = 16_384;
 /// The ids that a VLAN can have (IEEE 802.1Q): 0 is none, 4095 is reserved.
 pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
@@ -42,7 +42,7 @@ type Table<K> = HashMap<K, ClientName, FixedState>;
 /// The match of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// The client's MAC address.
+    /// MAC address of the client.
     Mac([u8; 6]),
     /// The id of the outermost VLAN tag.
     Vlan(u16),
@@ -62,16 +62,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Rules that cannot be.
+/// Why a rule is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RulesError {
-    /// Too many.
     #[error("more than {MAX_RULES} rules: merge prefixes, or leave some to automatic clients")]
     Full,
     /// Two rules for the same thing.
     #[error("{0} is named twice, for {1} and for {2}: leave one of them out")]
     Twice(Rule, ClientName, ClientName),
-    /// No such VLAN.
     #[error("VLAN {0} cannot be: the ids are 1 to 4094")]
     Vlan(u16),
     /// Longer than an address.

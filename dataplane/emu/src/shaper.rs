@@ -30,9 +30,8 @@ use trace::{Running, Step};
 /// The rate of a shaper in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatePlan {
-    /// Always the same.
+    /// Constant.
     Constant(BitRate),
-    /// It changes with time.
     Trace(RateTrace),
 }
 

@@ -13,9 +13,7 @@ const ONE: usize = 3;
 /// Which way to round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// Rounds up.
     Up,
-    /// Rounds down.
     Down,
 }
 

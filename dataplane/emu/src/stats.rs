@@ -49,10 +49,8 @@ impl DropReason {
     ];
 }
 
-/// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets.
     pub packets: u64,
     /// Bytes of Ethernet frame without FCS.
     pub bytes: u64,
@@ -80,7 +78,7 @@ pub struct PipeStats {
     pub duplicated: Count,
     /// Handed to the egress port.
     pub sent: Count,
-    /// Dropped, by [`DropReason`].
+    /// By [`DropReason`].
     pub dropped: [Count; DropReason::ALL.len()],
     /// In the queue and in the delay line.
     pub held: Count,
@@ -134,22 +132,16 @@ impl PipeStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientStats {
     pub key: ClientKey,
-    /// Per direction.
     pub pipes: ByDirection<PipeStats>,
 }
 
 /// Quantiles of how late frames left, since the last mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Frames.
     pub count: u64,
-    /// Median.
     pub p50: Nanos,
-    /// 99th percentile.
     pub p99: Nanos,
-    /// 99.9th percentile.
     pub p999: Nanos,
-    /// The latest.
     pub max: Nanos,
 }
 
@@ -170,7 +162,6 @@ impl Lateness {
 /// An engine's accounts at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The instant.
     pub at: Instant,
     /// Generation of the current plan.
     pub generation: u64,

@@ -115,7 +115,6 @@ impl<B: Buffer> Store<B> {
         })
     }
 
-    /// Size in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.segments() * u64::from(SEGMENT)

@@ -154,7 +154,6 @@ impl Wheel {
         Some((level, (here + ahead as usize) % SLOTS, tick.max(self.now)))
     }
 
-    /// The earliest deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let low = self.first_low().map(|tick| {

@@ -47,7 +47,6 @@ pub type Bytes = [u8; SHIM as usize];
 pub enum Tick {
     /// As the behavioral model counts.
     Microsecond,
-    /// As Tofino does.
     Nanosecond,
 }
 

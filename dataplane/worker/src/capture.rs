@@ -23,7 +23,6 @@ use emu::units::{ByDirection, Direction, Instant};
 /// Where a frame was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
-    /// As it arrived.
     Ingress,
     /// As it was handed to the egress port.
     Egress,
@@ -32,7 +31,7 @@ pub enum Point {
     Dropped(DropReason),
 }
 
-/// One copy.
+/// A copy of a frame, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sighting {
     pub at: Instant,
@@ -45,7 +44,7 @@ pub struct Sighting {
     pub len: u32,
 }
 
-/// Takes the copies.
+/// Receives the copies.
 pub trait Sink: Debug + Send {
     /// Takes a copy with the first bytes of the frame. It must not block.
     fn take(&mut self, sighting: &Sighting, bytes: &[u8]);

@@ -8,7 +8,6 @@ use emu::units::Instant;
 
 /// A source of time. It need not be monotonic: the engine never goes back.
 pub trait Clock {
-    /// The time now.
     fn now(&mut self) -> Instant;
 }
 
@@ -25,7 +24,6 @@ impl Clock for dpdk::TscClock {
 pub struct VirtualClock(Rc<Cell<Instant>>);
 
 impl VirtualClock {
-    /// Sets the time.
     pub fn set(&self, now: Instant) {
         self.0.set(now);
     }

@@ -23,7 +23,6 @@ use crate::io::EgressCounters;
 /// Commands that may wait for a worker, and changes that wait in it.
 pub(crate) const DEPTH: usize = 64;
 
-/// A change of plan.
 #[derive(Debug)]
 pub struct Change {
     /// When it takes effect, also if that has passed.
@@ -49,7 +48,6 @@ pub struct Changed {
 /// The accounts of a worker.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The engine's.
     pub snapshot: Snapshot,
     /// The egress ports', by the direction that leaves through them.
     pub egress: ByDirection<EgressCounters>,
@@ -65,20 +63,18 @@ pub enum Command {
     Apply(Box<Change>, oneshot::Sender<Changed>),
     /// Withdraw pending changes from a generation on.
     TakeBack {
-        /// The first of them.
+        /// First generation to withdraw.
         generation: u64,
         /// Empty, with room for all that can wait.
         taken: Vec<Waiting>,
         /// The withdrawn changes, the last one first.
         answer: oneshot::Sender<Vec<Waiting>>,
     },
-    /// Fill in the report.
     Report {
         /// Then reset the high-water marks and the lateness.
         mark: bool,
         /// A report with room for all clients.
         report: Box<Report>,
-        /// The answer.
         answer: oneshot::Sender<Box<Report>>,
     },
     /// Replace the engine's observer; answers with the old one.
@@ -93,7 +89,6 @@ pub enum Command {
     Stop {
         /// A report with room for all clients.
         report: Box<Report>,
-        /// The answer.
         answer: oneshot::Sender<Box<Report>>,
     },
 }
@@ -137,7 +132,6 @@ pub fn channel(clients: usize) -> (Handle, Inbox) {
 }
 
 impl Inbox {
-    /// The next command.
     #[inline]
     pub fn pop(&mut self) -> Option<Command> {
         self.0.pop()

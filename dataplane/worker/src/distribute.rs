@@ -233,12 +233,10 @@ impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
 }
 
 impl<I: PacketIo> Distributed<I> {
-    /// The ports.
     pub fn inner(&self) -> &I {
         &self.inner
     }
 
-    /// Takes it apart.
     pub fn into_inner(self) -> I {
         self.inner
     }

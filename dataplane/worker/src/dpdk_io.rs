@@ -57,7 +57,7 @@ impl Stage {
     }
 }
 
-/// Where frames come from.
+/// A source of received frames.
 pub trait Source {
     /// Appends up to a burst of frames to `into`; returns how many.
     fn burst(&mut self, into: &mut MbufBurst) -> usize;
@@ -81,9 +81,7 @@ impl<S: Source> Source for Option<S> {
 /// One port's queues.
 #[derive(Debug)]
 pub struct PortQueues<S = RxQueue> {
-    /// Where its frames come in.
     pub rx: S,
-    /// Where frames leave.
     pub tx: TxQueue,
 }
 

@@ -53,11 +53,8 @@ pub enum Idle {
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// When it was.
     pub now: Instant,
-    /// Frames received.
     pub received: usize,
-    /// Frames released.
     pub released: usize,
 }
 
@@ -69,7 +66,6 @@ pub struct Worker<I: PacketIo, C> {
     clock: C,
     inbox: Inbox,
     idle: Idle,
-    /// Pending changes.
     changes: VecDeque<Waiting>,
     /// Changes that some clients have yet to take, and their instants.
     settling: VecDeque<(Instant, oneshot::Sender<Changed>)>,
@@ -114,13 +110,11 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         }
     }
 
-    /// The engine.
     #[must_use]
     pub fn engine(&self) -> &Engine<I::Buffer> {
         &self.engine
     }
 
-    /// The ports.
     #[must_use]
     pub fn io(&self) -> &I {
         &self.io

@@ -105,7 +105,6 @@ impl<I: PacketIo> ShimIo<I> {
         Self { inner, tick, burst: Vec::with_capacity(BURST) }
     }
 
-    /// The ports.
     pub fn inner(&self) -> &I {
         &self.inner
     }

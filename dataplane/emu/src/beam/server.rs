@@ -33,16 +33,13 @@ pub enum Place {
     Away,
     /// In the heap, by its next finish.
     Coming,
-    /// In the round.
     Round,
-    /// In service.
     Service,
 }
 
 /// A beam's record of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Number of its beam.
     pub beam: u32,
     pub weight: u16,
     pub place: Place,
@@ -120,7 +117,6 @@ pub struct Beam {
 }
 
 impl Beam {
-    /// An idle beam.
     pub fn new(terms: Terms, at: Instant) -> Self {
         Self {
             server: Shaper::new(&terms.rate.into(), terms.framing, at),

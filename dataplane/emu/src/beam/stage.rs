@@ -132,12 +132,10 @@ impl Beams {
         self.beams.get_mut(number as usize)?.take_if(|b| b.is_behind(t))
     }
 
-    /// Takes out a beam.
     pub fn take(&mut self, number: u32) -> Option<Box<Beam>> {
         self.beams.get_mut(number as usize)?.take()
     }
 
-    /// Puts a beam back.
     pub fn put(&mut self, number: u32, beam: Box<Beam>) {
         self.beams[number as usize] = Some(beam);
     }

@@ -10,7 +10,6 @@ use crate::units::{ByDirection, Direction, Instant};
 
 use super::{BYPASS, Engine, SETTLED};
 
-/// A change of plan.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) at: Instant,

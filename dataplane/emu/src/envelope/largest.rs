@@ -25,7 +25,7 @@ pub enum Largest<T> {
     Nothing,
     /// This one, and no larger.
     UpTo(T),
-    /// Any does.
+    /// Any value fits.
     Any,
 }
 
@@ -53,7 +53,6 @@ pub type Pair = ByDirection<Option<u64>>;
 /// How far each parameter of a plan can go. `None`: the plan has no such parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fits {
-    /// Clients.
     pub clients: Largest<u32>,
     /// The longest delay of each direction, all parts of it together, in nanoseconds.
     pub delay: Option<Largest<Pair>>,

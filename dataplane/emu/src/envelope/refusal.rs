@@ -29,7 +29,6 @@ pub struct TooBusy {
     pub events: u64,
     /// Time that they take per second of a core.
     pub work: Nanos,
-    /// The limit on clients.
     pub clients: u32,
     /// How many clients can be caught up with; none if not even one.
     pub fits: Option<u32>,

@@ -14,7 +14,6 @@ use super::largest_rate;
 pub enum Remark {
     /// A rate above the ports'.
     Rate {
-        /// Which way.
         direction: Direction,
         /// Rate of the plan, in bit/s.
         rate: u64,
@@ -23,7 +22,6 @@ pub enum Remark {
     },
     /// A queue that is shorter than the longest frame.
     Queue {
-        /// Which way.
         direction: Direction,
         /// The queue's limit in bytes.
         limit: u64,

@@ -22,7 +22,6 @@ use super::{Pipe, Shared};
 pub(super) struct Stage {
     /// The frame that the shaper serves next.
     pub(super) ahead: Ahead,
-    /// The beam's rate.
     pub(super) rate: Option<NonZeroU64>,
 }
 

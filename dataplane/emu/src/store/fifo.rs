@@ -292,7 +292,6 @@ impl Fifo {
         self.queued + self.delayed == 0
     }
 
-    /// Frames in the queue.
     #[must_use]
     pub fn queue_len(&self) -> u32 {
         self.queued
