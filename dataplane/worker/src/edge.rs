@@ -36,8 +36,9 @@ impl Edge {
         subject: &Subject,
         tag: &'t [u8],
     ) -> Option<(&mut Capture, &'t [u8])> {
-        let shim = if self.tick.is_some() { SHIM as usize } else { 0 };
-        let own = &tag[..tag.len().saturating_sub(shim)];
+        // A rejected frame has no shim.
+        let shimmed = self.tick.is_some() && tag.len() >= SHIM as usize;
+        let own = if shimmed { &tag[..tag.len() - SHIM as usize] } else { tag };
         let sees = |c: &&mut Capture| c.sees(subject.client, subject.direction);
         self.capture.as_mut().filter(sees).map(|capture| (capture, own))
     }

@@ -218,15 +218,20 @@ fn planned_is_time_to_due_and_copies_have_own_shims() {
     assert!(left.iter().zip(0..).all(|(l, i)| l.3 == frame(1_000, i / 2)));
 }
 
-/// The point, the length and the bytes of a copy.
-type Sight = (Point, u32, Vec<u8>);
+/// The number, the point, the length and the bytes of a copy.
+type Sight = (Option<u64>, Point, u32, Vec<u8>);
 
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Sight>>>);
 
 impl Sink for Seen {
     fn take(&mut self, sighting: &Sighting, bytes: &[u8]) {
-        self.0.lock().unwrap().push((sighting.point, sighting.len, bytes.to_vec()));
+        self.0.lock().unwrap().push((
+            sighting.number,
+            sighting.point,
+            sighting.len,
+            bytes.to_vec(),
+        ));
     }
 }
 
@@ -245,17 +250,18 @@ fn capture_shows_frames_without_shims() {
     let burst: Vec<_> = frames.iter().map(|f| wrap(0, EPOCH, f)).chain([bare.clone()]).collect();
     engine.arrive_burst(Instant::ZERO, FORWARD, &burst);
     drain(&mut engine, &mut Vec::new());
-    let of = |point, bytes: &Vec<u8>| (point, bytes.len() as u32, bytes.clone());
+    let of =
+        |number, point, bytes: &Vec<u8>| (Some(number), point, bytes.len() as u32, bytes.clone());
     let [kept, copied, full] = &frames;
     let expected = [
-        of(Point::Ingress, kept),
-        of(Point::Ingress, copied),
-        of(Point::Ingress, full),
-        of(Point::Dropped(DropReason::Limit), full),
-        of(Point::Ingress, &bare),
-        of(Point::Dropped(DropReason::Rejected), &bare),
-        of(Point::Egress, kept),
-        of(Point::Egress, copied),
+        of(1, Point::Ingress, kept),
+        of(2, Point::Ingress, copied),
+        of(3, Point::Ingress, full),
+        of(3, Point::Dropped(DropReason::Limit), full),
+        of(4, Point::Ingress, &bare),
+        of(4, Point::Dropped(DropReason::Rejected), &bare),
+        of(1, Point::Egress, kept),
+        of(2, Point::Egress, copied),
     ];
     assert_eq!(*seen.0.lock().unwrap(), expected);
 }
