@@ -44,10 +44,19 @@ pub enum Event {
     Dropped(DropReason),
 }
 
+/// The reports that an observer gets of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Nothing,
+    /// [`Observer::scheduled`] only.
+    Schedule,
+    Everything,
+}
+
 /// Receives the fates of frames. It must not block or allocate.
 pub trait Observer: Debug + Send {
-    /// Whether it observes a client's frames of one direction.
-    fn observes(&self, client: ClientKey, direction: Direction) -> bool;
+    /// The reports that it wants of a client's frames of one direction.
+    fn scope(&self, client: ClientKey, direction: Direction) -> Scope;
 
     /// A frame arrived at `at`. The final `tag` is stored with the frame.
     fn arrived(&mut self, at: Instant, subject: &Subject, tag: &mut Tag, frame: &[u8]) {

@@ -127,6 +127,8 @@ pub struct Pipe {
     in_beam: bool,
     /// Whether the observer, if there is one, observes its frames.
     observed: bool,
+    /// Whether the observer wants to know when its frames leave the queue.
+    reports_schedule: bool,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
     channel: Channel,
@@ -172,6 +174,7 @@ impl Pipe {
             choosing: false,
             in_beam: false,
             observed: false,
+            reports_schedule: false,
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.framing, since),
             channel: Channel::new(&plan.channel(loss == 0), key, at),

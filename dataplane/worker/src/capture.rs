@@ -160,11 +160,6 @@ impl Capture {
         self.offered = Some(self.sighting(Point::Egress, Instant::ZERO, subject, tag));
     }
 
-    /// A frame is being offered to the egress that is not captured.
-    pub(crate) fn forget_offer(&mut self) {
-        self.offered = None;
-    }
-
     /// The frame that was offered last has been taken, at `at`.
     pub(crate) fn sent(&mut self, at: Instant) {
         if let Some(sighting) = self.offered.take() {

@@ -7,7 +7,7 @@
 
 use ::shim::{Bytes, SHIM, Tick};
 use emu::client::ClientKey;
-use emu::observe::{Event, Observer, Scheduled, Subject};
+use emu::observe::{Event, Observer, Scheduled, Scope, Subject};
 use emu::tag::Tag;
 use emu::units::{Direction, Instant};
 
@@ -30,27 +30,28 @@ impl Edge {
         (!idle).then(|| Box::new(Self { tick, capture }) as _)
     }
 
-    /// The capture of a subject's frames, and the part of a tag that is the capture's.
-    fn capture<'t>(
-        &mut self,
-        subject: &Subject,
-        tag: &'t [u8],
-    ) -> Option<(&mut Capture, &'t [u8])> {
+    /// The capture, and the part of a tag that belongs to it.
+    fn capture<'t>(&mut self, tag: &'t [u8]) -> Option<(&mut Capture, &'t [u8])> {
         // A rejected frame has no shim.
         let shimmed = self.tick.is_some() && tag.len() >= SHIM as usize;
         let own = if shimmed { &tag[..tag.len() - SHIM as usize] } else { tag };
-        let sees = |c: &&mut Capture| c.sees(subject.client, subject.direction);
-        self.capture.as_mut().filter(sees).map(|capture| (capture, own))
+        self.capture.as_mut().map(|capture| (capture, own))
     }
 }
 
 impl Observer for Edge {
-    fn observes(&self, client: ClientKey, direction: Direction) -> bool {
-        self.tick.is_some() || self.capture.as_ref().is_some_and(|c| c.sees(client, direction))
+    fn scope(&self, client: ClientKey, direction: Direction) -> Scope {
+        if self.capture.as_ref().is_some_and(|c| c.sees(client, direction)) {
+            Scope::Everything
+        } else if self.tick.is_some() {
+            Scope::Schedule
+        } else {
+            Scope::Nothing
+        }
     }
 
     fn arrived(&mut self, at: Instant, subject: &Subject, tag: &mut Tag, frame: &[u8]) {
-        if let Some((capture, _)) = self.capture(subject, &[]) {
+        if let Some(capture) = &mut self.capture {
             tag.prepend(capture.arrived(at, subject, frame));
         }
     }
@@ -72,7 +73,7 @@ impl Observer for Edge {
     }
 
     fn happened(&mut self, event: Event, at: Instant, subject: &Subject, tag: &[u8], frame: &[u8]) {
-        if let Some((capture, tag)) = self.capture(subject, tag) {
+        if let Some((capture, tag)) = self.capture(tag) {
             let point = match event {
                 Event::Marked => Point::Marked,
                 Event::Dropped(reason) => Point::Dropped(reason),
@@ -82,11 +83,8 @@ impl Observer for Edge {
     }
 
     fn offered(&mut self, subject: &Subject, tag: &[u8], frame: &[u8]) {
-        if let Some((capture, tag)) = self.capture(subject, tag) {
+        if let Some((capture, tag)) = self.capture(tag) {
             capture.offered(subject, tag, frame);
-        } else if let Some(capture) = &mut self.capture {
-            // The frame before may have been refused.
-            capture.forget_offer();
         }
     }
 

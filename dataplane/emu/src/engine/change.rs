@@ -77,7 +77,7 @@ impl<B: Buffer> Engine<B> {
         if let Some(observer) = &self.shared.observer {
             let slot = &mut self.slots[id as usize];
             let direction = Direction::BOTH[id as usize % 2];
-            slot.pipe.set_observed(observer.observes(slot.client, direction));
+            slot.pipe.set_scope(observer.scope(slot.client, direction));
         }
     }
 

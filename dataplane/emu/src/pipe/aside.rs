@@ -29,7 +29,7 @@ impl Pipe {
         // After a change to less, together with those that were held back before it.
         let due = due.max(self.cold.aside_last);
         self.cold.aside_last = due;
-        if self.observed {
+        if self.reports_schedule {
             self.observe_schedule(shared, arrived, due, len);
         }
         if self.fifo.set_aside(&mut shared.store, &mut self.cold.aside, due).is_err() {

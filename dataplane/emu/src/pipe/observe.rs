@@ -4,7 +4,7 @@
 //! Each function returns at once if the observer has been taken away meanwhile.
 
 use crate::frame::Buffer;
-use crate::observe::{Event, Scheduled, Subject};
+use crate::observe::{Event, Scheduled, Scope, Subject};
 use crate::store::{Fifo, Place};
 use crate::tag::Tag;
 use crate::units::Instant;
@@ -93,7 +93,8 @@ impl Pipe {
     }
 
     #[inline]
-    pub fn set_observed(&mut self, observed: bool) {
-        self.observed = observed;
+    pub fn set_scope(&mut self, scope: Scope) {
+        self.observed = scope == Scope::Everything;
+        self.reports_schedule = scope != Scope::Nothing;
     }
 }

@@ -85,7 +85,7 @@ impl Pipe {
             let due = self.delay.due(finish);
             match by {
                 None => {
-                    if self.observed {
+                    if self.reports_schedule {
                         self.observe_schedule(shared, arrived, due, len);
                     }
                     self.fifo.depart(&mut shared.store, Some(due));

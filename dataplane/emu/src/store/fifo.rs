@@ -73,14 +73,15 @@ impl Fifo {
         let word = len | flag(tag);
         let c = self.append(store, size(word))?;
         store.write_header(c, at.0, word);
-        let mut begin = Cursor { offset: c.offset + HEADER, ..c };
-        if !tag.is_empty() {
-            store.write(begin, tag);
-            begin.offset += tag.len() as u32;
-        }
+        let begin = Cursor { offset: c.offset + HEADER + tag.len() as u32, ..c };
         if begin.offset + len <= SEGMENT {
-            store.bytes[begin.at()..][..len as usize].copy_from_slice(frame);
+            let (at, frame_at) = (c.at() + HEADER as usize, begin.at());
+            if !tag.is_empty() {
+                store.bytes[at..frame_at].copy_from_slice(tag);
+            }
+            store.bytes[frame_at..][..len as usize].copy_from_slice(frame);
         } else {
+            store.write(Cursor { offset: c.offset + HEADER, ..c }, tag);
             store.write(begin, frame);
         }
         Ok(Place(c))
