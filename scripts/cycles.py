@@ -18,7 +18,6 @@ KNOWN = {
     "control/switch": "handle task",
     "dataplane/daemon": "dataplane schedule",
     "dataplane/dpdk": "device port queue sockets started; eal thread",
-    "dataplane/emu": "beam channel envelope pipe plan; episode fade",
 }
 
 

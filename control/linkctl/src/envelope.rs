@@ -116,7 +116,7 @@ fn offline(args: &EnvelopeArgs) -> Option<Room> {
         frame: args.max_frame.unwrap_or(FRAME),
         capacity: args.memory? / u64::from(workers),
         workers,
-        shim: 0,
+        tag: 0,
     })
 }
 
@@ -141,7 +141,7 @@ async fn online(
         frame: args.max_frame.unwrap_or(room.frame_bytes),
         capacity: args.memory.unwrap_or(memory) / u64::from(workers),
         workers,
-        shim: room.shim_bytes,
+        tag: room.shim_bytes,
     };
     let Some(name) = args.profile.clone().filter(|_| file.is_none()) else {
         return Ok((room, file));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the protos' plan to the core's. The daemon runs the result; whoever wants to
+//! From the protos' plan to the core's. The daemon runs the result; a caller that wants to
 //! know what a profile does can run it in virtual time.
 //!
 //! Requests are checked whole before anything of them is used: the same check that
@@ -11,14 +11,13 @@ use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
+use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::fade::FadePlan;
 use emu::framing::{Framing, LinkLayer};
 use emu::loss::{FourState, GilbertElliott, LossPlan};
-use emu::plan::{PipePlan, Plan};
+use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::reorder::ReorderPlan;
 use emu::shaper::{RatePlan, RateTrace};
-use emu::shim::OffloadPlan;
 use emu::units::{BitRate, ByDirection, Nanos, Probability};
 use profile::Violations;
 use proto::dataplane::v1 as pb;
@@ -33,7 +32,7 @@ pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     profile::validate(&profile)?;
     let (rules, beams) =
         plan.clients.as_ref().map_or_else(|| Ok(Default::default()), clients::check)?;
-    // What validation has let through is there.
+    // Validation has checked that it is there.
     let forward = profile.forward_pipe.unwrap_or_default();
     let back = profile.return_pipe.unwrap_or_default();
     let mut pipes = ByDirection([pipe(&forward), pipe(&back)]);
@@ -44,7 +43,7 @@ pub fn compile(plan: &pb::Plan) -> Result<Plan, Violations> {
     Ok(Plan { seed: plan.seed, pipes, rules: rules.into(), beams: beams.into(), epoch })
 }
 
-/// What the switch does.
+/// The part that the switch does.
 #[derive(Default)]
 struct Offloaded {
     epoch: u16,
@@ -99,7 +98,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
             pass: r.pass_packets,
             drop: r.drop_packets,
             once: r.once,
-            // Whoever applies the plan says so.
+            // The caller that applies the plan sets it.
             arm: false,
         }),
         delay: DelayPlan {
@@ -207,7 +206,7 @@ fn excursion(e: &model::Excursion) -> ExcursionPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use emu::plan::PlanError;
+    use emu::check::PlanError;
     use emu::units::Direction;
 
     fn plan(change: impl FnOnce(&mut model::Pipe)) -> pb::Plan {
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_is_as_the_message_says() {
+    fn varying_processes_are_compiled() {
         let compiled = compile(&plan(|p| {
             p.rate_bps = None;
             p.rate_trace = Some(model::RateTrace {
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_packets_are_as_the_message_says() {
+    fn packet_losses_are_compiled() {
         let loss = |change: &dyn Fn(&mut model::Pipe)| {
             let compiled = compile(&plan(|p| change(p))).unwrap_or_else(|e| panic!("{e}"));
             let [forward, _] = compiled.pipes.0;
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_as_the_message_says() {
+    fn queues_are_compiled() {
         let queue = |queue: model::Queue| {
             let limit_bytes = 1_000_000;
             let queue = model::Queue { limit_bytes, ecn: true, ..queue };
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_as_the_message_says() {
+    fn clients_are_compiled() {
         let client = model::Client {
             name: "alice".into(),
             prefixes: vec!["10.1.0.0/24".into()],
@@ -391,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_switch_does_is_as_the_message_says() {
+    fn offload_is_compiled() {
         let with = |offload| compile(&pb::Plan { offload, ..plan(|p| p.packet_loss = 0.25) });
         let offload = pb::Offload { epoch: 65_535, forward_loss: 7, return_loss: 0, marks: true };
         let compiled = with(Some(offload)).unwrap_or_else(|e| panic!("{e}"));
@@ -399,7 +398,7 @@ mod tests {
         assert_eq!(compiled.epoch, 65_535);
         assert_eq!(forward.offload, OffloadPlan { loss: 7, marks: true });
         assert_eq!(back.offload, OffloadPlan { loss: 0, marks: true });
-        // What is asked for stays, whoever does it.
+        // The plan keeps the request, no matter where it is done.
         assert_eq!(forward.packet_loss, Probability::new(0.25).into());
         assert_eq!(forward.drawn_loss(), LossPlan::None);
         let none = with(None).unwrap_or_else(|e| panic!("{e}"));
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_not_valid_is_refused_and_so_is_none() {
+    fn invalid_or_missing_plan_is_refused() {
         assert!(compile(&plan(|p| p.packet_loss = f64::NAN)).is_err());
         assert!(compile(&plan(|p| p.queue = None)).is_err());
         assert!(compile(&pb::Plan::default()).is_err());

@@ -7,15 +7,15 @@ use std::slice;
 use dpdk::Link;
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
-use emu::shim::{self, Tick};
 use emu::stats::{ClientStats, Count, DropReason, PipeStats};
 use emu::units::{Direction, Nanos};
 use proto::linkemu::v1 as model;
+use shim::Tick;
 use worker::command::Report;
 
 use crate::watch::Seen;
 
-/// What a port's driver counted.
+/// Counters of a port's driver.
 #[derive(Clone, Debug, Default)]
 pub struct PortAccount {
     /// `wan` or `client`.
@@ -30,7 +30,7 @@ pub struct PortAccount {
     pub failed: u64,
     /// Its link now, if the driver tells.
     pub link: Option<Link>,
-    /// What became of it.
+    /// Its link state, if known.
     pub seen: Seen,
 }
 
@@ -105,14 +105,13 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     stats
 }
 
-/// Says by which number a switch knows each client: by its place among those of the only worker.
+/// Sets the number of each client in the switch: its place among those of the only worker.
 pub(crate) fn number_clients(clients: &mut [model::ClientStats], tick: Tick) {
     for (client, place) in clients.iter_mut().zip(0..) {
         client.number = shim::number(place, tick).into();
     }
 }
 
-/// Frames that a port lost.
 fn lost(port: &model::PortStats) -> u64 {
     let unconfirmed = port.state.as_ref().map_or(0, |state| state.unconfirmed);
     port.missed + port.transmit_dropped + unconfirmed
@@ -127,7 +126,7 @@ fn memory(reports: &[Box<Report>]) -> model::Memory {
     }
 }
 
-/// Several workers' quantiles do not add up; the worst of each is what is certain.
+/// Quantiles of several workers cannot be added; the largest of each is an upper bound.
 fn lateness(reports: &[Box<Report>]) -> model::Lateness {
     let worst = |f: fn(&Report) -> Nanos| reports.iter().map(|r| f(r)).max().unwrap_or_default().0;
     model::Lateness {
@@ -248,6 +247,6 @@ pub(crate) fn reason(r: DropReason) -> model::DropReason {
         DropReason::Runt => model::DropReason::Runt,
         DropReason::Oversize => model::DropReason::Oversize,
         DropReason::Scheduled => model::DropReason::Scheduled,
-        DropReason::Shim => model::DropReason::Shim,
+        DropReason::Rejected => model::DropReason::Shim,
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the dataplane runs with: what the command line says, else the box's file, else
+//! The configuration of the dataplane: from the command line, else the box's file, else
 //! the defaults.
 
 use boxfile::{
@@ -16,14 +16,13 @@ use crate::arguments::Arguments;
 /// (docs/adr/0002).
 const COPY_BREAK: u32 = 1024;
 
-/// What the dataplane runs with.
+/// The configuration of the dataplane.
 #[derive(Clone, Debug)]
 pub struct Choices {
     /// `wan` and `client`.
     pub ports: [NamedPort; 2],
     /// Each worker's core.
     pub cores: Vec<usize>,
-    /// What they do when idle.
     pub idle: Idle,
     /// Bytes of the packet store.
     pub memory: u64,
@@ -90,7 +89,7 @@ pub enum ChoiceError {
     Core {
         /// Asked for.
         core: usize,
-        /// What there is.
+        /// Available cores.
         may: Vec<usize>,
     },
     /// Too few cores.
@@ -101,13 +100,13 @@ pub enum ChoiceError {
     Cores {
         /// Asked for.
         workers: usize,
-        /// What there is.
+        /// Available cores.
         may: Vec<usize>,
     },
 }
 
 impl ChoiceError {
-    /// Whether it is this machine that cannot do what was asked for rightly.
+    /// Whether the request is valid but this machine cannot do it.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(
@@ -119,7 +118,7 @@ impl ChoiceError {
 
 impl Choices {
     /// Brings the command line and the file that it names together, for a process that runs on
-    /// the cores `may`, and whose threads can be put on those that `can` says as well.
+    /// the cores `may`, and may pin threads to cores for which `can` is true.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -147,7 +146,7 @@ impl Choices {
         // Both are within 32 bits: the file was checked.
         let number = |value: Option<u64>| value.and_then(|v| u32::try_from(v).ok());
         let (max_frame, copy_break) = (number(memory.max_frame), number(memory.copy_break));
-        // First: who gives another name has not forgotten one of these.
+        // First: a wrong name is the cause of a missing one.
         if let Some(p) = arguments.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
             return Err(ChoiceError::Stranger(p.name.clone()));
         }
@@ -199,7 +198,7 @@ fn port(
     }
 }
 
-/// The workers' cores. A worker must not move about: what it sends on a kernel interface
+/// The workers' cores. A worker must stay on its core: frames that it sends on a kernel interface
 /// would be reordered.
 fn cores(
     arguments: &Arguments,
@@ -209,7 +208,7 @@ fn cores(
 ) -> Result<Vec<usize>, ChoiceError> {
     let given = !arguments.core.is_empty();
     let cores = if given { Some(&arguments.core) } else { file.workers.cores.as_ref() };
-    // Cores of the command line say how many workers there are, whatever the file says.
+    // Cores on the command line determine the number of workers, not the file.
     let count = match arguments.workers {
         None if given => None,
         workers => workers.or(file.workers.count),
@@ -230,7 +229,7 @@ fn cores(
         if cores[..n].contains(core) {
             return Err(ChoiceError::Shared(*core));
         }
-        // An isolated core is one that a process has to ask for.
+        // A process has to name an isolated core.
         if !may.contains(core) && !can(*core) {
             return Err(ChoiceError::Core { core: *core, may: may.to_vec() });
         }
@@ -260,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn an_isolated_core_is_taken_if_it_is_named() {
+    fn isolated_core_is_used_if_named() {
         assert_eq!(with_ports(&["--core", "6"], "").unwrap().cores, [6]);
         assert_eq!(with_ports(&[], "[workers]\ncores = [3, 6]").unwrap().cores, [3, 6]);
         assert!(with_ports(&["--core", "5"], "").is_err());
     }
 
     #[test]
-    fn without_a_file_there_is_one_worker_on_the_last_core() {
+    fn default_is_one_worker_on_last_core() {
         let choices = with_ports(&[], "").unwrap();
         assert_eq!(choices.cores, [3]);
         assert_eq!((choices.memory, choices.buffers, choices.copy_break), (3 << 30, 0, COPY_BREAK));
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_goes_before_the_file() {
+    fn option_overrides_file() {
         let file = "[ports]\nwan = \"net_ring\"\nclient = \"net_null1\"\n[workers]\ncores = [2, 3]\n\
                     idle = \"adaptive\"\n[memory]\npackets = \"1 MiB\"\nmax_clients = 7\nclient_idle = \"90 s\"";
         let choices = choose(&["--box", "x"], file).unwrap();
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_the_file_are_texts_or_tables() {
+    fn ports_in_file_are_strings_or_tables() {
         let file = "[ports]\nwan.pci = \"01:00.1\"\nclient.kernel = \"eth1\"";
         let specs = choose(&["--box", "x"], file).unwrap().ports.map(|p| p.spec.to_string());
         assert_eq!(specs, ["0000:01:00.1", "net_af_packet,iface=eth1"]);
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_and_cores_that_do_not_agree_are_refused_with_the_numbers() {
+    fn mismatch_of_workers_and_cores_is_refused_with_numbers() {
         for (words, file, message) in [
             (&["--workers", "2", "--core", "1"][..], "", "2 workers on 1 cores [1]"),
             (&["--workers", "1"], "[workers]\ncores = [1, 2]", "1 workers on 2 cores"),
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_switch_there_is_one_worker() {
+    fn several_workers_behind_switch_are_refused() {
         let file = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
                     client = [3]\n";
         assert!(with_ports(&[], file).unwrap().switch.is_some());
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ports_have_to_be_there_once() {
+    fn missing_or_repeated_port_is_refused() {
         for (words, file, message) in [
             (&PORTS[..2], "", "no port `client`"),
             (&["--box", "x"], "[ports]\nclient = \"net_null\"", "no port `wan`"),

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dpdk::TscClock;
-use emu::plan::{PlanError, Room};
+use emu::check::PlanError;
+use emu::plan::Room;
 use emu::units::{Instant, Nanos};
 use owner::{ChangeError, Entry, Journal, Keys, Reused};
 use profile::Violations;

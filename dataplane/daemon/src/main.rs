@@ -25,16 +25,17 @@ use dataplane::workers::{self, Settings};
 use dpdk::{TscClock, Waiter};
 use emu::engine::Limits;
 use emu::plan::Room;
-use emu::shim::SHIM;
 use endpoint::{Claim, supervisor};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
+use shim::{SHIM, Tick};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use worker::distribute::{Distributed, Lending, connect};
 use worker::dpdk_io::DpdkIo;
 use worker::run::Idle;
+use worker::shim::ShimIo;
 
 /// How long the clock is measured at the start.
 const CALIBRATE: Duration = Duration::from_millis(500);
@@ -102,6 +103,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     steer(specs, cores);
     let clock = TscClock::calibrate(CALIBRATE);
     tracing::info!(error_ppm = clock.error_ppm(), counter = clock.uses_counter(), "clock measured");
+    let tick = choices.switch.as_ref().map(switch::tick_of);
     // Each worker's part.
     let memory = choices.memory / cores.len() as u64;
     let limits = Limits {
@@ -111,7 +113,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         frame: opened.max_frame,
         copy_break: choices.copy_break,
         buffers: opened.kept,
-        shim: choices.switch.as_ref().map(switch::tick_of),
+        offloaded: tick.map_or(0, Tick::clients),
     };
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),
@@ -138,11 +140,14 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         Ok(DpdkIo::new(wan, client, share.pool, waiter))
     });
     let mut io = io.collect::<std::io::Result<Vec<_>>>()?;
-    let settings = Settings { idle, cores: cores.clone(), limits };
+    let settings = Settings { idle, cores: cores.clone(), limits, tick };
     let mut overflow = Vec::new();
-    let running = match (io.pop(), io.is_empty()) {
-        (Some(only), true) => workers::spawn(&eal, vec![only], clock, &compiled, &settings)?,
-        (last, _) => {
+    let running = match (io.pop(), io.is_empty(), tick) {
+        (Some(only), true, Some(tick)) => {
+            workers::spawn(&eal, vec![ShimIo::new(only, tick)], clock, &compiled, &settings)?
+        }
+        (Some(only), true, None) => workers::spawn(&eal, vec![only], clock, &compiled, &settings)?,
+        (last, ..) => {
             io.extend(last);
             let io = connect(io, Lending { lends, longest: max_frame });
             overflow.extend(io.iter().map(Distributed::overflow));
@@ -256,7 +261,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, insta
             frame: opened.max_frame,
             capacity: memory,
             workers: u32::try_from(choices.cores.len()).unwrap_or(u32::MAX),
-            shim: choices.switch.as_ref().map_or(0, |_| SHIM),
+            tag: choices.switch.as_ref().map_or(0, |_| SHIM),
         },
         description: pb::DescribeResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),

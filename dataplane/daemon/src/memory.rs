@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the machine has the memory that the packet store is promised.
 //!
-//! The store is taken as it is used; what is not there must be refused at the start, not
+//! The store is allocated as it is used; a lack of memory must be refused at the start, not
 //! found missing under load. Two limits count: what the machine has available
 //! (`/proc/meminfo`), and what each control group that the process is in leaves of its
 //! own, of version 2 (`memory.max`) and of version 1 (`memory.limit_in_bytes`). Page cache
@@ -23,9 +23,9 @@ pub enum MemoryError {
         profile::format_size(*.asked), profile::format_size(*.available)
     )]
     Machine {
-        /// What is asked for.
+        /// Requested bytes.
         asked: u64,
-        /// What there is.
+        /// Available bytes.
         available: u64,
     },
     /// A control group leaves less.
@@ -36,7 +36,7 @@ pub enum MemoryError {
         profile::format_size(.group.limit)
     )]
     Group {
-        /// What is asked for.
+        /// Requested bytes.
         asked: u64,
         /// The group that leaves the least.
         group: Group,
@@ -53,12 +53,12 @@ pub struct Group {
     pub path: PathBuf,
     /// Its limit in bytes.
     pub limit: u64,
-    /// What its processes use in bytes, less what can be reclaimed.
+    /// Memory in use in bytes, excluding reclaimable memory.
     pub used: u64,
 }
 
 impl Group {
-    /// What it leaves.
+    /// Bytes that are left.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used)
@@ -86,7 +86,7 @@ const V2: Files =
 /// # Errors
 /// If they are not, by the tightest of the limits, or if the kernel does not say.
 pub fn check_memory(asked: u64) -> Result<(), MemoryError> {
-    // A kernel before 3.14 does not tell what is available.
+    // A kernel before 3.14 does not report available memory.
     let available = Meminfo::current()?.mem_available.unwrap_or(u64::MAX);
     if asked > available {
         return Err(MemoryError::Machine { asked, available });
@@ -130,7 +130,7 @@ fn groups() -> Result<Vec<Group>, ProcError> {
     Ok(groups)
 }
 
-/// The groups with a limit, from `within` up to `mount`. What is not there, or has no
+/// The groups with a limit, from `within` up to `mount`. A missing file, or one without a
 /// limit, is left out.
 fn up_from(mount: &Path, within: &Path, files: &Files) -> Vec<Group> {
     let within = within.strip_prefix("/").unwrap_or(within);
@@ -157,14 +157,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_any_machine_has_is_refused_and_nothing_is_not() {
+    fn memory_above_machine_is_refused() {
         let refused = check_memory(u64::MAX).unwrap_err().to_string();
         assert!(refused.contains("--memory 18446744.073709551615 TB is more than"), "{refused}");
         check_memory(0).unwrap();
     }
 
     #[test]
-    fn every_group_up_to_the_mount_counts_and_cache_is_free() {
+    fn every_cgroup_up_to_mount_counts_and_cache_is_free() {
         let root = tempfile::tempdir().unwrap();
         let write = |at: &str, name: &str, text: &str| {
             let path = root.path().join(at);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_say_nothing_sensible_are_no_limit() {
+    fn invalid_cgroup_files_set_no_limit() {
         let root = tempfile::tempdir().unwrap();
         for (limit, usage) in [("", "1"), ("-1", "1"), ("1e9", "1"), ("1", "many"), ("1", "")] {
             fs::write(root.path().join(V1.limit), limit).unwrap();

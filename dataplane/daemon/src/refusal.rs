@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use emu::check::PlanError;
 use emu::envelope::{Largest, Pair, Shortage, TooBusy};
-use emu::plan::PlanError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 

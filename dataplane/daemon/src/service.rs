@@ -85,7 +85,7 @@ impl pb::dataplane_server::Dataplane for Service {
             frame_bytes: room.frame,
             memory_bytes: room.capacity,
             workers: room.workers,
-            shim_bytes: room.shim,
+            shim_bytes: room.tag,
         };
         Ok(Response::new(pb::DescribeResponse { room: Some(room), ..description.clone() }))
     }

@@ -2,11 +2,11 @@
 //! Keeps the kernel interfaces under our ports from reordering.
 //!
 //! A kernel interface without hardware queues (veth, tap) hands a frame on from the
-//! core that it was sent on. A flow whose sender moves to another core then goes
+//! core that it was sent on. If a flow's sender moves to another core, the flow goes
 //! through two backlogs at once, and arrives out of order before we see it. Receive
 //! packet steering to one core makes it one backlog (kernel:
 //! Documentation/networking/scaling.rst). The far ends of such pairs need the same,
-//! by whoever owns them: our worker is pinned, but their peers' senders are not.
+//! by their owners: our worker is pinned, but the peers' senders are not.
 
 use std::fs;
 use std::io;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4 switch between the hosts and the box, as the box's file describes it.
 //!
-//! The dataplane never talks to it. It takes and gives shims ([`emu::shim`]) because there is
+//! The dataplane never talks to it. It takes and gives shims ([`shim`]) because there is
 //! one, and tells linkd, which controls it, where it is and what it may do.
 
 use boxfile::{Stage, Switch, Target};
-use emu::shim::Tick;
 use proto::dataplane::v1 as pb;
+use shim::Tick;
 
 fn target(target: Target) -> pb::SwitchTarget {
     match target {
@@ -56,7 +56,7 @@ mod tests {
     use boxfile::SwitchFile;
 
     #[test]
-    fn what_is_said_is_described() {
+    fn switch_is_described() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
                     election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";

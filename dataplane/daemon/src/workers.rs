@@ -10,34 +10,34 @@ use emu::plan::Plan;
 use emu::units::Instant;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use shim::Tick;
 use tokio::sync::mpsc;
 use worker::command::{Handle, channel};
+use worker::edge::Edge;
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 
 /// How the workers run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What they do when idle.
     pub idle: Idle,
-    /// The core of each.
     pub cores: Vec<usize>,
-    /// The limits of each one's engine.
+    /// Limits of each engine.
     pub limits: Limits,
+    /// The unit of the switch's clock, where the ports lead to one.
+    pub tick: Option<Tick>,
 }
 
 /// The running workers.
 #[derive(Debug)]
 pub struct Running {
-    /// The ways to them.
     pub handles: Vec<Handle>,
-    /// Says which one has ended first, however it did.
+    /// The first worker that ended, normally or not.
     pub ended: mpsc::Receiver<usize>,
-    /// Their threads.
     pub threads: Vec<JoinHandle<()>>,
 }
 
-/// Says that a worker has ended, also if its thread panics.
+/// Reports the end of a worker, also if its thread panics.
 struct Ending {
     worker: usize,
     to: mpsc::Sender<usize>,
@@ -49,7 +49,7 @@ impl Drop for Ending {
     }
 }
 
-/// Starts the workers, each on a thread and a core of its own.
+/// Starts each worker on its own thread and core.
 ///
 /// # Errors
 /// If there is no thread, core or memory for one of them.
@@ -71,8 +71,10 @@ where
     for (worker, (io, core)) in ports.into_iter().zip(&settings.cores).enumerate() {
         let started = Engine::new(settings.limits, plan.clone(), at)
             .map_err(io::Error::other)
-            .and_then(|engine| {
+            .and_then(|mut engine| {
+                engine.set_observer(Edge::observer(settings.tick, None));
                 let (handle, inbox) = channel(settings.limits.clients as usize);
+                let handle = handle.behind_switch(settings.tick);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);
                 let ending = Ending { worker, to: ending.clone() };
                 Ok((handle, start(eal, run, ending, *core, settings.idle)?))

@@ -70,7 +70,7 @@ pub fn standing_still(
         Worker::new(engine, SimIo::new(Vec::new(), 1), clock, inbox, Idle::Busy).run();
     });
     let room =
-        Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1, shim: 0 };
+        Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1, tag: 0 };
     let fixed = Fixed { room, ..Fixed::default() };
     let ports = Box::new(NoPorts);
     let dataplane = Dataplane::with_patience(vec![handle], clock, ports, fixed, running, patience);

@@ -16,14 +16,17 @@ use emu::client::ClientKey;
 use emu::engine::{Departure, Limits};
 use emu::frame::{Buffer, Frame};
 use emu::plan::Room;
-use emu::shim::{SHIM, Shim, Tick};
+use emu::tag::Tagged;
 use emu::units::{Direction, Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
+use shim::{SHIM, Shim, Tick};
 use worker::dpdk_io::{DpdkIo, PortQueues};
 use worker::io::PacketIo;
 use worker::run::Idle;
+use worker::shim::ShimIo;
 
+const TICK: Tick = Tick::Microsecond;
 const EPOCH: u16 = 7;
 const SLOT: u16 = 9;
 const DELAY_NS: u64 = 5_000_000;
@@ -81,6 +84,7 @@ fn inject<I: PacketIo>(io: &mut I, bytes: &[u8]) {
         direction: Direction::Return,
         due: Instant::ZERO,
         frame: Frame::Bytes(bytes),
+        tagged: Tagged::default(),
     };
     while !io.transmit(departure()) {
         io.flush(Instant::ZERO);
@@ -159,12 +163,13 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         copy_break: 256,
         buffers: kept,
         idle: Nanos::ZERO,
-        shim: Some(Tick::Microsecond),
+        offloaded: TICK.clients(),
     };
-    let settings = Settings { idle: Idle::Busy, cores: cores.clone(), limits };
-    let workers = workers::spawn(&eal, vec![io], clock, &compiled, &settings).unwrap();
+    let settings = Settings { idle: Idle::Busy, cores: cores.clone(), limits, tick: Some(TICK) };
+    let workers =
+        workers::spawn(&eal, vec![ShimIo::new(io, TICK)], clock, &compiled, &settings).unwrap();
     let room =
-        Room { clients: 4, frame: max_frame, capacity: 1 << 40, shim: SHIM, ..Room::default() };
+        Room { clients: 4, frame: max_frame, capacity: 1 << 40, tag: SHIM, ..Room::default() };
     let description =
         pb::DescribeResponse { switch: Some(pb::Switch::default()), ..Default::default() };
     let counted =

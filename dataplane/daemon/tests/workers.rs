@@ -65,7 +65,7 @@ fn two_workers_are_one_dataplane() {
         copy_break: 256,
         buffers: kept,
         idle: Nanos::ZERO,
-        shim: None,
+        offloaded: 0,
     };
     let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
     let io = shares
@@ -80,7 +80,7 @@ fn two_workers_are_one_dataplane() {
     let clock = TscClock::calibrate(Duration::from_millis(20));
     let running = plan("transparent");
     let compiled = compile(&running).unwrap();
-    let settings = Settings { idle: Idle::Busy, cores, limits };
+    let settings = Settings { idle: Idle::Busy, cores, limits, tick: None };
     let workers = workers::spawn(&eal, io, clock, &compiled, &settings).unwrap();
     let room = Room { clients: 4, frame: max_frame, capacity: 1 << 40, ..Room::default() };
     let fixed = Fixed { room, ..Fixed::default() };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queue's law: tail drop at the limit, and which packets are dropped, or marked, before
+//! Queue management: tail drop at the limit, and which packets are dropped, or marked, before
 //! that.
 //!
-//! *Random drop* is the gateway's of SAT20 (S. Claypool, J. Chung, M. Claypool, CCNC 2021):
+//! *Random drop* is from the gateway in SAT20 (S. Claypool, J. Chung, M. Claypool, CCNC 2021):
 //! arriving frames are dropped at random while the queue is above half of its limit. The
-//! study does not publish the probability, so it is a law: linear in the queue's length from
-//! the threshold to the limit, and constant where both ends are alike. Differs from [`red`]
+//! study does not publish the probability. Here it is linear in the queue's length from
+//! the threshold to the limit, and constant if both ends are equal. Differs from [`red`]
 //! in that it looks at the queue as it is and not at a moving average, and does not space
 //! the drops.
 //!
-//! [`red`] and [`pie`] decide on arriving frames, [`codel`] on those that leave; with `ecn`
-//! what they choose is marked ([`crate::ecn`]) and not dropped, where it can be. Without a
-//! limit of the rate there is no queue, and none of them does anything.
+//! [`red`] and [`pie`] decide on arriving frames, [`codel`] on leaving ones; with `ecn`
+//! chosen packets are marked ([`crate::ecn`]) instead of dropped, where possible. Without a
+//! rate limit there is no queue, and no AQM acts.
 
 pub mod codel;
 pub mod pie;
@@ -41,32 +41,30 @@ pub struct RandomDrop {
 /// Which frames are dropped, or marked, before the queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum AqmPlan {
-    /// None.
     #[default]
     TailDrop,
-    /// Arriving ones, by the queue as it is.
+    /// Arriving ones, by the current queue length.
     RandomDrop(RandomDrop),
-    /// Arriving ones, by its average.
+    /// Arriving ones, by the average queue length.
     Red(RedPlan),
     /// Leaving ones, by how long they waited.
     CoDel(CoDelPlan),
-    /// Arriving ones, by how long others wait.
+    /// Arriving ones, by the queueing delay.
     Pie(PiePlan),
 }
 
-/// The queue of one pipe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePlan {
     /// Most bytes queued, the frame in service included.
     pub limit: u64,
-    /// What happens before that.
+    /// Which frames are dropped or marked before that.
     pub aqm: AqmPlan,
-    /// Whether frames are marked and not dropped, where they can be.
+    /// Whether frames are marked instead of dropped, where possible.
     pub ecn: bool,
 }
 
 impl QueuePlan {
-    /// A queue of so many bytes with tail drop.
+    /// A queue of this many bytes with tail drop.
     #[must_use]
     pub fn tail_drop(limit: u64) -> Self {
         Self { limit, aqm: AqmPlan::TailDrop, ecn: false }
@@ -83,27 +81,25 @@ impl QueuePlan {
         }
     }
 
-    /// Whether its AQM has to know what leaves the queue.
+    /// Whether its AQM has to see frames that leave the queue.
     #[must_use]
     pub fn watches(&self) -> bool {
         matches!(self.aqm, AqmPlan::Red(_) | AqmPlan::CoDel(_) | AqmPlan::Pie(_))
     }
 
-    /// Whether its AQM drops what is in the queue, and not what arrives.
+    /// Whether its AQM drops queued frames, not arriving ones.
     #[must_use]
     pub fn drops_late(&self) -> bool {
         matches!(self.aqm, AqmPlan::CoDel(_))
     }
 }
 
-/// What becomes of a frame.
+/// The decision on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passes.
     Pass,
     /// The AQM chose it: it is marked if it can be, and else dropped.
     Signal,
-    /// It is dropped.
     Drop(DropReason),
 }
 
@@ -115,7 +111,7 @@ enum State {
     Pie(Box<Pie>),
 }
 
-/// A queue's law and what it remembers.
+/// An AQM and its state.
 #[derive(Clone, Debug)]
 pub struct Aqm {
     plan: QueuePlan,
@@ -124,7 +120,7 @@ pub struct Aqm {
 }
 
 impl Aqm {
-    /// The law of a queue that is empty at `at`.
+    /// The AQM of a queue that is empty at `at`.
     #[must_use]
     pub fn new(plan: QueuePlan, key: StreamKey, at: Instant) -> Self {
         let stream = Stream::new(key, Stage::Aqm, 0);
@@ -142,10 +138,10 @@ impl Aqm {
         }
     }
 
-    /// Takes another plan at `at`; [`Aqm::attach`] is to follow. An AQM that stays goes on
-    /// with its other figures.
+    /// Takes another plan at `at`; the caller then calls [`Aqm::attach`]. An unchanged AQM continues
+    /// with its new parameters.
     pub fn replan(&mut self, plan: QueuePlan, at: Instant) {
-        // What was until now was under the plan until now.
+        // The time until now counts under the old plan.
         self.attach(at, None);
         let stays = std::mem::discriminant(&plan.aqm) == std::mem::discriminant(&self.plan.aqm);
         self.plan = plan;
@@ -154,7 +150,6 @@ impl Aqm {
         }
     }
 
-    /// The plan.
     #[must_use]
     pub fn plan(&self) -> &QueuePlan {
         &self.plan
@@ -170,7 +165,7 @@ impl Aqm {
         }
     }
 
-    /// Brings it up to `at`, so that there is little to catch up with later.
+    /// Advances it to `at`, so that little is left to catch up with later.
     pub fn keep_up(&mut self, at: Instant) {
         if let (State::Pie(pie), AqmPlan::Pie(plan)) = (&mut self.state, self.plan.aqm) {
             pie.advance(plan, at);
@@ -178,7 +173,7 @@ impl Aqm {
     }
 
     /// Decides on a frame of `len` bytes that arrives at `at`, finds `queued` bytes and will
-    /// wait for a link of `rate`, none if that is down.
+    /// wait for a link of `rate`; none if the link is down.
     #[inline]
     pub fn admit(
         &mut self,
@@ -208,8 +203,8 @@ impl Aqm {
         }
     }
 
-    /// Whether `head`, which leaves the queue at `now`, is to be marked or dropped. Then
-    /// [`Aqm::dropped`] or [`Aqm::marked`] follows.
+    /// Whether to mark or drop `head`, which leaves the queue at `now`. The caller then calls
+    /// [`Aqm::dropped`] or [`Aqm::marked`].
     pub fn chooses(&mut self, now: Instant, head: Option<Candidate>) -> bool {
         match (&mut self.state, self.plan.aqm) {
             (State::CoDel(codel), AqmPlan::CoDel(plan)) => codel.chooses(plan, now, head),
@@ -217,7 +212,7 @@ impl Aqm {
         }
     }
 
-    /// What was chosen was dropped and `head` comes next: whether that is chosen as well.
+    /// The chosen packet was dropped and `head` is next: whether to drop that as well.
     pub fn dropped(&mut self, now: Instant, head: Option<Candidate>) -> bool {
         match (&mut self.state, self.plan.aqm) {
             (State::CoDel(codel), AqmPlan::CoDel(plan)) => codel.dropped(plan, now, head),
@@ -225,7 +220,7 @@ impl Aqm {
         }
     }
 
-    /// What was chosen was marked.
+    /// The chosen packet was marked.
     pub fn marked(&mut self, now: Instant) {
         if let (State::CoDel(codel), AqmPlan::CoDel(plan)) = (&mut self.state, self.plan.aqm) {
             codel.marked(plan, now);

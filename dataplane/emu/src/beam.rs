@@ -1,217 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Beams: a rate in each direction that several clients share.
 //!
-//! The two stages are in tandem. A client's own shaper works as it does without a beam; what
-//! has left it waits, in order, for the beam, which serves one frame at a time at its own
-//! rate. The channel and the delay are asked when the beam is through with a frame. Until
+//! The two stages are in tandem. A client's own shaper works as it does without a beam; frames
+//! that have left it wait, in order, for the beam, which serves one frame at a time at its own
+//! rate. The channel and the delay are asked when the beam has served a frame. Until
 //! then the frame counts as in the client's queue.
 //!
 //! Which client's frame is next is decided by deficit round robin (M. Shreedhar, G. Varghese,
 //! "Efficient Fair Queueing Using Deficit Round-Robin", IEEE/ACM Trans. Networking 4(3),
 //! 1996; SIGCOMM 1995) with weights. A client that has something waiting when a frame leaves
-//! is in the round; at its turn it may send so many bytes more, its quantum, which is the
+//! is in the round; at its turn it may send a number of bytes more, its quantum, which is the
 //! longest frame for the client of the least weight and more in proportion for the others. So
 //! a turn always sends a frame, and a decision costs the same for any number of clients. What
-//! a client did not use is kept for its next turn as long as something waits.
+//! a client did not use is kept for its next turn as long as it has frames waiting.
 //!
-//! While clients `i` and `j` have frames waiting, what the beam has sent for them by weight
-//! differs by at most one quantum and what is left over:
+//! While clients `i` and `j` have frames waiting, the bytes sent for them, by weight,
+//! differ by at most one quantum and the unused remainders:
 //! `|Sᵢ/wᵢ − Sⱼ/wⱼ| ≤ Q + m/wᵢ + m/wⱼ`, with `m` the longest frame and `Q` the quantum of
 //! weight one.
 //!
 //! Differs from the paper in that the frame in service counts as waiting until it has left:
-//! a client whose next frame arrives meanwhile goes on in the round.
+//! a client whose next frame arrives meanwhile stays in the round.
 //!
-//! What happens depends on arrivals and finishes only ([`crate::pipe`]). At one instant, first
+//! Fates depend on arrivals and finishes only ([`crate::pipe`]). At one instant, first
 //! clients join the round, in the order of their numbers (in which they were first seen), then
-//! a frame leaves, and then the beam takes the next one; what arrives at that instant comes
+//! a frame leaves, and then the beam takes the next one; arrivals at that instant come
 //! after all of that.
 //!
-//! Units: bytes as the beam counts them, with its framing. Runs on the worker's thread, and
-//! all clients of a beam are the same worker's.
+//! Units: bytes as the beam counts them, with its framing. Runs on the worker's thread;
+//! all clients of a beam belong to one worker.
 
+mod plan;
 mod server;
+mod stage;
 
-use std::collections::BTreeMap;
+pub use plan::{BeamPlan, BeamsError, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
+pub use server::Standing;
+pub(crate) use server::{Member, Queues};
+pub(crate) use stage::Beams;
 
-use thiserror::Error;
-
-use crate::client::ClientKey;
-use crate::framing::Framing;
-use crate::units::{BitRate, ByDirection, Direction};
-
-pub(crate) use server::{Beam, Member, NO_BEAM, Place, Queues, Terms};
-
-/// The most beams.
-pub const MAX_BEAMS: usize = 256;
-/// The largest weight.
-pub const MAX_WEIGHT: u16 = 1_000;
-
-/// What the beams let through and who shares them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BeamsPlan {
-    /// At most [`MAX_BEAMS`].
-    pub beams: Vec<BeamPlan>,
-    /// Of certain clients.
-    pub shares: BTreeMap<ClientKey, Share>,
-    /// Of all other clients but the bypass, which never has one.
-    pub automatic: Option<Share>,
-}
-
-/// A beam.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BeamPlan {
-    /// For people; two beams may have the same.
-    pub name: String,
-    /// A direction that is not limited has no beam.
-    pub rate: ByDirection<BitRate>,
-    /// Bytes added to each frame when its time in the beam is computed.
-    pub framing: Framing,
-}
-
-/// A client's share of a beam.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Which beam.
-    pub beam: u16,
-    /// 1 to [`MAX_WEIGHT`].
-    pub weight: u16,
-}
-
-/// Beams that the core does not take.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum BeamsError {
-    /// Too many.
-    #[error("{0} beams, at most {MAX_BEAMS}: merge some")]
-    Beams(usize),
-    /// A share of none.
-    #[error("a share of beam {0} of {1}: count from 0, or add the beam")]
-    Unknown(u16, usize),
-    /// A weight out of bounds.
-    #[error("a share of weight {0}: choose 1 to {MAX_WEIGHT}")]
-    Weight(u16),
-}
-
-impl BeamsPlan {
-    /// Checks what the core relies on.
-    ///
-    /// # Errors
-    /// The first limit that is broken.
-    pub fn check(&self) -> Result<(), BeamsError> {
-        let n = self.beams.len();
-        if n > MAX_BEAMS {
-            return Err(BeamsError::Beams(n));
-        }
-        for share in self.shares.values().chain(&self.automatic) {
-            if usize::from(share.beam) >= n {
-                return Err(BeamsError::Unknown(share.beam, n));
-            }
-            if !(1..=MAX_WEIGHT).contains(&share.weight) {
-                return Err(BeamsError::Weight(share.weight));
-            }
-        }
-        Ok(())
-    }
-
-    /// A client's share of a beam that limits the direction.
-    #[must_use]
-    pub fn share(&self, client: ClientKey, direction: Direction) -> Option<Share> {
-        if self.beams.is_empty() || client == ClientKey::Bypass {
-            return None;
-        }
-        let share = self.shares.get(&client).copied().or(self.automatic)?;
-        self.limits(share.beam, direction).then_some(share)
-    }
-
-    /// Whether there is such a beam, and it limits the direction.
-    #[must_use]
-    pub fn limits(&self, beam: u16, direction: Direction) -> bool {
-        let beam = self.beams.get(usize::from(beam));
-        beam.is_some_and(|b| b.rate[direction] != BitRate::Unlimited)
-    }
-
-    /// The least weight in each beam, whether such a client is there or not.
-    fn lightest(&self) -> Vec<u16> {
-        let mut least = vec![u16::MAX; self.beams.len()];
-        for share in self.shares.values().chain(&self.automatic) {
-            if let Some(least) = least.get_mut(usize::from(share.beam)) {
-                *least = share.weight.clamp(1, *least);
-            }
-        }
-        least
-    }
-
-    /// Whether who shares what with which weight is as in `other`: only rates differ.
-    fn groups_as(&self, other: &Self) -> bool {
-        let alike = |(a, b): (&BeamPlan, &BeamPlan)| {
-            Direction::BOTH
-                .into_iter()
-                .all(|d| (a.rate[d] == BitRate::Unlimited) == (b.rate[d] == BitRate::Unlimited))
-        };
-        self.beams.len() == other.beams.len()
-            && self.beams.iter().zip(&other.beams).all(alike)
-            && self.automatic == other.automatic
-            && self.shares == other.shares
-    }
-}
+use crate::units::Direction;
 
 /// Number of a beam of a plan in a direction, among all beams of an engine.
 #[inline]
 pub(crate) fn number(beam: u16, direction: Direction) -> u32 {
     u32::from(beam) * 2 + direction as u32
-}
-
-impl BeamsPlan {
-    /// Whether the engine has to form its beams anew to come here from `before`.
-    pub(crate) fn regroups(&self, before: &Self) -> bool {
-        !self.groups_as(before)
-    }
-
-    /// On which terms each beam of the engine serves, in the order of [`number`]; none where
-    /// a direction is not limited. No frame is longer than `longest`.
-    pub(crate) fn terms(&self, longest: u32) -> impl Iterator<Item = Option<Terms>> {
-        self.beams.iter().zip(self.lightest()).flat_map(move |(beam, lightest)| {
-            beam.rate.0.map(|rate| {
-                let limited = rate != BitRate::Unlimited;
-                limited.then(|| Terms::new(rate, beam.framing, lightest, longest))
-            })
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(beams: usize, share: Share) -> BeamsPlan {
-        let rate = ByDirection([BitRate::bps(1_000_000), BitRate::Unlimited]);
-        let beam = BeamPlan { name: String::new(), rate, framing: Framing::default() };
-        BeamsPlan { beams: vec![beam; beams], automatic: Some(share), ..BeamsPlan::default() }
-    }
-
-    #[test]
-    fn beams_that_the_core_cannot_have_are_refused() {
-        let share = Share { beam: 255, weight: 1_000 };
-        assert_eq!(plan(256, share).check(), Ok(()));
-        assert_eq!(plan(257, share).check(), Err(BeamsError::Beams(257)));
-        assert_eq!(plan(255, share).check(), Err(BeamsError::Unknown(255, 255)));
-        for weight in [0, 1_001, u16::MAX] {
-            let mut plan = plan(1, Share { beam: 0, weight: 1 });
-            plan.shares.insert(ClientKey::Default, Share { beam: 0, weight });
-            assert_eq!(plan.check(), Err(BeamsError::Weight(weight)));
-        }
-    }
-
-    #[test]
-    fn a_client_has_its_own_share_or_that_of_all_and_the_bypass_none() {
-        let mut plan = plan(2, Share { beam: 0, weight: 1 });
-        let own = Share { beam: 1, weight: 7 };
-        plan.shares.insert(ClientKey::Default, own);
-        plan.shares.insert(ClientKey::Bypass, own);
-        let share = |client| plan.share(client, Direction::Forward);
-        assert_eq!(share(ClientKey::Default), Some(own));
-        assert_eq!(share(ClientKey::Ip([10, 0, 0, 1].into())), plan.automatic);
-        assert_eq!(share(ClientKey::Bypass), None);
-        assert_eq!(plan.share(ClientKey::Default, Direction::Return), None, "not limited");
-    }
 }

@@ -6,70 +6,65 @@
 //! has; queue drops have not. Isolated losses are a class of short episodes of
 //! fixed length, because a ping log cannot tell one lost frame from an outage
 //! shorter than its interval: the length is a stated prior (docs/modelling.md).
-//! In a fade ([`crate::fade`]) the outages of all classes are more frequent.
+//! In a fade ([`crate::episode::fade`]) the outages of all classes are more frequent.
 //!
 //! Differs from `tc-netem`'s loss in that the state follows time and not the
-//! frames. Its losses per frame are there too ([`crate::loss`]), for comparison, and runs
-//! that are dropped by count ([`crate::drop_run`]); a frame that meets several counts as
+//! frames. Its losses per frame exist too ([`crate::loss`]), for comparison, and runs
+//! that are dropped by count ([`crate::drop_run`]); a frame that several of them hit counts as
 //! lost to the outage, else as dropped by count.
 
-use crate::drop_run::DropRun;
-use crate::episode::Episodes;
-use crate::fade::Fades;
-use crate::loss::Loss;
-use crate::plan::PipePlan;
+use crate::drop_run::{DropRun, DropRunPlan};
+use crate::episode::fade::{FadePlan, Fades};
+use crate::episode::{EpisodePlan, Episodes};
+use crate::loss::{Loss, LossPlan};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;
 use crate::units::Instant;
 
-/// The channel of one pipe.
+/// The parameters of a channel.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelPlan<'a> {
+    pub outages: &'a [EpisodePlan],
+    pub fade: Option<FadePlan>,
+    /// Loss of single frames.
+    pub loss: LossPlan,
+    pub drop_run: Option<DropRunPlan>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// Before this no frame is lost, whatever the processes are asked.
+    /// No frame is lost before this, so that the processes need not be asked.
     clear_until: Instant,
-    /// It draws all losses, whatever a plan leaves to a switch.
-    alone: bool,
     processes: Box<Processes>,
 }
 
 #[derive(Clone, Debug)]
 struct Processes {
     classes: Vec<Episodes>,
-    /// What the classes' cursors are copies of. Never ahead of them.
+    /// The classes have copies of this cursor. It is never ahead of them.
     fades: Option<Fades>,
     loss: Option<Loss>,
     run: Option<DropRun>,
 }
 
 impl Channel {
-    /// A channel whose processes start at `at`.
+    /// The processes start at `at`.
     #[must_use]
-    pub fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
-        Self::of(plan, key, at, false)
-    }
-
-    /// As [`Channel::new`], but what a plan leaves to a switch is done here as well.
-    #[must_use]
-    pub fn alone(plan: &PipePlan, key: StreamKey, at: Instant) -> Self {
-        Self::of(plan, key, at, true)
-    }
-
-    fn of(plan: &PipePlan, key: StreamKey, at: Instant, alone: bool) -> Self {
+    pub fn new(plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) -> Self {
         let processes = Processes { classes: Vec::new(), fades: None, loss: None, run: None };
-        let mut c = Self { clear_until: Instant::ZERO, alone, processes: Box::new(processes) };
+        let mut c = Self { clear_until: Instant::ZERO, processes: Box::new(processes) };
         c.replan(plan, key, at);
         c
     }
 
-    /// Takes a new plan from `at` on. Classes are compared place by place; one whose
-    /// parameters and fades stay goes on.
-    pub fn replan(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
+    /// Takes a new plan from `at` on. Classes are compared by position; a class with unchanged
+    /// parameters and fades continues.
+    pub fn replan(&mut self, plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) {
         self.clear_until = Instant::ZERO;
         let Processes { classes, fades, loss, run } = &mut *self.processes;
-        let drawn = if self.alone { plan.packet_loss } else { plan.drawn_loss() };
         *loss = match loss.take() {
-            Some(loss) => loss.replanned(drawn, key),
-            None => Loss::new(drawn, key),
+            Some(loss) => loss.replanned(plan.loss, key),
+            None => Loss::new(plan.loss, key),
         };
         *run = DropRun::replanned(run.take(), plan.drop_run);
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;
@@ -115,7 +110,7 @@ impl Channel {
 
     /// Whether there is an outage at `t`.
     pub fn is_out(&mut self, t: Instant) -> bool {
-        // Every class is asked, so that all advance alike.
+        // Every class is asked, so that all advance to `t`.
         let Processes { classes, loss, run, .. } = &mut *self.processes;
         let out = classes.iter_mut().fold(false, |out, c| c.covers(t) | out);
         self.clear_until = if out || loss.is_some() || run.is_some() {
@@ -126,7 +121,7 @@ impl Channel {
         out
     }
 
-    /// Brings the processes up to `at`.
+    /// Advances the processes to `at`.
     pub fn keep_up(&mut self, at: Instant) {
         self.is_out(at);
         if let Some(f) = &mut self.processes.fades {
@@ -139,12 +134,16 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::client::ClientKey;
-    use crate::episode::{DurationLaw, EpisodePlan};
-    use crate::fade::FadePlan;
+    use crate::episode::DurationLaw;
+    use crate::plan::PipePlan;
     use crate::units::{Direction, Nanos, Probability};
 
     fn key(seed: u64) -> StreamKey {
         StreamKey { seed, client: ClientKey::Default, direction: Direction::Forward, epoch: 0 }
+    }
+
+    fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Channel {
+        Channel::new(&plan.channel(true), key, at)
     }
 
     fn with(outages: &[EpisodePlan]) -> PipePlan {
@@ -159,7 +158,7 @@ mod tests {
         FadePlan { interval: Nanos::from_secs(3), duration: Nanos::from_secs(1), factor: 20.0 };
 
     #[test]
-    fn the_share_of_time_in_outage_is_the_process_s_own() {
+    fn share_of_time_in_outage_matches_theory() {
         // Alternating renewal: D / (I + D) = 1/11. Over n = 1e6 s / 11 s cycles the
         // time out has a relative error of about sqrt(2 / n); allow five of them.
         let plan = EpisodePlan {
@@ -167,7 +166,7 @@ mod tests {
             duration: Nanos::from_secs(1),
             law: DurationLaw::Exponential,
         };
-        let mut c = Channel::new(&with(&[plan]), key(3), Instant::ZERO);
+        let mut c = new(&with(&[plan]), key(3), Instant::ZERO);
         let n = 2_000_000_u64;
         let out = (0..n).filter(|i| c.is_out(Instant(i * 500_000_000))).count();
         let share = out as f64 / n as f64;
@@ -176,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn outages_do_not_depend_on_how_often_they_are_looked_at() {
+    fn outages_do_not_depend_on_number_of_reads() {
         let plan = EpisodePlan {
             interval: Nanos::from_millis(700),
             duration: Nanos::from_millis(40),
             law: DurationLaw::Fixed,
         };
-        let mut often = Channel::new(&with(&[plan]), key(9), Instant::ZERO);
+        let mut often = new(&with(&[plan]), key(9), Instant::ZERO);
         let mut seldom = often.clone();
         for i in 0..100_000_u64 {
             let t = Instant(i * 1_000_000);
@@ -194,21 +193,21 @@ mod tests {
     }
 
     #[test]
-    fn a_change_meets_the_same_process_whenever_it_was_looked_at() {
+    fn change_does_not_depend_on_earlier_reads() {
         let a = EpisodePlan {
             interval: Nanos::from_millis(50),
             duration: Nanos::from_millis(20),
             law: DurationLaw::Exponential,
         };
         let b = EpisodePlan { interval: Nanos::from_millis(80), ..a };
-        let mut looked_at = Channel::new(&with(&[a]), key(5), Instant::ZERO);
+        let mut looked_at = new(&with(&[a]), key(5), Instant::ZERO);
         let mut left_alone = looked_at.clone();
         let at = Instant(3_000_000_000);
         for i in 0..3_000 {
             looked_at.is_out(Instant(i * 1_000_000));
         }
         for c in [&mut looked_at, &mut left_alone] {
-            c.replan(&with(&[b]), key(5), at);
+            c.replan(&with(&[b]).channel(true), key(5), at);
         }
         for i in 3_000..6_000 {
             let t = Instant(i * 1_000_000);
@@ -217,15 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_is_added_again_is_another_process() {
+    fn class_added_again_is_a_new_process() {
         let a = EpisodePlan {
             interval: Nanos::from_secs(10),
             duration: Nanos::from_millis(500),
             law: DurationLaw::Fixed,
         };
         let first_outage = |epoch| {
-            let mut c = Channel::new(&with(&[]), key(5), Instant::ZERO);
-            c.replan(&with(&[a]), StreamKey { epoch, ..key(5) }, Instant::ZERO);
+            let mut c = new(&with(&[]), key(5), Instant::ZERO);
+            c.replan(&with(&[a]).channel(true), StreamKey { epoch, ..key(5) }, Instant::ZERO);
             (0..).map(|i| Instant(i * 100_000_000)).find(|t| c.is_out(*t)).unwrap()
         };
         assert_eq!(first_outage(1), first_outage(1));
@@ -233,16 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_stays_goes_on_over_a_change() {
+    fn unchanged_class_continues_over_change() {
         let a = EpisodePlan {
             interval: Nanos::from_millis(50),
             duration: Nanos::from_millis(20),
             law: DurationLaw::Exponential,
         };
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
-        let mut changed = Channel::new(&with(&[a]), key(5), Instant::ZERO);
+        let mut changed = new(&with(&[a]), key(5), Instant::ZERO);
         let mut kept = changed.clone();
-        changed.replan(&with(&[a, b]), key(5), Instant(1_000_000));
+        changed.replan(&with(&[a, b]).channel(true), key(5), Instant(1_000_000));
         let first = |c: &mut Channel| {
             (1..2_000).map(|i| c.is_out(Instant(i * 1_000_000))).collect::<Vec<_>>()
         };
@@ -259,7 +258,7 @@ mod tests {
     /// λ' (α / (α + β) − d') + α d = (μ + β) d'
     /// ```
     #[test]
-    fn the_share_of_time_in_outage_among_fades_is_its_closed_form() {
+    fn share_of_time_in_outage_with_fades_matches_theory() {
         let outage = EpisodePlan {
             interval: Nanos::from_secs(10),
             duration: Nanos::from_millis(400),
@@ -273,7 +272,7 @@ mod tests {
         let (a, b) = (lambda + mu + alpha, faded + mu + beta);
         let d = (lambda * clear * b + beta * faded * fade) / (a * b - alpha * beta);
         let d_fade = (faded * fade * a + alpha * lambda * clear) / (a * b - alpha * beta);
-        let mut c = Channel::new(&fading(&[outage], FADE), key(3), Instant::ZERO);
+        let mut c = new(&fading(&[outage], FADE), key(3), Instant::ZERO);
         let (n, step) = (8_000_000_u64, 100_000_000);
         let out = (0..n).filter(|i| c.is_out(Instant(i * step))).count();
         let share = out as f64 / n as f64;
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn fades_are_the_same_however_often_they_are_looked_at() {
+    fn fades_do_not_depend_on_number_of_reads() {
         let short = EpisodePlan {
             interval: Nanos::from_millis(700),
             duration: Nanos::from_millis(40),
@@ -295,7 +294,7 @@ mod tests {
         };
         let long = EpisodePlan { interval: Nanos::from_secs(60), ..short };
         let plan = fading(&[short, long], FADE);
-        let mut often = Channel::new(&plan, key(9), Instant::ZERO);
+        let mut often = new(&plan, key(9), Instant::ZERO);
         let mut seldom = often.clone();
         for i in 0..1_000_000_u64 {
             let t = Instant(i * 1_000_000);
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn all_classes_see_one_regime_also_one_that_is_changed_or_added_later() {
+    fn all_classes_see_one_regime_of_fades() {
         // Outages all but certain in a fade and all but absent in the clear: where one
         // class is out, the other is within moments.
         let fade = FadePlan { factor: 1e6, ..FADE };
@@ -322,9 +321,9 @@ mod tests {
         let other = EpisodePlan { duration: Nanos::from_millis(91), ..class };
         let at = Instant(1_000_000_000_000);
         let plan = fading(&[class, class], fade);
-        let mut c = Channel::new(&plan, key(4), Instant::ZERO);
+        let mut c = new(&plan, key(4), Instant::ZERO);
         let plan = fading(&[class, other, other], fade);
-        c.replan(&plan, StreamKey { epoch: 1, ..key(4) }, at);
+        c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(4) }, at);
         let (mut apart, mut out) = ([0; 2], 0);
         for i in 0..1_000_000_u64 {
             let t = at + Nanos::from_millis(i);
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_goes_on_over_a_change_if_its_fades_do() {
+    fn class_continues_over_change_if_fades_do() {
         let a = EpisodePlan {
             interval: Nanos::from_millis(50),
             duration: Nanos::from_millis(20),
@@ -348,8 +347,8 @@ mod tests {
         };
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
         let outs = |plan: &PipePlan| {
-            let mut c = Channel::new(&fading(&[a], FADE), key(5), Instant::ZERO);
-            c.replan(plan, StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
+            let mut c = new(&fading(&[a], FADE), key(5), Instant::ZERO);
+            c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
             (1..20_000)
                 .map(|i| c.processes.classes[0].covers(Instant(i * 1_000_000)))
                 .collect::<Vec<_>>()
@@ -365,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_lost_with_the_probability_stated_and_by_themselves() {
+    fn losses_are_independent_with_stated_probability() {
         let plan =
             PipePlan { packet_loss: Probability::new(0.1).into(), ..PipePlan::transparent() };
-        let mut c = Channel::new(&plan, key(1), Instant::ZERO);
+        let mut c = new(&plan, key(1), Instant::ZERO);
         let n = 1_000_000_u64;
         let lost: Vec<bool> = (0..n).map(|i| c.lose(Instant(i)).is_some()).collect();
         let within = |hits: usize, n: f64, p: f64| {
@@ -377,14 +376,15 @@ mod tests {
         within(lost.iter().filter(|l| **l).count(), n as f64, 0.1);
         // Pairs that do not overlap.
         within(lost.chunks(2).filter(|w| w[0] && w[1]).count(), n as f64 / 2.0, 0.01);
-        let mut c = Channel::new(&PipePlan::transparent(), key(1), Instant::ZERO);
+        let mut c = new(&PipePlan::transparent(), key(1), Instant::ZERO);
         assert_eq!(c.lose(Instant(1)), None);
-        c.replan(&PipePlan { packet_loss: Probability::ONE.into(), ..plan }, key(1), Instant(1));
+        let lossy = PipePlan { packet_loss: Probability::ONE.into(), ..plan };
+        c.replan(&lossy.channel(true), key(1), Instant(1));
         assert_eq!(c.lose(Instant(1)), Some(DropReason::Loss));
     }
 
     #[test]
-    fn a_frame_that_meets_both_is_lost_to_the_outage_and_moves_no_other_loss() {
+    fn frame_with_loss_and_outage_counts_as_outage() {
         let outage = EpisodePlan {
             interval: Nanos::from_millis(10),
             duration: Nanos::from_millis(10),
@@ -393,8 +393,8 @@ mod tests {
         let loss =
             PipePlan { packet_loss: Probability::new(0.3).into(), ..PipePlan::transparent() };
         let both = PipePlan { outages: vec![outage], ..loss.clone() };
-        let mut loss = Channel::new(&loss, key(1), Instant::ZERO);
-        let mut both = Channel::new(&both, key(1), Instant::ZERO);
+        let mut loss = new(&loss, key(1), Instant::ZERO);
+        let mut both = new(&both, key(1), Instant::ZERO);
         let mut outages = 0;
         for i in 0..10_000 {
             let t = Instant(i * 1_000_000);

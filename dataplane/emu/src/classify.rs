@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose frame is this?
+//! Which client a frame belongs to.
 //!
 //! Reads Ethernet II, any VLAN tags (802.1Q, 802.1ad), IPv4 and IPv6 headers as
 //! far as the addresses. The client is the address on the satellite side: the
 //! destination of a forward frame, the source of a return frame.
 //!
-//! What a link between two IP hosts needs to work at all bypasses impairment: ARP,
+//! Protocols without which a link between two IP hosts fails bypass impairment: ARP,
 //! IPv6 neighbour discovery (RFC 4861) and everything that is not IP (LLDP, STP).
 //! A frame whose IP header is damaged, or longer than the frame, is not dropped: an
 //! Ethernet link would carry it. It goes to the default client and is counted.
@@ -15,7 +15,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::client::ClientKey;
 use crate::units::Direction;
 
-pub(crate) const ETHERNET: usize = 14;
+/// Bytes of an Ethernet header.
+pub const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 /// A frame with more tags than this passes as damaged.
 const MAX_TAGS: usize = 8;
@@ -33,10 +34,10 @@ const ICMPV6: u8 = 58;
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 const ADVERTISEMENT: u8 = 136;
 
-/// What a frame is.
+/// The class of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It belongs to this client, who may have to be made first.
+    /// It belongs to this client, which may not exist yet.
     Client(ClientKey),
     /// Its IP header is damaged or cut; it belongs to the default client.
     Malformed,
@@ -44,7 +45,6 @@ pub enum Class {
     Runt,
 }
 
-/// Classifies a frame.
 #[must_use]
 #[inline]
 pub fn classify(frame: &[u8], direction: Direction) -> Class {
@@ -61,9 +61,9 @@ pub fn classify(frame: &[u8], direction: Direction) -> Class {
     }
 }
 
-/// The type of what a frame carries behind its VLAN tags, and where that begins.
+/// The EtherType behind a frame's VLAN tags, and the offset of the payload.
 #[inline]
-pub(crate) fn payload(frame: &[u8]) -> (Option<u16>, usize) {
+pub fn payload(frame: &[u8]) -> (Option<u16>, usize) {
     let mut at = ETHERNET - 2;
     let mut ethertype = be16(frame, at);
     for _ in 0..MAX_TAGS {
@@ -133,8 +133,8 @@ fn host_v6(bytes: &[u8]) -> Option<IpAddr> {
     one_host.then_some(IpAddr::V6(a))
 }
 
-/// The sender's IP address in an ARP reply (RFC 826) or a neighbour advertisement (RFC 4861) that
-/// goes to one host, which is about to send to that address. None if it cannot be one host's.
+/// The sender's IP address in a unicast ARP reply (RFC 826) or neighbour advertisement (RFC 4861),
+/// to which the receiver will send next. None if the address cannot be that of one host.
 #[must_use]
 pub fn resolved(frame: &[u8]) -> Option<IpAddr> {
     let group = frame.first()? & 1 == 1;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_link_needs_bypasses() {
+    fn control_protocols_bypass() {
         let of_type = |t: [u8; 2]| {
             let mut f = vec![0xff; 12];
             f.extend(t);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_to_one_host_resolves_its_senders_address() {
+    fn unicast_reply_resolves_sender_address() {
         let arp = |head: [u8; 8], sender: [u8; 4]| {
             let addresses = [&[2; 6][..], &sender, &[4; 6], &[10, 0, 0, 9]].concat();
             ethernet(ARP, &[&head[..], &addresses].concat())
@@ -237,7 +237,7 @@ mod tests {
         for frame in [&reply, &advertisement] {
             assert_eq!(resolved(&[&[0xff], &frame[1..]].concat()), None);
         }
-        // A request, other hardware, another length, an address of nobody.
+        // A request, other hardware, another length, an address that is not a host's.
         for (head, sender) in [
             ([0, 1, 8, 0, 6, 4, 0, 1], [10, 0, 0, 1]),
             ([0, 6, 8, 0, 6, 4, 0, 2], [10, 0, 0, 1]),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_no_one_host_belong_to_the_default_client() {
+    fn multihost_addresses_belong_to_default_client() {
         for a in [[224, 0, 0, 1], [255; 4], [0; 4], [127, 0, 0, 1], [169, 254, 1, 1]] {
             let f = v4([10, 0, 0, 1], a);
             assert_eq!(classify(&f, Direction::Forward), Class::Client(ClientKey::Default));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_packet_is_noticed() {
+    fn truncated_packet_is_detected() {
         let f = v4([10, 0, 0, 1], [10, 0, 0, 2]);
         for n in 0..f.len() {
             let expected = if n < 14 { Class::Runt } else { Class::Malformed };
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn ipv4_header_that_does_not_fit_its_frame_is_malformed() {
-        // The first byte, the total length, and the length of what the frame carries.
+        // The first byte, the total length, and the length of the payload.
         let of = |first, total: u16, length| {
             let mut packet = vec![0; length];
             packet[0] = first;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_vlan_tags_are_seen_through_and_nine_are_malformed() {
+    fn eight_vlan_tags_are_read_and_nine_are_malformed() {
         let plain = v4([10, 0, 0, 1], [10, 0, 0, 2]);
         for (tags, expected) in [(MAX_TAGS, client("10.0.0.2")), (MAX_TAGS + 1, Class::Malformed)] {
             let f = [&plain[..12], &[0x81_u8, 0, 0, 7].repeat(tags), &plain[12..]].concat();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a frame belongs to.
+//! The identity of a client.
 //!
 //! A client is identified by its [`ClientKey`], never by the order in which it
-//! was seen: its random streams hang on the key, so that its frames meet the same
+//! was seen: its random streams derive from the key, so that its frames meet the same
 //! fate on any worker and among any others.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use thiserror::Error;
 /// Characters of a client's name, at most.
 pub const MAX_NAME: usize = 16;
 /// Names that mean something else: the fixed clients, the sum of those that have expired, and
-/// the sum of those that the metrics do not tell apart.
+/// the sum of those that the metrics combine.
 pub const RESERVED: [&str; 4] = ["bypass", "default", "expired", "other"];
 
 /// The name of a client that rules name: 1 to [`MAX_NAME`] of A-Z, a-z, 0-9, `.`, `_` and
@@ -22,16 +22,14 @@ pub const RESERVED: [&str; 4] = ["bypass", "default", "expired", "other"];
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientName([u8; MAX_NAME]);
 
-/// A text that is no name of a client.
+/// Why a text is not the name of a client.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NameError {
     /// Empty, or too long.
     #[error("a client's name has 1 to {MAX_NAME} characters, not {0}: choose another one")]
     Length(usize),
-    /// Has other characters.
     #[error("{0:?} cannot be in a client's name: use A-Z, a-z, 0-9, '.', '_' and '-'")]
     Character(char),
-    /// Means something else.
     #[error("{0:?} is not a client that rules can name: choose another name")]
     Reserved(&'static str),
     /// Would be taken for an automatic client.
@@ -81,7 +79,7 @@ impl fmt::Debug for ClientName {
 pub enum ClientKey {
     /// Not impaired: ARP, ND, LLDP, STP and all else that is not IP.
     Bypass,
-    /// IP that no client could be made for: multicast, link-local, damaged
+    /// IP packets that cannot have a client: multicast, link-local, damaged
     /// headers, every address past the limit on clients, and addresses that have not been seen
     /// on the client side.
     Default,
@@ -89,12 +87,12 @@ pub enum ClientKey {
     Expired,
     /// A host on the satellite side that no rule names.
     Ip(IpAddr),
-    /// Whom rules name ([`crate::rules`]).
+    /// A client that rules name ([`crate::rules`]).
     Named(ClientName),
 }
 
 impl ClientKey {
-    /// A form that no two keys share.
+    /// A unique form of the key.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 17] {
         let mut b = [0; 17];
@@ -150,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_short_and_plain_and_means_nothing_else() {
+    fn client_name_is_validated() {
         for good in ["a", "alice", "Site-7_b.x", "0123456789abcdef", "10.0.0", "bypass2", "-"] {
             assert_eq!(good.parse::<ClientName>().unwrap().to_string(), good);
         }

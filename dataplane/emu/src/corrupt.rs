@@ -19,7 +19,7 @@ pub struct Corrupt {
 }
 
 impl Corrupt {
-    /// With this probability; none if that is zero. One that was there before goes on.
+    /// None if the probability is zero. An existing one continues with its stream.
     #[must_use]
     pub fn new(probability: Probability, key: StreamKey, before: Option<Self>) -> Option<Self> {
         if probability == Probability::ZERO {
@@ -40,7 +40,7 @@ impl Corrupt {
     }
 }
 
-/// Turns the bit at `place` of what `frame` carries; false if it carries nothing.
+/// Flips the bit at `place` of the payload of `frame`; false if it has no payload.
 pub fn flip(frame: &mut [u8], place: u64) -> bool {
     let (_, at) = payload(frame);
     let Some(packet) = frame.get_mut(at..) else { return false };
@@ -58,7 +58,7 @@ mod tests {
     use statrs::distribution::{ChiSquared, ContinuousCDF};
 
     #[test]
-    fn one_bit_is_wrong_and_each_as_often() {
+    fn one_bit_is_flipped_uniformly() {
         // 14 bytes of Ethernet, a tag, and 10 bytes that can be hit.
         let mut clean = vec![0_u8; 28];
         clean[12..18].copy_from_slice(&[0x81, 0, 0, 7, 8, 0]);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_packet_is_left_alone() {
+    fn frame_without_packet_is_not_marked() {
         for len in 0..15 {
             assert!(!flip(&mut vec![0; len], (1 << 32) - 1));
         }

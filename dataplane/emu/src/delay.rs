@@ -3,21 +3,21 @@
 //! out.
 //!
 //! - *Slots*: frames of a TDMA return link wait for the next boundary of a period
-//!   whose phase is drawn once, so that a frame at a random instant waits
+//!   with a phase that is drawn once, so that a frame at a random instant waits
 //!   uniformly up to the period, and frames of one slot leave together.
-//! - *Body*: an extra delay that is held for a random time and then drawn anew from a
+//! - *Body*: an extra delay that is held for a random time and then redrawn from a
 //!   table of quantiles; it falls as fast as time passes (`delay/body.rs`).
 //! - *Excursions*: episodes of continuous time ([`crate::episode`]) in which the
 //!   delay is higher by an amount drawn once per episode from a generalized Pareto
-//!   distribution. When one ends, what it held up comes out at once: the extra delay
+//!   distribution. When one ends, the frames that it held up leave at once: the extra delay
 //!   falls as fast as time passes, to zero. Not a draw per frame: that would, in
 //!   FIFO order, hold the whole link at the tail of the distribution.
 //!
-//! A frame waits for its slot first, meets the body when that comes, and the excursion
-//! when it is through the body; none of the three makes a later frame come out earlier.
-//! So the delay is a function of time alone, the same for a link that carries five frames a
-//! second and for one that is full, and never makes a frame overtake another. After a
-//! change to a smaller delay, frames are due together with the last one until the
+//! A frame waits for its slot first, then for the body, and then for the
+//! excursion; none of the three makes a later frame leave earlier.
+//! So the delay is a function of time alone, the same for a link that carries five frames per
+//! second and for a full one, and no frame overtakes another. After a
+//! change to a smaller delay, frames are due together with the last one until the delay
 //! line has caught up.
 //!
 //! Differs from `tc-netem`, which draws the delay per frame and then sorts by it.
@@ -31,7 +31,6 @@ use crate::units::{Instant, Nanos};
 use body::Body;
 pub use body::BodyPlan;
 
-/// A class of excursions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExcursionPlan {
     /// Mean of the quiet span between two episodes.
@@ -44,7 +43,7 @@ pub struct ExcursionPlan {
     pub scale: Nanos,
     /// Shape of the extra delay; zero is exponential.
     pub shape: f64,
-    /// Larger draws are cut to this.
+    /// Larger draws are clamped to this.
     pub max: Nanos,
 }
 
@@ -58,10 +57,9 @@ impl ExcursionPlan {
     }
 }
 
-/// The delay of one pipe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DelayPlan {
-    /// What every frame waits.
+    /// Delay of every frame.
     pub base: Nanos,
     /// Period of the transmission slots; zero for none.
     pub slot: Nanos,
@@ -72,7 +70,7 @@ pub struct DelayPlan {
 }
 
 impl DelayPlan {
-    /// The most that a frame can wait in the delay line.
+    /// Upper bound of the time in the delay line.
     #[must_use]
     pub fn max(&self) -> Nanos {
         let extra = self.excursions.iter().map(|e| e.max).max().unwrap_or_default();
@@ -85,9 +83,9 @@ impl DelayPlan {
 struct Excursion {
     plan: ExcursionPlan,
     episodes: Episodes,
-    /// The extra delay of the episode that is on or comes next.
+    /// Extra delay of the current or next episode.
     extra: Nanos,
-    /// When what past episodes held up has come out.
+    /// When the backlog of past episodes has left.
     caught_up: Instant,
 }
 
@@ -118,19 +116,18 @@ impl Excursion {
             self.episodes.next();
             self.draw();
         }
-        // After a change to a shorter slot or body, `t` may lie before what was asked.
+        // After a change to a shorter slot or body, `t` may be before the last instant asked for.
         let held = self.caught_up.since(t).min(self.plan.max);
         if self.episodes.covers(t) { held.max(self.extra) } else { held }
     }
 
-    /// Until when it adds nothing, as seen at `t`, for which [`Excursion::extra`] was
+    /// How long it adds nothing, as seen at `t`, for which [`Excursion::extra`] was
     /// asked; `t` or earlier if it adds something.
     fn quiet_until(&self, t: Instant) -> Instant {
         if self.caught_up > t { t } else { self.episodes.start() }
     }
 }
 
-/// The delay stage of one pipe.
 #[derive(Clone, Debug)]
 pub struct Delay {
     base: Nanos,
@@ -148,7 +145,7 @@ struct Processes {
     excursions: Vec<Excursion>,
 }
 
-/// What the processes add, and until when none of them changes that.
+/// Delay that the processes add, and how long that stays valid.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calm {
     until: Instant,
@@ -156,7 +153,7 @@ struct Calm {
 }
 
 impl Delay {
-    /// A delay whose processes start at `at`.
+    /// The processes start at `at`.
     #[must_use]
     pub fn new(plan: &DelayPlan, key: StreamKey, at: Instant) -> Self {
         let mut d = Self {
@@ -171,8 +168,8 @@ impl Delay {
         d
     }
 
-    /// Takes a new plan from `at` on. Slots, a body, and classes of excursions, place by
-    /// place, whose parameters stay go on.
+    /// Takes a new plan from `at` on. Slots, a body, and classes of excursions, by position,
+    /// continue if their parameters stay.
     pub fn replan(&mut self, plan: &DelayPlan, key: StreamKey, at: Instant) {
         self.base = plan.base;
         self.calm = Calm::default();
@@ -198,14 +195,14 @@ impl Delay {
         }
     }
 
-    /// Starts the processes anew at `at`; frames in flight keep their place.
+    /// Restarts the processes at `at`; frames in flight keep their place.
     pub fn restart(&mut self, plan: &DelayPlan, key: StreamKey, at: Instant) {
         let last_due = self.last_due;
         *self = Self::new(plan, key, at);
         self.last_due = last_due;
     }
 
-    /// When a frame that leaves the channel at `t` is due. `t` never goes back.
+    /// When a frame that leaves the channel at `t` is due. `t` never decreases.
     #[inline]
     pub fn due(&mut self, t: Instant) -> Instant {
         let out = t + self.slot_wait(t);
@@ -215,7 +212,7 @@ impl Delay {
         self.last_due
     }
 
-    /// What body and excursions add for a frame whose slot comes at `t`.
+    /// Delay that body and excursions add for a frame with a slot at `t`.
     fn extra(&mut self, t: Instant) -> Nanos {
         let Processes { body, excursions } = &mut *self.processes;
         let mut calm = Calm { until: Instant::MAX, extra: Nanos::ZERO };
@@ -233,7 +230,7 @@ impl Delay {
         calm.extra + extra
     }
 
-    /// Brings the body and the excursions up to `at`.
+    /// Advances the body and the excursions to `at`.
     pub fn keep_up(&mut self, at: Instant) {
         let Processes { body, excursions } = &mut *self.processes;
         if let Some(b) = body {
@@ -282,7 +279,7 @@ mod tests {
     fn the_wait_for_a_slot_is_uniform_below_the_period() {
         let slot = 43_000_000;
         let mut d = Delay::new(&plan(0, slot), key(), Instant::ZERO);
-        // A step that shares no factor with the period visits every phase alike.
+        // A step that shares no factor with the period visits every phase equally often.
         let n = 43_000;
         let waits: Vec<u64> = (0..n)
             .map(|i| {
@@ -298,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excursion_raises_the_delay_for_its_time_and_no_longer_than_it_takes_to_catch_up() {
+    fn excursion_raises_delay_until_backlog_has_left() {
         let e = ExcursionPlan {
             interval: Nanos::from_secs(5),
             duration: Nanos::from_millis(200),
@@ -323,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_and_a_dense_flow_see_the_same_delay() {
+    fn sparse_and_dense_flow_see_same_delay() {
         let e = ExcursionPlan {
             interval: Nanos::from_millis(300),
             duration: Nanos::from_millis(50),
@@ -350,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_stays_goes_on_over_a_change_and_another_one_begins() {
+    fn unchanged_body_continues_over_change() {
         let p = DelayPlan { body: body(30, &[0, 1, 4, 60]), ..plan(100_000_000, 0) };
         let extra = |change: &DelayPlan| {
             let mut d = Delay::new(&p, key(), Instant::ZERO);
@@ -396,7 +393,7 @@ mod tests {
         assert_eq!(delays(Some(&with(&[50, 60]))), kept);
         let further = DelayPlan { base: Nanos::from_millis(101), ..with(&[50, 60]) };
         assert!(delays(Some(&further)).iter().zip(&kept).all(|(a, b)| *a == b + 1_000_000));
-        // The first class stays, the second one adds nothing more: what is left is the first.
+        // The first class stays, the second one adds nothing more: only the first is left.
         let first = delays(Some(&with(&[50])));
         assert_ne!(first, kept);
         assert_eq!(delays(Some(&with(&[50, 0]))), first);
@@ -405,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_begins_all_processes_anew_and_frames_in_flight_keep_their_place() {
+    fn restart_restarts_processes_and_keeps_frames_in_flight() {
         let p = DelayPlan {
             body: body(30, &[0, 1, 4, 60]),
             excursions: vec![excursion(50)],
@@ -423,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_from_before_the_change_waits_for_the_slot_at_its_own_instant() {
+    fn frame_before_change_waits_for_old_slot() {
         let slot = 40_000_000;
         let mut d = Delay::new(&plan(0, slot), key(), Instant(10 * slot));
         let boundary = d.boundary;
@@ -462,7 +459,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn due_times_never_go_back(
+        fn due_times_never_decrease(
             first in change(),
             steps in prop::collection::vec((0_u64..50_000_000, prop::option::of(change())), 1..200),
         ) {
@@ -484,7 +481,7 @@ mod tests {
 
         /// Without the memory of the last frame: the delay itself never overtakes.
         #[test]
-        fn a_delay_is_monotone_in_time_by_itself(plan in change(), steps in prop::collection::vec(0_u64..5_000_000, 1..500)) {
+        fn delay_is_monotone_in_time(plan in change(), steps in prop::collection::vec(0_u64..5_000_000, 1..500)) {
             let mut d = Delay::new(&changed(plan), key(), Instant::ZERO);
             let (mut t, mut last) = (Instant::ZERO, Instant::ZERO);
             for step in steps {

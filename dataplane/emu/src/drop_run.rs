@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs of packets that are dropped by count: so many pass, so many are dropped, once or
-//! again and again.
+//! Runs of packets that are dropped by count: a number pass, a number are dropped, once or
+//! repeatedly.
 //!
-//! Not a model of any link but a tool: what a transport does about exactly this loss. There
-//! is no chance in it. Packets are counted where they leave the shaper, those that an outage
-//! takes included, from the instant at which the plan took effect. A plan that says what the
-//! one before said goes on with the count, and a run that was for once stays over, unless it
-//! arms the run.
+//! Not a model of a link but a tool to study how a transport reacts to exactly this loss. There
+//! is no randomness. Packets are counted where they leave the shaper, those that an outage
+//! takes included, from the instant at which the plan took effect. A plan with the same runs as
+//! the one before continues the count, and a run with `once` stays over, unless the plan
+//! arms it.
 
 /// Which packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +17,10 @@ pub struct DropRunPlan {
     pub drop: u64,
     /// Whether there is one run only.
     pub once: bool,
-    /// Whether it begins anew although it is the one in force.
+    /// Whether it restarts although it equals the current one.
     pub arm: bool,
 }
 
-/// The runs of one pipe.
 #[derive(Clone, Debug)]
 pub struct DropRun {
     plan: DropRunPlan,
@@ -30,13 +29,13 @@ pub struct DropRun {
 }
 
 impl DropRun {
-    /// Runs that count from here on.
+    /// Starts to count now.
     #[must_use]
     pub fn new(plan: DropRunPlan) -> Self {
         Self { plan, seen: 0 }
     }
 
-    /// The runs of a plan that comes after these.
+    /// The runs of the next plan.
     #[must_use]
     pub fn replanned(before: Option<Self>, plan: Option<DropRunPlan>) -> Option<Self> {
         let plan = plan?;
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_pass_and_so_many_are_dropped() {
+    fn run_passes_and_drops_stated_numbers() {
         assert_eq!(dropped(5, 2, false), [6, 7, 13, 14, 20]);
         assert_eq!(dropped(5, 2, true), [6, 7]);
         assert_eq!(dropped(0, 3, true), [1, 2, 3]);
@@ -77,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_counts_do_no_harm() {
+    fn largest_counts_do_not_overflow() {
         let (pass, drop) = (u64::MAX, u64::MAX);
         let mut run = DropRun::new(DropRunPlan { pass, drop, once: false, arm: false });
         assert!((0..1000).all(|_| !run.drops()));
     }
 
     #[test]
-    fn the_same_plan_goes_on_unless_it_arms_the_run() {
+    fn same_plan_continues_run_unless_armed() {
         let plan = DropRunPlan { pass: 2, drop: 1, once: true, arm: false };
         let armed = DropRunPlan { arm: true, ..plan };
         let mut run = Some(DropRun::new(armed));

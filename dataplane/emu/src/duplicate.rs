@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Duplication: an arriving packet becomes two, each with a fate of its own.
+//! Duplication: an arriving packet becomes two with independent fates.
 //!
 //! `duplicate` of `tc-netem` (`net/sched/sch_netem.c`): each packet with the same
 //! probability, before the queue. A copy is not duplicated again.
@@ -15,7 +15,7 @@ pub struct Duplicate {
 }
 
 impl Duplicate {
-    /// With this probability; none if that is zero. One that was there before goes on.
+    /// None if the probability is zero. An existing one continues with its stream.
     #[must_use]
     pub fn new(probability: Probability, key: StreamKey, before: Option<Self>) -> Option<Self> {
         if probability == Probability::ZERO {

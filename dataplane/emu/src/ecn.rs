@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Explicit congestion notification: a packet that an AQM chose is marked and not dropped,
-//! if its sender said that it understands marks.
+//! Explicit congestion notification: a packet that an AQM chose is marked instead of dropped,
+//! if its sender supports marks.
 //!
 //! RFC 3168: ECT(0) and ECT(1) become CE, in the two low bits of IPv4's type of service
-//! byte or of IPv6's traffic class, also behind VLAN tags; what is CE stays CE and counts as
+//! byte or of IPv6's traffic class, also behind VLAN tags; CE stays CE and counts as
 //! marked. IPv4's header checksum is updated as in RFC 1624, equation 3. Packets that are
-//! Not-ECT or not IP are not marked, nor are those that no host would take: damaged in their
-//! header, or cut. A mark on them would be seen by nobody, and so the AQM's signal would be
-//! lost; Linux's `INET_ECN_set_ce` does not look. Neither ECT(1)'s meaning in L4S (RFC 9331)
-//! nor tunnels' inner headers are looked at.
+//! Not-ECT or not IP are not marked, nor are those that every host would drop: with a damaged
+//! header, or truncated. No host would see a mark on them, and the AQM's signal would be
+//! lost; Linux's `INET_ECN_set_ce` does not check. Neither ECT(1)'s meaning in L4S (RFC 9331)
+//! nor the inner headers of tunnels are considered.
 
 use crate::classify::{Class, IPV4, IPV6, classify, payload};
 use crate::units::Direction;
@@ -18,7 +18,7 @@ const CE: u8 = 0b11;
 /// Whether a frame's packet can be marked, or is.
 #[must_use]
 pub fn is_capable(frame: &[u8]) -> bool {
-    // Which direction it goes does not matter to what it is.
+    // The class does not depend on the direction.
     if classify(frame, Direction::Forward) == Class::Malformed {
         return false;
     }
@@ -39,7 +39,7 @@ fn is_right(p: &[u8]) -> bool {
     (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Marks a frame's packet. Whether it is marked after that.
+/// Marks a frame's packet. Returns whether it is marked then.
 pub fn mark(frame: &mut [u8]) -> bool {
     if !is_capable(frame) {
         return false;
@@ -68,7 +68,7 @@ mod tests {
     use etherparse::{NetSlice, PacketBuilder, SlicedPacket};
     use proptest::prelude::*;
 
-    /// A frame whose type of service or traffic class is `class`, behind so many VLAN tags.
+    /// A frame with this type of service or traffic class, behind this many VLAN tags.
     fn frame(v6: bool, class: u8, tags: usize, id: u16) -> Vec<u8> {
         let mut f = Vec::new();
         let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_changes_the_two_bits_and_the_checksum_alone(
+        fn mark_changes_only_ecn_bits_and_checksum(
             v6: bool, class: u8, tags in 0..4_usize, id: u16,
         ) {
             let before = frame(v6, class, tags, id);
@@ -114,7 +114,7 @@ mod tests {
                 prop_assert_eq!(after, before);
                 return Ok(());
             }
-            // What another parser, and the checksum from scratch, say of it.
+            // The results of another parser and of a checksum computed from scratch.
             prop_assert_eq!(&after, &frame(v6, class | CE, tags, id));
             let class = match SlicedPacket::from_ethernet(&after).unwrap().net.unwrap() {
                 NetSlice::Ipv4(ip) => {
@@ -129,10 +129,10 @@ mod tests {
         }
 
         #[test]
-        fn what_is_not_whole_is_left_alone(
+        fn truncated_packet_is_not_marked(
             mut f in prop::collection::vec(any::<u8>(), 0..60), v6: bool, cut in 0..60_usize,
         ) {
-            // What is marked another parser takes for whole IP.
+            // Another parser accepts a marked packet as IP.
             let before = f.clone();
             let ip = SlicedPacket::from_ethernet(&before).is_ok_and(|p| p.net.is_some());
             let fits = if mark(&mut f) { ip } else { f == before };
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn a_header_with_a_wrong_bit_is_left_alone(tags in 0..4_usize, id: u16, bit in 0..160_usize) {
+        fn damaged_header_is_not_marked(tags in 0..4_usize, id: u16, bit in 0..160_usize) {
             let mut f = frame(false, CE, tags, id);
             f[14 + 4 * tags + bit / 8] ^= 1 << (bit % 8);
             let before = f.clone();
@@ -156,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn options_and_padding_do_no_harm(words in 0..=10_usize, padding in 0..20_usize) {
+        fn options_and_padding_are_accepted(words in 0..=10_usize, padding in 0..20_usize) {
             let mut f = frame(false, 0b10, 0, 7);
             f.splice(34..34, vec![1; 4 * words]);
             f[14] += words as u8;

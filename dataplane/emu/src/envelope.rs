@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The envelope: what can be held without loss, in the memory and the time there are.
+//! The envelope: what can be held without loss, in the available memory and time.
 //!
-//! A link holds what its queues take and what is on its way: rate × delay. From a plan,
+//! A link holds the frames in its queues and in flight: rate × delay. From a plan,
 //! the clients, the ports' rate and the store's size follows whether all of it fits
-//! whatever the lengths of the frames ([`memory`]), and what does ([`Fits`]). It is a
-//! bound, not an estimate: a plan within it never drops a frame as overload for want of
+//! for any lengths of frames ([`memory`]), and which values do ([`Fits`]). It is a
+//! bound, not an estimate: a plan within it never drops a frame as overload because of
 //! memory, and the traffic exists that needs nearly as much (tests/envelope.rs).
 //!
 //! Beams limit what lies in the delay lines. But what waited for one, while it was slow or
@@ -12,8 +12,8 @@
 //! bound the lines only up to another queue each. And the ports bound all that came since the
 //! frames that now leave.
 //!
-//! Time is bounded likewise: the random processes of all clients have events whether
-//! frames come or not, and catching up with them ([`work`]) must leave the worker's core
+//! Time is bounded too: the random processes of all clients have events whether
+//! frames arrive or not, and catching up with them ([`work`]) must leave the worker's core
 //! to the frames.
 //!
 //! Not in the bound: what an earlier plan let in and is still held, frames that a port
@@ -43,13 +43,13 @@ pub use traffic::{IMIX, Traffic, WIRE_OVERHEAD, longest_delay};
 /// The shortest frame of a client, Ethernet and IPv4 headers alone: it has the most
 /// bookkeeping per byte. Real wires pad to 60 bytes, virtual ones do not.
 pub const MIN_FRAME: u32 = 34;
-/// What an event of a random process costs, of the dearest kind: an excursion. Measured with
+/// Cost of an event of the most expensive random process, an excursion. Measured with
 /// 10,000 clients on a Zen 4 core, 29 ns a hold of a body, 95 an outage, 122 an excursion.
 pub const EVENT: Nanos = Nanos(120);
 /// The most that events may take of each second of a core: a tenth.
 pub const MAX_WORK: Nanos = Nanos(NANOS_PER_SEC / 10);
 
-/// What holds frames in one direction, for each client.
+/// The parameters that determine the frames held in one direction, for each client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Demand {
     /// In bit/s; `None` is not limited.
@@ -67,7 +67,7 @@ struct Demand {
     aside: Option<Nanos>,
     /// Whether there are clients in beams.
     shared: bool,
-    /// What the beams let through in bit/s, if all clients are in one.
+    /// Rate of the beams in bit/s, if all clients are in one.
     beams: Option<u64>,
 }
 
@@ -92,27 +92,27 @@ impl Demand {
         self.rate.is_some() || self.shared
     }
 
-    /// What comes to the queues at most, in bit/s.
+    /// Upper bound of the rate of arrivals, in bit/s.
     fn brought(&self, room: Room) -> u64 {
         room.port_bps.saturating_mul(self.copies)
     }
 
-    /// What all clients' shapers let through at most, in bit/s.
+    /// Upper bound of the rate of all clients' shapers, in bit/s.
     fn shaped(&self, room: Room) -> u64 {
         let Some(rate) = self.rate else { return self.brought(room) };
         let rate = frames_of(u128::from(rate) * clients(room), self.framing);
         u64::try_from(rate).unwrap_or(u64::MAX).min(self.brought(room))
     }
 
-    /// What gets through at most in the long run, in bit/s.
+    /// Upper bound of the long-term rate, in bit/s.
     fn through(&self, room: Room) -> u64 {
         self.beams.unwrap_or(u64::MAX).min(self.shaped(room))
     }
 
-    /// The most bytes of frames that are held. Queues fill whatever the ports' rate, delay
+    /// The most bytes of frames that are held. Queues fill at any rate of the ports, delay
     /// lines do not.
     fn held(&self, room: Room) -> u128 {
-        // What is held back lies aside, and its place in the line is taken as well.
+        // Frames that are held back are stored aside, and their places in the line stay taken.
         let aside = self.aside.map_or(0, |by| u128::from(self.delay.0) + u128::from(by.0));
         let span = u128::from(self.delay.0) + aside;
         let in_delay =
@@ -129,11 +129,11 @@ impl Demand {
             (true, false) => in_delay(self.brought(room)),
             (false, true) => {
                 let beams = self.beams.map_or(u128::MAX, in_delay);
-                // With what the queues held before.
+                // Including the bytes that the queues held before.
                 let shaped = in_delay(self.shaped(room)) + queues;
                 in_delay(self.brought(room)).min(shaped).min(beams)
             }
-            // What is dropped before the shaper keeps its place while others wait for the beam.
+            // A frame dropped before the shaper keeps its place while others wait for the beam.
             (true, true) => in_delay(self.brought(room)) + queues,
         };
         line + queues
@@ -141,13 +141,13 @@ impl Demand {
 }
 
 /// The bytes of frame that a rate with such framing lets through at most: with a negative
-/// overhead, more than the rate. What the link layer adds is not counted on.
+/// overhead, more than the rate. Bytes that the link layer adds are ignored.
 fn frames_of(rate: u128, framing: Framing) -> u128 {
     let charged = Framing::plain(framing.overhead.min(0)).bytes(MIN_FRAME);
     rate * u128::from(MIN_FRAME) / u128::from(charged)
 }
 
-/// What all beams of a direction let through at most, in bit/s.
+/// Upper bound of the rate of all beams of a direction, in bit/s.
 fn beams_let_through(beams: &BeamsPlan, direction: Direction) -> u64 {
     let rates = beams.beams.iter().map(|b| match b.rate[direction] {
         // It has no clients.
@@ -175,19 +175,19 @@ fn pipes(room: Room) -> u128 {
 
 fn needed(demands: &Demands, room: Room) -> u64 {
     let held = demands.0.iter().map(|d| d.held(room)).sum();
-    // What is held back has segments of its own.
+    // Frames that are held back have their own segments.
     let lines = if demands.0.iter().any(|d| d.aside.is_some()) { 2 } else { 1 };
-    u64::try_from(packing::store_bytes(held, lines * pipes(room), room.shim)).unwrap_or(u64::MAX)
+    u64::try_from(packing::store_bytes(held, lines * pipes(room), room.tag)).unwrap_or(u64::MAX)
 }
 
-/// The most bytes of store that a plan can come to use by itself, with the worst lengths
+/// The most bytes of store that a plan can use by itself, with the worst lengths
 /// of frames.
 #[must_use]
 pub fn memory(plan: &Plan, room: Room) -> u64 {
     needed(&demands(plan), room)
 }
 
-/// What each direction of a plan lets through at most, all clients together, in bit/s.
+/// Upper bound of the rate of each direction of a plan, all clients together, in bit/s.
 #[must_use]
 pub fn through(plan: &Plan, room: Room) -> ByDirection<u64> {
     ByDirection(demands(plan).0.map(|d| d.through(room)))
@@ -225,7 +225,7 @@ fn micro_events(p: &PipePlan) -> u128 {
         events += every(quiet + o.duration);
     }
     if let Some(f) = p.fade {
-        // Each class has a cursor of its own, and both ends of a fade are events.
+        // Each class has its own cursor, and both ends of a fade are events.
         events += 2 * (p.outages.len() as u128 + 1) * every(f.interval + f.duration);
     }
     let DelayPlan { body, excursions, .. } = &p.delay;

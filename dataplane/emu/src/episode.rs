@@ -7,12 +7,14 @@
 //! second and one that carries 10 million see the same episodes. It is asked at
 //! instants that never go back.
 //!
-//! Among fades ([`crate::fade`]) the quiet spans are consumed piece by piece, at the
+//! Among fades ([`fade`]) the quiet spans are consumed piece by piece, at the
 //! boundaries of the regime: each of these ends an episode of no length.
 
-use crate::fade::{Consumed, Fades, Quiet};
+pub mod fade;
+
 use crate::rng::Stream;
 use crate::units::{Instant, Nanos};
+use fade::{Consumed, Fades, Quiet};
 
 /// How the duration of an episode is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +36,6 @@ pub struct EpisodePlan {
     pub law: DurationLaw,
 }
 
-/// A process of episodes.
 #[derive(Clone, Debug)]
 pub struct Episodes {
     plan: EpisodePlan,
@@ -49,7 +50,7 @@ pub struct Episodes {
 #[derive(Clone, Debug)]
 struct Among {
     fades: Fades,
-    /// What is left of the quiet span, and how long the episode after it lasts.
+    /// The rest of the quiet span, and the duration of the episode after it.
     pending: Option<(Quiet, Nanos)>,
 }
 
@@ -68,16 +69,15 @@ impl Episodes {
         p
     }
 
-    /// The parameters.
     #[must_use]
     pub fn plan(&self) -> EpisodePlan {
         self.plan
     }
 
     /// Takes new parameters from `at` on: quiet at first, and with the stream
-    /// going on where it is.
+    /// continued.
     pub fn replan(&mut self, fades: Option<Fades>, plan: EpisodePlan, at: Instant) {
-        // The stream goes on from where it is at `at`, whenever that was looked at.
+        // The stream continues from its state at `at`, no matter when it was last asked.
         while self.is_over(at) {
             self.next();
         }
@@ -116,7 +116,7 @@ impl Episodes {
         self.end
     }
 
-    /// That episode's mark, uniform on (0, 1]: what else about it is random hangs on
+    /// That episode's mark, uniform on (0, 1]: its other random properties derive from
     /// this. It is drawn for every episode, seen or not, so that the stream does not
     /// depend on when the process is asked.
     #[must_use]
@@ -124,8 +124,8 @@ impl Episodes {
         self.mark
     }
 
-    /// Goes on to the next episode. [`Episodes::covers`] does as far as it needs to;
-    /// for who must see each one.
+    /// Advances to the next episode. [`Episodes::covers`] does this as far as necessary;
+    /// this is for callers that must see each one.
     pub fn next(&mut self) {
         let Some(mut among) = self.among.take() else {
             let (quiet, lasts) = self.draw();

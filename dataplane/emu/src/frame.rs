@@ -2,7 +2,7 @@
 //! Frames on their way in and out: bytes that are copied, or a driver's buffer that the
 //! link keeps as it is.
 //!
-//! The core knows nothing of a driver's buffers but that they have bytes and can be given
+//! The core knows only that a driver's buffers have bytes and can be given
 //! back by dropping them. A link without such ports uses [`NoBuffer`], of which there is
 //! none.
 
@@ -11,7 +11,6 @@ use std::fmt::Debug;
 /// A driver's buffer with a whole frame in one piece. The link owns it from arrival to
 /// release; dropping it gives it back to the driver.
 pub trait Buffer: Debug {
-    /// The frame.
     fn bytes(&self) -> &[u8];
 
     /// The frame, to be changed in place.
@@ -19,9 +18,41 @@ pub trait Buffer: Debug {
 
     /// Hints the processor that the buffer will be handed to a driver soon.
     fn prefetch(&self) {}
+
+    /// The hint and the tag with which the frame arrives.
+    #[inline]
+    fn label(&self) -> Label<'_> {
+        Label::NONE
+    }
 }
 
-/// The buffer of a link that copies every frame: there is none.
+/// What the caller knows about the client of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hint {
+    /// Unknown: the frame is classified.
+    #[default]
+    None,
+    /// The client with this index, if `epoch` is the plan's; else the frame is classified.
+    Client { index: u32, epoch: u16 },
+    /// The frame is not one for the link, and is dropped as
+    /// [`DropReason::Rejected`](crate::stats::DropReason::Rejected).
+    Reject,
+}
+
+/// The hint and the tag with which a frame arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label<'a> {
+    pub hint: Hint,
+    /// Opaque bytes that travel with the frame; at most [`MAX_TAG`](crate::tag::MAX_TAG).
+    pub tag: &'a [u8],
+}
+
+impl Label<'_> {
+    /// No hint and no tag.
+    pub const NONE: Self = Self { hint: Hint::None, tag: &[] };
+}
+
+/// The buffer type of a link that copies every frame. It has no values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBuffer {}
 
@@ -51,7 +82,7 @@ impl Buffer for Vec<u8> {
 pub enum Frame<'a, B> {
     /// To be copied.
     Bytes(&'a [u8]),
-    /// Who keeps or accepts the frame takes its buffer out; it is there until then.
+    /// Code that keeps or accepts the frame takes its buffer out; until then it is `Some`.
     Buffer(&'a mut Option<B>),
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How many bytes a frame takes on the link below: what the shaper counts.
 
-/// What the lower layer makes of a frame.
+/// Encapsulation by the lower layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
     /// Bytes added to each frame first; may be negative.
@@ -25,7 +25,7 @@ pub enum LinkLayer {
 }
 
 impl Framing {
-    /// Adds `overhead` bytes and no more.
+    /// Adds `overhead` bytes only.
     #[must_use]
     pub const fn plain(overhead: i32) -> Self {
         Self { overhead, min_frame: 0, link_layer: LinkLayer::Plain }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_counts_as_the_least_one() {
+    fn short_frame_counts_as_minimum_frame() {
         let least = Framing { min_frame: 64, ..Framing::plain(4) };
         assert_eq!([34, 60, 61, 1514].map(|len| least.bytes(len)), [64, 64, 65, 1518]);
         let in_cells = Framing { link_layer: LinkLayer::Atm, ..least };
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn ptm_adds_a_byte_for_each_64_begun() {
+    fn ptm_adds_a_byte_per_started_64() {
         let ptm = Framing { link_layer: LinkLayer::Ptm, ..Framing::default() };
         assert_eq!([1, 64, 65, 1536].map(|len| ptm.bytes(len)), [2, 65, 67, 1560]);
     }

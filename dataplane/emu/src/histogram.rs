@@ -15,9 +15,9 @@ pub struct Histogram<const FIRST: u32, const N: usize> {
     sum: u64,
 }
 
-/// Of the time in the queue: 262 µs, 524 µs, … 4.3 s, longer.
+/// Bounds of the time in the queue: 262 µs, 524 µs, … 4.3 s, longer.
 pub type QueueDelay = Histogram<18, 16>;
-/// Of lateness: 1 µs, 2 µs, … 17.2 s, longer.
+/// Bounds of lateness: 1 µs, 2 µs, … 17.2 s, longer.
 pub type Lateness = Histogram<10, 26>;
 
 impl<const FIRST: u32, const N: usize> Default for Histogram<FIRST, N> {
@@ -32,7 +32,6 @@ impl<const FIRST: u32, const N: usize> Histogram<FIRST, N> {
     /// The buckets that have an upper bound: all but the last.
     pub const BOUNDS: usize = N - 1;
 
-    /// Counts one.
     #[inline]
     pub fn count(&mut self, value: Nanos) {
         let above = value.0.saturating_sub(1) >> FIRST;
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_belongs_to_its_bucket_and_the_last_has_the_rest() {
+    fn bound_belongs_to_its_bucket() {
         let first = Lateness::FIRST_BOUND.0;
         let bucket = |ns| {
             let mut h = Lateness::default();
@@ -83,7 +82,7 @@ mod tests {
             assert_eq!((bucket(bound / 2 + 1), bucket(bound), bucket(bound + 1)), (b, b, b + 1));
         }
         assert_eq!(bucket(u64::MAX), Lateness::BOUNDS);
-        // A worker that stood still for seconds is not hidden in the last one.
+        // A stall of seconds is not hidden in the last bin.
         assert!(bucket(10_000_000_000) < Lateness::BOUNDS);
     }
 

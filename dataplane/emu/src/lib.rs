@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The emulation core: what happens to each frame of each client, and when.
+//! The emulation core: the fate of each frame of each client, and its time.
 //!
 //! Pure: every method takes the time as an argument and the seed comes with the
 //! [`plan::Plan`]. There is no clock, no I/O, no thread and no ambient randomness
@@ -15,7 +15,7 @@
 //! and each stage has the module of its name. A [`pipe::Pipe`] is one client's
 //! path in one direction and holds its frames in one [`store::Fifo`] from arrival
 //! to release; [`engine::Engine`] owns the clients of one worker, and the
-//! [`wheel::Wheel`] tells which pipe is due next.
+//! [`wheel::Wheel`] has the next deadline of each pipe.
 //!
 //! Units: time in nanoseconds ([`units::Instant`], [`units::Nanos`]), rates in
 //! bit/s, sizes in bytes of Ethernet frame without FCS.
@@ -23,6 +23,7 @@
 pub mod aqm;
 pub mod beam;
 pub mod channel;
+pub mod check;
 pub mod classify;
 pub mod client;
 pub mod corrupt;
@@ -33,22 +34,21 @@ pub mod ecn;
 pub mod engine;
 pub mod envelope;
 pub mod episode;
-pub mod fade;
 pub mod frame;
 pub mod framing;
 pub mod histogram;
 pub mod loss;
 mod memory;
+pub mod observe;
 pub mod pipe;
 pub mod plan;
 pub mod reorder;
 pub mod rng;
 pub mod rules;
 pub mod shaper;
-pub mod shim;
 pub mod si;
 pub mod stats;
 pub mod store;
-pub mod tap;
+pub mod tag;
 pub mod units;
 pub mod wheel;

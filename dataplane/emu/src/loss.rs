@@ -20,13 +20,11 @@
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::Probability;
 
-/// How packets are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossPlan {
-    /// None is.
     #[default]
     None,
-    /// Each for itself.
+    /// Independent losses.
     Independent(Probability),
     /// By a good and a bad state.
     GilbertElliott(GilbertElliott),
@@ -94,7 +92,7 @@ impl Loss {
     /// The process of a plan, in a gap; none if nothing is lost.
     #[must_use]
     pub fn new(plan: LossPlan, key: StreamKey) -> Option<Self> {
-        // Each model draws from a stream of its own.
+        // Each model draws from its own stream.
         let class = match plan {
             LossPlan::None => return None,
             LossPlan::Independent(_) => 0,

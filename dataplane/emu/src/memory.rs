@@ -52,7 +52,7 @@ pub fn advise_large_pages<T>(data: &mut Vec<T>) {
         let end = start + size_of_val(room);
         let (first, last) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
         if first < last {
-            // SAFETY: whole pages within one allocation, whose content the advice keeps.
+            // SAFETY: whole pages within one allocation; the advice keeps their content.
             // Where the system does not take it, it does nothing.
             unsafe { libc::madvise(first as *mut _, last - first, libc::MADV_HUGEPAGE) };
         }

@@ -16,7 +16,7 @@ use crate::units::{Nanos, Probability};
 /// Which packets are held back, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReorderPlan {
-    /// Of each packet.
+    /// Probability for each packet.
     pub probability: Probability,
     /// Beyond the delay.
     pub by: Nanos,
@@ -30,7 +30,7 @@ pub struct Reorder {
 }
 
 impl Reorder {
-    /// As `plan` says; none if it says nothing. One that was there before goes on.
+    /// None without a plan. An existing one continues with its stream.
     #[must_use]
     pub fn new(plan: Option<ReorderPlan>, key: StreamKey, before: Option<Self>) -> Option<Self> {
         let plan = plan?;

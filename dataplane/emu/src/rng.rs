@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seeded random streams, one per (client, direction, stage, class, epoch).
 //!
-//! A stream is ChaCha8 (D. J. Bernstein, 2008; `rand_chacha`), whose output is
+//! A stream is ChaCha8 (D. J. Bernstein, 2008; `rand_chacha`). Its output is
 //! the same on every machine and version. Its 32-byte key is the tuple itself,
 //! not a hash of it, so that two streams are never the same one and the draws of
 //! a client depend neither on other clients nor on the worker that it lives on.
@@ -23,43 +23,33 @@ use crate::units::{Direction, Nanos, Probability};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
-    /// The queue's random drop.
     Aqm = 1,
-    /// Outages of the channel.
     Channel = 2,
     /// The phase of the transmission slots.
     Slot = 3,
-    /// Delay excursions.
     Excursion = 4,
     /// The delay that varies all the time.
     Body = 5,
     /// The fades in which outages are more frequent.
     Fade = 6,
-    /// The loss of packets.
     Loss = 7,
-    /// The duplication of packets.
     Duplicate = 8,
-    /// The corruption of packets.
     Corrupt = 9,
-    /// The reordering of packets.
     Reorder = 10,
 }
 
-/// What all of a pipe's streams have in common.
+/// The common part of the keys of a pipe's streams.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamKey {
     /// The run's seed.
     pub seed: u64,
-    /// The client.
     pub client: ClientKey,
-    /// The direction.
     pub direction: Direction,
     /// Changes of the plan since its random processes began: a process that is added
-    /// by a change is not the one that was there before.
+    /// by a change differs from the one before.
     pub epoch: u32,
 }
 
-/// A random stream.
 #[derive(Clone, Debug)]
 pub struct Stream(ChaCha8Rng);
 
@@ -155,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_their_own_and_repeat() {
+    fn streams_are_independent_and_repeat() {
         let draw = |mut s: Stream| (0..4).map(|_| s.below(Nanos(u64::MAX)).0).collect::<Vec<_>>();
         assert_eq!(draw(stream(1, Stage::Aqm)), draw(stream(1, Stage::Aqm)));
         assert_ne!(draw(stream(1, Stage::Aqm)), draw(stream(2, Stage::Aqm)));
@@ -164,14 +154,14 @@ mod tests {
 
     /// A change of these figures changes what every published seed means.
     #[test]
-    fn a_seed_keeps_its_meaning() {
+    fn seed_gives_recorded_draws() {
         let mut s = stream(1, Stage::Channel);
         let drawn: Vec<u64> = (0..3).map(|_| s.exponential(Nanos::from_secs(1)).0).collect();
         assert_eq!(drawn, [680_503_789, 2_235_631_934, 328_340_935]);
     }
 
     #[test]
-    fn a_table_of_quantiles_is_kept_to_whatever_it_is() {
+    fn draws_follow_any_table_of_quantiles() {
         let mut s = stream(1, Stage::Body);
         let mut all = |table: &[Nanos]| {
             let drawn: Vec<Nanos> = (0..1000).map(|_| s.quantile(table)).collect();

@@ -2,15 +2,15 @@
 //! Rules: which frames are which named client's.
 //!
 //! A rule names one thing, and the client that it belongs to: a MAC address, the id of a
-//! VLAN, or an IPv4 or IPv6 prefix. Of the rules that a frame meets, one of a MAC goes
+//! VLAN, or an IPv4 or IPv6 prefix. Of the rules that match a frame, one of a MAC goes
 //! before one of a VLAN, that before one of a prefix, and of prefixes the longest: there is
 //! no order to keep, and a switch's tables can do the same.
 //!
 //! - The MAC is the client's: the destination of a forward frame, the source of a return
 //!   frame.
 //! - The VLAN is that of the outermost tag. A tag with id 0 carries a priority and no VLAN.
-//! - The address is the one that an automatic client would be made for. Multicast and other
-//!   addresses of no one host are in no prefix; a MAC or a VLAN may name their frames.
+//! - The address is the one of a potential automatic client. Multicast and other
+//!   addresses that are not of one host match no prefix; a MAC or a VLAN may name their frames.
 //! - What the link needs bypasses, and damaged headers are the default client's, whatever
 //!   the rules say ([`crate::classify`]).
 //!
@@ -32,17 +32,17 @@ use crate::classify::{ETHERNET, VLAN_TYPES, be16};
 use crate::client::{ClientKey, ClientName};
 use crate::units::Direction;
 
-/// Rules, at most.
+/// Most rules.
 pub const MAX_RULES: usize = 16_384;
 /// The ids that a VLAN can have (IEEE 802.1Q): 0 is none, 4095 is reserved.
 pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
 
 type Table<K> = HashMap<K, ClientName, FixedState>;
 
-/// What a rule names.
+/// The match of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// The client's MAC address.
+    /// MAC address of the client.
     Mac([u8; 6]),
     /// The id of the outermost VLAN tag.
     Vlan(u16),
@@ -62,16 +62,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Rules that cannot be.
+/// Why a rule is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RulesError {
-    /// Too many.
     #[error("more than {MAX_RULES} rules: merge prefixes, or leave some to automatic clients")]
     Full,
     /// Two rules for the same thing.
     #[error("{0} is named twice, for {1} and for {2}: leave one of them out")]
     Twice(Rule, ClientName, ClientName),
-    /// No such VLAN.
     #[error("VLAN {0} cannot be: the ids are 1 to 4094")]
     Vlan(u16),
     /// Longer than an address.
@@ -110,11 +108,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Says whose something is.
+    /// Adds a rule.
     ///
     /// # Errors
-    /// If it cannot be named, or belongs to somebody, or there are too many rules; the rules
-    /// are of no use then.
+    /// If the match is not valid or already taken, or there are too many rules; the rules
+    /// must not be used then.
     pub fn insert(&mut self, rule: Rule, name: ClientName) -> Result<(), RulesError> {
         if self.len == MAX_RULES {
             return Err(RulesError::Full);
@@ -147,19 +145,18 @@ impl Rules {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whose a frame is that would be `key`'s without rules: a named client's, or `key`'s.
+    /// The client of a frame that would belong to `key` without rules: a named client, or `key`.
     #[inline]
     #[must_use]
     pub fn owner(&self, key: ClientKey, frame: &[u8], direction: Direction) -> ClientKey {
@@ -174,7 +171,7 @@ impl Rules {
         named.map_or(key, ClientKey::Named)
     }
 
-    /// By what the frame's Ethernet header says.
+    /// By the frame's Ethernet header.
     #[inline]
     fn by_link(&self, frame: &[u8], direction: Direction) -> Option<ClientName> {
         if !self.macs.is_empty() {

@@ -27,12 +27,11 @@ use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 pub use trace::RateTrace;
 use trace::{Running, Step};
 
-/// What the shaper lets through, as a plan says it.
+/// The rate of a shaper in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatePlan {
-    /// Always the same.
+    /// Constant.
     Constant(BitRate),
-    /// It changes with time.
     Trace(RateTrace),
 }
 
@@ -70,7 +69,7 @@ enum Service {
 /// The shaper of one pipe. Serves one frame at a time.
 #[derive(Clone, Debug)]
 pub struct Shaper {
-    /// In which the frame in service ends, or the last one did.
+    /// Step in which the frame in service ends, or the last one ended.
     step: Step,
     trace: Option<Box<Running>>,
     framing: Framing,
@@ -103,7 +102,7 @@ impl Shaper {
     /// where there is no limit, or the link is down.
     #[must_use]
     pub fn rate(&self, at: Instant) -> Option<NonZeroU64> {
-        // Of an idle shaper the step is that in which the last frame ended.
+        // The step of an idle shaper is the one in which the last frame ended.
         let step = match &self.trace {
             Some(trace) if self.is_idle() && at >= self.step.until => trace.step_at(at),
             _ => self.step,
@@ -149,7 +148,7 @@ impl Shaper {
     }
 
     /// Takes the next frame, which arrived at `arrived`, at the exact instant at which the
-    /// one in service leaves; to be called once that has come. One that arrived later, while
+    /// one in service leaves; called after that instant. One that arrived later, while
     /// a queue without a limit was on its way out, begins when it arrived.
     #[inline]
     pub fn follow(&mut self, len: u32, arrived: Instant) {
@@ -179,7 +178,7 @@ impl Shaper {
         }
     }
 
-    /// What is left of the frame in service at `at`, in bit-nanoseconds.
+    /// The rest of the frame in service at `at`, in bit-nanoseconds.
     fn work_left(&self, at: Instant) -> Option<u64> {
         let (end, fraction) = match self.service {
             Service::Idle => return None,
@@ -254,308 +253,4 @@ fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Box<Runnin
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PLAIN: Framing = Framing::plain(0);
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_busy_shaper_does_not_drift_over_hours() {
-        // 1514 bytes at 144 Mbit/s take 84,111.1̅ ns; nine take 757,000 ns exactly.
-        let mut s = Shaper::new(&BitRate::bps(144_000_000).into(), PLAIN, Instant::ZERO);
-        s.start(Instant::ZERO, 1514);
-        let n = 9 * 5_000_000_u64;
-        for _ in 1..n {
-            s.follow(1514, Instant::ZERO);
-        }
-        assert_eq!(s.finish(), Some(Instant(n / 9 * 757_000)));
-    }
-
-    #[test]
-    fn a_new_rate_applies_to_the_frame_in_service_pro_rata() {
-        // 1250 bytes at 1 Mbit/s take 10 ms. After 4 ms the rate is halved: 6 ms
-        // of work take 12.
-        let mut s = Shaper::new(&BitRate::bps(1_000_000).into(), PLAIN, Instant::ZERO);
-        s.start(Instant::ZERO, 1250);
-        s.replan(&BitRate::bps(500_000).into(), PLAIN, Instant(4_000_000), Instant::ZERO);
-        assert_eq!(s.finish(), Some(Instant(16_000_000)));
-        // Down for a second at 10 ms: what is left waits.
-        s.replan(&BitRate::Down.into(), PLAIN, Instant(10_000_000), Instant::ZERO);
-        assert_eq!(s.finish(), None);
-        s.replan(&BitRate::bps(500_000).into(), PLAIN, Instant(1_010_000_000), Instant::ZERO);
-        assert_eq!(s.finish(), Some(Instant(1_016_000_000)));
-        s.replan(&BitRate::Unlimited.into(), PLAIN, Instant(1_011_000_000), Instant::ZERO);
-        assert_eq!(s.finish(), Some(Instant(1_011_000_000)));
-    }
-
-    proptest! {
-        #[test]
-        fn no_work_is_lost_or_won_by_changes_of_rate(
-            len in 60_u32..9000,
-            changes in prop::collection::vec((1_u64..2_000_000, 1_000_u64..100_000_000_000), 0..50),
-            first in 1_000_u64..1_000_000_000,
-        ) {
-            // Sum the work done in each span by exact arithmetic and compare.
-            let mut s = Shaper::new(&BitRate::bps(first).into(), PLAIN, Instant::ZERO);
-            s.start(Instant::ZERO, len);
-            let mut left = i128::from(len) * 8 * 1_000_000_000;
-            let (mut t, mut rate) = (0_u64, first);
-            for (step, next) in changes {
-                if s.finish().is_some_and(|f| f.0 <= t + step) {
-                    break;
-                }
-                t += step;
-                left -= i128::from(step) * i128::from(rate);
-                s.replan(&BitRate::bps(next).into(), PLAIN, Instant(t), Instant::ZERO);
-                rate = next;
-            }
-            let exact = i128::from(t) + (left + i128::from(rate) - 1) / i128::from(rate);
-            prop_assert_eq!(i128::from(s.finish().unwrap().0), exact);
-        }
-    }
-
-    /// What happens at an instant.
-    #[derive(Clone, Debug)]
-    enum Event {
-        Change(RatePlan, Instant),
-        Arrive(u32),
-    }
-
-    /// When frames leave, up to `horizon`.
-    fn departures(first: &RatePlan, events: &[(u64, Event)], horizon: u64) -> Vec<u64> {
-        let mut s = Shaper::new(first, PLAIN, Instant::ZERO);
-        let mut queue = std::collections::VecDeque::new();
-        let mut left = Vec::new();
-        let mut serve = |s: &mut Shaper, queue: &mut std::collections::VecDeque<u32>, t: u64| {
-            while let Some(finish) = s.finish().filter(|f| f.0 <= t) {
-                left.push(finish.0);
-                queue.pop_front();
-                match queue.front() {
-                    Some(len) => s.follow(*len, Instant::ZERO),
-                    None => s.rest(),
-                }
-            }
-        };
-        for (t, event) in events {
-            serve(&mut s, &mut queue, *t);
-            match event {
-                Event::Change(plan, since) => s.replan(plan, PLAIN, Instant(*t), *since),
-                Event::Arrive(len) => {
-                    queue.push_back(*len);
-                    if s.is_idle() {
-                        s.start(Instant(*t), *len);
-                    }
-                }
-            }
-        }
-        serve(&mut s, &mut queue, horizon);
-        left
-    }
-
-    fn course() -> impl Strategy<Value = (u64, Vec<u64>)> {
-        let rate = prop_oneof![
-            2 => Just(0),
-            1 => 1_u64..1_000_000,
-            4 => 1_000_000_u64..10_000_000_000,
-            1 => Just(12_112_000_000_000),
-        ];
-        (1_u64..100_000, prop::collection::vec(rate, 1..8))
-    }
-
-    proptest! {
-        /// A trace is the changes of rate that it stands for, each at its boundary, also
-        /// where the trace itself is changed in mid-step.
-        #[test]
-        fn a_trace_is_a_change_of_rate_at_each_boundary(
-            courses in prop::collection::vec((0_u64..1_000_000, any::<bool>(), course()), 1..5),
-            arrivals in prop::collection::vec((0_u64..40_000, 60_u32..9_000), 1..100),
-        ) {
-            const HORIZON: u64 = 5_000_000;
-            let mut at = 0;
-            let mut traces = Vec::new();
-            for (i, (lasts, goes_on, (step, rates))) in courses.into_iter().enumerate() {
-                // Either begun anew, or one that runs since long ago.
-                let since = if goes_on && i > 0 { at / 2 } else { at };
-                traces.push((at, since, step, rates));
-                at += lasts;
-            }
-            let (mut subject, mut reference) = (Vec::new(), Vec::new());
-            for (i, (at, since, step, rates)) in traces.iter().enumerate() {
-                let trace = RatePlan::Trace(RateTrace::new(Nanos(*step), rates));
-                subject.push((*at, Event::Change(trace, Instant(*since))));
-                let until = traces.get(i + 1).map_or(HORIZON, |t| t.0);
-                let mut t = *at;
-                while t < until {
-                    let k = (t - since) / step;
-                    let rate = BitRate::bps(rates[k as usize % rates.len()]);
-                    reference.push((t, Event::Change(rate.into(), Instant::ZERO)));
-                    t = since + (k + 1) * step;
-                }
-            }
-            let mut t = 0;
-            for (gap, len) in arrivals {
-                t += gap;
-                subject.push((t, Event::Arrive(len)));
-                reference.push((t, Event::Arrive(len)));
-            }
-            subject.sort_by_key(|e| e.0);
-            reference.sort_by_key(|e| e.0);
-            let first = RatePlan::Constant(BitRate::Down);
-            prop_assert_eq!(
-                departures(&first, &subject, HORIZON),
-                departures(&first, &reference, HORIZON)
-            );
-        }
-    }
-
-    #[test]
-    fn a_link_that_is_down_for_a_step_serves_in_the_next_one_and_one_that_stays_down_never() {
-        // 1250 bytes at 1 Mbit/s take 10 ms, of a link that is up in 2 ms of 5.
-        let ms = Nanos::from_millis;
-        let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 1_000_000, 0, 0, 0]));
-        let mut s = Shaper::new(&trace, PLAIN, Instant::ZERO);
-        s.start(Instant::ZERO, 1250);
-        assert_eq!(s.finish(), Some(Instant::ZERO + ms(4 * 5 + 2)));
-        let mut down = vec![0; 65_536];
-        s.replan(&RatePlan::Trace(RateTrace::new(ms(1), &down)), PLAIN, Instant(1), Instant(1));
-        assert_eq!(s.finish(), None);
-        down[65_535] = 1_000_000_000;
-        let trace = RatePlan::Trace(RateTrace::new(ms(1), &down));
-        s.replan(&trace, PLAIN, Instant(2), Instant::ZERO);
-        // What was left when the link went down, a nanosecond after the start.
-        let left = (10_000_000 - 1) * 1_000_000_u64;
-        assert_eq!(
-            s.finish(),
-            Some(Instant::ZERO + ms(65_535) + Nanos(left.div_ceil(1_000_000_000)))
-        );
-    }
-
-    #[test]
-    fn a_boundary_less_than_a_nanosecond_before_the_end_of_a_frame_counts() {
-        // 12,112 bits take 12,112.00001 ns, and after 12,112 the link is down for as long.
-        let trace = RateTrace::new(Nanos(12_112), &[999_999_999, 0]);
-        let mut s = Shaper::new(&RatePlan::Trace(trace), PLAIN, Instant::ZERO);
-        s.start(Instant::ZERO, 1514);
-        assert_eq!(s.finish(), Some(Instant(2 * 12_112 + 1)));
-    }
-
-    #[test]
-    fn an_idle_shaper_and_a_slow_one_are_through_a_trace_at_once() {
-        // A bit a second in steps of a millisecond: a frame takes 12 million steps.
-        let slow = RatePlan::Trace(RateTrace::new(Nanos::from_millis(1), &[1, 0]));
-        let mut s = Shaper::new(&slow, PLAIN, Instant::ZERO);
-        let year = 365 * 24 * 3600 * NANOS_PER_SEC;
-        s.start(Instant(100 * year), 1514);
-        let service = 2 * 12_112 * NANOS_PER_SEC - 1_000_000;
-        assert_eq!(s.finish(), Some(Instant(100 * year + service)));
-        s.rest();
-        s.start(Instant(u64::MAX - 1), 1514);
-        assert_eq!(s.finish(), Some(Instant::MAX));
-    }
-
-    fn shaper(bps: u64, overhead: i32) -> Shaper {
-        Shaper::new(&BitRate::bps(bps).into(), overhead.into(), Instant::ZERO)
-    }
-
-    #[test]
-    fn rate_of_an_idle_shaper_is_the_rate_of_the_step_then() {
-        let ms = Nanos::from_millis;
-        let trace = RatePlan::Trace(RateTrace::new(ms(1), &[1_000_000, 2_000_000, 0]));
-        let mut s = Shaper::new(&trace, PLAIN, Instant::ZERO);
-        let rate = |s: &Shaper, at| s.rate(Instant(at)).map(NonZeroU64::get);
-        assert_eq!(rate(&s, 999_999), Some(1_000_000));
-        assert_eq!(rate(&s, 1_000_000), Some(2_000_000));
-        assert_eq!(rate(&s, 2_000_000), None);
-        // 125 bytes take 1 ms, and end with the first step: a busy shaper has that rate.
-        s.start(Instant::ZERO, 125);
-        assert_eq!(s.finish(), Some(Instant(1_000_000)));
-        assert_eq!(rate(&s, 1_500_000), Some(1_000_000));
-        assert_eq!(rate(&shaper(5_000, 0), 7), Some(5_000));
-        assert_eq!(shaper_of(BitRate::Unlimited).rate(Instant::ZERO), None);
-        assert_eq!(shaper_of(BitRate::Down).rate(Instant::ZERO), None);
-    }
-
-    fn shaper_of(rate: BitRate) -> Shaper {
-        Shaper::new(&rate.into(), PLAIN, Instant::ZERO)
-    }
-
-    #[test]
-    fn largest_rate_of_a_trace_is_that_of_its_fastest_step() {
-        let trace = RateTrace::new(Nanos(5), &[1_000, 7_000, 0, 3_000]);
-        assert_eq!(RatePlan::Trace(trace).max(), BitRate::bps(7_000));
-        assert_eq!(RatePlan::Constant(BitRate::bps(9)).max(), BitRate::bps(9));
-    }
-
-    #[test]
-    fn only_a_shaper_without_a_limit_is_unlimited_and_serves_at_once() {
-        assert!(!shaper(1, 0).is_unlimited());
-        assert!(!shaper_of(BitRate::Down).is_unlimited());
-        let mut s = shaper_of(BitRate::Unlimited);
-        assert!(s.is_unlimited() && s.is_idle());
-        s.start(Instant(3), 1514);
-        assert!(!s.is_idle());
-        assert_eq!((s.finish(), s.ahead(1514)), (Some(Instant(3)), Some(Instant(3))));
-    }
-
-    #[test]
-    fn frames_ahead_leave_at_the_rate_until_the_next_step() {
-        // 1250 bytes at 1 Mbit/s take 10 ms.
-        let mut s = shaper(1_000_000, 0);
-        assert_eq!(s.ahead(1250), None);
-        s.start(Instant::ZERO, 1250);
-        assert_eq!(s.ahead(0), Some(Instant(10_000_000)));
-        assert_eq!(s.ahead(2500), Some(Instant(30_000_000)));
-        s.replan(&BitRate::Down.into(), PLAIN, Instant(1), Instant::ZERO);
-        assert_eq!(s.ahead(1250), None);
-        // In the steps of a trace nothing is known beyond the next boundary.
-        let ms = Nanos::from_millis;
-        let trace = RatePlan::Trace(RateTrace::new(ms(15), &[1_000_000, 500_000]));
-        let mut s = Shaper::new(&trace, PLAIN, Instant::ZERO);
-        s.start(Instant::ZERO, 1250);
-        assert_eq!(s.ahead(125), Some(Instant(11_000_000)));
-        assert_eq!(s.ahead(2500), Some(Instant(15_000_000)));
-    }
-
-    #[test]
-    fn overhead_is_charged_from_the_next_frame_on_and_leaves_at_least_a_byte() {
-        // A byte takes 8 us.
-        let mut s = shaper(1_000_000, 20);
-        s.start(Instant::ZERO, 100);
-        assert_eq!(s.finish(), Some(Instant(960_000)));
-        s.replan(&BitRate::bps(1_000_000).into(), Framing::plain(-200), Instant(10), Instant::ZERO);
-        assert_eq!(s.finish(), Some(Instant(960_000)));
-        s.follow(100, Instant::ZERO);
-        assert_eq!(s.finish(), Some(Instant(968_000)));
-        s.follow(300, Instant::ZERO);
-        assert_eq!(s.finish(), Some(Instant(1_768_000)));
-    }
-
-    #[test]
-    fn frame_that_arrives_as_the_one_before_leaves_keeps_the_remainder() {
-        // 1514 bytes at 144 Mbit/s take 84,111.1̅ ns.
-        let mut s = shaper(144_000_000, 0);
-        s.start(Instant::ZERO, 1514);
-        s.follow(1514, Instant(84_111));
-        for _ in 2..10 {
-            s.follow(1514, Instant::ZERO);
-        }
-        assert_eq!(s.finish(), Some(Instant(841_112)));
-        // One that arrives later begins at its arrival.
-        s.follow(1514, Instant(900_000));
-        assert_eq!(s.finish(), Some(Instant(984_112)));
-        for _ in 1..9 {
-            s.follow(1514, Instant::ZERO);
-        }
-        assert_eq!(s.finish(), Some(Instant(1_657_000)));
-    }
-
-    #[test]
-    fn idle_shaper_stays_idle_over_changes_and_follows_nothing() {
-        let mut s = shaper(1_000_000, 0);
-        s.replan(&BitRate::bps(2_000_000).into(), PLAIN, Instant(5), Instant::ZERO);
-        s.follow(1514, Instant(6));
-        assert!(s.is_idle());
-        assert_eq!(s.finish(), None);
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quantities for people: three digits and an SI prefix.
 //!
-//! What is needed is rounded up and what there is at most is rounded down, so that a
-//! value that is read off a message and given back does what the message says.
+//! Needs are rounded up and upper bounds are rounded down, so that a
+//! value that is copied from a message does what the message says.
 
 use crate::units::Nanos;
 
@@ -13,9 +13,7 @@ const ONE: usize = 3;
 /// Which way to round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// To what is enough.
     Up,
-    /// To what is not too much.
     Down,
 }
 
@@ -89,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rounding_goes_the_way_that_is_asked_for(value in any::<u64>()) {
+        fn rounding_follows_direction(value in any::<u64>()) {
             let read = |text: String| {
                 let (number, unit) = text.split_once(' ').unwrap();
                 let factor = match unit { "B" => 1e0, "kB" => 1e3, "MB" => 1e6, _ => 1e9 };

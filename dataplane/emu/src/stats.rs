@@ -28,10 +28,10 @@ pub enum DropReason {
     Runt,
     /// Longer than a frame may be.
     Oversize,
-    /// Its turn in a run that is dropped by count.
+    /// Part of a run that is dropped by count.
     Scheduled,
-    /// Without a shim that can be, where each frame is to have one.
-    Shim,
+    /// The caller rejected it ([`Hint::Reject`](crate::frame::Hint::Reject)).
+    Rejected,
 }
 
 impl DropReason {
@@ -45,14 +45,12 @@ impl DropReason {
         Self::Runt,
         Self::Oversize,
         Self::Scheduled,
-        Self::Shim,
+        Self::Rejected,
     ];
 }
 
-/// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets.
     pub packets: u64,
     /// Bytes of Ethernet frame without FCS.
     pub bytes: u64,
@@ -73,16 +71,14 @@ impl Count {
     }
 }
 
-/// The accounts of a pipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PipeStats {
-    /// Arrived.
     pub received: Count,
-    /// Made beside what arrived.
+    /// Copies made of arriving frames.
     pub duplicated: Count,
     /// Handed to the egress port.
     pub sent: Count,
-    /// Dropped, by [`DropReason`].
+    /// By [`DropReason`].
     pub dropped: [Count; DropReason::ALL.len()],
     /// In the queue and in the delay line.
     pub held: Count,
@@ -90,9 +86,9 @@ pub struct PipeStats {
     pub queue: Count,
     /// Most bytes in the queue since the last mark.
     pub queue_max_bytes: u64,
-    /// Marked by the queue's AQM and not dropped; wherever they went from there.
+    /// Marked by the queue's AQM, sent or dropped later.
     pub marked: Count,
-    /// Of which a bit was turned; wherever they went from there.
+    /// Frames with a flipped bit, sent or dropped later.
     pub corrupted: Count,
     /// From a frame's arrival to the end of its service, by the shaper or in a beam by that, of
     /// all that were served.
@@ -102,7 +98,6 @@ pub struct PipeStats {
 }
 
 impl PipeStats {
-    /// All drops.
     #[must_use]
     pub fn dropped_total(&self) -> Count {
         self.dropped.iter().fold(Count::default(), |a, d| a.plus(*d))
@@ -134,27 +129,19 @@ impl PipeStats {
     }
 }
 
-/// The accounts of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientStats {
-    /// Whose.
     pub key: ClientKey,
-    /// Per direction.
     pub pipes: ByDirection<PipeStats>,
 }
 
 /// Quantiles of how late frames left, since the last mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Frames.
     pub count: u64,
-    /// Median.
     pub p50: Nanos,
-    /// 99th percentile.
     pub p99: Nanos,
-    /// 99.9th percentile.
     pub p999: Nanos,
-    /// The latest.
     pub max: Nanos,
 }
 
@@ -175,9 +162,8 @@ impl Lateness {
 /// An engine's accounts at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The instant.
     pub at: Instant,
-    /// Generation of the plan in force.
+    /// Generation of the current plan.
     pub generation: u64,
     /// Every client, `bypass` and `default` first; last, if clients have expired, `expired`.
     pub clients: Vec<ClientStats>,
@@ -190,7 +176,7 @@ pub struct Snapshot {
     pub unplaced: ByDirection<u64>,
     /// Size of the packet store in bytes.
     pub store_capacity: u64,
-    /// Of it in use, whole segments.
+    /// Bytes of the store in use, in whole segments.
     pub store_used: u64,
     /// Most in use since the last mark.
     pub store_used_max: u64,

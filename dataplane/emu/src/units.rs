@@ -8,7 +8,6 @@
 use std::fmt;
 use std::ops::{Add, Index, IndexMut, Sub};
 
-/// Nanoseconds in a second.
 pub const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// A point on the dataplane's clock: nanoseconds since its start.
@@ -36,19 +35,16 @@ impl Nanos {
     /// No time.
     pub const ZERO: Self = Self(0);
 
-    /// `n` microseconds.
     #[must_use]
     pub const fn from_micros(n: u64) -> Self {
         Self(n * 1_000)
     }
 
-    /// `n` milliseconds.
     #[must_use]
     pub const fn from_millis(n: u64) -> Self {
         Self(n * 1_000_000)
     }
 
-    /// `n` seconds.
     #[must_use]
     pub const fn from_secs(n: u64) -> Self {
         Self(n * NANOS_PER_SEC)
@@ -174,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probability_keeps_its_value_and_its_ends() {
+    fn probability_keeps_value_and_ends() {
         assert_eq!(Probability::new(0.0), Probability::ZERO);
         assert_eq!(Probability::new(1.0), Probability::ONE);
         assert_eq!(Probability::new(f64::NAN), Probability::ZERO);

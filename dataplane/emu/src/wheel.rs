@@ -154,7 +154,6 @@ impl Wheel {
         Some((level, (here + ahead as usize) % SLOTS, tick.max(self.now)))
     }
 
-    /// The earliest deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let low = self.first_low().map(|tick| {
@@ -300,7 +299,7 @@ mod tests {
     proptest! {
         /// Against a list: the same events come out, never early, none late.
         #[test]
-        fn a_wheel_does_what_a_sorted_list_does(
+        fn wheel_equals_sorted_list(
             steps in prop::collection::vec((0_u32..40, spans(), any::<bool>(), spans()), 1..300)
         ) {
             let mut wheel = Wheel::default();

@@ -120,7 +120,7 @@ fn waits(left: &Left, gap: Nanos, from: usize) -> Vec<f64> {
 }
 
 #[test]
-fn what_codel_drops_takes_none_of_the_rate() {
+fn codel_drops_take_no_link_time() {
     // A tenth too much: CoDel's rhythm needs some seconds to drop that.
     let gap = Nanos::from_micros(900);
     let (left, stats) = play(queue(CODEL, false), gap, 60, Deaf, false);
@@ -135,14 +135,14 @@ fn what_codel_drops_takes_none_of_the_rate() {
 }
 
 #[test]
-fn codel_leaves_a_link_alone_that_keeps_up() {
+fn codel_drops_nothing_without_overload() {
     let (left, stats) = play(queue(CODEL, false), Nanos::from_micros(1_000), 20, Deaf, false);
     assert_eq!(stats.dropped_total().packets, 0);
     assert!(left.len() > 19_000);
 }
 
 #[test]
-fn pie_brings_an_overload_to_its_reference() {
+fn pie_holds_overload_at_reference() {
     // At 1.1 times the rate the probability must come to 1/11 for the delay to stay at the
     // reference: the integral part lets it rest nowhere else.
     let gap = Nanos(909_091);
@@ -169,7 +169,7 @@ fn red_holds_an_overload_where_its_law_drops_the_excess() {
 }
 
 #[test]
-fn with_ecn_frames_are_marked_where_they_would_be_dropped() {
+fn ecn_marks_instead_of_drops() {
     // So little too much, for so short, that PIE's probability stays below a tenth.
     let gap = Nanos(990_000);
     for (aqm, seconds) in [(CODEL, 4), (PIE, 3), (red(), 4)] {
@@ -195,7 +195,7 @@ fn with_ecn_frames_are_marked_where_they_would_be_dropped() {
 }
 
 #[test]
-fn an_aqm_goes_on_over_a_change_and_rests_while_there_is_no_limit() {
+fn aqm_continues_over_change_and_pauses_without_limit() {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].rate = BitRate::bps(BPS).into();
     plan.pipes[FORWARD].queue = queue(PIE, false);
@@ -228,7 +228,7 @@ fn an_aqm_goes_on_over_a_change_and_rests_while_there_is_no_limit() {
 }
 
 #[test]
-fn what_codel_was_about_to_drop_is_forgotten_while_there_is_no_limit() {
+fn codel_choice_is_forgotten_without_limit() {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].rate = BitRate::bps(1_000_000).into();
     plan.pipes[FORWARD].queue = queue(CODEL, false);

@@ -158,7 +158,7 @@ proptest! {
 
     /// Every frame leaves when the model says, however the engine is looked at.
     #[test]
-    fn all_departures_are_those_of_the_model(
+    fn departures_equal_model(
         first in terms(),
         steps in steps(),
         limit in prop_oneof![Just(1_u64 << 20), 3_000_u64..50_000],
@@ -283,7 +283,7 @@ fn service(len: u32, bps: u64) -> u64 {
 }
 
 #[test]
-fn a_beam_that_is_not_full_adds_its_serialization_time_and_no_more() {
+fn beam_with_spare_capacity_adds_only_serialization_time() {
     let (own, rate) = (1_000_000, 100_000_000);
     let plan = shared(Some(own), Some(rate));
     let mut alone = plan.clone();
@@ -309,7 +309,7 @@ fn a_beam_that_is_not_full_adds_its_serialization_time_and_no_more() {
 }
 
 #[test]
-fn a_beam_that_is_down_holds_all_and_goes_on_where_it_was() {
+fn beam_that_is_down_holds_frames_and_resumes() {
     let mut plan = shared(None, Some(0));
     plan.pipes[FORWARD].queue.limit = 10_000;
     let mut e = engine(plan.clone(), 4);
@@ -340,7 +340,7 @@ fn a_beam_that_is_down_holds_all_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn ten_thousand_clients_share_a_beam_alike() {
+fn ten_thousand_clients_share_a_beam_equally() {
     let n = 10_000_u16;
     let bps = 1_000_000_000;
     let mut e = engine(shared(Some(10_000_000), Some(bps)), n.into());
@@ -370,7 +370,7 @@ fn ten_thousand_clients_share_a_beam_alike() {
 }
 
 #[test]
-fn a_beam_that_lags_behind_goes_on_in_the_next_turn() {
+fn lagging_beam_continues_in_next_turn() {
     let bps = 10_000_000_000;
     let mut e = engine(shared(None, Some(bps)), 100);
     let n = 20_000_u32;

@@ -61,7 +61,7 @@ fn likely(hits: u64, n: u64, p: f64) -> bool {
 }
 
 #[test]
-fn a_share_of_the_frames_comes_twice_and_is_accounted_for() {
+fn duplicates_match_probability_and_accounts() {
     let (left, stats) = play(|p| p.duplicate = Probability::new(0.1));
     assert_eq!(stats.received.packets, N.into());
     assert!(likely(stats.duplicated.packets, N.into(), 0.1), "{:?}", stats.duplicated);
@@ -79,7 +79,7 @@ fn a_share_of_the_frames_comes_twice_and_is_accounted_for() {
 }
 
 #[test]
-fn a_duplicate_has_its_own_place_in_the_queue_and_its_own_fate() {
+fn duplicate_has_its_own_place_and_fate() {
     // 50 Mbit/s come: the link carries them once, and not twice.
     let (_, stats) = play(|p| {
         p.rate = BitRate::bps(80_000_000).into();
@@ -103,7 +103,7 @@ fn a_duplicate_has_its_own_place_in_the_queue_and_its_own_fate() {
 }
 
 #[test]
-fn a_share_of_what_comes_through_has_one_wrong_bit_behind_its_headers() {
+fn corruption_flips_one_payload_bit_of_a_share() {
     let (left, stats) = play(|p| {
         p.corrupt = Probability::new(0.2);
         p.packet_loss = Probability::new(0.5).into();
@@ -129,7 +129,7 @@ fn a_share_of_what_comes_through_has_one_wrong_bit_behind_its_headers() {
 }
 
 #[test]
-fn neither_changes_the_fate_of_the_others() {
+fn duplicates_and_corruption_change_no_other_fate() {
     let lossy = |p: &mut PipePlan| p.packet_loss = Probability::new(0.1).into();
     let (plain, _) = play(lossy);
     let (corrupted, stats) = play(|p| {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const PORT: u64 = 1_000_000_000;
 const ROOM: Room =
-    Room { clients: 3, port_bps: PORT, frame: 1_514, capacity: 4 << 20, workers: 1, shim: 0 };
+    Room { clients: 3, port_bps: PORT, frame: 1_514, capacity: 4 << 20, workers: 1, tag: 0 };
 
 /// A frame of a client, IPv4 and no more said than the header.
 fn frame(client: u32, len: u32, direction: Direction) -> Vec<u8> {
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(crate::cases(24))]
 
     #[test]
-    fn what_fits_never_overflows_whatever_the_frames(
+    fn fitting_plan_never_overflows_for_any_frames(
         lens in prop::collection::vec(
             prop_oneof![Just(MIN_FRAME), Just(60), Just(ROOM.frame), MIN_FRAME..=ROOM.frame], 1..20,
         ),

@@ -92,7 +92,7 @@ impl From<ClientKey> for Key {
 }
 
 #[test]
-fn a_scan_from_the_wan_side_makes_no_clients() {
+fn scan_from_wan_creates_no_clients() {
     let mut engine = engine(Plan::transparent());
     for last in 1..=40 {
         engine.arrive(second(1), Direction::Forward, &frame(last));
@@ -109,7 +109,7 @@ fn a_scan_from_the_wan_side_makes_no_clients() {
 }
 
 #[test]
-fn an_address_that_was_resolved_is_a_client_before_it_sends() {
+fn resolved_address_is_client_before_it_sends() {
     let mut engine = engine(Plan::transparent());
     resolve(&mut engine, second(1), [host(1)]);
     // From the other side it says nothing about clients.
@@ -146,7 +146,7 @@ fn packets_of_clients_without_a_slot_are_counted_and_those_past_a_chosen_limit_a
 }
 
 #[test]
-fn a_client_that_is_idle_and_empty_expires_and_its_accounts_are_kept() {
+fn idle_client_expires_and_accounts_are_kept() {
     let mut engine = engine(lossy());
     for _ in 0..100 {
         engine.arrive(second(1), Direction::Return, &frame(1));
@@ -174,7 +174,7 @@ fn a_client_that_is_idle_and_empty_expires_and_its_accounts_are_kept() {
 }
 
 #[test]
-fn a_client_stays_while_it_holds_frames_or_is_used_in_one_direction() {
+fn client_with_frames_or_traffic_does_not_expire() {
     let mut plan = Plan::transparent();
     plan.pipes[Direction::Forward].delay.base = Nanos::from_secs(30);
     let mut engine = engine(plan);
@@ -193,7 +193,7 @@ fn a_client_stays_while_it_holds_frames_or_is_used_in_one_direction() {
 }
 
 #[test]
-fn no_client_expires_while_a_report_is_written_nor_where_none_is_to() {
+fn no_client_expires_during_report_or_if_disabled() {
     let mut engine = engine(Plan::transparent());
     for last in 1..=3 {
         engine.arrive(second(1), Direction::Return, &frame(last));
@@ -214,7 +214,7 @@ fn no_client_expires_while_a_report_is_written_nor_where_none_is_to() {
 }
 
 #[test]
-fn a_client_that_comes_back_meets_other_losses_than_at_first_unless_there_was_a_restart() {
+fn returning_client_has_new_losses_unless_restarted() {
     let fates = |first: u64, restart: bool| {
         let mut plan = Plan::transparent();
         plan.pipes[Direction::Return].packet_loss = Probability::new(0.5).into();
@@ -266,7 +266,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn accounts_add_up_and_clients_are_few_whoever_comes_and_goes(
+    fn accounts_balance_and_clients_are_bounded(
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let mut engine = engine(lossy());
@@ -310,7 +310,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_with_traffic_stays_though_it_holds_nothing_between_its_frames() {
+fn client_with_traffic_stays_while_empty() {
     let mut engine = engine(Plan::transparent());
     for s in 1..=60 {
         // A frame each six seconds, of ten that it may be idle.

@@ -12,7 +12,7 @@ use emu::rng::{Stage, Stream, StreamKey};
 use emu::units::{Direction, Nanos};
 
 #[test]
-fn the_corpus_and_its_mutations_do_no_harm() {
+fn corpus_and_mutations_do_not_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/frames");
     let key =
         StreamKey { seed: 1, client: ClientKey::Bypass, direction: Direction::Return, epoch: 0 };

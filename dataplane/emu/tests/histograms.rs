@@ -41,7 +41,7 @@ fn pipe(engine: &mut Engine, now: Instant) -> PipeStats {
 }
 
 #[test]
-fn a_burst_waits_for_what_came_before_and_leaves_as_late_as_it_is_let() {
+fn burst_waits_for_earlier_frames() {
     let mut engine = engine();
     for _ in 0..FRAMES {
         engine.arrive(Instant::ZERO, FORWARD, &frame(1));
@@ -71,7 +71,7 @@ fn a_burst_waits_for_what_came_before_and_leaves_as_late_as_it_is_let() {
 }
 
 #[test]
-fn without_a_queue_nothing_waits_and_a_refused_frame_is_late_once() {
+fn without_queue_nothing_waits_and_refused_frame_is_late_once() {
     let plan = Plan::transparent();
     let mut engine =
         Engine::<emu::frame::NoBuffer>::new(Limits::copying(1 << 20, 4, 1514), plan, Instant::ZERO)

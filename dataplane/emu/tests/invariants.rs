@@ -6,321 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emu::aqm::codel::CoDelPlan;
-use emu::aqm::pie::PiePlan;
-use emu::aqm::red::RedPlan;
-use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
+use emu::aqm::{AqmPlan, QueuePlan};
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
-use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
-use emu::drop_run::DropRunPlan;
-use emu::ecn;
 use emu::engine::{Departure, Engine, Limits};
-use emu::episode::{DurationLaw, EpisodePlan};
-use emu::fade::FadePlan;
-use emu::frame::{Buffer, Frame};
+use emu::frame::Label;
 use emu::framing::{Framing, LinkLayer};
 use emu::histogram::Lateness;
-use emu::loss::{FourState, GilbertElliott, LossPlan};
-use emu::plan::{PipePlan, Plan, Room};
+use emu::plan::{Plan, Room};
 use emu::reorder::ReorderPlan;
-use emu::rules::{Rule, Rules};
-use emu::shaper::{RatePlan, RateTrace};
-use emu::shim::{OffloadPlan, SHIM, Tick};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
-mod shim;
-mod tap;
-
-const LIMITS: Limits = Limits::copying(8 << 20, 4, 9_500);
-
-fn rate() -> impl Strategy<Value = RatePlan> {
-    let step = prop_oneof![Just(0), 100_000_u64..2_000_000_000];
-    let trace = (1_u64..40, prop::collection::vec(step, 1..6))
-        .prop_map(|(ms, rates)| RateTrace::new(Nanos::from_millis(ms), &rates));
-    prop_oneof![
-        1 => Just(BitRate::Unlimited.into()),
-        1 => Just(BitRate::Down.into()),
-        6 => (100_000_u64..2_000_000_000).prop_map(|r| BitRate::bps(r).into()),
-        4 => trace.prop_map(RatePlan::Trace),
-    ]
-}
-
-fn delay() -> impl Strategy<Value = DelayPlan> {
-    let excursion = (10_u64..200, 1_u64..50, 0_u64..30, 1_u64..30, -0.3..0.6).prop_map(
-        |(interval, duration, location, scale, shape)| ExcursionPlan {
-            interval: Nanos::from_millis(interval),
-            duration: Nanos::from_millis(duration),
-            location: Nanos::from_millis(location),
-            scale: Nanos::from_millis(scale),
-            shape,
-            max: Nanos::from_millis(100),
-        },
-    );
-    let body = (1_u64..100, prop::collection::vec(0_u64..80_000_000, 1..8)).prop_map(
-        |(correlation, mut quantiles)| {
-            quantiles.sort_unstable();
-            let quantiles = quantiles.into_iter().map(Nanos).collect();
-            BodyPlan { correlation: Nanos::from_millis(correlation), quantiles }
-        },
-    );
-    (
-        0_u64..400_000_000,
-        prop_oneof![Just(0), 1_u64..50_000_000],
-        prop::option::of(body),
-        prop::collection::vec(excursion, 0..3),
-    )
-        .prop_map(|(base, slot, body, excursions)| DelayPlan {
-            base: Nanos(base),
-            slot: Nanos(slot),
-            body,
-            excursions,
-        })
-}
-
-fn queue() -> impl Strategy<Value = QueuePlan> {
-    let p = || (0.0..=1.0).prop_map(Probability::new);
-    let ms = |n: u64| (0..n * 1_000_000).prop_map(Nanos);
-    let aqm = move |limit: u64| {
-        let red = (p(), 0.0..=0.5, 1_u32..2_000, any::<bool>());
-        let pie = (ms(20), 1_u64..30, 0.0..10.0, 0.0..50.0, ms(50));
-        prop_oneof![
-            Just(AqmPlan::TailDrop),
-            (p(), p()).prop_map(move |(at_threshold, at_limit)| {
-                AqmPlan::RandomDrop(RandomDrop { threshold: limit / 2, at_threshold, at_limit })
-            }),
-            red.prop_map(move |(at_max, weight, packet, gentle)| {
-                let (min, max, weight) = (limit / 8, limit / 3, Probability::new(weight));
-                AqmPlan::Red(RedPlan { min, max, at_max, weight, packet, gentle })
-            }),
-            (ms(20), ms(100))
-                .prop_map(|(target, interval)| AqmPlan::CoDel(CoDelPlan { target, interval })),
-            pie.prop_map(|(target, update, alpha, beta, max_burst)| {
-                let update = Nanos::from_millis(update);
-                AqmPlan::Pie(PiePlan { target, update, alpha, beta, max_burst })
-            }),
-        ]
-    };
-    (2_000_u64..200_000, any::<bool>()).prop_flat_map(move |(limit, ecn)| {
-        aqm(limit).prop_map(move |aqm| QueuePlan { limit, aqm, ecn })
-    })
-}
-
-fn packet_loss() -> impl Strategy<Value = LossPlan> {
-    let p = || (0.0..=1.0).prop_map(Probability::new);
-    let half = || (0.0..=0.5).prop_map(Probability::new);
-    prop_oneof![
-        2 => Just(LossPlan::None),
-        1 => p().prop_map(LossPlan::from),
-        1 => (p(), p(), p(), p()).prop_map(|(to_bad, to_good, loss_in_bad, loss_in_good)| {
-            LossPlan::GilbertElliott(GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good })
-        }),
-        1 => (half(), half(), half(), p(), half()).prop_map(|(p13, p31, p32, p23, p14)| {
-            LossPlan::FourState(FourState { p13, p31, p32, p23, p14 })
-        }),
-    ]
-}
-
-fn link_layer() -> impl Strategy<Value = LinkLayer> {
-    prop_oneof![Just(LinkLayer::Plain), Just(LinkLayer::Atm), Just(LinkLayer::Ptm)]
-}
-
-fn framing() -> impl Strategy<Value = Framing> {
-    (-20_i32..40, 0_u32..257, link_layer()).prop_map(|(overhead, min_frame, link_layer)| Framing {
-        overhead,
-        min_frame,
-        link_layer,
-    })
-}
-
-prop_compose! {
-    fn pipe()(
-        rate in rate(),
-        framing in framing(),
-        queue in queue(),
-        outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
-        fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
-        packet_loss in packet_loss(),
-        duplicate in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
-        corrupt in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
-        drop_run in prop::option::of((0_u64..20, 1_u64..5, any::<bool>())),
-        delay in delay(),
-    ) -> PipePlan {
-        PipePlan {
-            rate,
-            framing,
-            queue,
-            outages: outages.into_iter().map(|(interval, duration, fixed)| EpisodePlan {
-                interval: Nanos::from_millis(interval),
-                duration: Nanos::from_millis(duration),
-                law: if fixed { DurationLaw::Fixed } else { DurationLaw::Exponential },
-            }).collect(),
-            fade: fade.map(|(interval, duration, factor)| FadePlan {
-                interval: Nanos::from_millis(interval),
-                duration: Nanos::from_millis(duration),
-                factor,
-            }),
-            packet_loss,
-            drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan {
-                pass,
-                drop,
-                once,
-                arm: pass % 2 == 0,
-            }),
-            duplicate: Probability::new(duplicate),
-            corrupt: Probability::new(corrupt),
-            reorder: None,
-            delay,
-            offload: OffloadPlan::default(),
-        }
-    }
-}
-
-/// Without what makes two of a frame, or another one.
-fn faithful(mut plan: Plan) -> Plan {
-    for p in &mut plan.pipes.0 {
-        (p.duplicate, p.corrupt) = (Probability::ZERO, Probability::ZERO);
-    }
-    plan
-}
-
-/// Rules for some of the clients of [`frame`], often none.
-fn rules() -> impl Strategy<Value = Rules> {
-    let rule = (0_u8..8, 29_u8..=32, 0_usize..3).prop_map(|(client, length, name)| {
-        let network = [10, 0, 0, client & !((1_u16 << (32 - length)) - 1) as u8];
-        (Rule::Prefix(network.into(), length), ["a", "b", "c"][name].parse().unwrap())
-    });
-    let some = (prop::collection::vec(rule, 1..4), prop::option::of(0_u32..6), 0_u32..4);
-    prop_oneof![
-        1 => Just(Rules::default()),
-        1 => some.prop_map(|(all, automatic, reserved)| {
-            let mut rules = Rules::default();
-            (rules.automatic, rules.reserved) = (automatic, reserved);
-            for (rule, name) in all {
-                // The second of two rules for one prefix counts.
-                let _ = rules.insert(rule, name);
-            }
-            rules
-        }),
-    ]
-}
-
-prop_compose! {
-    fn plan()(seed in 0_u64..4, forward in pipe(), back in pipe(), rules in rules()) -> Plan {
-        Plan { seed, pipes: ByDirection([forward, back]), rules: rules.into(), ..Plan::transparent() }
-    }
-}
-
-/// Beams of some clients, all, or none.
-fn beams() -> impl Strategy<Value = BeamsPlan> {
-    let bps = || {
-        prop_oneof![
-            1 => Just(BitRate::Unlimited),
-            1 => Just(BitRate::Down),
-            6 => (100_000_u64..2_000_000_000).prop_map(BitRate::bps),
-        ]
-    };
-    let beam = (bps(), bps(), framing()).prop_map(|(forward, back, framing)| BeamPlan {
-        name: String::new(),
-        rate: ByDirection([forward, back]),
-        framing,
-    });
-    prop::collection::vec(beam, 1..4).prop_flat_map(|beams| {
-        let n = beams.len() as u16;
-        let share = move || (0..n, 1_u16..=1_000).prop_map(|(beam, weight)| Share { beam, weight });
-        let own = prop::collection::btree_map(0_u8..7, share(), 0..4);
-        (prop::option::weighted(0.8, share()), own).prop_map(move |(automatic, own)| {
-            let key = |(client, share)| (ClientKey::Ip([10, 0, 0, client].into()), share);
-            let shares = own.into_iter().map(key).collect();
-            BeamsPlan { beams: beams.clone(), shares, automatic }
-        })
-    })
-}
-
-prop_compose! {
-    fn plan_with_beams()(plan in plan(), beams in prop::option::of(beams())) -> Plan {
-        Plan { beams: Arc::new(beams.unwrap_or_default()), ..plan }
-    }
-}
-
-/// What happens next, and how long after the last.
-#[derive(Clone, Debug)]
-enum Step {
-    Arrive { direction: Direction, client: u8, len: u16 },
-    Release { budget: usize, port_takes: usize },
-    Apply { plan: Box<Plan>, restart: bool },
-    KeepUp,
-}
-
-fn step() -> impl Strategy<Value = (u64, Step)> {
-    let direction = any::<bool>().prop_map(|f| Direction::BOTH[usize::from(f)]);
-    let arrive = (direction, 0_u8..7, prop_oneof![Just(60), 0_u16..1515, 1500_u16..9_600])
-        .prop_map(|(direction, client, len)| Step::Arrive { direction, client, len });
-    let gap = prop_oneof![Just(0), 0_u64..100_000, 0_u64..30_000_000];
-    (
-        gap,
-        prop_oneof![
-            20 => arrive,
-            6 => (1_usize..100, prop_oneof![Just(usize::MAX), 0_usize..20])
-                .prop_map(|(budget, port_takes)| Step::Release { budget, port_takes }),
-            1 => (plan_with_beams(), any::<bool>()).prop_map(|(plan, restart)| Step::Apply { plan: Box::new(plan), restart }),
-            1 => Just(Step::KeepUp),
-        ],
-    )
-}
-
-/// A frame for `client` that carries its number.
-fn frame(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> {
-    let mut f = vec![0_u8; usize::from(len)];
-    if len >= 34 {
-        f[12..14].copy_from_slice(&[8, 0]);
-        f[14] = 0x45;
-        f[16..18].copy_from_slice(&(len - 14).to_be_bytes());
-        let at = if direction == Direction::Forward { 30 } else { 26 };
-        f[at..at + 4].copy_from_slice(&[10, 0, 0, client]);
-    }
-    if len >= 42 {
-        // ECT(0), or not.
-        f[15] = (number as u8 & 1) << 1;
-        f[34..38].copy_from_slice(&number.to_be_bytes());
-    }
-    f
-}
-
-/// Whether a frame left as it came, but for a mark.
-fn is_same(came: &[u8], left: &[u8]) -> bool {
-    let mut marked = came.to_vec();
-    left == came || ecn::mark(&mut marked) && left == marked
-}
-
-fn number(f: &[u8]) -> Option<u32> {
-    f.get(34..38).map(|b| u32::from_be_bytes(b.try_into().unwrap()))
-}
-
-/// What left: which way, whose, when it was due, and its bytes.
-type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
-
-fn release<B: Buffer>(
-    engine: &mut Engine<B>,
-    now: Instant,
-    budget: usize,
-    port_takes: usize,
-    left: &mut Left,
-) {
-    let full = left.len().saturating_add(port_takes);
-    engine.release(now, budget, &mut |d: Departure<'_, B>| {
-        let takes = left.len() < full;
-        if takes {
-            assert!(d.due <= now, "early");
-            left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
-            if let Frame::Buffer(buffer) = d.frame {
-                buffer.take();
-            }
-        }
-        takes
-    });
-}
+use crate::arbitrary::*;
 
 proptest! {
     #![proptest_config(crate::cases(300))]
@@ -401,7 +100,7 @@ proptest! {
 
     /// An engine that is left alone until the end, and one that is looked at in every way.
     #[test]
-    fn fates_and_accounts_are_the_same_looked_at_or_left_alone(
+    fn fates_do_not_depend_on_visits(
         first in plan_with_beams(),
         steps in prop::collection::vec((step(), 0_u8..20), 1..300),
     ) {
@@ -458,7 +157,7 @@ proptest! {
     /// Bytes released in any interval ≤ rate × interval + one frame, and a busy
     /// link gives no less either.
     #[test]
-    fn a_busy_link_gives_its_rate_and_no_more(
+    fn busy_link_sends_exactly_its_rate(
         bps in 1_000_000_u64..1_000_000_000,
         lens in prop::collection::vec(60_u16..9_000, 50..300),
         overhead in 0_i32..40,
@@ -494,7 +193,7 @@ proptest! {
     /// A client's frames meet the same fates whatever other clients do, and
     /// whenever the engine is looked at.
     #[test]
-    fn fates_do_not_depend_on_others_nor_on_when_one_looks(
+    fn fates_do_not_depend_on_other_clients_or_visits(
         plan in plan(),
         arrivals in prop::collection::vec((0_u64..3_000_000, any::<bool>(), 0_u8..4, 60_u16..1515), 1..300),
         looks in prop::collection::vec(any::<bool>(), 300),
@@ -541,7 +240,7 @@ proptest! {
     /// A plan that was checked against a store never overloads it, whatever the lengths of
     /// the frames: every client's queues full and the line full behind them.
     #[test]
-    fn a_plan_that_fits_never_overloads_the_store(
+    fn fitting_plan_never_overloads_store(
         lens in prop::collection::vec(prop_oneof![Just(34_u16), Just(42), Just(65), Just(1514), Just(9_216), 34_u16..9_217], 1..6),
         overhead in prop_oneof![Just(0), -40_i32..0],
         link_layer in link_layer(),
@@ -551,7 +250,7 @@ proptest! {
         by_ms in prop::option::of(0_u64..20),
         duplicate in any::<bool>(),
         limited in any::<bool>(),
-        shimmed in any::<bool>(),
+        tagged in any::<bool>(),
         beam in prop::option::of((1_000_000_u64..400_000_000, any::<bool>())),
     ) {
         let framing = Framing { overhead, link_layer, ..Framing::default() };
@@ -583,12 +282,11 @@ proptest! {
         }
         let clients = 2;
         let frame_max = 9_216;
-        let shim = if shimmed { SHIM } else { 0 };
+        let tag = if tagged { &[7; 32][..] } else { &[] };
         let port_bps = 10_000_000_000;
-        let room = Room { clients, port_bps, frame: frame_max, capacity: 0, workers: 1, shim };
+        let room = Room { clients, port_bps, frame: frame_max, capacity: 0, workers: 1, tag: tag.len() as u32 };
         let memory = plan.memory(room) as usize;
-        let tick = shimmed.then_some(Tick::Microsecond);
-        let limits = Limits { shim: tick, ..Limits::copying(memory, clients, frame_max) };
+        let limits = Limits::copying(memory, clients, frame_max);
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
         let mut snapshot = Snapshot::default();
         // Three senders, the last of which is one too many and gets the default client,
@@ -603,17 +301,14 @@ proptest! {
                 while bytes < burst {
                     let len = lens[n % lens.len()];
                     for d in Direction::BOTH {
-                        let mut f = frame(d, client, len, n as u32);
-                        if shimmed {
-                            f = shim::wrap(now, d, &f);
-                        }
-                        engine.arrive(now, d, &f);
+                        let f = frame(d, client, len, n as u32);
+                        engine.arrive_labelled(now, d, &f, Label { tag, ..Label::NONE });
                     }
                     bytes += usize::from(len);
                     n += 1;
                     // Both ports bring frames at their rate at most: the envelope holds what an
                     // unlimited client can have in the delay by that.
-                    let bits = (u64::from(len) + u64::from(shim)) * 8;
+                    let bits = (u64::from(len) + tag.len() as u64) * 8;
                     now = now + Nanos((bits * 1_000_000_000).div_ceil(port_bps));
                     // Frames without a limit and without a delay leave before they pile up.
                     unreleased += u32::from(len);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod aqm;
+mod arbitrary;
 mod beam;
 mod copies;
 mod envelope;
@@ -16,14 +17,6 @@ mod rate_trace;
 mod reorder;
 mod rules;
 mod seeds;
-mod shim;
 mod turns;
 
-use proptest::test_runner::Config;
-
-/// `count` cases of a property, where proptest's default is 256. PROPTEST_CASES scales both:
-/// `cases(60)` is 960 cases with PROPTEST_CASES=4096.
-fn cases(count: u32) -> Config {
-    let default = Config::default();
-    Config { cases: default.cases.saturating_mul(count).div_ceil(256), ..default }
-}
+use arbitrary::cases;

@@ -44,7 +44,7 @@ fn frames(packets: u64) -> Count {
 }
 
 #[test]
-fn the_queue_and_its_high_water_mark_are_those_of_the_instant() {
+fn queue_and_high_water_mark_are_exact_at_snapshot() {
     let mut engine = engine(QueuePlan::tail_drop(100_000));
     arrive(&mut engine, Instant::ZERO, 5);
     let stats = accounts(&mut engine, Instant::ZERO, false);
@@ -64,7 +64,7 @@ fn the_queue_and_its_high_water_mark_are_those_of_the_instant() {
 }
 
 #[test]
-fn a_queue_takes_what_fits_to_the_byte() {
+fn queue_accepts_frames_up_to_its_limit_in_bytes() {
     let mut exact = engine(QueuePlan::tail_drop(10_000));
     arrive(&mut exact, Instant::ZERO, 11);
     let stats = accounts(&mut exact, Instant::ZERO, false);
@@ -82,7 +82,7 @@ fn a_queue_takes_what_fits_to_the_byte() {
 }
 
 #[test]
-fn a_link_without_a_limit_of_its_rate_refuses_what_the_queue_could_never_hold() {
+fn link_without_rate_limit_drops_frames_above_queue_limit() {
     for (limit, sent) in [(1_000, 1), (999, 0)] {
         let mut plan = Plan::transparent();
         plan.pipes[FORWARD].queue = QueuePlan::tail_drop(limit);
@@ -98,7 +98,7 @@ fn a_link_without_a_limit_of_its_rate_refuses_what_the_queue_could_never_hold() 
 
 /// CoDel drops when a frame leaves, so that its queue is behind where nobody has looked.
 #[test]
-fn a_queue_that_is_behind_is_brought_up_before_a_frame_is_refused_or_counted() {
+fn lagging_queue_is_served_before_a_drop() {
     let codel = CoDelPlan { target: Nanos::from_millis(5), interval: Nanos::from_millis(100) };
     let queue = QueuePlan { limit: 400_000, aqm: AqmPlan::CoDel(codel), ecn: false };
     // The same frames, with a look at each millisecond and without.

@@ -44,7 +44,7 @@ fn due(engine: &mut Engine, until: Instant) -> Vec<Instant> {
 }
 
 #[test]
-fn each_step_lets_through_its_rate_times_its_length() {
+fn each_step_serves_rate_times_length() {
     let step = Nanos::from_millis(20);
     let rates = [10_000_000, 0, 144_000_000, 3_000_000, 0, 0, 77_777_777];
     let start = Instant(123_456_789);
@@ -69,7 +69,7 @@ fn each_step_lets_through_its_rate_times_its_length() {
 }
 
 #[test]
-fn a_client_that_comes_later_is_where_the_others_are() {
+fn late_client_is_at_same_step_as_others() {
     // Up for a millisecond in ten.
     let mut rates = [0; 10];
     rates[7] = 12_112_000_000;
@@ -84,7 +84,7 @@ fn a_client_that_comes_later_is_where_the_others_are() {
 }
 
 #[test]
-fn a_trace_that_stays_goes_on_over_a_change_and_begins_anew_with_a_restart() {
+fn unchanged_trace_continues_over_change_and_restarts_with_restart() {
     let step = Nanos::from_millis(1);
     // 1514 bytes take 1 ms at the first step's rate, and are down for nine.
     let mut rates = [0; 10];
@@ -112,7 +112,7 @@ fn a_trace_that_stays_goes_on_over_a_change_and_begins_anew_with_a_restart() {
 }
 
 #[test]
-fn a_change_in_mid_step_applies_to_the_frame_in_service_pro_rata() {
+fn change_within_step_applies_pro_rata() {
     // 1250 bytes, 10 ms at 1 Mbit/s: 3 ms at 1 Mbit/s, 2 at 2, then at 0.5 the other 3 ms.
     let step = Nanos::from_millis(3);
     let varying = plan(trace(step, &[1_000_000, 2_000_000]));
@@ -125,7 +125,7 @@ fn a_change_in_mid_step_applies_to_the_frame_in_service_pro_rata() {
 }
 
 #[test]
-fn a_trace_of_a_link_that_is_down_holds_what_comes_until_a_change() {
+fn trace_of_link_down_holds_frames_until_change() {
     let mut engine =
         Engine::new(LIMITS, plan(trace(Nanos::from_millis(1), &[0; 65_536])), Instant::ZERO)
             .unwrap();
@@ -141,7 +141,7 @@ proptest! {
     /// Frames leave at the same instants whether a pipe is looked at at every turn of a
     /// run loop or only when it says so, over changes in mid-step.
     #[test]
-    fn due_times_do_not_depend_on_how_often_a_pipe_is_looked_at(
+    fn due_times_do_not_depend_on_number_of_visits(
         rates in prop::collection::vec(prop_oneof![Just(0), 1_000_000_u64..1_000_000_000], 1..6),
         step in 1_000_000_u64..5_000_000,
         arrivals in prop::collection::vec((0_u64..1_000_000, 60_usize..1514), 1..200),

@@ -64,7 +64,7 @@ fn number(frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_share_is_overtaken_by_what_comes_while_it_is_held_back() {
+fn held_back_frames_are_overtaken_by_later_ones() {
     const N: u32 = 100_000;
     let (p, by) = (0.1, Nanos(3 * GAP.0 + GAP.0 / 2));
     let mut engine = engine(plan(p, by));
@@ -107,7 +107,7 @@ fn a_share_is_overtaken_by_what_comes_while_it_is_held_back() {
 }
 
 #[test]
-fn all_that_is_held_back_keeps_its_order() {
+fn held_back_frames_keep_order() {
     let mut engine = engine(plan(1.0, Nanos::from_millis(5)));
     let (mut left, mut now) = (Left::new(), Instant::ZERO);
     for number in 0..1_000 {
@@ -129,7 +129,7 @@ proptest! {
 
     /// Behind a queue that drops, a channel that loses, and over changes.
     #[test]
-    fn every_frame_is_accounted_for_and_the_others_come_when_they_would(
+    fn every_frame_is_counted_and_others_are_unaffected(
         steps in prop::collection::vec((60_u16..1_500, 0_u64..2_000_000), 20..400),
         p in 0.0..=1.0,
         by in 0_u64..100_000_000,

@@ -86,7 +86,7 @@ fn account(engine: &mut Engine, key: ClientKey) -> Option<ClientStats> {
 }
 
 #[test]
-fn the_fate_of_a_named_clients_frames_depends_on_its_name_alone() {
+fn fate_of_named_client_depends_on_name_only() {
     let fates = |all: &[(Rule, &str)], clients: &[u8]| {
         let mut engine = Engine::new(LIMITS, plan(rules(all)), Instant::ZERO).unwrap();
         let mut left = Vec::new();
@@ -122,7 +122,7 @@ fn hosts_of_one_name_share_a_rate_and_accounts() {
 }
 
 #[test]
-fn a_rule_that_is_removed_leaves_its_client_to_drain_with_its_accounts() {
+fn client_of_removed_rule_drains_and_keeps_accounts() {
     let mut engine =
         Engine::new(LIMITS, plan(rules(&[(host(1), "alice")])), Instant::ZERO).unwrap();
     let mut left = Vec::new();
@@ -154,7 +154,7 @@ fn a_rule_that_is_removed_leaves_its_client_to_drain_with_its_accounts() {
 }
 
 #[test]
-fn past_the_automatic_limit_and_the_places_of_names_addresses_share_the_default() {
+fn addresses_past_limit_share_default_client() {
     let keys = |rules: Rules, clients: &[u8]| {
         let mut engine = Engine::new(LIMITS, plan(rules), Instant::ZERO).unwrap();
         play(&mut engine, 0, clients, &mut Vec::new());

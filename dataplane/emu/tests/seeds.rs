@@ -6,8 +6,8 @@ use crate::numbered::resolve;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
+use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::fade::FadePlan;
 use emu::framing::Framing;
 use emu::plan::{PipePlan, Plan};
 use emu::shaper::{RatePlan, RateTrace};
@@ -98,12 +98,12 @@ fn fates(plan: &Plan) -> u64 {
 }
 
 #[test]
-fn a_seed_keeps_its_meaning_through_a_whole_engine() {
+fn seed_gives_recorded_fates() {
     assert_eq!(fates(&plan()), 0x18b8_693f_f1a1_c17e);
 }
 
 #[test]
-fn a_seed_keeps_its_meaning_where_rate_outages_and_delay_vary() {
+fn seed_gives_recorded_fates_of_varying_link() {
     let mut plan = plan();
     for p in &mut plan.pipes.0 {
         let rates = [7_000_000, 12_345_678, 0, 4_000_000];

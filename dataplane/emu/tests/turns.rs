@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(crate::cases(60))]
 
     #[test]
-    fn a_frame_meets_the_same_fate_kept_or_copied_alone_or_in_a_burst(
+    fn fate_does_not_depend_on_copy_or_burst(
         lens in prop::collection::vec((0_u16..5, prop_oneof![Just(60_u16), 60_u16..1515, 5_000_u16..9_500]), 1..600),
         copy_break in prop_oneof![Just(0_u32), Just(64), Just(600), Just(10_000)],
         buffers in prop_oneof![Just(0_u32), Just(3), Just(1000)],
@@ -118,7 +118,7 @@ proptest! {
 
     /// Hundreds of clients take a change over several turns; each of them as of its instant.
     #[test]
-    fn a_change_means_the_same_to_a_client_whenever_it_takes_it(
+    fn change_has_same_effect_whenever_client_takes_it(
         steps in prop::collection::vec((0_u16..300, 60_u16..1515, 0_u64..40_000, any::<bool>()), 50..600),
         changes in prop::collection::vec((0_usize..600, 0_usize..3, any::<bool>()), 1..8),
     ) {
@@ -163,7 +163,7 @@ proptest! {
 }
 
 #[test]
-fn a_queue_without_a_limit_any_more_comes_out_in_parts_and_nobody_waits_for_it() {
+fn queue_after_removed_limit_leaves_in_parts() {
     let mut plan = plan();
     let p = &mut plan.pipes[FORWARD];
     (p.packet_loss, p.outages) = (LossPlan::None, Vec::new());
@@ -219,7 +219,7 @@ fn a_queue_without_a_limit_any_more_comes_out_in_parts_and_nobody_waits_for_it()
 }
 
 #[test]
-fn a_look_at_the_present_does_not_change_the_fate_of_what_is_still_on_its_way_out() {
+fn snapshot_does_not_change_fates_of_lagging_queue() {
     let fates = |looks: bool, at: Instant| {
         let mut plan = plan();
         plan.pipes[FORWARD].rate = BitRate::bps(1_000_000).into();
@@ -266,7 +266,7 @@ fn impatient(limit: u64) -> Plan {
 }
 
 #[test]
-fn a_queue_that_codel_drops_goes_in_parts_and_nobody_waits_for_it() {
+fn codel_drops_long_queue_in_parts() {
     let limits = Limits::copying(64 << 20, 4, 1514);
     let plan = impatient(4_000_000);
     let mut engine = engine::<NoBuffer>(limits, plan);
@@ -307,7 +307,7 @@ proptest! {
 
     /// Nor does a queue that lags behind because CoDel has much to drop.
     #[test]
-    fn what_codel_drops_is_the_same_at_once_or_in_parts(
+    fn codel_drops_are_same_at_once_or_in_parts(
         steps in prop::collection::vec((1_usize..80, prop_oneof![Just(60_u16), 60_u16..1515], 0_u64..3_000_000), 2..60),
         limit in prop_oneof![Just(20_000_u64), 1_600_u64..200_000],
         interval in prop_oneof![Just(1_u64), 1_u64..2_000_000],
@@ -342,7 +342,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_outage_is_cleared_away_in_parts() {
+fn lost_frames_of_long_outage_are_cleared_in_parts() {
     let mut plan = Plan::transparent();
     plan.pipes[FORWARD].packet_loss = Probability::ONE.into();
     plan.pipes[FORWARD].delay.base = Nanos::from_millis(20);
@@ -367,7 +367,7 @@ fn a_long_outage_is_cleared_away_in_parts() {
 }
 
 #[test]
-fn accounts_that_are_taken_in_parts_are_those_taken_at_once() {
+fn report_in_parts_equals_report_at_once() {
     let mut engine = engine::<NoBuffer>(Limits::copying(64 << 20, 300, 1514), plan());
     for i in 0..5_000_u32 {
         engine.arrive(Instant(u64::from(i) * 1_000), FORWARD, &frame((i % 290) as u16, 600, i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults: ports that refuse, starve and stall, a port that has not been polled in time, and
+//! Faults: ports that refuse, starve and stall, ports that are polled late, and
 //! a clock that jumps.
 //!
 //! The faults come from a seed or from a time, so that a failure repeats.
@@ -15,20 +15,19 @@ use emu::units::{Direction, Instant, Nanos, Probability};
 use crate::clock::Clock;
 use crate::io::{Arrivals, EgressCounters, PacketIo};
 
-/// How often what goes wrong.
+/// Probabilities and times of faults.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    /// A frame is refused by its egress port.
+    /// An egress port refuses a frame.
     pub refuse: Probability,
-    /// A poll brings nothing although frames are there.
+    /// A poll returns nothing although frames are there.
     pub starve: Probability,
-    /// A reading of the clock is off, by up to `jump` either way.
+    /// A reading of the clock is wrong by up to `jump` in either direction.
     pub clock: Probability,
-    /// How far the clock jumps.
     pub jump: Nanos,
-    /// When the egress ports take nothing.
+    /// When the egress ports refuse all frames.
     pub blocked: Range<Instant>,
-    /// When the ingress ports bring nothing.
+    /// When the ingress ports return nothing.
     pub dry: Range<Instant>,
     /// From when on the clock is ahead, and by how much.
     pub ahead: Option<(Instant, Nanos)>,
@@ -37,7 +36,6 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No fault.
     pub const NONE: Self = Self {
         refuse: Probability::ZERO,
         starve: Probability::ZERO,
@@ -57,10 +55,9 @@ fn stream(seed: u64) -> Stream {
     Stream::new(key, Stage::Aqm, u8::MAX)
 }
 
-/// Ports with faults.
 #[derive(Debug)]
 pub struct ChaosIo<I> {
-    /// The ports that faults are put around.
+    /// The ports behind the faults.
     pub inner: I,
     faults: Faults,
     stream: Stream,
@@ -68,7 +65,6 @@ pub struct ChaosIo<I> {
 }
 
 impl<I> ChaosIo<I> {
-    /// Puts faults around `inner`.
     pub fn new(inner: I, faults: Faults, seed: u64) -> Self {
         Self { inner, faults, stream: stream(seed), now: Instant::ZERO }
     }
@@ -117,7 +113,6 @@ pub struct ChaosClock<C> {
 }
 
 impl<C> ChaosClock<C> {
-    /// Puts faults around `inner`.
     pub fn new(inner: C, faults: Faults, seed: u64) -> Self {
         Self { inner, faults, stream: stream(seed ^ u64::MAX) }
     }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the run loop takes the time from.
+//! The time of the run loop.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use emu::units::Instant;
 
-/// A source of time. It need not be monotonic: the engine takes a time that goes
-/// back as the latest seen.
+/// A source of time. It need not be monotonic: the engine never goes back.
 pub trait Clock {
-    /// The time now.
     fn now(&mut self) -> Instant;
 }
 
@@ -26,7 +24,6 @@ impl Clock for dpdk::TscClock {
 pub struct VirtualClock(Rc<Cell<Instant>>);
 
 impl VirtualClock {
-    /// Sets the time.
     pub fn set(&self, now: Instant) {
         self.0.set(now);
     }

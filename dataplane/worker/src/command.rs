@@ -1,55 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What other threads ask of a worker.
+//! Commands from other threads to a worker.
 //!
 //! Commands go through a bounded lock-free queue that the run loop looks into once
-//! a turn. What they bring is allocated by the caller, and reports and replaced plans go
+//! a turn. The caller allocates their contents, and reports and replaced plans go
 //! back with the answer, to be freed there.
 
 use std::sync::Arc;
 
+use ::shim::Tick;
 use crossbeam_queue::ArrayQueue;
+use emu::observe::Observer;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
-use emu::tap::Tap;
 use emu::units::{ByDirection, Instant, Nanos};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::capture::{Capture, Numbers};
+use crate::edge::Edge;
 use crate::io::EgressCounters;
 
 /// Commands that may wait for a worker, and changes that wait in it.
 pub(crate) const DEPTH: usize = 64;
 
-/// A change of plan.
 #[derive(Debug)]
 pub struct Change {
-    /// When it takes effect; if that has passed, as of then all the same.
+    /// When it takes effect, also if that has passed.
     pub at: Instant,
-    /// The plan.
     pub plan: Plan,
-    /// Its generation.
     pub generation: u64,
-    /// Whether all random processes begin anew.
+    /// Whether all random processes restart.
     pub restart: bool,
 }
 
-/// A change that waits for its instant, and who waits for it.
+/// A pending change, and the channel for the answer.
 pub type Waiting = (Box<Change>, oneshot::Sender<Changed>);
 
 /// A change that was made.
 #[derive(Debug)]
 pub struct Changed {
-    /// When it took effect: at the instant asked for, or later if that had passed when
+    /// When it took effect: at the requested instant, or later if that had passed when
     /// the worker heard of it.
     pub at: Instant,
-    /// The plan that it replaced.
     pub replaced: Plan,
 }
 
 /// The accounts of a worker.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The engine's.
     pub snapshot: Snapshot,
     /// The egress ports', by the direction that leaves through them.
     pub egress: ByDirection<EgressCounters>,
@@ -61,45 +59,41 @@ pub struct Report {
 /// A request to a worker, with the way to answer.
 #[derive(Debug)]
 pub enum Command {
-    /// Put a plan in force; answers once that is done.
+    /// Apply a plan; answers when it is applied.
     Apply(Box<Change>, oneshot::Sender<Changed>),
-    /// Take back the changes from a generation on whose instants are to come.
+    /// Withdraw pending changes from a generation on.
     TakeBack {
-        /// The first of them.
+        /// First generation to withdraw.
         generation: u64,
         /// Empty, with room for all that can wait.
         taken: Vec<Waiting>,
-        /// The answer: those that were taken back, the last one first.
+        /// The withdrawn changes, the last one first.
         answer: oneshot::Sender<Vec<Waiting>>,
     },
-    /// Fill the report in; with `mark`, start the high-water marks anew.
     Report {
-        /// Start the high-water marks and the lateness anew.
+        /// Then reset the high-water marks and the lateness.
         mark: bool,
         /// A report with room for all clients.
         report: Box<Report>,
-        /// The answer.
         answer: oneshot::Sender<Box<Report>>,
     },
-    /// Put a tap on the frames, or take the one away that is there; answers with that.
-    Tap {
-        /// The one to put on, if any.
-        tap: Option<Box<Tap>>,
-        /// The answer.
-        answer: oneshot::Sender<Option<Box<Tap>>>,
+    /// Replace the engine's observer; answers with the old one.
+    Observe {
+        /// The new one, if any.
+        observer: Option<Box<dyn Observer>>,
+        answer: oneshot::Sender<Option<Box<dyn Observer>>>,
     },
-    /// Say that the run loop moves on.
+    /// Answer, as a proof that the run loop makes progress.
     Alive(oneshot::Sender<u64>),
     /// Leave the run loop; answers with the last accounts.
     Stop {
         /// A report with room for all clients.
         report: Box<Report>,
-        /// The answer.
         answer: oneshot::Sender<Box<Report>>,
     },
 }
 
-/// What a worker will answer; an error when it has ended instead.
+/// The answer of a worker; an error if it has ended.
 pub type Answer<T> = oneshot::Receiver<T>;
 
 /// Why a worker did not answer.
@@ -118,6 +112,9 @@ pub enum CommandError {
 pub struct Handle {
     queue: Arc<ArrayQueue<Command>>,
     room: usize,
+    /// The unit of the switch's clock, where there is a switch.
+    tick: Option<Tick>,
+    captured: Numbers,
 }
 
 /// The worker's end.
@@ -129,11 +126,12 @@ pub struct Inbox(Arc<ArrayQueue<Command>>);
 pub fn channel(clients: usize) -> (Handle, Inbox) {
     let queue = Arc::new(ArrayQueue::new(DEPTH));
     // The fixed clients come on top.
-    (Handle { queue: queue.clone(), room: clients + 2 }, Inbox(queue))
+    let room = clients + 2;
+    let handle = Handle { queue: queue.clone(), room, tick: None, captured: Numbers::default() };
+    (handle, Inbox(queue))
 }
 
 impl Inbox {
-    /// The next command.
     #[inline]
     pub fn pop(&mut self) -> Option<Command> {
         self.0.pop()
@@ -141,11 +139,17 @@ impl Inbox {
 }
 
 impl Handle {
+    /// For a worker with ports that lead to a switch.
+    #[must_use]
+    pub fn behind_switch(self, tick: Option<Tick>) -> Self {
+        Self { tick, ..self }
+    }
+
     fn report_room(&self) -> Box<Report> {
         Box::new(Report { snapshot: Snapshot::with_room_for(self.room), ..Report::default() })
     }
 
-    /// Whether it takes a command now; that holds until somebody else gives it one.
+    /// Whether it takes a command now, unless another thread sends one first.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.queue.len() < DEPTH
@@ -158,7 +162,7 @@ impl Handle {
         self.queue.push(command).map_err(|_| CommandError::Busy)
     }
 
-    /// Asks to put a plan in force. The answer comes when that is done.
+    /// Requests a change of plan. The answer comes when it is applied.
     ///
     /// # Errors
     /// If the worker does not take the command; nothing will change then.
@@ -168,12 +172,12 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to take back the changes from a generation on whose instants are to come. The
-    /// answer is those that were, the last one first; who waits for one learns of it when
+    /// Requests to withdraw pending changes from a generation on. The
+    /// answer has them, the last one first; a caller that waits for one gets an error when
     /// it is dropped.
     ///
     /// # Errors
-    /// If the worker does not take the command; nothing is taken back then.
+    /// If the worker does not take the command; then nothing is withdrawn.
     pub fn take_back(&self, generation: u64) -> Result<Answer<Vec<Waiting>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         let taken = Vec::with_capacity(DEPTH);
@@ -181,7 +185,7 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Gives back a change that was taken back.
+    /// Requests a withdrawn change again.
     ///
     /// # Errors
     /// If the worker does not take the command.
@@ -189,7 +193,7 @@ impl Handle {
         self.push(Command::Apply(change, answer))
     }
 
-    /// Asks for the accounts now; with `mark`, the high-water marks start anew
+    /// Requests the accounts; with `mark`, the high-water marks are reset
     /// afterwards.
     ///
     /// # Errors
@@ -200,19 +204,23 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to put a tap on the frames, or to take the one away that is there. That one is
-    /// the answer, to be freed by who asks.
+    /// Requests to replace the current capture, or to end it. The caller drops the answer,
+    /// so that the worker frees nothing.
     ///
     /// # Errors
-    /// If the worker does not take the command; its tap stays as it was then.
-    pub fn tap(&self, tap: Option<Box<Tap>>) -> Result<Answer<Option<Box<Tap>>>, CommandError> {
+    /// If the worker does not take the command; then nothing changes.
+    pub fn capture(
+        &self,
+        capture: Option<Capture>,
+    ) -> Result<Answer<Option<Box<dyn Observer>>>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::Tap { tap, answer })?;
+        let capture = capture.map(|c| c.counting(self.captured.clone()));
+        self.push(Command::Observe { observer: Edge::observer(self.tick, capture), answer })?;
         Ok(answered)
     }
 
-    /// Asks whether the run loop moves on. The answer comes in its next turn: how many frames of
-    /// clients it had no slot for.
+    /// Checks that the run loop makes progress. The answer comes in its next turn: the number of
+    /// frames of clients without a slot.
     ///
     /// # Errors
     /// If the worker does not take the command.
@@ -222,7 +230,7 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Asks to end the run loop; answers with the last accounts.
+    /// Requests the end of the run loop; answers with the final accounts.
     ///
     /// # Errors
     /// If the worker does not take the command.

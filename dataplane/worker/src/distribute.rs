@@ -5,8 +5,8 @@
 //! each pair of workers, with its time of arrival. The frames of the fixed clients
 //! (bypass, default, damaged headers) are the first worker's, so that each of them is one.
 //! Only a client that its owner has no more room for, or an address that is not a client yet,
-//! shares that worker's own default; and what resolves an address goes to the worker whose client
-//! that will be.
+//! shares that worker's own default; and a reply that resolves an address goes to the worker which
+//! will own that client.
 //!
 //! Invariants: all frames of a client and direction are one worker's, and those that
 //! came in by one receive queue reach it in their order. A frame that finds the ring to
@@ -22,7 +22,7 @@ use std::time::Duration;
 use emu::classify::{Class, classify, resolved};
 use emu::client::ClientKey;
 use emu::engine::Departure;
-use emu::frame::Buffer;
+use emu::frame::{Buffer, Label};
 use emu::units::{ByDirection, Direction, Instant};
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -43,7 +43,6 @@ const BLIND_SLEEP: Duration = Duration::from_micros(50);
 pub struct Overflow(ByDirection<AtomicU64>);
 
 impl Overflow {
-    /// How many.
     #[must_use]
     pub fn missed(&self, direction: Direction) -> u64 {
         self.0[direction].load(Ordering::Relaxed)
@@ -73,14 +72,14 @@ struct Lane<B> {
 }
 
 impl<B> Lane<B> {
-    /// Puts what is staged into the ring; returns how many found no room.
+    /// Moves staged frames into the ring; returns the number that found no room.
     #[inline]
     fn flush(&mut self) -> usize {
         let staged = self.staged.len();
         if staged == 0 {
             return 0;
         }
-        // Whoever has ended takes nothing any more.
+        // A worker that has ended takes no frames.
         let room = if self.ring.is_abandoned() { 0 } else { self.ring.slots() };
         let n = staged.min(room);
         if let Ok(chunk) = self.ring.write_chunk_uninit(n) {
@@ -112,7 +111,7 @@ struct Ways<B> {
     overflow: Arc<Overflow>,
 }
 
-/// What becomes of the buffers of frames that are passed on.
+/// How buffers of frames are passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lending {
     /// The owner may keep them. Else it copies each frame, so that no worker's buffers are
@@ -196,16 +195,16 @@ impl<B: Buffer> Ways<B> {
     }
 }
 
-/// Takes the frames of others out of what the ports bring.
+/// Separates the frames of other workers from those of this one.
 struct Sorted<'a, A, B> {
     mine: &'a mut A,
     ways: &'a mut Ways<B>,
 }
 
 impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
         if self.ways.owner(frame, direction) == self.ways.me {
-            self.mine.frame(at, direction, frame);
+            self.mine.frame(at, direction, frame, label);
         } else {
             // The port had no buffer left to bring it in.
             self.ways.overflow.add(direction, 1);
@@ -234,23 +233,21 @@ impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
 }
 
 impl<I: PacketIo> Distributed<I> {
-    /// The ports.
     pub fn inner(&self) -> &I {
         &self.inner
     }
 
-    /// Takes it apart.
     pub fn into_inner(self) -> I {
         self.inner
     }
 
-    /// What it could not pass on.
+    /// Frames that it could not pass on.
     #[must_use]
     pub fn overflow(&self) -> Arc<Overflow> {
         self.ways.overflow.clone()
     }
 
-    /// Hands on what other workers have received for this one.
+    /// Takes frames that other workers have received for this one.
     fn take_passed(&mut self, arrivals: &mut impl Arrivals<I::Buffer>) -> usize {
         let mut taken = 0;
         let run = &mut self.run;
@@ -260,7 +257,7 @@ impl<I: PacketIo> Distributed<I> {
             taken += n;
             if !self.lends {
                 for Passed { at, direction, buffer } in chunk {
-                    arrivals.frame(at, direction, buffer.bytes());
+                    arrivals.frame(at, direction, buffer.bytes(), buffer.label());
                 }
                 continue;
             }
@@ -291,7 +288,7 @@ impl<I: PacketIo> PacketIo for Distributed<I> {
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<I::Buffer>,
     ) -> usize {
-        // What was passed on is older than what the ports bring.
+        // Frames that were passed on are older than those of the ports.
         let passed = self.take_passed(arrivals);
         let mut sorted = Sorted { mine: arrivals, ways: &mut self.ways };
         passed + self.inner.receive(clock, &mut sorted)
@@ -361,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_resolves_an_address_goes_to_the_worker_of_its_client() {
+    fn resolving_reply_goes_to_worker_of_client() {
         for host in 1..20 {
             let client = [10, 0, 0, host];
             let head = [0, 1, 8, 0, 6, 4, 0, 2];
@@ -375,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_clients_is_the_first_workers() {
+    fn frames_without_client_belong_to_first_worker() {
         for frame in [&[][..], &[0; 13], &[0; 60], &to([224, 0, 0, 1].into())] {
             assert_eq!(owner(frame, Direction::Forward, 4), 0);
         }

@@ -2,9 +2,9 @@
 //! Real ports, polled through DPDK.
 //!
 //! Small frames are copied into the packet store, and their buffers carry the next ones
-//! that leave; large ones may stay in theirs (docs/adr/0002). What leaves is staged until
-//! the driver takes it. So the pool needs to hold what is in the drivers' rings and in the
-//! two stages, and the buffers that the link may keep at most.
+//! that leave; large ones may stay in theirs (docs/adr/0002). Leaving frames are staged until
+//! the driver takes them. So the pool has to hold the buffers in the drivers' rings and in the
+//! two stages, and all that the link may keep.
 //!
 //! A driver that takes nothing for [`GIVE_UP_AFTER`] loses the frame at the head of
 //! its stage, counted as dropped: some drivers refuse a frame that they cannot send
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use dpdk::{Mbuf, MbufBurst, Mempool, RxQueue, TxQueue, Waiter};
 use emu::engine::Departure;
-use emu::frame::Frame;
+use emu::frame::{Frame, Label};
 use emu::store::MAX_FRAME;
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 
@@ -33,7 +33,7 @@ struct Stage {
     queue: TxQueue,
     frames: MbufBurst,
     dropped: u64,
-    /// Since when the driver has taken nothing of what is staged.
+    /// Since when the driver has refused the staged frames.
     refused: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ impl Stage {
     }
 }
 
-/// Where frames come from.
+/// A source of received frames.
 pub trait Source {
     /// Appends up to a burst of frames to `into`; returns how many.
     fn burst(&mut self, into: &mut MbufBurst) -> usize;
@@ -81,9 +81,7 @@ impl<S: Source> Source for Option<S> {
 /// One port's queues.
 #[derive(Debug)]
 pub struct PortQueues<S = RxQueue> {
-    /// Where its frames come in.
     pub rx: S,
-    /// Where frames leave.
     pub tx: TxQueue,
 }
 
@@ -95,7 +93,7 @@ pub struct DpdkIo<S = RxQueue> {
     egress: ByDirection<Stage>,
     pool: Mempool,
     received: MbufBurst,
-    /// Buffers whose frames were copied out of them; frames that leave are copied into
+    /// Buffers of frames that were copied; leaving frames are copied into
     /// them, which saves the way through the pool.
     spare: MbufBurst,
     /// For frames that came in pieces; one byte more than any frame that passes, so
@@ -113,7 +111,7 @@ impl<S> std::fmt::Debug for DpdkIo<S> {
 }
 
 impl<S: Source> DpdkIo<S> {
-    /// A worker's ports; `pool` is what it sends from, `waiter` wakes on what both
+    /// A worker's ports; `pool` has the buffers to send from, `waiter` wakes on frames that both
     /// ports receive.
     #[must_use]
     pub fn new(wan: PortQueues<S>, client: PortQueues<S>, pool: Mempool, waiter: Waiter) -> Self {
@@ -182,7 +180,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
                         // In one buffer, so that it can be passed on or kept.
                         Some(Some(frame)) => match pool.alloc(frame).filter(is_whole) {
                             Some(whole) => arrivals.burst(now, direction, &mut [Some(whole)]),
-                            None => arrivals.frame(now, direction, frame),
+                            None => arrivals.frame(now, direction, frame, Label::NONE),
                         },
                         _ => arrivals.burst(now, direction, std::slice::from_mut(odd)),
                     }

@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use emu::engine::{Departure, Engine};
-use emu::frame::Buffer;
+use emu::frame::{Buffer, Label};
 use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
 
-/// What a worker counts at its egress ports, per direction.
+/// Counters of a worker's egress ports, per direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCounters {
     /// Handed to the port's transmit buffer and not yet taken by its driver.
@@ -24,7 +24,7 @@ pub struct EgressCounters {
 /// Takes in the frames that a port received.
 pub trait Arrivals<B> {
     /// A frame that arrived at `at`, to be copied.
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]);
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>);
 
     /// A burst of frames that arrived at `at`, each in one piece. The buffers that are
     /// kept are taken out.
@@ -32,8 +32,8 @@ pub trait Arrivals<B> {
 }
 
 impl<B: Buffer> Arrivals<B> for Engine<B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
-        self.arrive(at, direction, frame);
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
+        self.arrive_labelled(at, direction, frame, label);
     }
 
     fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
@@ -44,7 +44,7 @@ impl<B: Buffer> Arrivals<B> for Engine<B> {
 /// Receives and transmits frames. One worker polls it; nothing here may block, but
 /// [`PacketIo::wait`].
 pub trait PacketIo {
-    /// What frames come in, and may be kept in.
+    /// The buffer of a received frame.
     type Buffer: Buffer;
 
     /// Hands a burst of frames from each ingress port to `arrivals`, each with its
@@ -61,7 +61,7 @@ pub trait PacketIo {
     /// again.
     fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool;
 
-    /// Passes what was taken on to the ports.
+    /// Passes accepted frames on to the ports.
     fn flush(&mut self, now: Instant);
 
     /// The counters of the egress port of `direction`.

@@ -11,14 +11,17 @@
 //! | [`dpdk_io::DpdkIo`] | real ports |
 //! | [`sim::SimIo`] | recorded arrivals in virtual time |
 //! | [`distribute::Distributed`] | several workers, around any other |
+//! | [`shim::ShimIo`] | ports that lead to a P4 switch, around any other |
 //! | [`chaos::ChaosIo`] | faults around any other |
 
+pub mod capture;
 pub mod chaos;
 pub mod clock;
 pub mod command;
 pub mod distribute;
 pub mod dpdk_io;
+pub mod edge;
 pub mod io;
 pub mod run;
+pub mod shim;
 pub mod sim;
-pub mod tap;

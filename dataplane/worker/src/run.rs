@@ -5,10 +5,10 @@
 //! directions, release, flush. A change carries the instant at which it takes
 //! effect, a little ahead, so that several workers take it at the same one; a turn
 //! that comes late still applies it as of that instant, before it looks at the
-//! ports. A turn receives one burst a port and releases [`BUDGET`] frames. What goes through
-//! all clients, a change and a report, goes through some in a turn: a frame of a client
-//! that has not had its turn yet meets the change all the same, as of its instant.
-//! The longest time between two turns is in the report: that an emulator was away shows
+//! ports. A turn receives one burst a port and releases [`BUDGET`] frames. Work that visits
+//! all clients, a change or a report, visits some per turn: a frame of a client
+//! that has not been visited yet meets the change nevertheless, as of its instant.
+//! The longest time between two turns is in the report: a stall of the emulator shows
 //! nowhere else.
 
 use std::collections::VecDeque;
@@ -26,10 +26,10 @@ use crate::io::PacketIo;
 pub const BUDGET: usize = 256;
 /// Clients that a turn adds to a report.
 const CLIENTS: usize = 32;
-/// Time between looks at one client after another that nothing else looks at, if there are
+/// Time between visits to one client after another, if there are
 /// few,
 const KEEP_UP_EVERY: Nanos = Nanos::from_millis(1);
-/// and within which each one is looked at.
+/// and the time within which each one is visited.
 const KEEP_UP_WITHIN: Nanos = Nanos::from_millis(500);
 /// An adaptive worker polls for this long after the last frame before it sleeps,
 const SPIN: Nanos = Nanos::from_micros(50);
@@ -40,7 +40,7 @@ const SLEEP_MAX: Nanos = Nanos::from_millis(1);
 /// A shorter sleep is not worth its cost.
 const SLEEP_MIN: Nanos = Nanos::from_micros(10);
 
-/// What a worker does when there is nothing to do.
+/// Behaviour of an idle worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
     /// Polls on: the least lateness, and a core at full load.
@@ -50,14 +50,11 @@ pub enum Idle {
     Adaptive,
 }
 
-/// What a turn did.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// When it was.
     pub now: Instant,
-    /// Frames received.
     pub received: usize,
-    /// Frames released.
     pub released: usize,
 }
 
@@ -69,14 +66,13 @@ pub struct Worker<I: PacketIo, C> {
     clock: C,
     inbox: Inbox,
     idle: Idle,
-    /// Changes that are to come.
     changes: VecDeque<Waiting>,
-    /// Changes in force that some clients have yet to take, and since when.
+    /// Changes that some clients have yet to take, and their instants.
     settling: VecDeque<(Instant, oneshot::Sender<Changed>)>,
     /// Reports that are being written.
     reports: VecDeque<(bool, Box<Report>, oneshot::Sender<Box<Report>>)>,
     kept_up: Instant,
-    /// When the next turn was to be.
+    /// When the next turn was expected.
     expected: Option<Instant>,
     stall_max: Nanos,
     stopped: bool,
@@ -114,24 +110,21 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         }
     }
 
-    /// The engine.
     #[must_use]
     pub fn engine(&self) -> &Engine<I::Buffer> {
         &self.engine
     }
 
-    /// The ports.
     #[must_use]
     pub fn io(&self) -> &I {
         &self.io
     }
 
-    /// Takes the worker apart.
     pub fn into_io(self) -> I {
         self.io
     }
 
-    /// Runs until told to stop.
+    /// Runs until it is stopped.
     pub fn run(&mut self) {
         let mut active = Instant::ZERO;
         while !self.stopped {
@@ -182,7 +175,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         }
         self.make_changes(now);
         if self.stopped {
-            // The accounts have been given: nothing moves any more.
+            // The final accounts have been sent: no frame moves after them.
             return Turn { now, received: 0, released: 0 };
         }
         self.write_reports(now);
@@ -201,7 +194,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         Turn { now, received, released }
     }
 
-    /// Puts the changes in force whose time has come.
+    /// Applies changes that are due.
     fn make_changes(&mut self, now: Instant) {
         while self.changes.front().is_some_and(|(c, _)| c.at <= now) {
             if let Some((c, answer)) = self.changes.pop_front() {
@@ -212,7 +205,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         }
     }
 
-    /// Answers for the changes that all clients have taken.
+    /// Answers changes that all clients have taken.
     fn answer(&mut self) {
         while let Some(replaced) = self.engine.replaced()
             && let Some((at, answer)) = self.settling.pop_front()
@@ -229,7 +222,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 self.changes.insert(at, (change, answer));
             }
             Command::TakeBack { generation, mut taken, answer } => {
-                // Whose time has come stays, however late this turn is.
+                // Changes that are due stay, even if this turn is late.
                 self.make_changes(now);
                 while self.changes.back().is_some_and(|(c, _)| c.generation >= generation)
                     && let Some(change) = self.changes.pop_back()
@@ -242,8 +235,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 report.snapshot.clients.clear();
                 self.reports.push_back((mark, report, answer));
             }
-            Command::Tap { tap, answer } => {
-                let _ = answer.send(self.engine.set_tap(tap));
+            Command::Observe { observer, answer } => {
+                let _ = answer.send(self.engine.set_observer(observer));
             }
             Command::Alive(answer) => {
                 let _ = answer.send(self.engine.unplaced());
@@ -252,7 +245,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 // Accounts at `now` are those after all changes up to then.
                 self.make_changes(now);
                 self.stopped = true;
-                // Who still waits is not left without an answer.
+                // Callers that still wait get an answer.
                 self.engine.settle_all();
                 self.answer();
                 while let Some((mark, mut waiting, answer)) = self.reports.pop_front() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Simulated ports: recorded arrivals in virtual time.
 //!
-//! The link is told each frame's own time of arrival, as a port with hardware
+//! The link gets each frame's own time of arrival, as a port with hardware
 //! timestamps would, but gets the frames in bursts: a burst is handed over when its
 //! last frame has arrived, or earlier when the clock has passed some of it.
 
@@ -17,20 +17,17 @@ use crate::clock::{Clock, VirtualClock};
 use crate::distribute::Distributed;
 use crate::io::{Arrivals, EgressCounters, PacketIo};
 use crate::run::Worker;
+use crate::shim::ShimIo;
 
-/// A frame that arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
     pub at: Instant,
-    /// Which way it goes.
     pub direction: Direction,
-    /// The frame.
     pub frame: Vec<u8>,
 }
 
 /// Sends an ARP reply of each host from the client side at `at`, which makes it a client. Frames
-/// that are due by then are discarded.
+/// that are due at that time are discarded.
 pub fn resolve<B: Buffer>(
     engine: &mut Engine<B>,
     at: Instant,
@@ -45,18 +42,12 @@ pub fn resolve<B: Buffer>(
     }
 }
 
-/// A frame that left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Whose it was.
     pub client: ClientKey,
-    /// Which way it went.
     pub direction: Direction,
-    /// When it was due.
     pub due: Instant,
-    /// When it left.
     pub at: Instant,
-    /// The frame.
     pub frame: Vec<u8>,
 }
 
@@ -67,7 +58,7 @@ pub struct SimIo {
     next: usize,
     burst: usize,
     now: Instant,
-    /// What left, in order.
+    /// Frames that left, in order.
     pub sent: Vec<Sent>,
 }
 
@@ -134,6 +125,12 @@ impl Recorded for SimIo {
 }
 
 impl<I: Recorded> Recorded for Distributed<I> {
+    fn next_burst(&self) -> Option<Instant> {
+        self.inner().next_burst()
+    }
+}
+
+impl<I: Recorded> Recorded for ShimIo<I> {
     fn next_burst(&self) -> Option<Instant> {
         self.inner().next_burst()
     }

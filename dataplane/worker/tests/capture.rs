@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A capture takes what the worker sees, misses copies where nobody takes them in time, and
+//! A capture gets what the accounts count, misses copies if no one reads them in time, and
 //! never changes what the worker does.
 
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
@@ -8,13 +8,13 @@ use emu::delay::DelayPlan;
 use emu::engine::{Engine, Limits};
 use emu::plan::{PipePlan, Plan};
 use emu::stats::{DropReason, Snapshot};
-use emu::tap::{Point, Selection, Sighting, Tap};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use worker::capture::copies::{Copies, rings};
+use worker::capture::{Capture, Point, Selection, Sighting};
 use worker::clock::VirtualClock;
 use worker::command::{Handle, Report, channel};
 use worker::run::{Idle, Worker};
 use worker::sim::{self, Arrival, Sent, SimIo};
-use worker::tap::{Copies, rings};
 
 const LIMITS: Limits =
     Limits { copy_break: 512, buffers: 64, ..Limits::copying(16 << 20, 8, 1514) };
@@ -53,7 +53,7 @@ fn arrivals() -> Vec<Arrival> {
         frame[26..30].copy_from_slice(&client);
         frame[30..34].copy_from_slice(&client);
         frame[38..42].copy_from_slice(&n.to_be_bytes());
-        // Of a header whose sum is wrong no host would see a mark.
+        // A mark in a header with a wrong checksum would be of no use.
         let words = frame[14..34].chunks_exact(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
         let sum: u32 = words.sum();
         let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
@@ -67,19 +67,19 @@ fn arrivals() -> Vec<Arrival> {
 struct Played {
     sent: Vec<Sent>,
     snapshot: Snapshot,
-    /// What came out of the rings at the end, in order.
+    /// Copies from the rings at the end, in order.
     seen: Vec<(Sighting, Vec<u8>)>,
     missed: u64,
 }
 
-/// Plays the arrivals to a worker with a tap whose rings have room for so many copies.
+/// Plays the arrivals to a worker with a capture that has room for this many copies.
 fn play(room: Option<usize>) -> Played {
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
     let clock = VirtualClock::default();
     let (handle, inbox) = channel(8);
     let io = SimIo::new(arrivals(), 4);
     let mut worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
-    let copies = room.map(|room| tap(&handle, room));
+    let copies = room.map(|room| start(&handle, room));
     sim::run(&mut worker, &clock);
     let mut report = Report::default();
     worker.report(Instant::MAX, false, &mut report);
@@ -91,8 +91,8 @@ fn play(room: Option<usize>) -> Played {
             played.seen.push((sighting, std::mem::take(&mut bytes)));
         }
         played.missed = missed(&copies);
-        // The tap that is taken away is freed by who asks.
-        let mut answer = handle.tap(None).unwrap();
+        // The caller frees what ended.
+        let mut answer = handle.capture(None).unwrap();
         worker.turn();
         assert!(answer.try_recv().unwrap().is_some());
         drop(answer);
@@ -102,11 +102,11 @@ fn play(room: Option<usize>) -> Played {
     played
 }
 
-fn tap(handle: &Handle, room: usize) -> Copies {
+fn start(handle: &Handle, room: usize) -> Copies {
     let (sink, copies) = rings(room, room * 64);
     let selection = Selection::new(vec![CAPTURED], ByDirection([true; 2]));
-    let tap = Tap::new(selection, Instant::ZERO, 64, Box::new(sink));
-    drop(handle.tap(Some(Box::new(tap))).unwrap());
+    let capture = Capture::new(selection, Instant::ZERO, 64, Box::new(sink));
+    drop(handle.capture(Some(capture)).unwrap());
     copies
 }
 
@@ -135,7 +135,7 @@ fn counted(snapshot: &Snapshot, direction: Direction, point: Point) -> u64 {
 }
 
 #[test]
-fn what_is_captured_is_what_the_accounts_count() {
+fn capture_matches_accounts() {
     let played = play(Some(100_000));
     assert_eq!(played.missed, 0);
     for direction in Direction::BOTH {
@@ -152,7 +152,7 @@ fn what_is_captured_is_what_the_accounts_count() {
     let forward = |point| counted(&played.snapshot, Direction::Forward, point);
     let lost = forward(Point::Dropped(DropReason::Loss));
     assert!(lost > 0 && forward(Point::Marked) > 0, "the plan does nothing");
-    // What left is what was seen to leave, when it left, and only the client's own.
+    // Egress copies equal the frames that left, with their times, of this client only.
     let left = played.sent.iter().filter(|s| s.client == CAPTURED);
     let left: Vec<_> = left.map(|s| (s.at, s.direction, s.frame[..64].to_vec())).collect();
     let seen = played.seen.iter().filter(|(s, _)| s.point == Point::Egress);
@@ -162,7 +162,7 @@ fn what_is_captured_is_what_the_accounts_count() {
 }
 
 #[test]
-fn copies_that_nobody_takes_are_counted_and_the_worker_does_what_it_would() {
+fn unread_copies_are_counted_and_change_no_fate() {
     let (bare, tapped) = (play(None), play(Some(100)));
     assert_eq!(tapped.seen.len(), 100);
     let all: u64 = Direction::BOTH

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real queues and buffers, without hugepages: pools that run dry, a driver whose ring is
+//! Real queues and buffers, without hugepages: empty pools, a driver with a ring that is
 //! full, and two workers that pass frames on.
 
 use crate::eal::eal;
@@ -147,7 +147,7 @@ fn run_until<I: PacketIo>(
 }
 
 #[test]
-fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
+fn empty_pool_misses_frames_and_loses_no_held_frame() {
     const FRAMES: u32 = 10_000;
     let eal = eal();
     let pool = Mempool::new(&eal, "dry", 255, 2048).unwrap();
@@ -169,12 +169,12 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
         copy_break: 0,
         buffers: 1000,
         idle: Nanos::ZERO,
-        shim: None,
+        offloaded: 0,
     };
     let clock = VirtualClock::default();
     let mut worker = worker(Recorder { inner: io, sent: Vec::new() }, &clock, limits);
     run_until(&mut worker, &clock, Nanos::ZERO, Nanos::from_millis(5));
-    // Nothing is due yet, and all buffers are held.
+    // No frame is due yet, and all buffers are held.
     let held = report(&mut worker).snapshot;
     assert!((200..=255).contains(&held.total().held.packets), "{:?}", held.total());
     run_until(&mut worker, &clock, Nanos::from_millis(5), Nanos::from_millis(200));
@@ -191,11 +191,11 @@ fn a_pool_that_ran_dry_misses_frames_and_loses_none_that_it_holds() {
 }
 
 #[test]
-fn frames_that_find_no_buffer_to_leave_in_wait_for_one() {
+fn frames_without_free_buffer_wait() {
     let eal = eal();
     let pool = Mempool::new(&eal, "stolen-pool", 255, 2048).unwrap();
     let (wan, _, mut wan_tx) = open(&eal, "stolen-wan", "net_null,no-rx=1", &pool, 1);
-    // What is sent stays there.
+    // Sent frames stay there.
     let (client, mut reader, mut client_tx) = open(&eal, "stolen", "net_ring", &pool, 1);
     let guard = eal.register_thread().unwrap();
     let source = Script::new(&pool, (0..100).map(|n| frame(1, n)));
@@ -228,12 +228,12 @@ fn frames_that_find_no_buffer_to_leave_in_wait_for_one() {
 }
 
 #[test]
-fn a_driver_whose_ring_is_full_loses_a_frame_each_time_it_is_given_up() {
+fn full_driver_ring_loses_one_frame_per_give_up() {
     const FRAMES: u32 = 3000;
     let eal = eal();
     let pool = Mempool::new(&eal, "full-pool", 4095, 2048).unwrap();
     let (wan, _, mut wan_tx) = open(&eal, "full-wan", "net_null,no-rx=1", &pool, 1);
-    // Nobody takes out what is sent here.
+    // No one receives these frames.
     let (client, mut reader, mut client_tx) = open(&eal, "full", "net_ring", &pool, 1);
     let guard = eal.register_thread().unwrap();
     let back = |n: u32| {
@@ -267,7 +267,7 @@ fn a_driver_whose_ring_is_full_loses_a_frame_each_time_it_is_given_up() {
     let back: u64 =
         stuck.snapshot.clients.iter().map(|c| c.pipes[Direction::Return].sent.packets).sum();
     assert_eq!(back, u64::from(FRAMES));
-    // Somebody takes the frames out: all others get through.
+    // When the frames are received, all others get through.
     let mut taken = 0;
     for t in (1_000_000_000..1_200_000_000_u64).step_by(100_000) {
         clock.set(Instant(t));
@@ -334,7 +334,7 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
                         copy_break: 0,
                         buffers: 1000,
                         idle: Nanos::ZERO,
-                        shim: None,
+                        offloaded: 0,
                     };
                     let mut engine = Engine::new(limits, delayed(), Instant::ZERO).unwrap();
                     let hosts = (1..=HOSTS).map(|host| [10, 0, 0, host].into());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults and overload in virtual time: accounts stay exact, drops are counted where they
-//! happen, shaped clients get their rate, and what is well again works again.
+//! happen, shaped clients get their rate, and operation resumes after a fault.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn run_until<I: PacketIo, C: Clock>(
 }
 
 #[test]
-fn a_transmitter_that_stops_costs_time_and_the_rest_leaves_when_it_goes_on() {
+fn stopped_transmitter_delays_frames_and_loses_none() {
     let faults = Faults { blocked: Instant(100_000_000)..Instant(400_000_000), ..Faults::NONE };
     let clock = VirtualClock::default();
     let io = ChaosIo::new(SimIo::new(stream(1, 400, Nanos::from_millis(1)), 8), faults, 1);
@@ -109,7 +109,7 @@ fn a_transmitter_that_stops_costs_time_and_the_rest_leaves_when_it_goes_on() {
 }
 
 #[test]
-fn ports_that_bring_nothing_cost_nothing_but_what_they_missed() {
+fn starved_ports_lose_only_missed_frames() {
     let faults = Faults { dry: Instant(50_000_000)..Instant(150_000_000), ..Faults::NONE };
     let clock = VirtualClock::default();
     let io = ChaosIo::new(SimIo::new(stream(1, 300, Nanos::from_millis(1)), 8), faults, 1);
@@ -121,7 +121,7 @@ fn ports_that_bring_nothing_cost_nothing_but_what_they_missed() {
 }
 
 #[test]
-fn a_clock_that_jumps_ahead_or_back_for_good_loses_nothing_and_is_a_stall() {
+fn clock_jump_loses_no_frame_and_counts_as_stall() {
     let jump = (Instant(100_000_000), Nanos::from_millis(250));
     for (ahead, behind) in [(Some(jump), None), (None, Some(jump))] {
         let faults = Faults { ahead, behind, ..Faults::NONE };
@@ -144,7 +144,7 @@ fn a_clock_that_jumps_ahead_or_back_for_good_loses_nothing_and_is_a_stall() {
     }
 }
 
-/// A port whose ring of descriptors is filled by a source and emptied by the worker's
+/// A port with a ring of descriptors that a source fills and the worker's polls
 /// polls: what finds it full is missed.
 struct Port {
     ring: VecDeque<(Instant, Vec<u8>)>,
@@ -194,9 +194,9 @@ impl PacketIo for Port {
     fn wait(&mut self, _timeout: Duration) {}
 }
 
-/// A worker whose turn takes 100 us takes 320 frames a millisecond; 1000 come.
+/// A worker with turns of 100 us takes 320 frames a millisecond; 1000 arrive.
 #[test]
-fn more_than_a_worker_can_take_is_missed_and_shaped_clients_get_their_rate() {
+fn excess_load_is_missed_and_shaped_clients_get_their_rate() {
     // Every eighth frame is the shaped client's: a hundred times what it can have.
     let source: Vec<Arrival> = (0..1_000_000_u32)
         .map(|n| Arrival {
@@ -249,7 +249,7 @@ fn more_than_a_worker_can_take_is_missed_and_shaped_clients_get_their_rate() {
 }
 
 #[test]
-fn a_ring_between_workers_that_is_full_is_counted_and_the_others_go_on() {
+fn full_ring_between_workers_is_counted() {
     let [mine, theirs] =
         [0, 1].map(|w| (1..=20_u8).find(|c| owner(&frame(*c, 0), FORWARD, 2) == w).unwrap());
     const FRAMES: u32 = 3000;

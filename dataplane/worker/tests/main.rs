@@ -2,9 +2,19 @@
 //! The integration tests of this crate, as one program: each file of this folder is a module.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
+#[path = "../../emu/tests/arbitrary.rs"]
+mod arbitrary;
 mod capture;
+mod capture_fates;
 mod eal;
 mod exhaustion;
 mod faults;
 mod nohuge;
+#[path = "../../emu/tests/numbered/mod.rs"]
+mod numbered;
 mod replay;
+mod shim;
+mod shim_fates;
+mod shimmed;
+
+use arbitrary::cases;

@@ -10,6 +10,7 @@ use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::plan::Plan;
+use emu::tag::Tagged;
 use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::clock::Clock;
 use worker::command::{Report, channel};
@@ -46,7 +47,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
     let guard = eal.register_thread().unwrap();
     let mut io = DpdkIo::new(wan_queues, client_queues, pool.clone(), Waiter::new());
 
-    // What leaves through `wan` comes back in there.
+    // Frames sent on `wan` are received there again.
     for n in 0..FRAMES {
         let frame = frame(n);
         let departure = || Departure {
@@ -54,6 +55,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
             direction: Direction::Return,
             due: Instant::ZERO,
             frame: Frame::Bytes(&frame),
+            tagged: Tagged::default(),
         };
         while !io.transmit(departure()) {
             io.flush(Instant::ZERO);
@@ -101,7 +103,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
 
     drop(worker);
     drop((wan, client));
-    // Every buffer has come back.
+    // All buffers have been freed.
     assert_eq!(pool.in_use(), 0);
     drop(guard);
 }

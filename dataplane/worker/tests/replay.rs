@@ -8,22 +8,24 @@ use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
+use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
-use emu::fade::FadePlan;
 use emu::framing::Framing;
 use emu::loss::LossPlan;
-use emu::plan::{PipePlan, Plan};
+use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
 use emu::shaper::{RatePlan, RateTrace};
-use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use shim::{Shim, Tick};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
 use worker::distribute::{Distributed, Lending, connect, owner};
+use worker::edge::Edge;
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
+use worker::shim::ShimIo;
 use worker::sim::{self, Arrival, Sent, SimIo};
 
 const LIMITS: Limits = Limits::copying(64 << 20, 16, 9_500);
@@ -114,7 +116,7 @@ fn arrivals() -> Vec<Arrival> {
     first.chain(data).collect()
 }
 
-/// What became of each frame that left: by its number, the client and the due time.
+/// The fate of each frame that left, by number: the client and the due time.
 type Fates = BTreeMap<u32, (ClientKey, Direction, Instant)>;
 
 fn fates(sent: &[Sent]) -> Fates {
@@ -139,7 +141,7 @@ fn first_frame(number: u8) -> Vec<u8> {
 /// For each client, its drops by reason and the high-water mark of its queue.
 type Drops = BTreeMap<ClientKey, [([Count; DropReason::ALL.len()], u64); 2]>;
 
-/// Plays the arrivals; the fates of what left and of what did not.
+/// Plays the arrivals; returns the fates of frames that left and the counts of drops.
 fn play(burst: usize, workers: usize) -> (Fates, Drops) {
     let mut all = Fates::new();
     let mut drops = BTreeMap::new();
@@ -173,7 +175,7 @@ fn account<I: PacketIo>(worker: &mut Worker<I, VirtualClock>, drops: &mut Drops)
     }
 }
 
-/// Plays the arrivals to several workers that pass on what is not theirs. A frame comes in
+/// Plays the arrivals to several workers that pass frames on to their owners. A frame comes in
 /// at the worker that `receiver` says, of its client and direction.
 fn play_distributed(
     burst: usize,
@@ -217,17 +219,19 @@ fn fates_do_not_depend_on_the_shims_of_a_switch() {
     };
     let io = SimIo::new(arrivals().into_iter().map(wrap).collect(), 7);
     let tick = Tick::Microsecond;
-    let limits = Limits { shim: Some(tick), ..LIMITS };
-    let engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
+    let limits = Limits { offloaded: tick.clients(), ..LIMITS };
+    let mut engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
+    engine.set_observer(Edge::observer(Some(tick), None));
     let clock = VirtualClock::default();
+    let io = ShimIo::new(io, tick);
     let mut worker = Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy);
     sim::run(&mut worker, &clock);
     let mut drops = Drops::new();
     account(&mut worker, &mut drops);
-    let mut sent = worker.into_io().sent;
+    let mut sent = worker.into_io().into_inner().sent;
     for s in &mut sent {
         let (shim, inner) = Shim::read(&s.frame).unwrap();
-        // What the switch calls late is what the worker does, but for less than a tick.
+        // The lateness that the switch sees is that of the worker, within a tick.
         let transit = (s.at.0 - shim.stamp) / 1_000;
         assert_eq!(shim.planned, tick.between(Instant(shim.stamp), s.due));
         assert!(transit.saturating_sub(shim.planned.into()) <= s.at.since(s.due).0 / 1_000 + 1);
@@ -333,7 +337,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
 
 /// Commands are answered, in order, and a change is made as of its instant.
 #[test]
-fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
+fn change_takes_effect_at_its_instant_in_late_turn() {
     let frame = |number: u32| {
         let mut f = arrivals().swap_remove(0).frame;
         f.resize(1250, 0);
@@ -363,7 +367,7 @@ fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
         restart: false,
     };
     let mut answer = handle.apply(change).unwrap();
-    // A report in the same turn shows what was changed before it.
+    // A report in the same turn shows the change before it.
     let mut report = handle.report(false).unwrap();
     assert!(answer.try_recv().is_err());
     clock.set(Instant(7_000_000));
@@ -388,10 +392,10 @@ fn a_change_takes_effect_at_its_instant_however_late_the_turn() {
     assert_eq!(worker.io().egress(direction).dropped, 0);
 }
 
-/// Who waits for a change that was taken back learns of it, and its plan goes back to be
-/// freed; one whose instant has come is made, also by a worker that was away.
+/// The caller of a withdrawn change gets an error, and its plan is returned to be
+/// freed; a change that is due is applied, even by a worker that stalled.
 #[test]
-fn changes_are_taken_back_until_their_instants() {
+fn pending_changes_can_be_withdrawn_until_due() {
     let clock = VirtualClock::default();
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
     let (handle, inbox) = channel(16);
@@ -424,9 +428,9 @@ fn changes_are_taken_back_until_their_instants() {
     assert_eq!(worker.engine().generation(), 3);
 }
 
-/// What a worker says last is the truth: nothing moves after it.
+/// The final report is exact: no frame moves after it.
 #[test]
-fn nothing_moves_after_the_final_accounts() {
+fn no_frame_moves_after_final_report() {
     let io = SimIo::new(arrivals(), 32);
     let clock = VirtualClock::default();
     let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer does with hostile files and requests. Each function takes any bytes,
+//! Fuzz targets for hostile files and requests. Each function takes any bytes,
 //! and panics only where the product is wrong.
 //!
 //! `fuzz/` has the targets for `cargo fuzz` and a corpus for each; the tests play the
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 /// Steps of a scenario that are looked at.
 const STEPS: usize = 2_000;
 
-/// A profile's file. What is read is written such that it reads the same, and is a link
+/// A profile's file. A parsed profile is written such that it parses to the same, and is a link
 /// that the dataplane knows.
 ///
 /// # Panics
@@ -63,7 +63,7 @@ pub fn scenario(data: &[u8]) {
     let mut count = 0;
     let mut failed = false;
     for (i, item) in Timeline::new(&scenario, None, Default::default()).take(STEPS).enumerate() {
-        // A ramp from a value that nobody knows here.
+        // A ramp from a value that is not known here.
         let Ok(item) = item else {
             failed = true;
             break;
@@ -80,8 +80,8 @@ pub fn scenario(data: &[u8]) {
     }
 }
 
-/// A file of clients. What is read is written such that it reads the same, and whoever
-/// frames come from, all are accounted for.
+/// A file of clients. A parsed file is written such that it parses to the same, and all frames
+/// are accounted for, no matter which client sent them.
 ///
 /// # Panics
 /// If it is not, or they are not.
@@ -145,7 +145,7 @@ pub fn request(data: &[u8]) {
     }
 }
 
-/// What was found valid compiles, and runs.
+/// A valid request compiles and runs.
 fn known(profile: pb::Profile, seed: u64) {
     let plan = dataplane::Plan { profile: Some(profile), seed, ..dataplane::Plan::default() };
     match compile(&plan) {
@@ -162,7 +162,7 @@ fn run(plan: Plan) {
         frame: 1514,
         capacity: 1 << 20,
         workers: 1,
-        shim: 0,
+        tag: 0,
     };
     if plan.check(room).is_err_and(|error| !error.is_lossy()) {
         return;

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 const MUTANTS: usize = 400;
-/// What a file of some format may say, besides any byte.
+/// Words of some format, besides any byte.
 const WORDS: [&str; 12] =
     ["0", "-1", "1e999", "nan", "18446744073709551616", "\n", ",", "=", "[[", "\"", "%", " ms"];
 

@@ -60,7 +60,7 @@ pub struct Arguments {
     pub count: Option<Contender>,
 }
 
-/// What can be measured.
+/// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Memory a byte held.
@@ -81,7 +81,7 @@ pub enum Part {
     Base,
 }
 
-/// What is printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Tables.
@@ -100,7 +100,7 @@ pub enum Contender {
 }
 
 impl Arguments {
-    /// Whether a part is to be measured.
+    /// Whether a part is selected.
     #[must_use]
     pub fn wants(&self, part: Part) -> bool {
         if !self.only.is_empty() {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_means_costs_alone() {
+    fn filter_selects_costs_only() {
         let a = parse(&["--case", "64B"]);
         assert!(a.wants(Part::Cost) && !a.wants(Part::Memory) && !a.wants(Part::Base));
         let a = parse(&["--case", "64B", "--only", "memory,lateness"]);
@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_builds_no_base_unless_one_is_named() {
+    fn quick_run_builds_base_only_if_named() {
         assert!(!parse(&["--quick"]).wants(Part::Base));
         assert!(parse(&["--quick", "--base", "HEAD~3"]).wants(Part::Base));
         assert!(parse(&[]).wants(Part::Base));
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         let refused =
             |words: &[&str]| Arguments::try_parse_from([&["bench"], words].concat()).is_err();
         assert!(refused(&["--only", "everything"]));

@@ -2,9 +2,9 @@
 //! This commit against another: both programs in turns, in one run.
 //!
 //! The base's files are taken out of git into the target folder, and its own `bench` is built
-//! there and asked for the same cases. What is compared is the cost over the ceiling that each
+//! there and measures the same cases. The comparison is of the cost over the ceiling that each
 //! has measured by itself, so that the state of the machine is in both. A base without
-//! `tests/perf` cannot be compared; that is said.
+//! `tests/perf` cannot be compared; this is reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,12 @@ use crate::case::Case;
 use crate::machine::git;
 use crate::spread::Spread;
 
-/// What is asked of both programs besides the case: short runs, often.
+/// Arguments of both programs besides the case: short runs, repeated often.
 const ARGUMENTS: [&str; 5] = ["--only", "cost", "--no-goals", "--output", "json"];
 
 /// One case in both.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// The case.
     pub case: String,
     /// The base's cost over the ceiling, ns a packet.
     pub base_ns: Spread,
@@ -37,7 +36,6 @@ pub struct Compared {
 pub struct Against {
     /// The base's commit.
     pub base: String,
-    /// The cases.
     pub cases: Vec<Compared>,
 }
 
@@ -191,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_not_there_is_named() {
+    fn unknown_commit_is_named() {
         let error = compare("no-such-commit", &[], 1, &[], |_| {}).unwrap_err();
         assert!(error.to_string().contains("`no-such-commit`"), "{error}");
     }
 
     #[test]
-    fn a_named_base_is_taken_as_it_is() {
+    fn named_base_is_used() {
         assert_eq!(revision(Some("v1")), "v1");
     }
 }

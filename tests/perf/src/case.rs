@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured: frame sizes, delay, clients and profile.
+//! The cases: frame sizes, delay, clients and profile.
 
 use std::fmt;
 
@@ -20,7 +20,6 @@ const SEED: u64 = 20;
 /// The direction that is always loaded.
 pub const LOADED: Direction = Direction::Forward;
 
-/// Which stages work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Profile {
     /// No stage does anything; no delay.
@@ -34,14 +33,11 @@ pub enum Profile {
     Viasat2,
 }
 
-/// One case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Case {
     /// The frames.
     pub sizes: Sizes,
-    /// Which stages work.
     pub profile: Profile,
-    /// The delay.
     pub delay: Nanos,
     /// How many clients share the load.
     pub clients: u32,
@@ -97,7 +93,7 @@ impl Case {
     }
 
     /// The rate of each client's link in [`Profile::Full`]: that of the wire for one client.
-    /// Several have it among them, and at least a quarter more than the load: whose frame
+    /// Several share it, and at least a quarter more than the load: the client of each frame
     /// comes next is random, so that a queue without room would grow and grow.
     #[must_use]
     pub fn share(&self) -> u64 {

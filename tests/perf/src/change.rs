@@ -23,17 +23,15 @@ use crate::error::Error;
 use crate::spread::Spread;
 use crate::stand::Bench;
 
-/// Turns whose worst is taken together: a pause need not come at the same turn each time.
+/// Turns that share one maximum: a pause may occur in a different turn each time.
 const STRETCH: usize = 64;
 /// The change takes effect this long after it is asked for.
 const AHEAD: Nanos = Nanos::from_micros(50);
 
-/// What changes gave.
+/// Results of changes under load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pause {
-    /// The case.
     pub case: String,
-    /// Its clients.
     pub clients: u32,
     /// How many changes were made.
     pub changes: usize,
@@ -157,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_goes_and_a_pause_stays() {
+    fn noise_is_removed_and_pauses_stay() {
         let first = [3.0, 60.0, 3.0, 900.0];
         let second = [500.0, 62.0, 3.0, 3.0];
         let mut least = Vec::new();

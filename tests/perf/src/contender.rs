@@ -27,7 +27,7 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// On ports of its own.
+    /// On its own ports.
     #[must_use]
     pub fn new(stand: Stand) -> Self {
         let Stand { generator, from_clients, client, wan, ports, .. } = stand;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a packet costs in a case: ours and the bare loop in turns, on one thread.
+//! The cost of a packet in a case: ours and the bare loop in turns, on one thread.
 //!
 //! Both see the same noise. The delay line is full before the first turn: 1.2 delays of virtual
-//! time have passed. What each case claims to measure is checked after that and at the end.
+//! time have passed. The conditions of each case are checked after that and at the end.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::instructions::Counter;
 use crate::spread::Spread;
 use crate::stand::{BUFFER, Bench};
 
-/// Share by which what is held may differ from rate × delay: outages take frames.
+/// Relative tolerance of the held frames against rate × delay: outages drop frames.
 const HELD_WITHIN: f64 = 0.04;
 
 /// The least warm-up: caches, and the clients' first frames.
@@ -33,18 +33,14 @@ pub struct Effort {
     pub frames: u64,
 }
 
-/// What a case gave.
+/// Results of a case.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Cost {
-    /// Its name.
     pub case: String,
-    /// Frame sizes.
     pub sizes: String,
-    /// Profile.
     pub profile: String,
     /// Delay, ms.
     pub delay_ms: f64,
-    /// Clients.
     pub clients: u32,
     /// Whether both directions are loaded.
     pub both: bool,
@@ -60,7 +56,7 @@ pub struct Cost {
     pub instructions: Option<[f64; 2]>,
     /// Frames held at the end of the warm-up, queues included.
     pub held: u64,
-    /// Of these, in queues.
+    /// Part of them in queues.
     pub queued: u64,
     /// Frames that rate × delay gives.
     pub expected: f64,
@@ -68,7 +64,7 @@ pub struct Cost {
     pub bytes_per_byte: f64,
     /// Frames dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// What was not as the case says; empty if all was.
+    /// Deviations from the conditions of the case; empty if there are none.
     pub faults: Vec<String>,
 }
 
@@ -152,7 +148,7 @@ fn check_held(case: &Case, filled: &Snapshot) -> Vec<String> {
     let total = filled.total();
     let (queued, expected) = (total.queue.packets as f64, case.held());
     let delayed = total.held.packets as f64 - queued;
-    // What arrived within the last delay is in the delay line or still in a queue. A burst more
+    // Frames of the last delay are in the delay line or still in a queue. A burst more
     // or less is what a turn is.
     let slack = HELD_WITHIN * expected + 128.0;
     if delayed > expected + slack || delayed + queued < expected - slack {
@@ -197,14 +193,14 @@ mod tests {
     use crate::sizes::Sizes;
 
     #[test]
-    fn a_delay_line_that_is_not_full_is_a_fault() {
+    fn partly_filled_delay_line_is_a_fault() {
         let case = Case::new(Sizes::Fixed(64), Profile::Full, 300, 1);
         let faults = check_held(&case, &Snapshot::default());
         assert!(faults[0].contains("0 frames in the delay line, and not 4464286"), "{faults:?}");
     }
 
     #[test]
-    fn an_overload_is_a_fault_and_an_outage_is_not() {
+    fn overload_is_a_fault_and_outage_is_not() {
         let mut total = PipeStats::default();
         total.dropped[DropReason::Outage as usize].packets = 5;
         assert_eq!(check_accounts(&total, &Snapshot::default()), Vec::<String>::new());

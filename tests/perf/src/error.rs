@@ -3,7 +3,6 @@
 
 use thiserror::Error as Derive;
 
-/// What went wrong.
 #[derive(Debug, Derive)]
 pub enum Error {
     /// DPDK refused.

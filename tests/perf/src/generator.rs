@@ -31,12 +31,12 @@ const INCREMENT: u64 = 1_442_695_040_888_963_407;
 /// Getting a burst of buffers takes less than this, ns.
 const AHEAD: u64 = 2_000;
 
-/// Whose frame comes next.
+/// The client of the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// One client after the other: each one's frames are evenly spaced.
     RoundRobin,
-    /// Each frame's client is drawn anew: no locality, and queues build up.
+    /// Each frame's client is drawn at random: no locality, and queues build up.
     Shuffled,
 }
 
@@ -186,7 +186,7 @@ impl Generator {
     }
 }
 
-/// What comes in at a port.
+/// Traffic that arrives at a port.
 #[derive(Debug)]
 pub enum Feed {
     /// A full wire.

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_holds_when_it_is_met_exactly() {
+    fn goal_at_its_bound_holds() {
         assert_eq!(Goal::at_most("x", Some(55.0), 55.0, " ns").holds, Some(true));
         assert_eq!(Goal::at_most("x", Some(55.1), 55.0, " ns").holds, Some(false));
         let goal = Goal::at_least("x", Some(3.5), 3.6, " ×");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_neither_holds_nor_fails() {
+    fn goal_without_measurement_neither_holds_nor_fails() {
         let goals = judge(&Results::default());
         assert!(goals.iter().all(|g| g.holds.is_none() && g.measured.is_empty()));
         let results = Results { goals, ..Results::default() };
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_measured_something_else_fails_the_run() {
+    fn case_with_wrong_conditions_fails_run() {
         let mut results = Results::default();
         results.costs.push(Cost { faults: vec!["x".to_owned()], ..Cost::default() });
         assert!(!sound(&results) && !all_hold(&results));

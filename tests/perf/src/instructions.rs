@@ -11,7 +11,7 @@ use perf_event::Builder;
 use perf_event::events::Hardware;
 use thiserror::Error as Derive;
 
-/// The function whose instructions callgrind counts.
+/// The function in which callgrind counts instructions.
 pub const MEASURED: &str = "counted_run";
 
 /// The processor's counter of instructions in user space, of this thread.

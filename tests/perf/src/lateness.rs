@@ -2,11 +2,11 @@
 //! Lateness in real time, beside that of a loop that does nothing but wait.
 //!
 //! Frames come every 5 µs by the time stamp counter and leave after a delay; how late each one
-//! is handed to the driver is recorded there, by a reading of the counter of its own. The bare
+//! is handed to the driver is recorded there, by a separate reading of the counter. The bare
 //! loop waits for a schedule of the same spacing. Both run on the same core, in turns of
 //! `WINDOW`.
 //!
-//! The goal is about a core of its own, and machines are shared: a window in which the core was
+//! The goal is for a dedicated core, and machines are shared: a window in which the core was
 //! taken away, by the kernel for another thread or for an interrupt, is not counted. Nor is a
 //! group of windows in which the bare loop was late all the same: what a hypervisor takes would
 //! be all that is compared. Quantiles are those of groups of windows.
@@ -44,17 +44,17 @@ const INTERVAL: u64 = 5_000;
 const DELAY_MS: u64 = 1;
 /// One turn of either; 400 frames. Short enough to fit between two ticks of the kernel's clock.
 const WINDOW: Duration = Duration::from_millis(2);
-/// After the other's turn, until what came meanwhile is through; anew if the core was taken
+/// After the other's turn, until frames that arrived meanwhile are sent; again if the core was taken
 /// away, but not for ever.
 const LEAD_IN: Duration = Duration::from_millis(3);
 const LEAD_INS: usize = 10;
-/// Before a window, whose preparations take a part of a millisecond.
+/// Before a window; its preparations take a part of a millisecond.
 const SETTLED_IN: Duration = Duration::from_micros(500);
 /// Windows that count and make a group: 100 frames are beyond 99 % of them.
 const ENOUGH: usize = 25;
 /// Windows that are tried for a group.
 const TRIED: usize = 100;
-/// A bare loop that is later than this at 99 % has no core of its own, whatever the kernel says.
+/// A bare loop that is later than this at 99 % has no dedicated core, whatever the kernel reports.
 const QUIET: u64 = 1_000;
 /// Lateness above this counts as this.
 const MOST: u64 = 3_600_000_000_000;
@@ -64,17 +64,15 @@ const MOST: u64 = 3_600_000_000_000;
 pub struct Quantiles {
     /// Frames in the windows that count.
     pub frames: u64,
-    /// The median.
     pub p50: u64,
-    /// Of a hundred, one was later.
+    /// 99th percentile.
     pub p99: u64,
-    /// Of a thousand, one was later.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// The worst.
     pub max: u64,
 }
 
-/// What all windows gave.
+/// Results of all windows.
 #[derive(Clone, Debug, Serialize)]
 pub struct Late {
     /// The core that both ran on.
@@ -98,7 +96,7 @@ struct Group {
 }
 
 impl Group {
-    /// Of windows on a core, if the thread is pinned to one.
+    /// From windows on a core, if the thread is pinned to one.
     fn on(core: Option<usize>) -> Result<Self, Error> {
         Ok(Self { late: histogram()?, windows: 0, core })
     }
@@ -278,7 +276,7 @@ impl Emulated {
         while self.worker.turn().now.0 < until {}
     }
 
-    /// Runs until what came while it did not run is through.
+    /// Runs until the frames that arrived while it did not run are sent.
     fn lead_in(&mut self) {
         for _ in 0..LEAD_INS {
             let before = taken_away();
@@ -291,7 +289,7 @@ impl Emulated {
 
     fn window(&mut self, late: &mut Histogram<u64>) {
         self.late.borrow_mut().reset();
-        // What came during the preparations of the window is through then.
+        // Frames that arrived during the preparations of the window are sent then.
         self.run(SETTLED_IN);
         self.recording.set(true);
         self.run(WINDOW);

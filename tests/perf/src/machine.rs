@@ -8,7 +8,7 @@ use std::process::Command;
 use dpdk::{Memory, hugepages_reserved};
 use serde::Serialize;
 
-/// What a run ran on.
+/// The machine of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     /// The processor's model.
@@ -83,7 +83,7 @@ fn chosen(line: &str) -> String {
     inner.map_or("unknown", |(word, _)| word).to_owned()
 }
 
-/// What `git` prints; empty if it fails.
+/// Output of `git`; empty if it fails.
 pub fn git(arguments: &[&str]) -> String {
     let out = Command::new("git").args(arguments).output().ok().filter(|o| o.status.success());
     out.map_or_else(String::new, |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())

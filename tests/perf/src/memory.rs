@@ -3,7 +3,7 @@
 //!
 //! The kernel's is the growth of the resident set, hugepages included, from an engine with an
 //! empty delay line to a full one; buffers that the engine keeps lie in a pool that is resident
-//! from the start, so their whole size is added. What an engine takes before the first frame is
+//! from the start, so their whole size is added. The memory of an engine before the first frame is
 //! stated apart.
 
 use std::fs;
@@ -16,10 +16,9 @@ use crate::cost::{bytes, warm_up};
 use crate::error::Error;
 use crate::stand::{BUFFER, Bench};
 
-/// What a case takes.
+/// Memory of a case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Footprint {
-    /// The case.
     pub case: String,
     /// Bytes of frames without FCS that were held.
     pub held_bytes: u64,

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_smallest_frames_is_14_88_million() {
+    fn second_of_smallest_frames_is_14_88_million() {
         let pacer = Pacer::new();
         let mut clock = pacer.clock();
         for _ in 0..14_880_952 {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_nothing_does_not_divide_by_zero() {
+    fn rate_of_zero_does_not_divide_by_zero() {
         assert!(wire_ticks(60, 0) > 0);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run gave, for people.
+//! The report of a run for people.
 
 pub mod plot;
 pub mod table;

@@ -24,7 +24,6 @@ pub struct Driver {
 /// Instructions a packet, as callgrind counts them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Instructions {
-    /// The case.
     pub case: String,
     /// The bare loop's.
     pub ceiling: f64,
@@ -35,9 +34,8 @@ pub struct Instructions {
 /// The results of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Results {
-    /// What it ran on.
     pub machine: Machine,
-    /// Whose frame came next: drawn anew, or in turn.
+    /// Order of clients: random, or in turn.
     pub order: String,
     /// Frames longer than this kept their buffer.
     pub copy_break: u32,
@@ -49,24 +47,21 @@ pub struct Results {
     pub memory: Vec<Footprint>,
     /// Instructions, where they are not in `costs`.
     pub instructions: Vec<Instructions>,
-    /// Changes under load.
     pub changes: Vec<Pause>,
     /// Many workers.
     pub scaling: Option<Scaling>,
-    /// Lateness in real time.
     pub lateness: Option<Late>,
     /// This commit against another.
     pub against: Option<Against>,
-    /// What was left out, and why.
+    /// Parts that were skipped, and why.
     pub notes: Vec<String>,
-    /// The goals.
     pub goals: Vec<Goal>,
 }
 
-/// A goal and what was measured.
+/// A goal and the measured value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// What is measured.
+    /// Name of the measured value.
     pub name: String,
     /// The value, in the words of a table; empty if it was not measured.
     pub measured: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run: its parts one after the other, and what is left out with the reason.
+//! A run: its parts in sequence, and the skipped ones with the reason.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::workers;
 
 /// Frames that are counted by callgrind: instructions are the same each time.
 const COUNTED: u64 = 100_000;
-/// Of the change with many clients: each turn is measured over 1.2 delays, many times.
+/// Repetitions of the change with many clients: each turn is measured over 1.2 delays, many times.
 const CHANGED_DELAY: Nanos = Nanos::from_millis(100);
 /// Rounds against the base.
 const ROUNDS: usize = 3;
@@ -68,13 +68,13 @@ fn effort(arguments: &Arguments) -> Effort {
 /// Measures all that is asked for.
 ///
 /// # Errors
-/// If EAL, ports or engines cannot be made. What is merely missing on the machine is a note.
+/// If EAL, ports or engines cannot be created. Tools that are missing on the machine are a note.
 pub fn run(arguments: &Arguments) -> Result<Results, Error> {
     let cases = cases(arguments);
     if cases.is_empty() {
         return Err(Error::NoCase(arguments.case.clone().unwrap_or_default()));
     }
-    // Parts of their own have these, whatever is filtered.
+    // Separate parts measure these, independent of the filter.
     let mut all = cases.clone();
     for (part, case) in [
         (Part::Memory, suite::mix()),

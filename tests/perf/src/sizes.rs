@@ -13,7 +13,7 @@ const FCS: u32 = 4;
 const IMIX_ORDER: [u8; 12] = [0, 1, 0, 0, 1, 0, 2, 0, 1, 0, 1, 0];
 const IMIX: [u32; 3] = [64, 594, 1518];
 
-/// What lengths the frames of a case have.
+/// The lengths of the frames of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sizes {
     /// All the same, in bytes with FCS.

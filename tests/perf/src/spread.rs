@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What repetitions of a measurement gave.
+//! The spread of repeated measurements.
 
 use std::fmt;
 
@@ -10,14 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct Spread {
     /// The middle one; the lower of the two middle ones of an even number.
     pub median: f64,
-    /// The least.
     pub min: f64,
-    /// The largest.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of these values; zero if there are none.
+    /// The spread of values; zero if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
@@ -49,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn no_values_are_no_panic() {
+    fn empty_values_do_not_panic() {
         assert_eq!(Spread::of(&[]), Spread::default());
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The test stand: EAL, and ports of the null driver.
 //!
-//! A wire that is full comes out of `net_null,copy=0`: buffers of a fixed length whose bytes
-//! the driver does not touch, as after a NIC's DMA. What leaves goes into the same driver, which
-//! frees it. Each contender has ports and a pool of its own, of the same kind. One direction is
+//! `net_null,copy=0` is a fully loaded wire: buffers of a fixed length with bytes that
+//! the driver does not touch, as after a NIC's DMA. Frames leave through the same driver, which
+//! frees them. Each contender has its own ports and pool, of the same kind. One direction is
 //! loaded, as a core serves one direction of a wire at line rate; some cases load both.
 
 use dpdk::{
@@ -20,7 +20,7 @@ use crate::pace::Pacer;
 
 /// Buffers in rings, stages and caches, however few are kept.
 const SPARE: u32 = 8192;
-/// Pools that are open at a time besides the one that is measured.
+/// Pools that are open besides the measured one.
 const POOLS: u64 = 5;
 /// Bytes of frame that fit in a buffer.
 const ROOM: u16 = 1664;
@@ -35,11 +35,9 @@ const MARGIN: f64 = 1.25;
 /// EAL, and what all cases have in common.
 #[derive(Debug)]
 pub struct Bench {
-    /// EAL.
     pub eal: Eal,
-    /// Its memory.
     pub memory: Memory,
-    /// Whose frame comes next.
+    /// Order of the clients.
     pub order: Order,
     /// Frames longer than this keep their buffer.
     pub copy_break: u32,
@@ -56,7 +54,7 @@ pub struct Stand {
     pub client: TxQueue,
     /// Where frames leave the other way, if any.
     pub wan: TxQueue,
-    /// What frames are sent from.
+    /// The pool of sent frames.
     pub pool: Mempool,
     /// The ports, to be kept.
     pub ports: Vec<StartedPort>,
@@ -115,7 +113,7 @@ impl Bench {
         Ok(Stand { generator, from_clients, client, wan, pool, ports, clock })
     }
 
-    /// Room for what the case holds.
+    /// Limits with room for the frames of the case.
     #[must_use]
     pub fn limits(&self, case: &Case) -> Limits {
         // Twice the frames and their bookkeeping, and some segments for each client.
@@ -128,7 +126,7 @@ impl Bench {
             copy_break: self.copy_break,
             buffers: kept(case, self.copy_break),
             idle: Nanos::ZERO,
-            shim: None,
+            offloaded: 0,
         }
     }
 }

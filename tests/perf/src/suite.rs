@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_finds_cases_that_are_not_in_the_list() {
+    fn filter_finds_cases_outside_the_list() {
         let named = |filter| {
             let found = cases(false, Some(filter));
             found.iter().map(ToString::to_string).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver's own forwarder, `dpdk-testpmd` with `--forward-mode=io`, as the ceiling.
 //!
-//! It runs on the same driver with the same arguments, in a process of its own. Its processor
+//! It runs on the same driver with the same arguments, in a separate process. Its processor
 //! time comes from the scheduler's account of its forwarding thread, its packets from its own
 //! statistics. It forwards between two ports without touching a byte.
 //! Reference: DPDK testpmd user guide, "Testpmd Runtime Functions".
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error as Derive;
 
 const PROGRAM: &str = "dpdk-testpmd";
-/// What its prompt has to answer within.
+/// Time limit for its prompt.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why there is no figure.
@@ -174,7 +174,7 @@ fn lcores(argument: &str) -> String {
     argument.replace("1023", &last.to_string())
 }
 
-/// Packets received over all ports, out of what `stop` prints.
+/// Packets received on all ports, from the output of `stop`.
 fn accumulated(lines: &[String]) -> Option<u64> {
     let from = lines.iter().position(|l| l.contains("Accumulated forward statistics"))?;
     let line = lines[from..].iter().find(|l| l.trim_start().starts_with("RX-packets:"))?;
@@ -201,7 +201,7 @@ Done.";
     }
 
     #[test]
-    fn a_program_is_looked_for_on_the_path() {
+    fn program_is_searched_on_path() {
         assert!(on_path("sh") && !on_path("no-such-program"));
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Many workers: does one slow the others?
 //!
-//! Each worker is a thread with ports, pool and engine of its own, as in the dataplane. Rounds
+//! Each worker is a thread with its own ports, pool and engine, as in the dataplane. Rounds
 //! with one, two and four of them at work follow each other, so that noise hits all. A round's
 //! cost is the mean of its workers' processor time a packet: more workers than cores only take
-//! longer. What they share, caches and memory bandwidth included, shows.
+//! longer. The effect of shared resources, such as caches and memory bandwidth, shows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use crate::stand::Bench;
 const ACTIVE: [usize; 3] = [1, 2, 4];
 const MOST: usize = 4;
 
-/// What many workers gave.
+/// Results of many workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scaling {
     /// The case that each worker has.
@@ -35,7 +35,7 @@ pub struct Scaling {
     pub four_to_one: Spread,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Rounds {
     barrier: Barrier,
     /// How many work in this round; none ends it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program itself, on the null driver without hugepages: short runs whose figures mean
-//! nothing and whose checks do.
+//! The program itself, on the null driver without hugepages: short runs. Their
+//! checks count, their figures do not.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::{Command, Output};
@@ -76,7 +76,7 @@ fn results_and_plots_are_written_where_asked() {
 }
 
 #[test]
-fn a_case_that_is_not_there_is_told() {
+fn unknown_case_is_reported() {
     let out = bench(&["--no-huge", "--case", "65B"]);
     assert_eq!(out.status.code(), Some(1));
     let told = String::from_utf8_lossy(&out.stderr);

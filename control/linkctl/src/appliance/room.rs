@@ -7,8 +7,8 @@ use crate::envelope::{FRAME, compile};
 use boxfile::{BoxFile, Memory};
 use emu::envelope::excesses;
 use emu::plan::Room;
-use emu::shim::SHIM;
 use profile::Catalog;
+use shim::SHIM;
 
 const CHECK: &str = "envelope";
 /// Assumed speed of the ports, which a file does not name.
@@ -24,7 +24,7 @@ fn room(file: &BoxFile) -> Room {
         frame: frame.unwrap_or(FRAME),
         capacity: file.memory.packets.unwrap_or(Memory::PACKETS) / u64::from(workers),
         workers,
-        shim: if file.switch.is_some() { SHIM } else { 0 },
+        tag: if file.switch.is_some() { SHIM } else { 0 },
     }
 }
 

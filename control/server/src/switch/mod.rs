@@ -36,7 +36,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 /// For the switch's counters; then those of the last time count.
 const READ_DEADLINE: Duration = Duration::from_secs(2);
 /// Of a frame that comes back from the box, beside the frame itself.
-const SHIM_BYTES: u64 = emu::shim::SHIM as u64;
+const SHIM_BYTES: u64 = shim::SHIM as u64;
 
 /// The switch that there is, if there is one; clones are the same.
 #[derive(Clone)]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A capture: taps on all workers, and one stream of what they see.
+//! A capture on all workers, and one stream of its copies.
 //!
-//! There is one at a time. A task of the control thread empties the workers' rings as fast as
-//! the caller reads, and no faster: what it holds is one chunk, and what waits for the caller
-//! is [`WAITING`] more. When the caller goes away, or as much is there as was asked for, it
-//! takes the taps off and only then makes room for another capture.
+//! There is one at a time. A task of the control thread reads the workers' rings as fast as
+//! the caller reads, and no faster: it holds one chunk, and up to
+//! [`WAITING`] more wait for the caller. When the caller disconnects, or the requested number is
+//! reached, it ends the workers' captures and only then allows another capture.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use emu::client::ClientKey;
 use emu::stats::DropReason;
 use emu::store::MAX_FRAME;
-use emu::tap::{Point, Selection, Sighting, Tap};
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 use proto::linkemu::v1 as model;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
-use worker::tap::{Copies, rings};
+use worker::capture::copies::{Copies, rings};
+use worker::capture::{Capture as Tap, Point, Selection, Sighting};
 
 use super::{Dataplane, DataplaneError, utc};
 
@@ -37,17 +37,16 @@ const WAITING: usize = 2;
 const EVERY: Duration = Duration::from_millis(5);
 /// and how often a chunk goes out although it is empty.
 const ALIVE: Nanos = Nanos::from_millis(500);
-/// A reader who takes nothing for so long is no reader.
+/// A reader that takes nothing for this long is disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A worker finds out this late at most what became of a packet: it looks at each client
+/// A worker finds out the fate of a packet this late at most: it visits each client
 /// twice a second.
 const LATE: Nanos = Nanos::from_millis(600);
 
-/// The chunks of a capture.
 pub type Chunks = mpsc::Receiver<Result<model::CaptureChunk, tonic::Status>>;
 
-/// What was asked for.
+/// A checked request.
 #[derive(Debug)]
 struct Wanted {
     selection: Selection,
@@ -115,13 +114,13 @@ impl Dataplane {
         let permit = permit.map_err(|_| DataplaneError::Capturing)?;
         let (sender, chunks) = mpsc::channel(WAITING);
         let (started, starting) = oneshot::channel();
-        // Goes on when the caller goes away, to leave no tap behind.
+        // Continues when the caller disconnects, so that it ends the workers' captures.
         tokio::spawn(self.clone().run(wanted, permit, sender, started));
         self.done(|_| async { starting.await.map_err(|_| DataplaneError::Panicked)? }).await?;
         Ok(chunks)
     }
 
-    /// A name that no client ever had is an address with a slip, or another slip.
+    /// A name that no client ever had is a typing error, perhaps in an address.
     async fn check_names(&self, request: &model::CaptureRequest) -> Result<(), DataplaneError> {
         let names = request.clients.clone();
         self.done(|this| async move {
@@ -174,12 +173,12 @@ impl Dataplane {
             .map(|_| {
                 let (sink, copies) = rings(COPIES, bytes);
                 let (selection, snaplen) = (wanted.selection.clone(), wanted.snaplen as usize);
-                (Box::new(Tap::new(selection, since, snaplen, Box::new(sink))), copies)
+                (Tap::new(selection, since, snaplen, Box::new(sink)), copies)
             })
             .unzip();
         let mut taps = taps.into_iter();
-        self.answers(|worker| worker.tap(taps.next())).await?;
-        // By now all of them see what comes.
+        self.answers(|worker| worker.capture(taps.next())).await?;
+        // From now on all of them capture.
         let since = Instant(self.0.clock.now());
         let profile = history.current.plan.profile.as_ref();
         let start = model::CaptureStart {
@@ -192,10 +191,10 @@ impl Dataplane {
         Ok((copies, start))
     }
 
-    /// What a worker gives back is freed here, and not by the worker.
+    /// Frees here what the workers return.
     async fn tap_off(&self) {
         let _history = self.0.history.lock().await;
-        if let Err(error) = self.answers(|worker| worker.tap(None)).await {
+        if let Err(error) = self.answers(|worker| worker.capture(None)).await {
             tracing::warn!(%error, "a tap is left on");
         }
     }
@@ -247,7 +246,7 @@ impl Capture {
         }
     }
 
-    /// What the rings have, up to a chunk; whether there may be more.
+    /// The next chunk from the rings, and whether there may be more.
     fn chunk(&mut self, now: Instant) -> (model::CaptureChunk, bool) {
         let mut chunk = model::CaptureChunk {
             start: self.start.take(),
@@ -277,7 +276,7 @@ impl Capture {
                     chunk.clients.push(seen.client.to_string());
                     next
                 });
-                // Each worker has numbers of its own, from 1.
+                // Each worker numbers its frames from 1.
                 let number = seen.number.map_or(0, |n| (n - 1) * workers + worker as u64 + 1);
                 chunk.packets.push(packet(&seen, client, number, data));
             }
@@ -321,7 +320,7 @@ fn point(point: Point) -> model::CapturePoint {
 }
 
 fn missed(copies: &[Copies]) -> Vec<model::CaptureMissed> {
-    // Of drops there is one count, whatever the reason.
+    // There is one count of drops for all reasons.
     let points =
         [Point::Ingress, Point::Egress, Point::Marked, Point::Dropped(DropReason::Overload)];
     let mut all = Vec::new();

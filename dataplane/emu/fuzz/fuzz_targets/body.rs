@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer runs, and the test that plays its corpus.
+//! The fuzz target, and the test that runs its corpus.
 
 use emu::classify::classify;
 use emu::engine::{Departure, Engine, Limits};
@@ -8,7 +8,7 @@ use emu::stats::Snapshot;
 use emu::units::{Direction, Instant};
 
 /// Takes `data` as frames, each after its direction and its length in two bytes. None
-/// may panic; all must be accounted for; what leaves is what came.
+/// may panic; all must be accounted for; frames leave unchanged.
 pub fn frames(mut data: &[u8]) {
     let limits = Limits::copying(1 << 20, 2, 1514);
     let Ok(mut engine) = Engine::new(limits, Plan::transparent(), Instant::ZERO) else {

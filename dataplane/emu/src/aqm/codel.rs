@@ -15,21 +15,19 @@ use crate::units::{Instant, Nanos};
 /// The largest packet: with less than this behind it no packet is dropped.
 pub const MAX_PACKET: u64 = 1_514;
 
-/// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDelPlan {
-    /// The sojourn that is good enough.
+    /// Acceptable sojourn time.
     pub target: Nanos,
-    /// For which it may be exceeded; of the order of a round trip.
+    /// How long the sojourn may exceed the target; about one round trip.
     pub interval: Nanos,
 }
 
 /// A packet at the head of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// When it arrived.
     pub arrived: Instant,
-    /// Bytes behind it.
+    /// Bytes in the queue behind it.
     pub behind: u64,
 }
 
@@ -41,13 +39,13 @@ pub struct CoDel {
     count: u64,
     last_count: u64,
     dropping: bool,
-    /// Whether the packet that was chosen begins a dropping state.
+    /// Whether the chosen packet starts a dropping state.
     entering: bool,
 }
 
 impl CoDel {
-    /// Whether `head`, which leaves the queue at `now`, is to be dropped or marked. Then
-    /// [`CoDel::dropped`] or [`CoDel::marked`] follows.
+    /// Whether to drop or mark `head`, which leaves the queue at `now`. The caller then calls
+    /// [`CoDel::dropped`] or [`CoDel::marked`].
     pub fn chooses(&mut self, plan: CoDelPlan, now: Instant, head: Option<Candidate>) -> bool {
         let above = self.is_above(plan, now, head);
         self.entering = !self.dropping && above;
@@ -57,7 +55,7 @@ impl CoDel {
         self.entering || due
     }
 
-    /// What was chosen was dropped and `head` comes next: whether that is chosen as well.
+    /// The chosen packet was dropped and `head` is next: whether to drop that as well.
     pub fn dropped(&mut self, plan: CoDelPlan, now: Instant, head: Option<Candidate>) -> bool {
         let above = self.is_above(plan, now, head);
         if self.entering {
@@ -74,7 +72,7 @@ impl CoDel {
         due
     }
 
-    /// What was chosen was marked, and leaves.
+    /// The chosen packet was marked, and leaves.
     pub fn marked(&mut self, plan: CoDelPlan, now: Instant) {
         if self.entering {
             self.enter(plan, now);
@@ -93,7 +91,7 @@ impl CoDel {
         now >= *self.first_above.get_or_insert(now + plan.interval)
     }
 
-    /// Begins a dropping state, at the rate of the last one if that was not long ago.
+    /// Starts a dropping state, at the rate of the last one if that was recent.
     fn enter(&mut self, plan: CoDelPlan, now: Instant) {
         let delta = self.count.saturating_sub(self.last_count);
         let recent = now.since(self.drop_next) < Nanos(plan.interval.0.saturating_mul(16));
@@ -118,7 +116,7 @@ mod tests {
     const PLAN: CoDelPlan =
         CoDelPlan { target: Nanos::from_millis(5), interval: Nanos::from_millis(100) };
 
-    /// A packet that has waited for so long, with a queue behind it.
+    /// A packet that has waited for this time, with a queue behind it.
     fn waited(now: Instant, ms: u64) -> Option<Candidate> {
         Some(Candidate { arrived: Instant(now.0 - ms * 1_000_000), behind: 100_000 })
     }
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sojourn_below_the_target_never_drops() {
+    fn sojourn_below_target_never_drops() {
         assert_eq!(drops(&mut CoDel::default(), 1_000, 20_000, 4), []);
         // Nor one above it that does not last for an interval.
         let mut codel = CoDel::default();
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropping_state_resumes_at_its_rate_if_it_ended_not_long_ago() {
+    fn dropping_state_resumes_at_its_rate_if_recent() {
         let mut codel = CoDel::default();
         let first = drops(&mut codel, 1_000, 3_000, 20).len() as u64;
         assert_eq!(codel.count, first);

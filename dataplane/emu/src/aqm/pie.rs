@@ -2,16 +2,16 @@
 //! PIE: proportional integral controller enhanced (RFC 8033).
 //!
 //! Drops arriving packets with a probability that is updated at equal intervals from how
-//! long packets wait, against a reference, and from where that is going.
+//! long packets wait, relative to a reference, and from the trend of that.
 //!
 //! The pseudo code of RFC 8033, sections 4.1 to 4.4, with marks as in 5.1: a packet is marked
 //! while the probability is below a tenth, and dropped above. The delay is that of
 //! timestamps (section 5.2): the age of the packet in service at the instant of the update,
-//! zero for an empty queue. MEAN_PKTSIZE is 1024 bytes. Not there: the optional parts of
-//! section 5 but these, so that PIE is always on, and its drops are not derandomised.
+//! zero for an empty queue. MEAN_PKTSIZE is 1024 bytes. Not implemented: the other optional parts of
+//! section 5, so PIE is always on, and its drops are not derandomised.
 //!
 //! Updates are per interval and not per packet, so that they may use floats; without a queue
-//! and without a probability there are none to make.
+//! and with a probability of zero there are none.
 
 use crate::rng::Stream;
 use crate::units::{Instant, NANOS_PER_SEC, Nanos, Probability};
@@ -25,18 +25,17 @@ const NONE: f64 = 1.0 / 8_589_934_592.0;
 /// Above this probability packets are dropped and not marked.
 const MARK_BELOW: f64 = 0.1;
 
-/// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PiePlan {
     /// The delay reference.
     pub target: Nanos,
-    /// Between updates of the probability.
+    /// Time between updates of the probability.
     pub update: Nanos,
-    /// What the distance to the reference adds to the probability, per second.
+    /// Gain of the distance to the reference, per second.
     pub alpha: f64,
-    /// What the change of the delay adds to the probability, per second.
+    /// Gain of the change of the delay, per second.
     pub beta: f64,
-    /// For how long a burst after a quiet time is let through.
+    /// How long a burst after a quiet time passes without drops.
     pub max_burst: Nanos,
 }
 
@@ -54,7 +53,7 @@ pub struct Pie {
 }
 
 impl Pie {
-    /// A controller that begins at `at`.
+    /// A controller that starts at `at`.
     #[must_use]
     pub fn new(plan: PiePlan, at: Instant) -> Self {
         Self {
@@ -73,7 +72,7 @@ impl Pie {
         self.head = arrived;
     }
 
-    /// What to do with a packet that arrives at `at` and finds `queued` bytes.
+    /// The verdict on a packet that arrives at `at` and finds `queued` bytes.
     pub fn arrive(
         &mut self,
         plan: PiePlan,
@@ -176,7 +175,7 @@ mod tests {
         Stream::new(key, Stage::Aqm, 0)
     }
 
-    /// A controller whose head has waited for so long at each of its updates.
+    /// A controller that finds this delay of the head at each update.
     fn after(delays_ms: &[u64]) -> Pie {
         let mut pie = Pie::new(PLAN, Instant(1_000_000_000));
         wait(&mut pie, delays_ms);
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_reference_the_probability_stays() {
+    fn probability_is_constant_at_reference() {
         let mut pie = after(&[15]);
         for p in [1e-7, 1e-3, 0.05, 0.7] {
             pie.probability = p;
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_the_probability_decays_and_then_nothing_is_left_to_do() {
+    fn probability_decays_without_queue_and_updates_stop() {
         let mut pie = after(&[400; 60]);
         let risen = pie.probability;
         assert!(risen > 0.1, "{risen}");

@@ -26,7 +26,6 @@ use super::Verdict;
 const FRACTION: u32 = 16;
 const ONE: u128 = 1 << 32;
 
-/// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedPlan {
     /// Averages below this, in bytes, drop nothing.
@@ -35,16 +34,16 @@ pub struct RedPlan {
     pub max: u64,
     /// The probability at the upper threshold.
     pub at_max: Probability,
-    /// Of the newest sample in the average.
+    /// Weight of the newest sample in the average.
     pub weight: Probability,
-    /// The mean length of packets, in bytes, for the time that is idle.
+    /// Mean length of packets in bytes, to compute how many an idle time stands for.
     pub packet: u32,
-    /// Whether the probability goes on to one at twice the upper threshold.
+    /// Gentle RED: the probability rises to one at twice the upper threshold.
     pub gentle: bool,
 }
 
 impl RedPlan {
-    /// The probability at an average of so many bytes, the spreading apart.
+    /// The probability at an average of this many bytes, before spreading.
     #[must_use]
     pub fn probability(&self, average: u64) -> Probability {
         let above = average.saturating_sub(self.max);
@@ -64,19 +63,19 @@ impl RedPlan {
 #[derive(Clone, Debug, Default)]
 pub struct Red {
     average: u64,
-    /// Packets since the last that was chosen.
+    /// Packets since the last chosen one.
     count: u64,
-    /// Since when the queue is empty.
+    /// When the queue became empty.
     idle: Option<Instant>,
 }
 
 impl Red {
-    /// From `t` on there is a queue, or there is none.
+    /// From `t` on the queue is in use or empty.
     pub fn head(&mut self, t: Instant, queue: bool) {
         self.idle = if queue { None } else { Some(self.idle.unwrap_or(t)) };
     }
 
-    /// What to do with a packet that arrives at `at`, finds `queued` bytes and waits for a
+    /// The verdict on a packet that arrives at `at`, finds `queued` bytes and waits for a
     /// link of `rate` bit/s.
     pub fn arrive(
         &mut self,
@@ -108,7 +107,7 @@ impl Red {
         }
     }
 
-    /// Takes the queue that an arrival finds into the average.
+    /// Adds the queue length that an arrival finds to the average.
     pub fn sample(&mut self, plan: RedPlan, at: Instant, queued: u64, rate: NonZeroU64) {
         let weight = u128::from(plan.weight.raw());
         let average = u128::from(self.average);
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_is_a_moving_one() {
+    fn average_is_a_moving_average() {
         let mut red = Red::default();
         let mut s = stream(1);
         for n in 1..=2_000 {
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_also_while_packets_come_faster_than_they_would_leave() {
+    fn delay_falls_during_fast_arrivals() {
         let start = 90_000 << FRACTION;
         // 1000 bytes take 1 ms; one is dropped each 0.3 ms.
         let mut often = Red { average: start, ..Red::default() };
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_falls_while_the_link_is_idle() {
+    fn average_falls_while_link_is_idle() {
         // A packet of mean length takes 1 ms.
         let mut red = Red { average: 80_000 << FRACTION, ..Red::default() };
         let mut s = stream(1);
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_law_all_are_dropped_and_not_marked() {
+    fn above_upper_threshold_all_are_dropped_not_marked() {
         for (plan, average) in [(plan(false), 95_000), (plan(true), 190_000)] {
             let mut red = Red { average: average << FRACTION, ..Red::default() };
             let verdict = red.arrive(plan, Instant::ZERO, average, rate(), &mut stream(1));

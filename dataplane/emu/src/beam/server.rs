@@ -1,49 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server of a beam in one direction: whose frame is next, and when it has left.
+//! The server of a beam in one direction: which client is next, and when its frame has left.
 //!
-//! A client is in the round while something waits; else, while its own shaper is busy, its
-//! next finish is in a heap. So idle clients cost nothing. All is done in the order of time,
+//! A client is in the round while it has frames waiting; else, while its own shaper is busy, its
+//! next finish is in a heap. So idle clients cost nothing. Events are processed in order of time,
 //! and `advance` to one instant and then to a later one is `advance` to the later one.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::framing::Framing;
-use crate::pipe::Standing;
 use crate::shaper::Shaper;
 use crate::units::{BitRate, Instant};
 
-/// The number of no beam.
+/// Marks a pipe without a beam.
 pub const NO_BEAM: u32 = u32::MAX;
 
-/// Where a client is as its beam sees it.
+/// The state of a client as its beam sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A frame of this length waits for it.
+    Waits(u32),
+    /// A frame will wait at this instant; [`Instant::MAX`] while the client's link is down.
+    Comes(Instant),
+    /// No frame waits or is in the shaper.
+    Empty,
+}
+
+/// Where a beam lists a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It has nothing.
+    /// Nowhere: it has no frame.
     Away,
-    /// Its next finish is in the heap.
+    /// In the heap, by its next finish.
     Coming,
-    /// In the round.
     Round,
-    /// Its frame is in service.
     Service,
 }
 
-/// What a beam keeps with a client.
+/// A beam's record of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Its beam's number.
     pub beam: u32,
-    /// Its weight.
     pub weight: u16,
-    /// Where it is.
     pub place: Place,
-    /// What it may send besides, in bytes × the least weight.
+    /// Unused allowance, in bytes × the least weight.
     deficit: u64,
 }
 
 impl Member {
-    /// A client of weight `weight` that has nothing.
+    /// A client of weight `weight` without frames.
     pub fn new(beam: u32, weight: u16) -> Self {
         Self { beam, weight, place: Place::Away, deficit: 0 }
     }
@@ -51,30 +56,29 @@ impl Member {
 
 /// The clients' queues, by their numbers.
 pub trait Queues {
-    /// What a beam keeps with a client.
+    /// A beam's record of a client.
     fn member(&mut self, id: u32) -> &mut Member;
-    /// Brings a client's shaper up to `t`.
+    /// Advances a client's shaper to `t`.
     fn bring_up(&mut self, id: u32, t: Instant) -> Standing;
-    /// The beam would take the client's first frame at `t`: lets its AQM choose.
+    /// The beam would take the client's first frame at `t`: the AQM may drop it.
     fn choose(&mut self, id: u32, t: Instant) -> Standing;
     /// The client's first frame has left the beam at `t`.
     fn leave(&mut self, id: u32, t: Instant);
 }
 
-/// On which terms a beam serves.
+/// The parameters of a beam, and quanta that follow from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Its rate.
     pub rate: BitRate,
     framing: Framing,
-    /// The least weight, by which frames are charged.
+    /// Least weight of all members, by which frames are charged.
     lightest: u64,
-    /// What a turn adds for each unit of weight.
+    /// Allowance of a turn for each unit of weight.
     quantum: u64,
 }
 
 impl Terms {
-    /// Of a beam whose clients have the least weight `lightest`.
+    /// Of a beam whose clients have weights of at least `lightest`.
     pub fn new(rate: BitRate, framing: Framing, lightest: u16, longest: u32) -> Self {
         let mut terms = Self { rate, framing, lightest: u64::from(lightest.max(1)), quantum: 0 };
         terms.quantum = terms.charged(longest);
@@ -95,26 +99,24 @@ impl Terms {
 pub struct Beam {
     terms: Terms,
     server: Shaper,
-    /// Whose frame is in service.
+    /// The client in service.
     serving: Option<u32>,
     /// Clients in the round, the next one first.
     round: VecDeque<u32>,
-    /// When something of the others comes.
+    /// The next finish of the other clients.
     coming: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// Of the last thing that happened.
+    /// Time of the last event.
     now: Instant,
-    /// When the wheel brings it up next, and after that, as far as is known.
+    /// The next time in the wheel, and the one after that, as far as known.
     pub scheduled: Instant,
     /// See `scheduled`.
     pub later: Instant,
-    /// Whether it is among those that lag behind.
+    /// Whether it is in the list of beams that lag.
     pub lags: bool,
-    /// Clients.
     members: usize,
 }
 
 impl Beam {
-    /// An idle beam.
     pub fn new(terms: Terms, at: Instant) -> Self {
         Self {
             server: Shaper::new(&terms.rate.into(), terms.framing, at),
@@ -130,22 +132,22 @@ impl Beam {
         }
     }
 
-    /// Has room for one client more, so that packets allocate nothing.
+    /// Reserves room for one more client, so that packets allocate nothing.
     pub fn add_room(&mut self) {
         self.members += 1;
         self.round.reserve(self.members - self.round.len().min(self.members));
         self.coming.reserve(self.members - self.coming.len().min(self.members));
     }
 
-    /// Takes other terms at `at`, up to which it was advanced: at once for the frame in
-    /// service, whose framing stays.
+    /// Takes other terms at `at`, to which it has been advanced. They apply to the frame in
+    /// service too, except for its framing.
     pub fn replan(&mut self, terms: Terms, at: Instant) {
         self.server.replan(&terms.rate.into(), terms.framing, at, at);
         self.terms = terms;
         self.now = at;
     }
 
-    /// Keeps those clients of the round that `stays` knows, and forgets the others.
+    /// Keeps the clients in the round for which `stays` is true, and removes the others.
     pub fn regroup(&mut self, at: Instant, stays: impl Fn(u32) -> bool) {
         self.now = at;
         self.members = 0;
@@ -157,18 +159,18 @@ impl Beam {
         }
     }
 
-    /// When there is something to do; `None` while nothing comes, or the beam is down.
+    /// The next event; `None` if there is none, or while the beam is down.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         match self.serving {
-            // Nothing that comes meanwhile matters before.
+            // Arrivals in the meantime do not matter before.
             Some(_) => self.server.finish(),
             None if self.round.is_empty() => self.comes(),
             None => Some(self.now),
         }
     }
 
-    /// Whether there is something to do up to and including `t`.
+    /// Whether there is an event up to and including `t`.
     #[inline]
     pub fn is_behind(&self, t: Instant) -> bool {
         self.comes().is_some_and(|c| c <= t) || self.deadline().is_some_and(|d| d <= t)
@@ -180,7 +182,7 @@ impl Beam {
         Some(*at).filter(|at| *at < Instant::MAX)
     }
 
-    /// Does up to `most` things up to and including `t`; returns how many.
+    /// Processes up to `most` events up to and including `t`; returns the number.
     pub fn advance(&mut self, queues: &mut impl Queues, t: Instant, most: u32) -> u32 {
         for step in 0..most {
             let comes = self.comes().filter(|c| *c <= t);
@@ -199,7 +201,7 @@ impl Beam {
         most
     }
 
-    /// Something of the first client of the heap comes at `at`.
+    /// A frame of the first client in the heap finishes at `at`.
     fn gather(&mut self, queues: &mut impl Queues, at: Instant) {
         self.now = self.now.max(at);
         let Some(Reverse((_, id))) = self.coming.pop() else { return };
@@ -207,7 +209,7 @@ impl Beam {
         self.put(queues, id, standing, at);
     }
 
-    /// Puts a client of this beam where it belongs at `at`.
+    /// Lists a client of this beam where it belongs at `at`.
     fn put(&mut self, queues: &mut impl Queues, id: u32, standing: Standing, at: Instant) {
         let member = queues.member(id);
         member.place = match standing {
@@ -226,7 +228,7 @@ impl Beam {
         }
     }
 
-    /// A client that is away has `standing` at `at`; what waits already does so from then on.
+    /// A client that is not listed has `standing` at `at`. Frames that wait count from then on.
     pub fn enroll(&mut self, member: &mut Member, id: u32, standing: Standing, at: Instant) {
         let then = match standing {
             Standing::Waits(_) => at,
@@ -237,14 +239,14 @@ impl Beam {
         self.coming.push(Reverse((then, id)));
     }
 
-    /// Tells anew when something comes of those of whom it was known.
+    /// Updates the times of the clients in the heap.
     pub fn rekey(&mut self, mut standing: impl FnMut(u32) -> Standing, at: Instant) {
         let mut coming = std::mem::take(&mut self.coming).into_vec();
         for Reverse((then, id)) in &mut coming {
             *then = match standing(*id) {
                 Standing::Waits(_) => at,
                 Standing::Comes(then) => then,
-                // Whoever is in the heap has a frame in the shaper.
+                // Each client in the heap has a frame in its shaper.
                 Standing::Empty => Instant::MAX,
             };
         }
@@ -263,8 +265,8 @@ impl Beam {
         self.server.rest();
     }
 
-    /// Takes a frame of this client into service, if what it may send suffices; else it
-    /// waits for its next turn, or has nothing.
+    /// Takes a frame of this client into service if its allowance suffices; else the client
+    /// waits for its next turn, or is no longer listed.
     fn offer(&mut self, queues: &mut impl Queues, id: u32) -> bool {
         let now = self.now;
         queues.bring_up(id, now);

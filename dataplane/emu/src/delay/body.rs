@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The body of a delay: an extra delay that varies all the time.
 //!
-//! A value is held for an exponential time and then drawn anew: a renewal process in
-//! continuous time, whose autocorrelation falls by e in the mean hold. While a value is
-//! held the delay is that value; where the next one is smaller, what was held up comes
-//! out first and the delay falls as fast as time passes:
+//! A value is held for an exponential time and then redrawn: a renewal process in
+//! continuous time. Its autocorrelation falls by a factor of e in the mean hold. While a value is
+//! held the delay is that value; where the next one is smaller, the backlog leaves
+//! first and the delay falls as fast as time passes:
 //!
 //! ```text
 //! extra(t) = max(value at t, max over past holds of (end + value − t))
 //! ```
 //!
-//! So t + extra(t) never goes back. With F the distribution of the values, the share of
+//! So t + extra(t) never decreases. With F the distribution of the values, the share of
 //! time in which the extra delay is at most x is
 //!
 //! ```text
@@ -25,7 +25,6 @@ use std::sync::Arc;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, Nanos};
 
-/// The parameters of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyPlan {
     /// Mean time for which a value is held; exponential.
@@ -43,16 +42,15 @@ impl BodyPlan {
     }
 }
 
-/// The body of one pipe's delay.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     plan: BodyPlan,
     max: Nanos,
     stream: Stream,
-    /// What is held, and until when.
+    /// The current value, and how long it is held.
     value: Nanos,
     end: Instant,
-    /// When what past holds held up has come out.
+    /// When the backlog of past holds has left.
     caught_up: Instant,
 }
 
@@ -78,11 +76,11 @@ impl Body {
             self.caught_up = self.caught_up.max(self.end + self.value);
             self.next();
         }
-        // After a change to a shorter slot, `t` may lie before what was asked.
+        // After a change to a shorter slot, `t` may be before the last instant asked for.
         self.value.max(self.caught_up.since(t).min(self.max))
     }
 
-    /// Until when the extra delay stays as it is, as seen at `t`, for which
+    /// How long the extra delay stays as it is, as seen at `t`, for which
     /// [`Body::extra`] was asked; `t` or earlier if it changes.
     pub(super) fn steady_until(&self, t: Instant) -> Instant {
         if self.caught_up > t { t } else { self.end }
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extra_delay_has_the_distribution_of_its_closed_form() {
+    fn extra_delay_matches_closed_form() {
         // Skewed, with a gap of one value, in ms.
         let ms = [0, 2, 3, 3, 5, 9, 20, 60];
         let quantiles: Arc<[Nanos]> = ms.iter().map(|m| Nanos::from_millis(*m)).collect();
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_keeps_its_value_and_what_it_held_up_comes_out_as_fast_as_time_passes() {
+    fn delay_after_hold_falls_as_fast_as_time_passes() {
         let plan = BodyPlan {
             correlation: Nanos::from_millis(50),
             quantiles: [Nanos(0), Nanos::from_millis(100)].into(),
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_the_same_however_often_it_is_looked_at_and_survives_the_end_of_time() {
+    fn body_does_not_depend_on_number_of_reads() {
         let plan = BodyPlan {
             correlation: Nanos::from_millis(5),
             quantiles: [Nanos(0), Nanos::from_millis(1), Nanos::from_millis(40)].into(),

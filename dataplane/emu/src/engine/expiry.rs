@@ -14,7 +14,7 @@ use crate::frame::Buffer;
 use crate::stats::{ClientStats, PipeStats};
 use crate::units::{ByDirection, Direction, Instant, Nanos};
 
-use super::{DEFAULT, Engine, FIXED, Place, pipe_id};
+use super::{DEFAULT, Engine, FIXED, pipe_id};
 
 /// When a packet last arrived for a client, to the resolution of [`Engine::keep_up`]'s visits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Activity {
 pub(super) struct Expired {
     /// Number of clients that have expired.
     clients: u32,
-    /// Of these, after the last restart of the random processes.
+    /// Number of clients that have expired since the last restart of the random processes.
     pub(super) since_restart: u32,
     /// The sum of their accounts.
     pipes: ByDirection<PipeStats>,
@@ -104,10 +104,10 @@ impl<B: Buffer> Engine<B> {
             *activity = Activity { received, at: self.now };
         }
         let is_empty =
-            |id: &usize| self.slots[*id].pipe.is_empty() && self.members[*id].place == Place::Away;
+            |id: &usize| self.slots[*id].pipe.is_empty() && self.beams.is_away(*id as u32);
         // A report that is being written in parts may have this client's accounts already.
         let stays = self.limits.idle == Nanos::ZERO
-            || self.limits.shim.is_some()
+            || self.limits.offloaded > 0
             || self.reported > 0
             || self.now.since(activity.at) < self.limits.idle;
         if stays || !ids.iter().all(is_empty) {

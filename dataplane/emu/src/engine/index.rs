@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use super::{BYPASS, DEFAULT};
 use crate::client::{ClientKey, ClientName};
 
-/// The clients by their keys. Each kind of key has a table of its own, so that an entry is
+/// The clients by key. Each kind of key has its own table, so that an entry is
 /// small: with many clients each look is one into cold memory.
 #[derive(Debug)]
 pub(super) struct Index {

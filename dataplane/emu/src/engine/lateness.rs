@@ -11,7 +11,7 @@ use crate::units::Nanos;
 
 /// Lateness above this is counted as this.
 const MAX: Nanos = Nanos::from_secs(3600);
-/// Nanoseconds that a place of the array stands for, as a power of two.
+/// Nanoseconds per element of the array, as a power of two.
 const STEP_SHIFT: u32 = 2;
 /// Places of the array: up to 8 µs.
 const PLACES: usize = 2048;
@@ -48,7 +48,6 @@ impl Counted {
         Lateness::of(&self.all)
     }
 
-    /// Starts anew.
     pub(super) fn reset(&mut self) {
         self.soon.fill(0);
         self.all.reset();

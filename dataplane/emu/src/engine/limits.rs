@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an engine is made with.
+//! The limits of an engine.
 
 use thiserror::Error;
 
-use crate::shim::Tick;
 use crate::units::Nanos;
 
 /// The limits of an engine, fixed for its life.
@@ -11,7 +10,7 @@ use crate::units::Nanos;
 pub struct Limits {
     /// Size of the packet store in bytes.
     pub memory: usize,
-    /// Most clients, named and made for addresses.
+    /// Most clients, named and automatic.
     pub clients: u32,
     /// Longest frame that the ports can send, FCS excluded.
     pub frame: u32,
@@ -19,13 +18,13 @@ pub struct Limits {
     pub copy_break: u32,
     /// Most buffers that are kept at a time; further frames are copied, however long.
     pub buffers: u32,
-    /// A client that was made for an address expires when nothing has come for it in either
-    /// direction for so long, and it holds nothing; zero: never. Behind a switch none expires,
-    /// since that knows them by their slots.
+    /// An automatic client expires when it has received nothing in either
+    /// direction for this long and holds nothing; zero: never. None expires where clients are
+    /// offloaded, since other systems identify them by their index.
     pub idle: Nanos,
-    /// Each frame comes and goes behind a shim, by a switch whose clock has this unit. All
-    /// lengths, these included, are of the frame behind it.
-    pub shim: Option<Tick>,
+    /// For clients with a lower index, losses and marks are done behind the egress,
+    /// as far as the plan offloads them; zero: for none.
+    pub offloaded: u32,
 }
 
 impl Limits {
@@ -39,12 +38,12 @@ impl Limits {
             copy_break: frame,
             buffers: 0,
             idle: Nanos::ZERO,
-            shim: None,
+            offloaded: 0,
         }
     }
 }
 
-/// Why there is no engine.
+/// Why an engine cannot be created.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The histogram's bounds, which are fixed and valid.

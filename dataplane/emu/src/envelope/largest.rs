@@ -15,17 +15,17 @@ pub const MAX_CLIENTS: u32 = 100_000;
 pub const MAX_DELAY: Nanos = Nanos::from_secs(3_600);
 const MAX_QUEUE: u64 = 1 << 40;
 const MAX_RATE: u64 = 1_000_000_000_000;
-/// A link of less is none.
+/// The smallest rate and delay that make sense.
 const MIN_RATE: u64 = 1_000;
 
 /// The largest value with which a plan fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Largest<T> {
-    /// None does: something else is too large.
+    /// None fits: something else is too large.
     Nothing,
     /// This one, and no larger.
     UpTo(T),
-    /// Any does.
+    /// Any value fits.
     Any,
 }
 
@@ -53,7 +53,6 @@ pub type Pair = ByDirection<Option<u64>>;
 /// How far each parameter of a plan can go. `None`: the plan has no such parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fits {
-    /// Clients.
     pub clients: Largest<u32>,
     /// The longest delay of each direction, all parts of it together, in nanoseconds.
     pub delay: Option<Largest<Pair>>,
@@ -97,7 +96,7 @@ impl Fits {
     }
 }
 
-/// Scales what `get` finds, of both directions alike, so that the larger of the two is as
+/// Scales the value that `get` finds by one factor in both directions, so that the larger is as
 /// large as it can be within `range`.
 fn in_proportion(
     demands: &Demands,

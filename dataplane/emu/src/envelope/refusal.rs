@@ -12,11 +12,11 @@ use super::{EVENT, Fits, Largest, MAX_WORK, Pair, busy_clients, events, memory, 
 /// Memory that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Bytes that the plan can come to hold, bookkeeping included.
+    /// Bytes that the plan can hold, including bookkeeping.
     pub needed: u64,
-    /// What there is.
+    /// Size of the store in bytes.
     pub room: Room,
-    /// What each direction lets through at most, in bit/s.
+    /// Upper bound of each direction's rate, in bit/s.
     pub through: ByDirection<u64>,
     /// How far each parameter can go.
     pub fits: Fits,
@@ -27,16 +27,15 @@ pub struct Shortage {
 pub struct TooBusy {
     /// Events of all clients in a second.
     pub events: u64,
-    /// What they take of a second of a core.
+    /// Time that they take per second of a core.
     pub work: Nanos,
-    /// The limit on clients.
     pub clients: u32,
     /// How many clients can be caught up with; none if not even one.
     pub fits: Option<u32>,
 }
 
 impl Shortage {
-    /// What is missing for `plan`, if anything is.
+    /// The shortage of `plan`, if there is one.
     #[must_use]
     pub fn of(plan: &Plan, room: Room) -> Option<Self> {
         let needed = memory(plan, room);
@@ -64,7 +63,7 @@ impl TooBusy {
 }
 
 impl Shortage {
-    /// What is missing and what is possible, without the remedies.
+    /// The shortage and the possible values, without the remedies.
     #[must_use]
     pub fn summary(&self) -> String {
         let needed = si::bytes(self.needed, Round::Up);
@@ -123,7 +122,7 @@ impl fmt::Display for Shortage {
 }
 
 impl TooBusy {
-    /// What is too much and what is possible, without the remedies.
+    /// The excess and the possible values, without the remedies.
     #[must_use]
     pub fn summary(&self) -> String {
         let percent = |n: Nanos| n.0.div_ceil(NANOS_PER_SEC / 100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What else limits a link: no reason to refuse it, but not what its owner may expect.
+//! Other limits of a link: no reason to refuse it, but perhaps unexpected.
 
 use std::fmt;
 
@@ -14,16 +14,14 @@ use super::largest_rate;
 pub enum Remark {
     /// A rate above the ports'.
     Rate {
-        /// Which way.
         direction: Direction,
-        /// Of the plan, in bit/s.
+        /// Rate of the plan, in bit/s.
         rate: u64,
-        /// Of the ports, in bit/s.
+        /// Rate of the ports, in bit/s.
         port: u64,
     },
     /// A queue that is shorter than the longest frame.
     Queue {
-        /// Which way.
         direction: Direction,
         /// The queue's limit in bytes.
         limit: u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
+use crate::check::PlanError;
 use crate::delay::{BodyPlan, ExcursionPlan};
+use crate::episode::fade::FadePlan;
 use crate::episode::{DurationLaw, EpisodePlan};
-use crate::fade::FadePlan;
-use crate::plan::PlanError;
 use crate::si;
 use proptest::prelude::*;
 
@@ -13,10 +13,10 @@ const ROOM: Room = Room {
     frame: 1_514,
     capacity: 4_000_000_000,
     workers: 1,
-    shim: 0,
+    tag: 0,
 };
 
-/// Both ways alike: limited with a queue, or not limited.
+/// The same in both directions: limited with a queue, or not limited.
 fn plan(rate: Option<u64>, queue: u64, delay: Nanos) -> Plan {
     let mut plan = Plan::transparent();
     for p in &mut plan.pipes.0 {
@@ -32,7 +32,7 @@ fn ms(n: u64) -> Nanos {
 }
 
 #[test]
-fn a_refusal_has_the_numbers_and_the_remedies_that_are_possible() {
+fn refusal_has_numbers_and_possible_remedies() {
     let refused = plan(None, 1 << 20, ms(5_000)).check(ROOM).unwrap_err();
     assert!(refused.is_lossy());
     let PlanError::Memory(short) = &refused else { panic!("{refused}") };
@@ -44,9 +44,9 @@ fn a_refusal_has_the_numbers_and_the_remedies_that_are_possible() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Who starts a dataplane reads this too, and has no such option.
+    // Someone who starts a dataplane reads this too, and has no such option.
     assert!(!text.contains("--lossy"), "{text}");
-    // Nothing but a shorter delay helps here, and none is offered.
+    // Only a shorter delay helps here, and none is offered.
     assert!(!text.contains("clients") && !text.contains("queues"), "{text}");
     // The memory that is asked for is enough.
     let enough = Room { capacity: short.needed, ..ROOM };
@@ -62,7 +62,7 @@ fn a_refusal_has_the_numbers_and_the_remedies_that_are_possible() {
 }
 
 #[test]
-fn memory_is_asked_for_all_workers_and_each_has_its_part() {
+fn memory_is_split_among_workers() {
     let two = Room { capacity: 2_000_000_000, workers: 2, ..ROOM };
     let refused = plan(None, 1 << 20, ms(1_000)).check(two).unwrap_err();
     let PlanError::Memory(short) = &refused else { panic!("{refused}") };
@@ -73,14 +73,14 @@ fn memory_is_asked_for_all_workers_and_each_has_its_part() {
 }
 
 #[test]
-fn what_cannot_fit_whatever_is_changed_says_so() {
+fn impossible_plan_is_refused_without_remedy() {
     let text = plan(Some(1_000_000), 1 << 30, ms(1)).check(Room { capacity: 0, ..ROOM });
     let text = text.unwrap_err().to_string();
     assert!(text.contains("no delay, queue, rate or number of clients alone"), "{text}");
 }
 
 #[test]
-fn processes_that_take_too_much_of_a_core_are_refused_with_the_numbers() {
+fn processes_above_core_share_are_refused_with_numbers() {
     let body = |correlation| {
         let mut p = plan(None, 1 << 20, ms(0));
         p.pipes.0[1].delay.body =
@@ -126,7 +126,7 @@ fn every_process_counts_and_a_fade_makes_outages_more_frequent() {
 }
 
 #[test]
-fn a_rate_above_the_port_s_and_a_queue_below_a_frame_are_remarked() {
+fn rate_above_port_and_queue_below_frame_are_remarked() {
     assert_eq!(remarks(&plan(Some(10_000_000_000), 1_514, ms(1)), ROOM), []);
     let mut p = plan(Some(25_000_000_000), 1_513, ms(1));
     p.pipes.0[1] = PipePlan::transparent();
@@ -138,7 +138,7 @@ fn a_rate_above_the_port_s_and_a_queue_below_a_frame_are_remarked() {
 
 #[test]
 fn the_table_is_the_store_over_the_wire_s_rate() {
-    // 14.88 million frames a second of 12 + 60 bytes, and some for what is left of segments.
+    // 14.88 million frames a second of 12 + 60 bytes, and some for the rests of segments.
     let delay = longest_delay(ROOM, 10_000_000_000, Traffic::Frames(64));
     let simple = 4e18 / (10e9 / 8.0 / 84.0 * f64::from(crate::store::record_size(60)));
     let off = delay.0 as f64 / simple;
@@ -153,7 +153,7 @@ fn the_table_is_the_store_over_the_wire_s_rate() {
     for delay in [delay, large, imix] {
         assert!(worst < delay && delay.0 < 4_000_000_000, "{delay:?} {worst:?}");
     }
-    // What the table says of the worst is what a plan is held to.
+    // A plan is held to the worst case of the table.
     let (whole, over) = (Nanos(worst.0), Nanos(worst.0 + 1_000_000));
     let one_way = |delay| {
         let mut p = plan(None, 1 << 20, ms(0));
@@ -192,7 +192,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
 proptest! {
     /// The largest value of each parameter fits, and a little more does not.
     #[test]
-    fn what_is_offered_fits_and_more_does_not(
+    fn offered_value_fits_and_larger_does_not(
         plan in any_plan(), capacity in 0_u64..1 << 38, clients in 0_u32..20_000,
     ) {
         let room = Room { clients, capacity, ..ROOM };
@@ -220,17 +220,17 @@ proptest! {
         }
     }
 
-    /// Nothing overflows or panics, and more of anything never needs less.
+    /// Nothing overflows or panics, and a larger value never needs less.
     #[test]
-    fn the_need_grows_with_everything(
+    fn memory_need_is_monotone(
         plan in any_plan(), clients in any::<u32>(), port in any::<u64>(), frame in any::<u32>(),
     ) {
-        let room = Room { clients, port_bps: port, frame, capacity: 0, workers: 1, shim: 0 };
+        let room = Room { clients, port_bps: port, frame, capacity: 0, workers: 1, tag: 0 };
         let need = memory(&plan, room);
         let more = Room { clients: clients.saturating_add(1), ..room };
         prop_assert!(memory(&plan, more) >= need);
-        let shimmed = Room { shim: 32, ..room };
-        prop_assert!(memory(&plan, shimmed) >= need);
+        let tagged = Room { tag: 32, ..room };
+        prop_assert!(memory(&plan, tagged) >= need);
         let mut longer = plan.clone();
         longer.pipes.0[0].delay.base = Nanos(u64::MAX);
         prop_assert!(memory(&longer, room) >= need);

@@ -17,14 +17,14 @@ const FCS: u32 = 4;
 /// The simple Internet mix: 7 frames of 64 bytes, 4 of 594 and 1 of 1518, with FCS.
 pub const IMIX: [(u32, u32); 3] = [(7, 64), (4, 594), (1, 1_518)];
 
-/// What frames there are.
+/// The mix of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic<'a> {
     /// All of this length, FCS included.
     Frames(u32),
     /// So many of each length, FCS included.
     Mix(&'a [(u32, u32)]),
-    /// Of whatever lengths need the most.
+    /// The lengths that need the most.
     Worst,
 }
 
@@ -35,7 +35,7 @@ pub fn longest_delay(room: Room, rate: u64, traffic: Traffic<'_>) -> Nanos {
     let single;
     let mix = match traffic {
         Traffic::Worst => {
-            let bytes = packing::frame_bytes(room.capacity, pipes(room), room.shim);
+            let bytes = packing::frame_bytes(room.capacity, pipes(room), room.tag);
             // Each direction has a frame more than its rate × delay.
             return span(bytes.saturating_sub(2 * u128::from(room.frame)), rate);
         }
@@ -46,7 +46,7 @@ pub fn longest_delay(room: Room, rate: u64, traffic: Traffic<'_>) -> Nanos {
         Traffic::Mix(mix) => mix,
     };
     let without_fcs: Vec<_> = mix.iter().map(|(n, len)| (*n, len.saturating_sub(FCS))).collect();
-    let cycles = packing::cycles(room.capacity, pipes(room), &without_fcs, room.shim);
+    let cycles = packing::cycles(room.capacity, pipes(room), &without_fcs, room.tag);
     let wire = |(n, len): &(u32, u32)| u128::from(*n) * u128::from(len + WIRE_OVERHEAD);
     span(cycles * without_fcs.iter().map(wire).sum::<u128>(), rate)
 }

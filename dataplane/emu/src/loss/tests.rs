@@ -81,7 +81,7 @@ fn follows<const K: usize>(plan: LossPlan, chain: &Chain<K>, seed: u64) {
     let lost = played(plan, seed);
     let share = lost.iter().filter(|l| **l).count() as f64 / N as f64;
     within_chi_square((share - chain.share()).powi(2) / chain.variance(), 1);
-    // Runs next to each other hang together; those eight apart do not to speak of.
+    // Adjacent runs are correlated; runs eight apart are nearly independent.
     let runs: Vec<usize> =
         lost.split(|l| !l).map(<[bool]>::len).filter(|len| *len > 0).step_by(8).collect();
     let all = runs.len() as f64;
@@ -157,7 +157,7 @@ fn four_states_lose_in_gaps_and_in_bursts() {
         ],
         loss: [0.0, 0.0, 1.0, 1.0],
     };
-    // The shares of the states as the paper gives them, in terms of that of state 1.
+    // The shares of the states as in the paper, relative to that of state 1.
     let first = 1.0 / (1.0 + p13 / p31 + p13 * p32 / (p31 * p23) + p14);
     assert!((chain.share() - first * (p13 / p31 + p14)).abs() < 1e-9);
     for seed in 1..=3 {
@@ -166,7 +166,7 @@ fn four_states_lose_in_gaps_and_in_bursts() {
 }
 
 #[test]
-fn a_chain_goes_on_with_other_figures_and_another_model_begins_anew() {
+fn chain_continues_with_new_parameters_and_restarts_for_new_model() {
     let stuck = gilbert(1.0, 0.0, 1.0, 0.0);
     let mut loss = Loss::new(stuck, key(1)).unwrap();
     assert!(!loss.lose() && loss.lose());

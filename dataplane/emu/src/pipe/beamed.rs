@@ -1,43 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A pipe whose client shares a beam ([`crate::beam`]): what has left the shaper waits for
+//! A pipe of a client in a beam ([`crate::beam`]): frames that have left the shaper wait for
 //! the beam, in order, in the same queue.
 //!
-//! The engine tells such a pipe when the beam is through with a frame; the pipe never lets
-//! one leave by itself. It is brought up to an instant only when its beam has been, so that
-//! how many frames wait is known at each of the shaper's finishes.
+//! The engine calls such a pipe when the beam has served a frame; the pipe never lets
+//! one leave by itself. It is advanced to an instant only after its beam, so that
+//! the number of waiting frames is known at each of the shaper's finishes.
 
 use std::num::NonZeroU64;
 
 use crate::aqm::codel::{Candidate, MAX_PACKET};
+use crate::beam::Standing;
 use crate::frame::Buffer;
 use crate::stats::DropReason;
 use crate::store::{Ahead, Place, Store};
-use crate::tap::Point;
 use crate::units::{BitRate, Instant};
 
-use super::Pipe;
+use super::{Pipe, Shared};
 
-/// What a client's pipe in a beam has besides.
+/// Additional state of a pipe in a beam.
 #[derive(Debug, Default)]
 pub(super) struct Stage {
-    /// What the shaper serves next.
+    /// The frame that the shaper serves next.
     pub(super) ahead: Ahead,
-    /// The beam's rate.
     pub(super) rate: Option<NonZeroU64>,
 }
 
-/// Whether a beam has something to do for a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// A frame of this length waits for it.
-    Waits(u32),
-    /// One will at this instant; [`Instant::MAX`] while the client's link is down.
-    Comes(Instant),
-    /// The client has nothing.
-    Empty,
-}
-
-/// Where the AQM looks.
+/// Where the AQM acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Shaper,
@@ -45,27 +33,26 @@ enum At {
 }
 
 impl Pipe {
-    /// Whether the client shares a beam.
     #[inline]
     #[must_use]
     pub fn is_in_beam(&self) -> bool {
         self.in_beam
     }
 
-    /// From `at` on what leaves the shaper waits for a beam.
-    pub fn join_beam<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
-        self.serve(store, at, u32::MAX);
+    /// From `at` on frames that leave the shaper wait for a beam.
+    pub fn join_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.serve(shared, at, u32::MAX);
         self.in_beam = true;
         self.choosing = false;
         self.cold.stage = Stage { ahead: self.fifo.ahead(), rate: None };
         self.look_later();
     }
 
-    /// From `at` on nothing waits for a beam: what does so far leaves.
-    pub fn leave_beam<B: Buffer>(&mut self, store: &mut Store<B>, at: Instant) {
-        self.pull(store, at);
+    /// From `at` on no frame waits for a beam: those that wait leave.
+    pub fn leave_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.pull(shared, at);
         while self.cold.stage.ahead.waiting() > 0 {
-            self.depart(store, at);
+            self.depart(shared, at);
         }
         self.in_beam = false;
         self.choosing = false;
@@ -73,7 +60,7 @@ impl Pipe {
         self.look_later();
     }
 
-    /// The rate of the beam, for an AQM that asks.
+    /// Sets the rate of the beam, for AQMs that use it.
     pub fn set_beam_rate(&mut self, rate: BitRate) {
         self.cold.stage.rate = match rate {
             BitRate::PerSec(rate) => Some(rate),
@@ -81,7 +68,7 @@ impl Pipe {
         };
     }
 
-    /// How it is with the beam as of the last instant that the pipe was brought up to.
+    /// The state for the beam as of the last instant to which the pipe was advanced.
     #[inline]
     pub fn standing<B: Buffer>(&self, store: &Store<B>) -> Standing {
         if self.cold.stage.ahead.waiting() > 0
@@ -95,39 +82,39 @@ impl Pipe {
         }
     }
 
-    /// Lets the shaper work up to and including `t`.
+    /// Serves the shaper up to and including `t`.
     #[inline]
-    pub(super) fn pull<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
+    pub(super) fn pull<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
         while let Some(finish) = self.shaper.finish().filter(|f| *f <= t) {
             let ahead = &mut self.cold.stage.ahead;
-            self.fifo.pass(store, ahead);
-            // Else the queue stands before the beam, and the AQM looks there.
+            self.fifo.pass(&shared.store, ahead);
+            // Else the queue is before the beam, and the AQM acts there.
             if self.extras.watched && ahead.waiting() == 1 {
-                self.police_at(store, finish, At::Shaper);
+                self.police_at(shared, finish, At::Shaper);
             }
-            match self.fifo.ahead_of(store, &self.cold.stage.ahead) {
+            match self.fifo.ahead_of(&shared.store, &self.cold.stage.ahead) {
                 Some((next, arrived)) => self.shaper.follow(next, arrived),
                 None => self.shaper.rest(),
             }
         }
     }
 
-    /// The beam would take the first frame that waits at `now`: lets the AQM look at it.
+    /// The beam would take the first waiting frame at `now`: lets the AQM drop it.
     #[inline]
-    pub fn look_at_beam<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant) {
+    pub fn look_at_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant) {
         if self.extras.watched && self.cold.stage.ahead.waiting() > 1 {
-            self.police_at(store, now, At::Beam);
+            self.police_at(shared, now, At::Beam);
         }
     }
 
-    /// The first frame that waits has left the beam at `t`.
+    /// The first waiting frame has left the beam at `t`.
     #[inline]
-    pub fn depart<B: Buffer>(&mut self, store: &mut Store<B>, t: Instant) {
-        let Some((len, arrived)) = self.fifo.queued(store) else { return };
-        self.leave_queue(store, t, len, arrived);
-        self.fifo.departed(store, &mut self.cold.stage.ahead);
+    pub fn depart<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
+        let Some((len, arrived)) = self.fifo.queued(&shared.store) else { return };
+        self.leave_queue(shared, t, len, arrived);
+        self.fifo.departed(&shared.store, &mut self.cold.stage.ahead);
         if self.extras.watched {
-            self.attach(t, self.fifo.queued(store).map(|(_, arrived)| arrived));
+            self.attach(t, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
         }
     }
 
@@ -159,15 +146,15 @@ impl Pipe {
         Some((Candidate { arrived, behind }, len))
     }
 
-    /// Lets an AQM that drops what leaves look at what would enter service at `now`.
+    /// Lets an AQM that drops leaving frames act on those that would enter service at `now`.
     #[inline(never)]
-    fn police_at<B: Buffer>(&mut self, store: &mut Store<B>, now: Instant, place: At) {
+    fn police_at<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, place: At) {
         if !self.cold.aqm.plan().drops_late() {
             return;
         }
-        // Nothing stands before a shaper without a limit.
+        // There is no queue before a shaper without a limit.
         let passes = place == At::Shaper && self.shaper.is_unlimited();
-        let mut head = self.candidate_at(store, now, place).filter(|_| !passes);
+        let mut head = self.candidate_at(&shared.store, now, place).filter(|_| !passes);
         let mut chosen =
             std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
         while chosen && let Some((_, len)) = head {
@@ -175,36 +162,28 @@ impl Pipe {
             let at = match place {
                 At::Shaper => self.fifo.place_ahead(&stage.ahead),
                 At::Beam if stage.ahead.waiting() > 0 => self.fifo.place_queued(),
-                // It is still in the shaper.
+                // The frame is still in the shaper.
                 At::Beam => None,
             };
             let Some(at) = at else {
                 self.choosing = true;
                 return;
             };
-            if self.cold.aqm.plan().ecn && self.mark_at(store, at) {
-                self.cold.marked.add(len);
-                if self.tapped {
-                    self.see(store, Point::Marked, now, Some(at), len);
-                }
+            if self.cold.aqm.plan().ecn && self.mark_at(shared, now, at, len) {
                 self.cold.aqm.marked(now);
                 return;
             }
             self.queued -= u64::from(len);
-            self.held -= u64::from(len);
-            self.cold.dropped[DropReason::Aqm as usize].add(len);
-            if self.tapped {
-                self.see(store, Point::Dropped(DropReason::Aqm), now, Some(at), len);
-            }
+            self.count_drop(shared, now, DropReason::Aqm, Some(at), len);
             let stage = &mut self.cold.stage;
             match place {
-                At::Shaper => self.fifo.drop_ahead(store, &mut stage.ahead),
+                At::Shaper => self.fifo.drop_ahead(&mut shared.store, &mut stage.ahead),
                 At::Beam => {
-                    self.fifo.depart(store, None);
-                    self.fifo.departed(store, &mut stage.ahead);
+                    self.fifo.depart(&mut shared.store, None);
+                    self.fifo.departed(&shared.store, &mut stage.ahead);
                 }
             }
-            head = self.candidate_at(store, now, place);
+            head = self.candidate_at(&shared.store, now, place);
             chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
         }
     }

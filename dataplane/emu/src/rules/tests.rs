@@ -55,7 +55,7 @@ fn of(rules: &Rules, source: &str, vlan: Option<u16>) -> String {
 }
 
 #[test]
-fn a_mac_goes_before_a_vlan_and_that_before_a_prefix() {
+fn mac_precedes_vlan_precedes_prefix() {
     let ip = (prefix("10.0.0.0/8"), "prefix");
     let vlan = (Rule::Vlan(100), "vlan");
     let mac = (Rule::Mac(CLIENT), "mac");
@@ -87,7 +87,7 @@ fn the_mac_is_the_clients_and_the_vlan_that_of_the_outermost_tag() {
 }
 
 #[test]
-fn what_the_link_needs_bypasses_and_multicast_is_in_no_prefix() {
+fn control_protocols_bypass_rules_and_multicast_matches_no_prefix() {
     let all = [
         (prefix("0.0.0.0/0"), "four"),
         (prefix("::/0"), "six"),
@@ -107,7 +107,7 @@ fn what_the_link_needs_bypasses_and_multicast_is_in_no_prefix() {
 }
 
 #[test]
-fn rules_that_cannot_be_are_refused_with_the_reason() {
+fn invalid_rules_are_refused_with_reason() {
     let refused = |given: &[(Rule, &str)]| {
         let mut rules = Rules::default();
         let mut all = given.iter().map(|(rule, client)| rules.insert(*rule, name(client)));
@@ -184,7 +184,6 @@ proptest! {
             let inserted = rules.insert(Rule::Prefix(network, length), client);
             prop_assert_eq!(inserted.is_err(), again);
             if again {
-                // The error ends what is built.
                 return Ok(());
             }
             all.push((network, length, client));

@@ -2,8 +2,8 @@
 //! A rate that changes with time: steps of equal length, again from the start after the
 //! last one.
 //!
-//! What a link has let through since the trace began, W(t) in bit-nanoseconds (bits ×
-//! 10⁹), is piecewise linear, and its inverse tells when the work of a frame is done. Both
+//! The work that a link has done since the trace began, W(t) in bit-nanoseconds (bits ×
+//! 10⁹), is piecewise linear, and its inverse is the time at which a frame is done. Both
 //! are exact in integers and cost one binary search, however many steps, down or not, a
 //! frame takes. A work of 2¹¹² is the most that can be: 2⁶⁴ ns at 2⁴⁸ bit/s.
 //!
@@ -150,7 +150,7 @@ mod tests {
     proptest! {
         /// The work up to an instant, step by step, and the way back.
         #[test]
-        fn work_is_what_the_steps_let_through_and_is_reached_when_it_is_done(
+        fn work_and_its_inverse_agree(
             step in 1_u64..1000,
             rates in prop::collection::vec(prop_oneof![Just(0), 1_u64..50, Just(u64::MAX)], 0..20),
             since in 0_u64..1000,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_and_the_largest_rates_do_no_harm() {
+    fn end_of_time_and_largest_rates_do_not_panic() {
         let rates = vec![u64::MAX; 65_536];
         let trace = RateTrace::new(Nanos(u64::MAX), &rates);
         let running = Running { trace, since: Instant(5) };

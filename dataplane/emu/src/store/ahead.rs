@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A fourth cursor, of fifos whose queue is served twice in a row: first by the shaper of
+//! A fourth cursor, of fifos with a queue that is served twice: first by the shaper of
 //! the client, then by a beam that several clients share ([`crate::beam`]).
 //!
 //! ```text
@@ -8,14 +8,14 @@
 //!                    beam              shaper
 //! ```
 //!
-//! A record that is dropped at this cursor keeps its place, as in docs/adr/0015. The one at
+//! A record that is dropped at this cursor keeps its place, as in docs/adr/0015. The record at
 //! the middle is never such a record.
 
-use super::{Cursor, Fifo, LOST, Place, Store, after};
+use super::{Cursor, Fifo, LENGTH, LOST, Place, Store, after};
 use crate::frame::Buffer;
 use crate::units::Instant;
 
-/// What the shaper serves next.
+/// The frame that the shaper serves next.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead {
     at: Cursor,
@@ -69,7 +69,7 @@ impl Fifo {
             return None;
         }
         let (at, word) = store.header(ahead.at);
-        Some((store.length(word), Instant(at)))
+        Some((word & LENGTH, Instant(at)))
     }
 
     /// Where the frame at the cursor is.
@@ -78,7 +78,7 @@ impl Fifo {
         (ahead.passed < self.queued).then_some(Place(ahead.at))
     }
 
-    /// Lets the frame at the cursor pass.
+    /// Moves the cursor over its frame.
     #[inline]
     pub fn pass<B: Buffer>(&self, store: &Store<B>, ahead: &mut Ahead) {
         if ahead.passed == self.queued {
@@ -145,7 +145,7 @@ impl Fifo {
             if at >= before.0 || bytes > enough {
                 break;
             }
-            bytes += u64::from(store.length(word));
+            bytes += u64::from(word & LENGTH);
         }
         bytes
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that are known again by their number, and hosts that are known by their address.
+#![allow(dead_code, reason = "not every program uses all of it")]
 
 use std::net::Ipv4Addr;
 

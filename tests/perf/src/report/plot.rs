@@ -111,7 +111,7 @@ fn paint(
 ) -> Result<(), Box<dyn std::error::Error>> {
     area.fill(&WHITE)?;
     let sums = bars.iter().map(|b| (b.below + b.above).max(b.range.map_or(0.0, |r| r.1)));
-    // The extremes of noise may be cut; what is typical may not.
+    // The extremes of noise may be cut off; typical values may not.
     let typical = bars.iter().map(|b| b.below + b.above).fold(1.0, f64::max);
     let most = sums.fold(1.0, f64::max).min(2.0 * typical) * 1.12;
     let count = bars.len() as f64;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_plot_and_no_panic() {
+    fn no_results_give_no_plot() {
         let folder = tempfile::tempdir().unwrap();
         assert!(draw(&Results::default(), folder.path()).unwrap().is_empty());
     }

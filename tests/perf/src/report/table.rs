@@ -86,7 +86,7 @@ fn costs(results: &Results, style: Style) -> String {
     format!("{table}{}", faults.collect::<String>())
 }
 
-/// Nothing worth dividing by is held without a delay.
+/// Without a delay too little is held for a ratio.
 fn held(cost: &Cost) -> String {
     if cost.delay_ms > 0.0 { format!("{:.2}", cost.bytes_per_byte) } else { String::new() }
 }
@@ -186,7 +186,7 @@ mod tests {
     use crate::goals::judge;
 
     #[test]
-    fn a_fault_is_told_below_the_table() {
+    fn fault_is_printed_below_table() {
         let mut results = Results::default();
         let faults = vec!["7 frames dropped: overload".to_owned()];
         results.costs.push(Cost { case: "64B-full-300ms-1".to_owned(), faults, ..Cost::default() });
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_is_missed_is_loud() {
+    fn missed_goal_is_reported() {
         let mut results = Results::default();
         results.costs.push(Cost {
             case: crate::suite::smallest().to_string(),

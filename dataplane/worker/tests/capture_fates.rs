@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A tap sees each frame once where it comes, and once where it ends, and changes nothing.
+//! A capture sees each frame once where it arrives and once where it ends, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use emu::tap::{Point, Selection, Sighting, Sink, Tap};
+use emu::client::ClientKey;
+use emu::engine::{Engine, Limits};
+use emu::observe::Observer;
+use emu::plan::Plan;
+use emu::stats::{DropReason, Snapshot};
+use emu::units::{ByDirection, Direction, Instant, Nanos, Probability};
+use proptest::prelude::*;
+use worker::capture::{Capture, Numbers, Point, Selection, Sighting, Sink};
+use worker::edge::Edge;
 
-use super::*;
+use crate::arbitrary::*;
 
 /// Shorter than the shortest frame that carries its number, and than the longest.
 const SNAPLEN: usize = 96;
 
-/// A sighting, with what was seen of the frame.
+/// A sighting, with the copied bytes.
 type Sight = (Sighting, Vec<u8>);
 
-/// Keeps all that it is given.
+/// Keeps all copies.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Sight>>>);
 
@@ -47,8 +55,12 @@ fn engine(plan: &Plan) -> Engine<Vec<u8>> {
     Engine::new(limits, plan.clone(), Instant::ZERO).unwrap()
 }
 
-fn tap(selection: &Selection, since: Instant, seen: &Seen) -> Option<Box<Tap>> {
-    Some(Box::new(Tap::new(selection.clone(), since, SNAPLEN, Box::new(seen.clone()))))
+fn capture(selection: &Selection, since: Instant, seen: &Seen) -> Capture {
+    Capture::new(selection.clone(), since, SNAPLEN, Box::new(seen.clone()))
+}
+
+fn edge(capture: Capture) -> Option<Box<dyn Observer>> {
+    Edge::observer(None, Some(capture))
 }
 
 /// The accounts of one client and direction, as counts of packets.
@@ -60,7 +72,7 @@ fn accounts(snapshot: &Snapshot, selection: &Selection) -> Counts {
         for d in Direction::BOTH.into_iter().filter(|d| selection.has(client.key, *d)) {
             let pipe = &client.pipes[d];
             let mut arrived = pipe.received;
-            // A copy is a frame of its own.
+            // A duplicate counts as a frame.
             arrived.packets += pipe.duplicated.packets;
             let dropped = DropReason::ALL.map(|r| (Point::Dropped(r), pipe.dropped[r as usize]));
             let others = [
@@ -90,7 +102,7 @@ proptest! {
     #![proptest_config(crate::cases(200))]
 
     #[test]
-    fn a_tap_sees_every_frame_come_and_end_once_and_changes_no_fate(
+    fn capture_sees_every_frame_arrive_and_end_once_and_changes_no_fate(
         first in plan(),
         steps in prop::collection::vec(step(), 1..300),
         selection in selection(),
@@ -100,12 +112,14 @@ proptest! {
         ],
     ) {
         let first = without_wrong_bits(first);
-        let (mut bare, mut tapped) = (engine(&first), engine(&first));
-        let (mut left, mut left_tapped) = (Left::new(), Left::new());
+        let (mut bare, mut captured) = (engine(&first), engine(&first));
+        let (mut left, mut left_captured) = (Left::new(), Left::new());
         let (seen, earlier) = (Seen::default(), Seen::default());
+        let numbers = Numbers::default();
         if before {
-            // An earlier tap, whose frames may still be there.
-            tapped.set_tap(tap(&selection, Instant::ZERO, &earlier));
+            // An earlier capture; some of its frames may still be held.
+            let first = capture(&selection, Instant::ZERO, &earlier).counting(numbers.clone());
+            captured.set_observer(edge(first));
         }
         let (mut now, mut generation) = (Instant::ZERO, 0);
         let mut since = Instant::ZERO;
@@ -113,44 +127,45 @@ proptest! {
             now = now + Nanos(gap);
             if i == on {
                 since = now;
-                let replaced = tapped.set_tap(tap(&selection, now, &seen));
+                let next = capture(&selection, now, &seen).counting(numbers.clone());
+                let replaced = captured.set_observer(edge(next));
                 prop_assert_eq!(replaced.is_some(), before);
             }
             match step {
                 Step::Arrive { direction, client, len } => {
                     let f = frame(direction, client, len, i as u32);
                     bare.arrive_burst(now, direction, &mut [Some(f.clone())]);
-                    tapped.arrive_burst(now, direction, &mut [Some(f)]);
+                    captured.arrive_burst(now, direction, &mut [Some(f)]);
                 }
                 Step::Release { budget, port_takes } => {
                     release(&mut bare, now, budget, port_takes, &mut left);
-                    release(&mut tapped, now, budget, port_takes, &mut left_tapped);
+                    release(&mut captured, now, budget, port_takes, &mut left_captured);
                 }
                 Step::Apply { plan, restart } => {
                     generation += 1;
                     let plan = without_wrong_bits(*plan);
                     bare.apply(now, plan.clone(), generation, restart);
-                    tapped.apply(now, plan, generation, restart);
+                    captured.apply(now, plan, generation, restart);
                 }
                 Step::KeepUp => {
                     bare.keep_up(now);
-                    tapped.keep_up(now);
+                    captured.keep_up(now);
                 }
             }
         }
         let mut end = now;
-        for engine in [&mut bare, &mut tapped] {
+        for engine in [&mut bare, &mut captured] {
             engine.apply(now, Plan::transparent(), generation + 1, false);
         }
-        while let Some(t) = tapped.next_deadline() {
+        while let Some(t) = captured.next_deadline() {
             end = end.max(t);
             release(&mut bare, end, usize::MAX, usize::MAX, &mut left);
-            release(&mut tapped, end, usize::MAX, usize::MAX, &mut left_tapped);
+            release(&mut captured, end, usize::MAX, usize::MAX, &mut left_captured);
         }
-        prop_assert_eq!(left, left_tapped);
+        prop_assert_eq!(left, left_captured);
         let mut snapshots = [Snapshot::default(), Snapshot::default()];
         bare.snapshot(end, false, &mut snapshots[0]);
-        tapped.snapshot(end, false, &mut snapshots[1]);
+        captured.snapshot(end, false, &mut snapshots[1]);
         prop_assert_eq!(snapshots[1].store_used, 0);
         // The numbers take room.
         snapshots[1].store_used_max = snapshots[0].store_used_max;
@@ -195,11 +210,11 @@ proptest! {
 }
 
 #[test]
-fn a_frame_that_the_port_refuses_is_seen_once_when_it_leaves() {
+fn frame_that_the_port_refuses_is_captured_once_when_it_leaves() {
     let mut link = engine(&Plan::transparent());
     let seen = Seen::default();
     let all = Selection::new(Vec::new(), ByDirection([true; 2]));
-    link.set_tap(tap(&all, Instant::ZERO, &seen));
+    link.set_observer(edge(capture(&all, Instant::ZERO, &seen)));
     let f = frame(Direction::Forward, 1, 1000, 7);
     link.arrive_burst(Instant(5), Direction::Forward, &mut [Some(f)]);
     let mut left = Left::new();
@@ -209,8 +224,8 @@ fn a_frame_that_the_port_refuses_is_seen_once_when_it_leaves() {
     let points: Vec<_> = seen.all().iter().map(|(s, _)| (s.at, s.point, s.number)).collect();
     let expected = [(Instant(5), Point::Ingress, Some(1)), (Instant(9), Point::Egress, Some(1))];
     assert_eq!(points, expected);
-    // Without a tap nothing is seen, also by the pipes that it was on.
-    assert!(link.set_tap(None).is_some());
+    // Without a capture nothing is seen, nor of the pipes that it was on.
+    assert!(link.set_observer(None).is_some());
     let f = frame(Direction::Forward, 1, 60, 8);
     link.arrive_burst(Instant(10), Direction::Forward, &mut [Some(f)]);
     release(&mut link, Instant(11), 10, 1, &mut left);

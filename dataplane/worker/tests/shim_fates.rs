@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Behind a shim a frame has the fate that it has without one, in all accounts and at the same
-//! instants, and the shim says it.
+//! A frame has the same fate with a shim as without one, in all accounts and at the same
+//! instants, and the shim states it.
 
 use std::collections::BTreeMap;
 
-use emu::shim::{Shim, Tick, number};
+use emu::client::ClientKey;
+use emu::ecn;
+use emu::engine::{Engine, Limits};
+use emu::plan::{OffloadPlan, Plan};
+use emu::reorder::ReorderPlan;
+use emu::stats::{DropReason, Snapshot};
+use emu::units::{Direction, Instant, Nanos, Probability};
+use proptest::prelude::*;
+use shim::{Shim, Tick, number};
 
-use super::*;
+use crate::arbitrary::*;
+use crate::shimmed::Bed;
 
 /// The slot of a plan's direction, and whether the switch marks.
 type Offload = (u16, bool);
@@ -16,7 +25,7 @@ fn offload() -> impl Strategy<Value = [Offload; 2]> {
     (one(), one()).prop_map(|(forward, back)| [forward, back])
 }
 
-/// A plan for an engine behind a switch, and what is left of it for one that has none to do
+/// A plan for an engine behind a switch, and the part of it that an engine without a switch does
 /// the rest.
 fn split(mut plan: Plan, offload: [Offload; 2], marking: bool) -> (Plan, Plan) {
     for (p, (loss, marks)) in plan.pipes.0.iter_mut().zip(offload) {
@@ -35,20 +44,17 @@ fn split(mut plan: Plan, offload: [Offload; 2], marking: bool) -> (Plan, Plan) {
 }
 
 /// Small frames are copied, larger ones kept, as long as there are places.
-fn engine(plan: Plan, shim: Option<Tick>) -> Engine<Vec<u8>> {
-    let copying = Limits::copying(64 << 20, 4, 9_500);
-    let limits = Limits { copy_break: 500, buffers: 8, shim, ..copying };
-    Engine::new(limits, plan, Instant::ZERO).unwrap()
-}
+const LIMITS: Limits =
+    Limits { copy_break: 500, buffers: 8, ..Limits::copying(64 << 20, 4, 9_500) };
 
 /// A shim of a switch that classifies nothing. Its stamp is when it arrives.
-pub fn wrap(now: Instant, direction: Direction, frame: &[u8]) -> Vec<u8> {
+fn wrap(now: Instant, direction: Direction, frame: &[u8]) -> Vec<u8> {
     let shim =
         Shim { direction, mark: true, client: 0, epoch: 0, loss: 77, stamp: now.0, planned: 77 };
     [&shim.to_bytes()[..], frame].concat()
 }
 
-/// A frame whose packet can be marked if its number is odd.
+/// A frame with a packet that can be marked if its number is odd.
 fn markable(direction: Direction, client: u8, len: u16, number: u32) -> Vec<u8> {
     let mut f = frame(direction, client, len, number);
     if let Some(header) = f.get_mut(14..34) {
@@ -63,7 +69,7 @@ proptest! {
     #![proptest_config(crate::cases(200))]
 
     #[test]
-    fn a_shim_changes_no_fate_and_says_what_it_is(
+    fn shim_changes_no_fate_and_states_it(
         first in plan_with_beams(),
         first_offload in offload(),
         nanos: bool,
@@ -80,8 +86,8 @@ proptest! {
             plan
         };
         let (with, without) = split(reordering(first), first_offload, marking);
-        let mut shimmed = engine(with, Some(tick));
-        let mut plain = engine(without, None);
+        let mut shimmed = Bed::new(LIMITS, with, tick);
+        let mut plain: Engine<Vec<u8>> = Engine::new(LIMITS, without, Instant::ZERO).unwrap();
         let mut left = [Vec::new(), Vec::new()];
         let mut snapshots = [Snapshot::with_room_for(8), Snapshot::with_room_for(8)];
         let mut now = Instant::ZERO;
@@ -92,12 +98,12 @@ proptest! {
                     for k in 0..i % 7 {
                         let f = markable(direction, client, len, (i * 10 + k) as u32);
                         let wrapped = wrap(now, direction, &f);
-                        shimmed.arrive_burst(now, direction, &mut [Some(wrapped)]);
+                        shimmed.arrive_burst(now, direction, &[wrapped]);
                         plain.arrive_burst(now, direction, &mut [Some(f)]);
                     }
                 }
                 Step::Release { budget, port_takes } => {
-                    release(&mut shimmed, now, budget, port_takes, &mut left[0]);
+                    left[0].extend(shimmed.release(now, budget, port_takes));
                     release(&mut plain, now, budget, port_takes, &mut left[1]);
                 }
                 Step::Apply { plan, restart } => {
@@ -112,18 +118,16 @@ proptest! {
             }
         }
         let mut end = now + Nanos(1);
-        for engine in [&mut shimmed, &mut plain] {
-            engine.apply(end, Plan { seed: 1, ..Plan::transparent() }, 2, false);
-        }
+        shimmed.apply(end, Plan { seed: 1, ..Plan::transparent() }, 2, false);
+        plain.apply(end, Plan { seed: 1, ..Plan::transparent() }, 2, false);
         while let Some(t) = shimmed.next_deadline() {
             end = end.max(t);
-            release(&mut shimmed, end, 64, usize::MAX, &mut left[0]);
+            left[0].extend(shimmed.release(end, 64, usize::MAX));
             release(&mut plain, end, 64, usize::MAX, &mut left[1]);
         }
         prop_assert_eq!(plain.next_deadline(), None);
-        for (engine, snapshot) in [&mut shimmed, &mut plain].into_iter().zip(&mut snapshots) {
-            engine.snapshot(end, false, snapshot);
-        }
+        shimmed.snapshot(end, false, &mut snapshots[0]);
+        plain.snapshot(end, false, &mut snapshots[1]);
         let [with, without] = &snapshots;
         prop_assert_eq!(&with.clients, &without.clients);
         prop_assert_eq!(with.malformed, without.malformed);
@@ -145,9 +149,9 @@ proptest! {
         }
     }
 
-    /// What no switch would send: whoever sent it, nobody panics, and no other client gets it.
+    /// Shims that no switch would send: nothing panics, and no other client gets the frame.
     #[test]
-    fn a_wrong_shim_selects_nobody(
+    fn wrong_shim_selects_no_client(
         frames in prop::collection::vec(
             (any::<bool>(), 0_u8..6, 0_u16..80, any::<[u8; 8]>(), prop::option::of(0_usize..130)),
             1..60,
@@ -155,7 +159,7 @@ proptest! {
         epoch: u16,
     ) {
         let plan = Plan { epoch: epoch % 4, ..Plan::transparent() };
-        let mut engine = engine(plan, Some(Tick::Microsecond));
+        let mut engine = Bed::new(LIMITS, plan, Tick::Microsecond);
         let mut snapshots = [Snapshot::with_room_for(8), Snapshot::with_room_for(8)];
         for (back, client, len, noise, cut) in frames {
             let direction = Direction::BOTH[usize::from(back)];
@@ -185,7 +189,7 @@ proptest! {
                         now[r as usize].packets - was[r as usize].packets
                     };
                     if n > 0 {
-                        changed.push((i, d, bytes as usize, dropped(DropReason::Shim)));
+                        changed.push((i, d, bytes as usize, dropped(DropReason::Rejected)));
                     }
                 }
             }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of copied frames from a worker to who captures them.
+//! The rings between a worker and the reader of its capture.
 //!
-//! Two bounded rings with one writer and one reader: what was seen of each frame, and its
+//! Two bounded rings with one writer and one reader: one for sightings, one for the frames'
 //! first bytes. The worker never waits: a copy that finds either ring full is dropped and
 //! counted in [`Missed`]. It allocates nothing and makes no system call; the rings' memory is
 //! touched before it gets them.
 //!
-//! Invariant: the bytes of a copy are in their ring before what was seen is in the other.
+//! Invariant: the bytes of a copy are in their ring before its sighting is in the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emu::client::ClientKey;
-use emu::tap::{Point, Sighting, Sink};
 use emu::units::{ByDirection, Direction, Instant};
 use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::{Point, Sighting, Sink};
 
 /// Kinds of [`Point`]: a copy of a drop is missed whatever its reason.
 const KINDS: usize = 4;
@@ -28,13 +29,13 @@ fn kind(point: Point) -> usize {
     }
 }
 
-/// Copies that found no room. Written by one worker.
+/// Counts of copies that found no room. Written by one worker.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Missed(ByDirection<[AtomicU64; KINDS]>);
 
 impl Missed {
-    /// How many at points of this kind.
+    /// At points of this kind.
     #[must_use]
     pub fn copies(&self, direction: Direction, point: Point) -> u64 {
         self.0[direction][kind(point)].load(Ordering::Relaxed)
@@ -46,7 +47,7 @@ impl Missed {
     }
 }
 
-/// What was seen, and how many bytes of it are in the other ring.
+/// A sighting, and its number of bytes in the other ring.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     sighting: Sighting,
@@ -110,7 +111,7 @@ impl Sink for CopySink {
             return;
         }
         let copied = Copied { sighting: *sighting, bytes: bytes.len() };
-        // Nobody else fills it.
+        // There is no other writer.
         let _ = self.seen.push(copied);
     }
 }
@@ -121,7 +122,7 @@ impl Copies {
         let Copied { sighting, bytes: n } = self.seen.pop().ok()?;
         let from = bytes.len();
         bytes.resize(from + n, 0);
-        // They were there first.
+        // Their bytes were written first.
         let _ = self.bytes.pop_entire_slice(&mut bytes[from..]);
         Some(sighting)
     }
@@ -132,7 +133,7 @@ impl Copies {
         self.seen.is_abandoned() && self.seen.is_empty()
     }
 
-    /// What found no room.
+    /// Copies that found no room.
     #[must_use]
     pub fn missed(&self) -> &Missed {
         &self.missed
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_come_out_whole_and_in_order_and_what_finds_no_room_is_counted() {
+    fn copies_keep_order_and_missed_ones_are_counted() {
         let (mut sink, mut copies) = rings(4, 100);
         let mut bytes = Vec::new();
         for round in 0..20_u64 {

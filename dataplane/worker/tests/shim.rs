@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames behind the shims of a P4 switch, through a whole engine: whose they are, and who
-//! draws their losses and sets their marks.
+//! Frames behind the shims of a P4 switch, through a whole engine: their clients, and where
+//! their losses are drawn and their marks set.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,12 +13,15 @@ use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::framing::Framing;
-use emu::plan::{PipePlan, Plan};
+use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::reorder::ReorderPlan;
-use emu::shim::{OffloadPlan, Shim, Tick};
 use emu::stats::{DropReason, Snapshot};
-use emu::tap::{Point, Selection, Sighting, Sink, Tap};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
+use shim::{Shim, Tick};
+use worker::capture::{Capture, Point, Selection, Sighting, Sink};
+use worker::edge::Edge;
+
+use crate::shimmed::Bed;
 
 const FORWARD: Direction = Direction::Forward;
 const EPOCH: u16 = 5;
@@ -33,37 +36,32 @@ fn wrap_to(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u
     [&shim.to_bytes()[..], inner].concat()
 }
 
-fn engine(plan: Plan) -> Engine<Vec<u8>> {
+fn engine(plan: Plan) -> Bed {
     let copying = Limits::copying(64 << 20, 8, 1_514);
-    let limits =
-        Limits { copy_break: 1_000, buffers: 64, shim: Some(Tick::Microsecond), ..copying };
-    let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let limits = Limits { copy_break: 1_000, buffers: 64, ..copying };
+    let mut engine = Bed::new(limits, plan, Tick::Microsecond);
     resolve(&mut engine, [10, 0, 0, 1].into());
     engine
 }
 
-/// As without a switch, which brings the reply behind a shim.
-fn resolve(engine: &mut Engine<Vec<u8>>, host: Ipv4Addr) {
+/// An ARP reply behind a shim.
+fn resolve(engine: &mut Bed, host: Ipv4Addr) {
     let reply = wrap_to(Direction::Return, 0, EPOCH, &arp_reply(host));
     engine.arrive(Instant::ZERO, Direction::Return, &reply);
-    engine.release(Instant::ZERO, 1, &mut |_: Departure<'_, Vec<u8>>| true);
+    engine.release(Instant::ZERO, 1, 1);
 }
 
-/// A frame that left: whose it was, when it was due, its shim and what was behind.
+/// A frame that left: its client, due time, shim, and the frame behind it.
 type Left = (ClientKey, Instant, Shim, Vec<u8>);
 
-fn release(engine: &mut Engine<Vec<u8>>, now: Instant, left: &mut Vec<Left>) {
-    engine.release(now, usize::MAX, &mut |d: Departure<'_, Vec<u8>>| {
-        let (shim, inner) = Shim::read(d.bytes()).unwrap();
-        left.push((d.client, d.due, shim, inner.to_vec()));
-        if let emu::frame::Frame::Buffer(buffer) = d.frame {
-            buffer.take();
-        }
-        true
-    });
+fn release(engine: &mut Bed, now: Instant, left: &mut Vec<Left>) {
+    for (_, client, due, bytes) in engine.release(now, usize::MAX, usize::MAX) {
+        let (shim, inner) = Shim::read(&bytes).unwrap();
+        left.push((client, due, shim, inner.to_vec()));
+    }
 }
 
-fn drain(engine: &mut Engine<Vec<u8>>, left: &mut Vec<Left>) -> Snapshot {
+fn drain(engine: &mut Bed, left: &mut Vec<Left>) -> Snapshot {
     let mut end = Instant::ZERO;
     while let Some(t) = engine.next_deadline() {
         end = end.max(t);
@@ -77,17 +75,17 @@ fn drain(engine: &mut Engine<Vec<u8>>, left: &mut Vec<Left>) -> Snapshot {
 }
 
 #[test]
-fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
+fn client_number_is_believed_in_current_epoch_only() {
     let mut engine = engine(Plan { epoch: EPOCH, ..Plan::transparent() });
     let mut left = Vec::new();
-    let mut whose = |engine: &mut Engine<Vec<u8>>, client, epoch| {
+    let mut whose = |engine: &mut Bed, client, epoch| {
         left.clear();
         engine.arrive(Instant::ZERO, FORWARD, &wrap(client, epoch, &frame(60, 1)));
         release(engine, Instant::ZERO, &mut left);
         (left[0].0, left[0].2.client)
     };
     let own = ClientKey::Ip([10, 0, 0, 1].into());
-    // Of the address, which becomes the third client.
+    // The address's client, which is the third.
     assert_eq!(whose(&mut engine, 0, EPOCH), (own, 3));
     assert_eq!(whose(&mut engine, 1, EPOCH), (ClientKey::Bypass, 1));
     assert_eq!(whose(&mut engine, 2, EPOCH), (ClientKey::Default, 2));
@@ -105,7 +103,7 @@ fn a_number_of_the_epoch_in_force_is_believed_and_no_other() {
 }
 
 #[test]
-fn without_a_switch_a_frame_of_its_ethertype_bypasses_as_any_other() {
+fn frame_of_shim_ethertype_bypasses_without_switch() {
     let limits = Limits::copying(1 << 20, 4, 1_514);
     let offload = OffloadPlan { loss: 9, marks: true };
     let mut plan = Plan { epoch: EPOCH, ..Plan::transparent() };
@@ -120,7 +118,7 @@ fn without_a_switch_a_frame_of_its_ethertype_bypasses_as_any_other() {
         left.push((d.client, d.bytes().to_vec()));
         true
     });
-    // And nobody else would lose what is to be lost.
+    // The engine draws the loss, since there is no switch to do it.
     assert_eq!(left, [(ClientKey::Bypass, shimmed)]);
 }
 
@@ -153,7 +151,7 @@ fn losing(slot: u16, way: Way) -> Plan {
             plan.beams = Arc::new(beams);
         }
         Way::Reordered => {
-            // All alike, so that the instant at which each left the queue stays known.
+            // All by the same time, so that the instant at which each left the queue is known.
             let by = Nanos::from_millis(3);
             pipe.reorder = Some(ReorderPlan { probability: Probability::ONE, by });
         }
@@ -181,7 +179,7 @@ fn each_frame_is_drawn_in_one_place_by_the_plan_under_which_it_leaves_the_queue(
             }
             // Some are kept in their buffers.
             let len = if number % 3 == 0 { 1_000 } else { 999 };
-            engine.arrive_burst(now, FORWARD, &mut [Some(wrap(3, EPOCH, &frame(len, number)))]);
+            engine.arrive_burst(now, FORWARD, &[wrap(3, EPOCH, &frame(len, number))]);
             release(&mut engine, now, &mut left);
         }
         let snapshot = drain(&mut engine, &mut left);
@@ -197,14 +195,14 @@ fn each_frame_is_drawn_in_one_place_by_the_plan_under_which_it_leaves_the_queue(
         assert!(by_slot.keys().eq([&7, &8, &9, &65_535]), "{by_slot:?}");
         let lost = snapshot.total().dropped[DropReason::Loss as usize].packets;
         assert_eq!(left.len() as u64 + lost, 800);
-        // 37 ms of each plan, and of the last one what is still to come, at 1 ms a frame.
+        // 37 ms of each plan, and the rest for the last one, at 1 ms a frame.
         assert!((110..=113).contains(&lost), "{lost}");
         assert!((73..=76).contains(&by_slot[&7]), "{by_slot:?}");
     }
 }
 
 #[test]
-fn planned_is_how_long_a_frame_was_to_be_kept_and_copies_have_their_own_shims() {
+fn planned_is_time_to_due_and_copies_have_own_shims() {
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].duplicate = Probability::ONE;
     let mut engine = engine(plan);
@@ -220,51 +218,56 @@ fn planned_is_how_long_a_frame_was_to_be_kept_and_copies_have_their_own_shims() 
     assert!(left.iter().zip(0..).all(|(l, i)| l.3 == frame(1_000, i / 2)));
 }
 
-/// Where a frame was seen, its length, and what was seen of it.
-type Sight = (Point, u32, Vec<u8>);
+/// The number, the point, the length and the bytes of a copy.
+type Sight = (Option<u64>, Point, u32, Vec<u8>);
 
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Sight>>>);
 
 impl Sink for Seen {
     fn take(&mut self, sighting: &Sighting, bytes: &[u8]) {
-        self.0.lock().unwrap().push((sighting.point, sighting.len, bytes.to_vec()));
+        self.0.lock().unwrap().push((
+            sighting.number,
+            sighting.point,
+            sighting.len,
+            bytes.to_vec(),
+        ));
     }
 }
 
 #[test]
-fn a_capture_shows_the_frames_behind_their_shims() {
+fn capture_shows_frames_without_shims() {
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].queue.limit = 2_500;
     let mut engine = engine(plan);
     let seen = Seen::default();
     let selection = Selection::new(Vec::new(), ByDirection([true; 2]));
-    let tap = Tap::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
-    engine.set_tap(Some(Box::new(tap)));
+    let capture = Capture::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
+    engine.set_observer(Edge::observer(Some(Tick::Microsecond), Some(capture)));
     // One is kept in its buffer, one is copied, one finds the queue full, and one is no shim's.
     let frames = [1_001, 999, 1_000].map(|len| frame(len, 7));
     let bare = frame(900, 7);
-    let mut burst: Vec<_> =
-        frames.iter().map(|f| Some(wrap(0, EPOCH, f))).chain([Some(bare.clone())]).collect();
-    engine.arrive_burst(Instant::ZERO, FORWARD, &mut burst);
+    let burst: Vec<_> = frames.iter().map(|f| wrap(0, EPOCH, f)).chain([bare.clone()]).collect();
+    engine.arrive_burst(Instant::ZERO, FORWARD, &burst);
     drain(&mut engine, &mut Vec::new());
-    let of = |point, bytes: &Vec<u8>| (point, bytes.len() as u32, bytes.clone());
+    let of =
+        |number, point, bytes: &Vec<u8>| (Some(number), point, bytes.len() as u32, bytes.clone());
     let [kept, copied, full] = &frames;
     let expected = [
-        of(Point::Ingress, kept),
-        of(Point::Ingress, copied),
-        of(Point::Ingress, full),
-        of(Point::Dropped(DropReason::Limit), full),
-        of(Point::Ingress, &bare),
-        of(Point::Dropped(DropReason::Shim), &bare),
-        of(Point::Egress, kept),
-        of(Point::Egress, copied),
+        of(1, Point::Ingress, kept),
+        of(2, Point::Ingress, copied),
+        of(3, Point::Ingress, full),
+        of(3, Point::Dropped(DropReason::Limit), full),
+        of(4, Point::Ingress, &bare),
+        of(4, Point::Dropped(DropReason::Rejected), &bare),
+        of(1, Point::Egress, kept),
+        of(2, Point::Egress, copied),
     ];
     assert_eq!(*seen.0.lock().unwrap(), expected);
 }
 
 #[test]
-fn what_the_channel_drops_by_itself_it_drops_also_where_the_switch_draws() {
+fn drop_run_applies_with_offloaded_loss() {
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].drop_run =
         Some(emu::drop_run::DropRunPlan { pass: 3, drop: 1, once: false, arm: false });
@@ -278,7 +281,7 @@ fn what_the_channel_drops_by_itself_it_drops_also_where_the_switch_draws() {
 }
 
 #[test]
-fn where_the_switch_marks_the_packet_is_left_as_it_is_and_counts_as_marked() {
+fn offloaded_mark_leaves_packet_and_counts_as_marked() {
     let marking = |marks| {
         let mut plan = losing(3, Way::Plain);
         let pipe = &mut plan.pipes[FORWARD];
@@ -315,18 +318,17 @@ fn where_the_switch_marks_the_packet_is_left_as_it_is_and_counts_as_marked() {
 }
 
 #[test]
-fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
+fn client_without_number_has_losses_in_dataplane() {
     let clients = Tick::Nanosecond.numbers() + 3;
     let mut plan = losing(3, Way::Plain);
     plan.pipes[FORWARD].rate = BitRate::Unlimited.into();
-    let limits =
-        Limits { shim: Some(Tick::Nanosecond), ..Limits::copying(64 << 20, clients, 1_514) };
-    let mut engine: Engine<Vec<u8>> = Engine::new(limits, plan.clone(), Instant::ZERO).unwrap();
+    let limits = Limits::copying(64 << 20, clients, 1_514);
+    let mut engine = Bed::new(limits, plan.clone(), Tick::Nanosecond);
     for client in 0..clients {
         resolve(&mut engine, (0x0a00_0001 + client).into());
     }
     let mut left = Vec::new();
-    let each = |engine: &mut Engine<Vec<u8>>, now| {
+    let each = |engine: &mut Bed, now| {
         for client in 0..clients {
             let mut inner = frame(100, client);
             inner[30..34].copy_from_slice(&(0x0a00_0001 + client).to_be_bytes());
@@ -334,7 +336,7 @@ fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
         }
     };
     each(&mut engine, Instant::ZERO);
-    // Also under a plan that begins its processes anew.
+    // Also under a plan that restarts its processes.
     let later = Instant(1_000);
     engine.apply(later, plan, 2, true);
     each(&mut engine, later);
@@ -348,7 +350,7 @@ fn a_client_without_a_number_is_lost_here_and_not_by_the_switch() {
 }
 
 #[test]
-fn a_packet_that_the_switch_does_not_see_is_marked_here() {
+fn packet_behind_three_tags_is_marked_in_dataplane() {
     let mut plan = losing(3, Way::Plain);
     let pipe = &mut plan.pipes[FORWARD];
     let target = Nanos::from_millis(1);

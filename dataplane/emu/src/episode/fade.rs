@@ -8,13 +8,13 @@
 //!
 //! The quiet span before an outage is drawn as ever and is then consumed: at the pace of
 //! the clock in the clear, and `factor` times as fast in a fade (docs/adr/0009). Paces are
-//! multiples of 2⁻³² and what is left is counted in 2⁻³² ns, so that nothing is lost at
+//! multiples of 2⁻³² and the rest is counted in 2⁻³² ns, so that nothing is lost at
 //! the regime's boundaries.
 //!
-//! All classes of a pipe see one regime, each through a cursor of its own: cursors come
+//! All classes of a pipe see one regime, each through its own cursor: cursors derive
 //! from one stream and are functions of time, so they agree.
 
-use crate::episode::{DurationLaw, EpisodePlan, Episodes};
+use super::{DurationLaw, EpisodePlan, Episodes};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, Nanos};
 
@@ -47,21 +47,21 @@ impl FadePlan {
 #[derive(Clone, Debug)]
 pub struct Fades {
     plan: FadePlan,
-    /// In a fade.
+    /// Pace in a fade.
     pace: u64,
     regime: Episodes,
 }
 
-/// What is left of a quiet span, in 2⁻³² ns of clear time.
+/// Rest of a quiet span, in 2⁻³² ns of clear time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet(u128);
 
-/// How a quiet span got on.
+/// Progress of a quiet span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
-    /// It is over at this instant.
+    /// The span ends at this instant.
     At(Instant),
-    /// The regime changes before that, and this much is left then.
+    /// The regime changes at this instant, and this rest is left then.
     Until(Instant, Quiet),
 }
 
@@ -89,7 +89,6 @@ impl Fades {
         Self { plan, pace: pace(factor), regime }
     }
 
-    /// The parameters.
     #[must_use]
     pub fn plan(&self) -> FadePlan {
         self.plan
@@ -138,7 +137,7 @@ mod tests {
 
     /// Counts the outages and the quiet time, in the clear and in fades, exactly.
     #[test]
-    fn outages_are_as_frequent_in_a_fade_and_out_of_it_as_stated() {
+    fn outage_rates_in_and_out_of_fades_match_plan() {
         let plan = EpisodePlan {
             interval: Nanos::from_secs(10),
             duration: Nanos::from_millis(700),
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fade_of_factor_one_changes_nothing() {
+    fn fade_of_factor_one_changes_nothing() {
         for law in [DurationLaw::Exponential, DurationLaw::Fixed] {
             let plan =
                 EpisodePlan { interval: Nanos::from_secs(7), duration: Nanos::from_secs(1), law };
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quiet_is_lost_at_a_boundary_and_none_at_the_end_of_time() {
+    fn no_quiet_time_is_lost_at_boundaries() {
         let mut f = fades(3.3);
         let pace = u128::from(f.pace);
         // As much as a whole clear span, a whole fade and 5 ns of the next span take.
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_that_is_none_counts_as_the_nearest_one() {
+    fn invalid_factor_is_clamped() {
         assert_eq!(pace(f64::NAN), PACE);
         assert_eq!(pace(-1.0), PACE);
         assert_eq!(pace(f64::INFINITY), 1_000_000 << 32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shim: what a P4 switch between the hosts and the box puts before each frame, and what
-//! the box tells the switch in it (docs/p4.md).
+//! The shim: the header that a P4 switch puts before each frame for the box, and the fields in
+//! which the box answers (docs/p4.md).
 //!
 //! An outer Ethernet header, so that any port carries it, and 18 bytes; the host's frame
 //! follows as it was. Numbers are big endian.
@@ -21,27 +21,25 @@
 //! | 28 | 32 | planned: ticks from arrival to when it is due, modulo 2³² | | written |
 //!
 //! A client's number is its index in the engine and one more, if that is below [`Tick::numbers`]. It
-//! is believed only in the epoch of the plan in force (docs/adr/0031): whatever else a number
-//! says, the frame is classified as if there were none. So the worst that a wrong number can do
-//! is nothing.
+//! is believed only in the epoch of the current plan (docs/adr/0031): a frame with any other number
+//! is classified as if it had none. So a wrong number has no effect.
 
-use crate::classify::{ETHERNET, payload};
-use crate::units::{Direction, Instant};
+use emu::classify::{ETHERNET, payload};
+use emu::units::{Direction, Instant};
 
 /// Bytes of the shim with its outer header.
 pub const SHIM: u32 = 32;
-/// Of the outer header.
+/// Field of the outer header.
 pub const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Of the outer header.
+/// Field of the outer header.
 pub const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// Of the outer header.
+/// Field of the outer header.
 pub const ETHERTYPE: u16 = 0x88b5;
 
 const VERSION: u8 = 1;
 const RETURN: u8 = 0x08;
 const MARK: u8 = 0x01;
 
-/// The bytes of a shim.
 pub type Bytes = [u8; SHIM as usize];
 
 /// The unit of a switch's clock.
@@ -49,7 +47,6 @@ pub type Bytes = [u8; SHIM as usize];
 pub enum Tick {
     /// As the behavioral model counts.
     Microsecond,
-    /// As Tofino does.
     Nanosecond,
 }
 
@@ -64,6 +61,13 @@ impl Tick {
         }
     }
 
+    /// Clients that have a number: those with a lower index than this.
+    #[inline]
+    #[must_use]
+    pub fn clients(self) -> u32 {
+        self.numbers() - 1
+    }
+
     /// Whole ticks from one instant to another, modulo 2³²: never more than there are.
     #[inline]
     #[must_use]
@@ -76,31 +80,21 @@ impl Tick {
     }
 }
 
-/// What the switch does in the place of one pipe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OffloadPlan {
-    /// By which of its figures it loses packets; zero: the pipe's channel does.
-    pub loss: u16,
-    /// It marks the packets that the pipe's AQM chose.
-    pub marks: bool,
-}
-
-/// What a shim says.
+/// A decoded shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shim {
-    /// Which way the frame goes.
     pub direction: Direction,
-    /// The switch is to mark the packet.
+    /// Asks the switch to mark the packet.
     pub mark: bool,
-    /// The client's number; zero: there is none.
+    /// The client's number; zero: none.
     pub client: u16,
-    /// Of number and stamp; zero: neither is believed.
+    /// Epoch of number and stamp; zero: neither is believed.
     pub epoch: u16,
-    /// By which of its figures the switch is to draw a loss; zero: it is not.
+    /// Number of the figures by which the switch draws a loss; zero: it does not.
     pub loss: u16,
-    /// When the frame came to the switch, in ticks of 48 bits.
+    /// Time of arrival at the switch, in ticks, modulo 2⁴⁸.
     pub stamp: u64,
-    /// How many ticks the box meant to keep the frame, modulo 2³².
+    /// Ticks from arrival at the box to the due time, modulo 2³².
     pub planned: u32,
 }
 
@@ -127,7 +121,6 @@ impl Shim {
         Some((shim, inner))
     }
 
-    /// As it stands before a frame.
     #[must_use]
     pub fn to_bytes(self) -> Bytes {
         let mut b = [0; SHIM as usize];
@@ -144,13 +137,12 @@ impl Shim {
         b
     }
 
-    /// The index of the client that it names, if it is to be believed in `epoch`.
+    /// The index of the client that it names; none if it names none.
     #[inline]
     #[must_use]
-    pub fn believed(&self, epoch: u16, tick: Tick) -> Option<u32> {
-        let known = u32::from(self.client) < tick.numbers();
-        let believed = self.epoch == epoch && epoch != 0 && known;
-        if believed { u32::from(self.client).checked_sub(1) } else { None }
+    pub fn index(&self, tick: Tick) -> Option<u32> {
+        let number = u32::from(self.client);
+        number.checked_sub(1).filter(|_| number < tick.numbers())
     }
 }
 
@@ -162,25 +154,26 @@ pub fn number(client: u32, tick: Tick) -> u16 {
 }
 
 /// Whether the switch reads as far as the frame's packet: behind two VLAN tags at most.
-pub(crate) fn sees_packet(frame: &[u8]) -> bool {
+#[must_use]
+pub fn sees_packet(frame: &[u8]) -> bool {
     payload(frame).1 <= ETHERNET + 8
 }
 
-/// Begins the shim of a frame that arrived: nothing is asked of the switch yet.
+/// Clears the requests to the switch in the shim of a frame that arrived.
 #[inline]
-pub(crate) fn open(b: &mut Bytes) {
+pub fn open(b: &mut Bytes) {
     b[15] = 0;
 }
 
 /// Asks the switch to mark the packet.
 #[inline]
-pub(crate) fn mark(b: &mut Bytes) {
+pub fn mark(b: &mut Bytes) {
     b[15] |= MARK;
 }
 
-/// Ends the shim of a frame that will leave.
+/// Writes the fields for the switch in the shim of a frame that will leave.
 #[inline]
-pub(crate) fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
+pub fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
     b[16..18].copy_from_slice(&client.to_be_bytes());
     b[20..22].copy_from_slice(&loss.to_be_bytes());
     b[28..32].copy_from_slice(&planned.to_be_bytes());
@@ -189,7 +182,7 @@ pub(crate) fn close(b: &mut Bytes, client: u16, loss: u16, planned: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Nanos;
+    use emu::units::Nanos;
     use proptest::prelude::*;
 
     fn direction(back: bool) -> Direction {
@@ -198,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shim_that_was_written_reads_the_same(
+        fn shim_round_trips(
             back: bool, mark: bool, client: u16, epoch: u16, loss: u16, stamp in 0..1_u64 << 48,
             planned: u32, frame: Vec<u8>,
         ) {
@@ -208,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_shim_is_none(mut frame: Vec<u8>, ethertype: u16, version in 0..16_u8) {
+        fn invalid_shim_is_rejected(mut frame: Vec<u8>, ethertype: u16, version in 0..16_u8) {
             let cut = frame.len() < SHIM as usize;
             if frame.len() > 14 {
                 frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
@@ -219,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn what_the_box_writes_leaves_the_rest(
+        fn box_writes_only_its_fields(
             back: bool, bytes: [u8; 32], client: u16, loss: u16, planned: u32,
         ) {
             let came = Shim {
@@ -241,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn planned_is_never_more_than_there_is_and_less_by_under_a_tick(from: u32, span: u32) {
+        fn planned_is_rounded_down_to_ticks(from: u32, span: u32) {
             let (from, nanos) = (Instant(from.into()), Nanos(span.into()));
             let micros = u64::from(Tick::Microsecond.between(from, from + nanos));
             prop_assert!(micros * 1_000 <= nanos.0 && nanos.0 < (micros + 1) * 1_000);
@@ -250,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_the_switch_s() {
+    fn layout_matches_switch() {
         let shim = Shim {
             direction: Direction::Return,
             mark: true,
@@ -268,24 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_believed_in_its_epoch_alone() {
-        let shim = |client, epoch| Shim {
-            direction: Direction::Forward,
-            mark: false,
-            client,
-            epoch,
-            loss: 0,
-            stamp: 0,
-            planned: 0,
+    fn number_names_an_index_below_the_switchs_counters() {
+        let index = |client, tick| {
+            let direction = Direction::Forward;
+            let (mark, epoch, loss, stamp, planned) = (false, 7, 0, 0, 0);
+            Shim { direction, mark, client, epoch, loss, stamp, planned }.index(tick)
         };
         let tick = Tick::Microsecond;
-        assert_eq!(shim(1, 7).believed(7, tick), Some(0));
-        assert_eq!(shim(4095, 7).believed(7, tick), Some(4094));
-        assert_eq!(shim(2048, 7).believed(7, Tick::Nanosecond), None);
-        for (client, epoch, in_force) in [(0, 7, 7), (4096, 7, 7), (1, 7, 8), (1, 0, 0), (1, 7, 0)]
-        {
-            assert_eq!(shim(client, epoch).believed(in_force, tick), None, "{client} {epoch}");
-        }
+        assert_eq!([0, 1, 4095, 4096].map(|c| index(c, tick)), [None, Some(0), Some(4094), None]);
+        assert_eq!(index(2048, Tick::Nanosecond), None);
         let numbers = [0, 2047, 4094, 4095, 70_000, u32::MAX];
         assert_eq!(numbers.map(|client| number(client, tick)), [1, 2048, 4095, 0, 0, 0]);
         assert_eq!(number(2046, Tick::Nanosecond), 2047);

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the core can run a plan, within its memory and in time.
+
+use thiserror::Error;
+
+use crate::aqm::AqmPlan;
+use crate::beam::BeamsError;
+use crate::delay::BodyPlan;
+use crate::envelope::{self, Shortage, TooBusy};
+use crate::episode::EpisodePlan;
+use crate::episode::fade::{FadePlan, MAX_FACTOR};
+use crate::plan::{PipePlan, Plan, Room};
+use crate::shaper::{RatePlan, RateTrace};
+use crate::units::Nanos;
+
+/// The shortest mean interval of a process: it bounds the work of catching up
+/// with a pipe that was idle for long.
+pub const MIN_INTERVAL: Nanos = Nanos::from_millis(10);
+/// The most classes of outages, and of excursions, in a pipe.
+pub const MAX_CLASSES: usize = 8;
+/// The shortest step of a rate trace.
+pub const MIN_STEP: Nanos = Nanos::from_millis(1);
+/// The most steps of a rate trace.
+pub const MAX_STEPS: usize = 65_536;
+/// The shortest mean hold of a delay's body, for the same reason as [`MIN_INTERVAL`].
+pub const MIN_CORRELATION: Nanos = Nanos::from_millis(1);
+/// The shortest time between updates of PIE, for the same reason.
+pub const MIN_UPDATE: Nanos = Nanos::from_millis(1);
+/// The most quantiles of a delay's body.
+pub const MAX_QUANTILES: usize = 1_025;
+
+/// A plan that the core does not take.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum PlanError {
+    #[error("{0} classes of episodes, at most {MAX_CLASSES}: merge some")]
+    Classes(usize),
+    /// A process with too many events.
+    #[error("mean interval of {} ns between episodes, at least {} ns", .0.0, MIN_INTERVAL.0)]
+    Interval(Nanos),
+    /// A fade that makes nothing more frequent, or everything too much so.
+    #[error("a fade of factor {0}: choose 1 to {MAX_FACTOR}")]
+    Factor(f64),
+    /// A process with too many events in a fade.
+    #[error(
+        "mean interval of {} ns between outages in a fade of factor {factor}, at least {} ns: \
+         choose a smaller factor",
+        .interval.0, MIN_INTERVAL.0
+    )]
+    Faded {
+        factor: f64,
+        /// Mean interval between two outages of a class in a fade.
+        interval: Nanos,
+    },
+    /// A trace with too few steps or too many.
+    #[error("a rate trace of {0} steps: 1 to {MAX_STEPS}, choose longer ones")]
+    Steps(usize),
+    /// A trace with steps that are too short.
+    #[error("steps of {} ns in a rate trace, at least {} ns: choose longer ones", .0.0, MIN_STEP.0)]
+    Step(Nanos),
+    /// A body with too few quantiles or too many.
+    #[error("{0} quantiles of a delay, 1 to {MAX_QUANTILES}: choose a coarser table")]
+    Quantiles(usize),
+    /// A body with quantiles that do not ascend.
+    #[error("quantile {0} of a delay is smaller than the one before it: sort them")]
+    Descending(usize),
+    /// A body with too many holds.
+    #[error(
+        "correlation of {} ns of a delay, at least {} ns: choose a longer one",
+        .0.0, MIN_CORRELATION.0
+    )]
+    Correlation(Nanos),
+    /// An AQM with too many updates.
+    #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
+    Update(Nanos),
+    /// Invalid beams.
+    #[error("{0}")]
+    Beams(#[from] BeamsError),
+    /// The frames that the plan can hold do not fit into memory.
+    #[error("{0}")]
+    Memory(Box<Shortage>),
+    /// Catching up with the random processes takes too much of a core.
+    #[error("{0}")]
+    Work(Box<TooBusy>),
+}
+
+impl PlanError {
+    /// Whether the plan can be run anyway, and then loses packets or sends them late:
+    /// it is outside of the envelope and otherwise sound.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::Work(_))
+    }
+}
+
+impl Plan {
+    /// Checks the assumptions of the core, and that the plan fits into `room` for any
+    /// frames. The assumptions come first: if an error
+    /// [`PlanError::is_lossy`], the plan has no other error.
+    ///
+    /// # Errors
+    /// The first limit that the plan breaks.
+    pub fn check(&self, room: Room) -> Result<(), PlanError> {
+        for p in &self.pipes.0 {
+            check_pipe(p)?;
+        }
+        self.beams.check()?;
+        if let Some(busy) = TooBusy::of(self, room) {
+            return Err(PlanError::Work(Box::new(busy)));
+        }
+        if let Some(short) = Shortage::of(self, room) {
+            return Err(PlanError::Memory(Box::new(short)));
+        }
+        Ok(())
+    }
+
+    /// The most memory that this plan can use by itself ([`envelope::memory`]).
+    #[must_use]
+    pub fn memory(&self, room: Room) -> u64 {
+        envelope::memory(self, room)
+    }
+}
+
+fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
+    for n in [p.outages.len(), p.delay.excursions.len()] {
+        if n > MAX_CLASSES {
+            return Err(PlanError::Classes(n));
+        }
+    }
+    let outages = p.outages.iter().map(|o| o.interval);
+    let excursions = p.delay.excursions.iter().map(|e| e.interval);
+    for i in outages.chain(excursions).chain(p.fade.map(|f| f.interval)) {
+        if i < MIN_INTERVAL {
+            return Err(PlanError::Interval(i));
+        }
+    }
+    if let Some(f) = p.fade {
+        check_fade(f, &p.outages)?;
+    }
+    if let RatePlan::Trace(t) = &p.rate {
+        check_trace(t)?;
+    }
+    if let AqmPlan::Pie(pie) = p.queue.aqm
+        && pie.update < MIN_UPDATE
+    {
+        return Err(PlanError::Update(pie.update));
+    }
+    if let Some(b) = &p.delay.body {
+        check_body(b)?;
+    }
+    Ok(())
+}
+
+fn check_fade(f: FadePlan, outages: &[EpisodePlan]) -> Result<(), PlanError> {
+    if !(1.0..=MAX_FACTOR).contains(&f.factor) {
+        return Err(PlanError::Factor(f.factor));
+    }
+    for o in outages {
+        let interval = f.shortened(o.interval);
+        if interval < MIN_INTERVAL {
+            return Err(PlanError::Faded { factor: f.factor, interval });
+        }
+    }
+    Ok(())
+}
+
+fn check_trace(t: &RateTrace) -> Result<(), PlanError> {
+    if !(1..=MAX_STEPS).contains(&t.steps()) {
+        return Err(PlanError::Steps(t.steps()));
+    }
+    if t.step() < MIN_STEP {
+        return Err(PlanError::Step(t.step()));
+    }
+    Ok(())
+}
+
+fn check_body(b: &BodyPlan) -> Result<(), PlanError> {
+    let n = b.quantiles.len();
+    if !(1..=MAX_QUANTILES).contains(&n) {
+        return Err(PlanError::Quantiles(n));
+    }
+    if let Some(i) = b.quantiles.windows(2).position(|w| w[1] < w[0]) {
+        return Err(PlanError::Descending(i + 1));
+    }
+    if b.correlation < MIN_CORRELATION {
+        return Err(PlanError::Correlation(b.correlation));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aqm::pie::PiePlan;
+    use crate::episode::DurationLaw;
+    use crate::plan::Room;
+    use crate::store::SEGMENT;
+    use crate::units::BitRate;
+
+    const ROOM: Room =
+        Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0, workers: 1, tag: 0 };
+
+    #[test]
+    fn oversized_plan_is_refused_with_numbers() {
+        let mut plan = Plan::transparent();
+        for p in &mut plan.pipes.0 {
+            p.rate = BitRate::bps(144_000_000).into();
+            p.queue.limit = 36_000_000;
+            p.delay.base = Nanos::from_millis(300);
+        }
+        let need = plan.memory(ROOM);
+        // Two clients × 2 pipes × (36 MB + 5.4 MB) × 48/34, and 5 % for the rests of segments.
+        assert!((233_000_000..247_000_000).contains(&need), "{need}");
+        assert!(plan.check(Room { capacity: need, ..ROOM }).is_ok());
+        let e = plan.check(Room { clients: 2, capacity: need, ..ROOM }).unwrap_err();
+        assert!(e.to_string().contains("2 clients"), "{e}");
+    }
+
+    #[test]
+    fn trace_and_body_need_memory_of_largest_values() {
+        let mut constant = Plan::transparent();
+        constant.pipes.0[0].rate = BitRate::bps(144_000_000).into();
+        constant.pipes.0[0].delay.base = Nanos::from_millis(300);
+        let mut varying = constant.clone();
+        let rates = [0, 144_000_000, 1_000];
+        varying.pipes.0[0].rate = RatePlan::Trace(RateTrace::new(Nanos::from_secs(1), &rates));
+        varying.pipes.0[0].delay.base = Nanos::from_millis(100);
+        varying.pipes.0[0].delay.body = Some(body(10, &[0, 200]));
+        assert_eq!(varying.memory(ROOM), constant.memory(ROOM));
+        assert!(varying.check(Room { capacity: varying.memory(ROOM), ..ROOM }).is_ok());
+    }
+
+    fn body(correlation: u64, quantiles: &[u64]) -> BodyPlan {
+        let quantiles = quantiles.iter().map(|q| Nanos::from_millis(*q)).collect();
+        BodyPlan { correlation: Nanos::from_millis(correlation), quantiles }
+    }
+
+    #[test]
+    fn plan_with_too_many_events_is_refused() {
+        let refused = |change: &dyn Fn(&mut PipePlan)| {
+            let mut plan = Plan::transparent();
+            change(&mut plan.pipes.0[1]);
+            plan.check(Room { capacity: u64::MAX, ..ROOM }).unwrap_err()
+        };
+        let trace = |step, n| {
+            let rates = vec![1_000_000; n];
+            refused(&|p| p.rate = RatePlan::Trace(RateTrace::new(step, &rates)))
+        };
+        assert_eq!(trace(Nanos::from_secs(1), 0), PlanError::Steps(0));
+        assert_eq!(trace(Nanos::from_secs(1), 65_537), PlanError::Steps(65_537));
+        assert_eq!(trace(Nanos(999_999), 1), PlanError::Step(Nanos(999_999)));
+        let holds = |b: BodyPlan| refused(&|p| p.delay.body = Some(b.clone()));
+        assert_eq!(holds(body(10, &[])), PlanError::Quantiles(0));
+        assert_eq!(holds(body(10, &[1; 1_026])), PlanError::Quantiles(1_026));
+        assert_eq!(holds(body(10, &[1, 1, 3, 2])), PlanError::Descending(3));
+        assert_eq!(holds(body(0, &[1])), PlanError::Correlation(Nanos(0)));
+        let pie = PiePlan {
+            target: Nanos(1),
+            update: Nanos(999_999),
+            alpha: 1.0,
+            beta: 1.0,
+            max_burst: Nanos(0),
+        };
+        let found = refused(&|p| p.queue.aqm = AqmPlan::Pie(pie));
+        assert_eq!(found, PlanError::Update(Nanos(999_999)));
+        let fade = |interval, factor| {
+            let (interval, duration) = (Nanos::from_millis(interval), Nanos::from_secs(1));
+            refused(&|p| {
+                p.fade = Some(FadePlan { interval, duration, factor });
+                p.outages = vec![EpisodePlan {
+                    interval: Nanos::from_secs(1),
+                    duration: Nanos::from_millis(1),
+                    law: DurationLaw::Fixed,
+                }];
+            })
+        };
+        assert_eq!(fade(9, 2.0), PlanError::Interval(Nanos::from_millis(9)));
+        for factor in [0.99, 1e6 + 1.0, f64::INFINITY] {
+            assert_eq!(fade(1000, factor), PlanError::Factor(factor));
+        }
+        assert!(matches!(fade(1000, f64::NAN), PlanError::Factor(_)));
+        let interval = Nanos::from_millis(8);
+        assert_eq!(fade(1000, 125.0), PlanError::Faded { factor: 125.0, interval });
+    }
+
+    #[test]
+    fn unlimited_rate_needs_memory_for_port_rate() {
+        let mut plan = Plan::transparent();
+        plan.pipes.0[0].delay.base = Nanos::from_millis(300);
+        let one = plan.memory(ROOM);
+        assert!((529_000_000..560_000_000).contains(&one), "{one}");
+        let many = plan.memory(Room { clients: 101, ..ROOM });
+        assert_eq!(many - one, 100 * 4 * u64::from(SEGMENT));
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arrival: the client of a frame, and the way into its pipe.
+
+use crate::classify::{Class, ETHERNET, classify};
+use crate::client::ClientKey;
+use crate::frame::{Buffer, Frame, Hint, Label};
+use crate::memory::prefetch_lines;
+use crate::stats::DropReason;
+use crate::tag::Tag;
+use crate::units::{Direction, Instant};
+
+use super::{BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
+
+impl<B: Buffer> Engine<B> {
+    /// The client of a frame that belongs to `key` unless a rule decides otherwise.
+    #[inline]
+    pub(super) fn owner(&self, key: ClientKey, direction: Direction, frame: &[u8]) -> ClientKey {
+        if self.is_ruled { self.rules.owner(key, frame, direction) } else { key }
+    }
+
+    /// The pipe of a frame of a known client; else [`UNKNOWN`].
+    #[inline]
+    fn route(&self, direction: Direction, frame: &[u8], hint: Hint) -> u32 {
+        match hint {
+            Hint::None => self.route_by_headers(direction, frame),
+            Hint::Client { index, epoch } => self.route_by_hint(direction, frame, index, epoch),
+            Hint::Reject => UNKNOWN,
+        }
+    }
+
+    /// The pipe of the client that the hint names, if it is current.
+    #[inline(never)]
+    fn route_by_hint(&self, direction: Direction, frame: &[u8], index: u32, epoch: u16) -> u32 {
+        let is_frame = (ETHERNET..=self.limits.frame as usize).contains(&frame.len());
+        let is_current = epoch == self.epoch && epoch != 0;
+        if is_frame && is_current && (index as usize) < self.clients() {
+            pipe_id(index, direction)
+        } else {
+            self.route_by_headers(direction, frame)
+        }
+    }
+
+    #[inline]
+    fn route_by_headers(&self, direction: Direction, frame: &[u8]) -> u32 {
+        match classify(frame, direction) {
+            Class::Client(key) if frame.len() <= self.limits.frame as usize => {
+                let key = self.owner(key, direction, frame);
+                self.index.get(key).map_or(UNKNOWN, |client| pipe_id(client, direction))
+            }
+            _ => UNKNOWN,
+        }
+    }
+
+    /// The pipe of any frame; creates the client if it does not exist and there is room.
+    #[cold]
+    fn pipe_of(
+        &mut self,
+        direction: Direction,
+        frame: &[u8],
+        hint: Hint,
+    ) -> Result<u32, DropReason> {
+        if hint == Hint::Reject {
+            return Err(DropReason::Rejected);
+        }
+        let client = match classify(frame, direction) {
+            Class::Runt => return Err(DropReason::Runt),
+            _ if frame.len() > self.limits.frame as usize => return Err(DropReason::Oversize),
+            Class::Malformed => {
+                self.malformed[direction] += 1;
+                DEFAULT
+            }
+            Class::Client(key) => {
+                let key = self.owner(key, direction, frame);
+                match self.index.get(key) {
+                    Some(id) => id,
+                    None => self.place(key, direction),
+                }
+            }
+        };
+        Ok(pipe_id(client, direction))
+    }
+
+    /// A frame of which nothing is known arrived at `at` on the ingress port of `direction`, and
+    /// is copied.
+    #[inline]
+    pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8]) {
+        self.arrive_labelled(at, direction, frame, Label::NONE);
+    }
+
+    /// As [`Engine::arrive`], for a frame of which something is known.
+    #[inline]
+    pub fn arrive_labelled(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        frame: &[u8],
+        label: Label<'_>,
+    ) {
+        self.now = self.now.max(at);
+        let id = self.route(direction, frame, label.hint);
+        self.take_in(id, direction, Frame::Bytes(frame), label);
+    }
+
+    /// A burst of frames arrived at `at` on the ingress port of `direction`. Buffers that the
+    /// link keeps are taken out.
+    pub fn arrive_burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        self.now = self.now.max(at);
+        for part in burst.chunks_mut(BURST) {
+            // First the pipes, then the tails of their queues: each step prefetches for
+            // the next one. Of consecutive frames of one pipe only the first needs that.
+            let mut ids = [UNKNOWN; BURST];
+            let mut last = UNKNOWN;
+            for (id, buffer) in ids.iter_mut().zip(&*part) {
+                let Some(b) = buffer else { continue };
+                *id = self.route(direction, b.bytes(), b.label().hint);
+                if *id != last {
+                    last = *id;
+                    prefetch_lines(&self.slots, last as usize, usize::MAX);
+                }
+            }
+            last = UNKNOWN;
+            for id in &ids[..part.len()] {
+                if *id != last {
+                    last = *id;
+                    if let Some(slot) = self.slots.get(last as usize) {
+                        slot.pipe.prefetch_tail(&self.shared.store);
+                    }
+                }
+            }
+            for (id, buffer) in ids.into_iter().zip(part) {
+                let Some(b) = buffer.as_ref() else { continue };
+                if b.bytes().len() > self.limits.copy_break as usize {
+                    let Label { hint, tag } = b.label();
+                    // The buffer that holds it may be taken.
+                    let copy;
+                    let tag = if tag.is_empty() {
+                        &[][..]
+                    } else {
+                        copy = Tag::new(tag);
+                        &*copy
+                    };
+                    self.take_in(id, direction, Frame::Buffer(buffer), Label { hint, tag });
+                } else {
+                    self.take_in(id, direction, Frame::Bytes(b.bytes()), b.label());
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn take_in(
+        &mut self,
+        mut id: u32,
+        direction: Direction,
+        frame: Frame<'_, B>,
+        label: Label<'_>,
+    ) {
+        let bytes = frame.bytes();
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if id == UNKNOWN {
+            match self.pipe_of(direction, bytes, label.hint) {
+                Ok(known) => id = known,
+                Err(reason) => {
+                    let bypass = pipe_id(BYPASS, direction);
+                    self.catch_up(bypass);
+                    let pipe = &mut self.slots[bypass as usize].pipe;
+                    pipe.reject(&mut self.shared, self.now, reason, (bytes, len), label.tag);
+                    return;
+                }
+            }
+        }
+        if id == pipe_id(BYPASS, Direction::Return) {
+            self.resolve(bytes);
+        }
+        self.catch_up(id);
+        let pipe = &mut self.slots[id as usize].pipe;
+        if pipe.is_in_beam() {
+            self.take_in_beam(id, frame, len, label.tag);
+        } else {
+            pipe.arrive(&mut self.shared, self.now, frame, len, label.tag);
+            self.reschedule(id);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of plan, which each pipe takes when it is next looked at.
+
+use std::sync::Arc;
+
+use crate::frame::Buffer;
+use crate::plan::Plan;
+use crate::rng::StreamKey;
+use crate::units::{ByDirection, Direction, Instant};
+
+use super::{BYPASS, Engine, SETTLED};
+
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) at: Instant,
+    pub(super) plan: Plan,
+    pub(super) restart: bool,
+    /// Changes since the last restart of the random processes.
+    pub(super) epoch: u32,
+    /// Start of each direction's rate trace.
+    pub(super) since: ByDirection<Instant>,
+}
+
+impl<B: Buffer> Engine<B> {
+    /// Applies a plan at `at`, for every pipe of both directions, as
+    /// `generation`. With `restart`, all random processes restart. An unchanged rate trace
+    /// continues, unless there is a restart. Returns the time of effect: `at`, or the latest time
+    /// seen if that is later.
+    ///
+    /// From then on its rules classify frames. A client that they no longer name
+    /// keeps its accounts and its frames, which leave when they are due.
+    ///
+    /// Each pipe takes the change when it is next accessed, as of that instant;
+    /// [`Engine::release`] visits the other pipes, some at a time.
+    pub fn apply(&mut self, at: Instant, plan: Plan, generation: u64, restart: bool) -> Instant {
+        self.now = self.now.max(at);
+        let at = self.now;
+        let plan = plan.offloaded(self.limits.offloaded > 0);
+        let Some(before) = self.changes.back() else { return at };
+        let mut since = before.since;
+        let turned =
+            Direction::BOTH.map(|d| restart || plan.pipes[d].rate != before.plan.pipes[d].rate);
+        for direction in Direction::BOTH {
+            if turned[direction as usize] {
+                since[direction] = at;
+            }
+        }
+        let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
+        if restart {
+            self.expired.since_restart = 0;
+        }
+        // The old plan keeps its rules: nothing is freed here.
+        self.is_ruled = !plan.rules.is_empty();
+        self.rules = Arc::clone(&plan.rules);
+        self.epoch = plan.epoch;
+        let regroups = plan.beams.regroups(&before.plan.beams);
+        self.end_beams(at, &plan.beams, regroups);
+        self.changes.push_back(Change { at, plan, restart, epoch, since });
+        self.version += 1;
+        self.begin_beams(at, regroups, turned);
+        self.generation = generation;
+        at
+    }
+
+    /// Lets a pipe take pending changes, and tells it whether it is observed.
+    /// Precedes every other access to a pipe.
+    #[inline]
+    pub(super) fn catch_up(&mut self, id: u32) {
+        self.look_for_observer(id);
+        if self.slots[id as usize].version != self.version {
+            self.take_changes(id);
+        }
+    }
+
+    #[inline]
+    pub(super) fn look_for_observer(&mut self, id: u32) {
+        if let Some(observer) = &self.shared.observer {
+            let slot = &mut self.slots[id as usize];
+            let direction = Direction::BOTH[id as usize % 2];
+            slot.pipe.set_scope(observer.scope(slot.client, direction));
+        }
+    }
+
+    #[cold]
+    pub(super) fn take_changes(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        let missed = self.version - slot.version;
+        slot.version = self.version;
+        self.settled += missed;
+        // The bypass keeps its plan.
+        if id / 2 == BYPASS {
+            return;
+        }
+        let direction = Direction::BOTH[id as usize % 2];
+        let first = self.changes.len() - missed as usize;
+        for change in self.changes.range(first..) {
+            let Change { at, plan, restart, epoch, since } = change;
+            let client = slot.client;
+            let key = StreamKey { seed: plan.seed, client, direction, epoch: *epoch };
+            let (plan, since) = (&plan.pipes[direction], since[direction]);
+            slot.pipe.replan(&mut self.shared, plan, key, *at, since, *restart);
+        }
+        if slot.pipe.is_in_beam() {
+            self.tell_beam_rate(id);
+        }
+        self.reschedule(id);
+    }
+
+    /// Lets all pipes take pending changes.
+    pub fn settle_all(&mut self) {
+        while self.oldest != self.version {
+            self.settled = 0;
+            self.settle();
+        }
+    }
+
+    /// Lets some more pipes take pending changes.
+    pub(super) fn settle(&mut self) {
+        let (next, target) = match self.settling {
+            Some(s) => s,
+            None if self.oldest == self.version => return,
+            None => (0, self.version),
+        };
+        let end = self.slots.len() as u32;
+        let mut next = next;
+        while next < end && self.settled < SETTLED {
+            self.catch_up(next);
+            next += 1;
+        }
+        self.settling = Some((next, target));
+        if next < end {
+            return;
+        }
+        self.settling = None;
+        while self.oldest != target {
+            self.oldest += 1;
+            self.replaced.extend(self.changes.pop_front().map(|c| c.plan));
+        }
+    }
+
+    /// The next plan that all pipes have replaced; each one once, in
+    /// order.
+    pub fn replaced(&mut self) -> Option<Plan> {
+        self.replaced.pop_front()
+    }
+}

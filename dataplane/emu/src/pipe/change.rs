@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of plan, and pipes that were idle for long.
+
+use crate::aqm::Aqm;
+use crate::channel::Channel;
+use crate::corrupt::Corrupt;
+use crate::duplicate::Duplicate;
+use crate::frame::Buffer;
+use crate::plan::PipePlan;
+use crate::reorder::Reorder;
+use crate::rng::StreamKey;
+use crate::units::Instant;
+
+use super::{Cold, Extras, Pipe, Shared, at_arrival};
+
+impl Pipe {
+    /// Applies a plan at `at`; with `restart`, all random processes restart
+    /// with the key's seed. A rate trace runs since `since`. Frames in the pipe
+    /// keep their place: the one in service continues at the new rate, a smaller limit
+    /// purges nothing, a smaller delay overtakes nothing.
+    pub fn replan<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        plan: &PipePlan,
+        key: StreamKey,
+        at: Instant,
+        since: Instant,
+        restart: bool,
+    ) {
+        // All of it: frames that a plan without a limit released must leave under that plan.
+        self.serve(shared, at, u32::MAX);
+        self.admitted = plan.queue.admits_up_to();
+        self.extras = Extras::of(plan);
+        self.at_arrival = at_arrival(plan);
+        self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
+        let channel = plan.channel(self.cold.loss == 0);
+        self.shaper.replan(&plan.rate, plan.framing, at, since);
+        if restart {
+            self.cold.aqm = Aqm::new(plan.queue, key, at);
+            self.cold.duplicate = None;
+            self.cold.corrupt = None;
+            self.cold.reorder = None;
+            self.channel = Channel::new(&channel, key, at);
+            self.delay.restart(&plan.delay, key, at);
+        } else {
+            self.cold.aqm.replan(plan.queue, at);
+            self.channel.replan(&channel, key, at);
+            self.delay.replan(&plan.delay, key, at);
+        }
+        if self.extras.watched {
+            self.attach(at, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
+            if !self.has_queue() {
+                // There is no queue: the state of choosing from it ends.
+                self.cold.aqm.chooses(at, None);
+            }
+        }
+        let Cold { duplicate, corrupt, reorder, .. } = &mut *self.cold;
+        *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
+        *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
+        *reorder = Reorder::new(plan.reorder, key, reorder.take());
+        self.look_later();
+        // Without a rate limit the queue empties from now on.
+        self.serve_until(shared, at);
+    }
+
+    /// Advances the random processes to `at`, so that a pipe that was idle for
+    /// long has little to catch up with.
+    pub fn keep_up<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.serve_until(shared, at);
+        // Frames that have yet to leave the queue ask for earlier instants.
+        if self.shaper.finish().is_some_and(|finish| finish <= at) {
+            return;
+        }
+        self.cold.aqm.keep_up(at);
+        self.channel.keep_up(at);
+        self.delay.keep_up(at);
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Service: the shaper takes frames from the queue, the AQM drops or marks those that are next,
+//! and the channel and the delay decide their fates.
+
+use crate::aqm::codel::{Candidate, MAX_PACKET};
+use crate::corrupt::{self, Corrupt};
+use crate::ecn;
+use crate::frame::Buffer;
+use crate::observe::Event;
+use crate::stats::DropReason;
+use crate::store::{Place, Store};
+use crate::units::Instant;
+
+use super::{AT_ONCE, LOOK_AFTER, Pipe, Shared};
+
+impl Pipe {
+    /// Serves the queue up to and including `t`. Frames that an earlier plan had queued and a
+    /// later one releases at once, and frames that the AQM drops from the head of the queue, leave
+    /// in parts: other clients' frames do not wait for them, and no fate depends on it.
+    #[inline]
+    pub fn serve_until<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
+        if self.shaper.finish().is_some_and(|finish| finish <= t) {
+            let most = if self.shaper.is_unlimited() { AT_ONCE } else { self.at_arrival };
+            self.serve(shared, t, most);
+        }
+    }
+
+    /// Lets up to `most` frames leave the queue up to and including `t`; returns the number.
+    pub(super) fn serve<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        t: Instant,
+        most: u32,
+    ) -> u32 {
+        if self.in_beam {
+            self.pull(shared, t);
+            return 0;
+        }
+        let mut served = 0;
+        while served < most {
+            let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
+            if !self.choosing {
+                let Some((len, arrived)) = self.fifo.queued(&shared.store) else {
+                    self.shaper.rest();
+                    break;
+                };
+                served += 1;
+                self.leave_queue(shared, finish, len, arrived);
+            }
+            if self.extras.watched {
+                served += self.police(shared, finish, most - served);
+                if self.choosing {
+                    break;
+                }
+            }
+            match self.fifo.queued(&shared.store) {
+                Some((next, arrived)) => self.shaper.follow(next, arrived),
+                None => self.shaper.rest(),
+            }
+        }
+        self.look_later();
+        served
+    }
+
+    /// The frame at the head of the queue leaves it at `finish`.
+    #[inline]
+    pub(super) fn leave_queue<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        finish: Instant,
+        len: u32,
+        arrived: Instant,
+    ) {
+        self.queue_delay.count(finish.since(arrived));
+        self.queued -= u64::from(len);
+        // Drawn for every frame, so that the draws do not depend on the losses.
+        let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
+        let by = if self.extras.reorders { self.held_back() } else { None };
+        if let Some(reason) = self.channel.lose(finish) {
+            self.drop_queued(shared, finish, reason, len);
+        } else {
+            if let Some(bit) = wrong {
+                self.corrupt(shared, bit, len);
+            }
+            let due = self.delay.due(finish);
+            match by {
+                None => {
+                    if self.reports_schedule {
+                        self.observe_schedule(shared, arrived, due, len);
+                    }
+                    self.fifo.depart(&mut shared.store, Some(due));
+                }
+                Some(by) => self.hold_back(shared, (arrived, finish), due + by, len),
+            }
+        }
+    }
+
+    /// A long queue is served again after some more bytes, so that there is never much
+    /// to catch up with at once.
+    #[inline]
+    pub(super) fn look_later(&mut self) {
+        self.look = if self.queued > u64::from(LOOK_AFTER) && !self.in_beam {
+            self.shaper.ahead(LOOK_AFTER).unwrap_or(Instant::MAX)
+        } else {
+            Instant::MAX
+        };
+    }
+
+    /// Serves up to `most` frames, if that could make a frame due at
+    /// `now` or the queue has to be served; not otherwise: the next frame of the queue
+    /// is far away in memory. Returns the number.
+    #[inline]
+    pub fn look<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
+        let wanted = self.look <= now || self.fifo.head().is_none();
+        if wanted && !self.in_beam { self.serve(shared, now, most.min(AT_ONCE)) } else { 0 }
+    }
+
+    /// From `t` on the AQM sees as the head of the queue a frame that arrived at
+    /// `head`, or none. Without a rate limit there is no queue.
+    #[inline(never)]
+    pub(super) fn attach(&mut self, t: Instant, head: Option<Instant>) {
+        let head = head.filter(|_| self.has_queue());
+        self.cold.aqm.attach(t, head);
+    }
+
+    /// The frame at the head of the queue at `now` as the AQM sees it, and its length. Frames that
+    /// arrived after `now`, if the queue lags, are not included.
+    fn candidate<B: Buffer>(&self, store: &Store<B>, now: Instant) -> Option<(Candidate, u32)> {
+        let (len, arrived) = self.fifo.queued(store).filter(|(_, arrived)| *arrived < now)?;
+        // Only AQMs that drop from the head use the bytes behind it.
+        let late = self.cold.aqm.plan().drops_late();
+        let behind = if late { self.fifo.behind(store, now, MAX_PACKET) } else { 0 };
+        Some((Candidate { arrived, behind }, len))
+    }
+
+    /// Lets the AQM act on frames that would enter service at `now`: chosen ones are marked, or
+    /// dropped, up to `most` frames. Returns the number; if there are
+    /// more, the next call continues.
+    #[inline(never)]
+    fn police<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
+        if self.shaper.is_unlimited() {
+            return 0;
+        }
+        let mut dropped = 0;
+        let mut head = self.candidate(&shared.store, now);
+        let mut chosen =
+            std::mem::take(&mut self.choosing) || self.cold.aqm.chooses(now, head.map(|(h, _)| h));
+        while chosen
+            && let Some((_, len)) = head
+            && let Some(place) = self.fifo.place_queued()
+        {
+            if dropped == most {
+                self.choosing = true;
+                return dropped;
+            }
+            dropped += 1;
+            if self.cold.aqm.plan().ecn && self.mark_at(shared, now, place, len) {
+                self.cold.aqm.marked(now);
+                break;
+            }
+            self.queued -= u64::from(len);
+            self.drop_queued(shared, now, DropReason::Aqm, len);
+            head = self.candidate(&shared.store, now);
+            chosen = self.cold.aqm.dropped(now, head.map(|(h, _)| h));
+        }
+        self.attach(now, head.map(|(h, _)| h.arrived));
+        dropped
+    }
+
+    /// Marks the packet of a frame that is held, here or in the observer, if it can be marked.
+    /// Returns whether it can.
+    #[inline(never)]
+    pub(super) fn mark_at<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        place: Place,
+        len: u32,
+    ) -> bool {
+        let Shared { store, observer } = shared;
+        let elsewhere = observer.as_mut().filter(|observer| {
+            let marks = |frame: &[u8]| observer.marks(frame) && ecn::is_capable(frame);
+            self.extras.marks_elsewhere && store.look(place, |_, frame| marks(frame))
+        });
+        let marked = match elsewhere {
+            Some(observer) => {
+                store.edit_tag(place, |tag| observer.mark(tag));
+                true
+            }
+            None => store.edit(place, ecn::mark),
+        };
+        if marked {
+            self.cold.marked.add(len);
+            if self.observed {
+                self.observe(shared, Event::Marked, at, Some(place), len);
+            }
+        }
+        marked
+    }
+
+    /// The frame at the head of the queue is dropped at `at`. It keeps its place until its turn
+    /// to leave.
+    #[inline]
+    pub(super) fn drop_queued<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        reason: DropReason,
+        len: u32,
+    ) {
+        self.count_drop(shared, at, reason, self.fifo.place_queued(), len);
+        self.fifo.depart(&mut shared.store, None);
+    }
+
+    /// Counts a frame that was held as dropped.
+    #[inline]
+    pub(super) fn count_drop<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        reason: DropReason,
+        place: Option<Place>,
+        len: u32,
+    ) {
+        self.held -= u64::from(len);
+        self.cold.dropped[reason as usize].add(len);
+        if self.observed {
+            self.observe(shared, Event::Dropped(reason), at, place, len);
+        }
+    }
+
+    /// The bit of the next frame to flip, if any.
+    #[inline(never)]
+    fn wrong_bit(&mut self) -> Option<u64> {
+        self.cold.corrupt.as_mut().and_then(Corrupt::wrong_bit)
+    }
+
+    /// Flips a bit of the frame at the head of the queue.
+    #[inline(never)]
+    fn corrupt<B: Buffer>(&mut self, shared: &mut Shared<B>, bit: u64, len: u32) {
+        if let Some(place) = self.fifo.place_queued()
+            && shared.store.edit(place, |frame| corrupt::flip(frame, bit))
+        {
+            self.cold.corrupted.add(len);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The frames of one pipe, in order.
+
+use crate::frame::{Buffer, Frame};
+use crate::tag::Tagged;
+use crate::units::Instant;
+
+use super::{
+    Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, Place, SEGMENT, Store, after, flag,
+    size, tag_len,
+};
+
+/// The head of the delay line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A frame with this due time.
+    Due(Instant),
+    /// A lost frame that only has to be removed.
+    Lost,
+}
+
+/// A frame that is due, with its tag and its length.
+pub type Held<'a, B> = (Frame<'a, B>, Tagged<'a>, u32);
+
+/// The frames of one pipe, in order.
+#[derive(Debug)]
+pub struct Fifo {
+    /// The first record, if there is one.
+    pub(super) head: Cursor,
+    /// The first record of the queue, if there is one.
+    pub(super) middle: Cursor,
+    /// Behind the last record.
+    pub(super) tail: Cursor,
+    /// Records between middle and tail.
+    pub(super) queued: u32,
+    /// Records between head and middle, the lost ones included.
+    pub(super) delayed: u32,
+    /// Records of frames that were lost.
+    pub(super) lost: u32,
+    /// Copies from the record at the head, if it is in the delay line: they are read often, and the
+    /// record itself is far away.
+    pub(super) head_lost: bool,
+    pub(super) due: Instant,
+}
+
+impl Default for Fifo {
+    fn default() -> Self {
+        let c = Cursor::NOWHERE;
+        let due = Instant::ZERO;
+        Self { head: c, middle: c, tail: c, queued: 0, delayed: 0, lost: 0, head_lost: false, due }
+    }
+}
+
+impl Fifo {
+    /// Appends a frame that arrived at `at` to the queue, by copying it. The length of
+    /// `tag` is a multiple of 4.
+    ///
+    /// # Errors
+    /// [`Full`] if it needs segments that the store does not have, or if the frame is
+    /// longer than [`MAX_FRAME`]; nothing has changed then.
+    #[inline]
+    pub fn push<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        frame: &[u8],
+        tag: &[u8],
+    ) -> Result<Place, Full> {
+        let len = u32::try_from(frame.len()).map_err(|_| Full)?;
+        if len > MAX_FRAME {
+            return Err(Full);
+        }
+        let word = len | flag(tag);
+        let c = self.append(store, size(word))?;
+        store.write_header(c, at.0, word);
+        let begin = Cursor { offset: c.offset + HEADER + tag.len() as u32, ..c };
+        if begin.offset + len <= SEGMENT {
+            let (at, frame_at) = (c.at() + HEADER as usize, begin.at());
+            if !tag.is_empty() {
+                store.bytes[at..frame_at].copy_from_slice(tag);
+            }
+            store.bytes[frame_at..][..len as usize].copy_from_slice(frame);
+        } else {
+            store.write(Cursor { offset: c.offset + HEADER, ..c }, tag);
+            store.write(begin, frame);
+        }
+        Ok(Place(c))
+    }
+
+    /// Appends a frame that arrived at `at` to the queue by keeping its buffer, which is
+    /// taken out, or by copying it if there is no place for the buffer.
+    ///
+    /// # Errors
+    /// As [`Fifo::push`]; the buffer is still there then.
+    pub fn keep<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        buffer: &mut Option<B>,
+        tag: &[u8],
+    ) -> Result<Place, Full> {
+        let Some(frame) = buffer.as_ref().map(B::bytes) else { return Err(Full) };
+        let Some(place) = store.places.last().copied() else {
+            return self.push(store, at, frame, tag);
+        };
+        let len = u32::try_from(frame.len()).map_err(|_| Full)?;
+        if len > MAX_FRAME {
+            return Err(Full);
+        }
+        let word = len | KEPT | flag(tag);
+        let record = self.append(store, size(word))?;
+        store.write_place(record, (at, word), tag, place);
+        store.places.pop();
+        store.kept[place as usize] = buffer.take();
+        Ok(Place(record))
+    }
+
+    /// Makes room for a record of `size` bytes at the tail; returns its start.
+    #[inline]
+    fn append<B: Buffer>(&mut self, store: &mut Store<B>, size: u32) -> Result<Cursor, Full> {
+        let c = self.tail;
+        let c = if c.segment != NONE && c.offset + size <= SEGMENT {
+            self.tail.offset += size;
+            c
+        } else {
+            self.extend(store, size)?
+        };
+        if self.queued == 0 {
+            self.middle = c;
+            if self.delayed == 0 {
+                self.head = c;
+            }
+        }
+        self.queued += 1;
+        Ok(c)
+    }
+
+    /// As [`Fifo::append`], where more segments are needed.
+    fn extend<B: Buffer>(&mut self, store: &mut Store<B>, size: u32) -> Result<Cursor, Full> {
+        let mut c = self.tail;
+        let begin = c.segment == NONE || SEGMENT - c.offset < HEADER;
+        let first = if begin { 0 } else { c.offset };
+        // Those beyond the first one, and the first one if it is new.
+        let more = (first + size - 1) / SEGMENT + u32::from(begin);
+        if !store.has_free(more) {
+            return Err(Full);
+        }
+        let mut last = c.segment;
+        for _ in 0..more {
+            let segment = store.take()?;
+            if last != NONE {
+                store.next[last as usize] = segment;
+            }
+            if begin && c.segment == self.tail.segment {
+                c = Cursor { segment, offset: 0 };
+            }
+            last = segment;
+        }
+        self.tail = Cursor { segment: last, offset: (first + size - 1) % SEGMENT + 1 };
+        Ok(c)
+    }
+
+    /// The length of the frame at the head of the queue, and when it arrived.
+    #[inline]
+    #[must_use]
+    pub fn queued<B: Buffer>(&self, store: &Store<B>) -> Option<(u32, Instant)> {
+        if self.queued == 0 {
+            return None;
+        }
+        let (at, word) = store.header(self.middle);
+        Some((word & LENGTH, Instant(at)))
+    }
+
+    /// Bytes in the queue behind its head that arrived before `before`: exact up to
+    /// `enough`, and else more than that.
+    #[must_use]
+    pub fn behind<B: Buffer>(&self, store: &Store<B>, before: Instant, enough: u64) -> u64 {
+        let mut c = self.middle;
+        let mut bytes = 0;
+        for _ in 1..self.queued {
+            c = after(store, c, store.header(c).1);
+            let (at, word) = store.header(c);
+            if at >= before.0 || bytes > enough {
+                break;
+            }
+            bytes += u64::from(word & LENGTH);
+        }
+        bytes
+    }
+
+    /// Where the frame at the head of the delay line is, unless it was lost.
+    #[must_use]
+    pub fn place_due(&self) -> Option<Place> {
+        (self.delayed > 0 && !self.head_lost).then_some(Place(self.head))
+    }
+
+    /// Where the frame at the head of the queue is.
+    #[must_use]
+    pub fn place_queued(&self) -> Option<Place> {
+        (self.queued > 0).then_some(Place(self.middle))
+    }
+
+    /// Moves the frame at the head of the queue into the delay line, due at `due`,
+    /// or marks it as lost on the channel.
+    #[inline]
+    pub fn depart<B: Buffer>(&mut self, store: &mut Store<B>, fate: Option<Instant>) {
+        if self.queued == 0 {
+            return;
+        }
+        let c = self.middle;
+        let (_, word) = store.header(c);
+        if fate.is_none() && word & KEPT != 0 {
+            store.forget(c, word);
+        }
+        self.leave(store, word, fate);
+    }
+
+    /// Moves the frame at the head of the queue to the end of `other`, which has no queue:
+    /// there it is due at `due`, here it counts as lost.
+    ///
+    /// # Errors
+    /// [`Full`] if that needs segments that the store does not have; nothing has changed then.
+    pub fn set_aside<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        other: &mut Self,
+        due: Instant,
+    ) -> Result<(), Full> {
+        if self.queued == 0 {
+            return Ok(());
+        }
+        let c = self.middle;
+        let (_, word) = store.header(c);
+        if word & KEPT == 0 {
+            let (tag, whole) = (tag_len(word), tag_len(word) + (word & LENGTH));
+            store.gather(c, whole);
+            let scratch = std::mem::take(&mut store.scratch);
+            let (tag, frame) = scratch[..whole as usize].split_at(tag as usize);
+            let pushed = other.push(store, due, frame, tag);
+            store.scratch = scratch;
+            pushed?;
+        } else {
+            // The buffer goes with it.
+            let (tag, place) = (store.tag(c, word), store.place(c, word) as u32);
+            let record = other.append(store, size(word))?;
+            store.write_place(record, (due, word), &tag, place);
+        }
+        other.depart(store, Some(due));
+        self.leave(store, word, None);
+        Ok(())
+    }
+
+    /// The frame at the head of the queue, with `word` in its record, enters the delay line.
+    #[inline]
+    fn leave<B: Buffer>(&mut self, store: &mut Store<B>, word: u32, fate: Option<Instant>) {
+        let c = self.middle;
+        if self.delayed == 0 {
+            (self.due, self.head_lost) = (fate.unwrap_or_default(), fate.is_none());
+        }
+        match fate {
+            Some(due) => store.write_header(c, due.0, word),
+            None => {
+                store.write_header(c, 0, word | LOST);
+                self.lost += 1;
+            }
+        }
+        self.queued -= 1;
+        self.delayed += 1;
+        if self.queued > 0 {
+            self.middle = after(store, c, word);
+        }
+    }
+
+    /// The head of the delay line.
+    #[inline]
+    #[must_use]
+    pub fn head(&self) -> Option<Head> {
+        if self.delayed == 0 {
+            return None;
+        }
+        Some(if self.head_lost { Head::Lost } else { Head::Due(self.due) })
+    }
+
+    /// Frames in the queue and in the delay line.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.queued + self.delayed - self.lost
+    }
+
+    /// Whether it has no records, not even of frames that were lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queued + self.delayed == 0
+    }
+
+    #[must_use]
+    pub fn queue_len(&self) -> u32 {
+        self.queued
+    }
+
+    /// Hints the processor that a frame will be appended.
+    #[inline]
+    pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
+        store.prefetch(self.tail);
+        store.prefetch(self.middle);
+    }
+
+    /// Hints the processor that the record at the head will be read.
+    #[inline]
+    pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
+        store.prefetch(self.head);
+    }
+
+    /// Hints the processor that of the first `most` frames of the delay line those that are
+    /// due at `now` will be looked at: where their buffers are kept, those are far away.
+    #[inline]
+    pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
+        let mut c = self.head;
+        for _ in 0..most.min(self.delayed as usize) {
+            let (due, word) = store.header(c);
+            if word & (KEPT | LOST) != KEPT || due > now.0 {
+                return;
+            }
+            if let Some(buffer) = &store.kept[store.place(c, word)] {
+                buffer.prefetch();
+            }
+            c = after(store, c, word);
+        }
+    }
+
+    /// The frame at the head of the delay line, with its tag, and its length; none if it was lost.
+    #[inline]
+    #[must_use]
+    pub fn frame<'a, B: Buffer>(&self, store: &'a mut Store<B>) -> Option<Held<'a, B>> {
+        if self.delayed == 0 {
+            return None;
+        }
+        let (_, word) = store.header(self.head);
+        let (tag, len) = (tag_len(word), word & LENGTH);
+        let at = tag as usize;
+        match (word & LOST, word & KEPT) {
+            (0, 0) => {
+                let whole = store.packed(self.head, tag + len);
+                Some((Frame::Bytes(&whole[at..]), Tagged::new(whole, at), len))
+            }
+            (0, _) => {
+                if tag > 0 {
+                    store.gather(self.head, tag);
+                }
+                let place = store.place(self.head, word);
+                let tagged = Tagged::new(&store.scratch[..at], at);
+                Some((Frame::Buffer(&mut store.kept[place]), tagged, len))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the frame at the head of the delay line out.
+    #[inline]
+    pub fn pop<B: Buffer>(&mut self, store: &mut Store<B>) {
+        if self.delayed == 0 {
+            return;
+        }
+        let from = self.head;
+        let (_, word) = store.header(from);
+        if word & (KEPT | LOST) != 0 {
+            if word & LOST == 0 {
+                store.forget(from, word);
+            } else {
+                self.lost -= 1;
+            }
+        }
+        self.delayed -= 1;
+        if self.delayed > 0 {
+            let to = after(store, from, word);
+            let (due, word) = store.header(to);
+            (self.due, self.head_lost) = (Instant(due), word & LOST != 0);
+            self.head = to;
+            if to.segment != from.segment {
+                store.give_back(from.segment, to.segment);
+            }
+        } else if self.queued > 0 {
+            self.head = self.middle;
+            store.give_back(from.segment, self.head.segment);
+        } else {
+            // Frees the last segment as well.
+            store.give_back(from.segment, NONE);
+            *self = Self::default();
+        }
+    }
+}

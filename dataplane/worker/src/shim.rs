@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports that lead to a P4 switch, which puts a shim before each frame (docs/p4.md).
+//!
+//! [`ShimIo`] takes the shims off what arrives and puts them before what leaves. Between the two
+//! a shim is the tag of its frame: the core carries it and does not read it. The client that
+//! the shim names goes to the core as a [`Hint`]. Fields for the switch are written into
+//! the tag when the frame leaves its queue ([`write()`]) and when its AQM marks it
+//! ([`mark`](::shim::mark)), by the worker's [`Edge`](crate::edge::Edge).
+//!
+//! The switch marks a packet only if it sees it ([`sees_packet`](::shim::sees_packet)).
+
+use std::time::Duration;
+
+use ::shim::{Bytes, SHIM, Shim, Tick};
+use emu::engine::Departure;
+use emu::frame::{Buffer, Frame, Hint, Label};
+use emu::observe::{Scheduled, Subject};
+use emu::tag::Tagged;
+use emu::units::{Direction, Instant};
+
+use crate::clock::Clock;
+use crate::io::{Arrivals, EgressCounters, PacketIo};
+
+const BYTES: usize = SHIM as usize;
+/// Frames of a burst.
+const BURST: usize = 64;
+
+/// A buffer with a shim before its frame, or a buffer without a valid shim, which is rejected.
+#[derive(Debug)]
+pub struct Shimmed<B> {
+    buffer: B,
+    hint: Hint,
+}
+
+impl<B: Buffer> Shimmed<B> {
+    /// Reads the shim of a buffer that arrived for `direction`.
+    #[must_use]
+    pub fn new(mut buffer: B, direction: Direction, tick: Tick) -> Self {
+        let hint = hint(buffer.bytes(), direction, tick);
+        if hint != Hint::Reject
+            && let Some(shim) = buffer.bytes_mut().first_chunk_mut()
+        {
+            ::shim::open(shim);
+        }
+        Self { buffer, hint }
+    }
+}
+
+impl<B: Buffer> Buffer for Shimmed<B> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        let whole = self.buffer.bytes();
+        if self.hint == Hint::Reject { whole } else { whole.get(BYTES..).unwrap_or_default() }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let whole = self.buffer.bytes_mut();
+        if self.hint == Hint::Reject { whole } else { whole.get_mut(BYTES..).unwrap_or_default() }
+    }
+
+    fn prefetch(&self) {
+        self.buffer.prefetch();
+    }
+
+    #[inline]
+    fn label(&self) -> Label<'_> {
+        let tag = if self.hint == Hint::Reject { 0 } else { BYTES };
+        Label { hint: self.hint, tag: self.buffer.bytes().get(..tag).unwrap_or_default() }
+    }
+}
+
+/// The client in a frame's shim; [`Hint::Reject`] if it has no shim of its direction.
+fn hint(frame: &[u8], direction: Direction, tick: Tick) -> Hint {
+    match Shim::read(frame) {
+        Some((shim, _)) if shim.direction == direction => match shim.index(tick) {
+            Some(index) => Hint::Client { index, epoch: shim.epoch },
+            None => Hint::None,
+        },
+        _ => Hint::Reject,
+    }
+}
+
+/// Completes the shim in the tag of a frame that will leave.
+pub(crate) fn write(tick: Tick, scheduled: &Scheduled, subject: &Subject, tag: &mut [u8]) {
+    if let Some(shim) = tag.last_chunk_mut::<BYTES>() {
+        let number = ::shim::number(subject.index, tick);
+        let planned = tick.between(scheduled.arrived, scheduled.due);
+        ::shim::close(shim, number, scheduled.loss, planned);
+    }
+}
+
+/// Ports with a switch behind them.
+#[derive(Debug)]
+pub struct ShimIo<I: PacketIo> {
+    inner: I,
+    tick: Tick,
+    burst: Vec<Option<Shimmed<I::Buffer>>>,
+}
+
+impl<I: PacketIo> ShimIo<I> {
+    /// A switch with a clock of this unit is behind the ports `inner`.
+    #[must_use]
+    pub fn new(inner: I, tick: Tick) -> Self {
+        Self { inner, tick, burst: Vec::with_capacity(BURST) }
+    }
+
+    pub fn inner(&self) -> &I {
+        &self.inner
+    }
+
+    pub fn into_inner(self) -> I {
+        self.inner
+    }
+}
+
+/// Takes the shims off received frames.
+struct Bare<'a, A, B> {
+    arrivals: &'a mut A,
+    tick: Tick,
+    burst: &'a mut Vec<Option<Shimmed<B>>>,
+}
+
+impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], _label: Label<'_>) {
+        let hint = hint(frame, direction, self.tick);
+        match frame.split_first_chunk::<BYTES>() {
+            Some((shim, inner)) if hint != Hint::Reject => {
+                let mut tag: Bytes = *shim;
+                ::shim::open(&mut tag);
+                self.arrivals.frame(at, direction, inner, Label { hint, tag: &tag });
+            }
+            _ => self.arrivals.frame(at, direction, frame, Label { hint, tag: &[] }),
+        }
+    }
+
+    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        for part in burst.chunks_mut(BURST) {
+            let tick = self.tick;
+            let shimmed = |b: &mut Option<B>| b.take().map(|b| Shimmed::new(b, direction, tick));
+            self.burst.extend(part.iter_mut().map(shimmed));
+            self.arrivals.burst(at, direction, self.burst);
+            // Buffers that were copied go back.
+            for (place, left) in part.iter_mut().zip(self.burst.drain(..)) {
+                *place = left.map(|b| b.buffer);
+            }
+        }
+    }
+}
+
+impl<I: PacketIo> PacketIo for ShimIo<I> {
+    type Buffer = Shimmed<I::Buffer>;
+
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Self::Buffer>,
+    ) -> usize {
+        let Self { inner, tick, burst } = self;
+        inner.receive(clock, &mut Bare { arrivals, tick: *tick, burst })
+    }
+
+    fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool {
+        let Departure { client, direction, due, frame, tagged } = departure;
+        // A capture's number may be before the shim.
+        let before = tagged.tag().len().saturating_sub(BYTES);
+        let shim = &tagged.tag()[before..];
+        let leave = |frame| Departure { client, direction, due, frame, tagged: Tagged::default() };
+        match frame {
+            Frame::Bytes(_) => self.inner.transmit(leave(Frame::Bytes(&tagged.whole()[before..]))),
+            Frame::Buffer(place) => {
+                let Some(Shimmed { mut buffer, hint }) = place.take() else { return true };
+                if let Some(bytes) = buffer.bytes_mut().get_mut(..shim.len()) {
+                    bytes.copy_from_slice(shim);
+                }
+                let mut whole = Some(buffer);
+                let taken = self.inner.transmit(leave(Frame::Buffer(&mut whole)));
+                *place = whole.map(|buffer| Shimmed { buffer, hint });
+                taken
+            }
+        }
+    }
+
+    fn flush(&mut self, now: Instant) {
+        self.inner.flush(now);
+    }
+
+    fn egress(&self, direction: Direction) -> EgressCounters {
+        self.inner.egress(direction)
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.inner.wait(timeout);
+    }
+}
