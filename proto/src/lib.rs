@@ -2,7 +2,7 @@
 //! Messages and services generated from `linkemu/v1` and `dataplane/v1`.
 //!
 //! The documentation is that of the `.proto` files.
-#![allow(missing_docs, clippy::all)]
+#![allow(clippy::all)]
 
 pub mod method;
 

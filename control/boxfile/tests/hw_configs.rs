@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every directory of `hw-configs/` describes a box that agrees with itself, and has what a lab
 //! needs beside the description.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use boxfile::{BoxFile, Driver, Huge, PageSize, Port, named};
 use std::fs;

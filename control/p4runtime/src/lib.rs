@@ -17,7 +17,7 @@ pub use session::{Change, Count, Error, News, Session, Stream, Target};
 
 /// Generated from `proto/`; the documentation is that of the `.proto` files.
 pub mod proto {
-    #![allow(missing_docs, clippy::all)]
+    #![allow(clippy::all)]
     pub mod google {
         pub mod rpc {
             tonic::include_proto!("google.rpc");

@@ -5,7 +5,6 @@
 //! (static inlines, macros) or what differs between DPDK releases. An mbuf is opaque: read its
 //! fields at the `LKE_MBUF_*` offsets, which the C compiler computed from DPDK's own headers.
 #![allow(unsafe_code, reason = "this crate is the foreign-function interface")]
-#![allow(missing_docs, reason = "generated from DPDK's documented headers")]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]
 #![allow(clippy::all, clippy::undocumented_unsafe_blocks, reason = "generated code")]
 
