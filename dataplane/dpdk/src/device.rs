@@ -8,8 +8,8 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use crate::eal::EalInner;
 use crate::error::{Error, reason};
+use crate::instance::EalInner;
 use crate::mempool::Mempool;
 use crate::sockets::PacketSockets;
 

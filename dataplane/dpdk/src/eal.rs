@@ -6,17 +6,17 @@
 //! telemetry socket and shares no configuration with other processes, so it leaves no files.
 //! Control thread.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use crate::error::{Error, rte_reason};
 use crate::hugepages::hugepages_reserved;
+use crate::instance::{EalInner, remove_runtime_folder};
 use crate::spec::PortSpec;
 use crate::thread::ThreadGuard;
 
@@ -157,15 +157,6 @@ pub struct Eal {
     inner: Arc<EalInner>,
 }
 
-/// Device (by unique key) → port that has it.
-type Taken = HashMap<String, String>;
-
-#[derive(Debug)]
-pub(crate) struct EalInner {
-    /// DPDK's device and memory calls are not thread safe; this lock is held around them.
-    control: Mutex<Taken>,
-}
-
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 impl Eal {
@@ -204,7 +195,7 @@ impl Eal {
             };
             return Err(Error::EalInit { arguments, reason: rte_reason(), remedy });
         }
-        Ok(Self { inner: Arc::new(EalInner { control: Mutex::new(HashMap::new()) }) })
+        Ok(Self { inner: Arc::new(EalInner::default()) })
     }
 
     /// DPDK's name and release, as `DPDK 22.11.11`.
@@ -256,41 +247,6 @@ impl Eal {
 
     pub(crate) fn inner(&self) -> Arc<EalInner> {
         Arc::clone(&self.inner)
-    }
-}
-
-impl EalInner {
-    /// Serialises calls into DPDK's control functions.
-    pub(crate) fn control(&self) -> MutexGuard<'_, Taken> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for EalInner {
-    fn drop(&mut self) {
-        // SAFETY: this is the last holder: no port, queue, pool or registered thread is left, and
-        // a pool with buffers out would have leaked its handle on EAL.
-        let ret = unsafe { dpdk_sys::rte_eal_cleanup() };
-        if ret != 0 {
-            tracing::warn!(code = ret, "EAL cleanup failed");
-        }
-        remove_runtime_folder();
-    }
-}
-
-/// Removes the folder that EAL makes for files shared between processes: with the options used
-/// here it stays empty, and EAL itself never removes it.
-fn remove_runtime_folder() {
-    // SAFETY: returns a pointer to a static buffer, which only `rte_eal_init` writes.
-    let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
-    if path.is_null() {
-        return;
-    }
-    // SAFETY: not null, and a zero-terminated string for the life of the process.
-    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
-    if !path.is_empty() {
-        // Not empty, or not there: either is fine.
-        let _ = std::fs::remove_dir(path);
     }
 }
 

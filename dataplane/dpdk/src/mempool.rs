@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::eal::{Eal, EalInner};
+use crate::eal::Eal;
 use crate::error::{Error, rte_reason};
+use crate::instance::EalInner;
 use crate::mbuf::Mbuf;
 
 /// Buffers that each registered thread may keep for itself; for a while half as many more.

@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::iface::{request, socket_ioctl};
-use crate::started::Link;
+use crate::info::Link;
 
 /// Duplicates of a port's packet sockets, in order of queue.
 #[derive(Debug, Default)]

@@ -9,40 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::device::{Bus, Device};
 use crate::error::Error;
-use crate::port::PortInfo;
-
-/// A port's counters since it was attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets received.
-    pub rx_packets: u64,
-    /// Bytes received, without frame check sequence.
-    pub rx_bytes: u64,
-    /// Packets that came and were dropped before we could take them: by the device for want of
-    /// descriptors, or by the kernel for want of room in a packet socket's ring.
-    pub rx_missed: u64,
-    /// Packets received in error.
-    pub rx_errors: u64,
-    /// Packets not received since the mempool was empty, where the driver counts them.
-    pub rx_no_mbuf: u64,
-    /// Packets sent.
-    pub tx_packets: u64,
-    /// Bytes sent, without frame check sequence.
-    pub tx_bytes: u64,
-    /// Packets that the driver took and could not send.
-    pub tx_errors: u64,
-}
-
-/// The state of a port's link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// A carrier is there.
-    pub up: bool,
-    /// Speed in Mb/s, where known: of a NIC, or of the interface under `net_af_packet`.
-    pub mbps: Option<u32>,
-    /// Both directions at once.
-    pub full_duplex: bool,
-}
+use crate::info::{Counters, Link, PortInfo};
 
 /// A started port.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::fs;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::eal::EalInner;
 use crate::error::{Error, rte_reason};
+use crate::instance::EalInner;
 
 /// Keeps the thread that made it registered with EAL.
 #[derive(Debug)]
