@@ -15,9 +15,7 @@ from pathlib import Path
 KNOWN = {
     "control/probe": "error log plan prober resume",
     "control/server": "control dataplane leases matches scenarios switch",
-    "control/switch": "handle task",
     "dataplane/daemon": "dataplane schedule",
-    "dataplane/dpdk": "device port queue sockets started; eal thread",
     "dataplane/emu": "beam channel envelope pipe plan; episode fade",
 }
 

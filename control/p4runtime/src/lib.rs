@@ -13,7 +13,7 @@ pub mod session;
 
 pub use entry::{Entry, Match};
 pub use info::P4Info;
-pub use session::{Change, Count, Error, News, Session, Stream, Target};
+pub use session::{Change, Count, Error, Session, Stream, StreamEvent, Target};
 
 /// Generated from `proto/`; the documentation is that of the `.proto` files.
 pub mod proto {

@@ -12,7 +12,7 @@ mod stream;
 
 pub use change::{Change, Count, DigestConfig};
 pub use error::{Error, Failure};
-pub use stream::{News, Stream};
+pub use stream::{Stream, StreamEvent};
 
 use crate::entry::Entry;
 use crate::info::P4Info;

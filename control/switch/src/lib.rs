@@ -16,6 +16,7 @@ mod handle;
 mod hosts;
 mod model;
 mod names;
+mod shared;
 mod slots;
 mod standing;
 mod task;

@@ -21,7 +21,7 @@ const MESSAGE: usize = 4 << 20;
 
 /// What a switch says by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum StreamEvent {
     /// We are the primary controller.
     Primary,
     /// We are not.
@@ -77,7 +77,7 @@ impl Stream {
     ///
     /// # Errors
     /// The session is over.
-    pub async fn next(&mut self) -> Result<News, Error> {
+    pub async fn next(&mut self) -> Result<StreamEvent, Error> {
         loop {
             let message = self.responses.message().await?.ok_or(Error::Ended)?;
             match message.update {
@@ -85,10 +85,10 @@ impl Stream {
                 Some(Response::Digest(list)) => {
                     let rows = list.data.into_iter().map(row).collect::<Result<_, _>>()?;
                     let (digest, list) = (list.digest_id, list.list_id);
-                    return Ok(News::Digests { digest, list, rows });
+                    return Ok(StreamEvent::Digests { digest, list, rows });
                 }
                 Some(Response::Error(error)) => {
-                    return Ok(News::Complaint(words(&error.message)));
+                    return Ok(StreamEvent::Complaint(words(&error.message)));
                 }
                 // Packets and timeouts, which we do not ask for.
                 None => {}
@@ -105,13 +105,13 @@ impl Stream {
     }
 }
 
-fn arbitration(update: p4::MasterArbitrationUpdate) -> News {
+fn arbitration(update: p4::MasterArbitrationUpdate) -> StreamEvent {
     let status = update.status.unwrap_or_default();
     if Code::from(status.code) == Code::Ok {
-        return News::Primary;
+        return StreamEvent::Primary;
     }
     let number = |id: p4::Uint128| (u128::from(id.high) << 64) | u128::from(id.low);
-    News::Backup { primary: update.election_id.map(number), message: words(&status.message) }
+    StreamEvent::Backup { primary: update.election_id.map(number), message: words(&status.message) }
 }
 
 fn row(data: p4::P4Data) -> Result<Vec<u128>, Error> {

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Makes the tables of the switch match the desired ones: after a connection, and when the desired
+//! entries change.
+
+use super::{End, Task, epoch};
+use crate::desired::Desired;
+use crate::model::{News, Phase};
+use crate::names;
+use crate::standing::Standing;
+use emu::units::Direction;
+use p4runtime::session::DigestConfig;
+use p4runtime::{Error as P4Error, Session};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Hosts that are told of together, how long the first waits for others, and after what time
+/// one is told of again whose list we have not acknowledged.
+const DIGEST: DigestConfig =
+    DigestConfig { wait: Duration::from_millis(10), list: 64, repeat: Duration::from_secs(1) };
+
+impl Task {
+    /// Makes the switch be as it should, whatever it is.
+    pub(super) async fn ready(&mut self, session: &Session) -> Result<(), End> {
+        self.shared.set_phase(Phase::Restoring, String::new());
+        let pushed = self.restore(session).await?;
+        let took = self.away.elapsed();
+        self.shared.set_restored(took);
+        // All are told.
+        let _slow = self.publish();
+        self.reported = Some(Phase::Ready);
+        (self.report)(News::Ready { took, pushed, entries: self.standing.entries() });
+        Ok(())
+    }
+
+    async fn restore(&mut self, session: &Session) -> Result<bool, End> {
+        let mut found = None;
+        if session.cookie().await? == Some(self.cookie) {
+            found = match Standing::read(session).await {
+                Ok(found) => Some(found),
+                // Its program is ours, and its entries are not: it begins anew.
+                Err(P4Error::Entry(_) | P4Error::NoProgram { .. }) => None,
+                Err(other) => return Err(other.into()),
+            };
+        }
+        let pushed = found.is_none();
+        if let Some(found) = found {
+            self.adopt(&found);
+            self.standing = found;
+        } else {
+            let program = &self.config.program;
+            session.push(&program.device, &program.p4info, self.cookie).await?;
+            self.accounts.restart();
+            self.standing = Standing::default();
+            // Its clock has begun anew: stamps from before are not to be believed.
+            self.desired.epoch = epoch(self.desired.epoch);
+            // What stood there is gone, and nobody will say again what was to stay.
+            self.desired.clients.get_or_insert_default();
+        }
+        self.write_groups(session).await?;
+        self.write(session, &names::FIRST).await?;
+        self.write_clients(session).await?;
+        self.write(session, &names::LAST).await?;
+        if pushed {
+            self.uncleared = false;
+        }
+        self.clear(session).await?;
+        Ok(pushed)
+    }
+
+    /// Takes in what is to stay of what is found.
+    fn adopt(&mut self, found: &Standing) {
+        let now = Instant::now();
+        let ours = (self.desired.epoch, self.desired.instance, self.desired.rules);
+        let epoch = Desired::epoch_of(found.table(names::PORTS), &self.config);
+        match epoch {
+            // We said so before, or a linkd before us did and we know no other.
+            Some(found @ (epoch, instance, rules)) if ours.1 == 0 || found == ours => {
+                if ours.1 == 0 && instance != 0 {
+                    self.desired.clients = None;
+                }
+                let Desired { epoch: e, instance: i, rules: r, .. } = &mut self.desired;
+                (*e, *i, *r) = (epoch, instance, rules);
+            }
+            // Numbers of another epoch, in entries that are deleted before the new one is
+            // written.
+            _ => self.desired.epoch = self::epoch(self.desired.epoch),
+        }
+        for entry in found.table(names::LOSS).values() {
+            self.desired.slots.adopt(entry, now);
+        }
+        for entry in found.table(names::HOSTS).values() {
+            self.desired.hosts.adopt(entry, &self.config.host_ports);
+        }
+    }
+
+    async fn write_groups(&mut self, session: &Session) -> Result<(), P4Error> {
+        let mut groups = BTreeMap::new();
+        for direction in Direction::BOTH {
+            let ports = self.config.host_ports.outgoing()[direction];
+            let ports: BTreeSet<u32> = ports.iter().map(|port| u32::from(*port)).collect();
+            if !ports.is_empty() {
+                groups.insert(names::group(direction), ports);
+            }
+        }
+        self.standing.write_groups(session, groups, DIGEST).await
+    }
+
+    /// Makes these tables be as they should, in this order.
+    pub(super) async fn write(
+        &mut self,
+        session: &Session,
+        tables: &[&'static str],
+    ) -> Result<(), End> {
+        for table in tables {
+            if let Some(desired) = self.desired.entries(table, &self.config) {
+                self.standing.write(session, table, &desired).await?;
+            }
+        }
+        if self.standing.wrong().contains(&names::PORTS) {
+            // Nothing passes as it should.
+            let what = self.standing.refusals();
+            return Err(End::Lost(P4Error::Strange { what }));
+        }
+        Ok(())
+    }
+
+    /// Makes the tables that name clients be as they should, or lets none of them name one:
+    /// where one rule is missing, another client's answers in its place.
+    pub(super) async fn write_clients(&mut self, session: &Session) -> Result<(), End> {
+        self.desired.withheld = None;
+        let Some(why) = self.try_clients(session).await? else { return Ok(()) };
+        tracing::warn!("the switch knows no client: {why}");
+        self.desired.withheld = Some(why);
+        self.empty_clients(session).await
+    }
+
+    /// Says why not.
+    async fn try_clients(&mut self, session: &Session) -> Result<Option<String>, End> {
+        for table in names::CLIENTS {
+            let desired = self.desired.entries(table, &self.config);
+            let (wanted, size) = (desired.map_or(0, |all| all.len() as u64), self.size(table));
+            if wanted > size {
+                return Ok(Some(format!(
+                    "{table} holds {size} entries, and the rules of the clients need {wanted}: \
+                     the box classifies until there are fewer"
+                )));
+            }
+        }
+        for table in names::CLIENTS {
+            self.write(session, &[table]).await?;
+            if self.standing.wrong().contains(&table) {
+                let refusals = self.standing.refusals();
+                return Ok(Some(format!("the box classifies, since {refusals}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets no client stand there, from the last to be looked for to the first.
+    pub(super) async fn empty_clients(&mut self, session: &Session) -> Result<(), End> {
+        for table in names::CLIENTS.into_iter().rev() {
+            self.standing.write(session, table, &BTreeMap::new()).await?;
+        }
+        if names::CLIENTS.iter().any(|table| self.standing.wrong().contains(table)) {
+            // What stands there would be believed.
+            let what = self.standing.refusals();
+            return Err(End::Lost(P4Error::Strange { what }));
+        }
+        Ok(())
+    }
+}
