@@ -21,6 +21,7 @@ use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader, describe};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use units::Quantity;
 
 /// The text of a file; of one that is longer than `most` bytes, one byte more than that, which
 /// shows that there is more.
@@ -135,7 +136,7 @@ impl Reader<'_> {
             return;
         }
         let mut example = field.example();
-        if field.kind == Kind::Rate && !field.is_list {
+        if field.kind == Kind::Quantity(Quantity::Rate) && !field.is_list {
             example += ", \"unlimited\" or \"down\"";
         }
         for other in others {

@@ -6,6 +6,7 @@ use crate::read::FILE;
 use crate::schema::{Field, Kind, Table, whole};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
+use units::Quantity;
 
 /// What the key says that is in TOML only.
 const FILE_COMMENT: &str = "A file beside this one, of mahimahi or CSV, in place of rates.";
@@ -57,10 +58,10 @@ fn cell(text: &str) -> String {
 /// What a key takes, its range, and what it stands for if it is left out.
 fn takes(table: &Table, field: &Field) -> String {
     let mut takes = match field.kind {
-        Kind::Rate => "rate".to_owned(),
-        Kind::Size | Kind::Overhead => "size".to_owned(),
-        Kind::Duration => "duration".to_owned(),
-        Kind::Probability => "probability".to_owned(),
+        Kind::Quantity(Quantity::Rate) => "rate".to_owned(),
+        Kind::Quantity(Quantity::Size | Quantity::Overhead) => "size".to_owned(),
+        Kind::Quantity(Quantity::Duration) => "duration".to_owned(),
+        Kind::Quantity(Quantity::Probability) => "probability".to_owned(),
         Kind::Number => "number".to_owned(),
         Kind::Count => "count".to_owned(),
         Kind::Switch => "`true` or `false`".to_owned(),
@@ -79,7 +80,7 @@ fn takes(table: &Table, field: &Field) -> String {
     if let Some((least, most)) = &field.range {
         let _ = write!(takes, ", {} to {}", field.format(least), field.format(most));
     }
-    if field.kind == Kind::Rate && !field.is_list {
+    if field.kind == Kind::Quantity(Quantity::Rate) && !field.is_list {
         takes += ", `\"unlimited\"` or `\"down\"`";
     }
     match (field.parameter.min_items, field.parameter.max_items) {
@@ -147,14 +148,14 @@ fn of_field(field: &Field) -> Json {
             json!({"type": "string", "enum": words})
         }
         Kind::Text => json!({"type": "string"}),
-        Kind::Rate => {
+        Kind::Quantity(Quantity::Rate) => {
             let words = if field.is_list { "down" } else { "unlimited|down" };
             json!({"type": "string", "pattern": format!(r"^\s*({words}|[0-9.]+\s*[A-Za-z/]+)\s*$")})
         }
-        Kind::Probability => {
+        Kind::Quantity(Quantity::Probability) => {
             json!({"type": "string", "pattern": r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*%\s*$"})
         }
-        Kind::Size | Kind::Overhead | Kind::Duration => {
+        Kind::Quantity(Quantity::Size | Quantity::Overhead | Quantity::Duration) => {
             json!({"type": "string", "pattern": "^[-+]?[0-9]"})
         }
     };

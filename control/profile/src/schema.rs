@@ -13,10 +13,7 @@ use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use units::{
-    Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
-    parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
-};
+use units::{Amount, Quantity, UnitError};
 
 /// The tables of a profile, by the full names of their messages.
 static TABLES: LazyLock<HashMap<String, Table>> = LazyLock::new(tables);
@@ -69,12 +66,7 @@ pub(crate) struct Path {
 /// What a value is, and so how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Rate,
-    Size,
-    /// Bytes that may be fewer than none.
-    Overhead,
-    Duration,
-    Probability,
+    Quantity(Quantity),
     /// Without a dimension.
     Number,
     Count,
@@ -193,18 +185,14 @@ impl Field {
     fn new(descriptor: FieldDescriptor, parameter: pb::Parameter) -> Self {
         let name = descriptor.name();
         let (stem, unit) = name.rsplit_once('_').unwrap_or((name, ""));
-        let kind = match (descriptor.kind(), unit) {
-            (Type::Message(_), _) => Kind::Table,
-            (Type::Enum(_), _) => Kind::Word,
-            (Type::Bool, _) => Kind::Switch,
-            (Type::String, _) => Kind::Text,
-            (Type::Double, _) if parameter.probability => Kind::Probability,
-            (Type::Double, _) => Kind::Number,
-            (Type::Int32, "bytes") => Kind::Overhead,
-            (_, "bytes") => Kind::Size,
-            (_, "bps") => Kind::Rate,
-            (_, "ns") => Kind::Duration,
-            _ => Kind::Count,
+        let kind = match descriptor.kind() {
+            Type::Message(_) => Kind::Table,
+            Type::Enum(_) => Kind::Word,
+            Type::Bool => Kind::Switch,
+            Type::String => Kind::Text,
+            Type::Double if parameter.probability => Kind::Quantity(Quantity::Probability),
+            Type::Double => Kind::Number,
+            of => Quantity::of_field(name, of == Type::Int32).map_or(Kind::Count, Kind::Quantity),
         };
         let has_unit = matches!(unit, "bps" | "ns" | "bytes" | "hz" | "packets" | "pipe");
         let key = match parameter.key.as_str() {
@@ -221,7 +209,11 @@ impl Field {
             descriptor,
         };
         let bound = |text: &str, whole: &str| {
-            let given = if text.is_empty() && kind == Kind::Probability { whole } else { text };
+            let given = if text.is_empty() && kind == Kind::Quantity(Quantity::Probability) {
+                whole
+            } else {
+                text
+            };
             field.parse(given).ok().flatten()
         };
         let (min, max) = (&field.parameter.min, &field.parameter.max);
@@ -300,11 +292,11 @@ impl Field {
             _ => Value::U64(n),
         };
         Ok(match self.kind {
-            Kind::Rate => parse_rate(text)?.bps().map(whole),
-            Kind::Size => Some(whole(parse_size(text)?)),
-            Kind::Overhead => Some(Value::I32(parse_overhead(text)?)),
-            Kind::Duration => Some(whole(parse_duration(text)?)),
-            Kind::Probability => Some(Value::F64(parse_probability(text)?)),
+            Kind::Quantity(quantity) => quantity.parse(text)?.map(|amount| match amount {
+                Amount::Whole(n) => whole(n),
+                Amount::Signed(n) => Value::I32(n),
+                Amount::Real(x) => Value::F64(x),
+            }),
             Kind::Number => text.parse().ok().map(Value::F64),
             Kind::Count => text.parse().ok().map(whole),
             Kind::Switch | Kind::Text | Kind::Word | Kind::Table => None,
@@ -316,11 +308,11 @@ impl Field {
         let whole = || whole(value);
         let real = || value.as_f64().unwrap_or_default();
         match self.kind {
-            Kind::Rate => Rate::from_bps(Some(whole())).to_string(),
-            Kind::Size => format_size(whole()),
-            Kind::Overhead => format_overhead(value.as_i32().unwrap_or_default()),
-            Kind::Duration => format_duration(whole()),
-            Kind::Probability => format_probability(real()),
+            Kind::Quantity(quantity) => quantity.format(match value {
+                Value::I32(n) => Amount::Signed(*n),
+                Value::F64(x) => Amount::Real(*x),
+                _ => Amount::Whole(whole()),
+            }),
             Kind::Number => real().to_string(),
             Kind::Count => whole().to_string(),
             Kind::Switch => value.as_bool().unwrap_or_default().to_string(),
@@ -385,10 +377,12 @@ mod tests {
         for field in TABLES.values().flat_map(|table| &table.fields) {
             let (kind, of) = (field.kind, field.descriptor.kind());
             let fits = match kind {
-                Kind::Size | Kind::Count => matches!(of, Type::Uint64 | Type::Uint32),
-                Kind::Rate | Kind::Duration => matches!(of, Type::Uint64),
-                Kind::Overhead => matches!(of, Type::Int32),
-                Kind::Probability | Kind::Number => matches!(of, Type::Double),
+                Kind::Quantity(Quantity::Size) | Kind::Count => {
+                    matches!(of, Type::Uint64 | Type::Uint32)
+                }
+                Kind::Quantity(Quantity::Rate | Quantity::Duration) => matches!(of, Type::Uint64),
+                Kind::Quantity(Quantity::Overhead) => matches!(of, Type::Int32),
+                Kind::Quantity(Quantity::Probability) | Kind::Number => matches!(of, Type::Double),
                 Kind::Switch => matches!(of, Type::Bool),
                 Kind::Text => matches!(of, Type::String),
                 Kind::Word => matches!(of, Type::Enum(_)),
@@ -412,7 +406,7 @@ mod tests {
                 }
                 assert_eq!(
                     field.range.is_some(),
-                    !min.is_empty() || field.kind == Kind::Probability
+                    !min.is_empty() || field.kind == Kind::Quantity(Quantity::Probability)
                 );
                 assert_eq!(min.is_empty(), max.is_empty(), "{name}");
                 if let Some((min, max)) = &field.range {

@@ -17,7 +17,7 @@ use crate::{PATCHED, Violations, format_duration};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
-use units::shown;
+use units::{Quantity, shown};
 
 /// Broken rules that are reported of one list.
 const FAULTS: usize = 8;
@@ -194,7 +194,7 @@ fn fault(field: &Field, value: &Value) -> Option<String> {
             }
         }
         // Down.
-        Kind::Rate if *value == Value::U64(0) => None,
+        Kind::Quantity(Quantity::Rate) if *value == Value::U64(0) => None,
         _ => outside(field, value),
     }
 }

@@ -11,6 +11,7 @@ use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use units::Quantity;
 
 /// Of a line of a list.
 const COLUMNS: usize = 100;
@@ -63,7 +64,9 @@ impl Toml {
             (Kind::Switch, _) => self.pair(key, &value.as_bool()),
             (Kind::Count, _) => self.pair(key, &whole(value)),
             (Kind::Number, _) => self.pair(key, &value.as_f64()),
-            (Kind::Rate, _) if !is_given => self.pair(key, &Rate::Unlimited.to_string()),
+            (Kind::Quantity(Quantity::Rate), _) if !is_given => {
+                self.pair(key, &Rate::Unlimited.to_string())
+            }
             _ => self.pair(key, &field.format(value)),
         }
     }

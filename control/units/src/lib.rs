@@ -12,12 +12,14 @@ mod decimal;
 mod duration;
 mod nearest;
 mod probability;
+mod quantity;
 mod rate;
 mod size;
 
 pub use duration::{format_duration, parse_duration};
 pub use nearest::nearest;
 pub use probability::{format_probability, parse_probability};
+pub use quantity::{Amount, Quantity};
 pub use rate::{Rate, parse_rate};
 pub use size::{format_overhead, format_size, parse_overhead, parse_size};
 

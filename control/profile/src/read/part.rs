@@ -11,6 +11,7 @@ use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use std::fmt;
 use toml::de::DeValue;
+use units::Quantity;
 
 /// New values of some fields of a pipe.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -148,7 +149,7 @@ impl fmt::Display for Part {
                 (_, Some(0)) => NONE.to_owned(),
                 (_, Some(1)) => "1 class".to_owned(),
                 (_, Some(n)) => format!("{n} classes"),
-                (Kind::Rate, _) if !is_given => Rate::Unlimited.to_string(),
+                (Kind::Quantity(Quantity::Rate), _) if !is_given => Rate::Unlimited.to_string(),
                 (Kind::Table, _) if is_given => "given".to_owned(),
                 (Kind::Table | Kind::Word, _) if !is_given => NONE.to_owned(),
                 (Kind::Switch, _) => if is_given { "on" } else { "off" }.to_owned(),
