@@ -30,16 +30,13 @@ pub struct Roots {
 }
 
 impl Default for Roots {
-    /// Of this machine.
     fn default() -> Self {
         Self { sys: "/sys".into(), run: "/run".into() }
     }
 }
 
-/// What a port is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// A PCI device.
     Pci(Address),
     /// A kernel interface, by a packet socket.
     Kernel(String),
@@ -50,7 +47,6 @@ pub enum Device {
 /// A port that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
     pub device: Device,
     /// What `--port` takes after the name.
     pub spec: String,
@@ -61,9 +57,7 @@ pub struct Found {
 /// A port that `linkctl box apply` has taken, in its record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
-    /// The port.
     pub name: String,
-    /// Where it is.
     pub address: String,
     /// MAC address that its interface had.
     pub mac: Option<String>,
@@ -83,29 +77,16 @@ pub enum FindError {
         "port `{text}` is not one: it has to start with a driver (`net_af_packet,iface=eth1`) or a \
          PCI address (`0000:01:00.0`); for a kernel interface write {{ kernel = \"{text}\" }}"
     )]
-    Spec {
-        /// What is there.
-        text: String,
-    },
+    Spec { text: String },
     /// The table names no device.
     #[error("ports.{name} in the box's file names no device: give one of pci, select and kernel")]
-    Nothing {
-        /// Which port.
-        name: String,
-    },
+    Nothing { name: String },
     /// None is like that.
     #[error(
         "ports.{name} in the box's file selects {select}: there is no such network card on this \
          machine; there are {}", list(.there)
     )]
-    None {
-        /// Which port.
-        name: String,
-        /// What is looked for.
-        select: String,
-        /// What there is.
-        there: Vec<String>,
-    },
+    None { name: String, select: String, there: Vec<String> },
 }
 
 fn list(there: &[String]) -> String {

@@ -7,9 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hugepages {
-    /// Of each.
     pub size: PageSize,
-    /// How many.
     pub count: u64,
 }
 

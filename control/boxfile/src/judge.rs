@@ -14,7 +14,6 @@ pub const MAX_FRAME: u32 = 10_224;
 pub const MIN_MAX_FRAME: u32 = 590;
 /// The most clients that a worker can be asked for.
 pub const MOST_CLIENTS: u32 = 100_000;
-/// The most workers.
 pub const MOST_WORKERS: u16 = 64;
 /// What DPDK takes of hugepages besides `memory.buffers`, bytes.
 pub const DPDK_BYTES: u64 = 176 << 20;

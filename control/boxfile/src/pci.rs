@@ -55,10 +55,8 @@ impl FromStr for Address {
     }
 }
 
-/// A network card's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Where it is.
     pub address: Address,
     /// Vendor and device, as `8086:1572`.
     pub id: String,
@@ -135,7 +133,6 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A small text, trimmed.
 fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;

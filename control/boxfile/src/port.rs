@@ -21,7 +21,6 @@ pub fn beside_kernel(driver: &str) -> bool {
     BESIDE.contains(&driver)
 }
 
-/// A port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
     /// What `--port` takes after the name.
@@ -34,7 +33,6 @@ pub enum Port {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PortTable {
-    /// Where the device is.
     #[serde(deserialize_with = "address")]
     pub pci: Option<Address>,
     /// Which device it is, wherever it is.
@@ -57,7 +55,6 @@ pub(crate) const SELECT_KEYS: &[&str] = &["id", "nth", "mac"];
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Select {
-    /// Vendor and device.
     pub id: Option<NicId>,
     /// Which of those by their addresses, from 1; the first one without it.
     pub nth: Option<u16>,
@@ -83,7 +80,6 @@ impl fmt::Display for Select {
 pub struct NicId(String);
 
 impl NicId {
-    /// In lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -122,7 +118,6 @@ impl<'de> Deserialize<'de> for NicId {
     }
 }
 
-/// Who drives a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Driver {
     /// vfio-pci: the kernel hands the device over.

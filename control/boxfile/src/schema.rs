@@ -54,9 +54,7 @@ pub struct BoxFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ports {
-    /// Faces the servers.
     pub wan: Option<Port>,
-    /// Faces the clients.
     pub client: Option<Port>,
 }
 
@@ -74,9 +72,7 @@ impl Ports {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
-    /// One for each worker.
     pub cores: Option<Vec<usize>>,
-    /// How many.
     pub count: Option<u16>,
     /// What they do when idle.
     pub idle: Option<Idle>,
@@ -139,18 +135,14 @@ pub struct Clock {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
-    /// Poll on.
     #[default]
     Busy,
-    /// Sleep when idle.
     Adaptive,
 }
 
-/// Hugepages for DPDK's buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Huge {
-    /// Where enough are reserved.
     #[default]
     Auto,
     /// Always; fails where there are too few.
@@ -162,37 +154,24 @@ pub enum Huge {
 /// Why a file is no box's.
 #[derive(Debug, Error)]
 pub enum BoxFileError {
-    /// It cannot be read.
     #[error("cannot read the box's file {}: {source}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// It is too long.
+    Read { path: PathBuf, source: std::io::Error },
     #[error(
         "the box's file {} is longer than {MAX_BYTES} bytes: is it another file?",
         path.display()
     )]
-    Long {
-        /// Which.
-        path: PathBuf,
-    },
+    Long { path: PathBuf },
     /// It has a key that is not known.
     #[error("the box's file {}: there is no key `{key}`: {hint}", path.display())]
     Key {
-        /// Which.
         path: PathBuf,
         /// The key with its table.
         key: String,
-        /// What is known.
         hint: String,
     },
     /// It is not TOML, or a value is not of its kind.
     #[error("the box's file {}: {message}", path.display())]
     Value {
-        /// Which.
         path: PathBuf,
         /// What and where, in the parser's words.
         message: String,

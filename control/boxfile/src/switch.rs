@@ -11,7 +11,6 @@ use http::Uri;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Its keys.
 pub(crate) const KEYS: &[&str] = &[
     "address",
     "device",
@@ -36,7 +35,6 @@ const ADDRESS: &str = "http://127.0.0.1:9559";
 pub enum Target {
     /// The behavioral model, bmv2.
     Bmv2,
-    /// Intel Tofino.
     Tofino,
 }
 
@@ -46,7 +44,6 @@ pub enum Target {
 pub enum Stage {
     /// Say whose a frame is.
     Classification,
-    /// Lose packets.
     Loss,
     /// Mark packets that the AQM chose.
     Marking,
@@ -58,9 +55,7 @@ pub enum Stage {
 pub struct SwitchFile {
     /// Of its P4Runtime service.
     pub address: Option<String>,
-    /// Its number there.
     pub device: Option<u64>,
-    /// Its kind.
     pub target: Option<Target>,
     /// linkd's number when a primary is elected.
     pub election: Option<u64>,
@@ -72,9 +67,7 @@ pub struct SwitchFile {
     pub wan: Option<Vec<u64>>,
     /// and on the clients' side.
     pub client: Option<Vec<u64>>,
-    /// What it may do.
     pub stages: Option<Vec<Stage>>,
-    /// Directory of another program.
     pub program: Option<PathBuf>,
 }
 
@@ -83,9 +76,7 @@ pub struct SwitchFile {
 pub struct Switch {
     /// Of its P4Runtime service.
     pub address: String,
-    /// Its number there.
     pub device: u64,
-    /// Its kind.
     pub target: Target,
     /// linkd's number when a primary is elected.
     pub election: NonZeroU64,
@@ -95,7 +86,6 @@ pub struct Switch {
     pub wan: Vec<u32>,
     /// and on the clients' side.
     pub client: Vec<u32>,
-    /// What it may do.
     pub stages: Vec<Stage>,
     /// Directory of another program; empty for linkemu's own.
     pub program: String,
@@ -106,36 +96,19 @@ pub struct Switch {
 pub enum SwitchError {
     /// A key has to be there.
     #[error("[switch] in the box's file has no `{key}`: give {what}")]
-    Missing {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        what: &'static str,
-    },
+    Missing { key: &'static str, what: &'static str },
     /// There are no hosts on a side.
     #[error("switch.{0} in the box's file is empty: give the switch's ports with hosts there")]
     NoHosts(&'static str),
     /// No switch has such a port.
     #[error("switch.{key} in the box's file has port {port}: it has to be 0 to {MAX_PORT}")]
-    Port {
-        /// Where.
-        key: &'static str,
-        /// What is there.
-        port: u64,
-    },
+    Port { key: &'static str, port: u64 },
     /// A port is given twice.
     #[error(
         "port {port} of the switch is in switch.{first} and in switch.{second} of the box's file: \
          each port leads to one place"
     )]
-    Twice {
-        /// Which.
-        port: u32,
-        /// Where it is first,
-        first: &'static str,
-        /// and then.
-        second: &'static str,
-    },
+    Twice { port: u32, first: &'static str, second: &'static str },
     /// The address is none.
     #[error(
         "switch.address in the box's file is `{0}`: it has to be like `{ADDRESS}`, with http, a \

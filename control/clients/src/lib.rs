@@ -53,16 +53,10 @@ pub struct Clients {
 pub enum FileError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { path: String, source: std::io::Error },
     /// The file is not valid.
     #[error("{path} does not say what clients there are:\n{}", violations.in_file(path))]
     Invalid {
-        /// As it was given.
         path: String,
         /// All that is wrong with it.
         violations: Violations,
@@ -94,12 +88,10 @@ impl Clients {
         write::clients(&self.message)
     }
 
-    /// The message.
     pub fn as_proto(&self) -> &pb::Clients {
         &self.message
     }
 
-    /// The message.
     pub fn into_proto(self) -> pb::Clients {
         self.message
     }
@@ -109,7 +101,6 @@ impl Clients {
         &self.rules
     }
 
-    /// And of its beams.
     pub fn beams(&self) -> &BeamsPlan {
         &self.beams
     }

@@ -8,7 +8,6 @@ use profile::{Rate, Violations, parse_rate};
 use proto::linkemu::v1 as pb;
 use toml::de::DeValue;
 
-/// Reads and checks clients.
 pub(crate) fn clients(text: &str) -> Result<Clients, Violations> {
     let mut reader = Reader::new(text);
     let document = reader.document(FILE_BYTES, "file of clients")?;
@@ -67,7 +66,6 @@ fn weight(reader: &mut Reader<'_>, node: &Node<'_>) -> u32 {
     weight.unwrap_or(0)
 }
 
-/// A whole number.
 fn number(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<u32> {
     let number = match item.value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),

@@ -5,7 +5,6 @@ use profile::Rate;
 use proto::linkemu::v1 as pb;
 use std::fmt::{Debug, Write};
 
-/// The file.
 pub(crate) fn clients(message: &pb::Clients) -> String {
     let mut out = String::new();
     if let Some(pb::Automatic { limit, beam, weight }) = &message.automatic {

@@ -30,9 +30,7 @@ pub enum SocketError {
     /// Another process holds the lock.
     #[error("another {program}{} serves {}: stop it, or give another --socket", pid.map_or(String::new(), |pid| format!(" (pid {pid})")), path.display())]
     Taken {
-        /// What the process is.
         program: &'static str,
-        /// The socket.
         path: PathBuf,
         /// Of the other, if it says.
         pid: Option<u32>,
@@ -49,26 +47,16 @@ pub enum SocketError {
     /// There is no such group.
     #[error("there is no group {0:?}: make it (groupadd), or give another --socket-group")]
     NoGroup(String),
-    /// The system refuses.
     #[error("cannot {what} {}: {source}; give a --socket in a directory of yours, such as ./link.sock", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 fn failed<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SocketError + 'a {
     move |source| SocketError::Io { what, path: path.into(), source }
 }
 
-/// Who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// The socket's mode.
     pub mode: u32,
     /// The group that it is given to, by name; without one, it stays as it is made.
     pub group: Option<String>,

@@ -35,14 +35,12 @@ pub struct Certificate {
     pub public_key: Vec<u8>,
     /// From when on it holds.
     pub not_before: i64,
-    /// Until when it holds.
     pub not_after: i64,
 }
 
 /// Why something is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// It cannot be read.
     #[error("it cannot be read as X.509: {0}")]
     Unreadable(String),
     /// Not yet, or no more.
@@ -50,19 +48,16 @@ pub enum CertificateError {
     Time(String),
 }
 
-/// Who holds a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its common name: 1 to 64 characters, none of them a control character.
     pub name: String,
-    /// Its role.
     pub role: Role,
 }
 
 /// Why a certificate does not say who holds it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// Not one name.
     #[error("the certificate has {0} common names in its subject, not one")]
     Names(usize),
     /// A name that cannot be shown.
@@ -75,12 +70,10 @@ pub enum IdentityError {
         "the certificate of {0:?} is not one of a client: it needs the extended key usage clientAuth and, if its key usage is limited, digitalSignature (linkctl cert client)"
     )]
     Purpose(String),
-    /// No role.
     #[error(
         "the certificate of {0:?} gives no role: its subject alternative names need one of URI:{ROLE_URI}viewer, URI:{ROLE_URI}operator and URI:{ROLE_URI}admin (linkctl cert client --role)"
     )]
     NoRole(String),
-    /// More than one role.
     #[error("the certificate of {0:?} gives {1} roles: it has to give one")]
     Roles(String, usize),
     /// Not a role that is known.

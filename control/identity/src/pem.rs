@@ -16,38 +16,18 @@ const FORBIDDEN: u32 = 0o027;
 /// Why a file gives no certificate or key.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
-    /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// No file to read a key from.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// Too large.
     #[error("{} has more than {FILE_BYTES} bytes: that is no file of certificates or a key", .0.display())]
     TooLarge(PathBuf),
     /// Others can read the key.
     #[error("{} has mode {mode:04o}, so others than its owner can use the key: chmod 600 {0}, and make a new key if someone may have read it", path.display())]
-    Readable {
-        /// Which file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// It holds something else.
+    Readable { path: PathBuf, mode: u32 },
     #[error("{} holds no {what} in PEM: {why}", path.display())]
-    Missing {
-        /// Which file.
-        path: PathBuf,
-        /// What was looked for.
-        what: &'static str,
-        /// What is there.
-        why: String,
-    },
+    Missing { path: PathBuf, what: &'static str, why: String },
 }
 
 /// All certificates of a file, in their order; at least one.

@@ -10,7 +10,6 @@ pub const ROLE_URI: &str = "linkemu:role:";
 /// What a caller may do; each may do what the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look.
     Viewer,
     /// Change the link and run scenarios.
     Operator,
@@ -24,7 +23,6 @@ pub enum Role {
 pub struct UnknownRole;
 
 impl Role {
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",

@@ -20,45 +20,29 @@ pub enum EntryError {
     /// A value of a key.
     #[error("{table}.{field} = {value}: {what}")]
     Key {
-        /// The table.
         table: String,
-        /// The field.
         field: String,
         /// What was to be written, or came.
         value: String,
-        /// What is wrong.
         what: String,
     },
-    /// An action's parameter.
     #[error("{table}: {action}({param} = {value}): {what}")]
     Param {
-        /// The table.
         table: String,
-        /// The action.
         action: String,
-        /// The parameter.
         param: String,
         /// What was to be written, or came.
         value: String,
-        /// What is wrong.
         what: String,
     },
-    /// Something else.
     #[error("entry of {table}: {what}")]
-    Entry {
-        /// The table.
-        table: String,
-        /// What is wrong.
-        what: String,
-    },
+    Entry { table: String, what: String },
 }
 
 /// What a field of a key is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
-    /// The whole value.
     Exact(u128),
-    /// A prefix.
     Lpm {
         /// What lies behind the prefix is zero.
         value: u128,
@@ -87,7 +71,6 @@ impl fmt::Display for Match {
 /// What an entry of a table is found by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// By its name.
     pub table: String,
     /// By the names of the fields; those that match everything may be left out.
     pub fields: BTreeMap<String, Match>,
@@ -105,10 +88,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// What an entry does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action {
-    /// By its name.
     pub name: String,
     /// All of its parameters, by their names.
     pub params: BTreeMap<String, u128>,
@@ -129,7 +110,6 @@ impl fmt::Display for Action {
 pub struct Entry {
     /// What it is found by.
     pub key: Key,
-    /// What it does.
     pub action: Action,
     /// The controller's own note on it.
     pub metadata: Vec<u8>,
@@ -174,14 +154,12 @@ impl Entry {
         self
     }
 
-    /// With a priority.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.key.priority = priority;
         self
     }
 
-    /// With an action.
     #[must_use]
     pub fn does(mut self, action: &str) -> Self {
         self.action.name = action.into();
@@ -195,7 +173,6 @@ impl Entry {
         self
     }
 
-    /// With a note.
     #[must_use]
     pub fn noted(mut self, metadata: impl Into<Vec<u8>>) -> Self {
         self.metadata = metadata.into();

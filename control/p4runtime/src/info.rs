@@ -19,28 +19,15 @@ pub enum InfoError {
     Malformed(String),
     /// The program has none of this name.
     #[error("the P4 program has no {kind} {name:?}: it is not the one that goes with this linkd")]
-    Missing {
-        /// What is asked for.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
+    Missing { kind: &'static str, name: String },
     /// The program has it, and it cannot be used.
     #[error("{kind} {name:?} of the P4 program {what}")]
-    Unusable {
-        /// What it is.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        what: String,
-    },
+    Unusable { kind: &'static str, name: String, what: String },
 }
 
 /// How a field is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The whole value.
     Exact,
     /// A prefix, the longest first.
     Lpm,
@@ -61,20 +48,15 @@ impl fmt::Display for Kind {
 /// A field of a table's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Within the table.
     pub id: u32,
     /// As the program calls it.
     pub name: String,
-    /// Bits.
     pub width: u32,
-    /// How it is matched.
     pub kind: Kind,
 }
 
-/// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// In messages.
     pub id: u32,
     /// As the program calls it.
     pub name: String,
@@ -82,7 +64,6 @@ pub struct Table {
     pub fields: Vec<Field>,
     /// Numbers of the actions that its entries may have.
     pub actions: Vec<u32>,
-    /// Entries that it holds.
     pub size: u64,
 }
 
@@ -106,18 +87,14 @@ impl Table {
 /// A parameter of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Within the action.
     pub id: u32,
     /// As the program calls it.
     pub name: String,
-    /// Bits.
     pub width: u32,
 }
 
-/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// In messages.
     pub id: u32,
     /// As the program calls it.
     pub name: String,
@@ -125,21 +102,17 @@ pub struct Action {
     pub params: Vec<Param>,
 }
 
-/// An array of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// In messages.
     pub id: u32,
     /// As the program calls it.
     pub name: String,
-    /// Cells.
     pub size: u64,
 }
 
 /// A message from the program to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// In messages.
     pub id: u32,
     /// As the program calls it.
     pub name: String,

@@ -31,9 +31,7 @@ const MOST_BYTES: usize = 16 << 20;
 /// Where a profile comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Compiled in.
     BuiltIn,
-    /// Read from this file.
     File(PathBuf),
     /// Stored in the course of time.
     Stored,
@@ -42,13 +40,10 @@ pub enum Origin {
 /// A profile and its origin.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The profile.
     pub profile: Profile,
-    /// Where it comes from.
     pub origin: Origin,
 }
 
-/// Profiles by name.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     entries: BTreeMap<String, Entry>,
@@ -60,7 +55,6 @@ pub enum StoreError {
     /// Not one that is stored.
     #[error("{name:?} is {whose}, which does not change: use another name")]
     Fixed {
-        /// The name.
         name: String,
         /// Where that profile comes from.
         whose: String,
@@ -84,51 +78,26 @@ pub enum StoreError {
 pub enum CatalogError {
     /// A directory cannot be listed.
     #[error("cannot list the profiles in {path}: {source}")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Directory { path: PathBuf, source: std::io::Error },
     /// A file is no profile.
     #[error(transparent)]
     File(#[from] FileError),
     /// A file takes a name that is taken.
     #[error("{path}: the name {name:?} is {taken}: give this profile another name")]
-    Taken {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-        /// By whom.
-        taken: String,
-    },
+    Taken { path: PathBuf, name: String, taken: String },
     /// A file takes a name that marks a patched link.
     #[error("{path}: the name {name:?} ends in '*', which marks a patched link: leave it out")]
-    Marked {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
-    /// Too many files.
+    Marked { path: PathBuf, name: String },
     #[error("{path}: more than {MOST} user profiles: move some out of the directory")]
-    TooMany {
-        /// The directory.
-        path: PathBuf,
-    },
+    TooMany { path: PathBuf },
     /// Too much in the files.
     #[error(
         "{path}: with this one, the user profiles have more than {MOST_BYTES} bytes: move some out of the directory"
     )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
 }
 
 impl Catalog {
-    /// The built-in profiles.
     pub fn built_in() -> Self {
         // Each is read in the tests, so none is lost here.
         let profiles = BUILT_IN.iter().filter_map(|text| Profile::from_toml(text).ok());
@@ -231,7 +200,6 @@ impl Catalog {
         Err(StoreError::Fixed { name: entry.profile.name().to_owned(), whose })
     }
 
-    /// The stored ones.
     pub fn stored(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().filter(|entry| entry.origin == Origin::Stored)
     }

@@ -64,7 +64,6 @@ pub mod reading {
 /// The mark at the end of a profile's name that says: patched since it was set.
 pub const PATCHED: char = '*';
 
-/// A valid profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile(pb::Profile);
 
@@ -73,16 +72,10 @@ pub struct Profile(pb::Profile);
 pub enum FileError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { path: String, source: std::io::Error },
     /// The file is no valid profile.
     #[error("{path} is not a valid profile:\n{}", violations.in_file(path))]
     Invalid {
-        /// As it was given.
         path: String,
         /// All that is wrong with it.
         violations: Violations,
@@ -121,12 +114,10 @@ impl Profile {
         &self.0.name
     }
 
-    /// The message.
     pub fn as_proto(&self) -> &pb::Profile {
         &self.0
     }
 
-    /// The message.
     pub fn into_proto(self) -> pb::Profile {
         self.0
     }

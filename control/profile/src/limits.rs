@@ -10,7 +10,6 @@ pub const FRAME_BYTES: u64 = *QUEUE_LIMIT_BYTES.start();
 pub const SHAPE_MIN: f64 = -1.0;
 /// The shape must be below this.
 pub const SHAPE_BELOW: f64 = 1.0;
-/// Characters of a name.
 pub const NAME_CHARS: usize = 64;
 /// Bytes of a description, of a source, and of each text of a provenance.
 pub const TEXT_BYTES: usize = 4_096;

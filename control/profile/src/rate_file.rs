@@ -14,10 +14,8 @@ use trace::{RateError, RateFormat, read_rate};
 /// Finer steps than this are not to be had of a mahimahi trace.
 const MS: u64 = 1_000_000;
 
-/// What a file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceFile {
-    /// The rates.
     pub trace: pb::RateTrace,
     /// What was done to it, for people.
     pub remarks: Vec<String>,
@@ -35,9 +33,7 @@ pub enum TraceError {
         format_duration(*step_ns), RATE_TRACE_RATES_BPS_ITEMS.end(), format_duration(*enough_ns)
     )]
     Steps {
-        /// Steps.
         count: usize,
-        /// The length of each.
         step_ns: u64,
         /// A length that is enough.
         enough_ns: u64,
@@ -48,7 +44,6 @@ pub enum TraceError {
          step and rates, or set a profile that has it"
     )]
     Alone,
-    /// Somewhere else.
     #[error("{0:?} is no file beside the profile: write its name, without .. or / in front")]
     Elsewhere(String),
 }

@@ -102,7 +102,6 @@ impl Reader<'_> {
         Some(Value::List(values.into_iter().map(|it| it.unwrap_or_else(zero)).collect()))
     }
 
-    /// One value.
     fn scalar(&mut self, item: &Item<'_>, field: &Field) -> Option<Value> {
         let example = field.parameter.example.as_str();
         match field.kind {

@@ -194,7 +194,6 @@ fn of_field(field: &Field) -> Json {
     one
 }
 
-/// Written without quotes.
 fn is_bare(field: &Field) -> bool {
     matches!(field.kind, Kind::Number | Kind::Count)
 }

@@ -45,7 +45,6 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub descriptor: FieldDescriptor,
-    /// Its key in TOML.
     pub key: String,
     pub kind: Kind,
     /// It holds any number of values.
@@ -67,12 +66,10 @@ pub(crate) struct Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Quantity(Quantity),
-    /// Without a dimension.
     Number,
     Count,
     Switch,
     Text,
-    /// One of an enumeration's.
     Word,
     Table,
 }
@@ -142,7 +139,6 @@ impl Table {
         self.descriptor.name()
     }
 
-    /// Its keys in TOML.
     pub fn keys(&self) -> Vec<&str> {
         self.fields.iter().map(|field| field.key.as_str()).collect()
     }
@@ -175,7 +171,6 @@ fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message without reflection.
 pub(crate) fn typed<M: prost::Message + Default>(message: &DynamicMessage) -> M {
     // The same message in another form: what was encoded can be decoded.
     message.transcode_to().unwrap_or_default()

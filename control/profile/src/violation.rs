@@ -6,13 +6,10 @@ use std::fmt;
 /// A place in a TOML text; both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Line.
     pub line: usize,
-    /// Column, in characters.
     pub column: usize,
 }
 
-/// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The field, such as `forward.queue.limit`; empty if it is the whole.
@@ -41,7 +38,6 @@ impl fmt::Display for Violation {
 pub struct Violations(Vec<Violation>);
 
 impl Violations {
-    /// Adds one.
     pub fn push(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.0.push(Violation { path: path.into(), message: message.into(), place: None });
     }
@@ -56,12 +52,10 @@ impl Violations {
         self.0.is_empty()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Each.
     pub fn iter(&self) -> std::slice::Iter<'_, Violation> {
         self.0.iter()
     }

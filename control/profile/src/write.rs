@@ -16,7 +16,6 @@ use units::Quantity;
 /// Of a line of a list.
 const COLUMNS: usize = 100;
 
-/// Writes a valid profile.
 pub(crate) fn profile(profile: &pb::Profile) -> String {
     let table = Table::named("Profile");
     let mut toml = Toml::default();

@@ -51,7 +51,6 @@ struct Account {
     transit: BinCells,
 }
 
-/// All accounts.
 #[derive(Debug, Default)]
 pub struct Accounts {
     clients: BTreeMap<u16, [Account; 2]>,
@@ -74,7 +73,6 @@ impl Accounts {
         accounts
     }
 
-    /// Counts these clients too.
     pub fn know(&mut self, numbers: impl IntoIterator<Item = u16>) {
         for number in numbers.into_iter().filter(|number| *number < MAX_CLIENTS) {
             self.clients.entry(number).or_default();
@@ -160,7 +158,6 @@ impl Accounts {
         self.clients.get_mut(&client)?.get_mut(direction as usize)
     }
 
-    /// As it is shown.
     pub fn counts(&self, instance: u64, tick: u64, ready: bool) -> Counts {
         let by_direction =
             |accounts: &[Account; 2]| ByDirection(accounts.map(|account| fates(&account.fates)));

@@ -36,7 +36,6 @@ impl Bounds {
         Self { tick, ticks }
     }
 
-    /// Of transit times.
     pub fn transit(tick: u64) -> Self {
         Self::new(tick, TRANSIT_MS.iter().map(|ms| ms * 1_000_000))
     }
@@ -56,7 +55,6 @@ impl Bounds {
         (0..self.ticks.len() as u64).chain([BEYOND])
     }
 
-    /// The table's entries.
     pub fn entries(&self, table: &str, action: &str) -> Vec<Entry> {
         let mut low = 0;
         let mut entries = Vec::new();

@@ -26,24 +26,18 @@ pub struct Config {
     pub device: u64,
     /// Of linkd, in the election of a primary.
     pub election: u64,
-    /// What it is.
     pub target: Target,
     /// Its ports to the box.
     pub box_ports: Sides<u16>,
-    /// Its ports to hosts.
     pub host_ports: Sides<Vec<u16>>,
-    /// What it may do.
     pub stages: Stages,
-    /// What it runs.
     pub program: Program,
 }
 
 /// The two sides of the link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sides<T> {
-    /// Of the servers.
     pub wan: T,
-    /// Of the clients.
     pub client: T,
 }
 
@@ -59,12 +53,9 @@ impl<T> Sides<T> {
     }
 }
 
-/// What a switch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The behavioral model.
     Bmv2,
-    /// Intel's Tofino.
     Tofino,
 }
 
@@ -89,15 +80,12 @@ impl Target {
 /// What a switch may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// Finds a frame's client.
     pub classifies: bool,
     /// Loses frames one by one.
     pub loses: bool,
-    /// Sets the ECN field.
     pub marks: bool,
 }
 
-/// A compiled program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// What the compiler wrote for the switch: JSON for bmv2.
@@ -109,15 +97,8 @@ pub struct Program {
 /// Why a program is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is too long.
+    Io { path: PathBuf, source: io::Error },
     #[error("{} has more than {} MiB: it is no P4 program of ours", .0.display(), FILE_BYTES >> 20)]
     TooLong(PathBuf),
 }

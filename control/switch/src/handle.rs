@@ -106,7 +106,6 @@ impl Switch {
         done.unwrap_or_else(|| Err(Error::NotReady("it does not answer".into())))
     }
 
-    /// How the switch is.
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status()

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 /// A group address has this bit.
 const GROUP: u128 = 1 << 40;
 
-/// Where hosts are.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     /// By the direction of their frames.

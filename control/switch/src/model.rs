@@ -19,7 +19,6 @@ pub enum Loss {
     /// None, or none that the switch is to draw.
     #[default]
     None,
-    /// Each frame by itself.
     Independent(u32),
     /// A chain of two states, of which the good one is the first.
     GilbertElliott {
@@ -27,9 +26,7 @@ pub enum Loss {
         to_bad: u32,
         /// Of leaving the bad state, per frame.
         to_good: u32,
-        /// In the bad state.
         loss_in_bad: u32,
-        /// In the good state.
         loss_in_good: u32,
     },
 }
@@ -53,18 +50,14 @@ pub struct Client {
     /// 1 the bypass, 2 the default, 3 and above the others; below [`MAX_CLIENTS`]. 0, or one that
     /// the switch's program does not count: whose these are the dataplane says.
     pub number: u16,
-    /// What is its.
     pub matches: Vec<Match>,
 }
 
-/// What is a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
-    /// Its own address.
     Mac([u8; 6]),
     /// Its outermost tag, 1 to 4094.
     Vlan(u16),
-    /// Its addresses.
     Prefix(IpAddr, u8),
 }
 
@@ -78,25 +71,19 @@ pub enum News {
         took: Duration,
         /// Whether it was given its program.
         pushed: bool,
-        /// Of all tables.
         entries: u32,
     },
-    /// It does not answer.
     Lost {
-        /// In words.
         why: String,
     },
     /// It takes orders from another.
     Taken {
-        /// In words.
         by: String,
     },
 }
 
-/// How a switch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It does not answer.
     #[default]
     Lost,
     /// Another one is its primary controller.
@@ -110,15 +97,12 @@ pub enum Phase {
 /// How a switch is, and since when.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// How it is.
     pub phase: Phase,
-    /// Since when.
     pub since: Instant,
     /// Why, or what could not be written; may be empty.
     pub message: String,
     /// Entries of all its tables.
     pub entries: u32,
-    /// Clients that it knows.
     pub clients: u32,
     /// How long the last restoration took.
     pub restored: Duration,
@@ -132,15 +116,11 @@ pub use p4runtime::Count;
 /// Frames of one client and direction by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fates {
-    /// From hosts.
     pub received: Count,
     /// From the box: `delivered` + `lost` + `gated`.
     pub returned: Count,
-    /// To hosts.
     pub delivered: Count,
-    /// Drawn to be lost.
     pub lost: Count,
-    /// Behind a closed gate.
     pub gated: Count,
     /// With their ECN field set.
     pub marked: Count,
@@ -163,7 +143,6 @@ pub struct PortDrops {
     pub cut: Count,
 }
 
-/// Counts of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Ascending upper bounds in ns, each of which belongs to its bucket.
@@ -203,14 +182,9 @@ pub enum Error {
     NotReady(String),
     /// There is no such client.
     #[error("client number {number}: 1 to {} can have a gate in the switch", MAX_CLIENTS - 1)]
-    Client {
-        /// Which.
-        number: u16,
-    },
-    /// The switch's own words.
+    Client { number: u16 },
     #[error(transparent)]
     Switch(#[from] p4runtime::Error),
-    /// The session has ended.
     #[error("the switch's session has ended")]
     Ended,
 }

@@ -19,13 +19,11 @@ pub const LATENESS_BINS: &str = "linkemu.lateness_bins";
 pub const SOURCES: &str = "linkemu.sources";
 pub const HOSTS: &str = "linkemu.hosts";
 
-/// Tables that name clients.
 pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
 /// Tables that are written before those of clients.
 pub const FIRST: [&str; 2] = [TRANSIT_BINS, LATENESS_BINS];
 /// Tables that are written after them: nothing passes before the last.
 pub const LAST: [&str; 5] = [GATES, LOSS, HOSTS, SOURCES, PORTS];
-/// All tables.
 pub const TABLES: [&str; 11] = [
     TRANSIT_BINS,
     LATENESS_BINS,
@@ -71,9 +69,7 @@ const COUNTERS: [&str; 4] = [FATES, PORT_DROPS, TRANSIT, LATENESS];
 
 /// Of a client and direction.
 pub const FATE_CELLS: u64 = 8;
-/// Of a port.
 pub const DROP_CELLS: u64 = 4;
-/// Of a histogram.
 pub const BINS: u64 = 32;
 
 /// What the program writes for a direction.

@@ -20,7 +20,6 @@ struct Slot {
 /// All that the switch has.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
-    /// Where numbers begin.
     first: u16,
     all: BTreeMap<u16, Slot>,
 }

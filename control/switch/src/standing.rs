@@ -45,7 +45,6 @@ impl Standing {
         self.tables.get(table).unwrap_or(&NONE)
     }
 
-    /// Of all tables.
     pub fn entries(&self) -> u32 {
         u32::try_from(self.tables.values().map(BTreeMap::len).sum::<usize>()).unwrap_or(u32::MAX)
     }

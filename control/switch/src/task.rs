@@ -22,15 +22,12 @@ use tokio::sync::mpsc;
 mod requests;
 mod restore;
 
-/// Why a session ends.
 enum End {
-    /// The switch is lost.
     Lost(P4Error),
     /// Another one is its primary, as the stream says.
     Taken(String),
     /// It takes no orders from us, and the stream has not said so.
     Denied(String),
-    /// Nobody holds a handle.
     Closed,
 }
 
@@ -224,7 +221,6 @@ impl Task {
         self.shared.answers()
     }
 
-    /// While all is well.
     async fn serve(&mut self, session: &Session, stream: &mut Stream) -> End {
         let mut tick = tokio::time::interval(self.timing.poll);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

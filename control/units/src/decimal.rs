@@ -8,15 +8,12 @@ const FRACTION_DIGITS: usize = 18;
 
 /// The kind of quantity, for its messages.
 pub(super) struct Kind {
-    /// What is measured: "rate".
     pub of: &'static str,
     /// The smallest unit, in words: "bit/s".
     pub smallest: &'static str,
     /// The unit that examples are written in.
     pub unit: &'static str,
-    /// A good text.
     pub example: &'static str,
-    /// The largest value.
     pub limit: fn() -> String,
 }
 

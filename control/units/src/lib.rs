@@ -29,59 +29,31 @@ pub enum UnitError {
     /// No number to begin with.
     #[error("{text:?} does not begin with a number: write it as {example:?}")]
     NoNumber {
-        /// What was given.
         text: String,
         /// A text of the wanted kind.
         example: String,
     },
-    /// A number alone.
     #[error("{text} has no unit: write a unit, such as {example:?}")]
     NoUnit {
-        /// What was given.
         text: String,
         /// The number with a unit.
         example: String,
     },
     /// A unit that does not exist.
     #[error("{unit:?} in {text:?} is not a unit of {of}: {hint}")]
-    UnknownUnit {
-        /// What was given.
-        text: String,
-        /// The unit in it.
-        unit: String,
-        /// What is measured.
-        of: &'static str,
-        /// What to write.
-        hint: String,
-    },
+    UnknownUnit { text: String, unit: String, of: &'static str, hint: String },
     /// Below zero.
     #[error("{text:?} is negative: write zero or more")]
-    Negative {
-        /// What was given.
-        text: String,
-    },
+    Negative { text: String },
     /// More than can be represented.
     #[error("{text:?} is more than the largest representable {limit}: write less")]
-    TooLarge {
-        /// What was given.
-        text: String,
-        /// The largest.
-        limit: String,
-    },
+    TooLarge { text: String, limit: String },
     /// Finer than the smallest unit.
     #[error("{text:?} is not a whole number of {of}: write it with fewer decimals")]
-    Inexact {
-        /// What was given.
-        text: String,
-        /// The smallest unit.
-        of: &'static str,
-    },
+    Inexact { text: String, of: &'static str },
     /// A rate of zero.
     #[error("{text:?} is no rate: say \"down\" for a link that is down, or \"unlimited\"")]
-    ZeroRate {
-        /// What was given.
-        text: String,
-    },
+    ZeroRate { text: String },
 }
 
 /// At most this much of a text goes into a message.

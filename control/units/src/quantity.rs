@@ -26,9 +26,7 @@ pub enum Quantity {
 pub enum Amount {
     /// A rate, a size or a duration.
     Whole(u64),
-    /// An overhead.
     Signed(i32),
-    /// A probability.
     Real(f64),
 }
 

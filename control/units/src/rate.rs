@@ -14,7 +14,6 @@ pub enum Rate {
     Unlimited,
     /// Nothing: frames wait in the queue.
     Down,
-    /// So many bit/s.
     Limited(NonZeroU64),
 }
 

@@ -29,7 +29,6 @@ impl MbufBurst {
         Self { slots: [const { MaybeUninit::uninit() }; Self::CAPACITY], len: 0 }
     }
 
-    /// Packets in it.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {

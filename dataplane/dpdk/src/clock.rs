@@ -55,7 +55,6 @@ struct Shared {
 /// How far a [`TscClock`] is off `CLOCK_MONOTONIC_RAW`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
-    /// Time since the calibration.
     pub elapsed: Duration,
     /// This clock minus `CLOCK_MONOTONIC_RAW`, ns. What jumps made of it is left out.
     pub offset_ns: i64,

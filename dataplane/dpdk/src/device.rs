@@ -30,7 +30,6 @@ pub(crate) struct Device {
     pub ring_frames: u32,
     /// The longest frame without a VLAN tag that the interface below sends.
     pub longest: AtomicU32,
-    /// Receive queues set up.
     pub rx_queues: u16,
     pub started: bool,
     /// Promiscuous mode was off before we turned it on.

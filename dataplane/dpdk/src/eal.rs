@@ -50,16 +50,12 @@ impl Memory {
 /// How much EAL and the drivers say on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Errors.
     Error,
-    /// Errors and warnings.
     #[default]
     Warning,
     /// What an operator may want to see.
     Notice,
-    /// Progress.
     Info,
-    /// All.
     Debug,
 }
 
@@ -75,12 +71,10 @@ impl fmt::Display for LogLevel {
     }
 }
 
-/// How to start EAL.
 #[derive(Clone, Debug)]
 pub struct EalOptions {
     /// Where the memory comes from.
     pub memory: Memory,
-    /// What is logged.
     pub log_level: LogLevel,
     /// PCI devices that EAL may touch, as `ADDRESS[,arguments]`; if empty it does not scan PCI.
     pub pci: Vec<String>,

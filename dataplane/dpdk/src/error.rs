@@ -18,7 +18,6 @@ pub enum Error {
         arguments: String,
         /// DPDK's text for the error number.
         reason: String,
-        /// What to do.
         remedy: &'static str,
     },
 
@@ -42,9 +41,7 @@ pub enum Error {
     /// A value that DPDK cannot take.
     #[error("{what} `{value}` is not valid: {rule}")]
     Invalid {
-        /// What was given.
         what: &'static str,
-        /// The value given.
         value: String,
         /// What it has to look like.
         rule: String,
@@ -56,13 +53,10 @@ pub enum Error {
          {reason}; give EAL more memory or ask for fewer buffers"
     )]
     Mempool {
-        /// The pool's name.
         name: String,
-        /// Buffers asked for.
         count: u32,
         /// Bytes of data per buffer.
         data_room: u16,
-        /// Memory needed, roughly.
         megabytes: u64,
         /// DPDK's text for the error number.
         reason: String,
@@ -71,7 +65,6 @@ pub enum Error {
     /// The text after `--port` is not a port.
     #[error("port `{text}` is not valid: {rule}")]
     Spec {
-        /// The text given.
         text: String,
         /// What it has to look like.
         rule: String,
@@ -84,9 +77,7 @@ pub enum Error {
         known.join(", ")
     )]
     UnknownDriver {
-        /// The name given.
         driver: String,
-        /// Those that are linked.
         known: Vec<&'static str>,
         /// The nearest name among them.
         nearest: Option<String>,
@@ -97,40 +88,15 @@ pub enum Error {
         "port `{port}`: there is no interface `{iface}` in this network namespace; there are: {}",
         if existing.is_empty() { "none".to_owned() } else { existing.join(", ") }
     )]
-    NoInterface {
-        /// The port's name.
-        port: String,
-        /// The interface asked for.
-        iface: String,
-        /// The interfaces that exist.
-        existing: Vec<String>,
-    },
+    NoInterface { port: String, iface: String, existing: Vec<String> },
 
     /// The process may not open the device.
     #[error("port `{port}`: no permission to open `{device}` ({reason}); {remedy}")]
-    Permission {
-        /// The port's name.
-        port: String,
-        /// The device.
-        device: String,
-        /// The system's text.
-        reason: String,
-        /// What to do.
-        remedy: &'static str,
-    },
+    Permission { port: String, device: String, reason: String, remedy: &'static str },
 
     /// The PCI device is missing or bound to the wrong driver.
     #[error("port `{port}`: PCI device {address} cannot be used: {reason}; {remedy}")]
-    Pci {
-        /// The port's name.
-        port: String,
-        /// The PCI address.
-        address: String,
-        /// What is wrong.
-        reason: String,
-        /// What to do.
-        remedy: String,
-    },
+    Pci { port: String, address: String, reason: String, remedy: String },
 
     /// Two ports name one device.
     #[error("ports `{first}` and `{second}` name the same device `{device}`; give each its own")]
@@ -139,42 +105,33 @@ pub enum Error {
         first: String,
         /// The port that also wants it.
         second: String,
-        /// The device.
         device: String,
     },
 
     /// Two ports have one name.
     #[error("two ports are named `{name}`; give each its own name")]
-    SameName {
-        /// The name.
-        name: String,
-    },
+    SameName { name: String },
 
     /// The driver refused to open the device.
     #[error("port `{port}`: the driver did not accept `{device}`: {reason}; {hint}")]
     Probe {
-        /// The port's name.
         port: String,
         /// The device with its arguments.
         device: String,
         /// DPDK's text for the error number.
         reason: String,
-        /// What to do.
         hint: String,
     },
 
     /// More or fewer queues than the device has.
     #[error("port `{port}`: {asked} {direction} queue(s) asked for, {limit}; {remedy}")]
     Queues {
-        /// The port's name.
         port: String,
         /// `receive` or `transmit`.
         direction: &'static str,
-        /// Queues asked for.
         asked: u16,
         /// What the device can do.
         limit: String,
-        /// What to do.
         remedy: &'static str,
     },
 
@@ -184,7 +141,6 @@ pub enum Error {
          bytes into one; make the mempool with a data room of at least {need}"
     )]
     SmallBuffers {
-        /// The port's name.
         port: String,
         /// Bytes per buffer.
         have: u32,
@@ -195,9 +151,7 @@ pub enum Error {
     /// A call on a port failed.
     #[error("port `{port}`: {action} failed: {reason}")]
     Port {
-        /// The port's name.
         port: String,
-        /// What was tried.
         action: &'static str,
         /// DPDK's text for the error number.
         reason: String,
@@ -206,9 +160,7 @@ pub enum Error {
     /// A call to the system failed.
     #[error("{action}: {source}")]
     Io {
-        /// What was tried.
         action: String,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -216,14 +168,11 @@ pub enum Error {
     /// Offloads cannot be read or changed.
     #[error("interface `{iface}`: cannot {action} offloads: {source}; {remedy}")]
     Offload {
-        /// The interface.
         iface: String,
         /// `read` or `disable`.
         action: &'static str,
-        /// The system's error.
         #[source]
         source: io::Error,
-        /// What to do.
         remedy: &'static str,
     },
 }

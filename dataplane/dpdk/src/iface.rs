@@ -10,7 +10,6 @@ use nix::net::if_::{if_nameindex, if_nametoindex};
 
 use crate::error::Error;
 
-/// A kernel network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     name: String,
@@ -40,13 +39,11 @@ impl Interface {
         names
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its index.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index

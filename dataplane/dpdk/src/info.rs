@@ -10,11 +10,9 @@ pub struct PortInfo {
     pub id: u16,
     /// The device's name in DPDK.
     pub device: String,
-    /// The driver's name.
     pub driver: String,
     /// The kernel interface underneath, if there is one.
     pub iface: Option<String>,
-    /// The MAC address.
     pub mac: [u8; 6],
     /// The MTU, in bytes of layer 3.
     pub mtu: u16,
@@ -22,9 +20,7 @@ pub struct PortInfo {
     pub max_frame: u32,
     /// Data room that the mempool's buffers need at least.
     pub min_data_room: u32,
-    /// Receive queues at most.
     pub max_rx_queues: u16,
-    /// Transmit queues at most.
     pub max_tx_queues: u16,
     /// The link's speed in Mb/s, where known: of a NIC, or of the interface under
     /// `net_af_packet`. A NIC whose link is not up yet has the fastest that it can.
@@ -38,18 +34,15 @@ pub struct PortInfo {
 /// A port's counters since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets received.
     pub rx_packets: u64,
     /// Bytes received, without frame check sequence.
     pub rx_bytes: u64,
     /// Packets that came and were dropped before we could take them: by the device for want of
     /// descriptors, or by the kernel for want of room in a packet socket's ring.
     pub rx_missed: u64,
-    /// Packets received in error.
     pub rx_errors: u64,
     /// Packets not received since the mempool was empty, where the driver counts them.
     pub rx_no_mbuf: u64,
-    /// Packets sent.
     pub tx_packets: u64,
     /// Bytes sent, without frame check sequence.
     pub tx_bytes: u64,
@@ -60,7 +53,6 @@ pub struct Counters {
 /// The state of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// A carrier is there.
     pub up: bool,
     /// Speed in Mb/s, where known: of a NIC, or of the interface under `net_af_packet`.
     pub mbps: Option<u32>,

@@ -150,7 +150,6 @@ impl Mempool {
         self.inner.in_use()
     }
 
-    /// Buffers in the pool.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.inner.count
@@ -162,7 +161,6 @@ impl Mempool {
         self.inner.data_room
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name

@@ -37,7 +37,6 @@ impl PortSpec {
 pub struct PortConfig<'a> {
     /// Receive queues. The device spreads packets over them by both IP addresses, if it can.
     pub rx_queues: u16,
-    /// Transmit queues.
     pub tx_queues: u16,
     /// Descriptors per receive queue; adjusted to what the device can.
     pub rx_descriptors: u16,
@@ -76,7 +75,6 @@ impl<'a> PortConfig<'a> {
     }
 }
 
-/// An attached port.
 #[derive(Debug)]
 pub struct Port {
     device: Device,

@@ -20,7 +20,6 @@ use crate::waiter::Waiter;
 /// the mempool's cache are made for.
 pub const RX_BURST: usize = 32;
 
-/// A receive queue.
 #[derive(Debug)]
 pub struct RxQueue {
     device: Arc<Device>,
@@ -29,7 +28,6 @@ pub struct RxQueue {
     _not_sync: PhantomData<Cell<()>>,
 }
 
-/// A transmit queue.
 #[derive(Debug)]
 pub struct TxQueue {
     device: Arc<Device>,

@@ -113,7 +113,6 @@ impl PacketSockets {
         })
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.sockets.len()
     }

@@ -43,7 +43,6 @@ enum Device {
 pub struct NamedPort {
     /// The name that the user gave.
     pub name: String,
-    /// What it stands for.
     pub spec: PortSpec,
 }
 

@@ -11,7 +11,6 @@ use crate::device::{Bus, Device};
 use crate::error::Error;
 use crate::info::{Counters, Link, PortInfo};
 
-/// A started port.
 #[derive(Debug)]
 pub struct StartedPort {
     device: Arc<Device>,

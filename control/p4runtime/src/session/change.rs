@@ -25,31 +25,23 @@ pub enum Change {
     Delete(Key),
     /// A counter begins again from there.
     Count {
-        /// By its name.
         counter: String,
-        /// Which of its cells.
         index: u64,
-        /// From where.
         count: Count,
     },
-    /// A multicast group.
     Group {
-        /// Whether it is there.
         exists: bool,
         /// Above zero.
         group: u32,
         /// Where its frames go, once to each.
         ports: BTreeSet<u32>,
     },
-    /// A multicast group goes.
     DeleteGroup(u32),
     /// A digest is sent from here on.
     Digest {
         /// Whether it is sent already.
         exists: bool,
-        /// By its name.
         digest: String,
-        /// How.
         config: DigestConfig,
     },
 }
@@ -79,10 +71,8 @@ pub struct DigestConfig {
     pub repeat: Duration,
 }
 
-/// A counter's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Frames.
     pub packets: u64,
     /// Bytes, as the architecture counts them.
     pub bytes: u64,

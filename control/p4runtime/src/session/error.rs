@@ -18,59 +18,27 @@ const LISTED: usize = 3;
 /// An error of a session.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing answers.
     #[error("the switch at {address} cannot be reached: {why}")]
-    Unreachable {
-        /// Where.
-        address: String,
-        /// What the system said.
-        why: String,
-    },
-    /// No answer in time.
+    Unreachable { address: String, why: String },
     #[error("the switch has not answered {what} within {} s", limit.as_secs())]
-    Deadline {
-        /// What was asked.
-        what: &'static str,
-        /// How long was waited.
-        limit: Duration,
-    },
+    Deadline { what: &'static str, limit: Duration },
     /// Another controller is the primary.
     #[error("the switch takes orders from another controller: {message}")]
-    NotPrimary {
-        /// The switch's words.
-        message: String,
-    },
-    /// It has no program.
+    NotPrimary { message: String },
     #[error("the switch has no program: {message}")]
-    NoProgram {
-        /// The switch's words.
-        message: String,
-    },
+    NoProgram { message: String },
     /// It refuses the call, or the connection broke.
     #[error("the switch refuses: {message} ({code:?})")]
-    Refused {
-        /// Of gRPC.
-        code: Code,
-        /// The switch's words.
-        message: String,
-    },
+    Refused { code: Code, message: String },
     /// It did not make some of the changes.
     #[error("the switch has not made {} of the changes: {}", .0.len(), listed(.0))]
     Rejected(Vec<Failure>),
     /// It answers what cannot be.
     #[error("the switch answers {what}: it runs another program, or is no P4Runtime server")]
-    Strange {
-        /// What.
-        what: String,
-    },
+    Strange { what: String },
     /// A counter that is not there.
     #[error("{counter} has {size} cells: an index is less")]
-    Index {
-        /// By its name.
-        counter: String,
-        /// Cells.
-        size: u64,
-    },
+    Index { counter: String, size: u64 },
     /// The stream has come to its end.
     #[error("the switch has ended the session")]
     Ended,
@@ -85,11 +53,9 @@ pub enum Error {
 /// A change that the switch did not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which.
     pub change: Change,
     /// Of gRPC, such as `AlreadyExists`.
     pub code: Code,
-    /// The switch's words.
     pub message: String,
 }
 

@@ -24,18 +24,14 @@ const MESSAGE: usize = 4 << 20;
 pub enum StreamEvent {
     /// We are the primary controller.
     Primary,
-    /// We are not.
     Backup {
         /// Number of the primary in the election, as far as there is one.
         primary: Option<u128>,
-        /// The switch's words.
         message: String,
     },
     /// Digests. [`Stream::acknowledge`] lets the switch say the same again.
     Digests {
-        /// Which, by its number.
         digest: u32,
-        /// The list's number.
         list: u64,
         /// Each with its members, in the program's order.
         rows: Vec<Vec<u128>>,

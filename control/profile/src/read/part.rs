@@ -16,7 +16,6 @@ use units::Quantity;
 /// New values of some fields of a pipe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// The values.
     pub pipe: pb::Pipe,
     /// The fields, as the paths of a PatchLinkRequest's mask; each once.
     pub paths: Vec<&'static str>,

@@ -23,7 +23,6 @@ pub struct Node<'a> {
     pub path: String,
     /// Its place in the text.
     pub span: Range<usize>,
-    /// The table.
     pub table: &'a DeTable<'a>,
 }
 
@@ -36,11 +35,8 @@ impl Node<'_> {
 
 /// A value, what it is called in messages, and its path.
 pub struct Item<'a> {
-    /// Its path.
     pub path: String,
-    /// What it is called.
     pub key: String,
-    /// The value.
     pub value: &'a Spanned<DeValue<'a>>,
 }
 
@@ -58,7 +54,6 @@ pub struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// Of a text.
     pub fn new(text: &'t str) -> Self {
         Self { text, ..Self::default() }
     }
@@ -96,7 +91,6 @@ impl<'t> Reader<'t> {
         Ok(profile)
     }
 
-    /// What was found.
     pub fn into_found(self) -> Violations {
         self.found
     }
@@ -356,7 +350,6 @@ impl<'t> Reader<'t> {
         self.found.len() >= FAULTS
     }
 
-    /// Reports a fault.
     pub fn fail(&mut self, path: &str, span: Range<usize>, message: String) {
         if !self.is_full() {
             self.found.push_at(path, message, place(self.text, span.start));
@@ -406,7 +399,6 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A value, for messages.
 pub fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{:?}", shown(text)),

@@ -29,7 +29,6 @@ pub enum Wrong {
     Negative,
     /// Fewer counters than were asked for.
     Missing,
-    /// Entities without end.
     Endless,
 }
 
@@ -41,7 +40,6 @@ struct Controller {
     sender: Sender,
 }
 
-/// The state.
 #[derive(Debug, Default)]
 pub struct Device {
     number: u64,
@@ -128,7 +126,6 @@ impl Device {
         self.controllers.len()
     }
 
-    /// A controller goes.
     pub fn leave(&mut self, connection: u64) {
         let before = self.primary().map(|one| one.election);
         self.controllers.remove(&connection);

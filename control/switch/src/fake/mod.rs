@@ -21,7 +21,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
-/// A switch.
 #[derive(Debug)]
 pub struct Fake {
     device: Arc<Mutex<Device>>,
@@ -116,7 +115,6 @@ impl Fake {
         device.entries.values().filter(of).cloned().collect()
     }
 
-    /// The multicast groups.
     #[must_use]
     pub fn groups(&self) -> BTreeMap<u32, BTreeSet<u32>> {
         self.device().groups.clone()
@@ -127,12 +125,10 @@ impl Fake {
         self.device().entries.remove(&entry.key);
     }
 
-    /// Counts.
     pub fn count(&self, counter: &str, index: u64, count: Count) {
         self.device().count(counter, index, count);
     }
 
-    /// A counter's cell.
     #[must_use]
     pub fn counted(&self, counter: &str, index: u64) -> Count {
         let device = self.device();

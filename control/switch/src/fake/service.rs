@@ -20,7 +20,6 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Entities of a message where there is no end.
 const CHUNK: usize = 10_000;
 
-/// The service.
 #[derive(Debug)]
 pub struct Service {
     device: Arc<Mutex<Device>>,

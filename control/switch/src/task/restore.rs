@@ -134,7 +134,6 @@ impl Task {
         self.empty_clients(session).await
     }
 
-    /// Says why not.
     async fn try_clients(&mut self, session: &Session) -> Result<Option<String>, End> {
         for table in names::CLIENTS {
             let desired = self.desired.entries(table, &self.config);

@@ -28,7 +28,6 @@ const AHEAD: u64 = 10_000_000;
 /// Both clocks at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// The counter.
     pub ticks: u64,
     /// The system's clock, ns.
     pub raw: u64,
@@ -36,7 +35,6 @@ pub(super) struct Look {
     pub window: u64,
 }
 
-/// What a look said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Verdict {
     /// The counter's time less the system's, ns.
@@ -49,7 +47,6 @@ pub(super) struct Verdict {
     pub jump_ns: Option<u64>,
 }
 
-/// The state between looks.
 #[derive(Clone, Debug)]
 pub(super) struct Discipline {
     /// The system's clock at the counter's time 0; shifted by jumps.

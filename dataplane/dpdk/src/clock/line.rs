@@ -15,13 +15,10 @@ pub(super) const SHIFT: u32 = 48;
 /// Nanoseconds as a function of ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The bend: ticks,
     pub bend: u64,
     /// and nanoseconds.
     pub ns: u64,
-    /// The slope before it,
     pub before: u64,
-    /// and after it.
     pub after: u64,
     /// No time is before this one, whatever the counter says.
     pub least: u64,
@@ -72,7 +69,6 @@ impl Published {
         self.version.store(version, Ordering::Release);
     }
 
-    /// The line published last.
     #[inline]
     pub(super) fn read(&self) -> Line {
         loop {

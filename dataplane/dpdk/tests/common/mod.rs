@@ -8,7 +8,6 @@ use dpdk::{
     Eal, EalOptions, MbufBurst, Memory, Mempool, Port, PortConfig, RxQueue, StartedPort, TxQueue,
 };
 
-/// The process's EAL.
 pub fn eal() -> &'static Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     EAL.get_or_init(|| {
