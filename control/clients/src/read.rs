@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients from TOML: which keys there are, and what they become. Reading goes on after an
-//! error, so that one look gives all.
+//! Clients from TOML: the known keys and their conversion. Reading continues after a fault, so that
+//! all faults are reported at once.
 
 use crate::{Clients, FILE_BYTES};
 use profile::reading::{Item, Node, Reader, describe};
@@ -55,7 +55,7 @@ fn automatic(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Automatic {
     pb::Automatic { limit, beam: reader.text(node, "beam"), weight: weight(reader, node) }
 }
 
-/// A share's weight; without it, none is given.
+/// Weight of a share; zero if absent.
 fn weight(reader: &mut Reader<'_>, node: &Node<'_>) -> u32 {
     let Some(item) = reader.value(node, "weight") else { return 0 };
     let weight = number(reader, &item);

@@ -116,7 +116,7 @@ impl Reader<'_> {
             _ => {
                 let value = self.measure(item, |text| field.parse(text), example)?;
                 if value.is_none() && field.is_list {
-                    let message = "\"unlimited\" is no rate of a step: write a rate, or \"down\"";
+                    let message = "a step cannot be \"unlimited\": write a rate, or \"down\"";
                     self.fail(&item.path, item.value.span(), message.to_owned());
                 }
                 value

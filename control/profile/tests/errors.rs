@@ -69,7 +69,7 @@ fn each_error_names_place_path_value_and_remedy() {
         (
             "rate = \"144 Mbit/s\"",
             "rate_trace = { step = \"1 s\", rates = [\"down\", \"unlimited\"] }",
-            "line 3, column 47: forward.rate_trace.rates[1]: \"unlimited\" is no rate of a step: write a rate, or \"down\"",
+            "line 3, column 47: forward.rate_trace.rates[1]: a step cannot be \"unlimited\": write a rate, or \"down\"",
         ),
         (
             "rate = \"144 Mbit/s\"",
@@ -194,7 +194,7 @@ fn each_error_names_place_path_value_and_remedy() {
         (
             "\"144 Mbit/s\"",
             "\"0 Mbit/s\"",
-            "line 3, column 8: forward.rate: \"0 Mbit/s\" is no rate: say \"down\" for a link that is down, or \"unlimited\"",
+            "line 3, column 8: forward.rate: \"0 Mbit/s\" is not a rate: write \"down\" for a link that is down, or \"unlimited\"",
         ),
         (
             "\"36 MB\"",

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong, in the user's words: each message names the value, the limit and the remedy.
+//! Errors of this crate. Each message names the value, the limit and the remedy.
 
 use std::io;
 
-/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// EAL can be initialised once per process, also after it was cleaned up.
+    /// EAL can be initialised once per process, even after cleanup.
     #[error("EAL was already initialised in this process; DPDK allows it once")]
     AlreadyInitialised,
 
@@ -21,33 +20,33 @@ pub enum Error {
         remedy: &'static str,
     },
 
-    /// EAL is still needed by another object.
+    /// Another object still uses EAL.
     #[error(
         "EAL is still in use by {holders} object(s) (ports, queues, pools, threads); drop them \
          before the cleanup"
     )]
     InUse {
-        /// How many objects hold EAL.
+        /// Number of objects that hold EAL.
         holders: usize,
     },
 
-    /// All of EAL's thread slots are taken.
+    /// All thread slots of EAL are in use.
     #[error("this thread cannot be registered with EAL: {reason}")]
     ThreadRegister {
         /// DPDK's text for the error number.
         reason: String,
     },
 
-    /// A value that DPDK cannot take.
+    /// DPDK cannot accept the value.
     #[error("{what} `{value}` is not valid: {rule}")]
     Invalid {
         what: &'static str,
         value: String,
-        /// What it has to look like.
+        /// The valid form.
         rule: String,
     },
 
-    /// A memory pool could not be made.
+    /// A memory pool could not be created.
     #[error(
         "mempool `{name}` of {count} buffers of {data_room} bytes ({megabytes} MB) cannot be made: \
          {reason}; give EAL more memory or ask for fewer buffers"
@@ -66,7 +65,7 @@ pub enum Error {
     #[error("port `{text}` is not valid: {rule}")]
     Spec {
         text: String,
-        /// What it has to look like.
+        /// The valid form.
         rule: String,
     },
 
@@ -79,7 +78,7 @@ pub enum Error {
     UnknownDriver {
         driver: String,
         known: Vec<&'static str>,
-        /// The nearest name among them.
+        /// The nearest known name.
         nearest: Option<String>,
     },
 
@@ -101,14 +100,13 @@ pub enum Error {
     /// Two ports name one device.
     #[error("ports `{first}` and `{second}` name the same device `{device}`; give each its own")]
     SameDevice {
-        /// The port that has it.
+        /// The port that has the device.
         first: String,
-        /// The port that also wants it.
+        /// The port that requested it.
         second: String,
         device: String,
     },
 
-    /// Two ports have one name.
     #[error("two ports are named `{name}`; give each its own name")]
     SameName { name: String },
 
@@ -130,7 +128,7 @@ pub enum Error {
         /// `receive` or `transmit`.
         direction: &'static str,
         asked: u16,
-        /// What the device can do.
+        /// The queues that the device supports.
         limit: String,
         remedy: &'static str,
     },
@@ -178,7 +176,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// An [`Error::Invalid`].
     pub(crate) fn invalid(what: &'static str, value: &str, rule: impl Into<String>) -> Self {
         Self::Invalid { what, value: value.to_owned(), rule: rule.into() }
     }
@@ -189,7 +186,7 @@ pub(crate) fn reason(code: i32) -> String {
     io::Error::from_raw_os_error(code.checked_abs().unwrap_or(libc::EINVAL)).to_string()
 }
 
-/// The text for the calling thread's `rte_errno`.
+/// Text for the calling thread's `rte_errno`.
 pub(crate) fn rte_reason() -> String {
     // SAFETY: reads a per-thread variable.
     let code = unsafe { dpdk_sys::lke_errno() };

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Device (by unique key) → port that has it.
+/// Unique key of a device → port that uses it.
 pub(crate) type Taken = HashMap<String, String>;
 
 /// Every object that uses EAL holds it. EAL is cleaned up when the last holder is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct EalInner {
-    /// DPDK's device and memory calls are not thread safe; this lock is held around them.
+    /// DPDK's device and memory calls are not thread safe; they hold this lock.
     control: Mutex<Taken>,
 }
 
@@ -37,8 +37,8 @@ impl Drop for EalInner {
     }
 }
 
-/// Removes the folder that EAL makes for files shared between processes: with the options used
-/// here it stays empty, and EAL itself never removes it.
+/// Removes the directory that EAL creates for files shared between processes. With the options used
+/// here it stays empty, and EAL never removes it.
 pub(crate) fn remove_runtime_folder() {
     // SAFETY: returns a pointer to a static buffer, which only `rte_eal_init` writes.
     let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
@@ -48,7 +48,7 @@ pub(crate) fn remove_runtime_folder() {
     // SAFETY: not null, and a zero-terminated string for the life of the process.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
     if !path.is_empty() {
-        // Not empty, or not there: either is fine.
+        // It may be non-empty or missing.
         let _ = std::fs::remove_dir(path);
     }
 }

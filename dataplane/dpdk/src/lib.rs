@@ -8,8 +8,8 @@
 //!   [`StartedPort`] (the control thread's handle) and one [`RxQueue`] and [`TxQueue`] per queue.
 //! - A queue handle is `Send` but neither `Sync` nor `Clone`: it is moved to the one thread that
 //!   polls it. The device stops when its last handle is dropped, so none outlives it.
-//! - [`Mbuf`] owns one packet buffer and gives it back when dropped. A [`Mempool`] that still has
-//!   buffers out when its last handle goes is kept, with EAL, rather than freed under them.
+//! - [`Mbuf`] owns one packet buffer and returns it to its pool when dropped. If a [`Mempool`]
+//!   still has buffers in use when its last handle is dropped, it and EAL are leaked.
 //!
 //! The datapath (`RxQueue::burst`, `TxQueue::burst`, `Mbuf`, `MbufBurst`) does not allocate, lock
 //! or log. Everything else belongs to the control thread. Linux only.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port that is attached but not started: it can be asked and started, not polled.
+//! A port that is attached but not started. It can be queried and started, not polled.
 //!
-//! Reference: DPDK programmer's guide, "Poll mode driver"; order of calls as in
-//! `rte_ethdev.h`: configure, set up queues, start. No checksum or segmentation offload is ever
-//! requested. Control thread.
+//! Reference: DPDK programmer's guide, "Poll mode driver"; order of calls as in `rte_ethdev.h`:
+//! configure, set up queues, start. No checksum or segmentation offload is requested. Control
+//! thread.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::spec::{PortSpec, check_name};
 use crate::started::{StartedPort, read_link};
 
 impl PortSpec {
-    /// Bytes of data that a buffer for this port has to hold, as far as that is known before it
-    /// is attached: those of a `net_af_packet` slot for the interface's MTU.
+    /// Minimum data room of a buffer for this port, bytes, as far as known before attaching: the
+    /// data room of a `net_af_packet` slot for the interface's MTU.
     #[must_use]
     pub fn min_data_room(&self) -> u32 {
         let iface = self.iface().and_then(|name| find_iface("", name).ok());
@@ -32,22 +32,20 @@ impl PortSpec {
     }
 }
 
-/// How to start a port.
 #[derive(Clone, Debug)]
 pub struct PortConfig<'a> {
-    /// Receive queues. The device spreads packets over them by both IP addresses, if it can.
+    /// The device spreads packets over them by both IP addresses, if it can.
     pub rx_queues: u16,
     pub tx_queues: u16,
-    /// Descriptors per receive queue; adjusted to what the device can.
+    /// Descriptors per receive queue, adjusted to the device's limits.
     pub rx_descriptors: u16,
-    /// Descriptors per transmit queue; adjusted likewise.
+    /// Descriptors per transmit queue, adjusted to the device's limits.
     pub tx_descriptors: u16,
-    /// Take in frames for any address: what a bump in the wire needs.
+    /// Receive frames for any address, as a bump in the wire needs.
     pub promiscuous: bool,
-    /// MTU to set on a PCI device; virtual devices keep theirs.
+    /// MTU to set on a PCI device. Ignored for virtual devices.
     pub mtu: Option<u16>,
-    /// Where received packets go: one pool for each receive queue, in their order; the last one
-    /// serves those that are left.
+    /// One pool per receive queue, in order. The last one serves all further queues.
     pub pools: &'a [Mempool],
 }
 
@@ -82,8 +80,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens the device of `spec` as port `name`. The interface of a specification is looked for
-    /// in the calling thread's network namespace.
+    /// Opens the device of `spec` as port `name`. The interface is looked up in the calling
+    /// thread's network namespace.
     ///
     /// # Errors
     /// [`Error::UnknownDriver`], [`Error::NoInterface`], [`Error::Permission`],
@@ -119,18 +117,17 @@ impl Port {
         Ok(Self { device, info })
     }
 
-    /// What is known of it.
     #[must_use]
     pub const fn info(&self) -> &PortInfo {
         &self.info
     }
 
-    /// Starts it. The port's handle stays with the control thread; each queue goes to the thread
+    /// Starts the port. The control thread keeps the port's handle; each queue moves to the thread
     /// that polls it.
     ///
     /// # Errors
-    /// [`Error::Queues`], [`Error::SmallBuffers`], or [`Error::Port`] for the driver's refusal. The
-    /// port is detached then.
+    /// [`Error::Queues`], [`Error::SmallBuffers`], or [`Error::Port`] if the driver refuses. The
+    /// port is then detached.
     pub fn start(
         mut self,
         config: &PortConfig<'_>,
@@ -243,9 +240,9 @@ impl Port {
     }
 }
 
-/// The kernel fills the ring of a packet socket from the moment that it is opened, with frames of
-/// all interfaces until the driver has bound it to one. Takes out what is there, at most as much
-/// as the rings hold, and starts the counters anew.
+/// The kernel fills the ring of a packet socket as soon as it is open, with frames of all
+/// interfaces until the driver binds it to one. This discards those frames, at most as many as the
+/// rings hold, and resets the counters.
 fn discard_foreign(device: &Device, queues: &mut [RxQueue]) -> Result<(), Error> {
     if device.sockets.len() == 0 {
         return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening the device of a port: checks with a remedy before EAL fails with a bare error code, the
+//! Opens the device of a port: checks that give a remedy where EAL gives only an error code, the
 //! reservation of the device, the probe, and the search for its packet sockets. Control thread.
 
 use std::ffi::{CStr, CString};
@@ -49,7 +49,7 @@ pub(crate) fn probe(
         return Err(Error::SameDevice { first, second, device: spec.key(port) });
     }
     let before = PacketSockets::open_inodes();
-    // EAL opens the PCI devices that it is told of when it starts.
+    // EAL opens the PCI devices of its allow list at start.
     let mut id = port_by_name(&name);
     if id.is_none() {
         // SAFETY: EAL is initialised, the text is valid for the call, the control lock is held.
@@ -98,7 +98,7 @@ pub(crate) fn probe(
     Ok(device)
 }
 
-/// What most likely helps after a refusal.
+/// The most likely remedy after the driver refused.
 fn probe_hint(bus: Bus, ring: Option<PacketRing>) -> String {
     const STDERR: &str = "see what the driver wrote on standard error";
     if bus == Bus::Pci {
@@ -119,7 +119,7 @@ fn probe_hint(bus: Bus, ring: Option<PacketRing>) -> String {
     }
 }
 
-/// Interfaces of one name may exist in several network namespaces.
+/// Interfaces with the same name may exist in several network namespaces.
 fn namespaced(spec: &PortSpec, key: String) -> String {
     match (spec.iface(), fs::read_link("/proc/thread-self/ns/net")) {
         (Some(_), Ok(namespace)) => format!("{key} in {}", namespace.display()),
@@ -134,9 +134,9 @@ fn port_by_name(name: &CStr) -> Option<u16> {
     (ret == 0).then_some(id)
 }
 
-/// Names the usual obstacles of a PCI device before EAL reports that there is no such port.
+/// Detects common problems of a PCI device before EAL reports only that there is no such port.
 pub(crate) fn check_pci(port: &str, address: &str) -> Result<(), Error> {
-    /// Kernel drivers that DPDK works through, or that give the device to user space.
+    /// Kernel drivers that DPDK works through, or that pass the device to user space.
     const FIT: [&str; 6] =
         ["vfio-pci", "igb_uio", "uio_pci_generic", "mlx5_core", "mlx4_core", "mana"];
     let path = Path::new("/sys/bus/pci/devices").join(address);

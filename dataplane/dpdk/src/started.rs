@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control thread's handle on a started port: counters and link.
 //!
-//! The device stops, closes and is detached when this handle and all queue handles are dropped.
+//! The device is stopped, closed and detached when this handle and all queue handles are dropped.
 //! Counters only grow. Control thread.
 
 use std::sync::Arc;
@@ -22,19 +22,17 @@ impl StartedPort {
         Self { device, info }
     }
 
-    /// What is known of it; as it was when attached.
+    /// The description as of attaching.
     #[must_use]
     pub const fn info(&self) -> &PortInfo {
         &self.info
     }
 
-    /// The name that the user gave.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Its counters.
     ///
     /// # Errors
     /// [`Error::Port`] if the driver has none or the device is gone.
@@ -48,7 +46,7 @@ impl StartedPort {
         Ok(Counters {
             rx_packets: raw.rx_packets,
             rx_bytes: raw.rx_bytes,
-            // A driver that reads the sockets' counters itself resets them: the sum stays right.
+            // A driver that reads the sockets' counters resets them; the sum stays correct.
             rx_missed: raw.rx_missed + self.device.sockets.missed(),
             rx_errors: raw.rx_errors,
             rx_no_mbuf: raw.rx_no_mbuf,
@@ -58,13 +56,13 @@ impl StartedPort {
         })
     }
 
-    /// Says how long a frame without a VLAN tag may be for the interface below the port:
-    /// [`TxQueue::takes`](crate::TxQueue::takes) heeds it from now on.
+    /// Sets the longest frame without a VLAN tag that the underlying interface sends, bytes.
+    /// [`TxQueue::takes`](crate::TxQueue::takes) uses it from now on.
     pub fn limit_frames(&self, bytes: u32) {
         self.device.longest.store(bytes, Ordering::Relaxed);
     }
 
-    /// The state of its link now.
+    /// Current link state.
     ///
     /// # Errors
     /// [`Error::Port`] if the device is gone.
@@ -73,10 +71,10 @@ impl StartedPort {
     }
 }
 
-/// The state of a device's link; from the kernel where that knows better than the driver.
+/// Link state of a device, from the kernel if it knows better than the driver.
 pub(crate) fn read_link(device: &Device, iface: Option<&str>) -> Result<Link, Error> {
     if let Some(iface) = iface.filter(|_| device.sockets.len() > 0) {
-        // An interface that is gone has no link.
+        // A missing interface has no link.
         let gone = Link { up: false, mbps: None, full_duplex: true };
         return Ok(device.sockets.link(iface).unwrap_or(gone));
     }
