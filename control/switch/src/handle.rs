@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handle of a session. Every request has a time limit, whatever the state of the switch.
+//! The handle of a session. Every request has a time limit in every state of the switch.
 
 use crate::config::Config;
 use crate::model::{Client, Counts, Error, Loss, MAX_CLIENTS, News, Offload, Phase, Status};
@@ -12,26 +12,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that wait; more of them wait with their callers.
+/// Capacity of the request channel. Further callers wait to send.
 const WAITING: usize = 64;
 
-/// A handle of a session. The session ends when the last one is dropped.
+/// A handle of a session. Dropping the last one ends the session.
 #[derive(Clone, Debug)]
 pub struct Switch {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
-    /// When counts were read. Who waits for it shares what is read.
+    /// Time of the last read of the counters. Concurrent callers share one read.
     read: Arc<tokio::sync::Mutex<Option<Instant>>>,
     timing: Timing,
 }
 
 impl Switch {
-    /// Begins a session: a task of the current runtime, which tells `told` how the switch is.
+    /// Starts a session as a task of the current runtime. It reports state changes to `told`.
     pub fn start(config: Config, told: impl Fn(News) + Send + Sync + 'static) -> Self {
         Self::start_timed(config, Timing::default(), told)
     }
 
-    /// As [`Switch::start`], with other times.
+    /// As [`Switch::start`], with other time limits.
     pub fn start_timed(
         config: Config,
         timing: Timing,
@@ -44,14 +44,14 @@ impl Switch {
         Self { shared, requests, read: Arc::default(), timing }
     }
 
-    /// What the switch can do for a plan of this dataplane instance, and does when this
-    /// answers: the losses stand in it. All zero if it is not ready within a second or so.
-    /// The same figures have the same number. After one that was not answered in time all are
-    /// zero at once, until [`News::Ready`] says that it is worth while to ask again.
+    /// Requests the stages that the switch can run for a plan of this dataplane instance. When this
+    /// returns, the losses are written to the switch. All zero if the switch is not ready within
+    /// about a second; after a timeout all calls return zero immediately until [`News::Ready`].
+    /// Equal losses get the same number.
     ///
-    /// `rules` stands for all that the plan says of clients: any two plans that say the same
-    /// have the same, any others another. Another instance or other rules than the last ones
-    /// begin a new epoch, without clients: no number that was found by other rules is believed.
+    /// `rules` identifies everything in the plan that concerns clients: equal plans have equal
+    /// values. A new instance or new rules start a new epoch without clients, so numbers from other
+    /// rules are never used.
     pub async fn offload(
         &self,
         instance: u64,
@@ -71,23 +71,25 @@ impl Switch {
         answered.unwrap_or_default()
     }
 
-    /// Says what the plan in force uses. What none has used for ten minutes goes.
+    /// Sets the offload of the current plan. Losses that no plan has used for ten minutes are
+    /// removed.
     pub fn in_use(&self, offload: &Offload) {
         self.shared.set_in_use(*offload);
     }
 
-    /// Says all clients that the switch is to know. Ignored if the instance or the rules
-    /// are not those of the last [`Switch::offload`].
+    /// Sets all clients for the switch. Ignored if the instance or the rules differ from those of
+    /// the last [`Switch::offload`].
     pub fn set_clients(&self, instance: u64, rules: u64, clients: Vec<Client>) {
         self.shared.set_clients(Clients { instance, rules, clients });
     }
 
-    /// Closes or opens the gate of a client or of all, in a direction or in both. It stays so
-    /// when the switch restarts; with another dataplane, where a number is another client's, the
-    /// gates of all, of the bypass and of the default stay. One that was closed for all is opened for all.
+    /// Closes or opens the client gate of one client or of all, in one direction or both. The state
+    /// survives a restart of the switch. With a new dataplane instance, client numbers change; then
+    /// only the gates of all clients, of the bypass and of the default client stay. A gate that was
+    /// closed for all is opened for all.
     ///
     /// # Errors
-    /// [`Error`]; nothing has changed if the switch was not ready.
+    /// [`Error`]. If the switch was not ready, nothing has changed.
     pub async fn set_gate(
         &self,
         client: Option<u16>,
@@ -111,7 +113,7 @@ impl Switch {
         self.shared.status()
     }
 
-    /// What it has counted: read now, or at most 100 ms ago.
+    /// Counters, at most 100 ms old.
     pub async fn counts(&self) -> Counts {
         let mut read = self.read.lock().await;
         let fresh = read.is_some_and(|at| at.elapsed() < self.timing.fresh);
@@ -125,7 +127,7 @@ impl Switch {
         counts
     }
 
-    /// None: there is no answer in time.
+    /// `None` if there is no answer in time.
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> Request,

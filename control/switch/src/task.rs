@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The task of a session: the only one that speaks with the switch.
+//! The task of a session. It alone communicates with the switch.
 //!
-//! Connect → wait to be the primary → restore → serve, and again from the first when the
-//! switch is lost, from the second when another one is its primary. A switch is lost when the
-//! stream ends, when it does not answer a question that is put to it once a second, or when
-//! it has another program than ours: one that was restarted may be back at once.
+//! Connect → wait to become the primary → restore → serve. It starts over when the switch is lost,
+//! and waits again when another controller becomes the primary. The switch is lost when the stream
+//! ends, when it does not answer the query sent once a second, or when it has another program. A
+//! restarted switch may be reachable again immediately.
 
 use crate::accounts::Accounts;
 use crate::config::Config;
@@ -24,9 +24,9 @@ mod restore;
 
 enum End {
     Lost(P4Error),
-    /// Another one is its primary, as the stream says.
+    /// Another controller is the primary, as reported by the stream.
     Taken(String),
-    /// It takes no orders from us, and the stream has not said so.
+    /// The switch refuses our writes, but the stream has not reported another primary.
     Denied(String),
     Closed,
 }
@@ -40,7 +40,6 @@ impl From<P4Error> for End {
     }
 }
 
-/// All that the task has.
 pub struct Task {
     config: Config,
     timing: Timing,
@@ -52,20 +51,20 @@ pub struct Task {
     shared: Arc<Shared>,
     requests: mpsc::Receiver<Request>,
     report: Box<dyn Fn(News) + Send + Sync>,
-    /// Since when the switch is not ready.
+    /// Time since which the switch is not ready.
     away: Instant,
-    /// What the plan in force uses.
+    /// Offload of the current plan.
     in_use: Offload,
-    /// What was told at last.
+    /// Last phase reported as an event.
     reported: Option<Phase>,
-    /// Whether the switch still has counts of a former dataplane.
+    /// True if the switch still has counts of a previous dataplane.
     uncleared: bool,
-    /// Whether it was said which clients the dataplane has: only these are looked at.
+    /// True if the dataplane's client list is known. Only listed clients are counted.
     knows_clients: bool,
 }
 
 impl Task {
-    /// Serves the requests until nobody holds a handle.
+    /// Serves requests until all handles are dropped.
     pub async fn run(
         config: Config,
         timing: Timing,
@@ -78,7 +77,7 @@ impl Task {
         let info = match info {
             Ok(info) => Arc::new(info),
             Err(error) => {
-                // No switch can be used with it: requests are not answered from here on.
+                // The program is unusable with any switch: requests are no longer answered.
                 shared.set_phase(Phase::Lost, error.to_string());
                 report(News::Lost { why: error.to_string() });
                 return;
@@ -141,7 +140,7 @@ impl Task {
         }
     }
 
-    /// From the election to the end of a session.
+    /// Runs from the election to the end of a session.
     async fn session(&mut self, session: &Session, stream: &mut Stream) -> End {
         let mut denied = false;
         loop {
@@ -160,8 +159,8 @@ impl Task {
         }
     }
 
-    /// Waits to be the primary. Where an order was denied, the stream says soon by whom, or
-    /// never: then a new one says how it is.
+    /// Waits to become the primary. After a refused write the stream soon reports the primary, or
+    /// never does; in the latter case a new stream is opened.
     async fn elected(
         &mut self,
         session: &Session,
@@ -198,7 +197,7 @@ impl Task {
         self.say(Phase::Taken, News::Taken { by });
     }
 
-    /// Tells what was not told at last.
+    /// Reports a change of phase once.
     fn say(&mut self, phase: Phase, news: News) {
         let before = self.reported.replace(phase);
         if before == Some(Phase::Ready) {
@@ -209,8 +208,8 @@ impl Task {
         }
     }
 
-    /// Says how the switch is while it is ready, and since when it did not answer if somebody
-    /// waited for it in vain.
+    /// Publishes the state while the switch is ready. Returns the time without an answer if a
+    /// request timed out.
     fn publish(&self) -> Option<Duration> {
         let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
         let gates = self.desired.gates.iter().copied().collect();
@@ -296,7 +295,8 @@ impl Task {
         self.desired.slots.used([forward_loss, return_loss], Instant::now());
     }
 
-    /// Once in a while: whether the switch is there and has our program, and what is to go.
+    /// Periodic check: the switch answers and has our program; expired losses are removed and
+    /// rejected entries are retried.
     async fn look(&mut self, session: &Session, retry: bool) -> Result<(), End> {
         if session.cookie().await? != Some(self.cookie) {
             let message = "it was restarted, or given another one".into();
@@ -317,17 +317,17 @@ impl Task {
     }
 }
 
-/// Who is the primary, in words.
+/// Describes the primary for a message.
 fn another(primary: Option<u128>, message: &str) -> String {
     let number = primary.map_or(String::new(), |n| format!(", number {n}"));
     format!("another controller{number} ({message})")
 }
 
-/// Another epoch than this one, drawn: a number that two linkds do not both begin with.
+/// Draws an epoch that differs from `other`, so that two linkds do not start with the same one.
 fn epoch(other: u16) -> u16 {
     loop {
         let mut bytes = [0; 2];
-        // Without the system's random numbers, the next is as good: it must only be another.
+        // Without random numbers the next number serves: it only has to differ.
         let drawn = match getrandom::fill(&mut bytes) {
             Ok(()) => u16::from_be_bytes(bytes),
             Err(_) => other.wrapping_add(1).max(1),

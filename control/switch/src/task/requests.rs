@@ -13,14 +13,14 @@ use std::time::Instant;
 impl Task {
     pub(super) async fn answer(&mut self, session: &Session, request: Request) -> Result<(), End> {
         match request {
-            // Who asked has stopped waiting.
+            // The caller has timed out.
             Request::Offload { reply, .. } if reply.is_closed() => Ok(()),
             Request::Gate { reply, .. } if reply.is_closed() => Ok(()),
             Request::Counts { reply } if reply.is_closed() => Ok(()),
             Request::Offload { instance, rules, forward, return_, reply } => {
                 let losses = [forward, return_];
                 let offload = self.offload(session, (instance, rules), losses).await?;
-                // Slots of one who went away are collected as all others.
+                // If the caller timed out, its losses expire like all others.
                 let _gone = reply.send(offload);
                 Ok(())
             }
@@ -36,7 +36,7 @@ impl Task {
                 };
                 let failed = said.is_err();
                 if reply.send(said).is_err() || failed {
-                    // Nobody knows of it, so it does not come into force later either.
+                    // The caller does not know of the change, so a later write must not apply it.
                     self.desired.gates = before;
                     done?;
                     return self.write(session, &[names::GATES]).await;
@@ -74,7 +74,7 @@ impl Task {
             self.write(session, &[names::LOSS]).await?;
             let standing = self.standing.table(names::LOSS);
             for number in &mut numbers {
-                // One that was refused may stand there with the figures that it had.
+                // The switch may have rejected the write and hold another loss under this number.
                 let stands = self.desired.slots.entry(*number);
                 if stands.is_none_or(|entry| standing.get(&entry.key) != Some(&entry)) {
                     *number = 0;
@@ -86,35 +86,35 @@ impl Task {
         Ok(Offload { epoch, forward_loss, return_loss, marks: stages.marks })
     }
 
-    /// Begins with another dataplane, which numbers its clients anew, or with other rules of
-    /// the same: entries of clients go before the epoch does. What was counted for a number
-    /// is another client's only in another dataplane.
+    /// Starts an epoch for another dataplane, which numbers its clients differently, or for other
+    /// rules of the same dataplane. Client entries are deleted before the epoch changes. Counters
+    /// are cleared only for another dataplane.
     async fn begin(&mut self, session: &Session, instance: u64, rules: u64) -> Result<(), End> {
         let renumbered = self.desired.instance != instance;
         (self.desired.instance, self.desired.rules) = (instance, rules);
         if renumbered {
-            // To clear all counters takes a time.
+            // Clearing all counters takes time.
             self.shared.set_phase(Phase::Restoring, String::new());
             self.knows_clients = false;
-            // Also if the switch is lost half-way.
+            // Set before the first await, in case the switch is lost.
             (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
-            // A number above these is another client's: who knows its name sets its gate again.
+            // Higher numbers belong to other clients now; their gates have to be set again by name.
             let gates = &mut self.desired.gates;
             gates.retain(|(client, _)| client.is_none_or(|number| number <= DEFAULT));
         }
         self.desired.clients = Some(Vec::new());
         self.desired.withheld = None;
         self.empty_clients(session).await?;
-        // The next linkd takes counts for those of the dataplane that ports are of.
+        // After the ports are written, a new linkd attributes counts to that dataplane.
         self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
         self.write(session, &[names::GATES, names::PORTS]).await?;
-        // Before the answer: who has it finds the switch ready.
+        // Set before the answer, so that the caller sees the switch as ready.
         self.shared.set_phase(Phase::Ready, self.standing.refusals());
         Ok(())
     }
 
-    /// Lets the switch count from zero.
+    /// Resets the counters of the switch if necessary.
     pub(super) async fn clear(&mut self, session: &Session) -> Result<(), End> {
         if self.uncleared {
             accounts::clear(session).await?;
@@ -143,7 +143,7 @@ impl Task {
         Ok(if wrong { self.standing.refusals() } else { String::new() })
     }
 
-    /// Takes what was said and needs no answer.
+    /// Takes the values that need no answer.
     pub(super) async fn take(&mut self, session: &Session) -> Result<(), End> {
         let (clients, in_use) = self.shared.take();
         if let Some(offload) = in_use {
@@ -163,7 +163,7 @@ impl Task {
     async fn clients(&mut self, session: &Session, mut clients: Vec<Client>) -> Result<(), End> {
         let counted = names::counted(&self.info);
         for client in clients.iter_mut().filter(|client| client.number >= counted) {
-            // The switch would count it as nobody's.
+            // The switch would not count it separately.
             client.number = 0;
         }
         self.accounts.know(clients.iter().map(|client| client.number));

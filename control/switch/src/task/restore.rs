@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes the tables of the switch match the desired ones: after a connection, and when the desired
-//! entries change.
+//! Writes the desired entries to the switch: after a connection, and when they change.
 
 use super::{End, Task, epoch};
 use crate::desired::Desired;
@@ -13,19 +12,19 @@ use p4runtime::{Error as P4Error, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Hosts that are told of together, how long the first waits for others, and after what time
-/// one is told of again whose list we have not acknowledged.
+/// Batching of host digests: maximum wait for more, maximum list length, and the time before an
+/// unacknowledged digest is repeated.
 const DIGEST: DigestConfig =
     DigestConfig { wait: Duration::from_millis(10), list: 64, repeat: Duration::from_secs(1) };
 
 impl Task {
-    /// Makes the switch be as it should, whatever it is.
+    /// Restores the switch from any state and reports it ready.
     pub(super) async fn ready(&mut self, session: &Session) -> Result<(), End> {
         self.shared.set_phase(Phase::Restoring, String::new());
         let pushed = self.restore(session).await?;
         let took = self.away.elapsed();
         self.shared.set_restored(took);
-        // All are told.
+        // The event below covers waiting callers.
         let _slow = self.publish();
         self.reported = Some(Phase::Ready);
         (self.report)(News::Ready { took, pushed, entries: self.standing.entries() });
@@ -37,7 +36,7 @@ impl Task {
         if session.cookie().await? == Some(self.cookie) {
             found = match Standing::read(session).await {
                 Ok(found) => Some(found),
-                // Its program is ours, and its entries are not: it begins anew.
+                // Our program with invalid entries: load it again.
                 Err(P4Error::Entry(_) | P4Error::NoProgram { .. }) => None,
                 Err(other) => return Err(other.into()),
             };
@@ -51,9 +50,9 @@ impl Task {
             session.push(&program.device, &program.p4info, self.cookie).await?;
             self.accounts.restart();
             self.standing = Standing::default();
-            // Its clock has begun anew: stamps from before are not to be believed.
+            // The clock of the switch restarted, so older timestamps are invalid.
             self.desired.epoch = epoch(self.desired.epoch);
-            // What stood there is gone, and nobody will say again what was to stay.
+            // The old entries are gone, and no caller will set the clients to keep.
             self.desired.clients.get_or_insert_default();
         }
         self.write_groups(session).await?;
@@ -67,13 +66,13 @@ impl Task {
         Ok(pushed)
     }
 
-    /// Takes in what is to stay of what is found.
+    /// Adopts the entries that may stay.
     fn adopt(&mut self, found: &Standing) {
         let now = Instant::now();
         let ours = (self.desired.epoch, self.desired.instance, self.desired.rules);
         let epoch = Desired::epoch_of(found.table(names::PORTS), &self.config);
         match epoch {
-            // We said so before, or a linkd before us did and we know no other.
+            // The epoch is ours, or that of a previous linkd and this one has none yet.
             Some(found @ (epoch, instance, rules)) if ours.1 == 0 || found == ours => {
                 if ours.1 == 0 && instance != 0 {
                     self.desired.clients = None;
@@ -81,8 +80,7 @@ impl Task {
                 let Desired { epoch: e, instance: i, rules: r, .. } = &mut self.desired;
                 (*e, *i, *r) = (epoch, instance, rules);
             }
-            // Numbers of another epoch, in entries that are deleted before the new one is
-            // written.
+            // Numbers of another epoch: their entries are deleted before the new epoch is written.
             _ => self.desired.epoch = self::epoch(self.desired.epoch),
         }
         for entry in found.table(names::LOSS).values() {
@@ -105,7 +103,7 @@ impl Task {
         self.standing.write_groups(session, groups, DIGEST).await
     }
 
-    /// Makes these tables be as they should, in this order.
+    /// Writes these tables, in this order.
     pub(super) async fn write(
         &mut self,
         session: &Session,
@@ -117,15 +115,15 @@ impl Task {
             }
         }
         if self.standing.wrong().contains(&names::PORTS) {
-            // Nothing passes as it should.
+            // Without its ports the switch forwards nothing correctly.
             let what = self.standing.refusals();
             return Err(End::Lost(P4Error::Strange { what }));
         }
         Ok(())
     }
 
-    /// Makes the tables that name clients be as they should, or lets none of them name one:
-    /// where one rule is missing, another client's answers in its place.
+    /// Writes all client tables, or empties them all: if one rule were missing, a wider rule of
+    /// another client would match instead.
     pub(super) async fn write_clients(&mut self, session: &Session) -> Result<(), End> {
         self.desired.withheld = None;
         let Some(why) = self.try_clients(session).await? else { return Ok(()) };
@@ -155,13 +153,13 @@ impl Task {
         Ok(None)
     }
 
-    /// Lets no client stand there, from the last to be looked for to the first.
+    /// Empties the client tables, in reverse order of lookup.
     pub(super) async fn empty_clients(&mut self, session: &Session) -> Result<(), End> {
         for table in names::CLIENTS.into_iter().rev() {
             self.standing.write(session, table, &BTreeMap::new()).await?;
         }
         if names::CLIENTS.iter().any(|table| self.standing.wrong().contains(table)) {
-            // What stands there would be believed.
+            // The remaining entries would still be used.
             let what = self.standing.refusals();
             return Err(End::Lost(P4Error::Strange { what }));
         }
