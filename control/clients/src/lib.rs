@@ -39,7 +39,6 @@ use std::path::Path;
 /// Maximum file size, bytes: the maximum number of rules, with room for comments.
 pub const FILE_BYTES: usize = 4 << 20;
 
-/// Valid clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clients {
     message: pb::Clients,
@@ -92,7 +91,6 @@ impl Clients {
         self.message
     }
 
-    /// Rules for the classifier.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }

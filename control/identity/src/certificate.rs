@@ -64,7 +64,6 @@ pub enum IdentityError {
         "the certificate's common name is empty, longer than {NAME_CHARS} characters, or has control characters"
     )]
     BadName,
-    /// Not a client certificate.
     #[error(
         "the certificate of {0:?} is not one of a client: it needs the extended key usage clientAuth and, if its key usage is limited, digitalSignature (linkctl cert client)"
     )]
@@ -75,7 +74,6 @@ pub enum IdentityError {
     NoRole(String),
     #[error("the certificate of {0:?} gives {1} roles: it has to give one")]
     Roles(String, usize),
-    /// The role is unknown.
     #[error("the certificate of {0:?} gives a role that is not viewer, operator or admin")]
     UnknownRole(String),
 }

@@ -5,7 +5,6 @@ use crate::certificate::CertificateError;
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-/// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {
     /// Serial number, big-endian.

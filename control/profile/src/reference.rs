@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reference of a profile's parameters, from the schema and the comments of the proto: as
-//! Markdown for people, and as JSON Schema for editors.
+//! Reference of the profile parameters, from the schema and the proto comments: Markdown for
+//! people, JSON Schema for editors.
 
 use crate::read::FILE;
 use crate::schema::{Field, Kind, Table, whole};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 use units::Quantity;
 
-/// What the key says that is in TOML only.
+/// Comment of the key that exists in TOML only.
 const FILE_COMMENT: &str = "A file beside this one, of mahimahi or CSV, in place of rates.";
 
 /// A table and the path of its keys, such as `[forward.queue]`.
@@ -17,7 +17,7 @@ struct Section {
     table: &'static Table,
 }
 
-/// All parameters as Markdown: a section for each table.
+/// All parameters as Markdown, one section per table.
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::new();
@@ -35,7 +35,7 @@ pub fn markdown() -> String {
             let about = cell(&field.comment());
             let _ =
                 writeln!(text, "| `{}` | {} | {about} |", field.key, cell(&takes(table, field)));
-            // Both directions are alike.
+            // Both directions have the same parameters.
             if let Some(inner) = field.table().filter(|_| field.key != "return") {
                 let key = if field.key == "forward" { "DIRECTION" } else { &field.key };
                 let parent = heading.trim_matches(['[', ']']);
@@ -50,12 +50,12 @@ pub fn markdown() -> String {
     text
 }
 
-/// One line, and nothing that ends a cell.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a key takes, its range, and what it stands for if it is left out.
+/// Type, range and default of a key.
 fn takes(table: &Table, field: &Field) -> String {
     let mut takes = match field.kind {
         Kind::Quantity(Quantity::Rate) => "rate".to_owned(),
@@ -103,7 +103,7 @@ fn takes(table: &Table, field: &Field) -> String {
     takes
 }
 
-/// A JSON Schema (draft 2020-12) of a profile's TOML file, for editors that complete and check.
+/// JSON Schema (draft 2020-12) of a TOML profile, for completion and validation in editors.
 #[must_use]
 pub fn json_schema() -> Json {
     let mut schema = object(Table::named("Profile"));

@@ -39,7 +39,6 @@ pub enum UnitError {
     /// A unit that does not exist.
     #[error("{unit:?} in {text:?} is not a unit of {of}: {hint}")]
     UnknownUnit { text: String, unit: String, of: &'static str, hint: String },
-    /// Below zero.
     #[error("{text:?} is negative: write zero or more")]
     Negative { text: String },
     /// Larger than the type can represent.
@@ -48,7 +47,6 @@ pub enum UnitError {
     /// Finer than the smallest unit.
     #[error("{text:?} is not a whole number of {of}: write it with fewer decimals")]
     Inexact { text: String, of: &'static str },
-    /// A rate of zero.
     #[error("{text:?} is not a rate: write \"down\" for a link that is down, or \"unlimited\"")]
     ZeroRate { text: String },
 }

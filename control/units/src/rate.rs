@@ -7,10 +7,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// Rate of a shaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// No limit.
     Unlimited,
     /// No frame is dequeued.
     Down,
@@ -135,7 +133,7 @@ mod tests {
     #[test]
     fn errors_name_the_value_and_the_remedy() {
         assert_eq!(message("144"), "144 has no unit: write a unit, such as \"144 Mbit/s\"");
-        assert!(message("0 Mbit/s").contains("say \"down\""));
+        assert!(message("0 Mbit/s").contains("write \"down\""));
         assert!(message("-3 Mbit/s").contains("negative"));
         assert!(message("36 MB/s").contains("bytes"));
         assert!(message("36 Mbit").contains("the nearest is \"Mbit/s\""));
