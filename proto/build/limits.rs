@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fmt::Write;
 use units::{Amount, Quantity};
 
-/// Rust code: a `RangeInclusive` for each field with a range, named as `OUTAGE_INTERVAL_NS`, and
-/// one for the items of each list with a limit, as `BODY_QUANTILES_NS_ITEMS`.
+/// Generates a `RangeInclusive` for each field with a range, such as `OUTAGE_INTERVAL_NS`, and one
+/// for the length of each bounded list, such as `BODY_QUANTILES_NS_ITEMS`.
 pub fn generate(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     let option = pool
         .get_extension_by_name("linkemu.v1.parameter")
@@ -77,7 +77,7 @@ fn range(
     Ok(())
 }
 
-/// A value in the words of TOML as a Rust literal in the field's unit.
+/// A value in TOML syntax as a Rust literal in the field's unit.
 fn number(
     field: &FieldDescriptor,
     is_probability: bool,
