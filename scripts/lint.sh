@@ -31,7 +31,7 @@ compiled=$("${CARGO:-cargo}" build 2>&1 | grep -E '^ *Compiling ')
 if [[ -n $compiled ]]; then
     echo "lint: \`cargo build\` compiles these again after \`cargo test --workspace --no-run\`:"
     echo "$compiled"
-    echo "lint: declare the features of their dependencies only's Cargo.toml"
+    echo "lint: declare the features of their dependencies in the workspace's Cargo.toml only"
     status=1
 fi
 exit "$status"

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use units::Quantity;
 
 /// Comment of the key that exists in TOML only.
-const FILE_COMMENT: &str = "A file beside this one, of mahimahi or CSV, in place of rates.";
+const FILE_COMMENT: &str = "File in the same directory with the rates: mahimahi or CSV.";
 
 /// A table and the path of its keys, such as `[forward.queue]`.
 struct Section {
@@ -86,7 +86,7 @@ fn takes(table: &Table, field: &Field) -> String {
     match (field.parameter.min_items, field.parameter.max_items) {
         (_, 0) => {}
         (0, most) => _ = write!(takes, "; at most {most}"),
-        (least, most) => _ = write!(takes, "; {least} to {most} of them"),
+        (least, most) => _ = write!(takes, "; {least} to {most} items"),
     }
     let others: Vec<String> =
         table.alternatives(field).map(|other| format!("`{}`", other.key)).collect();
@@ -95,10 +95,10 @@ fn takes(table: &Table, field: &Field) -> String {
     }
     match (field.parameter.required, field.parameter.default.as_str()) {
         (true, _) if table.name() == "RateTrace" => takes += "; **required** without `file`",
-        (true, _) if !others.is_empty() => takes += "; **required** without those",
+        (true, _) if !others.is_empty() => takes += "; **required** without these",
         (true, _) => takes += "; **required**",
         (false, "") => {}
-        (false, default) => _ = write!(takes, "; {default} if left out"),
+        (false, default) => _ = write!(takes, "; default {default}"),
     }
     takes
 }
