@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Says where the compiled program is: in `LINKEMU_P4`, where a build has just compiled it,
-//! else among the sources, where each release keeps it.
+//! Locates the compiled program: in `LINKEMU_P4` if a build compiled it, otherwise in the sources,
+//! where each release has it.
 
 use std::env;
 use std::path::PathBuf;

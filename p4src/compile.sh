@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Compiles the program for bmv2, and writes down of what.
+# Compiles the program for bmv2 and records the hashes of its sources.
 #
 #   p4src/compile.sh P4C OUT [ARGUMENT]...
 #
-# P4C is p4c-bm2-ss, or what calls it. OUT gets linkemu.json, linkemu.p4info.bin,
+# P4C is p4c-bm2-ss, or a wrapper. OUT gets linkemu.json, linkemu.p4info.bin,
 # linkemu.p4info.txtpb and SOURCES: sha256sum's lines, with paths from p4src/, of the program's
 # sources and of the files made. The compiler gets the other arguments.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates the messages and services. protox compiles the protos in-process,
-//! so that a build needs no protoc.
+//! Generates the messages and services. protox compiles the protos in-process, so a build does not
+//! need protoc.
 
 #[path = "build/limits.rs"]
 mod limits;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     compiler.include_imports(true).include_source_info(true).open_files(files)?;
     let descriptors = compiler.file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    // With the options of fields, which the typed set has no place for, and the comments.
+    // Includes field options, which the typed set drops, and comments.
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
     fs::write(out.join("limits.rs"), limits::generate(&compiler.descriptor_pool())?)?;
     fs::write(out.join("methods.rs"), methods::generate(&descriptors)?)?;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds cycles among the top-level modules of each crate, and fails for one that is not known.
+"""Finds cycles between the top-level modules of each crate, and fails for unknown ones.
 
-An edge is a path `crate::MODULE` outside of comments and of `#[cfg(test)]`. `KNOWN` shrinks: a
-cycle that is gone, or smaller, has to be taken out or made smaller there too.
+An edge is a path `crate::MODULE` outside of comments and `#[cfg(test)]`. `KNOWN` must match
+exactly: when a cycle is removed or becomes smaller, update it.
 """
 
 import re
@@ -14,21 +14,18 @@ from pathlib import Path
 
 KNOWN = {
     "control/probe": "error log plan prober resume",
-    "control/server": "control dataplane leases matches scenarios switch",
-    "control/switch": "handle task",
-    "dataplane/daemon": "dataplane schedule",
-    "dataplane/dpdk": "device port queue sockets started; eal thread",
+    "control/server": "control dataplane leases scenarios switch",
 }
 
 
 def code(path: Path) -> str:
-    """A file without its comments and its module of tests."""
+    """Code of a file, without comments and tests."""
     text = path.read_text(encoding="utf-8").split("#[cfg(test)]\nmod tests", maxsplit=1)[0]
     return re.sub(r"//[^\n]*", "", text)
 
 
 def edges(source: Path) -> dict[str, set[str]]:
-    """The modules of a crate, and those that each of them names."""
+    """Modules of a crate, each with the modules that it names."""
     modules: dict[str, list[str]] = defaultdict(list)
     for path in source.rglob("*.rs"):
         module, *_ = path.relative_to(source).with_suffix("").parts
@@ -52,7 +49,7 @@ def edges(source: Path) -> dict[str, set[str]]:
 
 
 def cycles(named: dict[str, set[str]]) -> list[str]:
-    """The groups of modules of which each reaches each."""
+    """Groups of modules that all reach each other."""
 
     def reach(start: str) -> set[str]:
         seen: set[str] = set()
@@ -73,7 +70,7 @@ def cycles(named: dict[str, set[str]]) -> list[str]:
 
 
 def main() -> int:
-    """Compares all crates with `KNOWN`."""
+    """Compares the cycles of all crates with `KNOWN`."""
     listed = subprocess.run(
         ["git", "ls-files", "*Cargo.toml"], check=True, capture_output=True, text=True
     )
@@ -83,7 +80,7 @@ def main() -> int:
         found = "; ".join(cycles(edges(crate / "src"))) if (crate / "src").is_dir() else ""
         known = KNOWN.get(str(crate), "")
         if found != known:
-            print(f"lint: {crate}: modules that need each other: {found or 'none'}")
+            print(f"lint: {crate}: module cycles: {found or 'none'}")
             print(f"lint: known in scripts/cycles.py: {known or 'none'}")
             status = 1
     return status

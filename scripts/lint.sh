@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks rules that no compiler checks:
+# Checks rules that the compiler does not check:
 #
-# - each file of a crate's tests/ is a module of its tests/main.rs, else its tests never run;
-# - the protos follow buf's STANDARD rules, but for the exceptions in proto/buf.yaml; left out where
-#   there is no buf (`scripts/setup.sh lint`);
-# - modules do not need each other in a circle (scripts/cycles.py);
-# - programs alone and programs with tests resolve the same features, else dependencies are compiled
+# - each file in a crate's tests/ is a module of tests/main.rs; otherwise its tests never run;
+# - the protos follow buf's STANDARD rules, with the exceptions in proto/buf.yaml; left out where there
+#   is no buf (`scripts/setup.sh lint`);
+# - modules have no cycles (scripts/cycles.py);
+# - builds with and without tests resolve the same features; otherwise dependencies are compiled
 #   twice (docs/adr/0040-one-build-for-programs-and-tests.md).
 
 set -uo pipefail
@@ -17,7 +17,7 @@ status=0
 for main in $(git ls-files '*/tests/main.rs'); do
     for file in "${main%/main.rs}"/*.rs; do
         module=$(basename "$file" .rs)
-        # A file with a target of its own, or a module.
+        # A module, or a separate test target.
         [[ $module == main ]] || grep -q "^mod $module;" "$main" ||
             grep -q "path = \"tests/$module.rs\"" "${main%/tests/main.rs}/Cargo.toml" || {
             echo "lint: $file is not compiled: add \`mod $module;\` to $main"
@@ -40,7 +40,7 @@ compiled=$("${CARGO:-cargo}" build 2>&1 | grep -E '^ *Compiling ')
 if [[ -n $compiled ]]; then
     echo "lint: \`cargo build\` compiles these again after \`cargo test --workspace --no-run\`:"
     echo "$compiled"
-    echo "lint: write the features of their dependencies in the workspace's Cargo.toml only"
+    echo "lint: declare the features of their dependencies in the workspace's Cargo.toml only"
     status=1
 fi
 exit "$status"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds DPDK, links what `libraries.txt` names of it, builds the shim, generates the bindings
-//! that `allowlist.txt` names.
+//! Finds DPDK, links the libraries of `libraries.txt`, builds the shim and generates the bindings
+//! listed in `allowlist.txt`.
 //!
-//! The flags come from `pkg-config` itself: DPDK's inlines need `-march=…` and
-//! `-include rte_config.h`, which the `pkg-config` crate does not hand on.
+//! The flags come from `pkg-config` itself: DPDK's inline functions need `-march=…` and `-include
+//! rte_config.h`, which the `pkg-config` crate does not pass on.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn check_version(version: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Static linking of what `libraries.txt` names, as it names it.
+/// Links the libraries of `libraries.txt` statically, in their order.
 fn link() -> Result<(), Box<dyn Error>> {
     let flags = pkg_config("--static --libs")?;
     let there = |name: &str| {

@@ -117,13 +117,13 @@ lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16
 	if (ret != 0)
 		return ret;
 
-	/* Some carry longer frames than they let be asked for. */
+	/* Some devices support longer frames than they allow to be requested. */
 	conf.rxmode.mtu = dev.max_mtu > 0 && mtu > dev.max_mtu ? dev.max_mtu : mtu;
 	if (scatter) {
 		conf.rxmode.offloads |= dev.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 		conf.txmode.offloads |= dev.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	}
-	/* Addresses only: what two hosts send to each other keeps its order in one queue. */
+	/* Addresses only: the traffic between two hosts keeps its order in one queue. */
 	if (rx_queues > 1 && (dev.flow_type_rss_offloads & RTE_ETH_RSS_IP) != 0) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = dev.flow_type_rss_offloads & RTE_ETH_RSS_IP;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What bindgen cannot bind, or what would tie Rust to one DPDK release: static inlines, macros,
- * per-thread variables, and structs whose layout changes. Every name starts with lke_.
+ * Wrappers for code that bindgen cannot bind or that would tie Rust to one DPDK release: static
+ * inlines, macros, per-thread variables, and structs with a layout that changes. Every name starts
+ * with lke_.
  *
  * Uses only API that 22.11, 24.11 and 25.11 have in common.
  */
@@ -21,7 +22,7 @@
 #include <rte_version.h>
 
 /*
- * Where the fields of an mbuf are. The compiler that reads DPDK's headers computes these, so
+ * Offsets of the fields of an mbuf. The compiler that reads DPDK's headers computes these, so
  * that Rust reads fields without a call (2 ns) and without naming the anonymous unions.
  */
 enum lke_mbuf_layout {
@@ -56,13 +57,13 @@ struct lke_port_info {
 	uint32_t max_rx_pktlen;
 	uint32_t min_rx_bufsize;
 	uint32_t if_index;
-	/* The fastest that the device can, Mb/s; 0 where unknown. */
+	/* Highest speed of the device, Mb/s; 0 if unknown. */
 	uint32_t max_speed;
 	int32_t numa_node;
 };
 
 struct lke_link {
-	/* Mb/s; 0 where unknown. */
+	/* Mb/s; 0 if unknown. */
 	uint32_t speed;
 	uint8_t up;
 	uint8_t full_duplex;
@@ -88,7 +89,7 @@ int lke_device_check(const char *devargs);
 void lke_pause(void);
 
 int lke_port_info(uint16_t port, struct lke_port_info *info);
-/* mtu 0: leave it alone. scatter: frames may take more than one mbuf. */
+/* mtu 0: keep the current one. scatter: frames may take more than one mbuf. */
 int lke_port_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t mtu,
 		       int scatter);
 int lke_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors,
@@ -104,10 +105,10 @@ void lke_mbuf_free(struct rte_mbuf *mbuf);
 /* A new mbuf, chained where one segment is too small, holding head followed by tail; or NULL. */
 struct rte_mbuf *lke_mbuf_from_parts(struct rte_mempool *pool, const uint8_t *head,
 				     size_t head_len, const uint8_t *tail, size_t tail_len);
-/* Makes a whole buffer that somebody else filled hold the frame, as if it were new; -1 if it is
- * not one buffer of its own, or too small. */
+/* Replaces the content of a received buffer by the frame and resets its metadata; -1 if it is a
+ * chain, shared, or too small. */
 int lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len);
-/* Copies up to len bytes from the start of the frame; returns how many. */
+/* Copies up to len bytes from the start of the frame; returns the number of bytes copied. */
 size_t lke_mbuf_copy_out(const struct rte_mbuf *mbuf, uint8_t *out, size_t len);
 /* Writes vlan_tci into the frame as an 802.1Q tag and clears the stripped flag. */
 int lke_mbuf_insert_vlan(struct rte_mbuf **mbuf);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whose is a host's frame? What the link needs bypasses, before all rules. Then a rule of a
-// MAC goes before one of a VLAN, that before one of a prefix, and of prefixes the longest.
-// MAC and address are the client's: the destination of a forward frame, the source of a
-// return frame. No rule, or a header that cannot be read: 0, and the box classifies.
+// Assigns a host's frame to a client. Traffic that a link needs bypasses all rules. Otherwise MAC
+// rules have priority over VLAN rules, and those over prefix rules, longest first. MAC and address
+// are those of the client: the destination of a forward frame, the source of a return frame.
+// Without a rule, or with an unreadable header: 0, and the box classifies.
 
 #ifndef LINKEMU_CLASSIFY
 #define LINKEMU_CLASSIFY
@@ -11,13 +11,13 @@
 #include "headers.p4"
 
 control Classify(inout headers_t h, inout meta_t m) {
-    // It is this client's.
+    // Assigns the frame to this client.
     @name(".linkemu.set_client")
     action set_client(bit<16> client) {
         m.client = client;
     }
 
-    // By the client's MAC.
+    // Rules by MAC of the client.
     @name(".linkemu.macs")
     table macs {
         key = {
@@ -29,7 +29,7 @@ control Classify(inout headers_t h, inout meta_t m) {
         size = MACS;
     }
 
-    // By the outermost tag, on one host port or on all.
+    // Rules by outermost tag, at one host port or at all.
     @name(".linkemu.vlans")
     table vlans {
         key = {
@@ -41,7 +41,7 @@ control Classify(inout headers_t h, inout meta_t m) {
         size = VLANS;
     }
 
-    // By the client's IPv4 address.
+    // Rules by IPv4 address of the client.
     @name(".linkemu.prefixes4")
     table prefixes4 {
         key = { m.address4: lpm @name("address"); }
@@ -50,7 +50,7 @@ control Classify(inout headers_t h, inout meta_t m) {
         size = PREFIXES4;
     }
 
-    // By the client's IPv6 address.
+    // Rules by IPv6 address of the client.
     @name(".linkemu.prefixes6")
     table prefixes6 {
         key = { m.address6: lpm @name("address"); }
@@ -59,7 +59,7 @@ control Classify(inout headers_t h, inout meta_t m) {
         size = PREFIXES6;
     }
 
-    // The client receives it.
+    // Forward: the client is the destination.
     @hidden
     action of_destination() {
         m.mac = h.ethernet.destination;
@@ -67,7 +67,7 @@ control Classify(inout headers_t h, inout meta_t m) {
         m.address6 = h.ipv6.destination;
     }
 
-    // The client has sent it.
+    // Return: the client is the source.
     @hidden
     action of_source() {
         m.mac = h.ethernet.source;
@@ -85,7 +85,7 @@ control Classify(inout headers_t h, inout meta_t m) {
                 of_source();
             }
             if (!macs.apply().hit) {
-                // Without a tag it is 0, which no rule names.
+                // An untagged frame has 0, which no rule uses.
                 if (!vlans.apply().hit) {
                     if (m.kind == KIND_IPV4) {
                         prefixes4.apply();

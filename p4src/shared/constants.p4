@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers that the switch, the control plane and the dataplane agree on: sizes of tables,
-// protocol numbers, clients with fixed numbers, fates of frames, reasons of drops.
+// Numbers shared by the switch, the control plane and the dataplane: table sizes, protocol numbers,
+// fixed client numbers, fates of frames, drop reasons.
 
 #ifndef LINKEMU_CONSTANTS
 #define LINKEMU_CONSTANTS
 
-// Sizes. Each table's is also in the P4Info, where the control plane reads it.
+// Table sizes. The control plane reads them from the P4Info.
 const int PORTS = 512;
 const int MACS = 8192;
 const int VLANS = 4096;
@@ -18,7 +18,7 @@ const int BINS = 1024;
 const int SOURCES = 4096;
 const int HOSTS = 4096;
 
-// Clients that have cells of their own. Whose number is not below this is counted at 0.
+// Number of clients with counter cells. Higher numbers are counted at 0.
 #ifndef CLIENT_BITS
 #define CLIENT_BITS 12
 #endif
@@ -43,7 +43,7 @@ const bit<16> TYPE_OLD_TAG = 0x9100; // stacked tags before 802.1ad
 
 const bit<8> PROTOCOL_ICMPV6 = 58;
 
-// What the shim's own Ethernet header says; locally administered.
+// Addresses of the shim's Ethernet header; locally administered.
 const bit<48> MAC_OF_SWITCH = 0x020000000001;
 const bit<48> MAC_OF_BOX = 0x020000000002;
 const bit<4> SHIM_VERSION = 1;
@@ -52,44 +52,44 @@ typedef bit<1> direction_t;
 const direction_t FORWARD = 0; // to the clients
 const direction_t RETURN = 1;
 
-// Clients' numbers: 0 is not known yet, and the box classifies; from 2 on they are the box's.
-const bit<16> CLIENT_BYPASS = 1; // what a link needs to work at all: never impaired
+// Client numbers. 0: unknown, the box classifies; from 2: assigned by the box.
+const bit<16> CLIENT_BYPASS = 1; // traffic that a link needs to work: never impaired
 
-// What a frame carries behind its tags.
+// Protocol behind the tags of a frame.
 typedef bit<2> kind_t;
-const kind_t KIND_OTHER = 0; // not IP, or not to be read: a header cut or wrong, more tags
+const kind_t KIND_OTHER = 0; // not IP, or unreadable: a truncated or wrong header, or too many tags
 const kind_t KIND_IPV4 = 1;
 const kind_t KIND_IPV6 = 2;
 
-// State of the loss chain; eight bits, since an ALU of Tofino cannot turn a single one.
+// State of the loss chain; eight bits, because a Tofino ALU cannot flip a single bit.
 typedef bit<8> state_t;
 const state_t STATE_GOOD = 0;
 const state_t STATE_BAD = 1;
 
-// Fates: what `fates` counts.
+// Fates: cells of `fates`.
 typedef bit<3> fate_t;
 const fate_t FATE_RECEIVED = 0; // from a host, and sent to the box
 const fate_t FATE_RETURNED = 1; // from the box
 const fate_t FATE_DELIVERED = 2; // sent to the hosts
 const fate_t DROP_LOSS = 3;
-const fate_t DROP_OUTAGE = 4; // the gate was closed
+const fate_t DROP_OUTAGE = 4; // the client gate was closed
 const fate_t FATE_MARKED = 5; // delivered, with CE set
-const fate_t FATE_STALE = 6; // delivered, of another epoch: not measured
-const fate_t FATE_UNKNOWN_LOSS = 7; // delivered: there is no such loss entry
+const fate_t FATE_STALE = 6; // delivered with a shim of another epoch: not measured
+const fate_t FATE_UNKNOWN_LOSS = 7; // delivered with an unknown loss number
 
-// Frames that are nobody's: what `port_drops` counts.
+// Frames without a client: cells of `port_drops`.
 typedef bit<2> reason_t;
 const reason_t DROP_UNKNOWN_PORT = 0;
-const reason_t DROP_NO_SHIM = 1; // from the box, without a shim or of another version
-const reason_t DROP_WRONG_DIRECTION = 2; // from a port of the box that faces the other side
-const reason_t DROP_CUT = 3; // no whole Ethernet header
+const reason_t DROP_NO_SHIM = 1; // from the box, without a shim or with another version
+const reason_t DROP_WRONG_DIRECTION = 2; // from the box port of the other direction
+const reason_t DROP_CUT = 3; // truncated Ethernet header
 
-// Bins with a meaning of their own.
+// Reserved bins.
 typedef bit<5> bin_t;
-const bin_t BIN_EARLY = 30; // of lateness: sent before it was due
-const bin_t BIN_ABOVE = 31; // beyond all bounds
+const bin_t BIN_EARLY = 30; // of lateness: sent before its due time
+const bin_t BIN_ABOVE = 31; // above all bounds
 
-// Multicast group of the hosts that a direction's frames go to: this, plus the direction.
+// Multicast group of the hosts in a direction: this constant plus the direction.
 const bit<16> GROUP_OF_FORWARD = 1;
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers, and what is known of a frame while it is in the pipeline.
+// Headers, and the metadata of a frame in the pipeline.
 
 #ifndef LINKEMU_HEADERS
 #define LINKEMU_HEADERS
@@ -13,7 +13,7 @@ header ethernet_h {
     bit<16> type;
 }
 
-// Between switch and box, behind an Ethernet header of its own, before the whole frame.
+// Between switch and box: follows an extra Ethernet header, precedes the whole frame.
 header shim_h {
     bit<4> version;
     direction_t direction;
@@ -21,10 +21,10 @@ header shim_h {
     bit<7> flags;
     bit<1> mark; // set CE
     bit<16> client; // 0: not classified
-    bit<16> epoch; // of client and stamp
-    bit<16> loss; // entry by which the switch draws; 0: none
-    bit<48> stamp; // when the host's frame came, in ticks
-    bit<32> planned; // ticks that the box meant to keep the frame, modulo 2^32
+    bit<16> epoch; // epoch of client and stamp
+    bit<16> loss; // loss number for the switch; 0: none
+    bit<48> stamp; // arrival of the host's frame, ticks
+    bit<32> planned; // intended time in the box, ticks modulo 2^32
 }
 
 header tag_h {
@@ -34,7 +34,7 @@ header tag_h {
     bit<16> type;
 }
 
-// Options are not parsed: they are payload.
+// Options are not parsed; they are part of the payload.
 header ipv4_h {
     bit<4> version;
     bit<4> ihl;
@@ -63,13 +63,13 @@ header ipv6_h {
 }
 
 struct headers_t {
-    // What the switch puts before a host's frame.
+    // Added by the switch before a host's frame.
     ethernet_h wrap;
     shim_h wrap_shim;
-    // What came before a frame. From a host it is the frame's own, and stays.
+    // Received before the frame. From a host it belongs to the frame and stays.
     ethernet_h outer;
     shim_h shim;
-    // The frame.
+    // The frame itself.
     ethernet_h ethernet;
     tag_h tag;
     tag_h tag2;
@@ -77,7 +77,7 @@ struct headers_t {
     ipv6_h ipv6;
 }
 
-// What is told of a host that is not known.
+// Digest of an unknown host.
 struct learn_t {
     bit<9> port;
     bit<48> mac;
@@ -85,29 +85,29 @@ struct learn_t {
 }
 
 struct meta_t {
-    // The architecture's: where and when the frame came, two draws of 32 bits.
+    // Set by the architecture: port, time of arrival, and two random words of 32 bits.
     bit<9> port;
     bit<48> now;
     bit<32> draw_move;
     bit<32> draw_loss;
 
-    // What the port and the parser say.
+    // Set by the port and the parser.
     kind_t kind;
     bit<1> bypasses; // not IP, or neighbour discovery
-    bit<12> vlan; // of the outermost tag; 0: none
+    bit<12> vlan; // of the outermost tag; 0: untagged
     direction_t direction;
-    bit<1> is_turned; // the shim is of the other direction
+    bit<1> is_turned; // the shim has the other direction
     bit<16> epoch;
 
-    // The client's side of the frame, and whose it is.
+    // Client-side addresses of the frame, and its client.
     bit<48> source;
     bit<48> mac;
     bit<32> address4;
     bit<128> address6;
     bit<16> client;
-    bit<CLIENT_BITS> cell; // where the client is counted
+    bit<CLIENT_BITS> cell; // cell index of the client
 
-    // Of loss. Differences saturate at 0: not 0 is yes.
+    // For loss. Saturating differences: nonzero means yes.
     bit<1> closed;
     bit<1> chained;
     state_t state;
@@ -116,17 +116,17 @@ struct meta_t {
     bit<32> lost_in_good;
     bit<32> lost_in_bad;
 
-    // Of time, in ticks modulo 2^32.
+    // Times in ticks modulo 2^32.
     bit<16> stale; // epochs differ
     bit<32> transit;
     bit<32> late;
     bin_t transit_bin;
     bin_t lateness_bin;
 
-    // What becomes of it.
+    // Result of the pipeline.
     bit<1> learn;
     bit<1> drop;
-    bit<1> is_refused; // nobody's: counted by port and reason
+    bit<1> is_refused; // no client: counted by port and reason
     reason_t reason;
     fate_t fate;
     bit<1> is_returned;
@@ -135,7 +135,7 @@ struct meta_t {
     bit<1> is_unknown_loss;
     bit<1> is_timed;
     bit<9> to_port;
-    bit<16> to_group; // 0: to_port alone
+    bit<16> to_group; // 0: only to_port
 }
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loss of packets, drawn once per packet by the entry that the shim names: each for itself,
-// or by Gilbert and Elliott's good and bad state, as the dataplane draws it. A packet's fate
-// and the move after it hang on the state that it finds, and on draws of their own.
+// Per-packet loss by the entry named in the shim: independent, or with the good and bad state of
+// Gilbert and Elliott, as in the dataplane. The fate of a packet and the following transition
+// depend on the current state and on separate random words.
 //
-// Probabilities are in units of 2^-32. An event happens if a draw is below its chance: if
-// chance minus draw, saturating at 0, is not 0. (Tofino cannot compare two fields.)
+// Probabilities are in units of 2^-32. An event happens if its probability minus a random word,
+// saturating at 0, is not 0. (Tofino cannot compare two fields.)
 
 #ifndef LINKEMU_LOSS
 #define LINKEMU_LOSS
@@ -16,13 +16,13 @@ control Loss(inout headers_t h, inout meta_t m) {
     Draw() draw;
     Chain() chain;
 
-    // Each packet for itself.
+    // Independent loss.
     @name(".linkemu.independent")
     action independent(bit<32> p) {
         m.lost_in_good = p |-| m.draw_loss;
     }
 
-    // By the state of this client and direction.
+    // Loss by the state of this client and direction.
     @name(".linkemu.gilbert_elliott")
     action gilbert_elliott(
             bit<32> to_bad, bit<32> to_good, bit<32> loss_in_bad, bit<32> loss_in_good) {
@@ -33,13 +33,13 @@ control Loss(inout headers_t h, inout meta_t m) {
         m.lost_in_good = loss_in_good |-| m.draw_loss;
     }
 
-    // There is no such entry. The frame is not lost; it is counted.
+    // Unknown number: the frame is delivered and counted.
     @name(".linkemu.unknown_loss")
     action unknown_loss() {
         m.is_unknown_loss = 1;
     }
 
-    // Figures of loss. Links of equal figures share an entry; states are never shared.
+    // Loss parameters. Links with equal parameters share an entry; states are never shared.
     @name(".linkemu.loss")
     table loss {
         key = { h.shim.loss: exact @name("slot"); }

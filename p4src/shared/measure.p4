@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long was a frame away, and how much longer than the box meant to keep it? Into bins
-// whose bounds the control plane sets, as prefixes of ticks. Not of frames whose stamp is of
-// another epoch, or that were stamped by another switch.
+// Measures the time that a frame was away, and the excess over the time intended by the box. The
+// control plane sets the bounds of the bins, as prefixes of ticks. Frames with a stamp of another
+// epoch or switch are not measured.
 //
-// Times are modulo 2^32 ticks. A stamp may be one tick late by rounding, hence the one more.
+// Times are modulo 2^32 ticks. Rounding may set a stamp one tick late, so one is added.
 
 #ifndef LINKEMU_MEASURE
 #define LINKEMU_MEASURE
@@ -12,19 +12,19 @@
 #include "headers.p4"
 
 control Measure(inout headers_t h, inout meta_t m) {
-    // Where this time away is counted.
+    // Bin of this transit time.
     @name(".linkemu.set_transit_bin")
     action set_transit_bin(bin_t bin) {
         m.transit_bin = bin;
     }
 
-    // Where this lateness is counted.
+    // Bin of this lateness.
     @name(".linkemu.set_lateness_bin")
     action set_lateness_bin(bin_t bin) {
         m.lateness_bin = bin;
     }
 
-    // Bounds of the time away.
+    // Bounds of transit times.
     @name(".linkemu.transit_bins")
     table transit_bins {
         key = { m.transit: lpm @name("ticks"); }
@@ -49,7 +49,7 @@ control Measure(inout headers_t h, inout meta_t m) {
         } else {
             m.is_timed = 1;
             m.transit = m.now[31:0] - h.shim.stamp[31:0];
-            // Half of what 32 bits can say is before, the other half after it was due.
+            // Half of the 32-bit range counts as early, the other half as late.
             m.late = m.transit + 1 - h.shim.planned;
             transit_bins.apply();
             if (m.late[31:31] == 1) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a frame, with or without a shim, as far as the IP addresses. It cannot know which
-// ports are the box's: a host's frame of the shim's type is read as if it had one, and
-// taken for what it is by the control.
+// Parses a frame, with or without a shim, up to the IP addresses. It does not know the ports of the
+// box: a host's frame with the shim's type is parsed like a shim, and the control block corrects
+// this.
 //
-// A frame that ends within a header is no error: what was read stays read, the rest is
-// payload. So the frame goes on as it came.
+// A frame that ends within a header is no error: the headers parsed so far stay, the rest is
+// payload. So the frame is forwarded unchanged.
 //
-// Metadata is set once behind its 0: a second value would be or'ed to it on Tofino.
+// Metadata is set at most once after its 0: on Tofino a second value would be or'ed to it.
 
 #ifndef LINKEMU_PARSER
 #define LINKEMU_PARSER
@@ -59,7 +59,7 @@ parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
     state tag2 {
         packet.extract(h.tag2);
         transition select(h.tag2.type) {
-            // A third tag: nobody reads on.
+            // A third tag: stop parsing.
             TYPE_TAG: accept;
             TYPE_STAG: accept;
             TYPE_OLD_TAG: accept;
@@ -72,7 +72,7 @@ parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
     state ipv4 {
         packet.extract(h.ipv4);
         transition select(h.ipv4.version, h.ipv4.ihl) {
-            // At least five words.
+            // At least five words of header.
             (4, 5): is_ipv4;
             (4, 6 &&& 14): is_ipv4;
             (4, 8 &&& 8): is_ipv4;

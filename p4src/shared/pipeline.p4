@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens to a frame, for every architecture. A host's frame is classified, wrapped and
-// sent to the box. A frame from the box is unwrapped, and passes the gate, loss, marks and
-// measurement on its way to the hosts.
+// The pipeline for all architectures. A host's frame is classified, wrapped in a shim and sent to
+// the box. A frame from the box is unwrapped and passes client gate, loss, marks and measurement on
+// its way to the hosts.
 //
-// What the control plane does not see is hidden; all that it sees has the same name in every
+// Tables that the control plane does not use are hidden. All others have the same name in every
 // architecture.
 //
-// An architecture supplies Draw, Chain, Fates, and the two kinds of counters. It sets
-// port and time of arrival before, and carries out drop, to_port, to_group and learn after.
+// An architecture supplies Draw, Chain, Fates and the two kinds of counters. It sets port and
+// arrival time first, and applies drop, to_port, to_group and learn at the end.
 //
-// Bytes are those of the frame as it came. From the box that is with the shim: 32 bytes a
-// frame more than the hosts' frame has. In `fates` so of all but RECEIVED.
+// Byte counts are those of received frames. From the box they include the shim: 32 bytes more per
+// frame than at the hosts. In `fates` this applies to all but RECEIVED.
 
 #ifndef LINKEMU_PIPELINE
 #define LINKEMU_PIPELINE
@@ -29,17 +29,17 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     Measure() measure;
     Fates() fates;
 
-    // Frames that are nobody's, by port and reason.
+    // Frames without a client, by port and reason.
     @name(".linkemu.port_drops")
     PACKETS_AND_BYTES(bit<11>, PORT_DROP_CELLS) port_drops;
-    // Times away, by client, direction and bin.
+    // Transit times, by client, direction and bin.
     @name(".linkemu.transit")
     PACKETS(bit<(CLIENT_BITS + 6)>, TRANSIT_CELLS) transit;
     // Lateness, by direction and bin.
     @name(".linkemu.lateness")
     PACKETS(bit<6>, LATENESS_CELLS) lateness;
 
-    // Nobody's frame.
+    // Counts a frame without a client.
     @hidden
     action refuse(reason_t reason) {
         m.drop = 1;
@@ -47,7 +47,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         m.reason = reason;
     }
 
-    // A port of the hosts of one side.
+    // A port to hosts of one side.
     @name(".linkemu.from_host")
     action from_host(direction_t direction, bit<9> box_port, bit<16> epoch) {
         m.direction = direction;
@@ -55,7 +55,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         m.epoch = epoch;
     }
 
-    // A port of the box, from which frames of one direction come.
+    // A port to the box, which receives frames of one direction.
     @name(".linkemu.from_box")
     action from_box(direction_t direction, bit<16> epoch) {
         m.direction = direction;
@@ -63,13 +63,13 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         m.epoch = epoch;
     }
 
-    // No port of ours: nothing passes unimpaired.
+    // An unconfigured port: drop, so that no frame passes unimpaired.
     @name(".linkemu.unknown_port")
     action unknown_port() {
         refuse(DROP_UNKNOWN_PORT);
     }
 
-    // What each port faces.
+    // Side of each port.
     @name(".linkemu.ports")
     table ports {
         key = { m.port: exact @name("port"); }
@@ -78,17 +78,17 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         size = PORTS;
     }
 
-    // The host has been seen there.
+    // The host is known at this port.
     @name(".linkemu.known")
     action known() {}
 
-    // Tell the control plane of a host.
+    // Reports a host to the control plane.
     @name(".linkemu.learn")
     action learn() {
         m.learn = 1;
     }
 
-    // Hosts that have been seen, by the source of what they send.
+    // Known hosts, by source address and port.
     @name(".linkemu.sources")
     table sources {
         key = {
@@ -100,13 +100,13 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         size = SOURCES;
     }
 
-    // The link is down for this client.
+    // The client gate is closed.
     @name(".linkemu.close_gate")
     action close_gate() {
         m.closed = 1;
     }
 
-    // Outages: of a client, or of all.
+    // Client gates: of one client, or of all.
     @name(".linkemu.gates")
     table gates {
         key = {
@@ -118,19 +118,19 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         size = GATES;
     }
 
-    // The host's port is known.
+    // Forwards to the port of the host.
     @name(".linkemu.to_host")
     action to_host(bit<9> port) {
         m.to_port = port;
     }
 
-    // To all hosts of that side.
+    // Floods to all hosts of the side.
     @name(".linkemu.flood")
     action flood() {
         m.to_group = GROUP_OF_FORWARD + (bit<16>)m.direction;
     }
 
-    // Where the hosts are.
+    // Ports of the hosts.
     @name(".linkemu.hosts")
     table hosts {
         key = {
@@ -142,7 +142,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         size = HOSTS;
     }
 
-    // The whole frame goes behind a shim. What a host wrote is never taken for one.
+    // Wraps the whole frame in a shim. A shim sent by a host is never trusted.
     @hidden
     action wrap() {
         h.wrap.setValid();
@@ -162,21 +162,21 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         h.wrap_shim.planned = 0;
     }
 
-    // Its direction. Not in one action with the bits beside it: Tofino writes a byte from
-    // constants or from a field.
+    // Sets the direction. Separate from the bits beside it: Tofino writes a byte from constants or
+    // from a field.
     @hidden
     action wrap_return() {
         h.wrap_shim.direction = RETURN;
     }
 
-    // The frame as the host sent it.
+    // Unwraps the frame as the host sent it.
     @hidden
     action unwrap() {
         h.outer.setInvalid();
         h.shim.setInvalid();
     }
 
-    // Where the client is counted.
+    // Cell index of the client.
     @hidden
     action set_cell() {
         m.cell = m.client[CLIENT_BITS - 1:0];
@@ -186,7 +186,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         switch (ports.apply().action_run) {
             from_host: {
                 if (h.outer.isValid()) {
-                    // Forged, or another's experiment: not IP, like any other such frame.
+                    // A forged shim, or another experiment: not IP, like all unknown types.
                     m.source = h.outer.source;
                     m.client = CLIENT_BYPASS;
                 } else if (h.ethernet.isValid()) {
@@ -215,7 +215,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
             set_cell();
         }
         if (m.is_returned == 1) {
-            // What the link needs to work at all passes, as it does in the box's outages.
+            // Traffic that a link needs passes, as in outages of the box.
             if (m.client != CLIENT_BYPASS) {
                 gates.apply();
             }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 program of the switch, compiled: what the control plane pushes to it.
+//! The compiled P4 program, which the control plane loads into the switch.
 //!
-//! The program is `v1model/linkemu.p4` with `shared/`; docs/p4.md says what it does. Its
-//! compiled form is kept beside it, so that a build needs no P4 compiler; a test holds it
-//! against its sources. `compile.sh` makes it anew.
+//! The program is `v1model/linkemu.p4` with `shared/`, described in docs/p4.md. Its compiled form
+//! is in the repository, so that a build needs no P4 compiler. A test compares it with the
+//! sources. `compile.sh` compiles it.
 
-/// What bmv2 runs: its JSON.
+/// Program for bmv2, as JSON.
 pub const BMV2_JSON: &[u8] = include_bytes!(concat!(env!("P4_COMPILED"), "/linkemu.json"));
-/// What P4Runtime says of it: a `p4.config.v1.P4Info`.
+/// Its P4Info: a `p4.config.v1.P4Info`.
 pub const BMV2_P4INFO: &[u8] = include_bytes!(concat!(env!("P4_COMPILED"), "/linkemu.p4info.bin"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is kept compiled is of the sources that are there.
+//! The compiled program matches the sources.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +22,12 @@ fn sources() -> String {
     fs::read_to_string(here().join(KEPT).join("SOURCES")).unwrap()
 }
 
-/// The compiler that `SOURCES` names.
+/// The compiler version in `SOURCES`.
 fn compiler(sources: &str) -> &str {
     sources.lines().find_map(|l| l.strip_prefix("# p4c-bm2-ss ")).unwrap()
 }
 
-/// File and hash, of each line.
+/// Files and hashes of all lines.
 fn listed(sources: &str) -> BTreeMap<String, String> {
     let lines = sources.lines().filter(|l| !l.starts_with('#'));
     lines.map(|l| l.split_once("  ").unwrap()).map(|(h, f)| (f.into(), h.into())).collect()
@@ -38,14 +38,14 @@ fn hash(file: &Path) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Past the test harness, which keeps back what a test prints.
+/// Prints past the test harness, which captures output.
 #[allow(clippy::explicit_write, reason = "eprintln is kept back")]
 fn loud(why: &str) {
     writeln!(io::stderr(), "SKIPPED: {why}").unwrap();
 }
 
 #[test]
-fn the_kept_program_is_of_these_sources() {
+fn compiled_program_matches_the_sources() {
     for (file, expected) in listed(&sources()) {
         assert_eq!(hash(&here().join(&file)), expected, "{file} is another one: {REMEDY}");
     }
@@ -64,7 +64,7 @@ fn every_source_and_every_artifact_is_listed() {
     assert_eq!(listed, expected, "{REMEDY}");
 }
 
-/// What the control plane sees of a target, by the annotations in its sources.
+/// Objects of a target that are visible to the control plane, from annotations in its sources.
 fn names(target: &str) -> BTreeSet<String> {
     let files = ["shared", target].into_iter().flat_map(|d| fs::read_dir(here().join(d)).unwrap());
     let text: String = files.map(|f| fs::read_to_string(f.unwrap().path()).unwrap()).collect();
@@ -79,7 +79,7 @@ fn both_targets_have_the_same_names() {
     for name in &v1model {
         assert!(kept.contains(&format!("name: \"{name}\"")), "{name}: {REMEDY}");
     }
-    // Of a packet's several fates a counter of Tofino counts one.
+    // A Tofino counter counts only one of several fates of a packet.
     let (more, same): (BTreeSet<_>, BTreeSet<_>) =
         names("tna").into_iter().partition(|n| n.starts_with("linkemu.fates_"));
     assert_eq!(same, v1model);
@@ -87,7 +87,7 @@ fn both_targets_have_the_same_names() {
 }
 
 #[test]
-fn no_path_of_a_machine_is_in_what_is_kept() {
+fn compiled_program_contains_no_machine_path() {
     for name in MADE {
         let bytes = fs::read(here().join(KEPT).join(name)).unwrap();
         let text = String::from_utf8_lossy(&bytes);
@@ -97,9 +97,9 @@ fn no_path_of_a_machine_is_in_what_is_kept() {
     }
 }
 
-/// Where there is a compiler: in `LINKEMU_P4C`, or as `p4c-bm2-ss` in PATH.
+/// The compiler: `LINKEMU_P4C`, or `p4c-bm2-ss` in PATH.
 #[test]
-fn the_compiler_makes_what_is_kept() {
+fn compiler_reproduces_the_compiled_program() {
     let p4c = env::var("LINKEMU_P4C").unwrap_or_else(|_| "p4c-bm2-ss".into());
     let Ok(version) = Command::new(&p4c).arg("--version").output() else {
         loud(&format!("{p4c} is not there: nothing was compiled (LINKEMU_P4C names another)"));
@@ -114,7 +114,7 @@ fn the_compiler_makes_what_is_kept() {
     let mut compile = Command::new(here().join("compile.sh"));
     compile.arg(&p4c).arg(out.path());
     if same {
-        // Another compiler may warn of what this one does not know.
+        // Another version of the compiler may print other warnings.
         compile.arg("--Werror");
     }
     assert!(compile.status().unwrap().success(), "{p4c} does not take the program");

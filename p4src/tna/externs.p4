@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the shared pipeline takes from TNA: random bits, the state of loss, counters.
+// TNA implementations for the shared pipeline: random words, loss state, counters.
 
 #ifndef LINKEMU_EXTERNS
 #define LINKEMU_EXTERNS
 
 #include "../shared/headers.p4"
 
-// Widths are the least: 32 bits make two of packets and bytes in a word of memory, or four of
-// packets, and the driver adds up what flows over.
+// Widths are minimal: with 32 bits, two packet and byte counters or four packet counters fit a
+// memory word. The driver accumulates overflows.
 #define PACKETS(INDEX, SIZE) Counter<bit<32>, INDEX>(SIZE, CounterType_t.PACKETS)
 #define PACKETS_AND_BYTES(INDEX, SIZE) \
     Counter<bit<32>, INDEX>(SIZE, CounterType_t.PACKETS_AND_BYTES)
 
-// Draws.
+// Random words.
 control Draw(inout meta_t m) {
     Random<bit<32>>() move;
     Random<bit<32>>() lost;
@@ -24,8 +24,8 @@ control Draw(inout meta_t m) {
     }
 }
 
-// Gilbert and Elliott's state, of a client and direction: the one that the packet finds, and
-// the move behind it. A stateful ALU does one of four things to it, which a table chooses.
+// Gilbert-Elliott state per client and direction: returns the current state and makes the
+// transition after it. A table chooses one of four operations of the stateful ALU.
 control Chain(inout meta_t m) {
     @name(".linkemu.loss_state")
     Register<state_t, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
@@ -54,30 +54,30 @@ control Chain(inout meta_t m) {
         }
     };
 
-    // Of client and direction.
+    // Index: client and direction.
     bit<(CLIENT_BITS + 1)> index;
 
-    // No draw moves it.
+    // The state stays.
     action keep() {
         m.state = read.execute(index);
     }
 
-    // Bad, if it is not.
+    // To bad.
     action worsen() {
         m.state = set.execute(index);
     }
 
-    // Good, if it is not.
+    // To good.
     action better() {
         m.state = clear.execute(index);
     }
 
-    // The other.
+    // To the other state.
     action toggle() {
         m.state = turn.execute(index);
     }
 
-    // What the draw means for either state. Not for the control plane.
+    // Meaning of the random word in both states. Hidden from the control plane.
     @hidden
     table moves {
         key = {
@@ -99,9 +99,9 @@ control Chain(inout meta_t m) {
     }
 }
 
-// Counts a frame by its fates. A counter counts a packet once, so those fates that can
-// belong to one packet together have counters of their own, with the same index: what is
-// counted of a fate is the sum of all.
+// Counts a frame by its fates. A counter counts a packet once, so fates that can occur
+// together have separate counters with the same index: the count of a fate is the sum over all
+// of them.
 control Fates(in meta_t m) {
     @name(".linkemu.fates")
     PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pipeline for the Tofino Native Architecture, on Tofino 1. All of it is in ingress; a
-// frame for one port goes past egress, and egress changes nothing in the copies of a flood.
-// Ticks are nanoseconds.
+// The pipeline for the Tofino Native Architecture, on Tofino 1. All of it is in ingress. A frame to
+// one port bypasses egress, and egress does not change the copies of a flooded frame. Ticks are
+// nanoseconds.
 
-// A counter is in one stage, which has 48 blocks for it: `transit` of 4,096 clients needs 65,
-// of 2,048 it needs 33.
+// A counter is in one stage, which has 48 blocks: `transit` of 4,096 clients would need 65, of
+// 2,048 clients it needs 33.
 #define CLIENT_BITS 11
 
 #include <core.p4>
@@ -40,8 +40,8 @@ control Arrive(
     apply {
         m.port = intrinsic.ingress_port;
         m.now = intrinsic.ingress_mac_tstamp;
-        // A frame that ends within a header: the box classifies. A parser whose errors nobody
-        // reads drops such frames.
+        // A frame that ends within a header is left to the box. Without reading the parser error,
+        // Tofino would drop such frames.
         if (from_parser.parser_err != PARSER_ERROR_OK) {
             m.kind = KIND_OTHER;
         }
@@ -71,7 +71,7 @@ control Write(
     }
 }
 
-// Of egress: nothing is read, so all is payload.
+// Egress parses nothing: the whole frame is payload.
 struct nothing_t {}
 
 parser ReadNothing(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the shared pipeline takes from v1model: random bits, the state of loss, counters.
+// v1model implementations for the shared pipeline: random words, loss state, counters.
 
 #ifndef LINKEMU_EXTERNS
 #define LINKEMU_EXTERNS
@@ -10,7 +10,7 @@
 #define PACKETS(INDEX, SIZE) counter<INDEX>(SIZE, CounterType.packets)
 #define PACKETS_AND_BYTES(INDEX, SIZE) counter<INDEX>(SIZE, CounterType.packets_and_bytes)
 
-// Draws.
+// Random words.
 control Draw(inout meta_t m) {
     apply {
         random(m.draw_move, (bit<32>)0, (bit<32>)0xffffffff);
@@ -18,8 +18,8 @@ control Draw(inout meta_t m) {
     }
 }
 
-// Gilbert and Elliott's state, of a client and direction: the one that the packet finds, and
-// the move behind it. bmv2 runs ingress in one thread.
+// Gilbert-Elliott state per client and direction: returns the current state and makes the
+// transition after it. bmv2 runs ingress in one thread.
 control Chain(inout meta_t m) {
     @name(".linkemu.loss_state")
     register<state_t, bit<(CLIENT_BITS + 1)>>(CLIENT_CELLS) loss_state;
@@ -37,7 +37,7 @@ control Chain(inout meta_t m) {
     }
 }
 
-// Counts a frame by its fates, of which it has several.
+// Counts a frame by its fates; it may have several.
 control Fates(in meta_t m) {
     @name(".linkemu.fates")
     PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates;

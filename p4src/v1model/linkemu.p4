@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pipeline for v1model, as bmv2's simple_switch_grpc runs it. All of it is in ingress.
-// Ticks are microseconds.
+// The pipeline for v1model, for bmv2's simple_switch_grpc. All of it is in ingress. Ticks are
+// microseconds.
 
-// Counters whose index has a width.
+// Counters with a typed index.
 #define V1MODEL_VERSION 20200408
 #include <core.p4>
 #include <v1model.p4>
@@ -21,13 +21,13 @@ parser Read(packet_in packet, out headers_t h, inout meta_t m, inout standard_me
     }
 }
 
-// The whole frame travels unchanged: no checksum is anybody's business.
+// The frame is forwarded unchanged, so no checksum is computed.
 control Verify(inout headers_t h, inout meta_t m) {
     apply {}
 }
 
-// An IP packet that is longer than its frame has a header that cannot be read, as in the
-// dataplane. Tofino does not know a frame's length at this place.
+// An IP packet longer than its frame has an unreadable header, as in the dataplane. Tofino does not
+// know the length of a frame here.
 control Lengths(in headers_t h, inout meta_t m, in standard_metadata_t s) {
     @hidden
     action unreadable() {

@@ -5,9 +5,10 @@
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind};
 use std::error::Error;
 use std::fmt::Write;
+use units::{Amount, Quantity};
 
-/// Rust code: a `RangeInclusive` for each field with a range, named as `OUTAGE_INTERVAL_NS`, and
-/// one for the items of each list with a limit, as `BODY_QUANTILES_NS_ITEMS`.
+/// Generates a `RangeInclusive` for each field with a range, such as `OUTAGE_INTERVAL_NS`, and one
+/// for the length of each bounded list, such as `BODY_QUANTILES_NS_ITEMS`.
 pub fn generate(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     let option = pool
         .get_extension_by_name("linkemu.v1.parameter")
@@ -76,22 +77,26 @@ fn range(
     Ok(())
 }
 
-/// A value in the words of TOML as a Rust literal in the field's unit.
+/// A value in TOML syntax as a Rust literal in the field's unit.
 fn number(
     field: &FieldDescriptor,
     is_probability: bool,
     text: &str,
 ) -> Result<String, Box<dyn Error>> {
-    if is_probability {
-        return Ok(format!("{:?}", units::parse_probability(text)?));
-    }
-    let unit = field.name().rsplit_once('_').map_or("", |(_, unit)| unit);
-    Ok(match (field.kind(), unit) {
-        (Kind::Double, _) => format!("{:?}", text.parse::<f64>()?),
-        (Kind::Int32, "bytes") => units::parse_overhead(text)?.to_string(),
-        (_, "bytes") => units::parse_size(text)?.to_string(),
-        (_, "ns") => units::parse_duration(text)?.to_string(),
-        (_, "bps") => units::parse_rate(text)?.bps().ok_or("unlimited is no number")?.to_string(),
-        _ => text.parse::<u64>()?.to_string(),
+    let quantity = if is_probability {
+        Some(Quantity::Probability)
+    } else {
+        Quantity::of_field(field.name(), field.kind() == Kind::Int32)
+    };
+    let Some(quantity) = quantity else {
+        return Ok(match field.kind() {
+            Kind::Double => format!("{:?}", text.parse::<f64>()?),
+            _ => text.parse::<u64>()?.to_string(),
+        });
+    };
+    Ok(match quantity.parse(text)?.ok_or("unlimited is no number")? {
+        Amount::Whole(whole) => whole.to_string(),
+        Amount::Signed(signed) => signed.to_string(),
+        Amount::Real(real) => format!("{real:?}"),
     })
 }

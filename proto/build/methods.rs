@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates the table of methods and the set fields of their messages (`src/method.rs`).
 //!
-//! The Rust names follow prost-build's rules. A name that does not follow them here fails
-//! the build of the crate.
+//! Rust names follow prost-build's rules. A wrong name fails the build of the crate.
 
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Messages that are generated elsewhere.
+/// Full name of a message that is generated elsewhere.
 const MASK: &str = ".google.protobuf.FieldMask";
 const WELL_KNOWN: &str = ".google.protobuf.";
 /// Keywords that occur as field names; prost-build writes them as raw identifiers.
@@ -18,7 +17,7 @@ const KEYWORDS: &[&str] = &["loop", "match", "move", "ref", "return", "type"];
 /// All messages by full name, with a leading dot.
 type Messages<'a> = BTreeMap<String, &'a DescriptorProto>;
 
-/// Rust code: a `static METHODS`, and `Fields` for each message of the set.
+/// Generates a `static METHODS`, and `Fields` for each message of the set.
 pub fn generate(set: &FileDescriptorSet) -> Result<String, Box<dyn std::error::Error>> {
     let mut messages = Messages::new();
     for file in &set.file {
@@ -156,7 +155,7 @@ fn is(field: &FieldDescriptorProto, kind: Type) -> bool {
     field.r#type() == kind && field.label() != Label::Repeated
 }
 
-/// The `Field` of a reference named `value`.
+/// Expression for the `Field` of a reference named `value`.
 fn show(
     messages: &Messages<'_>,
     field: &FieldDescriptorProto,
@@ -189,7 +188,7 @@ fn show(
     })
 }
 
-/// The Rust path of a message or an enumeration.
+/// Rust path of a message or an enumeration.
 fn path(full: &str) -> String {
     if let Some(name) = full.strip_prefix(WELL_KNOWN) {
         return format!("prost_types::{name}");

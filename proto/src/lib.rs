@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages and services generated from `linkemu/v1` and `dataplane/v1`.
 //!
-//! The documentation is that of the `.proto` files.
-#![allow(missing_docs, clippy::all)]
+//! The `.proto` files have the documentation.
+#![allow(clippy::all)]
 
 pub mod method;
 
@@ -20,7 +20,7 @@ pub mod dataplane {
     }
 }
 
-/// What linkd keeps on disk.
+/// State of linkd on disk.
 pub mod linkd {
     pub mod v1 {
         tonic::include_proto!("linkd.v1");
@@ -28,7 +28,7 @@ pub mod linkd {
 }
 
 impl linkemu::v1::ScenarioState {
-    /// Whether a scenario runs: it has begun and not come to its end, whatever that is.
+    /// True from the start of the scenario until it has finished or stopped.
     #[must_use]
     pub fn runs(&self) -> bool {
         use linkemu::v1::ScenarioPhase::{Paused, Running, Waiting};
@@ -37,7 +37,7 @@ impl linkemu::v1::ScenarioState {
 }
 
 impl linkemu::v1::Queue {
-    /// Whether it has an AQM, and does not drop from the tail alone.
+    /// True if it has an AQM besides tail drop.
     #[must_use]
     pub fn has_aqm(&self) -> bool {
         let Self { random_drop, red, codel, pie, .. } = self;
@@ -45,14 +45,14 @@ impl linkemu::v1::Queue {
     }
 }
 
-/// The metadata that carries the token of a lease (`linkemu/v1/lease.proto`).
+/// Metadata key of a lease token (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 
-/// The metadata that carries the token of a controller (`dataplane/v1/dataplane.proto`).
+/// Metadata key of a controller token (`dataplane/v1/dataplane.proto`).
 pub const TOKEN_METADATA: &str = "linkemu-token";
 
-/// The ranges of parameters, from their fields' option (`linkemu/v1/parameter.proto`), in the
-/// units of the fields.
+/// Ranges of parameters in the units of their fields, from the field option
+/// (`linkemu/v1/parameter.proto`).
 pub mod limits {
     use std::ops::RangeInclusive;
 

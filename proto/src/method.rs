@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The methods of all services, and the fields that a message of theirs has set.
+//! Methods of all services, and access to the set fields of their messages.
 //!
-//! Generated from the protos (`build/methods.rs`), so that checks and logs which cover every
-//! method need no reflection library. Messages are decoded by prost into the same types that
-//! the services get: a check cannot read a request differently than the service behind it.
+//! Generated from the protos (`build/methods.rs`), so that checks and logs of all methods need no
+//! reflection library. prost decodes messages into the same types as for the services, so a check
+//! and the service cannot decode a request differently.
 
 use generated::METHODS;
 use prost::{DecodeError, Message};
@@ -25,17 +25,17 @@ pub struct Method {
 pub trait Fields: Send {
     /// Such as `linkemu.v1.Gate`.
     fn full_name(&self) -> &'static str;
-    /// Fields that are set, in the order of the proto: by presence where the field has it,
-    /// else those whose value is not the default.
+    /// Set fields, in proto order. A field without presence is set if its value is not the
+    /// default.
     fn set(&self) -> Vec<(&'static str, Field<'_>)>;
-    /// The field `name`; none if the message type has no such field.
+    /// Value of the field `name`; `None` if the message type has no such field.
     fn name(&self) -> Option<&str>;
-    /// The field `generation` of the field `applied`, or of the message itself if its type has
-    /// no such field; 0 if it is not set, none if the type has neither.
+    /// Value of `applied.generation`, or of `generation` if the type has no `applied`. 0 if it is
+    /// not set, `None` if the type has neither.
     fn generation(&self) -> Option<u64>;
 }
 
-/// The value of a field that is set.
+/// Value of a set field.
 #[derive(Clone, Copy)]
 pub enum Field<'a> {
     Bool(bool),
@@ -44,7 +44,7 @@ pub enum Field<'a> {
     Float(f64),
     Text(&'a str),
     Bytes,
-    /// The number, and its name in the proto if it is known.
+    /// Number, and its name if it is known.
     Enum(i32, Option<&'static str>),
     Message(&'a dyn Fields),
     /// The paths of a `google.protobuf.FieldMask`.
@@ -57,7 +57,7 @@ pub enum Field<'a> {
     List(usize),
 }
 
-/// A method by its full name; none if no proto has it.
+/// Finds a method by its full name.
 pub fn find(name: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.name == name)
 }

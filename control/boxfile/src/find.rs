@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which device a port of the file means on this machine.
+//! Finds the device of a port on this machine.
 //!
-//! A device is found by its place (`pci`), by its vendor and number (`select.id`), or by the MAC
-//! address that the kernel gave its interface (`select.mac`). A device that vfio-pci has shows no
-//! MAC address: then the record of `linkctl box apply` tells which one had it.
+//! A device is found by its PCI address (`pci`), by vendor and device id (`select.id`), or by the
+//! MAC address of its kernel interface (`select.mac`). A device bound to vfio-pci shows no MAC
+//! address; then the record of `linkctl box apply` is used.
 
 use std::fs;
 use std::io::Read;
@@ -15,57 +15,49 @@ use thiserror::Error;
 use crate::pci::{Address, Nic, nics};
 use crate::port::{Driver, Port, PortTable, Select, beside_kernel};
 
-/// The record of `linkctl box apply`, below `/run`.
+/// Record of `linkctl box apply`, below `/run`.
 pub const RECORD: &str = "linkemu-box/state.json";
-/// A longer record is none.
+/// Maximum size of the record, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Where a machine tells about itself.
+/// Directories that describe a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
-    /// `/sys`.
     pub sys: PathBuf,
-    /// `/run`.
     pub run: PathBuf,
 }
 
 impl Default for Roots {
-    /// Of this machine.
     fn default() -> Self {
         Self { sys: "/sys".into(), run: "/run".into() }
     }
 }
 
-/// What a port is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// A PCI device.
     Pci(Address),
-    /// A kernel interface, by a packet socket.
+    /// A kernel interface, used through a packet socket.
     Kernel(String),
-    /// A virtual device of DPDK's that needs nothing of this machine.
+    /// A virtual DPDK device that needs no hardware.
     Virtual,
 }
 
-/// A port that was found.
+/// A device that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
     pub device: Device,
-    /// What `--port` takes after the name.
+    /// The specification for `--port NAME=`.
     pub spec: String,
-    /// Who is to drive it: not said for what is no PCI device, or if only the device can tell.
+    /// Required driver. `None` if it is not a PCI device, or if only the device knows.
     pub driver: Option<Driver>,
 }
 
-/// A port that `linkctl box apply` has taken, in its record.
+/// A port bound by `linkctl box apply`, from its record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
-    /// The port.
     pub name: String,
-    /// Where it is.
     pub address: String,
-    /// MAC address that its interface had.
+    /// MAC address that its interface had before.
     pub mac: Option<String>,
 }
 
@@ -75,44 +67,29 @@ struct Record {
     ports: Vec<Binding>,
 }
 
-/// Why there is no such device.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FindError {
-    /// The text is neither driver nor address.
+    /// The text is neither a driver nor an address.
     #[error(
         "port `{text}` is not one: it has to start with a driver (`net_af_packet,iface=eth1`) or a \
          PCI address (`0000:01:00.0`); for a kernel interface write {{ kernel = \"{text}\" }}"
     )]
-    Spec {
-        /// What is there.
-        text: String,
-    },
-    /// The table names no device.
+    Spec { text: String },
+    /// The table selects no device.
     #[error("ports.{name} in the box's file names no device: give one of pci, select and kernel")]
-    Nothing {
-        /// Which port.
-        name: String,
-    },
-    /// None is like that.
+    Nothing { name: String },
     #[error(
         "ports.{name} in the box's file selects {select}: there is no such network card on this \
          machine; there are {}", list(.there)
     )]
-    None {
-        /// Which port.
-        name: String,
-        /// What is looked for.
-        select: String,
-        /// What there is.
-        there: Vec<String>,
-    },
+    None { name: String, select: String, there: Vec<String> },
 }
 
 fn list(there: &[String]) -> String {
     if there.is_empty() { "none".to_owned() } else { there.join(", ") }
 }
 
-/// What a text as `--port` takes it names; nothing if it is none.
+/// The device of a `--port` specification; `None` if it is invalid.
 #[must_use]
 pub fn named(text: &str) -> Option<Device> {
     let (device, arguments) = text.split_once(',').unwrap_or((text, ""));
@@ -126,11 +103,10 @@ pub fn named(text: &str) -> Option<Device> {
 }
 
 impl Port {
-    /// Which device it is on the machine that `roots` tell about. Whether that is fit is not
-    /// looked at.
+    /// The device on the machine described by `roots`. Does not check whether DPDK can use it.
     ///
     /// # Errors
-    /// If it is none.
+    /// If there is no such device.
     pub fn find(&self, name: &str, roots: &Roots) -> Result<Found, FindError> {
         let table = match self {
             Self::Spec(text) => {
@@ -164,7 +140,7 @@ impl PortTable {
 }
 
 impl Found {
-    /// Who is to drive a PCI device: as the file says, else as its DPDK driver needs it.
+    /// Driver for a PCI device: as configured, otherwise as its DPDK driver requires.
     #[must_use]
     pub fn driver_for(&self, nic: &Nic) -> Driver {
         let beside = nic.id.parse::<crate::NicId>().is_ok_and(|id| id.beside_kernel())
@@ -196,7 +172,7 @@ impl Select {
     }
 }
 
-/// The device that had this MAC address when it was taken.
+/// The bound device that had this MAC address before.
 fn taken(roots: &Roots, mac: &str) -> Option<Address> {
     let mut text = String::new();
     let file = fs::File::open(roots.run.join(RECORD)).ok()?;
@@ -212,7 +188,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
 
-    /// Two ports of one kind and one of another, the second one without an interface.
+    /// Two ports of one kind and one of another; the second port has no interface.
     fn machine() -> (TempDir, Roots) {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path().join("sys");
@@ -248,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_found_by_place_number_and_mac_address() {
+    fn device_is_found_by_address_id_and_mac() {
         let (_root, roots) = machine();
         for (text, spec) in [
             ("ports.wan = \"01:00.1\"", "01:00.1"),
@@ -274,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_there_is_told_with_those_that_are() {
+    fn missing_device_error_lists_existing_ones() {
         let (_root, roots) = machine();
         let error = find("ports.wan.select = { id = \"8086:1572\", nth = 3 }", &roots);
         let error = error.unwrap_err();
@@ -297,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_taken_is_known_by_the_record() {
+    fn bound_device_is_found_by_the_record() {
         let (_root, roots) = machine();
         let text = "ports.wan.select.mac = \"3c:fd:fe:00:00:09\"";
         assert!(find(text, &roots).is_err());
@@ -321,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_told_apart() {
+    fn port_specifications_are_classified() {
         assert_eq!(
             named("net_af_packet,framecnt=64,iface=veth0"),
             Some(Device::Kernel("veth0".into()))

@@ -1,37 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[hugepages]` of a box's file.
+//! `[hugepages]` of a box file.
 
 use serde::{Deserialize, Deserializer, de};
 
-/// `[hugepages]`: what `linkctl box apply` reserves.
+/// `[hugepages]`: pages that `linkctl box apply` reserves.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hugepages {
-    /// Of each.
     pub size: PageSize,
-    /// How many.
     pub count: u64,
 }
 
 impl Hugepages {
-    /// All of them, bytes.
+    /// Total size, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.count.saturating_mul(self.size.bytes())
     }
 }
 
-/// Sizes of hugepages that x86-64 has.
+/// Hugepage sizes of x86-64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
-    /// 2 MiB.
     Mib2,
-    /// 1 GiB.
     Gib1,
 }
 
 impl PageSize {
-    /// Bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -40,13 +35,13 @@ impl PageSize {
         }
     }
 
-    /// The folder of `/sys` about them.
+    /// Name of its directory in `/sys`.
     #[must_use]
     pub fn folder(self) -> String {
         format!("hugepages-{}kB", self.bytes() >> 10)
     }
 
-    /// As the file writes it.
+    /// Name as in the file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does not agree within a file. The machine is not looked at.
+//! Consistency checks of a box file, without looking at the machine.
 
 use crate::find::{Device, FindError, named};
 use crate::pci::Address;
@@ -8,26 +8,25 @@ use crate::problem::Problem;
 use crate::schema::{BoxFile, BoxFileError, Huge};
 use crate::switch::Switch;
 
-/// The longest frame that the packet store takes, bytes without FCS.
+/// Longest frame that the packet store accepts, bytes without FCS.
 pub const MAX_FRAME: u32 = 10_224;
-/// The least `max_frame`: what an MTU of 576 brings, which every host can take.
+/// Smallest `max_frame`: the frame for an MTU of 576, which every host supports.
 pub const MIN_MAX_FRAME: u32 = 590;
-/// The most clients that a worker can be asked for.
+/// Maximum number of clients per worker.
 pub const MOST_CLIENTS: u32 = 100_000;
-/// The most workers.
 pub const MOST_WORKERS: u16 = 64;
-/// What DPDK takes of hugepages besides `memory.buffers`, bytes.
+/// Hugepage memory that DPDK needs besides `memory.buffers`, bytes.
 pub const DPDK_BYTES: u64 = 176 << 20;
-/// No machine has as many nodes.
+/// Upper bound of NUMA node numbers.
 const MOST_NODES: u32 = 1024;
-/// Of an interface's name, with its end, in the kernel.
+/// Size of an interface name in the kernel, including the terminating zero.
 const IFNAMSIZ: usize = 16;
 
 impl BoxFile {
-    /// The first one of [`BoxFile::problems`].
+    /// Returns the first of [`BoxFile::problems`] as an error.
     ///
     /// # Errors
-    /// If there is one.
+    /// The first inconsistency.
     pub fn check(&self) -> Result<(), BoxFileError> {
         match self.problems().into_iter().next() {
             Some(problem) => Err(problem.into()),
@@ -35,7 +34,7 @@ impl BoxFile {
         }
     }
 
-    /// All that does not agree; nothing of it depends on the machine.
+    /// All inconsistencies. The result does not depend on the machine.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut found = Vec::new();
@@ -181,7 +180,7 @@ impl BoxFile {
         }
     }
 
-    /// Hugepages that DPDK and the buffers need, bytes.
+    /// Hugepage memory for DPDK and the buffers, bytes.
     #[must_use]
     pub fn huge_bytes(&self) -> u64 {
         self.memory.buffers.unwrap_or(0).saturating_add(DPDK_BYTES)
@@ -194,13 +193,13 @@ fn one_of(name: &str, ways: &[(&'static str, bool)]) -> Option<Problem> {
     (has.len() != 1).then(|| Problem::Ways { name: name.to_owned(), has, of })
 }
 
-/// Whether Linux takes it as an interface's name (`dev_valid_name`), and DPDK as an argument.
+/// True if Linux accepts the interface name (`dev_valid_name`) and DPDK accepts it as an argument.
 fn is_interface(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | ',');
     (1..IFNAMSIZ).contains(&name.len()) && !matches!(name, "." | "..") && !name.contains(odd)
 }
 
-/// What two ports must not have in common; nothing for virtual devices.
+/// Key that two ports must not share; `None` for virtual devices.
 fn key(port: &Port) -> Option<String> {
     let of_pci = |address: &Address| format!("PCI device {address}");
     match port {
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_agrees_has_no_problems() {
+    fn consistent_file_has_no_problems() {
         for text in [
             "",
             "[ports]\nwan = \"net_null\"\nclient = \"net_null\"",
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_agree_is_told_with_value_and_remedy() {
+    fn problems_name_the_value_and_the_remedy() {
         let switch = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
                       client = [3]";
         let behind = format!("{switch}\n[workers]\ncores = [1, 2]");

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The description of a box: its ports, its workers' cores, its memory, the switch that it is
-//! behind, in TOML. The dataplane starts by it; linkctl checks it and takes the ports by it.
+//! The box file: ports, cores of the workers, memory, and the P4 switch in front of the box, in
+//! TOML. The dataplane is configured by it. linkctl checks it and binds the ports.
 //!
-//! Three steps, each with errors of its own:
+//! Three steps, each with its own errors:
 //!
-//! | step | by | says |
+//! | step | function | reports |
 //! |---|---|---|
-//! | read | [`BoxFile::read`] | what is no TOML, no key, no value of its kind |
-//! | judge | [`BoxFile::problems`] | what does not agree within the file |
-//! | find | [`Port::find`] | which device a selector means on this machine |
+//! | parse | [`BoxFile::read`] | invalid TOML, unknown keys, values of the wrong type |
+//! | check | [`BoxFile::problems`] | inconsistencies within the file |
+//! | find | [`Port::find`] | missing devices |
 //!
-//! Only the last one looks at a machine, below roots that are parameters. Nothing here changes
-//! anything. Sizes are bytes.
+//! Only the last step looks at the machine, below root directories that are parameters. This crate
+//! changes nothing. Sizes are bytes.
 
 mod find;
 mod hugepages;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PCI addresses, and the network cards that a machine has, as Linux tells them below
-//! `/sys/bus/pci/devices` (kernel: `Documentation/ABI/testing/sysfs-bus-pci`).
+//! PCI addresses and the network cards of a machine, from `/sys/bus/pci/devices` (kernel:
+//! `Documentation/ABI/testing/sysfs-bus-pci`).
 
 use std::fmt;
 use std::fs;
@@ -8,17 +8,16 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
-/// A longer file than this is none of the kernel's.
+/// Maximum size of a kernel file, bytes.
 const MAX_BYTES: u64 = 4096;
-/// Class of Ethernet controllers, with the prefix that `class` has.
+/// Class of Ethernet controllers, as in the file `class`.
 const ETHERNET: &str = "0x0200";
 
-/// A PCI address in full, as `0000:01:00.0`: domain, bus, device, function.
+/// A full PCI address, as `0000:01:00.0`: domain, bus, device, function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(String);
 
 impl Address {
-    /// As `/sys` names it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -34,7 +33,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = ();
 
-    /// Takes it with and without its domain.
+    /// Parses an address with or without domain.
     fn from_str(text: &str) -> Result<Self, ()> {
         let parts: Vec<&str> = text.split(':').collect();
         let (domain, bus, rest) = match parts.as_slice() {
@@ -55,16 +54,13 @@ impl FromStr for Address {
     }
 }
 
-/// A network card's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Where it is.
     pub address: Address,
-    /// Vendor and device, as `8086:1572`.
+    /// Vendor and device id, as `8086:1572`.
     pub id: String,
-    /// The driver that has it.
     pub driver: Option<String>,
-    /// Its interfaces, and their MAC addresses, as far as the kernel has them here.
+    /// Interfaces and their MAC addresses, if the kernel has them in this namespace.
     pub interfaces: Vec<(String, String)>,
 }
 
@@ -79,7 +75,7 @@ impl fmt::Display for Nic {
     }
 }
 
-/// The machine's network cards by their addresses; none where nothing is told.
+/// Network cards of the machine, by address; empty if `/sys` has none.
 #[must_use]
 pub fn nics(sys: &Path) -> Vec<Nic> {
     let interfaces = interfaces(sys);
@@ -107,15 +103,15 @@ pub fn nics(sys: &Path) -> Vec<Nic> {
     found
 }
 
-/// The PCI device that a kernel interface is of, if it is of one.
+/// PCI device of a kernel interface, if any.
 #[must_use]
 pub fn of_interface(sys: &Path, iface: &str) -> Option<Address> {
     let place = fs::canonicalize(sys.join("class/net").join(iface).join("device")).ok()?;
-    // A device of virtio lies below its PCI device, which lies below its bridges.
+    // A virtio device is below its PCI device, which is below its bridges.
     place.ancestors().find_map(|part| part.file_name()?.to_str()?.parse().ok())
 }
 
-/// Each interface with its MAC address, of PCI devices.
+/// Interfaces of PCI devices with their MAC addresses.
 fn interfaces(sys: &Path) -> Vec<(String, String, Address)> {
     let class = sys.join("class/net");
     let of = |name: String| {
@@ -126,7 +122,7 @@ fn interfaces(sys: &Path) -> Vec<(String, String, Address)> {
     names(&class).into_iter().filter_map(of).collect()
 }
 
-/// The names in a folder, sorted; none if it is not there.
+/// Names in a directory, sorted; empty if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -135,7 +131,6 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A small text, trimmed.
 fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
@@ -147,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_brought_to_their_full_form() {
+    fn addresses_are_completed() {
         for (text, full) in [
             ("0000:01:00.0", "0000:01:00.0"),
             ("01:00.1", "0000:01:00.1"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port of the box's file: a text as `--port` takes it, or a table that says which device it
-//! is and who drives it.
+//! A port of the box file: a `--port` specification, or a table that selects a device and its
+//! driver.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,21 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::pci::Address;
 
-/// Vendors whose DPDK driver works beside the kernel's.
+/// Vendor id of Mellanox: its DPDK driver works on top of the kernel driver.
 const MELLANOX: &str = "15b3";
-/// Kernel drivers that DPDK's driver works beside.
+/// Kernel drivers on top of which DPDK's driver works.
 const BESIDE: [&str; 4] = ["mlx4_core", "mlx5_core", "mana", "gve"];
 
-/// Whether DPDK works beside this driver of the kernel.
+/// True if DPDK works on top of this kernel driver.
 #[must_use]
 pub fn beside_kernel(driver: &str) -> bool {
     BESIDE.contains(&driver)
 }
 
-/// A port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// What `--port` takes after the name.
+    /// A specification as for `--port NAME=`.
     Spec(String),
-    /// A device, by where or what it is.
     Table(PortTable),
 }
 
@@ -34,18 +32,17 @@ pub enum Port {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PortTable {
-    /// Where the device is.
     #[serde(deserialize_with = "address")]
     pub pci: Option<Address>,
-    /// Which device it is, wherever it is.
+    /// Selects the device by its properties.
     pub select: Option<Select>,
-    /// A kernel interface, whose packets a socket takes.
+    /// A kernel interface, used through a packet socket.
     pub kernel: Option<String>,
-    /// Who drives it; without it, who the device's DPDK driver needs.
+    /// Driver. Default: as the device's DPDK driver requires.
     pub driver: Option<Driver>,
-    /// Pairs of queues that it has for workers, if it does not tell or has fewer than it tells.
+    /// Number of queue pairs for workers, if the device does not report it or has fewer.
     pub queues: Option<u16>,
-    /// DPDK's own arguments for the device, as `key=value,…`.
+    /// DPDK driver arguments, as `key=value,…`.
     pub arguments: Option<String>,
 }
 
@@ -53,15 +50,14 @@ pub struct PortTable {
 pub(crate) const KEYS: &[&str] = &["pci", "select", "kernel", "driver", "queues", "arguments"];
 pub(crate) const SELECT_KEYS: &[&str] = &["id", "nth", "mac"];
 
-/// A device by what it is.
+/// Selects a device by its properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Select {
-    /// Vendor and device.
     pub id: Option<NicId>,
-    /// Which of those by their addresses, from 1; the first one without it.
+    /// Index among these devices by address, from 1. Default: 1.
     pub nth: Option<u16>,
-    /// The MAC address that the kernel gives its interface.
+    /// MAC address of its kernel interface.
     #[serde(deserialize_with = "mac")]
     pub mac: Option<String>,
 }
@@ -78,18 +74,17 @@ impl fmt::Display for Select {
     }
 }
 
-/// Vendor and device, as `8086:1572`.
+/// Vendor and device id, as `8086:1572`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicId(String);
 
 impl NicId {
-    /// In lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether its DPDK driver works beside the kernel's.
+    /// True if its DPDK driver works on top of the kernel driver.
     #[must_use]
     pub fn beside_kernel(&self) -> bool {
         self.0.starts_with(MELLANOX)
@@ -122,13 +117,12 @@ impl<'de> Deserialize<'de> for NicId {
     }
 }
 
-/// Who drives a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Driver {
-    /// vfio-pci: the kernel hands the device over.
+    /// vfio-pci: the kernel passes the device to user space.
     #[serde(rename = "vfio-pci")]
     Vfio,
-    /// The kernel's own driver, beside which DPDK works.
+    /// The kernel driver; DPDK works on top of it.
     #[serde(rename = "kernel")]
     Kernel,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does not agree within a box's file, in words.
+//! Inconsistencies within a box file.
 
 use std::path::PathBuf;
 
@@ -10,163 +10,90 @@ use crate::find::FindError;
 use crate::hugepages::Hugepages;
 use crate::switch::SwitchError;
 
-/// What does not agree.
 #[derive(Debug, Error)]
 pub enum Problem {
-    /// A port.
     #[error("{0}")]
     Port(#[from] FindError),
-    /// The switch.
     #[error("{0}")]
     Switch(#[from] SwitchError),
-    /// A number is out of its range.
+    /// A number is out of range.
     #[error("{key} in the box's file is {value}: it has to be {low} to {high}")]
-    Range {
-        /// The key.
-        key: String,
-        /// What is there.
-        value: u64,
-        /// At least.
-        low: u64,
-        /// At most.
-        high: u64,
-    },
-    /// Workers and cores differ in number.
+    Range { key: String, value: u64, low: u64, high: u64 },
+    /// The number of workers differs from the number of cores.
     #[error(
         "{workers} workers on {} cores {cores:?}: give each worker a core of its own under \
          [workers] of the box's file", cores.len()
     )]
-    Count {
-        /// How many workers.
-        workers: usize,
-        /// The cores given.
-        cores: Vec<usize>,
-    },
-    /// A core is given twice.
+    Count { workers: usize, cores: Vec<usize> },
+    /// Two workers share a core.
     #[error(
         "core {0} is given to two workers under [workers] of the box's file: give each its own"
     )]
     Shared(usize),
-    /// A device is named in more than one way, or in none.
+    /// Zero or several selectors for one device.
     #[error("ports.{name} in the box's file has {}: give one of {}", list(.has), list(.of))]
-    Ways {
-        /// Which port.
-        name: String,
-        /// What is there.
-        has: Vec<&'static str>,
-        /// The accepted ones.
-        of: Vec<&'static str>,
-    },
-    /// Both ports are one device.
+    Ways { name: String, has: Vec<&'static str>, of: Vec<&'static str> },
+    /// Both ports use the same device.
     #[error(
         "both ports in the box's file are {device}: a packet comes in at one port and leaves at \
          the other; give each its own"
     )]
-    Same {
-        /// Which.
-        device: String,
-    },
-    /// No interface has such a name.
+    Same { device: String },
     #[error(
         "ports.{name}.kernel in the box's file is `{iface}`: an interface's name has 1 to 15 \
          characters, none of them a blank, a colon or a slash; `ip -br link` lists them"
     )]
-    Interface {
-        /// Which port.
-        name: String,
-        /// What is there.
-        iface: String,
-    },
-    /// `nth` without the `id` that it counts.
+    Interface { name: String, iface: String },
+    /// `nth` without `id`.
     #[error("ports.{name}.select in the box's file has `nth` without `id`: give the id as well")]
-    Nth {
-        /// Which port.
-        name: String,
-    },
-    /// Neither driver arguments nor anything else.
+    Nth { name: String },
     #[error(
         "ports.{name}.arguments in the box's file is `{text}`: it has to be key=value,… without \
          blanks"
     )]
-    Arguments {
-        /// Which port.
-        name: String,
-        /// What is there.
-        text: String,
-    },
-    /// An interface is taken through a socket, which vfio-pci knows nothing of.
+    Arguments { name: String, text: String },
+    /// A kernel interface is used through a socket and cannot have vfio-pci.
     #[error(
         "ports.{name} in the box's file is the kernel's `{iface}` and has the driver vfio-pci, which \
          takes it from the kernel: name the device by pci or select, or leave the driver out"
     )]
-    Socket {
-        /// Which port.
-        name: String,
-        /// Its interface.
-        iface: String,
-    },
-    /// Its DPDK driver cannot work beside the kernel's.
+    Socket { name: String, iface: String },
+    /// The DPDK driver needs vfio-pci.
     #[error(
         "ports.{name} in the box's file is a {id} with the driver \"kernel\": DPDK's driver for it \
          has it to itself; write driver = \"vfio-pci\""
     )]
-    NeedsVfio {
-        /// Which port.
-        name: String,
-        /// Its number.
-        id: String,
-    },
-    /// Its DPDK driver works beside the kernel's only.
+    NeedsVfio { name: String, id: String },
+    /// The DPDK driver needs the kernel driver.
     #[error(
         "ports.{name} in the box's file is a {id} with the driver \"vfio-pci\": DPDK's driver for it \
          (mlx5) works through the kernel's; write driver = \"kernel\""
     )]
-    NeedsKernel {
-        /// Which port.
-        name: String,
-        /// Its number.
-        id: String,
-    },
-    /// A port has too few queues.
+    NeedsKernel { name: String, id: String },
     #[error(
         "ports.{name} in the box's file has {queues} queues for {workers} workers, each of which \
          sends from its own: give fewer cores under [workers]"
     )]
-    Queues {
-        /// Which port.
-        name: String,
-        /// What it has.
-        queues: u16,
-        /// What is needed.
-        workers: usize,
-    },
-    /// Hugepages are reserved and not used.
+    Queues { name: String, queues: u16, workers: usize },
+    /// Hugepages are reserved but not used.
     #[error(
         "[hugepages] in the box's file reserves {}, and memory.huge = \"off\" uses none: take one \
          of the two away", format_size(*.0)
     )]
     Unused(u64),
-    /// Hugepages are too few.
     #[error(
         "[hugepages] in the box's file are {} of {}, {}: memory.buffers and DPDK's own needs are \
          {}; write count = {needed}", pages.count, pages.size.name(), format_size(pages.bytes()),
         format_size(*.bytes)
     )]
-    TooFew {
-        /// What is there.
-        pages: Hugepages,
-        /// What is needed.
-        bytes: u64,
-        /// The count for it.
-        needed: u64,
-    },
-    /// Not the path of a clock.
+    TooFew { pages: Hugepages, bytes: u64, needed: u64 },
+    /// Not the path of a PTP clock.
     #[error(
         "clock.ptp in the box's file is `{}`: a PTP clock is a device such as /dev/ptp0; `ethtool \
          -T IF` tells its number", .0.display()
     )]
     Ptp(PathBuf),
-    /// Several workers behind a switch.
+    /// More than one worker behind a switch.
     #[error(
         "{0} workers behind a switch: its client numbers are those of one worker; give one of \
          `cores` under [workers] in the box's file"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables and keys of the file, and how it is read.
+//! Tables and keys of the box file, and its parser.
 //!
-//! Sizes have units. A key that is not known is refused, with the nearest one that is;
-//! one that is not there is as if the option of the command line was not given.
+//! Sizes have units. An unknown key is an error that names the nearest known key. A missing key has
+//! the same effect as a missing command line option.
 
 use std::fs;
 use std::io::Read;
@@ -17,9 +17,8 @@ use crate::port::{self, Port};
 use crate::problem::Problem;
 use crate::switch::{self, SwitchFile};
 
-/// A longer file is none.
+/// Maximum file size, bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// The tables and their keys.
 const KEYS: [(&str, &[&str]); 6] = [
     ("ports", &["wan", "client"]),
     ("workers", &["cores", "count", "idle", "numa_node"]),
@@ -32,36 +31,27 @@ const KEYS: [(&str, &[&str]); 6] = [
     ("switch", switch::KEYS),
 ];
 
-/// A box, as far as its file says.
+/// A box as described by its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BoxFile {
-    /// `[ports]`.
     pub ports: Ports,
-    /// `[workers]`.
     pub workers: Workers,
-    /// `[memory]`.
     pub memory: Memory,
-    /// `[hugepages]`.
     pub hugepages: Option<Hugepages>,
-    /// `[clock]`.
     pub clock: Clock,
-    /// `[switch]`.
     pub switch: Option<SwitchFile>,
 }
 
-/// `[ports]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ports {
-    /// Faces the servers.
     pub wan: Option<Port>,
-    /// Faces the clients.
     pub client: Option<Port>,
 }
 
 impl Ports {
-    /// Those that are there, with their names.
+    /// Configured ports with their names.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &Port)> {
         crate::PORT_NAMES
             .into_iter()
@@ -70,22 +60,17 @@ impl Ports {
     }
 }
 
-/// `[workers]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
-    /// One for each worker.
     pub cores: Option<Vec<usize>>,
-    /// How many.
     pub count: Option<u16>,
-    /// What they do when idle.
     pub idle: Option<Idle>,
-    /// The node of cores, ports and hugepages.
+    /// NUMA node of cores, ports and hugepages.
     pub numa_node: Option<u32>,
 }
 
 impl Workers {
-    /// How many the file asks for.
     #[must_use]
     pub fn number(&self) -> usize {
         let cores = self.cores.as_ref().map(Vec::len);
@@ -93,28 +78,27 @@ impl Workers {
     }
 }
 
-/// `[memory]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
-    /// Of the packet store, bytes.
+    /// Memory of the packet store, bytes.
     #[serde(deserialize_with = "size")]
     pub packets: Option<u64>,
-    /// For long frames that stay in their buffers, bytes.
+    /// Memory for long frames that stay in their buffers, bytes.
     #[serde(deserialize_with = "size")]
     pub buffers: Option<u64>,
     /// Frames longer than this stay in their buffers, bytes.
     #[serde(deserialize_with = "size")]
     pub copy_break: Option<u64>,
-    /// The longest frame, bytes.
+    /// Longest frame, bytes.
     #[serde(deserialize_with = "size")]
     pub max_frame: Option<u64>,
-    /// Clients that a worker makes at most.
+    /// Maximum number of clients per worker.
     pub max_clients: Option<u32>,
-    /// A client of an address expires that was idle for so long, nanoseconds; zero: never.
+    /// Idle time after which an automatic client expires, nanoseconds; zero: never.
     #[serde(deserialize_with = "duration")]
     pub client_idle: Option<u64>,
-    /// Whether DPDK's buffers are in hugepages.
+    /// Use of hugepages for DPDK's buffers.
     pub huge: Option<Huge>,
 }
 
@@ -127,90 +111,63 @@ impl Memory {
     pub const CLIENT_IDLE: u64 = 600_000_000_000;
 }
 
-/// `[clock]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clock {
-    /// The PTP hardware clock that the system's is disciplined by.
+    /// PTP hardware clock to which the system clock is synchronised.
     pub ptp: Option<PathBuf>,
 }
 
-/// What a worker does when there is nothing to do.
+/// Behaviour of an idle worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
-    /// Poll on.
     #[default]
     Busy,
-    /// Sleep when idle.
     Adaptive,
 }
 
-/// Hugepages for DPDK's buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Huge {
-    /// Where enough are reserved.
     #[default]
     Auto,
-    /// Always; fails where there are too few.
+    /// Always; fails if there are too few hugepages.
     On,
-    /// Never.
     Off,
 }
 
-/// Why a file is no box's.
 #[derive(Debug, Error)]
 pub enum BoxFileError {
-    /// It cannot be read.
     #[error("cannot read the box's file {}: {source}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// It is too long.
+    Read { path: PathBuf, source: std::io::Error },
     #[error(
         "the box's file {} is longer than {MAX_BYTES} bytes: is it another file?",
         path.display()
     )]
-    Long {
-        /// Which.
-        path: PathBuf,
-    },
-    /// It has a key that is not known.
+    Long { path: PathBuf },
     #[error("the box's file {}: there is no key `{key}`: {hint}", path.display())]
-    Key {
-        /// Which.
-        path: PathBuf,
-        /// The key with its table.
-        key: String,
-        /// What is known.
-        hint: String,
-    },
-    /// It is not TOML, or a value is not of its kind.
+    Key { path: PathBuf, key: String, hint: String },
+    /// Invalid TOML, or a value of the wrong type.
     #[error("the box's file {}: {message}", path.display())]
     Value {
-        /// Which.
         path: PathBuf,
-        /// What and where, in the parser's words.
+        /// Message of the parser, with the place.
         message: String,
     },
-    /// It does not agree with itself.
     #[error("{0}")]
     Problem(#[from] Problem),
 }
 
 impl BoxFile {
-    /// Reads a file. Whether what it says agrees is for [`BoxFile::problems`].
+    /// Reads and parses a file. Consistency is checked by [`BoxFile::problems`].
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first fault and its place.
     pub fn read(path: &Path) -> Result<Self, BoxFileError> {
         let failed = |source| BoxFileError::Read { path: path.to_owned(), source };
         let mut text = String::new();
-        // A device has no length and no end.
+        // A device file has no end, so the read is bounded.
         let file = fs::File::open(path).map_err(failed)?;
         file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > MAX_BYTES {
@@ -219,7 +176,7 @@ impl BoxFile {
         Self::parse(&text, path)
     }
 
-    /// Reads the text of a file that is at `path`.
+    /// Parses the content of the file at `path`.
     ///
     /// # Errors
     /// As [`BoxFile::read`].
@@ -236,7 +193,7 @@ impl BoxFile {
     }
 }
 
-/// A key that is not known, and what is.
+/// The first unknown key, and the known ones.
 fn stranger(document: &toml::Table) -> Option<(String, String)> {
     let unknown = |key: String, word: &str, known: &[&str]| {
         let hint = match profile::nearest(word, known.iter().copied()) {
@@ -291,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_is_read_and_what_it_does_not_say_is_left_open() {
+    fn given_keys_are_read_and_missing_ones_stay_unset() {
         let text = "[ports]\nwan = \"net_null\"\n[workers]\ncores = [2, 3]\nidle = \"adaptive\"\n\
                     [memory]\npackets = \"2 GiB\"\nmax_frame = \"1518 B\"\nhuge = \"off\"";
         let file = parse(text).unwrap();
@@ -305,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_a_text_or_a_table() {
+    fn port_is_a_text_or_a_table() {
         let text = "[ports]\nclient = \"01:00.1\"\n[ports.wan]\nselect = { id = \"8086:157B\", \
                     nth = 2 }\ndriver = \"vfio-pci\"\nqueues = 4\narguments = \"a=1\"\n\
                     [workers]\nnuma_node = 1\n[hugepages]\nsize = \"1 GiB\"\ncount = 3\n\
@@ -329,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_switch_is_known() {
+    fn every_switch_key_is_known() {
         let text = "[switch]\naddress = \"x\"\ndevice = 1\ntarget = \"bmv2\"\nelection = 1\n\
                     box_wan = 0\nbox_client = 1\nwan = [2]\nclient = [3]\nstages = []\n\
                     program = \"/p\"";
@@ -339,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_known_is_named_with_the_nearest() {
+    fn unknown_key_error_names_the_nearest() {
         for (text, words) in [
             ("[worker]\ncount = 1", "no key `worker`: the nearest is `workers`"),
             ("[workers]\ncore = [1]", "no key `workers.core`: the nearest is `cores`"),
@@ -356,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_of_its_kind_is_refused_with_its_place() {
+    fn value_of_the_wrong_type_is_refused_with_its_place() {
         for (text, words) in [
             ("[memory]\npackets = 2", "expected a string"),
             ("[memory]\npackets = \"2\"", "has no unit"),
@@ -381,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_refused() {
+    fn invalid_file_is_refused() {
         assert!(BoxFile::read(Path::new("/nonexistent")).is_err());
         assert!(BoxFile::read(Path::new("/")).is_err());
         let error = BoxFile::read(Path::new("/dev/zero")).unwrap_err().to_string();

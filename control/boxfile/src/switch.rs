@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[switch]` of the box's file: the P4 switch between the hosts and the box.
+//! `[switch]` of the box file: the P4 switch between the hosts and the box.
 //!
-//! The dataplane never talks to it. It takes and gives shims because there is one, and tells
-//! linkd, which controls it, where it is and what it may do.
+//! The dataplane never communicates with the switch. It only receives and sends shims, and passes
+//! the configuration to linkd, which controls the switch.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -11,7 +11,6 @@ use http::Uri;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Its keys.
 pub(crate) const KEYS: &[&str] = &[
     "address",
     "device",
@@ -24,128 +23,96 @@ pub(crate) const KEYS: &[&str] = &[
     "stages",
     "program",
 ];
-/// The highest port: the program has nine bits for it, and all of them set are bmv2's way to
-/// say that a frame is dropped.
+/// Highest port number: the program has nine bits for it, and in bmv2 all ones mean that a frame is
+/// dropped.
 const MAX_PORT: u64 = 510;
-/// Where P4Runtime is, on this machine.
+/// Default address of P4Runtime, on this machine.
 const ADDRESS: &str = "http://127.0.0.1:9559";
 
-/// What kind of switch it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// The behavioral model, bmv2.
     Bmv2,
-    /// Intel Tofino.
     Tofino,
 }
 
-/// What a switch may do in the dataplane's place.
+/// Stages that the switch can run instead of the dataplane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Say whose a frame is.
+    /// Assign frames to clients.
     Classification,
-    /// Lose packets.
     Loss,
-    /// Mark packets that the AQM chose.
+    /// ECN-mark packets selected by the AQM.
     Marking,
 }
 
-/// `[switch]`, as far as it is said.
+/// `[switch]` as in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwitchFile {
-    /// Of its P4Runtime service.
+    /// URL of the P4Runtime service.
     pub address: Option<String>,
-    /// Its number there.
     pub device: Option<u64>,
-    /// Its kind.
     pub target: Option<Target>,
-    /// linkd's number when a primary is elected.
+    /// linkd's election id.
     pub election: Option<u64>,
-    /// Its port that leads to the box's `wan`,
+    /// Port to the box's `wan` port.
     pub box_wan: Option<u64>,
-    /// and to the box's `client`.
+    /// Port to the box's `client` port.
     pub box_client: Option<u64>,
-    /// Its ports with hosts on the servers' side,
+    /// Ports to hosts on the server side.
     pub wan: Option<Vec<u64>>,
-    /// and on the clients' side.
+    /// Ports to hosts on the client side.
     pub client: Option<Vec<u64>>,
-    /// What it may do.
     pub stages: Option<Vec<Stage>>,
-    /// Directory of another program.
     pub program: Option<PathBuf>,
 }
 
-/// A switch, as its box's file describes it.
+/// A switch with all defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Of its P4Runtime service.
+    /// URL of the P4Runtime service.
     pub address: String,
-    /// Its number there.
     pub device: u64,
-    /// Its kind.
     pub target: Target,
-    /// linkd's number when a primary is elected.
+    /// linkd's election id.
     pub election: NonZeroU64,
-    /// Its ports that lead to the box's `wan` and `client`.
+    /// Ports to the box's `wan` and `client` ports.
     pub to_box: [u32; 2],
-    /// Its ports with hosts on the servers' side,
+    /// Ports to hosts on the server side.
     pub wan: Vec<u32>,
-    /// and on the clients' side.
+    /// Ports to hosts on the client side.
     pub client: Vec<u32>,
-    /// What it may do.
     pub stages: Vec<Stage>,
     /// Directory of another program; empty for linkemu's own.
     pub program: String,
 }
 
-/// Why `[switch]` describes none.
 #[derive(Debug, Error)]
 pub enum SwitchError {
-    /// A key has to be there.
+    /// A required key is missing.
     #[error("[switch] in the box's file has no `{key}`: give {what}")]
-    Missing {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        what: &'static str,
-    },
-    /// There are no hosts on a side.
+    Missing { key: &'static str, what: &'static str },
+    /// A side has no hosts.
     #[error("switch.{0} in the box's file is empty: give the switch's ports with hosts there")]
     NoHosts(&'static str),
-    /// No switch has such a port.
+    /// The port number is out of range.
     #[error("switch.{key} in the box's file has port {port}: it has to be 0 to {MAX_PORT}")]
-    Port {
-        /// Where.
-        key: &'static str,
-        /// What is there.
-        port: u64,
-    },
-    /// A port is given twice.
+    Port { key: &'static str, port: u64 },
+    /// A port is used twice.
     #[error(
         "port {port} of the switch is in switch.{first} and in switch.{second} of the box's file: \
          each port leads to one place"
     )]
-    Twice {
-        /// Which.
-        port: u32,
-        /// Where it is first,
-        first: &'static str,
-        /// and then.
-        second: &'static str,
-    },
-    /// The address is none.
+    Twice { port: u32, first: &'static str, second: &'static str },
     #[error(
         "switch.address in the box's file is `{0}`: it has to be like `{ADDRESS}`, with http, a \
          host and a port"
     )]
     Address(String),
-    /// The number in the election is none.
     #[error("switch.election in the box's file is 0: it has to be 1 or more")]
     Election,
-    /// A path that depends on who reads it.
     #[error(
         "switch.program in the box's file is `{}`: linkd reads it, from another directory; give \
          the whole path, from /", .0.display()
@@ -154,10 +121,10 @@ pub enum SwitchError {
 }
 
 impl Switch {
-    /// Checks what a file says.
+    /// Validates `[switch]` and applies defaults.
     ///
     /// # Errors
-    /// What is missing or cannot be.
+    /// The first missing or invalid key.
     pub fn new(file: &SwitchFile) -> Result<Self, SwitchError> {
         let missing = |key, what| SwitchError::Missing { key, what };
         let target = file.target.ok_or(missing("target", "\"bmv2\" or \"tofino\""))?;
@@ -230,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_there_is_enough() {
+    fn required_switch_keys_suffice() {
         let expected = Switch {
             address: "http://127.0.0.1:9559".into(),
             device: 1,
@@ -251,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_described() {
+    fn given_switch_keys_are_applied() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
                     election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
@@ -264,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_value_limit_and_remedy() {
+    fn invalid_switch_is_refused_with_value_limit_and_remedy() {
         for (from, to, words) in [
             ("wan = [2]", "wan = []", "switch.wan in the box's file is empty: give"),
             ("wan = [2]", "wan = [2, 511]", "switch.wan in the box's file has port 511: it has to"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every directory of `hw-configs/` describes a box that agrees with itself, and has what a lab
-//! needs beside the description.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test")]
+//! Every directory of `hw-configs/` describes a consistent box and has the other files that a lab
+//! needs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use boxfile::{BoxFile, Driver, Huge, PageSize, Port, named};
 use std::fs;
@@ -33,7 +33,7 @@ fn cores(list: &str) -> Vec<usize> {
 }
 
 #[test]
-fn every_box_agrees_with_itself_and_has_both_ports() {
+fn every_box_is_consistent_and_has_both_ports() {
     for folder in boxes() {
         let file = describe(&folder);
         let problems: Vec<_> = file.problems().iter().map(ToString::to_string).collect();
@@ -44,7 +44,7 @@ fn every_box_agrees_with_itself_and_has_both_ports() {
 }
 
 #[test]
-fn every_box_has_its_notes_and_its_kernel_command_line() {
+fn every_box_has_notes_and_a_kernel_command_line() {
     for folder in boxes() {
         let notes = read(&folder.join("README.md"));
         assert!(notes.starts_with("<!-- SPDX-License-Identifier: Apache-2.0 -->\n# "), "{notes}");
@@ -61,14 +61,14 @@ fn every_box_has_its_notes_and_its_kernel_command_line() {
 }
 
 #[test]
-fn the_command_line_has_the_cores_the_pages_and_the_iommu_of_the_file() {
+fn kernel_command_line_matches_the_box_file() {
     for folder in boxes() {
         let (file, cmdline) = (describe(&folder), read(&folder.join("kernel-cmdline")));
         let of = |key: &str| cmdline.split_whitespace().find_map(|word| word.strip_prefix(key));
         let shown = folder.display();
         for key in ["isolcpus=", "nohz_full=", "rcu_nocbs="] {
             let named = of(key).map(cores);
-            // Who sleeps when idle shares its core.
+            // Workers that sleep when idle share their core.
             if named.is_some() || file.workers.idle != Some(boxfile::Idle::Adaptive) {
                 assert_eq!(named, file.workers.cores, "{shown}: {key}");
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Beams: rates that clients share, and what the core makes of them.
+//! Beams: rates that several clients share, and their plan for the core.
 //!
-//! The core gives a client that has no share of its own the share of automatic clients. A
-//! named client that says nothing of a beam is meant to have none: it gets a share of a beam
-//! that limits nothing, which is the last one, where automatic clients have one.
+//! The core gives a client without a share the share of automatic clients. A named client without a
+//! beam must have none. If automatic clients have a beam, it gets a share of an extra, unlimited
+//! beam, which is the last one.
 
 use emu::beam::{BeamPlan, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
 use emu::client::{ClientKey, ClientName, MAX_NAME};
@@ -13,12 +13,12 @@ use profile::{PIPE_RATE_BPS, Rate, Violations, nearest};
 use proto::linkemu::v1 as pb;
 use units::shown;
 
-/// Beams, at most: one less than the core has.
+/// Maximum number of beams: one less than in the core.
 pub const BEAMS: usize = MAX_BEAMS - 1;
-/// Faults that are told of beams.
+/// Maximum number of reported faults of beams.
 const FAULTS: usize = 20;
 
-/// The beams that a message stands for.
+/// Converts the beams of a message.
 pub(crate) fn beams(clients: &pb::Clients, found: &mut Violations) -> BeamsPlan {
     let mut plan = BeamsPlan::default();
     let before = found.len();
@@ -44,7 +44,7 @@ pub(crate) fn beams(clients: &pb::Clients, found: &mut Violations) -> BeamsPlan 
         }
         let path = format!("client[{n}]");
         let own = share(found, &path, &client.beam, client.weight, &clients.beams);
-        // A name that is wrong is told elsewhere.
+        // A wrong name is reported elsewhere.
         let Ok(name) = client.name.parse::<ClientName>() else { continue };
         if let Some(share) = own.or(plan.automatic.map(|_| none)) {
             plan.shares.insert(ClientKey::Named(name), share);
@@ -89,7 +89,7 @@ fn check(found: &mut Violations, path: &str, beam: &pb::Beam, before: &[pb::Beam
     }
 }
 
-/// Weight 0 is not given, and counts as 1.
+/// Weight 0 is an absent field and counts as 1.
 fn share(
     found: &mut Violations,
     path: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients are held to, and the core's rules for those that hold.
+//! Validation of clients, and conversion to the core's rules.
 
 use crate::beams::beams;
 use emu::beam::BeamsPlan;
@@ -13,17 +13,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::shown;
 
-/// Faults that are told of one message.
+/// Maximum number of reported faults per message.
 const FAULTS: usize = 100;
-/// Whose addresses are of no one host: the classifier gives them to the default client.
+/// Addresses that belong to no single host: the classifier gives them to the default client.
 const OF_NO_HOST: [&str; 5] =
     ["224.0.0.0/4", "127.0.0.0/8", "169.254.0.0/16", "ff00::/8", "fe80::/10"];
 
-/// The rules and the beams that a message stands for; the number of names is that of the
-/// places that are reserved.
+/// The rules and the beams of a message. The number of names is the number of reserved client
+/// slots.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All faults of the message.
 pub fn check(clients: &pb::Clients) -> Result<(Rules, BeamsPlan), Violations> {
     let mut check = Check::default();
     let mut names: BTreeMap<ClientName, usize> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub fn check(clients: &pb::Clients) -> Result<(Rules, BeamsPlan), Violations> {
             break;
         }
         let path = format!("client[{n}]");
-        // What is wrong with its rules is told all the same.
+        // Faults of its rules are reported even so.
         let name = check.name(&path, &client.name);
         if let Some(name) = name
             && let Some(other) = names.insert(name, n)
@@ -128,7 +128,7 @@ fn prefix(text: &str) -> Result<Rule, String> {
              vlan or mac"
         ));
     }
-    // Bits behind the prefix are the core's to refuse.
+    // The core rejects bits after the prefix.
     Ok(Rule::Prefix(net.addr(), net.prefix_len()))
 }
 
@@ -141,7 +141,7 @@ fn vlan(id: u32) -> Result<Rule, String> {
 
 fn mac(text: &str) -> Result<Rule, String> {
     let mac = text.parse::<MacAddress>().ok();
-    // The parser also takes less regular forms.
+    // The parser also accepts less regular forms.
     let mac = mac.filter(|mac| mac.to_string().eq_ignore_ascii_case(&text.replace('-', ":")));
     let Some(mac) = mac else {
         return Err(format!("{:?} is no MAC address: write it as 02:00:00:00:00:01", shown(text)));

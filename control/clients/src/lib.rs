@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients by rules: what the operator of a box says of its clients.
+//! Clients of a box, as the operator defines them by rules.
 //!
-//! A TOML file, and the same message in protobuf ([`proto::linkemu::v1::Clients`]). This
-//! crate converts between both, and holds the one set of rules that files, gRPC requests
-//! and the dataplane's plans are held to: [`check`], which also gives what the core makes
-//! of them.
+//! Clients are a TOML file or the equivalent protobuf message ([`proto::linkemu::v1::Clients`]).
+//! This crate converts between both. [`check`] validates files, gRPC requests and plans of the
+//! dataplane by the same rules, and returns the classifier's rules and beams.
 //!
 //! ```
 //! let clients = clients::Clients::from_toml(
@@ -37,10 +36,9 @@ use profile::{Violations, reading};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
-/// Bytes of a file, at most: all rules there can be, with room for comments.
+/// Maximum file size, bytes: the maximum number of rules, with room for comments.
 pub const FILE_BYTES: usize = 4 << 20;
 
-/// What is said of the clients; valid.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clients {
     message: pb::Clients,
@@ -48,40 +46,31 @@ pub struct Clients {
     beams: BeamsPlan,
 }
 
-/// Why a file gives no clients.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is not valid.
+    Io { path: String, source: std::io::Error },
     #[error("{path} does not say what clients there are:\n{}", violations.in_file(path))]
     Invalid {
-        /// As it was given.
         path: String,
-        /// All that is wrong with it.
+        /// All faults of the file.
         violations: Violations,
     },
 }
 
 impl Clients {
-    /// Reads TOML.
+    /// Parses TOML.
     ///
     /// # Errors
-    /// All that is wrong with the text, each with its line and column.
+    /// All faults of the text, each with line and column.
     pub fn from_toml(text: &str) -> Result<Self, Violations> {
         read::clients(text)
     }
 
-    /// Reads a TOML file.
+    /// Reads and parses a TOML file.
     ///
     /// # Errors
-    /// If the file cannot be read, or is not valid.
+    /// If the file cannot be read or is not valid.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let text = reading::file(path, FILE_BYTES)
@@ -89,27 +78,23 @@ impl Clients {
         Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
     }
 
-    /// As TOML that reads back to the same.
+    /// Prints TOML that parses to the same clients.
     pub fn to_toml(&self) -> String {
         write::clients(&self.message)
     }
 
-    /// The message.
     pub fn as_proto(&self) -> &pb::Clients {
         &self.message
     }
 
-    /// The message.
     pub fn into_proto(self) -> pb::Clients {
         self.message
     }
 
-    /// What the core makes of it.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// And of its beams.
     pub fn beams(&self) -> &BeamsPlan {
         &self.beams
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients from TOML: which keys there are, and what they become. Reading goes on after an
-//! error, so that one look gives all.
+//! Clients from TOML: the known keys and their conversion. Reading continues after a fault, so that
+//! all faults are reported at once.
 
 use crate::{Clients, FILE_BYTES};
 use profile::reading::{Item, Node, Reader, describe};
@@ -8,7 +8,6 @@ use profile::{Rate, Violations, parse_rate};
 use proto::linkemu::v1 as pb;
 use toml::de::DeValue;
 
-/// Reads and checks clients.
 pub(crate) fn clients(text: &str) -> Result<Clients, Violations> {
     let mut reader = Reader::new(text);
     let document = reader.document(FILE_BYTES, "file of clients")?;
@@ -56,7 +55,7 @@ fn automatic(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Automatic {
     pb::Automatic { limit, beam: reader.text(node, "beam"), weight: weight(reader, node) }
 }
 
-/// A share's weight; without it, none is given.
+/// Weight of a share; zero if absent.
 fn weight(reader: &mut Reader<'_>, node: &Node<'_>) -> u32 {
     let Some(item) = reader.value(node, "weight") else { return 0 };
     let weight = number(reader, &item);
@@ -67,7 +66,6 @@ fn weight(reader: &mut Reader<'_>, node: &Node<'_>) -> u32 {
     weight.unwrap_or(0)
 }
 
-/// A whole number.
 fn number(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<u32> {
     let number = match item.value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),

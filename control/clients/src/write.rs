@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients as TOML. Lists can be long: an item a line where there are several.
+//! Clients to TOML. Lists with several items have one item per line, since they can be long.
 
 use profile::Rate;
 use proto::linkemu::v1 as pb;
 use std::fmt::{Debug, Write};
 
-/// The file.
 pub(crate) fn clients(message: &pb::Clients) -> String {
     let mut out = String::new();
     if let Some(pb::Automatic { limit, beam, weight }) = &message.automatic {
@@ -18,7 +17,7 @@ pub(crate) fn clients(message: &pb::Clients) -> String {
     for client in &message.clients {
         let pb::Client { name, prefixes, vlans, macs, beam, weight } = client;
         let start = if out.is_empty() { "" } else { "\n" };
-        // What is valid has no character that TOML writes in another way than Rust.
+        // Valid names contain no character that TOML and Rust escape differently.
         let _ = writeln!(out, "{start}[[client]]\nname = {name:?}");
         list(&mut out, "prefix", prefixes);
         list(&mut out, "vlan", vlans);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of clients, good and bad ones.
+//! Valid and invalid files of clients.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use clients::{BEAMS, Clients, FileError, check};
@@ -32,7 +32,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_file_is_the_message_and_reads_back_to_the_same() {
+fn printed_file_parses_to_the_same_message() {
     let clients = Clients::from_toml(GOOD).unwrap();
     assert_eq!(clients.to_toml(), GOOD.trim_start());
     let rules = clients.rules();
@@ -42,13 +42,13 @@ fn a_file_is_the_message_and_reads_back_to_the_same() {
     let none = Clients::from_toml("").unwrap();
     assert_eq!((none.as_proto(), none.to_toml().as_str()), (&pb::Clients::default(), ""));
     assert!(none.rules().is_empty());
-    // No automatic clients, and nothing said of them, are two things.
+    // No automatic clients and an absent table are different.
     let limit = |text| Clients::from_toml(text).unwrap().rules().automatic;
     assert_eq!((limit("automatic.limit = 0"), limit("[automatic]")), (Some(0), None));
 }
 
 #[test]
-fn each_fault_is_told_with_its_place_and_its_remedy() {
+fn each_fault_is_reported_with_place_and_remedy() {
     let of = |line: &str| format!("[[client]]\nname = \"a\"\n{line}\n");
     for (text, message) in [
         (
@@ -140,7 +140,7 @@ return_rate = "40 Mbit/s"
 "#;
 
 #[test]
-fn beams_are_shared_by_those_who_say_so() {
+fn clients_share_only_the_beams_they_name() {
     let clients = Clients::from_toml(BEAM).unwrap();
     assert_eq!(clients.to_toml(), BEAM.trim_start());
     let beams = clients.beams();
@@ -150,7 +150,7 @@ fn beams_are_shared_by_those_who_say_so() {
     use Direction::{Forward, Return};
     assert_eq!(share(named("alice"), Forward), Some((0, 2)));
     assert_eq!(share(named("alice"), Return), None);
-    // Not as automatic clients are: it is named, and in no beam.
+    // Unlike automatic clients: it is named and in no beam.
     assert_eq!(share(named("bob"), Forward), None);
     assert_eq!(share(ClientKey::Ip([10, 0, 0, 1].into()), Forward), Some((0, 3)));
     assert_eq!(share(ClientKey::Default, Forward), Some((0, 3)));
@@ -181,7 +181,7 @@ fn beams_are_shared_by_those_who_say_so() {
 }
 
 #[test]
-fn what_two_clients_claim_is_told_with_both_names() {
+fn conflicting_rules_are_reported_with_both_clients() {
     let text = |rule: &str| {
         format!("[[client]]\nname = \"a\"\n{rule}\n[[client]]\nname = \"b\"\n{rule}\n")
     };
@@ -199,12 +199,12 @@ fn what_two_clients_claim_is_told_with_both_names() {
 }
 
 #[test]
-fn there_is_an_end_to_rules_to_faults_and_to_files() {
+fn rules_faults_and_files_are_bounded() {
     let prefixes = |n: usize| (0..n).map(|n| format!("2001:db8:{n:x}::/48")).collect();
     let client = |n| pb::Client { name: "a".into(), prefixes: prefixes(n), ..Default::default() };
     let message = |n| pb::Clients { clients: vec![client(n)], ..Default::default() };
     let clients = Clients::try_from(message(MAX_RULES)).unwrap();
-    // What is written is read.
+    // The printed text is parsed again.
     assert_eq!(Clients::from_toml(&clients.to_toml()).unwrap(), clients);
     let found = check(&message(MAX_RULES + 2)).unwrap_err();
     assert_eq!(found.len(), 1);
@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn no_message_panics_and_what_is_valid_reads_back(
+    fn no_message_panics_and_valid_ones_print_and_parse(
         names in prop::collection::vec("[a-z0-9.:]{0,17}", 0..4),
         prefixes in prop::collection::vec("[0-9]{1,3}\\.0\\.0\\.0/[0-9]{1,2}|[0-9a-f:/]{0,9}", 0..4),
         vlans in prop::collection::vec(0_u32..5_000, 0..4),

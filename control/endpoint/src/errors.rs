@@ -3,8 +3,8 @@
 
 use std::error::Error;
 
-/// An error with its causes, on one line. Most messages include their cause already: a cause that is
-/// part of the text is not repeated.
+/// An error with its causes, on one line. Most messages include their cause; a cause that is
+/// already part of the text is not repeated.
 #[must_use]
 pub fn told(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unix socket that a process serves, and the claim to it.
+//! The unix socket that a process serves, and its claim to the path.
 //!
-//! The claim is a lock on a file beside the socket, `PATH.lock`, held for the
-//! life of the process: the kernel releases it however the process ends, so a
-//! socket without a held lock is a dead one and may be removed.
+//! The claim is a lock on a file beside the socket, `PATH.lock`, held for the life of the process.
+//! The kernel releases it when the process ends for any reason, so a socket without a held lock is
+//! stale and may be removed.
 
 pub mod errors;
 pub mod supervisor;
@@ -18,59 +18,46 @@ use std::path::{Path, PathBuf};
 
 /// Owner and group may connect.
 const MODE: u32 = 0o660;
-/// What a socket's mode may have: leave to connect is leave to write.
+/// Valid bits of a socket's mode. Write permission is permission to connect.
 const MODES: u32 = 0o777;
-/// `sun_path` less its terminating zero and the suffix while the socket is made.
+/// `sun_path` minus the terminating zero and the suffix used while the socket is created.
 const PATH_BYTES: usize = 107 - NEW.len();
 const NEW: &str = ".new";
 
-/// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another process holds the lock.
     #[error("another {program}{} serves {}: stop it, or give another --socket", pid.map_or(String::new(), |pid| format!(" (pid {pid})")), path.display())]
     Taken {
-        /// What the process is.
         program: &'static str,
-        /// The socket.
         path: PathBuf,
-        /// Of the other, if it says.
+        /// Process id of the other process, if known.
         pid: Option<u32>,
     },
-    /// Something that holds no lock answers at the path.
+    /// A program without a lock answers at the path.
     #[error("{} is served by another program: stop it, or give another --socket", .0.display())]
     Served(PathBuf),
-    /// The path is something else.
+    /// The path is not a socket.
     #[error("{} exists and is not a socket: move it away, or give another --socket", .0.display())]
     NotASocket(PathBuf),
-    /// The path does not fit.
-    #[error("the path {} has {} bytes, more than the {PATH_BYTES} that a socket's may have: give a shorter --socket", .0.display(), .0.as_os_str().len())]
+    /// The path is too long.
+    #[error("the path {} has {} bytes, more than the {PATH_BYTES} of a socket path: give a shorter --socket", .0.display(), .0.as_os_str().len())]
     TooLong(PathBuf),
-    /// There is no such group.
+    /// The group does not exist.
     #[error("there is no group {0:?}: make it (groupadd), or give another --socket-group")]
     NoGroup(String),
-    /// The system refuses.
     #[error("cannot {what} {}: {source}; give a --socket in a directory of yours, such as ./link.sock", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 fn failed<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SocketError + 'a {
     move |source| SocketError::Io { what, path: path.into(), source }
 }
 
-/// Who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// The socket's mode.
     pub mode: u32,
-    /// The group that it is given to, by name; without one, it stays as it is made.
+    /// Group name. Without one, the group of the process.
     pub group: Option<String>,
 }
 
@@ -80,21 +67,21 @@ impl Default for Permissions {
     }
 }
 
-/// A socket that is ours; dropping it removes socket and lock.
+/// A socket owned by this process. Drop removes the socket and the lock.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
     lock_path: PathBuf,
-    /// Device and inode of the socket, to remove no other's.
+    /// Device and inode of the socket, so that drop removes no other socket.
     identity: (u64, u64),
     _lock: Flock<File>,
 }
 
 impl Claim {
-    /// Locks the path and listens on it, for `program`, which error messages name.
+    /// Locks the path and listens on it. `program` appears in error messages.
     ///
     /// # Errors
-    /// [`SocketError`]; nothing has changed then but that the directory may be there.
+    /// [`SocketError`]. The directory may have been created.
     pub fn new(path: &Path, program: &'static str) -> Result<(Self, UnixListener), SocketError> {
         Self::with(path, program, &Permissions::default())
     }
@@ -102,7 +89,7 @@ impl Claim {
     /// As [`Claim::new`], with other permissions.
     ///
     /// # Errors
-    /// [`SocketError`]; nothing has changed then but that the directory may be there.
+    /// [`SocketError`]. The directory may have been created.
     pub fn with(
         path: &Path,
         program: &'static str,
@@ -128,7 +115,7 @@ impl Drop for Claim {
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
             let _ = fs::remove_file(&self.path);
         }
-        // Still locked: who opened it meanwhile finds another inode there.
+        // Still locked: a process that opened it meanwhile finds another inode.
         let _ = fs::remove_file(&self.lock_path);
     }
 }
@@ -161,7 +148,7 @@ fn lock(path: &Path, lock_path: &Path, program: &'static str) -> Result<Flock<Fi
             }
             Err((_, errno)) => return Err(io()(errno.into())),
         };
-        // The holder before us may have removed the file that we opened.
+        // The previous holder may have removed the file that we opened.
         let held = lock.metadata().map_err(io())?;
         match fs::symlink_metadata(lock_path) {
             Ok(there) if (there.dev(), there.ino()) == (held.dev(), held.ino()) => {}
@@ -197,8 +184,8 @@ fn listen(
         Ok(_) if UnixStream::connect(path).is_ok() => return Err(SocketError::Served(path.into())),
         Ok(_) => {}
     }
-    // Made beside its place and moved there, so that it never stands with other
-    // permissions; the move replaces a dead socket.
+    // Created under a temporary name and renamed, so that it never has other permissions. The
+    // rename replaces a stale socket.
     let new = with_suffix(path, NEW);
     let io = || failed("listen on", path);
     match fs::remove_file(&new) {
@@ -221,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_exclusive_and_leaves_nothing() {
+    fn claim_is_exclusive_and_leaves_no_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("made/linkd.sock");
         let (claim, _listener) = Claim::new(&path, "linkd").unwrap();
@@ -237,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_the_mode_and_the_group_that_it_is_given() {
+    fn socket_has_the_given_mode_and_group() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("linkd.sock");
         let own = Group::from_gid(nix::unistd::getegid()).unwrap().unwrap();
@@ -252,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+    fn stale_socket_is_replaced_and_live_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("linkd.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -264,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_stays() {
+    fn file_that_is_not_a_socket_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("precious");
         fs::write(&path, "text").unwrap();

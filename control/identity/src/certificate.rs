@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands in a certificate. Times are seconds since 1970, UTC; all texts are from
-//! whoever made the certificate.
+//! The content of a certificate. Times are seconds since 1970, UTC. All texts are untrusted: the
+//! creator of the certificate chose them.
 
 use crate::role::{ROLE_URI, Role};
 use std::net::IpAddr;
@@ -8,88 +8,78 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use x509_parser::x509::X509Name;
 
-/// Of a name, as RFC 5280 bounds it (`ub-common-name`).
+/// Maximum length of a common name, from RFC 5280 (`ub-common-name`).
 const NAME_CHARS: usize = 64;
 
-/// What is in a certificate, of what matters here.
+/// The fields of an X.509 certificate that linkemu uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The common names of the subject.
+    /// Common names of the subject.
     pub names: Vec<String>,
-    /// The common name of the issuer, or its whole name without one.
+    /// Common name of the issuer, or its whole distinguished name if it has none.
     pub issuer: String,
     /// Names and addresses of hosts.
     pub hosts: Vec<String>,
-    /// Which roles it gives, as they are written.
+    /// Roles, as written in the certificate.
     pub roles: Vec<String>,
-    /// Whether it may issue others.
+    /// True if it may issue certificates.
     pub authority: bool,
-    /// Whether its holder may be a client: it has the extended key usage clientAuth, and a key
-    /// usage, if it has one, with digitalSignature (RFC 5280, sections 4.2.1.12 and 4.2.1.3).
+    /// True if the holder may be a TLS client: it has the extended key usage clientAuth and, if it
+    /// has a key usage, digitalSignature (RFC 5280, sections 4.2.1.12 and 4.2.1.3).
     pub client: bool,
-    /// In hexadecimal.
+    /// Serial number in hexadecimal.
     pub serial: String,
-    /// The same, as in the certificate: big-endian.
+    /// Serial number as in the certificate: big-endian.
     pub raw_serial: Vec<u8>,
-    /// The public key, as `SubjectPublicKeyInfo` in DER.
+    /// Public key, as `SubjectPublicKeyInfo` in DER.
     pub public_key: Vec<u8>,
-    /// From when on it holds.
+    /// First second of validity.
     pub not_before: i64,
-    /// Until when it holds.
     pub not_after: i64,
 }
 
-/// Why something is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// It cannot be read.
     #[error("it cannot be read as X.509: {0}")]
     Unreadable(String),
-    /// Not yet, or no more.
+    /// Not yet valid, or expired.
     #[error("{0}")]
     Time(String),
 }
 
-/// Who holds a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its common name: 1 to 64 characters, none of them a control character.
+    /// Common name: 1 to 64 characters, no control characters.
     pub name: String,
-    /// Its role.
     pub role: Role,
 }
 
-/// Why a certificate does not say who holds it.
+/// Reason why a certificate does not identify a holder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// Not one name.
     #[error("the certificate has {0} common names in its subject, not one")]
     Names(usize),
-    /// A name that cannot be shown.
+    /// The name cannot be displayed safely.
     #[error(
         "the certificate's common name is empty, longer than {NAME_CHARS} characters, or has control characters"
     )]
     BadName,
-    /// Not that of a client.
     #[error(
         "the certificate of {0:?} is not one of a client: it needs the extended key usage clientAuth and, if its key usage is limited, digitalSignature (linkctl cert client)"
     )]
     Purpose(String),
-    /// No role.
     #[error(
         "the certificate of {0:?} gives no role: its subject alternative names need one of URI:{ROLE_URI}viewer, URI:{ROLE_URI}operator and URI:{ROLE_URI}admin (linkctl cert client --role)"
     )]
     NoRole(String),
-    /// More than one role.
     #[error("the certificate of {0:?} gives {1} roles: it has to give one")]
     Roles(String, usize),
-    /// Not a role that is known.
     #[error("the certificate of {0:?} gives a role that is not viewer, operator or admin")]
     UnknownRole(String),
 }
 
 impl Certificate {
-    /// Reads one.
+    /// Parses a certificate in DER.
     ///
     /// # Errors
     /// [`CertificateError::Unreadable`].
@@ -133,10 +123,10 @@ impl Certificate {
         })
     }
 
-    /// Who holds it.
+    /// The holder of the certificate.
     ///
     /// # Errors
-    /// [`IdentityError`]: it has to be one of a client, with one name and one role.
+    /// [`IdentityError`] unless it is a client certificate with one name and one role.
     pub fn identity(&self) -> Result<Identity, IdentityError> {
         let [name] = &*self.names else { return Err(IdentityError::Names(self.names.len())) };
         let length = name.chars().count();
@@ -157,7 +147,7 @@ impl Certificate {
         }
     }
 
-    /// Whether it holds at an instant.
+    /// Checks that the certificate is valid at `now`.
     ///
     /// # Errors
     /// [`CertificateError::Time`], with the limit.
@@ -179,15 +169,15 @@ impl Certificate {
         Ok(())
     }
 
-    /// For how long after an instant it holds; zero if it does not.
+    /// Time from `now` until the certificate expires; zero if it is not valid.
     pub fn left(&self, now: SystemTime) -> Duration {
-        // It holds in the second that it ends with.
+        // The last second of validity is included.
         let end = u64::try_from(self.not_after).unwrap_or_default().saturating_add(1);
         let end = UNIX_EPOCH.checked_add(Duration::from_secs(end));
         end.map_or(Duration::MAX, |end| end.duration_since(now).unwrap_or_default())
     }
 
-    /// From and until when it holds, in words.
+    /// First and last second of validity, as text.
     pub fn validity(&self) -> (String, String) {
         (instant(self.not_before), instant(self.not_after))
     }
@@ -199,12 +189,12 @@ fn seconds(time: SystemTime) -> i64 {
 }
 
 fn instant(seconds: i64) -> String {
-    // What RFC 3339 can write; X.509's times end with the year 9999.
+    // The largest time in RFC 3339; X.509 times end with the year 9999.
     let seconds = u64::try_from(seconds).unwrap_or_default().min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
-/// All that are there; one that is no text counts, as empty.
+/// All common names. One that is not text counts as an empty name.
 fn common_names(name: &X509Name<'_>) -> Vec<String> {
     name.iter_common_name().map(|name| name.as_str().unwrap_or_default().to_owned()).collect()
 }
@@ -236,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_one_name_and_one_role() {
+    fn certificate_needs_one_name_and_one_role() {
         let found = made(Some("ci-7"), &["spiffe://lab/x", "linkemu:role:operator"]).identity();
         assert_eq!(found, Ok(Identity { name: "ci-7".into(), role: Role::Operator }));
         let long = "x".repeat(65);
@@ -261,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_identifies_a_client_only_if_its_purposes_say_so() {
+    fn certificate_needs_client_purposes_to_identify_a_client() {
         for (purposes, usages, is_client) in [
             (&[ClientAuth][..], &[][..], true),
             (&[ServerAuth, ClientAuth], &[DigitalSignature], true),
@@ -289,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_changed_is_refused_and_never_panics() {
+    fn damaged_certificate_is_refused_without_panic() {
         let mut params = CertificateParams::new(vec!["a.lab".into(), "10.0.0.1".into()]).unwrap();
         params.subject_alt_names.push(SanType::URI("linkemu:role:viewer".try_into().unwrap()));
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();

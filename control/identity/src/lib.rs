@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a certificate says its holder is, and the files that certificates and keys
-//! stand in.
+//! The identity in a certificate, and PEM files with certificates and keys.
 //!
-//! The holder's name is the common name of the subject; the role is a URI among the
-//! subject's alternative names, `linkemu:role:operator` (docs/adr/0022). Whether a
-//! certificate is to be believed is decided elsewhere, by the TLS handshake: nothing
-//! here looks at a signature.
+//! The holder's name is the common name of the subject. The role is a URI among the subject's
+//! alternative names, `linkemu:role:operator` (docs/adr/0022). This crate verifies no signature:
+//! the TLS handshake decides whether a certificate is trusted.
 
 mod certificate;
 mod pem;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files with certificates and keys, in PEM.
+//! PEM files with certificates and keys.
 
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -8,49 +8,28 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Of a file; a bundle of a hundred authorities has 200 KB.
+/// Maximum file size. A bundle of a hundred authorities has 200 KB.
 const FILE_BYTES: u64 = 1 << 20;
-/// What a key's file may not allow: its group to write, others anything.
+/// Permissions that a key file must not have: group write, and any for others.
 const FORBIDDEN: u32 = 0o027;
 
-/// Why a file gives no certificate or key.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
-    /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// No file to read a key from.
+    Io { path: PathBuf, source: io::Error },
+    /// A key must be in a regular file.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// Too large.
-    #[error("{} has more than {FILE_BYTES} bytes: that is no file of certificates or a key", .0.display())]
+    #[error("{} has more than {FILE_BYTES} bytes: too large for certificates or a key", .0.display())]
     TooLarge(PathBuf),
-    /// Others can read the key.
+    /// Other users can read the key.
     #[error("{} has mode {mode:04o}, so others than its owner can use the key: chmod 600 {0}, and make a new key if someone may have read it", path.display())]
-    Readable {
-        /// Which file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// It holds something else.
+    Readable { path: PathBuf, mode: u32 },
     #[error("{} holds no {what} in PEM: {why}", path.display())]
-    Missing {
-        /// Which file.
-        path: PathBuf,
-        /// What was looked for.
-        what: &'static str,
-        /// What is there.
-        why: String,
-    },
+    Missing { path: PathBuf, what: &'static str, why: String },
 }
 
-/// All certificates of a file, in their order; at least one.
+/// All certificates of a file, in order; at least one.
 ///
 /// # Errors
 /// [`PemError`].
@@ -58,7 +37,7 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Pe
     read_all(path, "certificate")
 }
 
-/// All certificate revocation lists of a file, in their order; at least one.
+/// All certificate revocation lists of a file, in order; at least one.
 ///
 /// # Errors
 /// [`PemError`].
@@ -76,8 +55,8 @@ fn read_all<T: PemObject>(path: &Path, what: &'static str) -> Result<Vec<T>, Pem
     Ok(found)
 }
 
-/// The first private key of a file that only its owner can write and only its owner and
-/// group can read.
+/// The first private key of a file. Only its owner may be able to write the file, and only owner
+/// and group to read it.
 ///
 /// # Errors
 /// [`PemError`].
@@ -99,10 +78,10 @@ fn missing<'a>(path: &'a Path, what: &'static str) -> impl Fn(pem::Error) -> Pem
     }
 }
 
-/// What a file holds, and its permissions while it is open.
+/// Content and permissions of a file, from one open file.
 fn read(path: &Path) -> Result<(Vec<u8>, u32), PemError> {
     let io = |source| PemError::Io { path: path.into(), source };
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     let there = std::fs::metadata(path).map_err(io)?;
     if !there.is_file() {
         return Err(PemError::NotAFile(path.into()));
@@ -123,7 +102,7 @@ mod tests {
     use std::fs::{self, Permissions};
 
     #[test]
-    fn a_key_that_others_can_read_or_write_is_refused_with_its_mode() {
+    fn key_readable_by_others_is_refused_with_its_mode() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.key");
         fs::write(&path, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
@@ -147,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pem_is_refused_and_said() {
+    fn invalid_pem_is_refused_with_the_reason() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("empty"), "").unwrap();

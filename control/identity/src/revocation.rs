@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a certificate revocation list has (RFC 5280, section 5), for another list to go on from.
+//! The entries of a certificate revocation list (RFC 5280, section 5), to extend it by a new list.
 
 use crate::certificate::CertificateError;
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-/// A certificate that is revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {
-    /// Its serial number, big-endian.
+    /// Serial number, big-endian.
     pub serial: Vec<u8>,
-    /// Since when, in seconds since 1970, UTC.
+    /// Time of revocation, seconds since 1970, UTC.
     pub at: i64,
 }
 
-/// The certificates that a list in DER revokes.
+/// Certificates revoked by a list in DER.
 ///
 /// # Errors
 /// [`CertificateError::Unreadable`].

@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a caller may do.
+//! Roles of callers.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What stands before the role in a certificate's URI.
+/// Prefix of the role in a certificate's URI.
 pub const ROLE_URI: &str = "linkemu:role:";
 
-/// What a caller may do; each may do what the ones before it may.
+/// Role of a caller. Each role includes the permissions of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look.
     Viewer,
-    /// Change the link and run scenarios.
+    /// May change the link and run scenarios.
     Operator,
-    /// Take a lease from its holder; see who did what.
+    /// May revoke another caller's lease and read the audit log.
     Admin,
 }
 
-/// A word that is no role.
+/// The word is not a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write viewer, operator or admin")]
 pub struct UnknownRole;
 
 impl Role {
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -33,7 +31,7 @@ impl Role {
         }
     }
 
-    /// What stands in a certificate.
+    /// The role as a URI in a certificate.
     pub fn uri(self) -> String {
         format!("{ROLE_URI}{self}")
     }

@@ -231,7 +231,7 @@ mod tests {
             ("set rate", "<RATE|unlimited|down>"),
             ("set rate 5Mbit/s --trace f", "cannot be used with"),
             ("set rate 5Mbit/s --trace-step 1s", "--trace"),
-            ("set rate 0Mbit/s", "say \"down\""),
+            ("set rate 0Mbit/s", "write \"down\""),
             ("set queue 36Mb", "bits"),
             ("set delay 5m", "min (minutes)"),
             ("set queue 10MB --threshold 5MB", "--drop-at-limit"),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers of a stated width as P4Runtime writes them: big endian, in the fewest bytes, and
-//! one byte for zero (P4Runtime 1.3, section 8.4). Longer forms are accepted when read, as
-//! the specification lets older servers send them.
+//! Numbers of a given width in P4Runtime's encoding: big endian, in the fewest bytes, one byte for
+//! zero (P4Runtime 1.3, section 8.4). Longer forms are accepted when decoding, because the
+//! specification allows older servers to send them.
 
-/// The fewest bytes that say `value`.
+/// Encodes `value` in the fewest bytes.
 #[must_use]
 pub fn encode(value: u128) -> Vec<u8> {
     let bytes = value.to_be_bytes();
@@ -11,7 +11,7 @@ pub fn encode(value: u128) -> Vec<u8> {
     bytes.get(first..).unwrap_or_default().to_vec()
 }
 
-/// The number that `bytes` say; none if there are no bytes, or more than `width` bits are set.
+/// Decodes a number. `None` if there are no bytes or more than `width` bits are set.
 #[must_use]
 pub fn decode(bytes: &[u8], width: u32) -> Option<u128> {
     if bytes.is_empty() {
@@ -26,13 +26,13 @@ pub fn decode(bytes: &[u8], width: u32) -> Option<u128> {
     fits(value, width).then_some(value)
 }
 
-/// Whether `value` has no more than `width` bits.
+/// True if `value` fits `width` bits.
 #[must_use]
 pub fn fits(value: u128, width: u32) -> bool {
     u128::BITS - value.leading_zeros() <= width
 }
 
-/// The mask of a prefix: `length` ones from the top of `width` bits.
+/// The mask of a prefix: the top `length` of `width` bits are set.
 #[must_use]
 pub fn prefix(length: u32, width: u32) -> u128 {
     let ones = |bits: u32| u128::MAX.checked_shr(u128::BITS - bits.min(128)).unwrap_or(0);
@@ -45,7 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_number_is_written_in_the_fewest_bytes_and_zero_in_one() {
+    fn numbers_encode_in_the_fewest_bytes() {
         assert_eq!(encode(0), [0]);
         assert_eq!(encode(0x63), [0x63]);
         assert_eq!(encode(0x100), [1, 0]);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_or_too_wide_is_no_number() {
+    fn empty_or_too_wide_bytes_do_not_decode() {
         assert_eq!(decode(&[], 9), None);
         assert_eq!(decode(&[2, 0], 9), None);
         assert_eq!(decode(&[1; 17], 128), None);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_its_ones_at_the_top() {
+    fn prefix_mask_starts_at_the_top_bit() {
         assert_eq!(prefix(0, 32), 0);
         assert_eq!(prefix(8, 32), 0xff00_0000);
         assert_eq!(prefix(32, 32), 0xffff_ffff);
@@ -73,14 +73,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_comes_back(value: u128, zeros in 0usize..20) {
+        fn encoded_number_decodes(value: u128, zeros in 0usize..20) {
             let mut bytes = vec![0; zeros];
             bytes.extend(encode(value));
             prop_assert_eq!(decode(&bytes, 128), Some(value));
         }
 
         #[test]
-        fn any_bytes_are_a_number_or_none(bytes: Vec<u8>, width in 0u32..200) {
+        fn any_bytes_decode_without_panic(bytes: Vec<u8>, width in 0u32..200) {
             if let Some(value) = decode(&bytes, width) {
                 prop_assert!(fits(value, width));
             }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Table entries by names, and the messages that say the same.
+//! Table entries with names, and their conversion to and from P4Runtime messages.
 //!
-//! Invariant: an entry that [`Entry::decode`] gives is in canonical form: what it says has one
-//! form only, so that entries can be compared. [`Entry::encode`] writes that form too: bytes in
-//! their shortest form, and no field that matches everything.
+//! Invariant: [`Entry::decode`] returns entries in canonical form, so that they can be compared.
+//! [`Entry::encode`] writes that form: shortest byte strings, and no field that matches everything.
 
 use crate::bits;
 use crate::info::{Field, InfoError, Kind, P4Info};
@@ -11,65 +10,35 @@ use crate::proto::p4::v1::{self as p4, field_match, table_action};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why an entry cannot be said, or is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// The program does not have what it names.
+    /// The program lacks a named object.
     #[error(transparent)]
     Info(#[from] InfoError),
-    /// A value of a key.
+    /// A key field has an invalid value.
     #[error("{table}.{field} = {value}: {what}")]
-    Key {
-        /// The table.
-        table: String,
-        /// The field.
-        field: String,
-        /// What was to be written, or came.
-        value: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// An action's parameter.
+    Key { table: String, field: String, value: String, what: String },
     #[error("{table}: {action}({param} = {value}): {what}")]
-    Param {
-        /// The table.
-        table: String,
-        /// The action.
-        action: String,
-        /// The parameter.
-        param: String,
-        /// What was to be written, or came.
-        value: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// Something else.
+    Param { table: String, action: String, param: String, value: String, what: String },
     #[error("entry of {table}: {what}")]
-    Entry {
-        /// The table.
-        table: String,
-        /// What is wrong.
-        what: String,
-    },
+    Entry { table: String, what: String },
 }
 
-/// What a field of a key is compared with.
+/// The match of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
-    /// The whole value.
     Exact(u128),
-    /// A prefix.
     Lpm {
-        /// What lies behind the prefix is zero.
+        /// Bits behind the prefix are zero.
         value: u128,
-        /// Bits, at most the field's width.
+        /// Prefix length in bits, at most the field's width.
         length: u32,
     },
-    /// A value under a mask.
+    /// A value with a mask.
     Ternary {
-        /// Zero wherever the mask is.
+        /// Zero where the mask is zero.
         value: u128,
-        /// Ones where it is compared.
+        /// Ones where the bits are compared.
         mask: u128,
     },
 }
@@ -84,14 +53,13 @@ impl fmt::Display for Match {
     }
 }
 
-/// What an entry of a table is found by.
+/// The key of a table entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// By its name.
     pub table: String,
-    /// By the names of the fields; those that match everything may be left out.
+    /// By field name. Fields that match everything may be absent.
     pub fields: BTreeMap<String, Match>,
-    /// Above zero where the table has ternary fields, else zero.
+    /// Positive if the table has ternary fields, otherwise zero.
     pub priority: i32,
 }
 
@@ -105,12 +73,10 @@ impl fmt::Display for Key {
     }
 }
 
-/// What an entry does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action {
-    /// By its name.
     pub name: String,
-    /// All of its parameters, by their names.
+    /// All parameters of the action, by name.
     pub params: BTreeMap<String, u128>,
 }
 
@@ -124,14 +90,11 @@ impl fmt::Display for Action {
     }
 }
 
-/// An entry of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// What it is found by.
     pub key: Key,
-    /// What it does.
     pub action: Action,
-    /// The controller's own note on it.
+    /// Opaque bytes for the controller.
     pub metadata: Vec<u8>,
 }
 
@@ -142,70 +105,66 @@ impl fmt::Display for Entry {
 }
 
 impl Entry {
-    /// An entry of a table, without key and action.
+    /// An entry without key and action.
     #[must_use]
     pub fn new(table: &str) -> Self {
         let key = Key { table: table.into(), ..Key::default() };
         Self { key, ..Self::default() }
     }
 
-    /// With a field that is to have this value.
+    /// Adds a field that must equal `value`.
     #[must_use]
     pub fn exact(self, field: &str, value: impl Into<u128>) -> Self {
         self.matching(field, Match::Exact(value.into()))
     }
 
-    /// With a field that is to begin as `value` does.
+    /// Adds a field with a prefix of `length` bits.
     #[must_use]
     pub fn lpm(self, field: &str, value: impl Into<u128>, length: u32) -> Self {
         self.matching(field, Match::Lpm { value: value.into(), length })
     }
 
-    /// With a field that is to be `value` where `mask` has ones.
+    /// Adds a field that must equal `value` where `mask` has ones.
     #[must_use]
     pub fn ternary(self, field: &str, value: impl Into<u128>, mask: impl Into<u128>) -> Self {
         self.matching(field, Match::Ternary { value: value.into(), mask: mask.into() })
     }
 
-    /// With a field of the key.
     #[must_use]
     pub fn matching(mut self, field: &str, value: Match) -> Self {
         self.key.fields.insert(field.into(), value);
         self
     }
 
-    /// With a priority.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.key.priority = priority;
         self
     }
 
-    /// With an action.
     #[must_use]
     pub fn does(mut self, action: &str) -> Self {
         self.action.name = action.into();
         self
     }
 
-    /// With a parameter of the action.
+    /// Adds a parameter of the action.
     #[must_use]
     pub fn with(mut self, param: &str, value: impl Into<u128>) -> Self {
         self.action.params.insert(param.into(), value.into());
         self
     }
 
-    /// With a note.
     #[must_use]
     pub fn noted(mut self, metadata: impl Into<Vec<u8>>) -> Self {
         self.metadata = metadata.into();
         self
     }
 
-    /// The message that says it.
+    /// Encodes the entry as a message.
     ///
     /// # Errors
-    /// The program does not have what it names, a value does not fit or is missing.
+    /// If the program lacks a named object, or a value does not fit or is missing.
     pub fn encode(&self, info: &P4Info) -> Result<p4::TableEntry, EntryError> {
         let mut message = self.key.encode(info)?;
         let Action { name, params } = &self.action;
@@ -243,10 +202,10 @@ impl Entry {
         Ok(message)
     }
 
-    /// The entry that a message says, in canonical form.
+    /// Decodes a message into canonical form.
     ///
     /// # Errors
-    /// It says none of this program.
+    /// If the message is not an entry of this program.
     pub fn decode(info: &P4Info, message: &p4::TableEntry) -> Result<Self, EntryError> {
         let key = Key::decode(info, message)?;
         let kind = message.action.as_ref().and_then(|action| action.r#type.as_ref());
@@ -275,7 +234,7 @@ impl Entry {
     }
 }
 
-/// Bytes as an error shows them: hostile ones are long.
+/// Formats bytes for an error. Hostile byte strings may be long.
 fn shown(bytes: &[u8]) -> String {
     format!(
         "{:02x?}{}",
@@ -298,10 +257,10 @@ impl Key {
         }
     }
 
-    /// The message of an entry with this key and no action, such as deletes one.
+    /// Encodes an entry with this key and no action, as used to delete an entry.
     ///
     /// # Errors
-    /// The program does not have what it names, a value does not fit or is missing.
+    /// If the program lacks a named object, or a value does not fit or is missing.
     pub fn encode(&self, info: &P4Info) -> Result<p4::TableEntry, EntryError> {
         let table = info.table(&self.table)?;
         for name in self.fields.keys() {
@@ -323,7 +282,7 @@ impl Key {
         Ok(p4::TableEntry { table_id, r#match: fields, priority, ..Default::default() })
     }
 
-    /// None: it matches everything.
+    /// `None` if it matches everything.
     fn field(
         &self,
         field: &Field,
@@ -377,10 +336,10 @@ impl Key {
         Ok(Some(kind))
     }
 
-    /// The key that a message says, in canonical form: without fields that match everything.
+    /// Decodes the key of a message into canonical form: without fields that match everything.
     ///
     /// # Errors
-    /// It says none of this program.
+    /// If the message is not an entry of this program.
     pub fn decode(info: &P4Info, message: &p4::TableEntry) -> Result<Self, EntryError> {
         let table = info.table_of(message.table_id)?;
         let mut key =
@@ -433,7 +392,7 @@ impl Key {
         }
     }
 
-    /// The same key in canonical form.
+    /// Returns the key in canonical form.
     #[must_use]
     pub fn canonical(mut self) -> Self {
         self.fields.retain(|_, value| {

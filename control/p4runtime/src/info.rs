@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program's tables, actions, counters and digests by their names, as its P4Info has them.
+//! Tables, actions, counters and digests of a P4 program by name, from its P4Info.
 
 use crate::bits;
 use crate::proto::p4::config::v1 as config;
@@ -8,43 +8,30 @@ use prost::Message;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Widest field or parameter, in bits.
+/// Maximum width of a field or parameter, bits.
 const WIDEST: u32 = 128;
 
-/// Why a program cannot be spoken with.
+/// Reason why a P4 program cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InfoError {
-    /// Bytes that are no P4Info.
-    #[error("this is no P4Info in binary form: {0}; compile it with p4c --p4runtime-files F.bin")]
+    /// The bytes are not a P4Info.
+    #[error("not a P4Info in binary form: {0}; compile it with p4c --p4runtime-files F.bin")]
     Malformed(String),
-    /// The program has none of this name.
-    #[error("the P4 program has no {kind} {name:?}: it is not the one that goes with this linkd")]
-    Missing {
-        /// What is asked for.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// The program has it, and it cannot be used.
+    /// The program has no object with this name.
+    #[error("the P4 program has no {kind} {name:?}: it does not match this linkd")]
+    Missing { kind: &'static str, name: String },
+    /// The object exists but cannot be used.
     #[error("{kind} {name:?} of the P4 program {what}")]
-    Unusable {
-        /// What it is.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        what: String,
-    },
+    Unusable { kind: &'static str, name: String, what: String },
 }
 
-/// How a field is matched.
+/// Match kind of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The whole value.
     Exact,
-    /// A prefix, the longest first.
+    /// Longest prefix match.
     Lpm,
-    /// A value under a mask, the highest priority first.
+    /// Match under a mask; the highest priority wins.
     Ternary,
 }
 
@@ -58,45 +45,36 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A field of a table's key.
+/// A key field of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Within the table.
     pub id: u32,
-    /// As the program calls it.
     pub name: String,
-    /// Bits.
     pub width: u32,
-    /// How it is matched.
     pub kind: Kind,
 }
 
-/// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// In messages.
     pub id: u32,
-    /// As the program calls it.
     pub name: String,
-    /// Of its key, in the program's order.
+    /// Key fields, in the program's order.
     pub fields: Vec<Field>,
-    /// Numbers of the actions that its entries may have.
+    /// Ids of the actions that entries may use.
     pub actions: Vec<u32>,
-    /// Entries that it holds.
     pub size: u64,
 }
 
 impl Table {
-    /// The field of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no such field.
     pub fn field(&self, name: &str) -> Result<&Field, InfoError> {
         let field = self.fields.iter().find(|field| field.name == name);
         field.ok_or_else(|| missing("key field", &format!("{}.{name}", self.name)))
     }
 
-    /// Whether entries have a priority.
+    /// True if entries need a priority.
     #[must_use]
     pub fn has_priorities(&self) -> bool {
         self.fields.iter().any(|field| field.kind == Kind::Ternary)
@@ -106,46 +84,34 @@ impl Table {
 /// A parameter of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Within the action.
     pub id: u32,
-    /// As the program calls it.
     pub name: String,
-    /// Bits.
     pub width: u32,
 }
 
-/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// In messages.
     pub id: u32,
-    /// As the program calls it.
     pub name: String,
     /// In the program's order.
     pub params: Vec<Param>,
 }
 
-/// An array of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// In messages.
     pub id: u32,
-    /// As the program calls it.
     pub name: String,
-    /// Cells.
     pub size: u64,
 }
 
-/// A message from the program to the controller.
+/// A message type from the program to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// In messages.
     pub id: u32,
-    /// As the program calls it.
     pub name: String,
 }
 
-/// All that a program has.
+/// The objects of a P4 program.
 #[derive(Clone, Debug, Default)]
 pub struct P4Info {
     tables: HashMap<String, Table>,
@@ -161,13 +127,13 @@ fn missing(kind: &'static str, name: &str) -> InfoError {
 }
 
 impl P4Info {
-    /// Reads the binary form.
+    /// Decodes the binary form.
     ///
-    /// Tables with a field that is not exact, lpm or ternary, or is wider than 128 bits, are
-    /// an error: no entry of theirs could be written.
+    /// A table with a field that is not exact, lpm or ternary, or is wider than 128 bits, is an
+    /// error: its entries could not be encoded.
     ///
     /// # Errors
-    /// [`InfoError`].
+    /// [`InfoError`] for the first fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, InfoError> {
         let message =
             config::P4Info::decode(bytes).map_err(|e| InfoError::Malformed(e.to_string()))?;
@@ -203,67 +169,63 @@ impl P4Info {
         Ok(info)
     }
 
-    /// The table of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no such table.
     pub fn table(&self, name: &str) -> Result<&Table, InfoError> {
         self.tables.get(name).ok_or_else(|| missing("table", name))
     }
 
-    /// The table of this number.
+    /// The table with this id.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no such table.
     pub fn table_of(&self, id: u32) -> Result<&Table, InfoError> {
         let name = self.table_names.get(&id).and_then(|name| self.tables.get(name));
         name.ok_or_else(|| missing("table", &id.to_string()))
     }
 
-    /// The action of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no such action.
     pub fn action(&self, name: &str) -> Result<&Action, InfoError> {
         self.actions.get(name).ok_or_else(|| missing("action", name))
     }
 
-    /// The action of this number.
+    /// The action with this id.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no such action.
     pub fn action_of(&self, id: u32) -> Result<&Action, InfoError> {
         let name = self.action_names.get(&id).and_then(|name| self.actions.get(name));
         name.ok_or_else(|| missing("action", &id.to_string()))
     }
 
-    /// The counters of this name.
     ///
     /// # Errors
-    /// There are none.
+    /// If there is no such counter.
     pub fn counter(&self, name: &str) -> Result<&Counter, InfoError> {
         self.counters.get(name).ok_or_else(|| missing("counter", name))
     }
 
-    /// The digest of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no such digest.
     pub fn digest(&self, name: &str) -> Result<&Digest, InfoError> {
         self.digests.get(name).ok_or_else(|| missing("digest", name))
     }
 
-    /// All tables, in no order.
+    /// All tables, in no particular order.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.values()
     }
 
-    /// All counters, in no order.
+    /// All counters, in no particular order.
     pub fn counters(&self) -> impl Iterator<Item = &Counter> {
         self.counters.values()
     }
 
-    /// All digests, in no order.
+    /// All digests, in no particular order.
     pub fn digests(&self) -> impl Iterator<Item = &Digest> {
         self.digests.values()
     }
@@ -302,7 +264,7 @@ fn field(table: &str, field: config::MatchField) -> Result<Field, InfoError> {
 }
 
 impl Field {
-    /// The bits of a prefix of this field.
+    /// The mask of a prefix in this field.
     #[must_use]
     pub fn prefix(&self, length: u32) -> u128 {
         bits::prefix(length, self.width)

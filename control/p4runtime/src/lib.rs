@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A P4Runtime client: what a controller of one switch with one program needs.
+//! A P4Runtime client for the controller of one switch with one program.
 //!
-//! [`info`] knows a program's tables, actions and counters by their names, [`entry`] turns
-//! entries by names into messages and back, [`session`] speaks with the switch. The messages
-//! are our own subset of P4Runtime 1.x (`docs/adr/0032`). Whatever a switch answers is taken
-//! for hostile: wrong numbers, cut bytes and endless streams are errors.
+//! [`info`] looks up the tables, actions and counters of a program by name, [`entry`] converts
+//! entries to and from messages, and [`session`] communicates with the switch. The messages are a
+//! subset of P4Runtime 1.x (`docs/adr/0032`). Answers of a switch are untrusted: wrong numbers,
+//! truncated bytes and endless streams are errors.
 
 pub mod bits;
 pub mod entry;
@@ -13,11 +13,11 @@ pub mod session;
 
 pub use entry::{Entry, Match};
 pub use info::P4Info;
-pub use session::{Change, Count, Error, News, Session, Stream, Target};
+pub use session::{Change, Count, Error, Session, Stream, StreamEvent, Target};
 
-/// Generated from `proto/`; the documentation is that of the `.proto` files.
+/// Generated from `proto/`; the `.proto` files have the documentation.
 pub mod proto {
-    #![allow(missing_docs, clippy::all)]
+    #![allow(clippy::all)]
     pub mod google {
         pub mod rpc {
             tonic::include_proto!("google.rpc");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller's session with one switch: the election of a primary, its program, writes,
-//! reads, counters, multicast groups and digests.
+//! A controller's session with one switch: election of the primary, program, writes, reads,
+//! counters, multicast groups and digests.
 //!
-//! Every call has a deadline. Writes and reads of any length are cut into messages of a
-//! bounded size. P4Runtime gives a write no order within a message: what must come first goes
-//! into an earlier call of [`Session::write`].
+//! Every call has a deadline. Writes and reads of any length are split into messages of bounded
+//! size. P4Runtime does not order the updates within a message, so a change that must precede
+//! another goes into an earlier call of [`Session::write`].
 
 mod change;
 mod error;
@@ -12,7 +12,7 @@ mod stream;
 
 pub use change::{Change, Count, DigestConfig};
 pub use error::{Error, Failure};
-pub use stream::{News, Stream};
+pub use stream::{Stream, StreamEvent};
 
 use crate::entry::Entry;
 use crate::info::P4Info;
@@ -27,35 +27,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
-/// How long a switch may take to accept a connection and to say who the primary is.
+/// Time limit for a connection and for the election result.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long it may take for an answer, unless told otherwise.
+/// Default time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may take to load a program.
+/// Time limit for loading a program.
 const PUSH: Duration = Duration::from_secs(60);
-/// Updates in a message, and cells asked for in one. gRPC tells the fate of each update in the
-/// trailing headers of the answer: some 100 bytes, of the [`HEADERS`] that we take.
+/// Maximum number of updates or requested cells per message. gRPC reports the result of each update
+/// in the trailing headers: about 100 bytes of the [`HEADERS`] that we accept.
 const UPDATES: usize = 500;
 const CELLS: usize = 4096;
-/// Bytes of headers.
+/// Maximum size of headers, bytes.
 const HEADERS: u32 = 256 << 10;
-/// Bytes of a message: a switch may answer a read in one, and a counter is some 30 of them.
+/// Maximum size of a message, bytes. A switch may answer a read in one message; a counter cell has
+/// about 30 bytes.
 const MESSAGE: usize = 16 << 20;
-/// Entities that a read may come to, whatever was asked.
+/// Maximum number of entities in the answer to a read.
 const ENTITIES: usize = 1 << 20;
 
-/// A switch, and who we are to it.
+/// The address of a switch and our election id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Of its P4Runtime service, such as `http://127.0.0.1:9559`.
+    /// URL of the P4Runtime service, such as `http://127.0.0.1:9559`.
     pub address: String,
-    /// As P4Runtime counts devices.
+    /// P4Runtime device id.
     pub device: u64,
-    /// The highest of all controllers' is the primary's.
+    /// Election id. The controller with the highest one is the primary.
     pub election: u64,
 }
 
-/// A session. Clones are handles of the same.
+/// A session. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Session {
     client: P4RuntimeClient<Channel>,
@@ -65,12 +66,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects, and takes part in the election: the stream's first news say who the primary
-    /// is. The session lasts as long as the stream is held.
+    /// Connects and takes part in the election. The first event of the stream reports the primary.
+    /// The session lasts until the stream is dropped.
     ///
     /// # Errors
-    /// Nothing answers, or it does not want us: another controller has the same election
-    /// number.
+    /// If nothing answers, or the switch refuses us because another controller has the same
+    /// election id.
     pub async fn connect(target: &Target, info: Arc<P4Info>) -> Result<(Self, Stream), Error> {
         let address = &target.address;
         let wrong = |e: tonic::transport::Error| Error::unreachable(address, &e);
@@ -85,22 +86,22 @@ impl Session {
         Ok((session, stream))
     }
 
-    /// The same session, waiting so long for each answer. A program may take longer.
+    /// Sets the time limit for each answer. Loading a program may take longer.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The program that names are looked up in.
+    /// The program in which names are looked up.
     #[must_use]
     pub fn info(&self) -> &Arc<P4Info> {
         &self.info
     }
 
-    /// The cookie of the switch's program; none if it has no program, or one without a cookie.
+    /// Cookie of the switch's program. `None` if it has no program or no cookie.
     ///
     /// # Errors
-    /// [`Error`].
+    /// If the switch does not answer or refuses.
     pub async fn cookie(&self) -> Result<Option<u64>, Error> {
         let request = p4::GetForwardingPipelineConfigRequest {
             device_id: self.target.device,
@@ -118,11 +119,11 @@ impl Session {
         }
     }
 
-    /// Gives the switch a program: `device` is what its compiler wrote for it, `p4info` the
-    /// P4Info in binary form. All state of the switch is cleared.
+    /// Loads a program: `device` is the compiler's output for the target, `p4info` the P4Info in
+    /// binary form. This clears all state of the switch.
     ///
     /// # Errors
-    /// [`Error`].
+    /// If the switch does not answer or refuses.
     pub async fn push(&self, device: &[u8], p4info: &[u8], cookie: u64) -> Result<(), Error> {
         let cookie = Some(p4::forwarding_pipeline_config::Cookie { cookie });
         let config = Some(p4::ForwardingPipelineConfig {
@@ -141,11 +142,11 @@ impl Session {
         within("a new program", PUSH, pushed).await.map(drop)
     }
 
-    /// Makes changes, in any order. All are tried, whatever becomes of the others.
+    /// Applies changes, in any order. A failure does not stop the others.
     ///
     /// # Errors
-    /// [`Error::Rejected`] has those that the switch did not make, with its words; after any
-    /// other error it is unknown which were made.
+    /// [`Error::Rejected`] lists the changes that the switch rejected, with its messages. After any
+    /// other error it is unknown which changes were applied.
     pub async fn write(&self, changes: &[Change]) -> Result<(), Error> {
         let mut failures = Vec::new();
         for part in changes.chunks(UPDATES) {
@@ -164,10 +165,10 @@ impl Session {
         if failures.is_empty() { Ok(()) } else { Err(Error::Rejected(failures)) }
     }
 
-    /// All entries of a table, but for its default.
+    /// All entries of a table except the default entry.
     ///
     /// # Errors
-    /// [`Error`]; also if one of them is none of our program.
+    /// [`Error`]; also if an entry does not belong to our program.
     pub async fn entries(&self, table: &str) -> Result<Vec<Entry>, Error> {
         let table = self.info.table(table)?;
         let asked = p4::TableEntry { table_id: table.id, ..Default::default() };
@@ -188,10 +189,10 @@ impl Session {
         Ok(entries)
     }
 
-    /// Counters by their indices, in the order of these.
+    /// Values of the cells at `indices`, in this order.
     ///
     /// # Errors
-    /// [`Error`]; also if one is not answered.
+    /// [`Error`]; also if a cell is missing from the answer.
     pub async fn counts(&self, counter: &str, indices: &[u64]) -> Result<Vec<Count>, Error> {
         let counter = self.info.counter(counter)?;
         let mut counts = Vec::with_capacity(indices.len());
@@ -219,10 +220,10 @@ impl Session {
         Ok(counts)
     }
 
-    /// All counters that are not zero, by their indices.
+    /// All cells that are not zero, by index.
     ///
     /// # Errors
-    /// [`Error`].
+    /// If the switch does not answer or refuses.
     pub async fn all_counts(&self, counter: &str) -> Result<Vec<(u64, Count)>, Error> {
         let counter = self.info.counter(counter)?;
         let asked = p4::CounterEntry { counter_id: counter.id, index: None, data: None };
@@ -241,10 +242,10 @@ impl Session {
         Ok(counts.into_iter().collect())
     }
 
-    /// The multicast groups and the ports of each.
+    /// Multicast groups with their ports.
     ///
     /// # Errors
-    /// [`Error`].
+    /// If the switch does not answer or refuses.
     pub async fn groups(&self) -> Result<BTreeMap<u32, BTreeSet<u32>>, Error> {
         let group = p4::MulticastGroupEntry::default();
         let asked = p4::PacketReplicationEngineEntry {
@@ -254,10 +255,10 @@ impl Session {
         answered.into_iter().map(change::group).collect()
     }
 
-    /// How a digest is sent; none if it is not.
+    /// Configuration of a digest; `None` if it is not enabled.
     ///
     /// # Errors
-    /// [`Error`].
+    /// If the switch does not answer or refuses.
     pub async fn digest(&self, digest: &str) -> Result<Option<DigestConfig>, Error> {
         let digest = self.info.digest(digest)?;
         let asked = p4::DigestEntry { digest_id: digest.id, config: None };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sender and the reflector over the loopback interface, on ports that the kernel
 //! chooses.
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use probe::packet::{Header, Kind};
 use probe::stop::Urgency;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All profiles that have a name: the built-in ones, those of the user's directories and
-//! the stored ones. Files are read once; a changed one counts from the next start.
+//! Named profiles: built-in ones, files of the user's directories, and stored ones. Files are read
+//! once, at start.
 
 use crate::{FileError, PATCHED, Profile, nearest};
 use prost::Message;
@@ -23,114 +23,78 @@ const BUILT_IN: [&str; 13] = [
     include_str!("../profiles/transparent.toml"),
 ];
 
-/// User profiles that are taken; a list of them must fit into one answer.
+/// Maximum number of user profiles: their list must fit into one answer.
 const MOST: usize = 256;
-/// Bytes of their messages, for the same reason.
+/// Maximum total size of their messages, for the same reason.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Where a profile comes from.
+/// Source of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Compiled in.
     BuiltIn,
-    /// Read from this file.
     File(PathBuf),
-    /// Stored in the course of time.
+    /// Stored at run time.
     Stored,
 }
 
 /// A profile and its origin.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The profile.
     pub profile: Profile,
-    /// Where it comes from.
     pub origin: Origin,
 }
 
-/// Profiles by name.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     entries: BTreeMap<String, Entry>,
 }
 
-/// Why a profile cannot be stored or removed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StoreError {
-    /// Not one that is stored.
+    /// The profile is not a stored one.
     #[error("{name:?} is {whose}, which does not change: use another name")]
     Fixed {
-        /// The name.
         name: String,
-        /// Where that profile comes from.
+        /// The origin of that profile.
         whose: String,
     },
-    /// Another profile has the name.
+    /// A stored profile has the name.
     #[error("another profile named {0:?} is stored: replace it, or use another name")]
     Exists(String),
-    /// A name that marks a patched link.
+    /// The name ends in the mark of a patched link.
     #[error("the name {0:?} ends in '*', which marks a patched link: leave it out")]
     Marked(String),
-    /// There is no such profile.
     #[error("no profile is named {0:?}")]
     Missing(String),
-    /// Too many, or too large.
+    /// Too many or too large stored profiles.
     #[error("{MOST} profiles or {} MB are stored: delete some first", MOST_BYTES >> 20)]
     Full,
 }
 
-/// Why directories give no catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// A directory cannot be listed.
     #[error("cannot list the profiles in {path}: {source}")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A file is no profile.
+    Directory { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file takes a name that is taken.
+    /// The file has a name that is in use.
     #[error("{path}: the name {name:?} is {taken}: give this profile another name")]
-    Taken {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-        /// By whom.
-        taken: String,
-    },
-    /// A file takes a name that marks a patched link.
+    Taken { path: PathBuf, name: String, taken: String },
+    /// The name ends in the mark of a patched link.
     #[error("{path}: the name {name:?} ends in '*', which marks a patched link: leave it out")]
-    Marked {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
-    /// Too many files.
+    Marked { path: PathBuf, name: String },
     #[error("{path}: more than {MOST} user profiles: move some out of the directory")]
-    TooMany {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Too much in the files.
+    TooMany { path: PathBuf },
+    /// The files are too large together.
     #[error(
         "{path}: with this one, the user profiles have more than {MOST_BYTES} bytes: move some out of the directory"
     )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
 }
 
 impl Catalog {
-    /// The built-in profiles.
     pub fn built_in() -> Self {
-        // Each is read in the tests, so none is lost here.
+        // Tests parse each of them, so none is missing.
         let profiles = BUILT_IN.iter().filter_map(|text| Profile::from_toml(text).ok());
         let entry = |profile: Profile| {
             (profile.name().to_owned(), Entry { profile, origin: Origin::BuiltIn })
@@ -138,11 +102,10 @@ impl Catalog {
         Self { entries: profiles.map(entry).collect() }
     }
 
-    /// The built-in profiles and those of all `*.toml` files in some directories.
+    /// The built-in profiles and those of all `*.toml` files in the directories.
     ///
     /// # Errors
-    /// If a directory cannot be read, a file is no valid profile, or a name is
-    /// taken twice.
+    /// If a directory cannot be read, a file is not a valid profile, or a name is used twice.
     pub fn load<P: AsRef<Path>>(directories: &[P]) -> Result<Self, CatalogError> {
         let mut catalog = Self::built_in();
         let own = catalog.entries.len();
@@ -161,7 +124,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Adds the profile of a file and gives the bytes of its message.
+    /// Adds the profile of a file. Returns the size of its message, bytes.
     fn add(&mut self, path: PathBuf) -> Result<usize, CatalogError> {
         let profile = Profile::from_file(&path)?;
         let name = profile.name().to_owned();
@@ -181,10 +144,10 @@ impl Catalog {
         Ok(bytes)
     }
 
-    /// Stores a profile under its name; true if another one had it.
+    /// Stores a profile under its name. Returns true if it replaced another one.
     ///
     /// # Errors
-    /// If the name is not free, or there is no room.
+    /// If the name is in use or invalid, or the catalog is full.
     pub fn put(&mut self, profile: Profile, replace: bool) -> Result<bool, StoreError> {
         let name = profile.name().to_owned();
         if name.ends_with(PATCHED) {
@@ -212,10 +175,9 @@ impl Catalog {
         Ok(replaced)
     }
 
-    /// Removes a stored profile.
     ///
     /// # Errors
-    /// If there is none of this name, or it is not a stored one.
+    /// If there is no stored profile with this name.
     pub fn remove(&mut self, name: &str) -> Result<Profile, StoreError> {
         let missing = || StoreError::Missing(name.to_owned());
         Self::may_change(self.entries.get(name).ok_or_else(missing)?)?;
@@ -231,27 +193,24 @@ impl Catalog {
         Err(StoreError::Fixed { name: entry.profile.name().to_owned(), whose })
     }
 
-    /// The stored ones.
     pub fn stored(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().filter(|entry| entry.origin == Origin::Stored)
     }
 
-    /// All, in the order of their names.
+    /// All entries, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// The profile of a name.
     pub fn get(&self, name: &str) -> Option<&Profile> {
         self.entries.get(name).map(|entry| &entry.profile)
     }
 
-    /// The entry of a name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
-    /// The name that is nearest to one that is not there.
+    /// The known name nearest to an unknown one.
     pub fn nearest(&self, name: &str) -> Option<&str> {
         nearest(name, self.entries.keys().map(String::as_str))
     }
@@ -266,7 +225,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, CatalogError> {
                 files.push(path);
             }
         }
-        // The order of a directory is not defined; that of messages is.
+        // The order of a directory is undefined; that of messages must be stable.
         files.sort();
         Ok(files)
     };
@@ -278,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_profile_is_valid_and_names_its_source() {
+    fn built_in_profiles_are_valid_and_name_their_source() {
         for text in BUILT_IN {
             let profile = Profile::from_toml(text).unwrap();
             assert!(!profile.as_proto().source.is_empty(), "{}", profile.name());
@@ -291,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_stored_can_be_replaced_and_removed() {
+    fn only_stored_profiles_can_be_replaced_and_removed() {
         let mut catalog = Catalog::built_in();
         let own = |name: &str, seconds: u32| {
             let rtt =
@@ -304,7 +263,7 @@ mod tests {
             Profile::from_toml(&(rtt + &text.collect::<Vec<_>>().join("\n"))).unwrap()
         };
         assert_eq!(catalog.put(own("mine", 1), false), Ok(false));
-        // The same one again is no other.
+        // Storing the same profile again is idempotent.
         assert_eq!(catalog.put(own("mine", 1), false), Ok(false));
         assert_eq!(catalog.put(own("mine", 2), false), Err(StoreError::Exists("mine".into())));
         assert_eq!(catalog.put(own("mine", 2), true), Ok(true));
@@ -324,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn viasat2_has_the_figures_of_the_study() {
+    fn viasat2_has_the_study_figures() {
         let catalog = Catalog::built_in();
         let viasat2 = catalog.get("viasat2").unwrap().as_proto();
         let forward = viasat2.forward_pipe.as_ref().unwrap();

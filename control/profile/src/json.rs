@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A message of the model in JSON, by the schema: its fields with the names and units of the
-//! proto. What is not there is null, an enumeration is a word.
+//! A message of the model as JSON, from the schema: fields with the names and units of the proto.
+//! An absent field is null, an enumeration value is a word.
 
 use crate::schema::{Field, Kind, Table};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-/// A message that serde can write.
+/// A message that serde can serialise.
 #[derive(Clone, Debug)]
 pub struct Json {
     table: &'static Table,
@@ -42,7 +42,7 @@ impl Serialize for Message<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.table.fields.len()))?;
         for field in &self.table.fields {
-            // "forward", where the proto has "forward_pipe".
+            // "forward" for the proto's "forward_pipe".
             let name = field.descriptor.name();
             let name = name.strip_suffix("_pipe").unwrap_or(name);
             let value = self.message.get_field(&field.descriptor);
@@ -91,7 +91,7 @@ impl Serialize for One<'_> {
                 Some(table) => Message { table, message }.serialize(serializer),
                 None => serializer.serialize_unit(),
             },
-            // The model has nothing else.
+            // The model has no other types.
             _ => serializer.serialize_unit(),
         }
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The profile schema of linkemu: which link to be.
+//! The profile: a description of the link to emulate.
 //!
-//! A profile is a TOML file with its units written out, and the same message in
-//! protobuf ([`proto::linkemu::v1::Profile`]). This crate converts between both,
-//! exactly in either direction, and holds the one set of rules ([`validate`])
-//! that TOML files, gRPC requests and `linkctl profile check` are held to.
+//! A profile is a TOML file with units, or the equivalent protobuf message
+//! ([`proto::linkemu::v1::Profile`]). This crate converts exactly between both. [`validate`]
+//! applies the same rules to TOML files, gRPC requests and `linkctl profile check`.
 //!
 //! ```
 //! let profile = profile::Profile::from_toml(
@@ -55,53 +54,43 @@ pub use violation::{Place, Violation, Violations};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
-/// Reading TOML with the place of each value, for other files that speak of links.
+/// TOML parsing with the place of each value, for other files that describe links.
 pub mod reading {
     pub use crate::read::file;
     pub use crate::read::reader::{Item, Node, Reader, describe};
 }
 
-/// The mark at the end of a profile's name that says: patched since it was set.
+/// Suffix of the name of a profile that was patched after it was set.
 pub const PATCHED: char = '*';
 
-/// A valid profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile(pb::Profile);
 
-/// Why a file gives no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is no valid profile.
+    Io { path: String, source: std::io::Error },
     #[error("{path} is not a valid profile:\n{}", violations.in_file(path))]
     Invalid {
-        /// As it was given.
         path: String,
-        /// All that is wrong with it.
+        /// All faults of the file.
         violations: Violations,
     },
 }
 
 impl Profile {
-    /// Reads a profile from TOML that names no other file.
+    /// Parses a profile that names no other file.
     ///
     /// # Errors
-    /// All that is wrong with the text, each with its line and column.
+    /// All faults of the text, each with line and column.
     pub fn from_toml(text: &str) -> Result<Self, Violations> {
         read::profile(text, None).map(Self)
     }
 
-    /// Reads a profile from a TOML file, and a rate trace that it names from the file beside it.
+    /// Parses a file, and the rate trace that it names in the same directory.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no valid profile.
+    /// If a file cannot be read, or the profile is not valid.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let text = read::file(path, FILE_BYTES)
@@ -111,22 +100,20 @@ impl Profile {
         read.map_err(|violations| FileError::Invalid { path: name, violations })
     }
 
-    /// The profile as TOML that reads back to the identical profile.
+    /// Prints TOML that parses to the same profile.
     pub fn to_toml(&self) -> String {
         write::profile(&self.0)
     }
 
-    /// Its name, with a trailing `*` if it was patched.
+    /// Name, with a trailing `*` if the profile was patched.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The message.
     pub fn as_proto(&self) -> &pb::Profile {
         &self.0
     }
 
-    /// The message.
     pub fn into_proto(self) -> pb::Profile {
         self.0
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of parts of a pipe: new values, and the paths of those that are meant, by the schema.
+//! A partial change of a pipe: new values, and the paths of the fields to change.
 
 use crate::limits::{BODY_QUANTILES_NS_ITEMS, RATE_TRACE_RATES_BPS_ITEMS};
 use crate::schema::{self, Field, Kind, Path, Table};
@@ -8,10 +8,10 @@ use prost_reflect::DynamicMessage;
 use proto::linkemu::v1 as pb;
 use units::shown;
 
-/// Paths of a mask; more name something twice.
+/// Maximum number of paths in a mask. A longer mask has duplicates.
 const PATHS: usize = 48;
 
-/// Which fields of a pipe become what.
+/// A change of some fields of a pipe.
 #[derive(Clone, Debug)]
 pub struct Patch {
     paths: Vec<&'static Path>,
@@ -19,10 +19,10 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Of `values` those at `paths`, as a `PatchLinkRequest` has them.
+    /// The change of the fields at `paths` to those in `values`, as in a `PatchLinkRequest`.
     ///
     /// # Errors
-    /// Paths that are none, and values that are not there.
+    /// Unknown paths and missing values.
     pub fn new<T: AsRef<str>>(values: &pb::Pipe, paths: &[T]) -> Result<Self, Violations> {
         let mut found = Violations::default();
         let names = || schema::paths().iter().map(|path| path.name.as_str());
@@ -59,7 +59,7 @@ impl Patch {
                 found.push(format!("mask.paths[{i}]"), message);
                 continue;
             };
-            // A value in a message that is absent would become zero without a word.
+            // A value in an absent message would silently become zero.
             if let [parent, field] = path.steps[..]
                 && field.kind != Kind::Table
                 && !parent.is_given(&reflected)
@@ -73,19 +73,19 @@ impl Patch {
         Ok(Self { paths: known, values: values.clone() })
     }
 
-    /// Whether it names a field, such as `queue.limit_bytes`.
+    /// True if it changes a field, such as `queue.limit_bytes`.
     #[must_use]
     pub fn names(&self, path: &str) -> bool {
         self.paths.iter().any(|it| it.name == path)
     }
 
-    /// Changes a pipe.
+    /// Applies the change.
     ///
-    /// What cannot stay beside a value that is given, and is not named, goes: the others of its
-    /// choice, a fade without outages, marks without a queue management that makes them.
+    /// Fields that exclude a given value and are not named are removed: other members of its
+    /// choice, a fade without outages, and ECN marks without an AQM.
     pub fn apply(&self, pipe: &mut pb::Pipe) {
         let table = Table::named("Pipe");
-        // With reflection a list takes several times its bytes. The long ones are put aside, unless
+        // With reflection a list takes several times its size. Long lists are kept aside unless
         // they may change.
         let rates = ["rate_bps", "rate_trace"];
         let keeps_trace = !rates.iter().any(|path| self.names(path));
@@ -131,7 +131,7 @@ impl Patch {
         }
     }
 
-    /// Changes a field of a message, and takes away the others of its choice.
+    /// Changes a field of a message and removes the other members of its choice.
     fn change(
         &self,
         message: &mut DynamicMessage,
@@ -147,7 +147,7 @@ impl Patch {
         } else {
             message.clear_field(&field.descriptor);
         }
-        // Of a rate, nothing is a value as well: it is not limited.
+        // An absent rate is also a value: unlimited.
         let is_value = field.kind != Kind::Table && field.descriptor.supports_presence();
         if !(is_given || is_value) {
             return;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_stays_long_lists_too() {
+    fn patch_keeps_unnamed_fields_and_long_lists() {
         let mut varied = pipe();
         varied.delay.as_mut().unwrap().body =
             Some(pb::Body { correlation_ns: 1_000_000, quantiles_ns: vec![0, 5] });
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_too_long_are_refused_before_they_are_reflected() {
+    fn too_long_lists_are_refused_before_reflection() {
         let mut long = pipe();
         long.rate_trace.as_mut().unwrap().rates_bps = vec![0; 70_000];
         let found = Patch::new(&long, &["rate_trace"]).unwrap_err();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_without_its_last_queue_management_marks_nothing() {
+    fn removing_the_last_aqm_removes_ecn() {
         for aqm in Table::named("Queue").fields.iter().filter(|it| it.parameter.choice == "aqm") {
             let mut marks = pipe();
             let mut queue = Table::named("Queue").reflect(marks.queue.as_ref().unwrap());

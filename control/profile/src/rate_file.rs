@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A rate trace out of a file: of mahimahi, or CSV ([`trace`]).
+//! Reading a rate trace from a file: mahimahi or CSV ([`trace`]).
 //!
-//! Whoever reads a profile's file reads what it names as well, there and then: the message has
-//! the rates and no name of a file, so that nobody can make another process open one. A text
-//! that came alone, such as a request's, may name none.
+//! The process that reads a profile's file also reads the trace file it names. The message contains
+//! rates and never a file name, so a request cannot make another process open a file. A text
+//! without a file, for example of a request, cannot name one.
 
 use crate::limits::{PIPE_RATE_BPS, RATE_TRACE_RATES_BPS_ITEMS};
 use crate::{Rate, format_duration};
@@ -11,52 +11,47 @@ use proto::linkemu::v1 as pb;
 use std::path::{Component, Path, PathBuf};
 use trace::{RateError, RateFormat, read_rate};
 
-/// Finer steps than this are not to be had of a mahimahi trace.
+/// Finest step of a mahimahi trace, ns.
 const MS: u64 = 1_000_000;
 
-/// What a file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceFile {
-    /// The rates.
     pub trace: pb::RateTrace,
-    /// What was done to it, for people.
+    /// Notes about the conversion, for users.
     pub remarks: Vec<String>,
 }
 
-/// Why a file gives no rate trace.
+/// Reason why a file is not a usable rate trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It is none, or cannot be read.
+    /// The file cannot be read or parsed.
     #[error(transparent)]
     Rate(#[from] RateError),
-    /// More steps than a profile holds.
+    /// More steps than a profile can hold.
     #[error(
         "{count} steps of {} are more than the {} that a profile holds: {} each are few enough",
         format_duration(*step_ns), RATE_TRACE_RATES_BPS_ITEMS.end(), format_duration(*enough_ns)
     )]
     Steps {
-        /// Steps.
         count: usize,
-        /// The length of each.
         step_ns: u64,
-        /// A length that is enough.
+        /// A step length that fits, ns.
         enough_ns: u64,
     },
-    /// A text that came alone.
+    /// The profile was not read from a file.
     #[error(
         "a file is looked for beside the profile's file, and this text came without one: write \
          step and rates, or set a profile that has it"
     )]
     Alone,
-    /// Somewhere else.
     #[error("{0:?} is no file beside the profile: write its name, without .. or / in front")]
     Elsewhere(String),
 }
 
-/// Reads a trace in steps of about `step_ns`; without it, of 100 ms, or as the rows of CSV are.
+/// Reads a trace in steps of about `step_ns`. Default: 100 ms, or the rows of a CSV.
 ///
 /// # Errors
-/// If it is no trace, or has more steps than a profile holds.
+/// If it is not a trace, or has more steps than a profile can hold.
 pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceError> {
     let steps = read_rate(path, step_ns)?;
     let (count, most) = (steps.rates_bps.len(), *RATE_TRACE_RATES_BPS_ITEMS.end());
@@ -69,7 +64,7 @@ pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceE
     let mut rates_bps = steps.rates_bps;
     let least = *PIPE_RATE_BPS.start();
     let mut slow = 0;
-    // Of mahimahi it is the rest of an opportunity that a step cuts through.
+    // In mahimahi it is the remainder of an opportunity that is split by a step.
     let is_rest = |rate: u64| steps.format == RateFormat::Mahimahi && (1..least).contains(&rate);
     for rate in rates_bps.iter_mut().filter(|rate| is_rest(**rate)) {
         *rate = 0;
@@ -81,7 +76,7 @@ pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceE
     Ok(TraceFile { trace: pb::RateTrace { step_ns, rates_bps }, remarks })
 }
 
-/// The path of a file that a profile in `directory` names.
+/// Path of a file that a profile in `directory` names.
 pub(crate) fn beside(directory: Option<&Path>, name: &str) -> Result<PathBuf, TraceError> {
     let directory = directory.ok_or(TraceError::Alone)?;
     let path = Path::new(name);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profile from TOML: which keys there are, and what they become, by the schema.
+//! Parses a profile from TOML by the schema.
 //!
-//! The document is walked as a tree with the place of each value, not through
-//! serde's derived readers: those stop at the first error, and know neither
-//! places nor the nearest key. Reading goes on after an error, and the rules of
-//! [`crate::validate`] are checked on what could be read, so that one look gives
-//! all that is wrong.
+//! The document is walked as a tree with the place of each value. serde's derived parsers stop at
+//! the first error and know neither places nor the nearest key. Parsing continues after an error,
+//! and [`crate::validate`] checks everything that could be parsed, so that all faults are reported
+//! at once.
 
 mod part;
 pub(crate) mod reader;
@@ -21,19 +20,20 @@ use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader, describe};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use units::Quantity;
 
-/// The text of a file; of one that is longer than `most` bytes, one byte more than that, which
-/// shows that there is more.
+/// Reads a file as text. If it is longer than `most` bytes, only `most` + 1 bytes are read, which
+/// shows that it is too long.
 ///
 /// # Errors
-/// If it cannot be read, or is not UTF-8.
+/// If the file cannot be read or is not UTF-8.
 pub fn file(path: &Path, most: usize) -> io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(most as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Reads and checks a profile, whose file is in `directory`.
+/// Parses and validates a profile from a file in `directory`.
 pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profile, Violations> {
     let mut reader = Reader::new(text);
     reader.directory = directory.map(Path::to_path_buf);
@@ -43,11 +43,11 @@ pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profil
     reader.finish(typed(&profile))
 }
 
-/// The key of a rate trace that names a file, in place of its fields.
+/// Key of a rate trace with a file name instead of fields.
 pub(crate) const FILE: &str = "file";
 
 impl Reader<'_> {
-    /// The message that a table of the document is.
+    /// Parses a table into a message.
     fn message(&mut self, node: &Node<'_>, table: &Table) -> DynamicMessage {
         let is_trace = table.name() == "RateTrace";
         let mut keys = table.keys();
@@ -67,7 +67,7 @@ impl Reader<'_> {
         message
     }
 
-    /// The value of a field, if it is there and can be read.
+    /// Parses a field. `None` if it is absent or invalid.
     fn field(&mut self, node: &Node<'_>, field: &Field) -> Option<Value> {
         let key = field.key.as_str();
         match field.kind {
@@ -90,7 +90,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The values of a list. What cannot be read becomes what is before it, or zero.
+    /// Parses a list. An invalid item gets the value of its predecessor, or zero.
     fn values(&mut self, node: &Node<'_>, field: &Field) -> Option<Value> {
         if !node.table.contains_key(field.key.as_str()) {
             return None;
@@ -101,7 +101,6 @@ impl Reader<'_> {
         Some(Value::List(values.into_iter().map(|it| it.unwrap_or_else(zero)).collect()))
     }
 
-    /// One value.
     fn scalar(&mut self, item: &Item<'_>, field: &Field) -> Option<Value> {
         let example = field.parameter.example.as_str();
         match field.kind {
@@ -116,7 +115,7 @@ impl Reader<'_> {
             _ => {
                 let value = self.measure(item, |text| field.parse(text), example)?;
                 if value.is_none() && field.is_list {
-                    let message = "\"unlimited\" is no rate of a step: write a rate, or \"down\"";
+                    let message = "a step cannot be \"unlimited\": write a rate, or \"down\"";
                     self.fail(&item.path, item.value.span(), message.to_owned());
                 }
                 value
@@ -124,7 +123,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports a key that has to be there and is not. Of tables and texts the rules tell.
+    /// Reports a missing required key. Missing tables and texts are reported by the rules.
     fn ensure(&mut self, node: &Node<'_>, table: &Table, field: &Field) {
         let is_told = matches!(field.kind, Kind::Table | Kind::Text) && !field.is_list;
         if !field.parameter.required || is_told || node.table.contains_key(field.key.as_str()) {
@@ -135,7 +134,7 @@ impl Reader<'_> {
             return;
         }
         let mut example = field.example();
-        if field.kind == Kind::Rate && !field.is_list {
+        if field.kind == Kind::Quantity(Quantity::Rate) && !field.is_list {
             example += ", \"unlimited\" or \"down\"";
         }
         for other in others {
@@ -144,7 +143,7 @@ impl Reader<'_> {
         self.present(node, &field.key, &example);
     }
 
-    /// Reports what is written beside a value that may also be "unlimited", which no rule sees.
+    /// Reports alternatives of a value that may be "unlimited", which the rules cannot see.
     fn choices(&mut self, node: &Node<'_>, table: &Table) {
         for field in table.fields.iter().filter(|field| field.descriptor.supports_presence()) {
             if field.kind == Kind::Table || !node.table.contains_key(field.key.as_str()) {
@@ -159,9 +158,9 @@ impl Reader<'_> {
         }
     }
 
-    /// A trace that is in another file.
+    /// Reads a trace from another file.
     fn rate_file(&mut self, node: &Node<'_>, table: &Table) -> DynamicMessage {
-        // What breaks no rule, since that it cannot be read is told.
+        // Valid values: the failed read is reported already.
         let unread = pb::RateTrace {
             step_ns: *RATE_TRACE_STEP_NS.end(),
             rates_bps: vec![*RATE_TRACE_RATES_BPS.end()],
@@ -205,5 +204,5 @@ impl Reader<'_> {
     }
 }
 
-/// What takes a part away, where a profile would leave it out.
+/// Value that removes a part; a profile would omit the key.
 const NONE: &str = "none";

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reference of a profile's parameters, from the schema and the comments of the proto: as
-//! Markdown for people, and as JSON Schema for editors.
+//! Reference of the profile parameters, from the schema and the proto comments: Markdown for
+//! people, JSON Schema for editors.
 
 use crate::read::FILE;
 use crate::schema::{Field, Kind, Table, whole};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
+use units::Quantity;
 
-/// What the key says that is in TOML only.
-const FILE_COMMENT: &str = "A file beside this one, of mahimahi or CSV, in place of rates.";
+/// Comment of the key that exists in TOML only.
+const FILE_COMMENT: &str = "File in the same directory with the rates: mahimahi or CSV.";
 
 /// A table and the path of its keys, such as `[forward.queue]`.
 struct Section {
@@ -16,7 +17,7 @@ struct Section {
     table: &'static Table,
 }
 
-/// All parameters as Markdown: a section for each table.
+/// All parameters as Markdown, one section per table.
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::new();
@@ -34,7 +35,7 @@ pub fn markdown() -> String {
             let about = cell(&field.comment());
             let _ =
                 writeln!(text, "| `{}` | {} | {about} |", field.key, cell(&takes(table, field)));
-            // Both directions are alike.
+            // Both directions have the same parameters.
             if let Some(inner) = field.table().filter(|_| field.key != "return") {
                 let key = if field.key == "forward" { "DIRECTION" } else { &field.key };
                 let parent = heading.trim_matches(['[', ']']);
@@ -49,18 +50,18 @@ pub fn markdown() -> String {
     text
 }
 
-/// One line, and nothing that ends a cell.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a key takes, its range, and what it stands for if it is left out.
+/// Type, range and default of a key.
 fn takes(table: &Table, field: &Field) -> String {
     let mut takes = match field.kind {
-        Kind::Rate => "rate".to_owned(),
-        Kind::Size | Kind::Overhead => "size".to_owned(),
-        Kind::Duration => "duration".to_owned(),
-        Kind::Probability => "probability".to_owned(),
+        Kind::Quantity(Quantity::Rate) => "rate".to_owned(),
+        Kind::Quantity(Quantity::Size | Quantity::Overhead) => "size".to_owned(),
+        Kind::Quantity(Quantity::Duration) => "duration".to_owned(),
+        Kind::Quantity(Quantity::Probability) => "probability".to_owned(),
         Kind::Number => "number".to_owned(),
         Kind::Count => "count".to_owned(),
         Kind::Switch => "`true` or `false`".to_owned(),
@@ -79,13 +80,13 @@ fn takes(table: &Table, field: &Field) -> String {
     if let Some((least, most)) = &field.range {
         let _ = write!(takes, ", {} to {}", field.format(least), field.format(most));
     }
-    if field.kind == Kind::Rate && !field.is_list {
+    if field.kind == Kind::Quantity(Quantity::Rate) && !field.is_list {
         takes += ", `\"unlimited\"` or `\"down\"`";
     }
     match (field.parameter.min_items, field.parameter.max_items) {
         (_, 0) => {}
         (0, most) => _ = write!(takes, "; at most {most}"),
-        (least, most) => _ = write!(takes, "; {least} to {most} of them"),
+        (least, most) => _ = write!(takes, "; {least} to {most} items"),
     }
     let others: Vec<String> =
         table.alternatives(field).map(|other| format!("`{}`", other.key)).collect();
@@ -94,15 +95,15 @@ fn takes(table: &Table, field: &Field) -> String {
     }
     match (field.parameter.required, field.parameter.default.as_str()) {
         (true, _) if table.name() == "RateTrace" => takes += "; **required** without `file`",
-        (true, _) if !others.is_empty() => takes += "; **required** without those",
+        (true, _) if !others.is_empty() => takes += "; **required** without these",
         (true, _) => takes += "; **required**",
         (false, "") => {}
-        (false, default) => _ = write!(takes, "; {default} if left out"),
+        (false, default) => _ = write!(takes, "; default {default}"),
     }
     takes
 }
 
-/// A JSON Schema (draft 2020-12) of a profile's TOML file, for editors that complete and check.
+/// JSON Schema (draft 2020-12) of a TOML profile, for completion and validation in editors.
 #[must_use]
 pub fn json_schema() -> Json {
     let mut schema = object(Table::named("Profile"));
@@ -147,14 +148,14 @@ fn of_field(field: &Field) -> Json {
             json!({"type": "string", "enum": words})
         }
         Kind::Text => json!({"type": "string"}),
-        Kind::Rate => {
+        Kind::Quantity(Quantity::Rate) => {
             let words = if field.is_list { "down" } else { "unlimited|down" };
             json!({"type": "string", "pattern": format!(r"^\s*({words}|[0-9.]+\s*[A-Za-z/]+)\s*$")})
         }
-        Kind::Probability => {
+        Kind::Quantity(Quantity::Probability) => {
             json!({"type": "string", "pattern": r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*%\s*$"})
         }
-        Kind::Size | Kind::Overhead | Kind::Duration => {
+        Kind::Quantity(Quantity::Size | Quantity::Overhead | Quantity::Duration) => {
             json!({"type": "string", "pattern": "^[-+]?[0-9]"})
         }
     };
@@ -193,7 +194,6 @@ fn of_field(field: &Field) -> Json {
     one
 }
 
-/// Written without quotes.
 fn is_bare(field: &Field) -> bool {
     matches!(field.kind, Kind::Number | Kind::Count)
 }

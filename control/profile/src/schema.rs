@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The schema of a link: its tables and parameters, as `linkemu/v1/model.proto` describes them
-//! with the option `parameter` of its fields.
+//! The schema of a link: tables and parameters from `linkemu/v1/model.proto`, with the option
+//! `parameter` of its fields.
 //!
-//! Reading, writing, JSON, patches and the checks of ranges walk over these tables. A parameter
-//! that is added to the proto is known to all of them.
+//! Parsing, printing, JSON, patches and range checks iterate over these tables, so they support a
+//! new parameter of the proto without a change.
 
 use prost_reflect::{
     DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Type,
@@ -13,15 +13,12 @@ use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use units::{
-    Rate, UnitError, format_duration, format_overhead, format_probability, format_size,
-    parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
-};
+use units::{Amount, Quantity, UnitError};
 
-/// The tables of a profile, by the full names of their messages.
+/// Tables of a profile, by full message name.
 static TABLES: LazyLock<HashMap<String, Table>> = LazyLock::new(tables);
 
-/// What a patch may name: each field of a pipe, and each of a table that every pipe has.
+/// Paths for patches: each field of a pipe, and each field of a required table of a pipe.
 static PATHS: LazyLock<Vec<Path>> = LazyLock::new(|| {
     let mut paths = Vec::new();
     for field in &Table::named("Pipe").fields {
@@ -36,11 +33,11 @@ static PATHS: LazyLock<Vec<Path>> = LazyLock::new(|| {
     paths
 });
 
-/// A table: a message of the model.
+/// A message of the model, as a TOML table.
 #[derive(Debug)]
 pub(crate) struct Table {
     descriptor: MessageDescriptor,
-    /// In the order of the proto, in which they are read and written.
+    /// In the order of the proto, which is the order in files.
     pub fields: Vec<Field>,
 }
 
@@ -48,49 +45,40 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub descriptor: FieldDescriptor,
-    /// Its key in TOML.
     pub key: String,
     pub kind: Kind,
-    /// It holds any number of values.
+    /// True for a list.
     pub is_list: bool,
     pub parameter: pb::Parameter,
-    /// The least and the largest value.
+    /// Smallest and largest value.
     pub range: Option<(Value, Value)>,
 }
 
-/// A path that a field mask may name, from the pipe on.
+/// A field path for masks, relative to the pipe.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub name: String,
-    /// From the pipe to the field.
+    /// Fields from the pipe to the leaf.
     pub steps: Vec<&'static Field>,
 }
 
-/// What a value is, and so how it is written.
+/// The type of a value, which determines its syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Rate,
-    Size,
-    /// Bytes that may be fewer than none.
-    Overhead,
-    Duration,
-    Probability,
-    /// Without a dimension.
+    Quantity(Quantity),
     Number,
     Count,
     Switch,
     Text,
-    /// One of an enumeration's.
     Word,
     Table,
 }
 
-/// All paths that a patch may name.
+/// All paths for patches.
 pub(crate) fn paths() -> &'static [Path] {
     &PATHS
 }
 
-/// The path of this name.
 pub(crate) fn path(name: &str) -> Option<&'static Path> {
     PATHS.iter().find(|path| path.name == name)
 }
@@ -110,7 +98,7 @@ fn tables() -> HashMap<String, Table> {
         pool.get_message_by_name("linkemu.v1.Profile").into_iter().collect();
     while let Some(descriptor) = open.pop() {
         let mut fields: Vec<Field> = descriptor.fields().map(&of).collect();
-        // The last number of a field's path is its place in the file.
+        // The last number of a field's path is its position in the file.
         fields.sort_by_key(|field| field.descriptor.path().last().copied());
         open.extend(fields.iter().filter_map(|field| match field.descriptor.kind() {
             Type::Message(message) if !tables.contains_key(message.full_name()) => Some(message),
@@ -122,45 +110,43 @@ fn tables() -> HashMap<String, Table> {
 }
 
 impl Table {
-    /// That of a message of the model, such as `Pipe`.
+    /// Table of a message, such as `Pipe`.
     ///
     /// # Panics
-    /// If the model has no such message: its name is a constant of this crate.
+    /// If the model has no such message. The name is a constant of this crate.
     #[allow(clippy::panic, reason = "the names are constants of this crate")]
     pub fn named(message: &str) -> &'static Self {
         let found = TABLES.get(&format!("linkemu.v1.{message}"));
         found.unwrap_or_else(|| panic!("the model has no message {message}"))
     }
 
-    /// An empty message.
     pub fn message(&self) -> DynamicMessage {
         DynamicMessage::new(self.descriptor.clone())
     }
 
-    /// One of its messages, with reflection.
+    /// Converts a message of this type to its reflected form.
     pub fn reflect(&self, message: &impl prost::Message) -> DynamicMessage {
         let mut reflected = self.message();
-        // The same message in another form: what was encoded can be decoded.
+        // The same message type: encoded bytes can be decoded.
         let _ = reflected.transcode_from(message);
         reflected
     }
 
-    /// The name of its message, such as `Pipe`.
+    /// Name of the message, such as `Pipe`.
     pub fn name(&self) -> &str {
         self.descriptor.name()
     }
 
-    /// Its keys in TOML.
     pub fn keys(&self) -> Vec<&str> {
         self.fields.iter().map(|field| field.key.as_str()).collect()
     }
 
-    /// What the proto says of it.
+    /// Comment in the proto.
     pub fn comment(&self) -> String {
         comment(&self.descriptor.parent_file(), self.descriptor.path())
     }
 
-    /// The fields that exclude this one: of these and it, at most one is given.
+    /// The other members of the field's choice. At most one of them may be given.
     pub fn alternatives<'a>(&'a self, field: &'a Field) -> impl Iterator<Item = &'a Field> {
         let choice = field.parameter.choice.as_str();
         self.fields.iter().filter(move |other| {
@@ -168,13 +154,13 @@ impl Table {
         })
     }
 
-    /// The field with this name in the proto.
+    /// The field with this proto name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.descriptor.name() == name)
     }
 }
 
-/// The comment before something in a proto, as one paragraph.
+/// Leading comment of a proto element, as one paragraph.
 fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     let info = file.file_descriptor_proto().source_code_info.as_ref();
     let places = info.map_or(&[][..], |info| &info.location);
@@ -183,9 +169,8 @@ fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message without reflection.
 pub(crate) fn typed<M: prost::Message + Default>(message: &DynamicMessage) -> M {
-    // The same message in another form: what was encoded can be decoded.
+    // The same message type: encoded bytes can be decoded.
     message.transcode_to().unwrap_or_default()
 }
 
@@ -193,18 +178,14 @@ impl Field {
     fn new(descriptor: FieldDescriptor, parameter: pb::Parameter) -> Self {
         let name = descriptor.name();
         let (stem, unit) = name.rsplit_once('_').unwrap_or((name, ""));
-        let kind = match (descriptor.kind(), unit) {
-            (Type::Message(_), _) => Kind::Table,
-            (Type::Enum(_), _) => Kind::Word,
-            (Type::Bool, _) => Kind::Switch,
-            (Type::String, _) => Kind::Text,
-            (Type::Double, _) if parameter.probability => Kind::Probability,
-            (Type::Double, _) => Kind::Number,
-            (Type::Int32, "bytes") => Kind::Overhead,
-            (_, "bytes") => Kind::Size,
-            (_, "bps") => Kind::Rate,
-            (_, "ns") => Kind::Duration,
-            _ => Kind::Count,
+        let kind = match descriptor.kind() {
+            Type::Message(_) => Kind::Table,
+            Type::Enum(_) => Kind::Word,
+            Type::Bool => Kind::Switch,
+            Type::String => Kind::Text,
+            Type::Double if parameter.probability => Kind::Quantity(Quantity::Probability),
+            Type::Double => Kind::Number,
+            of => Quantity::of_field(name, of == Type::Int32).map_or(Kind::Count, Kind::Quantity),
         };
         let has_unit = matches!(unit, "bps" | "ns" | "bytes" | "hz" | "packets" | "pipe");
         let key = match parameter.key.as_str() {
@@ -221,7 +202,11 @@ impl Field {
             descriptor,
         };
         let bound = |text: &str, whole: &str| {
-            let given = if text.is_empty() && kind == Kind::Probability { whole } else { text };
+            let given = if text.is_empty() && kind == Kind::Quantity(Quantity::Probability) {
+                whole
+            } else {
+                text
+            };
             field.parse(given).ok().flatten()
         };
         let (min, max) = (&field.parameter.min, &field.parameter.max);
@@ -229,13 +214,13 @@ impl Field {
         field
     }
 
-    /// What the proto says of it.
+    /// Comment in the proto.
     pub fn comment(&self) -> String {
         let file = self.descriptor.parent_message().parent_file();
         comment(&file, self.descriptor.path())
     }
 
-    /// What it is called in a sentence.
+    /// Name in a sentence.
     pub fn title(&self) -> String {
         match self.parameter.title.as_str() {
             "" => self.key.replace('_', " "),
@@ -243,12 +228,12 @@ impl Field {
         }
     }
 
-    /// A table that no valid message is without.
+    /// True for a table that every valid message has.
     pub fn is_always_there(&self) -> bool {
         self.kind == Kind::Table && !self.is_list && self.parameter.required
     }
 
-    /// The table of its values.
+    /// Table of its message type.
     pub fn table(&self) -> Option<&'static Table> {
         match self.descriptor.kind() {
             Type::Message(message) => TABLES.get(message.full_name()),
@@ -256,7 +241,7 @@ impl Field {
         }
     }
 
-    /// The words of its values, in the order of the proto, without the unspecified one.
+    /// Words of the enumeration, in proto order, without the unspecified value.
     pub fn words(&self) -> Vec<String> {
         let Type::Enum(of) = self.descriptor.kind() else { return Vec::new() };
         of.values()
@@ -265,7 +250,7 @@ impl Field {
             .collect()
     }
 
-    /// The value that a word stands for; of others, the unspecified one.
+    /// Enumeration value of a word; the unspecified value for unknown words.
     pub fn value_of_word(&self, text: &str) -> Value {
         let Type::Enum(of) = self.descriptor.kind() else { return Value::EnumNumber(0) };
         let value =
@@ -273,7 +258,7 @@ impl Field {
         Value::EnumNumber(value.map_or(0, |value| value.number()))
     }
 
-    /// A value for messages, as TOML.
+    /// An example value in TOML, for messages.
     pub fn example(&self) -> String {
         let example = match self.kind {
             Kind::Word => return either(&self.words()),
@@ -287,40 +272,40 @@ impl Field {
         format!("[{}]", vec![example; count].join(", "))
     }
 
-    /// What a message says where it is left out in TOML.
+    /// Value if the key is missing in TOML.
     pub fn default(&self) -> Option<Value> {
         let text = self.parameter.default.as_str();
         if text.is_empty() { None } else { self.parse(text).ok().flatten() }
     }
 
-    /// The value of a text; none of a rate without a limit, and of what has no text.
+    /// Parses a text. `None` for an unlimited rate, and for types without a text form.
     pub fn parse(&self, text: &str) -> Result<Option<Value>, UnitError> {
         let whole = |n: u64| match self.descriptor.kind() {
             Type::Uint32 => Value::U32(u32::try_from(n).unwrap_or(u32::MAX)),
             _ => Value::U64(n),
         };
         Ok(match self.kind {
-            Kind::Rate => parse_rate(text)?.bps().map(whole),
-            Kind::Size => Some(whole(parse_size(text)?)),
-            Kind::Overhead => Some(Value::I32(parse_overhead(text)?)),
-            Kind::Duration => Some(whole(parse_duration(text)?)),
-            Kind::Probability => Some(Value::F64(parse_probability(text)?)),
+            Kind::Quantity(quantity) => quantity.parse(text)?.map(|amount| match amount {
+                Amount::Whole(n) => whole(n),
+                Amount::Signed(n) => Value::I32(n),
+                Amount::Real(x) => Value::F64(x),
+            }),
             Kind::Number => text.parse().ok().map(Value::F64),
             Kind::Count => text.parse().ok().map(whole),
             Kind::Switch | Kind::Text | Kind::Word | Kind::Table => None,
         })
     }
 
-    /// A value as text, with its unit; empty for a table.
+    /// Prints a value with its unit; empty for a table.
     pub fn format(&self, value: &Value) -> String {
         let whole = || whole(value);
         let real = || value.as_f64().unwrap_or_default();
         match self.kind {
-            Kind::Rate => Rate::from_bps(Some(whole())).to_string(),
-            Kind::Size => format_size(whole()),
-            Kind::Overhead => format_overhead(value.as_i32().unwrap_or_default()),
-            Kind::Duration => format_duration(whole()),
-            Kind::Probability => format_probability(real()),
+            Kind::Quantity(quantity) => quantity.format(match value {
+                Value::I32(n) => Amount::Signed(*n),
+                Value::F64(x) => Amount::Real(*x),
+                _ => Amount::Whole(whole()),
+            }),
             Kind::Number => real().to_string(),
             Kind::Count => whole().to_string(),
             Kind::Switch => value.as_bool().unwrap_or_default().to_string(),
@@ -330,14 +315,14 @@ impl Field {
         }
     }
 
-    /// The word of a value of an enumeration; none of the unspecified one, or one not known.
+    /// Word of an enumeration value; `None` for the unspecified or an unknown one.
     pub fn word(&self, value: &Value) -> Option<String> {
         let Type::Enum(of) = self.descriptor.kind() else { return None };
         let number = value.as_enum_number().filter(|number| *number != 0)?;
         Some(word(&of, of.get_value(number)?.name()))
     }
 
-    /// Whether a message gives it: it is there, or not zero.
+    /// True if the field is present, or not zero.
     pub fn is_given(&self, message: &DynamicMessage) -> bool {
         message.has_field(&self.descriptor)
     }
@@ -360,12 +345,12 @@ pub(crate) fn either(words: &[String]) -> String {
     }
 }
 
-/// A value that is a whole number and not negative.
+/// A non-negative integer value.
 pub(crate) fn whole(value: &Value) -> u64 {
     value.as_u64().or(value.as_u32().map(u64::from)).unwrap_or_default()
 }
 
-/// The order of two values of one kind; none if one is not a number.
+/// Order of two values of the same kind; `None` if one is not a number.
 pub(crate) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::U64(a), Value::U64(b)) => Some(a.cmp(b)),
@@ -381,14 +366,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_of_a_type_that_its_kind_can_hold() {
+    fn every_field_type_fits_its_kind() {
         for field in TABLES.values().flat_map(|table| &table.fields) {
             let (kind, of) = (field.kind, field.descriptor.kind());
             let fits = match kind {
-                Kind::Size | Kind::Count => matches!(of, Type::Uint64 | Type::Uint32),
-                Kind::Rate | Kind::Duration => matches!(of, Type::Uint64),
-                Kind::Overhead => matches!(of, Type::Int32),
-                Kind::Probability | Kind::Number => matches!(of, Type::Double),
+                Kind::Quantity(Quantity::Size) | Kind::Count => {
+                    matches!(of, Type::Uint64 | Type::Uint32)
+                }
+                Kind::Quantity(Quantity::Rate | Quantity::Duration) => matches!(of, Type::Uint64),
+                Kind::Quantity(Quantity::Overhead) => matches!(of, Type::Int32),
+                Kind::Quantity(Quantity::Probability) | Kind::Number => matches!(of, Type::Double),
                 Kind::Switch => matches!(of, Type::Bool),
                 Kind::Text => matches!(of, Type::String),
                 Kind::Word => matches!(of, Type::Enum(_)),
@@ -399,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_the_schema_is_one_of_its_kind() {
+    fn every_schema_text_parses_as_its_kind() {
         for table in TABLES.values() {
             for field in &table.fields {
                 let pb::Parameter { min, max, example, default, .. } = &field.parameter;
@@ -412,7 +399,7 @@ mod tests {
                 }
                 assert_eq!(
                     field.range.is_some(),
-                    !min.is_empty() || field.kind == Kind::Probability
+                    !min.is_empty() || field.kind == Kind::Quantity(Quantity::Probability)
                 );
                 assert_eq!(min.is_empty(), max.is_empty(), "{name}");
                 if let Some((min, max)) = &field.range {
@@ -423,7 +410,7 @@ mod tests {
         assert!(TABLES.len() > 15);
     }
 
-    /// A profile in which a field of both pipes has a value.
+    /// A profile with a value for a field in both pipes.
     fn with(path: &Path, value: &Value) -> pb::Profile {
         let catalog = crate::Catalog::built_in();
         let mut profile = catalog.get("transparent").unwrap().as_proto().clone();
@@ -441,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_every_range_are_written_read_and_patched() {
+    fn range_ends_print_parse_and_patch() {
         let mut count = 0;
         for path in paths() {
             let field = path.steps.last().unwrap();
@@ -472,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_names_without_their_units() {
+    fn keys_omit_the_unit_suffix() {
         assert_eq!(Table::named("Delay").keys(), ["base", "slot", "body", "excursions"]);
         assert_eq!(Table::named("Outage").keys(), ["interval", "duration", "law"]);
         assert_eq!(Table::named("Outage").fields[2].words(), ["exponential", "fixed"]);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules that every profile keeps, wherever it comes from.
+//! Validation rules of profiles from all sources.
 //!
-//! The message is taken to be hostile: any field may be absent, not a number or out of range. All
-//! broken rules are reported, each with the path of its field as the TOML form names it. What one
-//! parameter may be, the schema says; the rules here are of several together.
+//! Messages are untrusted: any field may be absent, not a number or out of range. All broken rules
+//! are reported, each with the TOML path of its field. The schema has the rules of single
+//! parameters; the rules here concern several.
 
 mod loss;
 mod provenance;
@@ -17,15 +17,15 @@ use crate::{PATCHED, Violations, format_duration};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
-use units::shown;
+use units::{Quantity, shown};
 
-/// Broken rules that are reported of one list.
+/// Maximum number of reported faults per list.
 const FAULTS: usize = 8;
 
-/// Checks a whole profile.
+/// Validates a profile.
 ///
 /// # Errors
-/// All rules that it breaks.
+/// All broken rules.
 pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
     let mut found = Violations::default();
     name(&mut found, &profile.name);
@@ -48,10 +48,10 @@ pub fn validate(profile: &pb::Profile) -> Result<(), Violations> {
     found.into_result()
 }
 
-/// Checks one pipe; `path` is what its fields' paths begin with.
+/// Validates one pipe. `path` is the prefix of its field paths.
 ///
 /// # Errors
-/// All rules that it breaks.
+/// All broken rules.
 pub fn validate_pipe(path: &str, pipe: &pb::Pipe) -> Result<(), Violations> {
     let mut found = Violations::default();
     let table = Table::named("Pipe");
@@ -60,8 +60,8 @@ pub fn validate_pipe(path: &str, pipe: &pb::Pipe) -> Result<(), Violations> {
     found.into_result()
 }
 
-/// A pipe whose long lists of values are as short as they may be. With reflection a value takes
-/// several times its bytes, so that those lists are checked without ([`values`]).
+/// A copy of the pipe with its long lists shortened to their minimum. With reflection a value takes
+/// several times its size, so [`values`] checks those lists without it.
 fn without_values(pipe: &pb::Pipe) -> pb::Pipe {
     let mut light = pipe.clone();
     if let Some(trace) = &mut light.rate_trace {
@@ -75,7 +75,7 @@ fn without_values(pipe: &pb::Pipe) -> pb::Pipe {
     light
 }
 
-/// Checks a long list of values.
+/// Checks the values of a long list.
 fn values(found: &mut Violations, path: &str, message: &str, field: &str, values: &[u64]) {
     let Some(field) = Table::named(message).field(field) else { return };
     length(found, path, field, values.len());
@@ -89,7 +89,7 @@ fn values(found: &mut Violations, path: &str, message: &str, field: &str, values
     }
 }
 
-/// Checks how many items a list has.
+/// Checks the length of a list.
 fn length(found: &mut Violations, path: &str, field: &Field, count: usize) {
     let (least, most) = (field.parameter.min_items as usize, field.parameter.max_items as usize);
     if count < least {
@@ -104,7 +104,7 @@ fn length(found: &mut Violations, path: &str, field: &Field, count: usize) {
     }
 }
 
-/// Checks what the schema says of each field of a table.
+/// Checks each field of a table against the schema.
 fn check(found: &mut Violations, path: &str, table: &Table, message: &DynamicMessage) {
     let at = |field: &Field| {
         if path.is_empty() { field.key.clone() } else { format!("{path}.{}", field.key) }
@@ -126,7 +126,7 @@ fn check(found: &mut Violations, path: &str, table: &Table, message: &DynamicMes
                 found.push(at(field), message);
             }
             (None, Some(_), false) => {}
-            // What is not there has no value that could be wrong.
+            // An absent field has no value to check.
             (None, None, false) if field.descriptor.supports_presence() => {}
             (None, None, _) => {
                 if let Some(message) = fault(field, &value) {
@@ -138,7 +138,7 @@ fn check(found: &mut Violations, path: &str, table: &Table, message: &DynamicMes
     choices(found, &at, table, message);
 }
 
-/// Of those of one choice, the first that is given stays.
+/// Checks that at most one member of each choice is given; the first one stays.
 fn choices(
     found: &mut Violations,
     at: &dyn Fn(&Field) -> String,
@@ -155,7 +155,7 @@ fn choices(
     }
 }
 
-/// Checks the items of a list, up to the first few that break a rule: lists can be long, and
+/// Checks the items of a list. Only the first [`FAULTS`] are reported, because long lists may be
 /// wrong throughout.
 fn list(
     found: &mut Violations,
@@ -180,7 +180,7 @@ fn list(
     }
 }
 
-/// What is wrong with one value.
+/// The fault of a value, if any.
 fn fault(field: &Field, value: &Value) -> Option<String> {
     match field.kind {
         Kind::Text => text(value.as_str().unwrap_or_default()),
@@ -193,13 +193,13 @@ fn fault(field: &Field, value: &Value) -> Option<String> {
                 field.parameter.required.then(|| format!("missing: write {words}"))
             }
         }
-        // Down.
-        Kind::Rate if *value == Value::U64(0) => None,
+        // Zero means down.
+        Kind::Quantity(Quantity::Rate) if *value == Value::U64(0) => None,
         _ => outside(field, value),
     }
 }
 
-/// That a value is outside of its range.
+/// The message for a value outside of its range.
 fn outside(field: &Field, value: &Value) -> Option<String> {
     let (least, most) = field.range.as_ref()?;
     let order = (compare(value, least), compare(value, most));
@@ -217,7 +217,7 @@ fn outside(field: &Field, value: &Value) -> Option<String> {
 }
 
 fn name(found: &mut Violations, name: &str) {
-    // Of that it is told as of each text.
+    // Reported as the fault of a text.
     if text(name).is_some() {
         return;
     }
@@ -249,7 +249,7 @@ fn group(found: &mut Violations, group: &str) {
     }
 }
 
-/// What is wrong with a text.
+/// The fault of a text, if any.
 fn text(text: &str) -> Option<String> {
     if text.len() > TEXT_BYTES {
         return Some(format!("{} bytes are more than {TEXT_BYTES}: shorten it", text.len()));
@@ -294,7 +294,7 @@ fn fade(found: &mut Violations, path: &str, fade: &pb::Fade, outages: &[pb::Outa
                        of outages, or leave out the fade";
         found.push(path, message);
     }
-    // Intervals and factors that are out of range are reported as such.
+    // Intervals and factors out of range are reported elsewhere.
     let shortest = outages.iter().map(|outage| outage.interval_ns).min().unwrap_or(0);
     let least = *OUTAGE_INTERVAL_NS.start();
     if OUTAGE_INTERVAL_NS.contains(&shortest)
@@ -341,7 +341,7 @@ fn excursion(found: &mut Violations, path: &str, excursion: &pb::Excursion) {
     }
 }
 
-/// Whether two probabilities are more than one together, and not by their rounding alone.
+/// True if two probabilities exceed one by more than rounding.
 fn excess(p: f64, q: f64) -> bool {
     p + q > 1.0 + 1e-9
 }

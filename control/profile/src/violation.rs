@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a profile, and where.
+//! Faults of a profile and their places.
 
 use std::fmt;
 
-/// A place in a TOML text; both count from 1.
+/// A place in a TOML text. Line and column start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Line.
     pub line: usize,
-    /// Column, in characters.
     pub column: usize,
 }
 
-/// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The field, such as `forward.queue.limit`; empty if it is the whole.
+    /// Field path, such as `forward.queue.limit`; empty for the whole profile.
     pub path: String,
-    /// The value, the limit and what to do.
+    /// Value, limit and remedy.
     pub message: String,
-    /// Where it is written, if it was read from TOML.
+    /// Place in the TOML text, if there is one.
     pub place: Option<Place>,
 }
 
@@ -35,13 +32,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All that is wrong with a profile: of single values, in the order of the fields, and then of
-/// several together; never empty in an `Err`.
+/// All faults of a profile: first of single values, in field order, then of several values
+/// together. Never empty in an `Err`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
 
 impl Violations {
-    /// Adds one.
     pub fn push(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.0.push(Violation { path: path.into(), message: message.into(), place: None });
     }
@@ -51,30 +47,27 @@ impl Violations {
         self.0.push(Violation { path, message, place: Some(place) });
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Each.
     pub fn iter(&self) -> std::slice::Iter<'_, Violation> {
         self.0.iter()
     }
 
-    /// `Ok` if there is none.
+    /// `Ok` without faults.
     ///
     /// # Errors
-    /// Itself, if there is any.
+    /// All faults.
     pub fn into_result(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// One a line in the form of compilers: `FILE:LINE:COLUMN: PATH: MESSAGE`.
+    /// One fault per line in the format of compilers: `FILE:LINE:COLUMN: PATH: MESSAGE`.
     pub fn in_file(&self, file: &str) -> String {
         let line = |v: &Violation| {
             let place = v.place.map_or(String::new(), |p| format!("{}:{}:", p.line, p.column));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profile as TOML, by the schema.
+//! Prints a profile as TOML, from the schema.
 //!
-//! Table by table: first its values, then the tables in it. What is left out is read back as
-//! the same. Lists of quantities can be long, so they are written several on a line, which
-//! neither style of the toml crate does.
+//! Each table has its values first, then its sub-tables. Values equal to their default are
+//! omitted. Lists of quantities can be long, so they have several items per line, which neither
+//! style of the toml crate supports.
 
 use crate::Rate;
 use crate::schema::{Field, Kind, Table, whole};
@@ -11,11 +11,11 @@ use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use units::Quantity;
 
-/// Of a line of a list.
+/// Maximum line length of a list.
 const COLUMNS: usize = 100;
 
-/// Writes a valid profile.
 pub(crate) fn profile(profile: &pb::Profile) -> String {
     let table = Table::named("Profile");
     let mut toml = Toml::default();
@@ -27,7 +27,7 @@ pub(crate) fn profile(profile: &pb::Profile) -> String {
 struct Toml(String);
 
 impl Toml {
-    /// What is in a table: its values, and then the tables in it.
+    /// Prints the content of a table.
     fn table(&mut self, path: &str, table: &Table, message: &DynamicMessage) {
         for field in table.fields.iter().filter(|field| field.kind != Kind::Table) {
             if is_written(table, field, message) {
@@ -50,7 +50,7 @@ impl Toml {
         }
     }
 
-    /// A field that is no table.
+    /// Prints a field that is not a table.
     fn values(&mut self, field: &Field, is_given: bool, value: &Value) {
         let key = field.key.as_str();
         match (field.kind, value) {
@@ -63,19 +63,21 @@ impl Toml {
             (Kind::Switch, _) => self.pair(key, &value.as_bool()),
             (Kind::Count, _) => self.pair(key, &whole(value)),
             (Kind::Number, _) => self.pair(key, &value.as_f64()),
-            (Kind::Rate, _) if !is_given => self.pair(key, &Rate::Unlimited.to_string()),
+            (Kind::Quantity(Quantity::Rate), _) if !is_given => {
+                self.pair(key, &Rate::Unlimited.to_string())
+            }
             _ => self.pair(key, &field.format(value)),
         }
     }
 
-    /// A key and its value.
+    /// Prints a key and its value.
     fn pair(&mut self, key: &str, value: &impl Serialize) {
-        // Strings, floats, counts below 2^63 and lists of strings: TOML has all of them, so
-        // this does not fail. Pretty: one string of a list on a line.
+        // Strings, floats, counts below 2^63 and lists of strings exist in TOML, so this does
+        // not fail. Pretty style: one list item per line.
         self.0 += &toml::to_string_pretty(&BTreeMap::from([(key, value)])).unwrap_or_default();
     }
 
-    /// A list of quantities, which have nothing in them that TOML would escape.
+    /// Prints a list of quantities. They contain no characters that TOML escapes.
     fn quantities(&mut self, key: &str, quantities: impl Iterator<Item = String>) {
         const INDENT: &str = "   ";
         let quoted: Vec<_> = quantities.map(|quantity| format!("\"{quantity}\"")).collect();
@@ -99,7 +101,7 @@ impl Toml {
     }
 }
 
-/// Whether a key has to be written for the same message to be read back.
+/// True if the key is needed to parse the same message.
 fn is_written(table: &Table, field: &Field, message: &DynamicMessage) -> bool {
     let is_other_given = table.alternatives(field).any(|other| other.is_given(message));
     let is_needed = field.parameter.required || !field.parameter.default.is_empty();

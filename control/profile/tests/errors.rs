@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a user is told about a file that is wrong.
+//! Messages for invalid files.
 
 use profile::{Catalog, FileError, Profile};
 use proto::linkemu::v1 as pb;
@@ -23,7 +23,7 @@ fn message(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn the_good_one_is_good() {
+fn reference_profile_is_valid() {
     let profile = Profile::from_toml(GOOD).unwrap().into_proto();
     assert_eq!(profile.return_pipe.as_ref().unwrap().rate_bps, Some(0));
     assert_eq!(profile.return_pipe.unwrap().overhead_bytes, -4);
@@ -69,7 +69,7 @@ fn each_error_names_place_path_value_and_remedy() {
         (
             "rate = \"144 Mbit/s\"",
             "rate_trace = { step = \"1 s\", rates = [\"down\", \"unlimited\"] }",
-            "line 3, column 47: forward.rate_trace.rates[1]: \"unlimited\" is no rate of a step: write a rate, or \"down\"",
+            "line 3, column 47: forward.rate_trace.rates[1]: a step cannot be \"unlimited\": write a rate, or \"down\"",
         ),
         (
             "rate = \"144 Mbit/s\"",
@@ -194,7 +194,7 @@ fn each_error_names_place_path_value_and_remedy() {
         (
             "\"144 Mbit/s\"",
             "\"0 Mbit/s\"",
-            "line 3, column 8: forward.rate: \"0 Mbit/s\" is no rate: say \"down\" for a link that is down, or \"unlimited\"",
+            "line 3, column 8: forward.rate: \"0 Mbit/s\" is not a rate: write \"down\" for a link that is down, or \"unlimited\"",
         ),
         (
             "\"36 MB\"",
@@ -249,7 +249,7 @@ fn each_error_names_place_path_value_and_remedy() {
 }
 
 #[test]
-fn a_field_that_cannot_be_read_is_reported_once() {
+fn invalid_field_is_reported_once() {
     for to in ["\"36 Mb\"", "36", "true"] {
         let message = message("\"36 MB\"", to);
         assert_eq!(message.lines().count(), 1, "{message}");
@@ -257,7 +257,7 @@ fn a_field_that_cannot_be_read_is_reported_once() {
 }
 
 #[test]
-fn what_depends_on_a_field_that_cannot_be_read_is_not_reported() {
+fn rules_that_depend_on_an_invalid_field_are_not_reported() {
     for (from, to) in [
         // The second step would be down, as the first one is.
         ("rate = \"144 Mbit/s\"", "rate_trace = { step = \"1 s\", rates = [\"down\", \"1 Mb\"] }"),
@@ -284,7 +284,7 @@ fn what_depends_on_a_field_that_cannot_be_read_is_not_reported() {
 }
 
 #[test]
-fn a_file_that_is_wrong_throughout_is_reported_by_its_first_faults() {
+fn invalid_file_reports_its_first_faults() {
     let keys: String = (0..300_000).map(|i| format!("k{i} = 1\n")).collect();
     assert_eq!(Profile::from_toml(&keys).unwrap_err().len(), 100);
     for wrong in ["1,", "\"1 bit/s\","] {
@@ -299,7 +299,7 @@ fn a_file_that_is_wrong_throughout_is_reported_by_its_first_faults() {
 }
 
 #[test]
-fn what_varies_is_read_from_tables_of_either_form() {
+fn tables_parse_in_inline_and_header_form() {
     let inline = GOOD.replacen(
         "rate = \"144 Mbit/s\"",
         "rate_trace = { step = \"100 ms\", rates = [\"12 Mbit/s\", \"down\"] }",
@@ -332,7 +332,7 @@ fn all_errors_are_reported_at_once() {
 }
 
 #[test]
-fn a_catalog_refuses_names_that_are_taken() {
+fn catalog_refuses_duplicate_names() {
     let directory = tempfile::tempdir().unwrap();
     let write = |file: &str, name: &str| {
         std::fs::write(directory.path().join(file), GOOD.replace("lab", name)).unwrap();
@@ -357,7 +357,7 @@ fn a_catalog_refuses_names_that_are_taken() {
 }
 
 #[test]
-fn a_catalog_is_bounded_so_that_a_list_of_it_can_be_sent() {
+fn catalog_size_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let rates = "\"400Gb/s\",".repeat(65_536);
     let trace = format!("rate_trace = {{ step = \"1 s\", rates = [{rates}] }}");
@@ -373,13 +373,13 @@ fn a_catalog_is_bounded_so_that_a_list_of_it_can_be_sent() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_an_io_error() {
+fn missing_file_is_an_io_error() {
     let error = Profile::from_file("/nonexistent/x.toml".as_ref()).unwrap_err();
     assert!(matches!(error, FileError::Io { .. }));
 }
 
 #[test]
-fn a_trace_is_not_taken_away_without_a_rate_in_its_place() {
+fn rate_trace_is_not_removed_without_a_rate() {
     let told = profile::Part::from_toml("rate_trace = \"none\"").unwrap_err().to_string();
     assert!(told.contains("\"none\" is not a table"), "{told}");
     let part = profile::Part::from_toml("rate = \"unlimited\"\nreorder = \"none\"").unwrap();

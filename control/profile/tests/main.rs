@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The integration tests of this crate, as one program: each file of this folder is a module.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+//! Integration tests of this crate as one program: each file of this directory is a module.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod errors;
 mod properties;

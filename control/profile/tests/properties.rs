@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds for every profile and every text.
+//! Properties of all profiles and all texts.
 
 use profile::*;
 use proptest::collection::vec;
@@ -131,7 +131,7 @@ fn delay() -> impl Strategy<Value = pb::Delay> {
     )
 }
 
-/// A pipe that loses packets one by one, and nothing else: none, or one of the models.
+/// A pipe with at most one per-packet loss model.
 fn losses() -> impl Strategy<Value = pb::Pipe> {
     let p = || 0.0..=1.0_f64;
     let gilbert = (p(), GILBERT_ELLIOTT_TO_GOOD, p(), p()).prop_map(
@@ -253,7 +253,7 @@ fn valid() -> impl Strategy<Value = pb::Profile> {
 /// Entries of each list of a provenance.
 const ENTRIES: usize = *PROVENANCE_REMARKS_ITEMS.end();
 
-/// Everything at its limit, and every text as long as it can be written.
+/// Everything at its limit, with texts of maximum length.
 fn largest() -> pb::Profile {
     let text = |bytes: usize| "\\".repeat(bytes);
     let pipe = pb::Pipe {
@@ -312,7 +312,7 @@ fn largest() -> pb::Profile {
     };
     let entries = ENTRIES * 3;
     let mut remarks = vec![text(1); ENTRIES];
-    // All that the entries leave of a provenance's bytes.
+    // The remaining bytes of the provenance.
     let mut left = PROVENANCE_BYTES - 1 - entries - ENTRIES - 2 * ENTRIES;
     for remark in &mut remarks {
         let more = left.min(TEXT_BYTES - remark.len());
@@ -341,7 +341,7 @@ fn largest() -> pb::Profile {
 }
 
 #[test]
-fn the_largest_profile_can_be_sent_and_written_and_read() {
+fn largest_profile_fits_and_round_trips() {
     let message = largest();
     let texts = message.provenance.as_ref().unwrap().encoded_len();
     assert!(texts > PROVENANCE_BYTES, "{texts}");
@@ -353,7 +353,7 @@ fn the_largest_profile_can_be_sent_and_written_and_read() {
 }
 
 #[test]
-fn lists_of_quantities_are_written_several_on_a_line() {
+fn quantity_lists_print_several_items_per_line() {
     let toml = Profile::try_from(largest()).unwrap().to_toml();
     let (mut lines, mut items) = (0, 0);
     for line in toml.lines().filter(|line| line.starts_with("    \"") && line.ends_with(',')) {
@@ -369,7 +369,7 @@ fn lists_of_quantities_are_written_several_on_a_line() {
 
 proptest! {
     #[test]
-    fn a_valid_profile_round_trips_through_toml(message in valid()) {
+    fn valid_profile_round_trips_through_toml(message in valid()) {
         let profile = Profile::try_from(message.clone()).unwrap();
         let text = profile.to_toml();
         let back = Profile::from_toml(&text).map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
@@ -377,12 +377,12 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_panic(text in any::<String>()) {
+    fn no_text_panics_the_parser(text in any::<String>()) {
         let _ = Profile::from_toml(&text);
     }
 
     #[test]
-    fn no_damage_to_a_profile_makes_the_reader_panic(
+    fn damaged_profile_does_not_panic_the_parser(
         message in valid(), at in any::<prop::sample::Index>(), junk in "\\PC{0,8}", cut in 0..20_usize,
     ) {
         let text = Profile::try_from(message).unwrap().to_toml();
@@ -397,13 +397,13 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_unit_parser_panic(text in "\\PC{0,30}|[0-9. ]{0,30}[a-zA-Z/%µ ]{0,8}") {
+    fn no_text_panics_a_unit_parser(text in "\\PC{0,30}|[0-9. ]{0,30}[a-zA-Z/%µ ]{0,8}") {
         let _ = (parse_rate(&text), parse_size(&text), parse_duration(&text));
         let _ = (parse_overhead(&text), parse_probability(&text));
     }
 
     #[test]
-    fn quantities_read_back_to_themselves(n in any::<u64>(), shift in 0..64_u32, o in any::<i32>(), p in 0.0..=1.0) {
+    fn printed_quantities_parse_to_themselves(n in any::<u64>(), shift in 0..64_u32, o in any::<i32>(), p in 0.0..=1.0) {
         let n = n >> shift;
         let rate = Rate::from_bps(Some(n));
         prop_assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
@@ -414,7 +414,7 @@ proptest! {
     }
 
     #[test]
-    fn probabilities_of_any_size_read_back(bits in any::<u64>()) {
+    fn printed_probabilities_parse_to_themselves(bits in any::<u64>()) {
         let p = f64::from_bits(bits).abs();
         prop_assume!(p.is_finite());
         prop_assert_eq!(parse_probability(&format_probability(p)), Ok(p));

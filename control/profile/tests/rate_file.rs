@@ -5,7 +5,7 @@ use profile::{Catalog, FileError, Part, Profile, RATE_TRACE_RATES_BPS_ITEMS};
 use std::fs;
 use std::path::Path;
 
-/// A profile of which the forward rate is as `trace` says.
+/// A profile with `trace` as its forward rate.
 fn toml(trace: &str) -> String {
     format!(
         "name = \"traced\"\n[forward]\nrate_trace = {trace}\nqueue.limit = \"1 MB\"\n\
@@ -14,7 +14,7 @@ fn toml(trace: &str) -> String {
     )
 }
 
-/// What is read of a profile in `directory`.
+/// Parses a profile in `directory`.
 fn read(directory: &Path, trace: &str) -> Result<Profile, String> {
     let path = directory.join("traced.toml");
     fs::write(&path, toml(trace)).unwrap();
@@ -25,7 +25,7 @@ fn read(directory: &Path, trace: &str) -> Result<Profile, String> {
 }
 
 #[test]
-fn a_trace_beside_the_profile_is_what_its_rates_are() {
+fn trace_file_beside_the_profile_gives_its_rates() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     // An opportunity each millisecond, then each half of one, for 100 ms each.
@@ -51,17 +51,17 @@ fn a_trace_beside_the_profile_is_what_its_rates_are() {
     ] {
         let profile = read(directory.path(), named).unwrap();
         assert_eq!(profile, Profile::from_toml(&toml(written)).unwrap(), "{named}");
-        // What is sent, and shown, has no file in it.
+        // Printed and sent profiles contain no file name.
         assert_eq!(Profile::from_toml(&profile.to_toml()).unwrap(), profile);
     }
-    // linkd reads its own directories so.
+    // linkd loads its directories with this function.
     let catalog = Catalog::load(&[directory.path()]).unwrap();
     let pipe = catalog.get("traced").unwrap().as_proto().forward_pipe.clone().unwrap();
     assert_eq!(pipe.rate_trace.unwrap().rates_bps.len(), 5);
 }
 
 #[test]
-fn a_file_that_cannot_be_is_refused_where_it_is_named() {
+fn invalid_trace_file_is_refused_at_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     fs::create_dir(at("inner")).unwrap();
@@ -97,7 +97,7 @@ fn a_file_that_cannot_be_is_refused_where_it_is_named() {
         ),
         ("{ fil = \"short\" }", "forward.rate_trace.fil: ", "the nearest is \"file\""),
     ] {
-        // One that climbs would find it from here.
+        // A path with `..` would find the file from here.
         let from = if named.contains("..") { inner.as_path() } else { directory.path() };
         let told = read(from, named).unwrap_err();
         assert!(told.contains(place) && told.contains(expected), "{named}: {told}");
@@ -105,7 +105,7 @@ fn a_file_that_cannot_be_is_refused_where_it_is_named() {
 }
 
 #[test]
-fn the_rest_of_an_opportunity_that_a_step_cuts_through_is_no_rate() {
+fn remainder_of_a_split_opportunity_is_not_a_rate() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gap");
     // 200 steps of 100.005 ms: 5 us of the last millisecond of the first are in the second.
@@ -117,7 +117,7 @@ fn the_rest_of_an_opportunity_that_a_step_cuts_through_is_no_rate() {
 }
 
 #[test]
-fn a_text_that_came_alone_names_no_file() {
+fn text_without_a_file_cannot_name_one() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("short");
     fs::write(&file, "1\n2\n").unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reference and the JSON Schema say what the reader takes.
+//! The reference and the JSON Schema match the parser.
 
 use profile::reference;
 
 #[test]
-fn the_reference_page_is_that_of_the_schema() {
+fn reference_page_matches_the_schema() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/profile-reference.md");
     let page = std::fs::read_to_string(path).unwrap_or_default();
     let (head, tables) = page.split_once("\n| key ").unwrap_or((&page, ""));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the switch has counted, over its restarts.
+//! Counters of the switch, accumulated over its restarts.
 //!
-//! Each cell is what the switch says plus what it had said when it last began from zero: it
-//! was given its program, or says less than before. Frames between the last look and the end
-//! of a switch are not known. Invariant: what is shown of a dataplane instance only grows.
+//! A cell's value is the switch's counter plus the sum before its last reset. A reset happened if
+//! the switch got its program again, or if a counter decreased. Frames counted between the last
+//! read and a reset are lost. Invariant: the reported values of one dataplane instance only grow.
 
 use crate::bins::{Bounds, EARLY};
 use crate::config::Config;
@@ -13,12 +13,12 @@ use emu::units::{ByDirection, Direction};
 use p4runtime::{Change, Count, Error, Session};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A cell of the switch.
+/// A counter cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// Of former lives of the switch.
+    /// Sum before the last reset.
     base: Count,
-    /// What it said at last.
+    /// Last value read.
     last: Count,
 }
 
@@ -28,7 +28,7 @@ impl Cell {
         self.last = Count::default();
     }
 
-    /// Says whether it has grown.
+    /// Updates the cell. Returns true if it has grown.
     fn read(&mut self, now: Count) -> bool {
         if now.packets < self.last.packets || now.bytes < self.last.bytes {
             self.restart();
@@ -44,14 +44,13 @@ impl Cell {
 type FateCells = [Cell; FATE_CELLS as usize];
 type BinCells = [Cell; BINS as usize];
 
-/// Of a client and direction.
+/// Cells of one client and direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     fates: FateCells,
     transit: BinCells,
 }
 
-/// All accounts.
 #[derive(Debug, Default)]
 pub struct Accounts {
     clients: BTreeMap<u16, [Account; 2]>,
@@ -59,7 +58,7 @@ pub struct Accounts {
     lateness: [BinCells; 2],
 }
 
-/// A place among `fates` of [`names::FATES`].
+/// Index of `delivered` in [`names::FATES`].
 const DELIVERED: usize = 2;
 
 impl Accounts {
@@ -74,14 +73,13 @@ impl Accounts {
         accounts
     }
 
-    /// Counts these clients too.
     pub fn know(&mut self, numbers: impl IntoIterator<Item = u16>) {
         for number in numbers.into_iter().filter(|number| *number < MAX_CLIENTS) {
             self.clients.entry(number).or_default();
         }
     }
 
-    /// The switch begins from zero.
+    /// Starts a new base: the switch counts from zero again.
     pub fn restart(&mut self) {
         let clients = self.clients.values_mut().flatten();
         let cells = clients.flat_map(|client| client.fates.iter_mut().chain(&mut client.transit));
@@ -90,10 +88,11 @@ impl Accounts {
         all.for_each(Cell::restart);
     }
 
-    /// Looks at all of it. Transit times are looked at where frames were delivered since.
+    /// Reads all counters. Transit times are read only where frames were delivered since the last
+    /// read.
     ///
     /// # Errors
-    /// The switch does not answer.
+    /// If the switch does not answer.
     pub async fn read(&mut self, session: &Session) -> Result<(), Error> {
         let all = self.places();
         let info = session.info();
@@ -134,7 +133,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// A frame of no configured port is counted by its own.
+    /// Frames of unconfigured ports are counted under their own port.
     async fn read_ports(&mut self, session: &Session) -> Result<(), Error> {
         let drops = session.all_counts(names::PORT_DROPS).await?;
         let drops: BTreeMap<u64, Count> = drops.into_iter().collect();
@@ -160,7 +159,6 @@ impl Accounts {
         self.clients.get_mut(&client)?.get_mut(direction as usize)
     }
 
-    /// As it is shown.
     pub fn counts(&self, instance: u64, tick: u64, ready: bool) -> Counts {
         let by_direction =
             |accounts: &[Account; 2]| ByDirection(accounts.map(|account| fates(&account.fates)));
@@ -184,10 +182,10 @@ impl Accounts {
     }
 }
 
-/// Sets to zero what is not: client numbers of another dataplane are other clients'.
+/// Clears all cells that are not zero. Client numbers of another dataplane belong to other clients.
 ///
 /// # Errors
-/// The switch does not answer, or does not let its counters be written.
+/// If the switch does not answer or does not allow writes to its counters.
 pub async fn clear(session: &Session) -> Result<(), Error> {
     let mut clients = BTreeSet::new();
     let fates = names::all_fates(session.info());
@@ -218,7 +216,7 @@ async fn zero(
     session.write(&cells.map(zero).collect::<Vec<_>>()).await
 }
 
-/// The cells of all places, `cells` each.
+/// Reads `cells` cells at each start.
 async fn read(
     session: &Session,
     counter: &str,
@@ -234,7 +232,7 @@ async fn read(
     counts(session, counter, &indices).await
 }
 
-/// Cells that the program does not have are zero, and not asked for.
+/// Cells beyond the program's counter are zero and are not read.
 async fn counts(session: &Session, counter: &str, cells: &[u64]) -> Result<Vec<Count>, Error> {
     let size = session.info().counter(counter)?.size;
     let there: Vec<u64> = cells.iter().copied().filter(|cell| *cell < size).collect();
@@ -281,21 +279,21 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_begins_from_zero_takes_nothing_away() {
+    fn counter_reset_keeps_the_sum() {
         let mut cell = Cell::default();
         cell.read(count(5));
         cell.restart();
         assert_eq!(cell.value(), count(5));
         cell.read(count(2));
         assert_eq!(cell.value(), count(7));
-        // It has begun anew, and nobody said so.
+        // The switch restarted without an event.
         cell.read(count(1));
         assert_eq!(cell.value(), count(8));
     }
 
     proptest! {
         #[test]
-        fn a_value_never_falls(looks: Vec<(u32, bool)>) {
+        fn account_never_decreases(looks: Vec<(u32, bool)>) {
             let (mut cell, mut before) = (Cell::default(), Count::default());
             for (packets, restart) in looks {
                 if restart {

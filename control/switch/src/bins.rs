@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buckets of histograms as the switch finds them: ranges of ticks as prefixes of 32 bits.
+//! Histogram buckets in the switch: ranges of ticks, as prefixes of 32 bits.
 //!
-//! A bound belongs to the bucket below it. A switch counts whole ticks, so a bound takes
-//! effect rounded down to a tick: on bmv2, whose tick is 1 µs, the first bound of lateness is
-//! 1 µs and not 1.024. Bounds beyond 32 bits of ticks (4.3 s on a Tofino) are left out.
+//! A bound belongs to the bucket below it. A switch counts whole ticks, so bounds are rounded down
+//! to a tick: on bmv2, with a tick of 1 µs, the first bound of lateness is 1 µs instead of 1.024
+//! µs. Bounds beyond 32 bits of ticks (4.3 s on a Tofino) are omitted.
 
 use crate::names::{self, BINS};
 use emu::histogram::Lateness;
 use p4runtime::Entry;
 
-/// Where lateness is counted if the frame came back too soon.
+/// Bin for frames that came back too early.
 pub const EARLY: u64 = 30;
-/// Where the program counts what is in none of the table's ranges: all beyond the last bound.
+/// Bin for values in no range of the table: beyond the last bound.
 pub const BEYOND: u64 = BINS - 1;
 
-/// Upper bounds of transit times in ms: three to a decade where links on the ground are, and
-/// close to each other around half and whole round trips to a geostationary satellite.
+/// Upper bounds of transit times in ms: three per decade for terrestrial links, and denser around
+/// half and whole round trips to a geostationary satellite.
 const TRANSIT_MS: [u64; 30] = [
     1, 2, 5, 10, 20, 50, 100, 150, 200, 225, 250, 275, 300, 325, 350, 400, 450, 500, 550, 600, 650,
     700, 800, 1000, 1250, 1500, 2000, 3000, 4000, 8000,
 ];
 
-/// A histogram's bounds in the ticks of one switch.
+/// Bounds of a histogram in ticks of one switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     tick: u64,
@@ -36,27 +36,25 @@ impl Bounds {
         Self { tick, ticks }
     }
 
-    /// Of transit times.
     pub fn transit(tick: u64) -> Self {
         Self::new(tick, TRANSIT_MS.iter().map(|ms| ms * 1_000_000))
     }
 
-    /// Of lateness: those of the dataplane.
+    /// Bounds of lateness, the same as in the dataplane.
     pub fn lateness(tick: u64) -> Self {
         Self::new(tick, (0..Lateness::BOUNDS).map(|n| Lateness::FIRST_BOUND.0 << n))
     }
 
-    /// In ns, as they take effect.
+    /// Effective bounds, ns.
     pub fn ns(&self) -> Vec<u64> {
         self.ticks.iter().map(|ticks| u64::from(*ticks) * self.tick).collect()
     }
 
-    /// The bins whose counts are the buckets': one more than bounds.
+    /// Bins of the buckets: one more than bounds.
     pub fn bins(&self) -> impl Iterator<Item = u64> {
         (0..self.ticks.len() as u64).chain([BEYOND])
     }
 
-    /// The table's entries.
     pub fn entries(&self, table: &str, action: &str) -> Vec<Entry> {
         let mut low = 0;
         let mut entries = Vec::new();
@@ -80,12 +78,12 @@ pub fn entries(table: &str, tick: u64) -> Vec<Entry> {
     }
 }
 
-/// The fewest prefixes, as values and lengths, that together are `low..=high`.
+/// The smallest set of prefixes (value, length) that covers `low..=high`.
 fn prefixes(low: u32, high: u32) -> Vec<(u32, u32)> {
     let mut prefixes = Vec::new();
     let (mut at, end) = (u64::from(low), u64::from(high) + 1);
     while at < end {
-        // The largest block that begins here and does not go beyond the end.
+        // The largest block that starts here and does not exceed the end.
         let aligned = at.trailing_zeros().min(u32::BITS);
         let room = (end - at).ilog2();
         let bits = aligned.min(room);
@@ -101,7 +99,7 @@ mod tests {
     use p4runtime::Match;
     use proptest::prelude::*;
 
-    /// The bin of a value by the entries, as the switch finds it.
+    /// The bin that the switch finds for a value.
     fn bin(entries: &[Entry], value: u32) -> u64 {
         let hit = entries.iter().find_map(|entry| match entry.key.fields["ticks"] {
             Match::Lpm { value: prefix, length } => {
@@ -114,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_fit_the_bins_and_entries_fit_the_tables() {
+    fn bounds_fit_bins_and_tables() {
         for tick in [1, 1000] {
             for (bounds, all) in [
                 (Bounds::transit(tick), TRANSIT_MS.len()),
@@ -130,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_belongs_to_the_bucket_below_it() {
+    fn bound_belongs_to_the_bucket_below() {
         let bounds = Bounds::transit(1000);
         let entries = bounds.entries(names::TRANSIT_BINS, names::SET_TRANSIT_BIN);
         assert_eq!(bin(&entries, 0), 0);
@@ -142,20 +140,20 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_lateness_are_the_dataplane_s_rounded_to_the_tick() {
+    fn lateness_bounds_equal_the_dataplane_rounded_to_ticks() {
         assert_eq!(Bounds::lateness(1).ns()[..3], [1024, 2048, 4096]);
         assert_eq!(Bounds::lateness(1000).ns()[..7], [1000, 2000, 4000, 8000, 16000, 32000, 65000]);
     }
 
     #[test]
-    fn all_numbers_are_one_prefix() {
+    fn full_range_is_one_prefix() {
         assert_eq!(prefixes(0, u32::MAX), [(0, 0)]);
         assert_eq!(prefixes(u32::MAX, u32::MAX), [(u32::MAX, 32)]);
     }
 
     proptest! {
         #[test]
-        fn prefixes_are_the_range_without_gap_or_overlap(a: u32, b: u32) {
+        fn prefixes_cover_the_range_without_overlap(a: u32, b: u32) {
             let (low, high) = (a.min(b), a.max(b));
             let mut at = u64::from(low);
             let found = prefixes(low, high);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said of a switch in the box's file, and the program that it runs.
+//! Configuration of a switch, from the box file, and its P4 program.
 
 use emu::units::ByDirection;
 use sha2::{Digest, Sha256};
@@ -8,68 +8,57 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes that a file of a program may have.
+/// Maximum size of a program file, bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// Of the compiled program, in a directory.
+/// File name of the compiled program for bmv2.
 const DEVICE: &str = "linkemu.json";
-/// Of the compiled program of a Tofino, in a directory.
+/// File name of the compiled program for a Tofino.
 const TOFINO: &str = "linkemu.bin";
-/// Of its P4Info, in a directory.
+/// File name of the P4Info.
 const P4INFO: &str = "linkemu.p4info.bin";
 
-/// A switch between the hosts and the box.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Of its P4Runtime service, such as `http://127.0.0.1:9559`.
+    /// URL of the P4Runtime service, such as `http://127.0.0.1:9559`.
     pub address: String,
-    /// As P4Runtime counts devices.
+    /// P4Runtime device id.
     pub device: u64,
-    /// Of linkd, in the election of a primary.
+    /// linkd's election id.
     pub election: u64,
-    /// What it is.
     pub target: Target,
-    /// Its ports to the box.
+    /// The switch's ports to the box.
     pub box_ports: Sides<u16>,
-    /// Its ports to hosts.
     pub host_ports: Sides<Vec<u16>>,
-    /// What it may do.
     pub stages: Stages,
-    /// What it runs.
     pub program: Program,
 }
 
-/// The two sides of the link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sides<T> {
-    /// Of the servers.
     pub wan: T,
-    /// Of the clients.
     pub client: T,
 }
 
 impl<T> Sides<T> {
-    /// By the direction of what comes in there: forward from `wan`.
+    /// By the direction of incoming frames: forward enters at `wan`.
     pub fn incoming(&self) -> ByDirection<&T> {
         ByDirection([&self.wan, &self.client])
     }
 
-    /// By the direction of what goes out there: forward to `client`.
+    /// By the direction of outgoing frames: forward leaves at `client`.
     pub fn outgoing(&self) -> ByDirection<&T> {
         ByDirection([&self.client, &self.wan])
     }
 }
 
-/// What a switch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The behavioral model.
     Bmv2,
-    /// Intel's Tofino.
     Tofino,
 }
 
 impl Target {
-    /// What its clock counts, in ns.
+    /// Tick of the switch's clock, ns.
     #[must_use]
     pub fn tick(self) -> u64 {
         match self {
@@ -86,54 +75,43 @@ impl Target {
     }
 }
 
-/// What a switch may do.
+/// Stages that the switch may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// Finds a frame's client.
     pub classifies: bool,
-    /// Loses frames one by one.
+    /// Applies per-packet loss.
     pub loses: bool,
-    /// Sets the ECN field.
     pub marks: bool,
 }
 
-/// A compiled program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What the compiler wrote for the switch: JSON for bmv2.
+    /// Compiler output for the target: JSON for bmv2.
     pub device: Cow<'static, [u8]>,
-    /// The P4Info in binary form.
+    /// P4Info in binary form.
     pub p4info: Cow<'static, [u8]>,
 }
 
-/// Why a program is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is too long.
-    #[error("{} has more than {} MiB: it is no P4 program of ours", .0.display(), FILE_BYTES >> 20)]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{} has more than {} MiB: not a P4 program of linkemu", .0.display(), FILE_BYTES >> 20)]
     TooLong(PathBuf),
 }
 
 impl Program {
-    /// One that is part of this executable.
+    /// A program embedded in this executable.
     #[must_use]
     pub const fn embedded(device: &'static [u8], p4info: &'static [u8]) -> Self {
         Self { device: Cow::Borrowed(device), p4info: Cow::Borrowed(p4info) }
     }
 
-    /// One in a directory: `linkemu.p4info.bin`, and `linkemu.json` for bmv2 or `linkemu.bin`
-    /// for a Tofino.
+    /// Reads a program from a directory: `linkemu.p4info.bin`, and `linkemu.json` for bmv2 or
+    /// `linkemu.bin` for a Tofino.
     ///
     /// # Errors
-    /// [`ProgramError`].
+    /// If a file cannot be read or is too large.
     pub fn read(directory: &Path, target: Target) -> Result<Self, ProgramError> {
         let read = |name: &str| {
             let path = directory.join(name);
@@ -149,7 +127,7 @@ impl Program {
         Ok(Self { device: read(target.device())?, p4info: read(P4INFO)? })
     }
 
-    /// What it is known by: the beginning of its hash.
+    /// Identifies the program: the first 64 bits of its hash.
     #[must_use]
     pub fn cookie(&self) -> u64 {
         let mut hash = Sha256::new();

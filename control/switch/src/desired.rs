@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What should stand in the switch, table by table.
+//! Desired entries of the switch, table by table.
 
 use crate::bins;
 use crate::config::Config;
@@ -13,9 +13,9 @@ use p4runtime::{Entry, bits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses of no one host: those of the default client, whatever the rules say, as in the
-/// dataplane. A longer prefix than any rule's within them would be, so a rule is left out that
-/// lies in one.
+/// Addresses that belong to no single host. As in the dataplane, they belong to the default client,
+/// for all rules. A rule within one of these prefixes would win by length, so it is
+/// omitted.
 const SPECIAL: [(IpAddr, u8); 9] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 32),
     (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
@@ -28,21 +28,20 @@ const SPECIAL: [(IpAddr, u8); 9] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
-/// Of entries with ternary fields: they do not compete.
+/// Priority of entries with ternary fields. These entries do not compete.
 const PRIORITY: i32 = 1;
 
-/// What should stand in the switch.
 #[derive(Clone, Debug)]
 pub struct Desired {
-    /// Of all client numbers; never zero.
+    /// Epoch of all client numbers; never zero.
     pub epoch: u16,
-    /// The dataplane that the epoch is of; zero: none yet.
+    /// Dataplane instance of the epoch; zero if unknown.
     pub instance: u64,
-    /// What stands for all that its plan says of clients.
+    /// Hash of everything in the plan that concerns clients.
     pub rules: u64,
-    /// None: what stands there stays, until it is known what should.
+    /// `None` until the clients are known: existing entries stay.
     pub clients: Option<Vec<Client>>,
-    /// Why no client stands in the switch; none: they do.
+    /// Reason why the switch has no clients; `None` if it has them.
     pub withheld: Option<String>,
     pub gates: BTreeSet<(Option<u16>, Direction)>,
     pub slots: Slots,
@@ -63,7 +62,7 @@ impl Desired {
         }
     }
 
-    /// The entries of a table; none: whatever stands there stays.
+    /// Entries of a table; `None` if its existing entries stay.
     pub fn entries(&self, table: &str, config: &Config) -> Option<BTreeMap<Key, Entry>> {
         let entries: Vec<Entry> = match table {
             names::PORTS => self.ports(config),
@@ -99,8 +98,8 @@ impl Desired {
         entries
     }
 
-    /// Whose epoch, dataplane and rules these entries of [`names::PORTS`] say, if they agree
-    /// and are of all ports.
+    /// Epoch, instance and rules in the entries of [`names::PORTS`], if all ports have an entry and
+    /// they agree.
     pub fn epoch_of(entries: &BTreeMap<Key, Entry>, config: &Config) -> Option<(u16, u64, u64)> {
         let first = entries.values().next()?;
         let epoch = u16::try_from(*first.action.params.get("epoch")?).ok().filter(|e| *e != 0)?;
@@ -112,7 +111,7 @@ impl Desired {
         same.then_some((epoch, instance, rules))
     }
 
-    /// How many clients the switch tells apart.
+    /// Number of clients that the switch classifies.
     pub fn client_count(&self, config: &Config) -> u32 {
         if !config.stages.classifies || self.withheld.is_some() {
             return 0;
@@ -131,9 +130,9 @@ fn gate((client, direction): &(Option<u16>, Direction)) -> Entry {
     entry.priority(PRIORITY).does(names::CLOSE_GATE)
 }
 
-/// The entries of one of the four tables that name clients. What is named twice is the first
-/// one's. Without a client there are no special addresses either: they would be looked for
-/// before a MAC that is not there.
+/// Entries of one of the four client tables. If two clients have the same match, the first one
+/// wins. Without clients there are no special addresses either: the switch would find them before
+/// an absent MAC.
 fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
     if clients.is_empty() {
         return Vec::new();
@@ -148,9 +147,9 @@ fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
     all.map(|(number, rule)| rule.does(names::SET_CLIENT).with("client", number)).collect()
 }
 
-/// A client's entries, without their action; those of number 0 leave it to the dataplane to
-/// say whose a frame is, where a wider rule of another client would say it. Numbers, tags and prefixes that cannot be are
-/// left out: the dataplane classifies what the switch does not.
+/// Entries of a client without their action. Number 0 leaves the classification to the dataplane
+/// where a wider rule of another client would match. Invalid numbers, tags and prefixes are
+/// omitted: the dataplane classifies the rest.
 fn rules(client: &Client) -> Vec<Entry> {
     if client.number >= MAX_CLIENTS {
         return Vec::new();
@@ -194,7 +193,7 @@ fn prefix(address: IpAddr, length: u8) -> Option<Entry> {
     let length = u32::from(length);
     let entry = |address| {
         let entry = Entry::new(table);
-        // A prefix of no bits is said by leaving the field out.
+        // A prefix of length zero is an absent field.
         if length == 0 { entry } else { entry.lpm("address", address, length) }
     };
     (length <= width).then(|| entry(address & bits::prefix(length, width)))
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_go_in_at_one_port_of_the_box_and_come_out_at_the_other() {
+    fn frames_enter_one_box_port_and_leave_the_other() {
         let ports = said(&Desired::new(7), names::PORTS);
         let expected = [
             "linkemu.ports[port=0x1] -> linkemu.from_box(direction=1, epoch=7)",
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_say_their_epoch_only_if_all_of_them_do() {
+    fn epoch_is_read_only_if_all_ports_agree() {
         let mut desired = Desired::new(7);
         (desired.instance, desired.rules) = (99, 5);
         let mut ports = desired.entries(names::PORTS, &config()).unwrap();
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mac_is_looked_for_in_both_directions_and_a_vlan_at_all_ports() {
+    fn mac_matches_in_both_directions_and_vlan_at_all_ports() {
         let desired = desired(9, &[Match::Mac([2, 0, 0, 0, 0, 1]), Match::Vlan(12)]);
         let macs = said(&desired, names::MACS);
         let expected = [
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_no_one_host_are_the_default_client_s() {
+    fn shared_addresses_belong_to_the_default_client() {
         let prefix = |text: &str, length| Match::Prefix(text.parse().unwrap(), length);
         let of_nine = |rules: &[Match]| {
             let desired = desired(9, rules);
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_left_out() {
+    fn invalid_matches_are_omitted() {
         let rules = [
             Match::Vlan(0),
             Match::Vlan(4095),
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_twice_is_the_first_one_s() {
+    fn duplicate_match_belongs_to_the_first_client() {
         let client = |number| Client { number, matches: vec![Match::Vlan(5)] };
         let clients = Some(vec![client(8), client(9)]);
         let desired = Desired { clients, ..Desired::new(7) };
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_of_one_client_or_of_all() {
+    fn gate_applies_to_one_client_or_all() {
         let mut desired = Desired::new(7);
         desired.gates.insert((Some(9), Direction::Forward));
         desired.gates.insert((None, Direction::Return));
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_does_not_classify_knows_no_client() {
+    fn switch_without_classification_has_no_clients() {
         let mut config = config();
         config.stages.classifies = false;
         let desired = desired(9, &[Match::Vlan(5)]);

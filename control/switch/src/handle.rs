@@ -1,144 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handle of a session, and what it shares with the task.
-//!
-//! What needs an answer goes through a bounded channel, and is answered within a time however
-//! the switch is. What needs none is kept until the task takes it, the latest only.
+//! The handle of a session. Every request has a time limit in every state of the switch.
 
 use crate::config::Config;
 use crate::model::{Client, Counts, Error, Loss, MAX_CLIENTS, News, Offload, Phase, Status};
+use crate::shared::{Clients, Request, Shared};
 use crate::task::Task;
 use crate::timing::Timing;
 use emu::units::Direction;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
-/// Requests that wait; more of them wait with their callers.
+/// Capacity of the request channel. Further callers wait to send.
 const WAITING: usize = 64;
 
-/// What is asked of the task.
-#[derive(Debug)]
-pub enum Request {
-    Offload {
-        instance: u64,
-        rules: u64,
-        forward: Loss,
-        return_: Loss,
-        reply: oneshot::Sender<Offload>,
-    },
-    Gate {
-        client: Option<u16>,
-        direction: Option<Direction>,
-        closed: bool,
-        reply: oneshot::Sender<Result<(), Error>>,
-    },
-    Counts {
-        reply: oneshot::Sender<()>,
-    },
-}
-
-/// All clients of a dataplane's instance by these rules.
-#[derive(Debug)]
-pub struct Said {
-    pub instance: u64,
-    pub rules: u64,
-    pub clients: Vec<Client>,
-}
-
-#[derive(Debug)]
-struct State {
-    status: Status,
-    counts: Counts,
-    clients: Option<Said>,
-    in_use: Option<Offload>,
-    /// Since when somebody has waited in vain for what a plan can use.
-    slow: Option<Instant>,
-}
-
-/// Between the handles and the task.
-#[derive(Debug)]
-pub struct Shared {
-    state: Mutex<State>,
-    told: Notify,
-}
-
-impl Shared {
-    fn new() -> Self {
-        let status = Status {
-            phase: Phase::Lost,
-            since: Instant::now(),
-            message: String::new(),
-            entries: 0,
-            clients: 0,
-            restored: Duration::ZERO,
-            gates: Vec::new(),
-        };
-        let (clients, in_use, counts) = (None, None, Counts::default());
-        let state = Mutex::new(State { status, counts, clients, in_use, slow: None });
-        Self { state, told: Notify::new() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn set_phase(&self, phase: Phase, message: String) {
-        let status = &mut self.state().status;
-        if status.phase != phase {
-            (status.phase, status.since) = (phase, Instant::now());
-        }
-        status.message = message;
-    }
-
-    pub fn set_restored(&self, took: Duration) {
-        self.state().status.restored = took;
-    }
-
-    pub fn set_figures(&self, entries: u32, clients: u32, gates: Vec<(Option<u16>, Direction)>) {
-        let status = &mut self.state().status;
-        (status.entries, status.clients, status.gates) = (entries, clients, gates);
-    }
-
-    /// The task answers; says since when it has not, if somebody waited in vain.
-    pub fn answers(&self) -> Option<Duration> {
-        self.state().slow.take().map(|since| since.elapsed())
-    }
-
-    pub fn set_counts(&self, counts: Counts) {
-        self.state().counts = counts;
-    }
-
-    /// Waits until something is there to be taken.
-    pub async fn told(&self) {
-        self.told.notified().await;
-    }
-
-    /// What was said since the last time.
-    pub fn take(&self) -> (Option<Said>, Option<Offload>) {
-        let mut state = self.state();
-        (state.clients.take(), state.in_use.take())
-    }
-}
-
-/// A handle of a session. The session ends when the last one is dropped.
+/// A handle of a session. Dropping the last one ends the session.
 #[derive(Clone, Debug)]
 pub struct Switch {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
-    /// When counts were read. Who waits for it shares what is read.
+    /// Time of the last read of the counters. Concurrent callers share one read.
     read: Arc<tokio::sync::Mutex<Option<Instant>>>,
     timing: Timing,
 }
 
 impl Switch {
-    /// Begins a session: a task of the current runtime, which tells `told` how the switch is.
+    /// Starts a session as a task of the current runtime. It reports state changes to `told`.
     pub fn start(config: Config, told: impl Fn(News) + Send + Sync + 'static) -> Self {
         Self::start_timed(config, Timing::default(), told)
     }
 
-    /// As [`Switch::start`], with other times.
+    /// As [`Switch::start`], with other time limits.
     pub fn start_timed(
         config: Config,
         timing: Timing,
@@ -151,14 +44,14 @@ impl Switch {
         Self { shared, requests, read: Arc::default(), timing }
     }
 
-    /// What the switch can do for a plan of this dataplane instance, and does when this
-    /// answers: the losses stand in it. All zero if it is not ready within a second or so.
-    /// The same figures have the same number. After one that was not answered in time all are
-    /// zero at once, until [`News::Ready`] says that it is worth while to ask again.
+    /// Requests the stages that the switch can run for a plan of this dataplane instance. When this
+    /// returns, the losses are written to the switch. All zero if the switch is not ready within
+    /// about a second; after a timeout all calls return zero immediately until [`News::Ready`].
+    /// Equal losses get the same number.
     ///
-    /// `rules` stands for all that the plan says of clients: any two plans that say the same
-    /// have the same, any others another. Another instance or other rules than the last ones
-    /// begin a new epoch, without clients: no number that was found by other rules is believed.
+    /// `rules` identifies everything in the plan that concerns clients: equal plans have equal
+    /// values. A new instance or new rules start a new epoch without clients, so numbers from other
+    /// rules are never used.
     pub async fn offload(
         &self,
         instance: u64,
@@ -167,36 +60,36 @@ impl Switch {
         return_: Loss,
     ) -> Offload {
         let ask = |reply| Request::Offload { instance, rules, forward, return_, reply };
-        if self.shared.state().slow.is_some() {
+        if self.shared.is_slow() {
             return Offload::default();
         }
         let asked = Instant::now();
         let answered = self.ask(ask, self.timing.ask).await;
         if answered.is_none() {
-            self.shared.state().slow.get_or_insert(asked);
+            self.shared.set_slow(asked);
         }
         answered.unwrap_or_default()
     }
 
-    /// Says what the plan in force uses. What none has used for ten minutes goes.
+    /// Sets the offload of the current plan. Losses that no plan has used for ten minutes are
+    /// removed.
     pub fn in_use(&self, offload: &Offload) {
-        self.shared.state().in_use = Some(*offload);
-        self.shared.told.notify_one();
+        self.shared.set_in_use(*offload);
     }
 
-    /// Says all clients that the switch is to know. Ignored if the instance or the rules
-    /// are not those of the last [`Switch::offload`].
+    /// Sets all clients for the switch. Ignored if the instance or the rules differ from those of
+    /// the last [`Switch::offload`].
     pub fn set_clients(&self, instance: u64, rules: u64, clients: Vec<Client>) {
-        self.shared.state().clients = Some(Said { instance, rules, clients });
-        self.shared.told.notify_one();
+        self.shared.set_clients(Clients { instance, rules, clients });
     }
 
-    /// Closes or opens the gate of a client or of all, in a direction or in both. It stays so
-    /// when the switch restarts; with another dataplane, where a number is another client's, the
-    /// gates of all, of the bypass and of the default stay. One that was closed for all is opened for all.
+    /// Closes or opens the client gate of one client or of all, in one direction or both. The state
+    /// survives a restart of the switch. With a new dataplane instance, client numbers change; then
+    /// only the gates of all clients, of the bypass and of the default client stay. A gate that was
+    /// closed for all is opened for all.
     ///
     /// # Errors
-    /// [`Error`]; nothing has changed if the switch was not ready.
+    /// [`Error`]. If the switch was not ready, nothing has changed.
     pub async fn set_gate(
         &self,
         client: Option<u16>,
@@ -215,27 +108,26 @@ impl Switch {
         done.unwrap_or_else(|| Err(Error::NotReady("it does not answer".into())))
     }
 
-    /// How the switch is.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.shared.state().status.clone()
+        self.shared.status()
     }
 
-    /// What it has counted: read now, or at most 100 ms ago.
+    /// Counters, at most 100 ms old.
     pub async fn counts(&self) -> Counts {
         let mut read = self.read.lock().await;
         let fresh = read.is_some_and(|at| at.elapsed() < self.timing.fresh);
         if fresh {
-            return self.shared.state().counts.clone();
+            return self.shared.counts();
         }
         let answered = self.ask(|reply| Request::Counts { reply }, self.timing.ask).await;
-        let mut counts = self.shared.state().counts.clone();
+        let mut counts = self.shared.counts();
         counts.ready &= answered.is_some();
         *read = counts.ready.then(Instant::now);
         counts
     }
 
-    /// None: there is no answer in time.
+    /// `None` if there is no answer in time.
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<T>) -> Request,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hosts by the ports where their frames came in.
+//! Port of each host, learned from its frames.
 //!
-//! As a bridge learns: the last port where an address was a source. Digests come from frames
-//! of hosts, which may say anything, so there are at most as many as the table holds; frames
-//! to the others are flooded.
+//! As in a learning bridge, a host is at the last port where its address was a source. Digests come
+//! from frames of hosts and are untrusted, so the number of hosts is bounded by the table size.
+//! Frames to unknown hosts are flooded.
 
 use crate::config::Sides;
 use crate::names::{self, bit};
@@ -11,13 +11,12 @@ use emu::units::Direction;
 use p4runtime::{Entry, Match};
 use std::collections::BTreeMap;
 
-/// A group address has this bit.
+/// Set in group addresses.
 const GROUP: u128 = 1 << 40;
 
-/// Where hosts are.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
-    /// By the direction of their frames.
+    /// By direction of the host's frames and address.
     ports: BTreeMap<(Direction, u64), u16>,
 }
 
@@ -32,7 +31,7 @@ fn other(direction: Direction) -> Direction {
     }
 }
 
-/// The members of a digest as a host, if it can be one.
+/// Converts a digest to a host, if it is valid.
 fn host(row: &[u128], ports: &Sides<Vec<u16>>) -> Option<(Direction, u64, u16)> {
     let [port, mac, direction] = row else {
         return None;
@@ -45,7 +44,7 @@ fn host(row: &[u128], ports: &Sides<Vec<u16>>) -> Option<(Direction, u64, u16)> 
 }
 
 impl Hosts {
-    /// Learns from a digest of port, address and direction; says whether something changed.
+    /// Learns from a digest of port, address and direction. Returns true if something changed.
     pub fn learn(&mut self, row: &[u128], ports: &Sides<Vec<u16>>, size: u64) -> bool {
         let Some((direction, mac, port)) = host(row, ports) else {
             return false;
@@ -58,7 +57,7 @@ impl Hosts {
         }
     }
 
-    /// Takes in what stands in the switch in [`names::HOSTS`].
+    /// Adopts an existing entry of [`names::HOSTS`].
     pub fn adopt(&mut self, entry: &Entry, ports: &Sides<Vec<u16>>) {
         let field = |name: &str| match entry.key.fields.get(name) {
             Some(Match::Exact(value)) => Some(*value),
@@ -73,7 +72,7 @@ impl Hosts {
         }
     }
 
-    /// By which frames of known hosts are told.
+    /// Entries that recognise frames of known hosts.
     pub fn sources(&self) -> impl Iterator<Item = Entry> {
         self.ports.iter().map(|((_, mac), port)| {
             let entry = Entry::new(names::SOURCES).exact("port", *port).exact("mac", *mac);
@@ -81,7 +80,7 @@ impl Hosts {
         })
     }
 
-    /// By which frames find them.
+    /// Entries that forward frames to known hosts.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         self.ports.iter().map(|((direction, mac), port)| {
             let towards = bit(other(*direction));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_where_its_last_frame_came_in() {
+    fn host_is_at_the_port_of_its_last_frame() {
         let mut hosts = Hosts::default();
         assert!(hosts.learn(&[3, 0x42, 0], &ports(), 9));
         assert!(!hosts.learn(&[3, 0x42, 0], &ports(), 9));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_not_learned() {
+    fn invalid_host_is_not_learned() {
         let mut hosts = Hosts::default();
         let group = 0x0100_5e00_0001;
         for row in [
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_than_the_table_holds() {
+    fn hosts_are_bounded_by_the_table() {
         let mut hosts = Hosts::default();
         let learned = (1..100).filter(|mac| hosts.learn(&[3, *mac, 0], &ports(), 9)).count();
         assert_eq!((learned, hosts.entries().count()), (9, 9));
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_the_switch_are_taken_in() {
+    fn existing_hosts_are_adopted() {
         let (mut before, mut after) = (Hosts::default(), Hosts::default());
         before.learn(&[3, 0x42, 0], &ports(), 9);
         before.learn(&[5, 0x43, 1], &ports(), 9);

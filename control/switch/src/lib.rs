@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The session with the P4 switch between the hosts and the box.
 //!
-//! Declarative: [`Switch`] is told what should stand in the switch, one task compares that
-//! with what does and writes the differences, whatever happens to the switch, to its program
-//! or to linkd. A link is right without it: where the switch does not answer, it is not used.
+//! Declarative: [`Switch`] holds the desired state. One task compares it with the state of the
+//! switch and writes the differences after each restart of the switch, its program or linkd. A link
+//! works without the switch: if it does not answer, it is not used.
 //!
 //! docs/p4.md has the tables, the shim and the numbers.
 
@@ -16,6 +16,7 @@ mod handle;
 mod hosts;
 mod model;
 mod names;
+mod shared;
 mod slots;
 mod standing;
 mod task;

@@ -1,216 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words between the control plane and a switch's session.
+//! Types of the interface between the control plane and a switch's session.
 
 use emu::units::ByDirection;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Number of what is not impaired.
+/// Client number of traffic that is not impaired.
 pub const BYPASS: u16 = 1;
-/// Number of what is nobody else's.
+/// Client number of traffic without a client.
 pub const DEFAULT: u16 = 2;
-/// A client's number is less.
+/// Client numbers are below this.
 pub const MAX_CLIENTS: u16 = 4096;
 
-/// Loss frame by frame, with chances in units of 2^-32.
+/// Per-packet loss. Probabilities are in units of 2^-32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loss {
-    /// None, or none that the switch is to draw.
+    /// No loss in the switch.
     #[default]
     None,
-    /// Each frame by itself.
     Independent(u32),
-    /// A chain of two states, of which the good one is the first.
+    /// A two-state Markov chain that starts in the good state.
     GilbertElliott {
-        /// Of leaving the good state, per frame.
+        /// Probability of leaving the good state, per frame.
         to_bad: u32,
-        /// Of leaving the bad state, per frame.
+        /// Probability of leaving the bad state, per frame.
         to_good: u32,
-        /// In the bad state.
         loss_in_bad: u32,
-        /// In the good state.
         loss_in_good: u32,
     },
 }
 
-/// What a switch does in the dataplane's place; all zero: nothing.
+/// Stages that the switch runs instead of the dataplane; all zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Of the client numbers in shims.
+    /// Epoch of the client numbers in shims.
     pub epoch: u16,
-    /// Number of the forward loss in the switch.
+    /// Number of the forward loss in the switch; zero: none.
     pub forward_loss: u16,
-    /// Number of the return loss in the switch.
+    /// Number of the return loss in the switch; zero: none.
     pub return_loss: u16,
-    /// Whether it sets the ECN field of frames that the dataplane marks.
+    /// True if the switch sets the ECN field of frames that the dataplane marks.
     pub marks: bool,
 }
 
-/// A client that the switch is to know.
+/// A client that the switch classifies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client {
-    /// 1 the bypass, 2 the default, 3 and above the others; below [`MAX_CLIENTS`]. 0, or one that
-    /// the switch's program does not count: whose these are the dataplane says.
+    /// 1 is the bypass, 2 the default client, 3 and above the others; below [`MAX_CLIENTS`]. For 0,
+    /// and for numbers that the switch's program does not count, the dataplane classifies.
     pub number: u16,
-    /// What is its.
     pub matches: Vec<Match>,
 }
 
-/// What is a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
-    /// Its own address.
     Mac([u8; 6]),
-    /// Its outermost tag, 1 to 4094.
+    /// Outermost VLAN tag, 1 to 4094.
     Vlan(u16),
-    /// Its addresses.
     Prefix(IpAddr, u8),
 }
 
-/// What a session says by itself.
+/// An event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The switch has its program and its tables.
     Ready {
-        /// Since it was lost or taken, or since the start; since the first who asked in vain, if
-        /// it was only slow.
+        /// Time since it was lost or taken, or since the start. If it was only slow, time since the
+        /// first request that timed out.
         took: Duration,
-        /// Whether it was given its program.
+        /// True if the program was loaded.
         pushed: bool,
-        /// Of all tables.
         entries: u32,
     },
-    /// It does not answer.
     Lost {
-        /// In words.
         why: String,
     },
-    /// It takes orders from another.
+    /// Another controller is the primary.
     Taken {
-        /// In words.
         by: String,
     },
 }
 
-/// How a switch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It does not answer.
     #[default]
     Lost,
-    /// Another one is its primary controller.
+    /// Another controller is the primary.
     Taken,
-    /// It is given its program and its tables.
+    /// Program and tables are being written.
     Restoring,
-    /// It is as it should be.
+    /// Tables match the desired state.
     Ready,
 }
 
-/// How a switch is, and since when.
+/// State of a switch.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// How it is.
     pub phase: Phase,
-    /// Since when.
     pub since: Instant,
-    /// Why, or what could not be written; may be empty.
+    /// Reason, or entries that could not be written; may be empty.
     pub message: String,
-    /// Entries of all its tables.
+    /// Number of entries in all tables.
     pub entries: u32,
-    /// Clients that it knows.
     pub clients: u32,
-    /// How long the last restoration took.
+    /// Duration of the last restoration.
     pub restored: Duration,
-    /// Gates that are closed: of a client or of all, in a direction.
+    /// Closed client gates: of one client or of all, in a direction.
     pub gates: Vec<(Option<u16>, emu::units::Direction)>,
 }
 
-/// Frames and bytes. A byte counts as the switch's architecture counts it.
+/// Frames and bytes. The switch's architecture defines the byte count of a frame.
 pub use p4runtime::Count;
 
-/// Frames of one client and direction by what became of them.
+/// Frames of one client and direction by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fates {
-    /// From hosts.
     pub received: Count,
-    /// From the box: `delivered` + `lost` + `gated`.
+    /// Received from the box: `delivered` + `lost` + `gated`.
     pub returned: Count,
-    /// To hosts.
     pub delivered: Count,
-    /// Drawn to be lost.
     pub lost: Count,
-    /// Behind a closed gate.
     pub gated: Count,
-    /// With their ECN field set.
+    /// ECN field set by the switch.
     pub marked: Count,
-    /// Delivered, of another epoch: their time is not known.
+    /// Delivered with a shim of another epoch, so without a transit time.
     pub stale: Count,
-    /// Delivered, with a loss that the switch does not know.
+    /// Delivered with a loss number that the switch does not know.
     pub unknown_loss: Count,
 }
 
 /// Frames of one port that belong to no client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortDrops {
-    /// The port is none of the configuration's.
+    /// The port is not configured.
     pub unknown_port: Count,
-    /// From the box, without a shim or with another version's.
+    /// From the box, without a shim or with another shim version.
     pub no_shim: Count,
-    /// From the box, of the other direction.
+    /// From the box, at the port of the other direction.
     pub wrong_direction: Count,
-    /// Without a whole Ethernet header.
+    /// Shorter than an Ethernet header.
     pub cut: Count,
 }
 
-/// Counts of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Ascending upper bounds in ns, each of which belongs to its bucket.
+    /// Ascending upper bounds in ns. A bound belongs to its bucket.
     pub bounds: Vec<u64>,
-    /// One more than bounds: the last has what is longer.
+    /// One more than bounds. The last bucket is unbounded.
     pub counts: Vec<u64>,
 }
 
-/// What a switch has counted of one dataplane instance. All of it only ever grows, also when
-/// the switch is restarted; what it counted between the last look and its end is not known.
+/// Counters of one dataplane instance. All of them only grow, also over a restart of the switch.
+/// Frames counted between the last read and a restart are lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Whether the switch has answered, and for all clients: it was said which there are. Else
-    /// these are the values of the last time, or some clients are missing.
+    /// True if the switch answered and the client list is known. Otherwise these are the last
+    /// values, or some clients are missing.
     pub ready: bool,
-    /// The dataplane's; zero: none is known.
+    /// Dataplane instance; zero if unknown.
     pub instance: u64,
-    /// By client number: 0 what was not classified, 1 bypass, 2 default, and those of
+    /// By client number: 0 not classified, 1 bypass, 2 default, and those of
     /// [`crate::Switch::set_clients`].
     pub clients: BTreeMap<u16, ByDirection<Fates>>,
-    /// By the switch's port: those of the configuration, and where there was something else.
+    /// By port of the switch: configured ports, and others with dropped frames.
     pub ports: BTreeMap<u16, PortDrops>,
-    /// From the arrival of a frame from its host until it came back from the box, of all
-    /// clients together.
+    /// Time from the arrival of a frame from its host until its return from the box, over all
+    /// clients.
     pub transit: ByDirection<Histogram>,
-    /// Of that, what is more than the box meant to keep it.
+    /// Transit time beyond the delay that the box intended.
     pub lateness: ByDirection<Histogram>,
-    /// Frames that came back sooner than the box meant to keep them.
+    /// Frames that returned earlier than the box intended.
     pub early: u64,
 }
 
-/// Why something is not done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The switch is not ready.
-    #[error("the switch is not ready ({0}): try again when it is, linkctl switch says so")]
+    #[error("the switch is not ready ({0}): retry when `linkctl switch` shows it ready")]
     NotReady(String),
-    /// There is no such client.
     #[error("client number {number}: 1 to {} can have a gate in the switch", MAX_CLIENTS - 1)]
-    Client {
-        /// Which.
-        number: u16,
-    },
-    /// The switch's own words.
+    Client { number: u16 },
     #[error(transparent)]
     Switch(#[from] p4runtime::Error),
-    /// The session has ended.
-    #[error("the switch's session has ended")]
+    #[error("the session with the switch has ended")]
     Ended,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the P4 program calls its tables, actions and counters, and how it numbers cells
-//! (docs/p4.md; the sizes are in p4src/shared).
+//! Names of the P4 program's tables, actions and counters, and the numbering of cells (docs/p4.md;
+//! sizes are in p4src/shared).
 
 use crate::model::MAX_CLIENTS;
 use emu::units::Direction;
@@ -19,13 +19,11 @@ pub const LATENESS_BINS: &str = "linkemu.lateness_bins";
 pub const SOURCES: &str = "linkemu.sources";
 pub const HOSTS: &str = "linkemu.hosts";
 
-/// Tables that name clients.
 pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
 /// Tables that are written before those of clients.
 pub const FIRST: [&str; 2] = [TRANSIT_BINS, LATENESS_BINS];
-/// Tables that are written after them: nothing passes before the last.
+/// Tables that are written last. No frame passes before the last one, [`PORTS`], is written.
 pub const LAST: [&str; 5] = [GATES, LOSS, HOSTS, SOURCES, PORTS];
-/// All tables.
 pub const TABLES: [&str; 11] = [
     TRANSIT_BINS,
     LATENESS_BINS,
@@ -69,14 +67,12 @@ pub const TRANSIT: &str = "linkemu.transit";
 pub const LATENESS: &str = "linkemu.lateness";
 const COUNTERS: [&str; 4] = [FATES, PORT_DROPS, TRANSIT, LATENESS];
 
-/// Of a client and direction.
+/// Cells per client and direction.
 pub const FATE_CELLS: u64 = 8;
-/// Of a port.
 pub const DROP_CELLS: u64 = 4;
-/// Of a histogram.
 pub const BINS: u64 = 32;
 
-/// What the program writes for a direction.
+/// The direction in the program's encoding.
 pub fn bit(direction: Direction) -> u128 {
     match direction {
         Direction::Forward => 0,
@@ -84,40 +80,40 @@ pub fn bit(direction: Direction) -> u128 {
     }
 }
 
-/// Counters of fates: where one counts a frame but once, there are others beside [`FATES`] for
-/// what a frame is besides, and their sum is what one would have counted.
+/// Counters of fates. A target that can count a frame only once per counter has further counters
+/// beside [`FATES`]; the fates are their sum.
 pub fn all_fates(info: &P4Info) -> Vec<&Counter> {
     let beside = |name: &str| name.strip_prefix(FATES).is_some_and(|rest| rest.starts_with('_'));
     info.counters().filter(|counter| counter.name == FATES || beside(&counter.name)).collect()
 }
 
-/// Numbers of clients that the program counts: one beyond is counted at 0.
+/// Number of client numbers that the program counts. Higher ones are counted at 0.
 pub fn counted(info: &P4Info) -> u16 {
     let size = info.counter(FATES).map_or(0, |counter| counter.size);
     u16::try_from(size / (2 * FATE_CELLS)).unwrap_or(MAX_CLIENTS).min(MAX_CLIENTS)
 }
 
-/// The first cell of a client and direction in [`FATES`].
+/// First cell of a client and direction in [`FATES`].
 pub fn fates(client: u16, direction: Direction) -> u64 {
     (u64::from(client) << 1 | bit(direction) as u64) * FATE_CELLS
 }
 
-/// The first cell of a port in [`PORT_DROPS`].
+/// First cell of a port in [`PORT_DROPS`].
 pub fn port_drops(port: u16) -> u64 {
     u64::from(port) * DROP_CELLS
 }
 
-/// The first cell of a client and direction in [`TRANSIT`].
+/// First cell of a client and direction in [`TRANSIT`].
 pub fn transit(client: u16, direction: Direction) -> u64 {
     (u64::from(client) << 1 | bit(direction) as u64) * BINS
 }
 
-/// The first cell of a direction in [`LATENESS`].
+/// First cell of a direction in [`LATENESS`].
 pub fn lateness(direction: Direction) -> u64 {
     bit(direction) as u64 * BINS
 }
 
-/// The group of the ports where frames of a direction go out.
+/// Multicast group of the ports where frames of a direction leave.
 pub fn group(direction: Direction) -> u32 {
     match direction {
         Direction::Forward => 1,
@@ -125,20 +121,20 @@ pub fn group(direction: Direction) -> u32 {
     }
 }
 
-/// The digest of a host's frame: the program has one.
+/// The digest for learning hosts.
 ///
 /// # Errors
-/// It has none.
+/// If the program has none.
 pub fn digest(info: &P4Info) -> Result<&p4runtime::info::Digest, InfoError> {
     let first = info.digests().min_by_key(|digest| digest.id);
     let missing = || InfoError::Missing { kind: "digest", name: "of a host".into() };
     first.ok_or_else(missing)
 }
 
-/// Whether the program has all that is used here.
+/// Checks that the program has all objects used here.
 ///
 /// # Errors
-/// What is missing.
+/// The first missing object.
 pub fn check(info: &P4Info) -> Result<(), InfoError> {
     TABLES.iter().try_for_each(|name| info.table(name).map(drop))?;
     ACTIONS.iter().try_for_each(|name| info.action(name).map(drop))?;

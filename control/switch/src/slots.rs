@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Losses by number, as shims carry it.
+//! Losses by number, as carried in shims.
 //!
-//! The same figures have the same number, so that a plan that is set again changes nothing.
-//! A number goes when no plan has used it for a time that is longer than any frame stays in
+//! Equal losses have the same number, so that applying a plan again changes nothing. A number is
+//! released when no plan has used it for longer than any frame stays in the box.
 //! the box.
 
 use crate::model::Loss;
@@ -17,23 +17,22 @@ struct Slot {
     used: Instant,
 }
 
-/// All that the switch has.
+/// All losses of the switch.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
-    /// Where numbers begin.
     first: u16,
     all: BTreeMap<u16, Slot>,
 }
 
 impl Slots {
-    /// None yet. The box may still send numbers of one who was here before and is not known,
-    /// so each begins somewhere else.
+    /// Starts empty. The box may still send numbers of a previous linkd, so each linkd starts at
+    /// another number.
     pub fn beginning_at(first: u16) -> Self {
         Self { first, all: BTreeMap::new() }
     }
 
-    /// The number of a loss, which is used from here on; zero is none. None if `size` others
-    /// are there.
+    /// The number of a loss, marked as used. Zero is no loss. `None` if the table of `size` is
+    /// full.
     pub fn number(&mut self, loss: Loss, size: u64, now: Instant) -> Option<u16> {
         if loss == Loss::None {
             return Some(0);
@@ -52,7 +51,7 @@ impl Slots {
         Some(number)
     }
 
-    /// Says that a plan uses these.
+    /// Marks these numbers as used by a plan.
     pub fn used(&mut self, numbers: [u16; 2], now: Instant) {
         for number in numbers {
             if let Some(slot) = self.all.get_mut(&number) {
@@ -61,7 +60,7 @@ impl Slots {
         }
     }
 
-    /// Takes in what stands in the switch under a number that is free.
+    /// Adopts an entry of the switch if its number is free.
     pub fn adopt(&mut self, entry: &Entry, now: Instant) {
         let Some(p4runtime::Match::Exact(number)) = entry.key.fields.get("slot") else {
             return;
@@ -71,19 +70,19 @@ impl Slots {
         }
     }
 
-    /// Removes what has not been used for so long; says whether there was something.
+    /// Releases numbers not used for `idle`. Returns true if there were any.
     pub fn collect(&mut self, idle: Duration, now: Instant) -> bool {
         let before = self.all.len();
         self.all.retain(|_, slot| now.saturating_duration_since(slot.used) < idle);
         self.all.len() != before
     }
 
-    /// As the switch has them.
+    /// Entries for the switch.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         self.all.keys().filter_map(|number| self.entry(*number))
     }
 
-    /// As the switch has this one.
+    /// The switch's entry for a number.
     pub fn entry(&self, number: u16) -> Option<Entry> {
         let entry = Entry::new(names::LOSS).exact("slot", number);
         Some(match self.all.get(&number)?.loss {
@@ -121,7 +120,7 @@ mod tests {
         Loss::GilbertElliott { to_bad: 1, to_good: 2, loss_in_bad: u32::MAX, loss_in_good: 0 };
 
     #[test]
-    fn the_same_figures_have_the_same_number_and_no_loss_has_none() {
+    fn equal_losses_share_a_number_and_no_loss_has_zero() {
         let (mut slots, now) = (Slots::default(), Instant::now());
         let mut number = |loss| slots.number(loss, 2, now);
         assert_eq!(number(Loss::None), Some(0));
@@ -132,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_begin_anywhere_and_go_round_without_zero() {
+    fn loss_numbers_wrap_without_zero() {
         let (mut slots, now) = (Slots::beginning_at(u16::MAX), Instant::now());
         let mut number = |p| slots.number(Loss::Independent(p), 9, now);
         assert_eq!([number(1), number(2), number(3)], [Some(u16::MAX), Some(1), Some(2)]);
     }
 
     #[test]
-    fn a_number_goes_when_it_was_not_used_for_long_enough() {
+    fn unused_loss_number_expires() {
         let (mut slots, start) = (Slots::default(), Instant::now());
         let idle = Duration::from_secs(600);
         slots.number(Loss::Independent(7), 9, start);
@@ -153,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_switch_is_taken_in_as_it_was() {
+    fn existing_losses_are_adopted() {
         let (mut before, now) = (Slots::default(), Instant::now());
         before.number(Loss::Independent(7), 9, now);
         before.number(GE, 9, now);
         let mut after = Slots::default();
         before.entries().for_each(|entry| after.adopt(&entry, now));
         assert!(after.entries().eq(before.entries()));
-        // A number that we use ourselves stays ours.
+        // Our own number has priority.
         let mut ours = Slots::default();
         ours.number(Loss::Independent(1), 9, now);
         before.entries().for_each(|entry| ours.adopt(&entry, now));

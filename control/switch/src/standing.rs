@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands in the switch, as far as is known, and how it is made to be what should.
+//! Known entries of the switch, and the writes that change them to the desired ones.
 //!
-//! One writes at a time: the session's task. What another controller changes is seen when it
-//! is read again, which is after each loss of the session or of the switch's ear, and when the
-//! switch refuses a change.
+//! Only the task of the session writes. Changes by another controller are detected on the next
+//! read: after a lost session or stream, and when the switch rejects a change.
 
 use crate::names;
 use p4runtime::entry::Key;
@@ -13,21 +12,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Entries = BTreeMap<Key, Entry>;
 
-/// What stands in the switch.
+/// Entries and groups of the switch.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     tables: BTreeMap<&'static str, Entries>,
     groups: BTreeMap<u32, BTreeSet<u32>>,
     digest: Option<DigestConfig>,
-    /// What the switch refuses, by table, in its words.
+    /// Rejections by table, with the switch's message.
     refused: BTreeMap<&'static str, String>,
 }
 
 impl Standing {
-    /// Reads all of it.
+    /// Reads all tables and groups.
     ///
     /// # Errors
-    /// The switch does not answer, or has what is none of our program.
+    /// If the switch does not answer, or has entries of another program.
     pub async fn read(session: &Session) -> Result<Self, Error> {
         let mut standing = Self::default();
         for table in names::TABLES {
@@ -39,32 +38,30 @@ impl Standing {
         Ok(standing)
     }
 
-    /// The entries of a table.
     pub fn table(&self, table: &str) -> &Entries {
         static NONE: Entries = Entries::new();
         self.tables.get(table).unwrap_or(&NONE)
     }
 
-    /// Of all tables.
     pub fn entries(&self) -> u32 {
         u32::try_from(self.tables.values().map(BTreeMap::len).sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// What the switch refuses; empty: nothing.
+    /// The rejections as text; empty without rejections.
     pub fn refusals(&self) -> String {
         self.refused.values().cloned().collect::<Vec<_>>().join("; ")
     }
 
-    /// Tables that are not as they should be.
+    /// Tables that differ from the desired state.
     pub fn wrong(&self) -> Vec<&'static str> {
         self.refused.keys().copied().collect()
     }
 
-    /// Makes a table be as it should. Entries that the switch refuses, also when its table was
-    /// read again, are left out, and said by [`Self::refusals`].
+    /// Writes a table. If the switch rejects entries, its table is read again and the write is
+    /// retried once. Entries that are still rejected are listed by [`Self::refusals`].
     ///
     /// # Errors
-    /// The switch does not answer, or another one is its primary.
+    /// If the switch does not answer, or another controller is the primary.
     pub async fn write(
         &mut self,
         session: &Session,
@@ -74,7 +71,7 @@ impl Standing {
         self.refused.remove(table);
         let refused = self.attempt(session, table, desired).await?;
         if refused.is_some() {
-            // Somebody else has changed it: look at what is there.
+            // Another controller changed the table: read it again.
             self.tables.insert(table, entries(session, table).await?);
             if let Some(refused) = self.attempt(session, table, desired).await? {
                 tracing::warn!(table, "{refused}");
@@ -85,7 +82,7 @@ impl Standing {
         Ok(())
     }
 
-    /// One try; says what was refused. What stands is then known no more.
+    /// One attempt; returns the rejections. The known state of the table is then invalid.
     async fn attempt(
         &mut self,
         session: &Session,
@@ -101,7 +98,7 @@ impl Standing {
             Some(_) => None,
         });
         let (gone, changed) = (by_length(gone), by_length(changed));
-        // What goes makes room in a full table.
+        // Deletions first: they make room in a full table.
         for changes in gone.into_values().chain(changed.into_values().rev()) {
             match session.write(&changes).await {
                 Ok(()) => {}
@@ -113,10 +110,10 @@ impl Standing {
         Ok(None)
     }
 
-    /// Makes the multicast groups be so, and lets hosts be told.
+    /// Writes the multicast groups and enables the digest of hosts.
     ///
     /// # Errors
-    /// [`Error`].
+    /// If the switch does not answer or refuses.
     pub async fn write_groups(
         &mut self,
         session: &Session,
@@ -145,14 +142,14 @@ impl Standing {
     }
 }
 
-/// Of the prefix in a key.
+/// Length of the prefix in a key.
 fn length(key: &Key) -> u32 {
     let of = |field: &Match| if let Match::Lpm { length, .. } = field { *length } else { 0 };
     key.fields.values().map(of).max().unwrap_or(0)
 }
 
-/// Changes that may be made together: a prefix is there as long as a wider one is, which would
-/// answer in its place.
+/// Groups changes that may be in one message, by prefix length: a longer prefix must exist as long
+/// as a wider one does, which would match instead.
 fn by_length(changes: impl Iterator<Item = (u32, Change)>) -> BTreeMap<u32, Vec<Change>> {
     let mut all = BTreeMap::<_, Vec<_>>::new();
     changes.for_each(|(length, change)| all.entry(length).or_default().push(change));

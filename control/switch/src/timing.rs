@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a session waits for what.
+//! Time limits and intervals of a session.
 
 use std::time::Duration;
 
-/// How long a session waits for what.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Between two looks at the switch, and the longest between two attempts to reach it.
+    /// Interval of the periodic check, and the maximum interval between attempts to connect.
     pub poll: Duration,
-    /// Between the first two attempts to reach it; each further one takes twice as long.
+    /// Interval between the first two attempts to connect. It doubles with each attempt.
     pub first_wait: Duration,
-    /// Until what it refuses is tried again.
+    /// Interval between retries of rejected entries.
     pub retry: Duration,
-    /// Until a loss goes that no plan uses.
+    /// Time until an unused loss is removed.
     pub idle: Duration,
-    /// For an answer of the switch, of which callers see at most [`Self::ask`].
+    /// Time limit for an answer of the switch. Callers wait at most [`Self::ask`].
     pub patience: Duration,
-    /// For the answer to a caller.
+    /// Time limit for the answer to a caller.
     pub ask: Duration,
-    /// For which counts are as good as those read now.
+    /// Maximum age of counters that are returned without a read.
     pub fresh: Duration,
 }
 

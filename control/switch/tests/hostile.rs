@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session with a switch that refuses, or answers what no switch may: errors in words, and
-//! a switch that is used again as soon as it can be.
+//! A session with a switch that refuses or gives invalid answers: errors have a clear message, and
+//! the switch is used again as soon as possible.
 
 use crate::common::{
     INSTANCE, RULES, client, config, counted, known, offload, ready, rig, session, stands, timing,
@@ -14,7 +14,7 @@ use switch::fake::{Fake, Wrong};
 use switch::{Client, Loss, Match, News, Offload, Phase, Program, Switch, Timing};
 
 #[tokio::test]
-async fn clients_that_a_switch_refuses_are_said_and_tried_again() {
+async fn rejected_clients_are_reported_and_retried() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     fake.refuse(Some("linkemu.prefixes4"));
@@ -29,7 +29,7 @@ async fn clients_that_a_switch_refuses_are_said_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_loss_that_a_switch_refuses_is_drawn_by_the_dataplane() {
+async fn rejected_loss_stays_in_the_dataplane() {
     let (fake, switch, _told) = rig().await;
     fake.refuse(Some("linkemu.loss"));
     let said = offload(&switch).await;
@@ -38,7 +38,7 @@ async fn a_loss_that_a_switch_refuses_is_drawn_by_the_dataplane() {
 }
 
 #[tokio::test]
-async fn a_number_that_stands_for_other_figures_is_not_said() {
+async fn number_of_another_loss_is_not_returned() {
     let fake = Fake::start(1).await.unwrap();
     let timing = Timing { idle: Duration::from_millis(100), ..timing() };
     let (switch, told) = session(config(fake.address()), timing);
@@ -55,7 +55,7 @@ async fn a_number_that_stands_for_other_figures_is_not_said() {
 }
 
 #[tokio::test]
-async fn a_gate_that_was_refused_does_not_come_into_force_later() {
+async fn rejected_gate_is_not_applied_later() {
     let (fake, switch, told) = rig().await;
     switch.set_gate(Some(7), Some(Forward), true).await.unwrap();
     fake.refuse(Some("linkemu.gates"));
@@ -67,7 +67,7 @@ async fn a_gate_that_was_refused_does_not_come_into_force_later() {
     tokio::time::sleep(timing().retry * 3).await;
     let gates = || (switch.status().gates, fake.entries("linkemu.gates").len());
     assert_eq!(gates(), (vec![(Some(7), Forward)], 1));
-    // Nor when the switch is lost meanwhile.
+    // Not even when the switch is lost meanwhile.
     fake.down(true);
     assert!(switch.set_gate(Some(8), None, true).await.is_err());
     until("lost", || switch.status().phase == Phase::Lost).await;
@@ -77,7 +77,7 @@ async fn a_gate_that_was_refused_does_not_come_into_force_later() {
 }
 
 #[tokio::test]
-async fn a_gate_that_nobody_waits_for_any_more_stays_as_it_was() {
+async fn gate_of_a_timed_out_caller_is_unchanged() {
     let (fake, switch, _told) = rig().await;
     fake.hang(true);
     let asked = tokio::spawn({
@@ -88,14 +88,14 @@ async fn a_gate_that_nobody_waits_for_any_more_stays_as_it_was() {
     asked.abort();
     assert!(asked.await.unwrap_err().is_cancelled());
     fake.hang(false);
-    // Answered after it.
+    // Answered after the abandoned request.
     switch.set_gate(Some(9), Some(Forward), true).await.unwrap();
     assert_eq!(switch.status().gates, [(Some(9), Forward)]);
     assert_eq!(fake.entries("linkemu.gates").len(), 1);
 }
 
 #[tokio::test]
-async fn a_switch_that_takes_no_orders_and_names_no_primary_is_connected_to_again() {
+async fn refusal_without_a_primary_reconnects() {
     let (fake, switch, told) = rig().await;
     fake.deny(true);
     assert!(switch.set_gate(Some(7), None, true).await.is_err());
@@ -110,7 +110,7 @@ async fn a_switch_that_takes_no_orders_and_names_no_primary_is_connected_to_agai
 }
 
 #[tokio::test]
-async fn a_switch_that_refuses_its_ports_is_not_ready() {
+async fn switch_without_ports_is_not_ready() {
     let fake = Fake::start(1).await.unwrap();
     fake.refuse(Some("linkemu.ports"));
     let (switch, told) = session(config(fake.address()), timing());
@@ -120,7 +120,7 @@ async fn a_switch_that_refuses_its_ports_is_not_ready() {
     ready(&told, 1).await;
 }
 
-/// Clients with a MAC each: so many numbers, three times.
+/// Each client number three times, with one MAC each.
 fn many() -> Vec<Client> {
     let many = (0..3u16).flat_map(|high| (3..4096).map(move |low| (high, low)));
     let of = |(high, low): (u16, u16)| Client {
@@ -130,14 +130,14 @@ fn many() -> Vec<Client> {
     many.map(of).collect()
 }
 
-/// Entries that name a client.
+/// Number of entries that name a client.
 fn named(fake: &Fake) -> usize {
     let tables = ["linkemu.macs", "linkemu.vlans", "linkemu.prefixes4", "linkemu.prefixes6"];
     tables.into_iter().map(|table| fake.entries(table).len()).sum()
 }
 
 #[tokio::test]
-async fn of_more_clients_than_a_table_holds_none_stands_and_nothing_is_tried() {
+async fn too_many_clients_are_withheld_without_a_write() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
@@ -155,7 +155,7 @@ async fn of_more_clients_than_a_table_holds_none_stands_and_nothing_is_tried() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_refused_lets_no_wider_one_answer_in_its_place() {
+async fn rejected_rule_is_not_replaced_by_a_wider_one() {
     let fake = Fake::start(1).await.unwrap();
     let timing = Timing { retry: Duration::from_secs(600), ..timing() };
     let (switch, told) = session(config(fake.address()), timing);
@@ -173,7 +173,7 @@ async fn a_rule_that_is_refused_lets_no_wider_one_answer_in_its_place() {
     switch.set_clients(INSTANCE, RULES, both());
     until("said", || switch.status().message.contains("Table is full")).await;
     assert_eq!((switch.status().clients, named(&fake)), (0, 0));
-    // The same again is no reason to try.
+    // The same clients again do not cause a retry.
     fake.clear_log();
     switch.set_clients(INSTANCE, RULES, both());
     assert_ne!(offload(&switch).await.epoch, 0);
@@ -182,7 +182,7 @@ async fn a_rule_that_is_refused_lets_no_wider_one_answer_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_client_that_a_switch_does_not_give_up_is_not_believed() {
+async fn undeletable_client_entry_loses_the_session() {
     let (fake, switch, told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
@@ -225,22 +225,22 @@ async fn recovers(switch: &Switch) {
 }
 
 #[tokio::test]
-async fn counters_below_zero_are_an_error() {
+async fn negative_counters_are_an_error() {
     counts_fail(Wrong::Negative, "something else than a count").await;
 }
 
 #[tokio::test]
-async fn counters_that_are_left_out_are_an_error() {
+async fn missing_counters_are_an_error() {
     counts_fail(Wrong::Missing, "no count for").await;
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_an_error() {
+async fn endless_answer_is_an_error() {
     counts_fail(Wrong::Endless, "more than 1048576 entities").await;
 }
 
 #[tokio::test]
-async fn entries_that_cannot_be_are_cleared_by_a_new_program() {
+async fn invalid_entries_are_cleared_by_loading_the_program() {
     for wrong in [Wrong::UnknownTable, Wrong::CutBytes] {
         let (fake, switch, _told) = rig().await;
         crate::common::end(switch, &fake).await;
@@ -253,10 +253,10 @@ async fn entries_that_cannot_be_are_cleared_by_a_new_program() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_none_or_another_one_s_is_said() {
+async fn invalid_program_is_reported() {
     let fake = Fake::start(1).await.unwrap();
     for (p4info, words) in
-        [(&b"\xff\xff"[..], "no P4Info"), (b"", "no table \"linkemu.transit_bins\"")]
+        [(&b"\xff\xff"[..], "not a P4Info"), (b"", "no table \"linkemu.transit_bins\"")]
     {
         let mut config = config(fake.address());
         config.program = Program::embedded(b"{}", p4info);
@@ -269,7 +269,7 @@ async fn a_program_that_is_none_or_another_one_s_is_said() {
 }
 
 #[tokio::test]
-async fn an_address_where_nothing_is_or_that_is_none_is_said() {
+async fn unreachable_or_invalid_address_is_reported() {
     for address in ["http://127.0.0.1:1", "not an address", "http://[::1]:1/x y"] {
         let (_switch, told) = session(config(address.into()), timing());
         until("told", || !told.lock().unwrap().is_empty()).await;

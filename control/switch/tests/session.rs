@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session with a switch that does as P4Runtime says: whatever happens to either, what
-//! should stand in the switch does, and nothing passes unimpaired meanwhile.
+//! A session with a conforming switch: after any failure of either side the desired entries are
+//! restored, and no frame passes unimpaired meanwhile.
 
 use crate::common::{
     GE, INSTANCE, RULES, client, config, count_ready, end, epoch, known, offload, ready, rig,
@@ -18,7 +18,7 @@ use switch::fake::Fake;
 use switch::{Loss, News, Offload, Phase, Program, Timing};
 
 #[tokio::test]
-async fn an_empty_switch_is_given_its_program_and_ports_come_last() {
+async fn empty_switch_gets_its_program_and_ports_last() {
     let (fake, switch, told) = rig().await;
     let log = fake.log();
     assert_eq!(log[0], "push");
@@ -37,7 +37,7 @@ async fn an_empty_switch_is_given_its_program_and_ports_come_last() {
 }
 
 #[tokio::test]
-async fn losses_stand_in_the_switch_when_their_numbers_are_said() {
+async fn losses_are_written_before_their_numbers_return() {
     let (fake, switch, _told) = rig().await;
     let said = offload(&switch).await;
     let (one, other) = (said.forward_loss, said.return_loss);
@@ -47,7 +47,7 @@ async fn losses_stand_in_the_switch_when_their_numbers_are_said() {
     let entry = |slot: u16| Entry::new("linkemu.loss").exact("slot", slot);
     let independent = entry(one).does("linkemu.independent").with("p", 7u8);
     assert!(fake.entries("linkemu.loss").contains(&independent));
-    // The same figures again, and the other way round.
+    // The same losses again, then with directions swapped.
     assert_eq!(offload(&switch).await, said);
     let swapped = switch.offload(INSTANCE, RULES, GE, Loss::Independent(7)).await;
     assert_eq!((swapped.forward_loss, swapped.return_loss), (other, one));
@@ -57,9 +57,9 @@ async fn losses_stand_in_the_switch_when_their_numbers_are_said() {
 }
 
 #[tokio::test]
-async fn a_linkd_and_a_switch_that_begin_anew_together_give_other_numbers() {
+async fn restarted_linkd_and_switch_use_other_numbers() {
     let mut before = BTreeSet::new();
-    // Eight draws of 65535 that are all the same are no chance.
+    // Eight equal draws out of 65535 are no coincidence.
     for _ in 0..8 {
         let (fake, switch, _told) = rig().await;
         before.insert(offload(&switch).await.forward_loss);
@@ -69,7 +69,7 @@ async fn a_linkd_and_a_switch_that_begin_anew_together_give_other_numbers() {
 }
 
 #[tokio::test]
-async fn a_loss_that_no_plan_uses_goes_and_one_in_use_stays() {
+async fn unused_loss_expires_and_used_loss_stays() {
     let fake = Fake::start(1).await.unwrap();
     let timing = Timing { idle: Duration::from_millis(300), ..timing() };
     let (switch, told) = session(config(fake.address()), timing);
@@ -85,7 +85,7 @@ async fn a_loss_that_no_plan_uses_goes_and_one_in_use_stays() {
 }
 
 #[tokio::test]
-async fn a_thousand_clients_are_written_and_only_differences_after_that() {
+async fn thousand_clients_are_written_once_then_only_differences() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     let clients: Vec<_> = (3..1003).map(client).collect();
@@ -105,7 +105,7 @@ async fn a_thousand_clients_are_written_and_only_differences_after_that() {
 }
 
 #[tokio::test]
-async fn a_wider_prefix_stands_only_while_a_longer_one_does() {
+async fn wider_prefix_exists_only_with_the_longer_one() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     let prefix = |number, length| switch::Client {
@@ -126,7 +126,7 @@ async fn a_wider_prefix_stands_only_while_a_longer_one_does() {
 }
 
 #[tokio::test]
-async fn clients_of_another_dataplane_are_not_taken() {
+async fn clients_of_another_dataplane_are_ignored() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     switch.set_clients(INSTANCE + 1, RULES, vec![client(3)]);
@@ -138,7 +138,7 @@ async fn clients_of_another_dataplane_are_not_taken() {
 }
 
 #[tokio::test]
-async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
+async fn new_dataplane_epoch_starts_after_old_clients_are_deleted() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
@@ -155,7 +155,7 @@ async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
     let last_client = log.iter().rposition(|line| line.contains("prefixes4")).unwrap();
     let first_port = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
     assert!(last_client < first_port, "{log:#?}");
-    // What was counted for the number is nothing of the new one's client.
+    // Counts of the number do not pass to the client of the new dataplane.
     assert_eq!(fake.counted("linkemu.fates", 3 << 4), Count::default());
     let counts = switch.counts().await;
     assert_eq!((counts.instance, counts.clients.get(&3)), (INSTANCE + 1, None));
@@ -163,7 +163,7 @@ async fn a_new_dataplane_s_epoch_begins_when_the_old_one_s_clients_are_gone() {
 }
 
 #[tokio::test]
-async fn a_new_dataplane_s_counts_are_its_own_when_the_switch_is_lost_half_way() {
+async fn new_dataplane_counts_survive_a_lost_switch() {
     for table in ["linkemu.prefixes4", "linkemu.ports"] {
         let (fake, switch, told) = rig().await;
         offload(&switch).await;
@@ -186,7 +186,7 @@ async fn a_new_dataplane_s_counts_are_its_own_when_the_switch_is_lost_half_way()
 }
 
 #[tokio::test]
-async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
+async fn new_rules_start_an_epoch_without_clients_and_keep_counts() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
@@ -202,14 +202,14 @@ async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
     let first_port = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
     assert!(last_client < first_port, "{log:#?}");
     assert!(!log.iter().any(|line| line.starts_with("set")), "{log:#?}");
-    // What was found by the rules that were is not taken.
+    // Clients found by the old rules are ignored.
     switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
     offload_by(&switch, RULES + 1).await;
     assert_eq!(known(&fake), 0);
     switch.set_clients(INSTANCE, RULES + 1, vec![client(3)]);
     stands(&switch, &fake, 1).await;
     assert_eq!(switch.counts().await.clients[&3][Forward].received, five);
-    // They are known to the next linkd too.
+    // A new linkd knows them too.
     end(switch, &fake).await;
     let (switch, told) = session(config(fake.address()), timing());
     ready(&told, 1).await;
@@ -220,7 +220,7 @@ async fn other_rules_begin_an_epoch_without_clients_and_counts_go_on() {
 }
 
 #[tokio::test]
-async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
+async fn restarted_switch_is_restored_and_keeps_counts() {
     let (fake, switch, told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
@@ -247,7 +247,7 @@ async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
     let log = fake.log();
     let first = log.iter().position(|line| line.contains("linkemu.ports")).unwrap();
     assert!(log[first..].iter().all(|line| line.contains("linkemu.ports")), "{log:#?}");
-    // Its clock has begun anew, so has the epoch; numbers of losses have not.
+    // The clock restarted, so the epoch changed; loss numbers did not.
     let after = offload(&switch).await;
     assert_ne!(after.epoch, before.epoch);
     assert_eq!((after.forward_loss, after.return_loss), (before.forward_loss, before.return_loss));
@@ -261,7 +261,7 @@ async fn a_switch_that_restarts_is_restored_and_counts_go_on() {
 }
 
 #[tokio::test]
-async fn frames_of_any_port_are_counted() {
+async fn frames_of_all_ports_are_counted() {
     let (fake, switch, _told) = rig().await;
     let one = Count { packets: 1, bytes: 60 };
     fake.count("linkemu.port_drops", 9 * 4, one);
@@ -272,7 +272,7 @@ async fn frames_of_any_port_are_counted() {
     assert_eq!(counts.ports.len(), 6);
 }
 
-/// A program with smaller counters, and a second one for fates, as Tofino has it.
+/// A program with smaller counters and a second counter for fates, as for Tofino.
 fn smaller() -> Program {
     let mut info = p4runtime::proto::p4::config::v1::P4Info::decode(p4src::BMV2_P4INFO).unwrap();
     let name = |counter: &p4runtime::proto::p4::config::v1::Counter| {
@@ -293,7 +293,7 @@ fn smaller() -> Program {
 }
 
 #[tokio::test]
-async fn fates_are_the_sum_of_their_counters_and_no_cell_beyond_them_is_asked_for() {
+async fn fates_sum_their_counters_within_bounds() {
     let fake = Fake::start(1).await.unwrap();
     let config = switch::Config { program: smaller(), ..config(fake.address()) };
     let (switch, told) = session(config, timing());
@@ -310,27 +310,27 @@ async fn fates_are_the_sum_of_their_counters_and_no_cell_beyond_them_is_asked_fo
     let fates = counts.clients[&3][Forward];
     assert_eq!((fates.received, fates.returned, fates.delivered), (one, one, one));
     assert_eq!(counts.transit[Forward].counts[0], 1);
-    // Whose frames it does not count, it does not know.
+    // Clients that it does not count are not classified.
     let known: BTreeSet<_> = fake
         .entries("linkemu.prefixes4")
         .iter()
         .map(|entry| entry.action.params["client"])
         .collect();
     assert_eq!(known, BTreeSet::from([0, 2, 3]));
-    // All of them are cleared.
+    // All cells are cleared.
     switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
     assert_eq!(fake.counted("linkemu.fates_returned", (3 << 4) + 1), Count::default());
     assert_eq!(fake.counted("linkemu.transit", 3 << 6), Count::default());
 }
 
 #[tokio::test]
-async fn times_are_counted_by_their_bounds() {
+async fn transit_times_are_counted_by_bucket() {
     let (fake, switch, _told) = rig().await;
     let one = Count { packets: 1, bytes: 0 };
     let transit = ((2 << 1) | 1) * 32;
     fake.count("linkemu.transit", transit, one);
     fake.count("linkemu.transit", transit + 31, one);
-    // Where nothing was delivered, no time was measured.
+    // No delivered frames, so no transit times.
     assert_eq!(switch.counts().await.transit[Return].counts.iter().sum::<u64>(), 0);
     fake.count("linkemu.fates", (2 << 4) + 8 + 2, one);
     fake.count("linkemu.lateness", 26, one);
@@ -345,7 +345,7 @@ async fn times_are_counted_by_their_bounds() {
 }
 
 #[tokio::test]
-async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
+async fn new_linkd_adopts_entries_without_a_write() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
@@ -370,7 +370,7 @@ async fn a_new_linkd_takes_over_what_stands_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_linkd_with_a_new_dataplane_begins_anew() {
+async fn new_linkd_with_new_dataplane_starts_over() {
     let (fake, switch, _told) = rig().await;
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
@@ -389,7 +389,7 @@ async fn a_new_linkd_with_a_new_dataplane_begins_anew() {
 }
 
 #[tokio::test]
-async fn what_another_changed_is_put_right() {
+async fn foreign_changes_are_repaired() {
     let (fake, switch, told) = rig().await;
     offload(&switch).await;
     end(switch, &fake).await;
@@ -409,7 +409,7 @@ async fn what_another_changed_is_put_right() {
 }
 
 #[tokio::test]
-async fn a_switch_that_another_takes_is_left_alone_and_restored_when_it_is_back() {
+async fn taken_switch_is_left_alone_then_restored() {
     let (fake, switch, told) = rig().await;
     let before = offload(&switch).await;
     let mut other = config(fake.address());
@@ -435,7 +435,7 @@ async fn a_switch_that_another_takes_is_left_alone_and_restored_when_it_is_back(
 }
 
 #[tokio::test]
-async fn a_host_is_learned_moves_and_is_acknowledged() {
+async fn host_is_learned_moved_and_acknowledged() {
     let (fake, _switch, _told) = rig().await;
     let at = |port: u128| {
         let hosts = fake.entries("linkemu.hosts");
@@ -449,7 +449,7 @@ async fn a_host_is_learned_moves_and_is_acknowledged() {
     until("learned", || at(4)).await;
     assert!(fake.digest(&[5, 0x42, 1]));
     until("moved", || at(5)).await;
-    // What a host may not say: a port of the other side, a group address, too few members.
+    // Invalid digests: a port of the other side, a group address, too few members.
     for row in [&[3, 0x43, 1][..], &[4, 1 << 40, 1], &[4]] {
         assert!(fake.digest(row));
     }
@@ -458,7 +458,7 @@ async fn a_host_is_learned_moves_and_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_gate_is_closed_and_opened_for_one_and_for_all() {
+async fn gate_closes_and_opens_for_one_and_all() {
     let (fake, switch, _told) = rig().await;
     let gates = || fake.entries("linkemu.gates").len();
     switch.set_gate(Some(7), None, true).await.unwrap();
@@ -476,13 +476,13 @@ async fn a_gate_is_closed_and_opened_for_one_and_for_all() {
 }
 
 #[tokio::test]
-async fn a_gate_is_not_another_dataplane_s_client_s() {
+async fn gate_does_not_pass_to_another_dataplane() {
     let (fake, switch, _told) = rig().await;
     offload(&switch).await;
     for number in [None, Some(switch::DEFAULT), Some(7)] {
         switch.set_gate(number, Some(Return), true).await.unwrap();
     }
-    // A number is the same client's by other rules.
+    // Under other rules a number still belongs to the same client.
     offload_by(&switch, RULES + 1).await;
     assert_eq!(fake.entries("linkemu.gates").len(), 3);
     switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
@@ -491,7 +491,7 @@ async fn a_gate_is_not_another_dataplane_s_client_s() {
 }
 
 #[tokio::test]
-async fn a_switch_that_is_not_there_does_nothing_in_the_dataplane_s_place() {
+async fn missing_switch_runs_no_stage() {
     let fake = Fake::start(1).await.unwrap();
     fake.down(true);
     let timing = Timing { ask: Duration::from_millis(50), ..timing() };
@@ -508,7 +508,7 @@ async fn a_switch_that_is_not_there_does_nothing_in_the_dataplane_s_place() {
 }
 
 #[tokio::test]
-async fn a_switch_that_falls_silent_is_lost_and_comes_back() {
+async fn silent_switch_is_lost_and_recovers() {
     let fake = Fake::start(1).await.unwrap();
     let timing = Timing { patience: Duration::from_secs(1), ..timing() };
     let (switch, told) = session(config(fake.address()), timing);
@@ -523,7 +523,7 @@ async fn a_switch_that_falls_silent_is_lost_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_switch_that_is_slow_is_waited_for_once_and_says_when_it_answers() {
+async fn slow_switch_is_waited_for_once_and_reports_recovery() {
     let fake = Fake::start(1).await.unwrap();
     let timing = Timing { ask: Duration::from_millis(100), ..timing() };
     let (switch, told) = session(config(fake.address()), timing);
@@ -545,7 +545,7 @@ async fn a_switch_that_is_slow_is_waited_for_once_and_says_when_it_answers() {
 }
 
 #[tokio::test]
-async fn the_session_ends_with_its_last_handle() {
+async fn session_ends_with_its_last_handle() {
     let (fake, switch, told) = rig().await;
     let other = switch.clone();
     drop(switch);

@@ -1,35 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A decimal number followed by a unit, read and written without floats.
+//! A decimal number with a unit, parsed and printed without floats.
 
 use super::{UnitError, shown};
 
-/// Digits that are read after the point; more are not exact in any unit.
+/// Maximum number of digits after the point. More digits are not exact in any unit.
 const FRACTION_DIGITS: usize = 18;
 
-/// The kind of quantity, for its messages.
+/// A kind of quantity, for error messages.
 pub(super) struct Kind {
-    /// What is measured: "rate".
     pub of: &'static str,
-    /// The smallest unit, in words: "bit/s".
+    /// Name of the smallest unit: "bit/s".
     pub smallest: &'static str,
-    /// The unit that examples are written in.
+    /// The unit used in examples.
     pub unit: &'static str,
-    /// A good text.
     pub example: &'static str,
-    /// The largest value.
     pub limit: fn() -> String,
 }
 
-/// A number at the head of a text, and what follows it.
+/// The number at the start of a text, and the rest.
 pub(super) struct Head<'a> {
     whole: &'a str,
     fraction: &'a str,
-    /// The rest, without space in front.
+    /// The rest, without leading space.
     pub rest: &'a str,
 }
 
 impl Kind {
-    /// Splits a text at the end of its number.
+    /// Splits a text after its number.
     pub fn head<'a>(&self, whole_text: &str, text: &'a str) -> Result<Head<'a>, UnitError> {
         let text = text.trim_start();
         let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
@@ -52,7 +49,7 @@ impl Kind {
         Ok(Head { whole, fraction, rest: rest.trim_start() })
     }
 
-    /// The number times the factor of its unit.
+    /// Number times factor of the unit.
     pub fn value(&self, text: &str, head: &Head<'_>, factor: u64) -> Result<u64, UnitError> {
         let too_large = || UnitError::TooLarge { text: shown(text), limit: (self.limit)() };
         let inexact = || UnitError::Inexact { text: shown(text), of: self.smallest };
@@ -75,14 +72,14 @@ impl Kind {
         whole.checked_add(part).ok_or_else(too_large)
     }
 
-    /// The error of a number alone.
+    /// The error for a number without a unit.
     pub fn no_unit(&self, text: &str) -> UnitError {
         let text = shown(text);
         let example = format!("{text} {}", self.unit);
         UnitError::NoUnit { text, example }
     }
 
-    /// The error of a unit that is none of `units`.
+    /// The error for a unit that is not in `units`.
     pub fn unknown(
         &self,
         text: &str,
@@ -98,7 +95,7 @@ impl Kind {
     }
 }
 
-/// `value` / `factor` in decimal, without trailing zeros; `factor` a power of ten.
+/// Prints `value` / `factor` in decimal, without trailing zeros. `factor` is a power of ten.
 pub(super) fn fixed(value: u64, factor: u64) -> String {
     let (whole, part) = (value / factor, value % factor);
     if part == 0 {

@@ -30,10 +30,10 @@ fn factor(unit: &str) -> Option<u64> {
     })
 }
 
-/// Reads a duration of one or more terms: `275 ms`, `0.1ms`, `3 h 3 min`.
+/// Parses a duration of one or more terms: `275 ms`, `0.1ms`, `3 h 3 min`. Returns nanoseconds.
 ///
 /// # Errors
-/// If it is not one, or not a whole number of nanoseconds.
+/// If the text is not a duration, or not a whole number of nanoseconds.
 pub fn parse_duration(text: &str) -> Result<u64, UnitError> {
     let mut sum = 0_u64;
     let mut left = text;
@@ -61,7 +61,7 @@ pub fn parse_duration(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// Writes what [`parse_duration`] reads back to the identical value.
+/// Prints a duration so that [`parse_duration`] returns the same value.
 pub fn format_duration(ns: u64) -> String {
     if ns < S {
         let (unit, factor) = match ns {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_add_up() {
+    fn duration_terms_add_up() {
         assert_eq!(parse_duration("275 ms"), Ok(275_000_000));
         assert_eq!(parse_duration("0.1ms"), Ok(100_000));
         assert_eq!(parse_duration("3 h 3 min"), Ok(10_980 * S));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_natural_units_are_written() {
+    fn durations_print_in_natural_units() {
         assert_eq!(format_duration(275_000_000), "275 ms");
         assert_eq!(format_duration(100_000), "100 us");
         assert_eq!(format_duration(10_996 * S + S / 2), "3 h 3 min 16.5 s");

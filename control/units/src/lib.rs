@@ -1,91 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quantities as people write them: a number and its unit.
 //!
-//! Every parser is exact: decimal digits times the unit's integer factor, in
-//! integers, or an error. That is why the usual crates do not serve here:
-//! bytesize reads fractions through floats, saturates, and takes "Mb" for
-//! megabytes; humantime reads "1 2 s" as 12 s and panics near the largest
-//! durations. Every formatter writes what its parser reads back to the identical
-//! value.
+//! Every parser is exact: decimal digits times the integer factor of the unit, in integers, or an
+//! error. The usual crates are not exact. bytesize parses fractions as floats, saturates, and reads
+//! "Mb" as megabytes. humantime parses "1 2 s" as 12 s and panics near the largest durations. Each
+//! formatter prints a text that its parser reads back to the same value.
 
 mod decimal;
 mod duration;
 mod nearest;
 mod probability;
+mod quantity;
 mod rate;
 mod size;
 
 pub use duration::{format_duration, parse_duration};
 pub use nearest::nearest;
 pub use probability::{format_probability, parse_probability};
+pub use quantity::{Amount, Quantity};
 pub use rate::{Rate, parse_rate};
 pub use size::{format_overhead, format_size, parse_overhead, parse_size};
 
-/// Why a text is not the quantity that it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No number to begin with.
+    /// The text does not start with a number.
     #[error("{text:?} does not begin with a number: write it as {example:?}")]
     NoNumber {
-        /// What was given.
         text: String,
-        /// A text of the wanted kind.
+        /// A valid text of the expected kind.
         example: String,
     },
-    /// A number alone.
     #[error("{text} has no unit: write a unit, such as {example:?}")]
     NoUnit {
-        /// What was given.
         text: String,
         /// The number with a unit.
         example: String,
     },
     /// A unit that does not exist.
     #[error("{unit:?} in {text:?} is not a unit of {of}: {hint}")]
-    UnknownUnit {
-        /// What was given.
-        text: String,
-        /// The unit in it.
-        unit: String,
-        /// What is measured.
-        of: &'static str,
-        /// What to write.
-        hint: String,
-    },
-    /// Below zero.
+    UnknownUnit { text: String, unit: String, of: &'static str, hint: String },
     #[error("{text:?} is negative: write zero or more")]
-    Negative {
-        /// What was given.
-        text: String,
-    },
-    /// More than can be represented.
+    Negative { text: String },
+    /// Larger than the type can represent.
     #[error("{text:?} is more than the largest representable {limit}: write less")]
-    TooLarge {
-        /// What was given.
-        text: String,
-        /// The largest.
-        limit: String,
-    },
+    TooLarge { text: String, limit: String },
     /// Finer than the smallest unit.
     #[error("{text:?} is not a whole number of {of}: write it with fewer decimals")]
-    Inexact {
-        /// What was given.
-        text: String,
-        /// The smallest unit.
-        of: &'static str,
-    },
-    /// A rate of zero.
-    #[error("{text:?} is no rate: say \"down\" for a link that is down, or \"unlimited\"")]
-    ZeroRate {
-        /// What was given.
-        text: String,
-    },
+    Inexact { text: String, of: &'static str },
+    #[error("{text:?} is not a rate: write \"down\" for a link that is down, or \"unlimited\"")]
+    ZeroRate { text: String },
 }
 
-/// At most this much of a text goes into a message.
+/// Maximum number of characters of a text in a message.
 const SHOWN: usize = 60;
 
-/// A text, cut for a message.
+/// Truncates a text for a message.
 #[must_use]
 pub fn shown(text: &str) -> String {
     let text = text.trim();

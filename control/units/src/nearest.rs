@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nearest of some known words to one that is not known, for error messages.
+//! Finds the known word nearest to an unknown one, for error messages.
 
-/// The candidate that `word` is most likely a slip of; none if none is close.
+/// The candidate that `word` is most likely a misspelling of; none if no candidate is similar.
 ///
 /// ```
 /// assert_eq!(units::nearest("viasat", ["geo-600", "viasat2"]), Some("viasat2"));
@@ -9,7 +9,7 @@
 /// ```
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const CLOSE: f64 = 0.7;
-    // The distance is quadratic; nobody slips for longer than this.
+    // The distance is quadratic, so only this many characters are compared.
     let word: String = word.chars().take(64).collect::<String>().to_lowercase();
     candidates
         .into_iter()

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Probabilities, 0 to 1, written in percent.
 //!
-//! The decimal point is moved in the text, not by a division, so that "10 %" is
-//! the double nearest to 0.1 and every double reads back to itself.
+//! The decimal point is moved in the text, not by a division. So "10 %" is the double nearest to
+//! 0.1, and every printed double is parsed to the same value.
 
 use super::{UnitError, shown};
 
 const EXAMPLE: &str = "10 %";
 
-/// Reads a probability in percent: `10 %`, `0.02%`, `1e-6 %`. The range is not
-/// checked here.
+/// Parses a probability in percent: `10 %`, `0.02%`, `1e-6 %`. Does not check the range.
 ///
 /// # Errors
-/// If it is not a decimal number followed by `%`.
+/// If the text is not a decimal number followed by `%`.
 pub fn parse_probability(text: &str) -> Result<f64, UnitError> {
     let no_number = || UnitError::NoNumber { text: shown(text), example: EXAMPLE.into() };
     let trimmed = text.trim();
@@ -38,13 +37,13 @@ pub fn parse_probability(text: &str) -> Result<f64, UnitError> {
     shifted.parse().map_err(|_| no_number())
 }
 
-/// Writes what [`parse_probability`] reads back to the identical value, if it is
-/// finite and not negative.
+/// Prints a probability so that [`parse_probability`] returns the same value. It must be finite and
+/// not negative.
 pub fn format_probability(probability: f64) -> String {
     if !probability.is_finite() || probability == 0.0 {
         return format!("{} %", probability.abs());
     }
-    // The shortest digits that give this double: d.ddde±x.
+    // The shortest digits that identify this double: d.ddde±x.
     let scientific = format!("{probability:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent = exponent.parse::<i32>().unwrap_or(0) + 2;
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_is_read_and_written_exactly() {
+    fn percent_is_parsed_and_printed_exactly() {
         for (text, value) in [
             ("10 %", 0.1),
             ("0 %", 0.0),
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_number_is_refused() {
+    fn probability_without_percent_is_refused() {
         let message = |text: &str| parse_probability(text).unwrap_err().to_string();
         assert_eq!(message("0.1"), "0.1 has no unit: write a unit, such as \"0.1 %\"");
         assert!(message("-1 %").contains("negative"));

@@ -7,19 +7,16 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// What a shaper lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// As fast as frames come.
     Unlimited,
-    /// Nothing: frames wait in the queue.
+    /// No frame is dequeued.
     Down,
-    /// So many bit/s.
     Limited(NonZeroU64),
 }
 
 impl Rate {
-    /// From the form of the protobuf message: absent is unlimited, zero is down.
+    /// From the protobuf field: absent is unlimited, zero is down.
     pub fn from_bps(bps: Option<u64>) -> Self {
         match bps.map(NonZeroU64::new) {
             None => Self::Unlimited,
@@ -28,7 +25,7 @@ impl Rate {
         }
     }
 
-    /// The form of the protobuf message.
+    /// The protobuf field: absent is unlimited, zero is down.
     pub fn bps(self) -> Option<u64> {
         match self {
             Self::Unlimited => None,
@@ -54,10 +51,10 @@ const SPELLINGS: [&str; 12] = [
     "Gbps",
 ];
 
-/// Reads a rate: `144 Mbit/s`, `72Mb/s`, `9.6kbps`, `unlimited` or `down`.
+/// Parses a rate: `144 Mbit/s`, `72Mb/s`, `9.6kbps`, `unlimited` or `down`.
 ///
 /// # Errors
-/// If it is not one, or not a whole number of bit/s.
+/// If the text is not a rate, or not a whole number of bit/s.
 pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
     match text.trim() {
         "unlimited" => return Ok(Rate::Unlimited),
@@ -99,7 +96,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// Writes what [`parse_rate`] reads back to the identical value.
+    /// Prints a rate so that [`parse_rate`] returns the same value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bps = match self {
             Self::Unlimited => return f.write_str("unlimited"),
@@ -124,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn all_spellings_are_read() {
+    fn all_rate_spellings_are_parsed() {
         for text in ["72 Mbit/s", "72Mbit/s", " 72  Mb/s ", "72Mbps", "72000 kbit/s", "0.072Gb/s"] {
             assert_eq!(bps(text), 72_000_000, "{text}");
         }
@@ -136,7 +133,7 @@ mod tests {
     #[test]
     fn errors_name_the_value_and_the_remedy() {
         assert_eq!(message("144"), "144 has no unit: write a unit, such as \"144 Mbit/s\"");
-        assert!(message("0 Mbit/s").contains("say \"down\""));
+        assert!(message("0 Mbit/s").contains("write \"down\""));
         assert!(message("-3 Mbit/s").contains("negative"));
         assert!(message("36 MB/s").contains("bytes"));
         assert!(message("36 Mbit").contains("the nearest is \"Mbit/s\""));
@@ -151,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_unit_is_written() {
+    fn rates_print_in_the_largest_unit() {
         assert_eq!(Rate::from_bps(Some(144_000_000)).to_string(), "144 Mbit/s");
         assert_eq!(Rate::from_bps(Some(1_500)).to_string(), "1.5 kbit/s");
         assert_eq!(Rate::from_bps(Some(7)).to_string(), "7 bit/s");

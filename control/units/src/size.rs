@@ -18,10 +18,10 @@ const SI: [(&str, u64); 5] =
 const BINARY: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// Reads a size: `36 MB` (10^6 bytes), `1MiB` (2^20 bytes), `1518 B`.
+/// Parses a size: `36 MB` (10^6 bytes), `1MiB` (2^20 bytes), `1518 B`. Returns bytes.
 ///
 /// # Errors
-/// If it is not one, or not a whole number of bytes.
+/// If the text is not a size, or not a whole number of bytes.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let head = KIND.head(text, text)?;
     let unit = head.rest.trim_end();
@@ -47,8 +47,8 @@ fn unknown(text: &str, unit: &str) -> UnitError {
     KIND.unknown(text, unit, hint, &units)
 }
 
-/// Writes what [`parse_size`] reads back to the identical value, in the shorter of
-/// decimal and binary units.
+/// Prints a size so that [`parse_size`] returns the same value, in the shorter of decimal and
+/// binary units.
 pub fn format_size(bytes: u64) -> String {
     let (unit, factor) = SI.into_iter().find(|u| bytes >= u.1).unwrap_or(("B", 1));
     let decimal = format!("{} {unit}", fixed(bytes, factor));
@@ -59,10 +59,10 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
-/// Reads the bytes that a lower layer adds to each frame; may be negative: `-14 B`.
+/// Parses the bytes that a lower layer adds to each frame. May be negative: `-14 B`.
 ///
 /// # Errors
-/// If it is not a size with an optional sign in front, or does not fit.
+/// If the text is not a size with an optional sign, or out of range.
 pub fn parse_overhead(text: &str) -> Result<i32, UnitError> {
     let trimmed = text.trim();
     let (negative, size) = match trimmed.strip_prefix('-') {
@@ -78,7 +78,7 @@ pub fn parse_overhead(text: &str) -> Result<i32, UnitError> {
         .map_err(|_| UnitError::TooLarge { text: shown(text), limit: format!("{} B", i32::MAX) })
 }
 
-/// Writes what [`parse_overhead`] reads back to the identical value.
+/// Prints an overhead so that [`parse_overhead`] returns the same value.
 pub fn format_overhead(bytes: i32) -> String {
     format!("{bytes} B")
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn decimal_and_binary_units_are_read() {
+    fn decimal_and_binary_units_are_parsed() {
         assert_eq!(parse_size("36 MB"), Ok(36_000_000));
         assert_eq!(parse_size("1.5MiB"), Ok(1_572_864));
         assert_eq!(parse_size("64 KiB"), Ok(65_536));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shorter_unit_is_written() {
+    fn sizes_print_in_the_shorter_unit() {
         assert_eq!(format_size(36_000_000), "36 MB");
         assert_eq!(format_size(1 << 20), "1 MiB");
         assert_eq!(format_size(1_518), "1.518 kB");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A snapshot of the statistics as JSON. Its keys are a contract: they stay. They mean
 //! what the messages of `linkemu.v1` say.
-#![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
 
 use crate::instant;
 use proto::linkemu::v1 as pb;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Raw bindings to the DPDK functions that linkemu calls; use the `dpdk` crate instead.
 //!
-//! `allowlist.txt` names all that is bound. `shim.h` and `shim.c` wrap what bindgen cannot bind
-//! (static inlines, macros) or what differs between DPDK releases. An mbuf is opaque: read its
-//! fields at the `LKE_MBUF_*` offsets, which the C compiler computed from DPDK's own headers.
+//! `allowlist.txt` lists everything that is bound. `shim.h` and `shim.c` wrap what bindgen cannot
+//! bind (static inlines, macros) and what differs between DPDK releases. An mbuf is opaque: read
+//! its fields at the `LKE_MBUF_*` offsets, which the C compiler computed from DPDK's headers.
 #![allow(unsafe_code, reason = "this crate is the foreign-function interface")]
-#![allow(missing_docs, reason = "generated from DPDK's documented headers")]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]
 #![allow(clippy::all, clippy::undocumented_unsafe_blocks, reason = "generated code")]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
-/// The network drivers that are linked, with a space between them.
+/// Names of the linked network drivers, separated by spaces.
 pub const DRIVERS: &str = env!("DPDK_DRIVERS");
 
 #[cfg(test)]
@@ -19,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_rust_reads_lie_inside_the_mbuf() {
+    fn fields_read_by_rust_lie_inside_the_mbuf() {
         let fields = [
             (LKE_MBUF_BUF_ADDR, 8),
             (LKE_MBUF_DATA_OFF, 2),
@@ -37,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_library_are_of_one_release() {
+    fn headers_and_library_have_one_release() {
         // SAFETY: takes nothing, returns a pointer to a static string.
         let version = unsafe { std::ffi::CStr::from_ptr(rte_version()) };
         let expected = format!("DPDK {}.{:02}", LKE_RTE_VERSION_YEAR, LKE_RTE_VERSION_MONTH);

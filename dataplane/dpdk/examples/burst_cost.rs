@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a packet costs through the safe wrapper, on a device that costs little itself, in the
-//! thread's own processor time: `cargo run --release -p dpdk --example burst_cost`.
+//! Cost of a packet through the safe wrapper, on a cheap device, in processor time of the thread:
+//! `cargo run --release -p dpdk --example burst_cost`.
 
 use std::hint::black_box;
 use std::time::Duration;

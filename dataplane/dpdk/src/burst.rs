@@ -20,30 +20,26 @@ pub struct MbufBurst {
 }
 
 impl MbufBurst {
-    /// Packets that it holds at most.
+    /// Maximum number of packets.
     pub const CAPACITY: usize = 64;
 
-    /// An empty burst.
     #[must_use]
     pub const fn new() -> Self {
         Self { slots: [const { MaybeUninit::uninit() }; Self::CAPACITY], len: 0 }
     }
 
-    /// Packets in it.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there is none.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// True if no more fits.
     #[inline]
     #[must_use]
     pub const fn is_full(&self) -> bool {
@@ -91,16 +87,16 @@ impl MbufBurst {
         Drain { burst: self, next: 0, end }
     }
 
-    /// Takes the last packet out.
+    /// Removes the last packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Mbuf> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: the slot was within `0..len` and is not any more.
+        // SAFETY: the slot was within `0..len`, and `len` no longer includes it.
         Some(unsafe { self.slots.get(self.len)?.assume_init_read() })
     }
 
-    /// Lends all packets out; what is not taken out of its place goes to `spare` as far as
-    /// there is room, and else is freed.
+    /// Passes all packets to `take` as a slice of options. Packets that `take` leaves in the slice
+    /// move to `spare` while it has room; the rest are freed.
     #[inline]
     pub fn lend(&mut self, spare: &mut Self, take: impl FnOnce(&mut [Option<Mbuf>])) {
         let end = self.len;
@@ -112,7 +108,7 @@ impl MbufBurst {
             unsafe { slice::from_raw_parts_mut(self.slots.as_mut_ptr().cast(), end) };
         take(lent);
         for mbuf in lent.iter_mut().filter_map(Option::take) {
-            // Dropped where it is full.
+            // Frees the packet if `spare` is full.
             let _ = spare.push(mbuf);
         }
     }
@@ -128,8 +124,8 @@ impl MbufBurst {
     /// Frees slots `start..end`, which the caller has taken out of `0..len`.
     fn free(&mut self, start: usize, end: usize) {
         if start < end {
-            // SAFETY: the slots are initialised and nobody else owns them any more; Mbuf is
-            // transparent over a pointer to rte_mbuf. `end - start` is at most 64.
+            // SAFETY: the slots are initialised and have no other owner; Mbuf is transparent over a
+            // pointer to rte_mbuf. `end - start` is at most 64.
             unsafe {
                 let first = self.slots.as_mut_ptr().add(start).cast::<*mut rte_mbuf>();
                 dpdk_sys::rte_pktmbuf_free_bulk(first, (end - start) as u32);
@@ -137,11 +133,12 @@ impl MbufBurst {
         }
     }
 
-    /// Lets `fill` write up to `most` mbuf pointers after the last packet; it returns how many it
-    /// wrote.
+    /// Calls `fill`, which may write up to `most` mbuf pointers after the last packet and returns
+    /// the number written.
     ///
     /// # Safety
-    /// `fill` writes as many valid, owned pointers as it returns, and no more than it was told.
+    /// `fill` writes exactly as many valid, owned pointers as it returns, at most its second
+    /// argument.
     #[inline]
     pub(crate) unsafe fn fill(
         &mut self,
@@ -156,8 +153,8 @@ impl MbufBurst {
         filled
     }
 
-    /// Lets `send` take a prefix of the packets; it returns how many it took. The others move to
-    /// the front.
+    /// Calls `send`, which may take a prefix of the packets and returns its length. The other
+    /// packets move to the front.
     ///
     /// # Safety
     /// `send` owns exactly the prefix that it returns.
@@ -206,7 +203,7 @@ impl fmt::Debug for MbufBurst {
     }
 }
 
-/// The packets taken out of a burst.
+/// Iterator that removes packets from a burst.
 #[derive(Debug)]
 pub struct Drain<'a> {
     burst: &'a mut MbufBurst,

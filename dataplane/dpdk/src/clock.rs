@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nanoseconds from the processor's time stamp counter.
 //!
-//! The counter's rate is measured against `CLOCK_MONOTONIC_RAW`, never taken from
-//! `rte_get_tsc_hz()`, which is rounded to 10 MHz on AMD (0.149 % off where it was measured).
-//! Converted by an integer product and shift. Error after 0.5 s of calibration: within ±0.6 ppm
-//! measured; [`TscClock::error_ppm`] bounds that of the calibration at hand. The control thread
-//! calls [`TscClock::correct`] about once a second: it measures again, over a longer time, and
-//! slews the clock; all copies go by that.
+//! The counter's rate is measured against `CLOCK_MONOTONIC_RAW`. `rte_get_tsc_hz()` is not used: it
+//! is rounded to 10 MHz on AMD (0.149 % error measured). Ticks are converted by an integer product
+//! and shift. The measured rate error after 0.5 s of calibration is within ±0.6 ppm;
+//! [`TscClock::error_ppm`] bounds the error of the current calibration. The control thread calls
+//! [`TscClock::correct`] about once a second. It measures over a longer time and slews the clock;
+//! all copies follow.
 //!
-//! `CLOCK_MONOTONIC_RAW` is not steered by NTP, so this clock and `CLOCK_MONOTONIC` drift apart
-//! by what NTP corrects (up to tens of ppm). Invariants: never goes backwards as seen by one
-//! thread, but by up to the time since the last measurement where the counter began anew (a
-//! machine that was restored), and by less than a microsecond in one that was held up in mid
-//! reading while the clock was slewed; across threads it is as consistent as the processor's counters (constant and
-//! synchronous on what we run on). Without an invariant counter each reading is a call of
-//! `clock_gettime`. `correct`: control thread; the rest: any thread.
+//! NTP does not steer `CLOCK_MONOTONIC_RAW`, so this clock and `CLOCK_MONOTONIC` drift apart by the
+//! NTP correction (up to tens of ppm).
+//!
+//! Invariants: one thread never sees time go backwards, with two exceptions. If the counter
+//! restarted (a restored virtual machine), time may go back by up to the time since the last
+//! measurement. A thread that is interrupted during a reading while the clock is slewed may see
+//! less than a microsecond. Across threads the clock is as consistent as the processor's counters
+//! (constant and synchronous on supported machines). Without an invariant counter each reading
+//! calls `clock_gettime`. `correct`: control thread; the rest: any thread.
 
 mod discipline;
 mod line;
@@ -29,20 +31,20 @@ use nix::time::{ClockId, clock_gettime};
 use discipline::{Discipline, Look, Verdict};
 use line::Published;
 
-/// Readings of which the tightest is taken.
+/// Number of readings; the one with the shortest window is used.
 const TRIES: u32 = 32;
-/// A correction whose bend is not so far ahead any more, ns, is made again.
+/// A correction is retried if its bend is less than this far ahead when published, ns.
 const PUBLISH_WITHIN: u64 = 5_000_000;
 
-/// A clock that counts nanoseconds since it was calibrated; copies are the same one.
+/// Nanoseconds since calibration. Copies share one clock.
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock(&'static Shared);
 
-/// Kept for the life of the process, so that a clock can be copied to each thread.
+/// Allocated for the life of the process, so that threads can copy the clock.
 #[derive(Debug)]
 struct Shared {
     line: Published,
-    /// It reads the processor's counter.
+    /// True if the processor's counter is used.
     counts: bool,
     /// `CLOCK_MONOTONIC_RAW` at zero, ns.
     raw_zero: u64,
@@ -52,33 +54,32 @@ struct Shared {
     longest_jump: AtomicU64,
 }
 
-/// How far a [`TscClock`] is off `CLOCK_MONOTONIC_RAW`.
+/// Deviation of a [`TscClock`] from `CLOCK_MONOTONIC_RAW`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
-    /// Time since the calibration.
     pub elapsed: Duration,
-    /// This clock minus `CLOCK_MONOTONIC_RAW`, ns. What jumps made of it is left out.
+    /// This clock minus `CLOCK_MONOTONIC_RAW`, ns, without jumps of the counter.
     pub offset_ns: i64,
     /// The offset as parts per million of the elapsed time.
     pub ppm: f64,
 }
 
-/// What [`TscClock::correct`] found.
+/// Result of [`TscClock::correct`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Correction {
-    /// This clock minus `CLOCK_MONOTONIC_RAW` before it, ns; slewed away from then on.
+    /// This clock minus `CLOCK_MONOTONIC_RAW` before the correction, ns. The clock slews it away.
     pub offset_ns: i64,
-    /// What the counter's rate was off before it, parts per million.
+    /// Rate error before the correction, parts per million.
     pub rate_ppm: f64,
-    /// Bound of the error of the rate from then on, parts per million.
+    /// Bound of the rate error after the correction, parts per million.
     pub error_ppm: f64,
-    /// How far the counter jumped against the system's clock, if it did: the machine was
-    /// suspended, or a virtual one stopped.
+    /// Jump of the counter against the system clock, if any: the machine was suspended or a virtual
+    /// machine was paused.
     pub jump: Option<Duration>,
 }
 
 impl TscClock {
-    /// Measures the counter over `duration` (it sleeps that long; 0.5 s is good) and starts at 0.
+    /// Measures the counter over `duration` (sleeps that long; use 0.5 s). Time starts at 0.
     #[must_use]
     pub fn calibrate(duration: Duration) -> Self {
         if !counter::invariant() {
@@ -111,7 +112,8 @@ impl TscClock {
     #[must_use]
     pub fn now(&self) -> u64 {
         if self.0.counts {
-            // The line first: one that is published meanwhile bends later than this reading.
+            // Read the line before the counter: a line published in between bends later than this
+            // reading.
             let line = self.0.line.read();
             line.at(counter::read())
         } else {
@@ -130,7 +132,8 @@ impl TscClock {
             let mut next = discipline.clone();
             verdict = next.look(look());
             let line = next.line();
-            // Was this thread held up meanwhile? The bend has to be ahead when others hear of it.
+            // If this thread was interrupted, the bend may already be in the past for other
+            // threads.
             if line.ns.saturating_sub(line.at(counter::read())) >= PUBLISH_WITHIN
                 || line == discipline.line()
             {
@@ -152,13 +155,13 @@ impl TscClock {
         }
     }
 
-    /// Jumps of the counter that corrections have seen.
+    /// Number of counter jumps that corrections have detected.
     #[must_use]
     pub fn jumps(&self) -> u64 {
         self.0.jumps.load(Ordering::Relaxed)
     }
 
-    /// The longest of them since the last mark; with `mark`, it starts anew.
+    /// Longest jump since the last mark. `mark` resets it.
     #[must_use]
     pub fn longest_jump(&self, mark: bool) -> Duration {
         let longest = &self.0.longest_jump;
@@ -167,7 +170,7 @@ impl TscClock {
         Duration::from_nanos(ns)
     }
 
-    /// True if it reads the processor's counter, false if it asks the kernel each time.
+    /// True if the clock reads the processor's counter, false if it calls the kernel each time.
     #[must_use]
     pub const fn uses_counter(&self) -> bool {
         self.0.counts
@@ -186,7 +189,8 @@ impl TscClock {
         self.0.error_ppm
     }
 
-    /// Compares with `CLOCK_MONOTONIC_RAW` again; the longer after the calibration, the finer.
+    /// Compares the clock with `CLOCK_MONOTONIC_RAW`. Precision grows with the time since
+    /// calibration.
     #[must_use]
     pub fn drift(&self) -> Drift {
         let look = look();
@@ -198,7 +202,7 @@ impl TscClock {
     }
 }
 
-/// Reads both clocks as close together as it gets.
+/// Reads both clocks within the shortest window of [`TRIES`] readings.
 fn look() -> Look {
     let mut best = Look { ticks: 0, raw: 0, window: u64::MAX };
     for _ in 0..TRIES {
@@ -229,8 +233,8 @@ mod counter {
 
     #[inline]
     pub(super) fn read() -> u64 {
-        // SAFETY: every x86-64 processor has rdtsc; Linux does not forbid it to processes that
-        // did not ask for that.
+        // SAFETY: every x86-64 processor has rdtsc; Linux does not forbid it to processes unless
+        // they ask.
         unsafe { _rdtsc() }
     }
 
@@ -272,19 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn the_drift_is_within_the_calibrations_own_bound() {
+    fn drift_stays_within_the_calibration_bound() {
         let clock = TscClock::calibrate(Duration::from_millis(200));
         thread::sleep(Duration::from_millis(200));
         let drift = clock.drift();
-        // The bound of the rate, and as much again for the reading of the drift itself; 2 ppm
-        // for the kernel's own conversion of the same counter.
+        // Twice the rate bound covers the error of the drift reading too. 2 ppm covers the kernel's
+        // own conversion of the same counter.
         let bound = 2.0 * clock.error_ppm() + 2.0;
         eprintln!("{drift:?}, bound {bound:.2} ppm, {:?} Hz", clock.hz());
         assert!(drift.ppm.abs() <= bound, "{drift:?} exceeds {bound} ppm");
     }
 
     #[test]
-    fn without_a_counter_the_system_clock_serves() {
+    fn clock_without_counter_reads_the_system_clock() {
         let clock = TscClock::over(false, look(), 1.0, 0.0);
         let first = clock.now();
         assert!(clock.now() >= first);
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn time_never_goes_back_while_it_is_corrected() {
+    fn corrected_time_never_goes_back() {
         let clock = TscClock::calibrate(Duration::from_millis(5));
         thread::scope(|s| {
             let corrections = s.spawn(|| {

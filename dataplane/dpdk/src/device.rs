@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An attached Ethernet device: made by [`Port::attach`](crate::Port::attach), shared by the
-//! handles on it, and stopped, closed and detached when the last of them goes.
+//! An attached Ethernet device, created by [`Port::attach`](crate::Port::attach) and shared by its
+//! handles. When the last handle is dropped, the device is stopped, closed and detached.
 //!
 //! Invariant: while a queue handle exists the device exists and is started. Control thread.
 
@@ -8,8 +8,8 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use crate::eal::EalInner;
 use crate::error::{Error, reason};
+use crate::instance::EalInner;
 use crate::mempool::Mempool;
 use crate::sockets::PacketSockets;
 
@@ -18,26 +18,25 @@ pub(crate) struct Device {
     pub eal: Arc<EalInner>,
     /// DPDK's number of the port.
     pub id: u16,
-    /// The name that the user gave.
+    /// The user's name for the port.
     pub port: String,
     /// The device's name on its bus.
     pub name: CString,
     pub bus: Bus,
-    /// What no other port may have, as reserved in `EalInner::control`.
+    /// Keys reserved in `EalInner::control`: no other port may use them.
     pub keys: [String; 2],
     pub sockets: PacketSockets,
-    /// Frames that the ring of each packet socket holds.
+    /// Frames per ring of each packet socket.
     pub ring_frames: u32,
-    /// The longest frame without a VLAN tag that the interface below sends.
+    /// Longest frame without a VLAN tag that the underlying interface sends, bytes.
     pub longest: AtomicU32,
-    /// Receive queues set up.
     pub rx_queues: u16,
     pub started: bool,
-    /// Promiscuous mode was off before we turned it on.
+    /// True if promiscuous mode was off before the port started.
     pub restore_promiscuous: bool,
-    /// Packets sent can be received again, so they have to be freed at the end.
+    /// True if transmitted packets can be received again, so that they must be freed on drop.
     pub is_loopback: bool,
-    /// The pools that receive: dropped, as a field, after the device was closed.
+    /// Receive pools. As a field they are dropped after the device is closed.
     pub pools: Vec<Mempool>,
 }
 
@@ -48,7 +47,6 @@ pub(crate) enum Bus {
 }
 
 impl Device {
-    /// An error for a failed call on this port.
     pub(crate) fn error(&self, action: &'static str, code: i32) -> Error {
         Error::Port { port: self.port.clone(), action, reason: reason(code) }
     }
@@ -58,7 +56,7 @@ impl Device {
         if code < 0 { Err(self.error(action, code)) } else { Ok(()) }
     }
 
-    /// Frees the packets that wait in a loopback's rings; they would keep their pool in use.
+    /// Frees the packets in a loopback's rings. They would keep their pool in use.
     fn empty(&self) {
         const MOST: u32 = 1 << 16;
         for queue in 0..self.rx_queues {
@@ -70,7 +68,7 @@ impl Device {
                 if got == 0 {
                     break;
                 }
-                // SAFETY: just received, so owned here and by nobody else.
+                // SAFETY: just received, so this is the only owner.
                 unsafe { dpdk_sys::lke_mbuf_free(mbuf) };
             }
         }
@@ -83,8 +81,8 @@ impl Drop for Device {
         if self.started && self.is_loopback {
             self.empty();
         }
-        // SAFETY: the port exists, and with this, the last handle, nobody polls it any more. The
-        // calls are serialised by the control lock.
+        // SAFETY: the port exists, and this is the last handle, so no thread polls it. The control
+        // lock serialises the calls.
         let (stopped, closed) = unsafe {
             if self.restore_promiscuous {
                 dpdk_sys::rte_eth_promiscuous_disable(self.id);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which poll-mode drivers are there, for messages that suggest the right name.
+//! Names of the linked poll-mode drivers, for messages that suggest the right name.
 //!
-//! DPDK has no call that lists its drivers; they are those that are linked. Whether a name is
-//! taken is decided by EAL itself (`Eal::recognises`). Control thread.
+//! DPDK has no call that lists its drivers; the linked ones are known. EAL decides whether a name
+//! is valid (`Eal::recognises`). Control thread.
 
-/// Names of virtual devices whose library is called otherwise, as (library, driver).
+/// Virtual devices with a driver name other than their library name, as (library, driver).
 const RENAMED: [(&str, &str); 2] = [("net_virtio", "net_virtio_user"), ("net_tap", "net_tun")];
 
-/// Drivers of virtual devices; a device name is one of these and, optionally, a suffix.
+/// Drivers of virtual devices. A device name is one of these plus an optional suffix.
 pub(crate) const VIRTUAL: [&str; 7] = [
     "net_af_packet",
     "net_af_xdp",
@@ -18,7 +18,7 @@ pub(crate) const VIRTUAL: [&str; 7] = [
     "net_virtio_user",
 ];
 
-/// Names of the network drivers, sorted.
+/// Names of the linked network drivers, sorted.
 #[must_use]
 pub fn known_drivers() -> Vec<&'static str> {
     let linked = || dpdk_sys::DRIVERS.split(' ');
@@ -28,7 +28,7 @@ pub fn known_drivers() -> Vec<&'static str> {
     names
 }
 
-/// The known driver whose name is nearest to `name`, if one is near.
+/// The known driver with the name nearest to `name`, if one is similar.
 #[must_use]
 pub fn nearest_driver(name: &str) -> Option<String> {
     nearest(name, &known_drivers()).map(str::to_owned)
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_keyboard_finds_its_driver() {
+    fn mistyped_driver_finds_the_nearest() {
         for (slip, meant) in [
             ("net_af_paket", Some("net_af_packet")),
             ("net_nul0", Some("net_null")),

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The environment abstraction layer: started once per process, kept alive by everything else.
 //!
-//! Reference: DPDK Linux guide, "EAL parameters". Differences from a plain start: EAL gets one
-//! lcore that may run on every core the process may use, so it pins no thread; it listens on no
+//! Reference: DPDK Linux guide, "EAL parameters". Differences from a default start: EAL gets one
+//! lcore that may run on every core allowed to the process, so it pins no thread. It opens no
 //! telemetry socket and shares no configuration with other processes, so it leaves no files.
 //! Control thread.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use crate::error::{Error, rte_reason};
 use crate::hugepages::hugepages_reserved;
+use crate::instance::{EalInner, remove_runtime_folder};
 use crate::spec::PortSpec;
 use crate::thread::ThreadGuard;
 
-/// Where EAL takes its memory from.
+/// Source of EAL's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Ordinary pages (`--no-huge`): runs anywhere and unprivileged, a third slower, no PCI ports.
+    /// Ordinary pages (`--no-huge`): works unprivileged, a third slower, no PCI ports.
     NoHuge {
-        /// Memory to reserve at start.
+        /// Memory to reserve at start, MB.
         megabytes: u32,
     },
-    /// Hugepages without files (`--in-memory`), taken as needed.
+    /// Hugepages without files (`--in-memory`), allocated on demand.
     InMemory {
-        /// Memory to take at start; the rest on demand.
+        /// Memory to allocate at start, MB. The rest is allocated on demand.
         megabytes: Option<u32>,
     },
 }
 
 impl Memory {
-    /// Hugepages if `megabytes` of them are free, else ordinary pages.
+    /// Hugepages if `megabytes` of them are free, otherwise ordinary pages.
     #[must_use]
     pub fn available(megabytes: u32) -> Self {
         if hugepages_reserved().free >> 20 >= u64::from(megabytes) {
@@ -47,19 +47,15 @@ impl Memory {
     }
 }
 
-/// How much EAL and the drivers say on standard error.
+/// Verbosity of EAL and the drivers on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Errors.
     Error,
-    /// Errors and warnings.
     #[default]
     Warning,
-    /// What an operator may want to see.
+    /// Messages for an operator.
     Notice,
-    /// Progress.
     Info,
-    /// All.
     Debug,
 }
 
@@ -75,21 +71,18 @@ impl fmt::Display for LogLevel {
     }
 }
 
-/// How to start EAL.
 #[derive(Clone, Debug)]
 pub struct EalOptions {
-    /// Where the memory comes from.
     pub memory: Memory,
-    /// What is logged.
     pub log_level: LogLevel,
-    /// PCI devices that EAL may touch, as `ADDRESS[,arguments]`; if empty it does not scan PCI.
+    /// PCI devices that EAL may use, as `ADDRESS[,arguments]`. If empty, EAL does not scan PCI.
     pub pci: Vec<String>,
-    /// Cores that EAL's threads may use; `None`: all that the calling thread may use.
+    /// Cores for EAL's threads. `None`: all cores allowed to the calling thread.
     pub cores: Option<Vec<usize>>,
 }
 
 impl EalOptions {
-    /// Options with the given memory, and else the defaults.
+    /// Default options with the given memory.
     #[must_use]
     pub const fn new(memory: Memory) -> Self {
         Self { memory, log_level: LogLevel::Warning, pci: Vec::new(), cores: None }
@@ -130,7 +123,7 @@ impl EalOptions {
     }
 }
 
-/// One lcore, number 0, that floats over `cores`.
+/// The argument for one lcore, number 0, that floats over `cores`.
 fn lcores(cores: Option<&[usize]>) -> Result<String, Error> {
     let list: Vec<String> = match cores {
         Some(cores) => cores.iter().map(usize::to_string).collect(),
@@ -151,19 +144,10 @@ fn lcores(cores: Option<&[usize]>) -> Result<String, Error> {
     Ok(format!("0@({})", list.join(",")))
 }
 
-/// A started EAL. Dropping it, once nothing else holds it, cleans up.
+/// An initialised EAL. It is cleaned up when no object holds it.
 #[derive(Debug)]
 pub struct Eal {
     inner: Arc<EalInner>,
-}
-
-/// Device (by unique key) → port that has it.
-type Taken = HashMap<String, String>;
-
-#[derive(Debug)]
-pub(crate) struct EalInner {
-    /// DPDK's device and memory calls are not thread safe; this lock is held around them.
-    control: Mutex<Taken>,
 }
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
@@ -180,14 +164,14 @@ impl Eal {
         for word in words {
             let text = CString::new(word.as_str())
                 .map_err(|_| Error::invalid("EAL argument", &word, "it contains a zero byte"))?;
-            // EAL keeps pointers to its arguments: they are given away for good.
+            // EAL keeps pointers to its arguments, so they are leaked.
             owned.push(text.into_raw());
         }
         if INITIALISED.swap(true, Ordering::SeqCst) {
             return Err(Error::AlreadyInitialised);
         }
         let count = i32::try_from(owned.len()).unwrap_or(i32::MAX);
-        // EAL permutes the array and may keep it, so it lives as long as the process.
+        // EAL permutes the array and may keep it, so it is leaked too.
         let vector: &'static mut [*mut libc::c_char] = owned.leak();
         // SAFETY: `vector` holds `count` valid, zero-terminated, writable strings, all leaked; EAL
         // was not initialised before in this process.
@@ -204,7 +188,7 @@ impl Eal {
             };
             return Err(Error::EalInit { arguments, reason: rte_reason(), remedy });
         }
-        Ok(Self { inner: Arc::new(EalInner { control: Mutex::new(HashMap::new()) }) })
+        Ok(Self { inner: Arc::new(EalInner::default()) })
     }
 
     /// DPDK's name and release, as `DPDK 22.11.11`.
@@ -214,8 +198,8 @@ impl Eal {
         unsafe { CStr::from_ptr(dpdk_sys::rte_version()) }.to_string_lossy().into_owned()
     }
 
-    /// Makes the calling thread known to EAL, so that it gets a mempool cache of its own; call it
-    /// first thing in each worker thread and keep the guard to the thread's end.
+    /// Registers the calling thread with EAL, so that it gets a mempool cache. Call it first in
+    /// each worker thread and keep the guard until the thread ends.
     ///
     /// # Errors
     /// [`Error::ThreadRegister`] if EAL has no slot left.
@@ -229,11 +213,11 @@ impl Eal {
         Self { inner: Arc::clone(&self.inner) }
     }
 
-    /// Stops EAL now.
+    /// Cleans EAL up now.
     ///
     /// # Errors
-    /// [`Error::InUse`] if ports, queues, pools or registered threads still hold it; EAL then
-    /// stops when the last of them goes.
+    /// [`Error::InUse`] if ports, queues, pools or registered threads still hold it. EAL is then
+    /// cleaned up when the last of them is dropped.
     pub fn cleanup(self) -> Result<(), Error> {
         match Arc::try_unwrap(self.inner) {
             Ok(inner) => {
@@ -244,7 +228,7 @@ impl Eal {
         }
     }
 
-    /// True if a registered driver takes the device.
+    /// True if a registered driver accepts the device.
     pub(crate) fn recognises(&self, device: &str) -> bool {
         let Ok(text) = CString::new(device) else {
             return false;
@@ -259,47 +243,12 @@ impl Eal {
     }
 }
 
-impl EalInner {
-    /// Serialises calls into DPDK's control functions.
-    pub(crate) fn control(&self) -> MutexGuard<'_, Taken> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for EalInner {
-    fn drop(&mut self) {
-        // SAFETY: this is the last holder: no port, queue, pool or registered thread is left, and
-        // a pool with buffers out would have leaked its handle on EAL.
-        let ret = unsafe { dpdk_sys::rte_eal_cleanup() };
-        if ret != 0 {
-            tracing::warn!(code = ret, "EAL cleanup failed");
-        }
-        remove_runtime_folder();
-    }
-}
-
-/// Removes the folder that EAL makes for files shared between processes: with the options used
-/// here it stays empty, and EAL itself never removes it.
-fn remove_runtime_folder() {
-    // SAFETY: returns a pointer to a static buffer, which only `rte_eal_init` writes.
-    let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
-    if path.is_null() {
-        return;
-    }
-    // SAFETY: not null, and a zero-terminated string for the life of the process.
-    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
-    if !path.is_empty() {
-        // Not empty, or not there: either is fine.
-        let _ = std::fs::remove_dir(path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn without_pci_ports_the_bus_is_left_alone() {
+    fn options_without_pci_ports_disable_the_bus() {
         let words = EalOptions::new(Memory::NoHuge { megabytes: 64 }).arguments().unwrap();
         assert!(words.contains(&"--no-pci".to_owned()));
         assert!(words.contains(&"--no-huge".to_owned()));

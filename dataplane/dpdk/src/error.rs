@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong, in the user's words: each message names the value, the limit and the remedy.
+//! Errors of this crate. Each message names the value, the limit and the remedy.
 
 use std::io;
 
-/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// EAL can be initialised once per process, also after it was cleaned up.
+    /// EAL can be initialised once per process, even after cleanup.
     #[error("EAL was already initialised in this process; DPDK allows it once")]
     AlreadyInitialised,
 
@@ -18,51 +17,45 @@ pub enum Error {
         arguments: String,
         /// DPDK's text for the error number.
         reason: String,
-        /// What to do.
         remedy: &'static str,
     },
 
-    /// EAL is still needed by another object.
+    /// Another object still uses EAL.
     #[error(
         "EAL is still in use by {holders} object(s) (ports, queues, pools, threads); drop them \
          before the cleanup"
     )]
     InUse {
-        /// How many objects hold EAL.
+        /// Number of objects that hold EAL.
         holders: usize,
     },
 
-    /// All of EAL's thread slots are taken.
+    /// All thread slots of EAL are in use.
     #[error("this thread cannot be registered with EAL: {reason}")]
     ThreadRegister {
         /// DPDK's text for the error number.
         reason: String,
     },
 
-    /// A value that DPDK cannot take.
+    /// DPDK cannot accept the value.
     #[error("{what} `{value}` is not valid: {rule}")]
     Invalid {
-        /// What was given.
         what: &'static str,
-        /// The value given.
         value: String,
-        /// What it has to look like.
+        /// The valid form.
         rule: String,
     },
 
-    /// A memory pool could not be made.
+    /// A memory pool could not be created.
     #[error(
         "mempool `{name}` of {count} buffers of {data_room} bytes ({megabytes} MB) cannot be made: \
          {reason}; give EAL more memory or ask for fewer buffers"
     )]
     Mempool {
-        /// The pool's name.
         name: String,
-        /// Buffers asked for.
         count: u32,
         /// Bytes of data per buffer.
         data_room: u16,
-        /// Memory needed, roughly.
         megabytes: u64,
         /// DPDK's text for the error number.
         reason: String,
@@ -71,9 +64,8 @@ pub enum Error {
     /// The text after `--port` is not a port.
     #[error("port `{text}` is not valid: {rule}")]
     Spec {
-        /// The text given.
         text: String,
-        /// What it has to look like.
+        /// The valid form.
         rule: String,
     },
 
@@ -84,11 +76,9 @@ pub enum Error {
         known.join(", ")
     )]
     UnknownDriver {
-        /// The name given.
         driver: String,
-        /// Those that are linked.
         known: Vec<&'static str>,
-        /// The nearest name among them.
+        /// The nearest known name.
         nearest: Option<String>,
     },
 
@@ -97,84 +87,49 @@ pub enum Error {
         "port `{port}`: there is no interface `{iface}` in this network namespace; there are: {}",
         if existing.is_empty() { "none".to_owned() } else { existing.join(", ") }
     )]
-    NoInterface {
-        /// The port's name.
-        port: String,
-        /// The interface asked for.
-        iface: String,
-        /// The interfaces that exist.
-        existing: Vec<String>,
-    },
+    NoInterface { port: String, iface: String, existing: Vec<String> },
 
     /// The process may not open the device.
     #[error("port `{port}`: no permission to open `{device}` ({reason}); {remedy}")]
-    Permission {
-        /// The port's name.
-        port: String,
-        /// The device.
-        device: String,
-        /// The system's text.
-        reason: String,
-        /// What to do.
-        remedy: &'static str,
-    },
+    Permission { port: String, device: String, reason: String, remedy: &'static str },
 
     /// The PCI device is missing or bound to the wrong driver.
     #[error("port `{port}`: PCI device {address} cannot be used: {reason}; {remedy}")]
-    Pci {
-        /// The port's name.
-        port: String,
-        /// The PCI address.
-        address: String,
-        /// What is wrong.
-        reason: String,
-        /// What to do.
-        remedy: String,
-    },
+    Pci { port: String, address: String, reason: String, remedy: String },
 
     /// Two ports name one device.
     #[error("ports `{first}` and `{second}` name the same device `{device}`; give each its own")]
     SameDevice {
-        /// The port that has it.
+        /// The port that has the device.
         first: String,
-        /// The port that also wants it.
+        /// The port that requested it.
         second: String,
-        /// The device.
         device: String,
     },
 
-    /// Two ports have one name.
     #[error("two ports are named `{name}`; give each its own name")]
-    SameName {
-        /// The name.
-        name: String,
-    },
+    SameName { name: String },
 
     /// The driver refused to open the device.
     #[error("port `{port}`: the driver did not accept `{device}`: {reason}; {hint}")]
     Probe {
-        /// The port's name.
         port: String,
         /// The device with its arguments.
         device: String,
         /// DPDK's text for the error number.
         reason: String,
-        /// What to do.
         hint: String,
     },
 
     /// More or fewer queues than the device has.
     #[error("port `{port}`: {asked} {direction} queue(s) asked for, {limit}; {remedy}")]
     Queues {
-        /// The port's name.
         port: String,
         /// `receive` or `transmit`.
         direction: &'static str,
-        /// Queues asked for.
         asked: u16,
-        /// What the device can do.
+        /// The queues that the device supports.
         limit: String,
-        /// What to do.
         remedy: &'static str,
     },
 
@@ -184,7 +139,6 @@ pub enum Error {
          bytes into one; make the mempool with a data room of at least {need}"
     )]
     SmallBuffers {
-        /// The port's name.
         port: String,
         /// Bytes per buffer.
         have: u32,
@@ -195,9 +149,7 @@ pub enum Error {
     /// A call on a port failed.
     #[error("port `{port}`: {action} failed: {reason}")]
     Port {
-        /// The port's name.
         port: String,
-        /// What was tried.
         action: &'static str,
         /// DPDK's text for the error number.
         reason: String,
@@ -206,9 +158,7 @@ pub enum Error {
     /// A call to the system failed.
     #[error("{action}: {source}")]
     Io {
-        /// What was tried.
         action: String,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -216,20 +166,16 @@ pub enum Error {
     /// Offloads cannot be read or changed.
     #[error("interface `{iface}`: cannot {action} offloads: {source}; {remedy}")]
     Offload {
-        /// The interface.
         iface: String,
         /// `read` or `disable`.
         action: &'static str,
-        /// The system's error.
         #[source]
         source: io::Error,
-        /// What to do.
         remedy: &'static str,
     },
 }
 
 impl Error {
-    /// An [`Error::Invalid`].
     pub(crate) fn invalid(what: &'static str, value: &str, rule: impl Into<String>) -> Self {
         Self::Invalid { what, value: value.to_owned(), rule: rule.into() }
     }
@@ -240,7 +186,7 @@ pub(crate) fn reason(code: i32) -> String {
     io::Error::from_raw_os_error(code.checked_abs().unwrap_or(libc::EINVAL)).to_string()
 }
 
-/// The text for the calling thread's `rte_errno`.
+/// Text for the calling thread's `rte_errno`.
 pub(crate) fn rte_reason() -> String {
     // SAFETY: reads a per-thread variable.
     let code = unsafe { dpdk_sys::lke_errno() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many hugepages the system has set aside. Control thread.
+//! Hugepage memory of the system. Control thread.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub struct Hugepages {
     pub free: u64,
 }
 
-/// Reads the hugepages that the system has reserved; zero where the kernel has none.
+/// Reads the reserved hugepages; zero if the kernel has none.
 #[must_use]
 pub fn hugepages_reserved() -> Hugepages {
     read(Path::new("/sys/kernel/mm/hugepages"))
@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_hugepages_has_none() {
+    fn kernel_without_hugepages_reports_none() {
         assert_eq!(read(Path::new("/nonexistent")), Hugepages::default());
     }
 
     #[test]
-    fn free_pages_are_part_of_the_reserved() {
+    fn free_hugepages_do_not_exceed_reserved() {
         let pages = hugepages_reserved();
         assert!(pages.free <= pages.total);
     }

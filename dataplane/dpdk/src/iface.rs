@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A kernel network interface in the calling thread's network namespace: index, MTU, flags.
 //!
-//! Asked by ioctl, not through /sys: /sys shows the namespace it was mounted in. Control thread.
+//! It uses ioctl, not /sys: /sys shows the namespace in which it was mounted. Control thread.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,7 +10,6 @@ use nix::net::if_::{if_nameindex, if_nametoindex};
 
 use crate::error::Error;
 
-/// A kernel network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     name: String,
@@ -18,7 +17,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Finds `name` in the calling thread's network namespace; `None` if there is no such.
+    /// Finds `name` in the calling thread's network namespace.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
@@ -40,19 +39,17 @@ impl Interface {
         names
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its index.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its MTU, in bytes of layer 3.
+    /// MTU, in bytes of layer 3.
     ///
     /// # Errors
     /// [`Error::Io`] if the interface is gone.
@@ -64,7 +61,7 @@ impl Interface {
         Ok(u32::try_from(mtu).unwrap_or(0))
     }
 
-    /// True if it is in promiscuous mode by request of an administrator (`IFF_PROMISC`).
+    /// True if an administrator set promiscuous mode (`IFF_PROMISC`).
     ///
     /// # Errors
     /// [`Error::Io`] if the interface is gone.
@@ -76,7 +73,6 @@ impl Interface {
         Ok(i32::from(flags) & libc::IFF_PROMISC != 0)
     }
 
-    /// An `ifreq` with this name and zeros.
     pub(crate) fn request(&self) -> libc::ifreq {
         request(&self.name)
     }
@@ -87,7 +83,7 @@ impl Interface {
         request: &mut libc::ifreq,
         action: &str,
     ) -> Result<(), Error> {
-        // SAFETY: called only for requests whose answer is in the ifreq itself.
+        // SAFETY: called only for requests that answer within the ifreq.
         unsafe { interface_ioctl(number, request) }.map_err(|source| Error::Io {
             action: format!("interface `{}`: cannot {action}", self.name),
             source,
@@ -95,7 +91,7 @@ impl Interface {
     }
 }
 
-/// An `ifreq` with `name`, cut to what fits, and zeros.
+/// A zeroed `ifreq` with `name`, truncated if too long.
 pub(crate) fn request(name: &str) -> libc::ifreq {
     // SAFETY: ifreq is a C struct of integers and a union of plain data; zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -109,8 +105,8 @@ pub(crate) fn request(name: &str) -> libc::ifreq {
 /// Runs an interface ioctl that takes an `ifreq`.
 ///
 /// # Safety
-/// Where the ioctl follows the data pointer in `request`, that points at memory of the size and
-/// content that the ioctl needs.
+/// If the ioctl follows the data pointer in `request`, it points to memory of the size and content
+/// that the ioctl requires.
 pub(crate) unsafe fn interface_ioctl(
     number: libc::Ioctl,
     request: &mut libc::ifreq,
@@ -168,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_are_not_found() {
+    fn impossible_names_are_not_found() {
         assert_eq!(Interface::find(""), None);
         assert_eq!(Interface::find("a-name-longer-than-the-kernel-allows"), None);
         assert_eq!(Interface::find("nosuch0"), None);

@@ -8,8 +8,8 @@
 //!   [`StartedPort`] (the control thread's handle) and one [`RxQueue`] and [`TxQueue`] per queue.
 //! - A queue handle is `Send` but neither `Sync` nor `Clone`: it is moved to the one thread that
 //!   polls it. The device stops when its last handle is dropped, so none outlives it.
-//! - [`Mbuf`] owns one packet buffer and gives it back when dropped. A [`Mempool`] that still has
-//!   buffers out when its last handle goes is kept, with EAL, rather than freed under them.
+//! - [`Mbuf`] owns one packet buffer and returns it to its pool when dropped. If a [`Mempool`]
+//!   still has buffers in use when its last handle is dropped, it and EAL are leaked.
 //!
 //! The datapath (`RxQueue::burst`, `TxQueue::burst`, `Mbuf`, `MbufBurst`) does not allocate, lock
 //! or log. Everything else belongs to the control thread. Linux only.
@@ -26,10 +26,13 @@ mod eal;
 mod error;
 mod hugepages;
 mod iface;
+mod info;
+mod instance;
 mod mbuf;
 mod mempool;
 mod offload;
 mod port;
+mod probe;
 mod queue;
 mod sockets;
 mod spec;
@@ -44,12 +47,13 @@ pub use eal::{Eal, EalOptions, LogLevel, Memory};
 pub use error::Error;
 pub use hugepages::{Hugepages, hugepages_reserved};
 pub use iface::Interface;
+pub use info::{Counters, Link, PortInfo};
 pub use mbuf::Mbuf;
 pub use mempool::Mempool;
 pub use offload::{Offload, disable_offloads, offloads};
-pub use port::{Port, PortConfig, PortInfo};
+pub use port::{Port, PortConfig};
 pub use queue::{RX_BURST, RxQueue, TxQueue, pause};
 pub use spec::{NamedPort, PortSpec, ensure_distinct};
-pub use started::{Counters, Link, StartedPort};
+pub use started::StartedPort;
 pub use thread::{ThreadGuard, numa_node};
 pub use waiter::{Waiter, minimise_timer_slack};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One packet, in one DPDK buffer or a chain of them.
 //!
-//! Reference: DPDK programmer's guide, "Mbuf library". Invariants: an [`Mbuf`] is the only owner
-//! of its chain (the crate never raises a reference count), so `&mut` access is exclusive; the
-//! bytes are counted without frame check sequence. Fields are read in place at the offsets that
-//! the C compiler computed. Any thread, one at a time.
+//! Reference: DPDK programmer's guide, "Mbuf library". Invariants: an [`Mbuf`] is the only owner of
+//! its chain (the crate never raises a reference count), so `&mut` access is exclusive. Byte counts
+//! exclude the frame check sequence. Fields are read in place at the offsets that the C compiler
+//! computed. Any thread, one at a time.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use std::slice;
 
 use dpdk_sys::rte_mbuf;
 
-/// An owned packet buffer; dropping it gives it back to its pool.
+/// An owned packet buffer. Drop returns it to its pool.
 #[repr(transparent)]
 pub struct Mbuf(NonNull<rte_mbuf>);
 
@@ -22,7 +22,7 @@ unsafe impl Send for Mbuf {}
 unsafe impl Sync for Mbuf {}
 
 impl Mbuf {
-    /// Takes ownership.
+    /// Takes ownership of a raw mbuf.
     ///
     /// # Safety
     /// `mbuf` is a valid buffer that nothing else owns, and its pool outlives it.
@@ -31,13 +31,11 @@ impl Mbuf {
         Self(mbuf)
     }
 
-    /// Reads a field.
     ///
-    /// # Safety
-    /// A `T` lies at `offset` (`dpdk-sys` checks offsets and sizes when it is compiled).
+    /// `offset` is that of a `T` (`dpdk-sys` checks offsets and sizes at compile time).
     #[inline]
     const unsafe fn field<T: Copy>(&self, offset: u32) -> T {
-        // SAFETY: the mbuf is alive and the caller vouches for type and offset; DPDK aligns each
+        // SAFETY: the mbuf is alive and the caller guarantees type and offset; DPDK aligns each
         // field by its size.
         unsafe { self.0.as_ptr().cast::<u8>().add(offset as usize).cast::<T>().read() }
     }
@@ -59,14 +57,14 @@ impl Mbuf {
         unsafe { self.field::<u16>(dpdk_sys::LKE_MBUF_NB_SEGS) }
     }
 
-    /// The bytes of the first segment: all headers, in practice.
+    /// Bytes of the first segment. In practice it holds all headers.
     #[inline]
     #[must_use]
     pub const fn first_segment(&self) -> &[u8] {
         // SAFETY: data_len is a u16.
         let len = unsafe { self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_LEN) };
-        // SAFETY: `data` points at data_len initialised bytes that this mbuf owns and that nobody
-        // writes while it is borrowed.
+        // SAFETY: `data` points at data_len initialised bytes that this mbuf owns; the borrow
+        // prevents writes.
         unsafe { slice::from_raw_parts(self.data(), len as usize) }
     }
 
@@ -91,8 +89,8 @@ impl Mbuf {
         Some(unsafe { slice::from_raw_parts_mut(self.data(), len as usize) })
     }
 
-    /// Copies the frame's first bytes, over all segments, into `out`; returns how many:
-    /// the smaller of `out.len()` and [`len`](Self::len).
+    /// Copies the first bytes of the frame, over all segments, into `out`. Returns the number of
+    /// bytes copied: the smaller of `out.len()` and [`len`](Self::len).
     #[inline]
     pub fn copy_into(&self, out: &mut [u8]) -> usize {
         if let Some(frame) = self.contiguous() {
@@ -104,9 +102,9 @@ impl Mbuf {
         unsafe { dpdk_sys::lke_mbuf_copy_out(self.0.as_ptr(), out.as_mut_ptr(), out.len()) }
     }
 
-    /// The tag (PCP, DEI and VLAN id) that the port took out of the frame on reception, if it did.
+    /// The tag (PCP, DEI and VLAN id) that the port stripped from the frame on reception.
     ///
-    /// `net_af_packet` of 22.11 always does, since the kernel does; that of newer releases and
+    /// `net_af_packet` of 22.11 always strips it, because the kernel does. Newer releases and
     /// hardware leave the tag in the frame. See [`restore_vlan`](Self::restore_vlan).
     #[inline]
     #[must_use]
@@ -121,9 +119,9 @@ impl Mbuf {
         if flags & (dpdk_sys::LKE_RX_VLAN_STRIPPED as u64) != 0 { Some(tci) } else { None }
     }
 
-    /// Puts a stripped tag back into the frame, as 802.1Q (the kernel does not tell the PMD
-    /// whether it was 802.1ad); does nothing if none was stripped. Returns false if there is no
-    /// room before the frame.
+    /// Inserts a stripped tag into the frame again, as 802.1Q (the kernel does not report to the
+    /// PMD whether it was 802.1ad). Does nothing if none was stripped. Returns false if there is no
+    /// headroom.
     #[inline]
     #[must_use]
     pub fn restore_vlan(&mut self) -> bool {
@@ -135,8 +133,8 @@ impl Mbuf {
         unsafe { dpdk_sys::lke_mbuf_insert_vlan(&raw mut raw) == 0 }
     }
 
-    /// Makes this buffer hold `frame` and nothing of what it held, as if it were new; false,
-    /// and nothing has changed, if it is a chain or too small.
+    /// Replaces the content by `frame` and resets all metadata. Returns false without a change if
+    /// the buffer is a chain or too small.
     #[inline]
     #[must_use]
     pub fn refill(&mut self, frame: &[u8]) -> bool {
@@ -154,7 +152,7 @@ impl Mbuf {
     }
 }
 
-/// Buffers in one segment can be kept by a link; of others it would see the start alone.
+/// A link can keep single-segment buffers. Of a chain it would see only the start.
 impl emu::frame::Buffer for Mbuf {
     #[inline]
     fn bytes(&self) -> &[u8] {
@@ -168,7 +166,7 @@ impl emu::frame::Buffer for Mbuf {
 
     #[inline]
     fn prefetch(&self) {
-        // The two lines that a driver reads when it sends and frees.
+        // The two cache lines that a driver reads when it sends and frees.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: hints, on an mbuf that is alive and 128 bytes long.
         unsafe {

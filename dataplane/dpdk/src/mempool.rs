@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A pool of packet buffers of one size, shared by threads.
 //!
-//! Invariants: every [`Mbuf`] of the pool counts as in use until dropped; the memory is freed
-//! only when none is in use (else pool and EAL are kept for the life of the process, with a
-//! warning). `new` and drop: control thread; the rest: any thread.
+//! Invariants: every [`Mbuf`] of the pool counts as in use until dropped. The memory is freed only
+//! when none is in use; otherwise pool and EAL are leaked with a warning. `new` and drop: control
+//! thread; the rest: any thread.
 
 use std::ffi::CString;
 use std::mem;
@@ -11,13 +11,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::eal::{Eal, EalInner};
+use crate::eal::Eal;
 use crate::error::{Error, rte_reason};
+use crate::instance::EalInner;
 use crate::mbuf::Mbuf;
 
-/// Buffers that each registered thread may keep for itself; for a while half as many more.
+/// Buffers in the cache of each registered thread; it may temporarily hold half as many more.
 const CACHE: u32 = 256;
-/// What a buffer needs beyond its data, roughly: the mbuf, the pool's header, alignment.
+/// Approximate bytes of a buffer beyond its data: mbuf, pool header, alignment.
 const OVERHEAD: u64 = 256;
 
 /// A pool of packet buffers; clones share it.
@@ -42,12 +43,12 @@ unsafe impl Send for PoolInner {}
 unsafe impl Sync for PoolInner {}
 
 impl Mempool {
-    /// Buffers that the cache of one registered thread that gives or takes holds at most: a
-    /// pool that must never run dry has as many more for each such thread.
+    /// Maximum number of buffers in the cache of one registered thread that allocates or frees. A
+    /// pool that must never run dry needs as many extra buffers per such thread.
     pub const CACHED_PER_THREAD: u32 = CACHE + CACHE / 2;
 
-    /// Makes a pool of `count` buffers with `data_room` bytes of data each (2048 holds every
-    /// frame up to MTU 1500; a jumbo `net_af_packet` port wants 16384), on any NUMA node.
+    /// Creates a pool of `count` buffers with `data_room` bytes of data each, on any NUMA node.
+    /// 2048 bytes hold every frame up to MTU 1500; a jumbo `net_af_packet` port needs 16384.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name or count, [`Error::Mempool`] if memory is short or the
@@ -56,11 +57,11 @@ impl Mempool {
         Self::on_node(eal, name, count, data_room, None)
     }
 
-    /// As [`new`](Self::new), in the memory of NUMA node `node`: that of the core that uses it,
-    /// as [`numa_node`](crate::numa_node) tells.
+    /// As [`new`](Self::new), in the memory of NUMA node `node`. Use the node of the core that uses
+    /// the pool ([`numa_node`](crate::numa_node)).
     ///
     /// # Errors
-    /// As [`new`](Self::new); the node may also have too little.
+    /// As [`new`](Self::new); the node may also have too little memory.
     pub fn on_node(
         eal: &Eal,
         name: &str,
@@ -83,7 +84,7 @@ impl Mempool {
         };
         let text = CString::new(name)
             .map_err(|_| Error::invalid("mempool name", name, "it contains a zero byte"))?;
-        // DPDK wants the cache below count / 1.5.
+        // DPDK requires the cache to be below count / 1.5.
         let cache = CACHE.min(dpdk_sys::LKE_MEMPOOL_CACHE_MAX).min(count / 2);
         let inner = eal.inner();
         let control = inner.control();
@@ -107,15 +108,15 @@ impl Mempool {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A new buffer holding a copy of `frame`; `None` if the pool is empty. A frame larger than
-    /// one buffer takes a chain of them.
+    /// A new buffer with a copy of `frame`; `None` if the pool is empty. A frame larger than one
+    /// buffer takes a chain.
     #[inline]
     #[must_use]
     pub fn alloc(&self, frame: &[u8]) -> Option<Mbuf> {
         self.alloc_parts(frame, &[])
     }
 
-    /// As [`alloc`](Self::alloc), of `head` followed by `tail`: a frame that wraps around the end
+    /// As [`alloc`](Self::alloc), with `head` followed by `tail`: a frame that wraps around the end
     /// of a byte ring.
     #[inline]
     #[must_use]
@@ -135,33 +136,31 @@ impl Mempool {
         NonNull::new(mbuf).map(|mbuf| unsafe { Mbuf::from_raw(mbuf) })
     }
 
-    /// Buffers that can still be taken, those in threads' caches included. Not for the datapath.
+    /// Free buffers, including those in thread caches. Not for the datapath.
     #[must_use]
     pub fn available(&self) -> u32 {
         // SAFETY: the pool is alive.
         unsafe { dpdk_sys::rte_mempool_avail_count(self.as_ptr()) }
     }
 
-    /// Buffers that someone owns: mbufs in Rust, in a driver's rings, on the wire. Exact only
-    /// while no thread takes or gives; not for the datapath.
+    /// Buffers in use: mbufs in Rust and in a driver's rings. Exact only while no thread allocates
+    /// or frees. Not for the datapath.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.inner.in_use()
     }
 
-    /// Buffers in the pool.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.inner.count
     }
 
-    /// Bytes of data that one buffer holds.
+    /// Bytes of data per buffer.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         self.inner.data_room
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -181,8 +180,8 @@ impl PoolInner {
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        // A buffer that another thread is moving from its cache to the ring is seen in both and
-        // can hide one that is out; such a move takes nanoseconds, so ask again.
+        // A buffer that another thread moves from its cache to the ring is counted in both and can
+        // hide one that is in use. Such a move takes nanoseconds, so retry.
         let mut out = 0;
         for _ in 0..3 {
             out = out.max(self.in_use());

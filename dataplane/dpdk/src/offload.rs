@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The offloads of a kernel interface that break a packet path built on it.
+//! Offloads of a kernel interface that break a packet path on top of it.
 //!
-//! A sender with checksum or segmentation offload hands over packets with unfinished checksums
-//! and segments of up to 64 KB; a receiver with GRO or LRO merges packets. Over `net_af_packet`
-//! the former never reach TCP at the other host and the latter arrive truncated. (On a veth pair
-//! it is the *host's* end whose transmit offloads matter; those of our own end do no harm.)
+//! A sender with checksum or segmentation offload emits packets with incomplete checksums and
+//! segments of up to 64 KB. A receiver with GRO or LRO merges packets. Over `net_af_packet` the
+//! former never reach TCP on the other host and the latter arrive truncated. (On a veth pair, the
+//! transmit offloads of the *host's* end matter; those of our end do no harm.)
 //!
 //! Reference: Linux `include/uapi/linux/ethtool.h`, `ETHTOOL_GFEATURES`, `ETHTOOL_SFEATURES`, by
 //! the names that `ethtool -k` shows. Control thread; disabling needs CAP_NET_ADMIN.
@@ -21,23 +21,23 @@ const GFEATURES: u32 = 0x3a;
 const SFEATURES: u32 = 0x3b;
 const SET_FEATURES: u32 = 4;
 const NAME_BYTES: usize = 32;
-/// No kernel has more; bounds what a broken driver could make us allocate.
+/// No kernel has more; bounds the allocation that a broken driver could cause.
 const MOST_FEATURES: usize = 1024;
 
-/// A kind of offload that a packet path cannot have.
+/// A kind of offload that breaks the packet path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Offload {
-    /// Transmit checksums are left to the interface.
+    /// The interface computes transmit checksums.
     TxChecksum,
-    /// TCP segmentation is left to the interface.
+    /// The interface segments TCP.
     Tso,
-    /// UDP segmentation is left to the interface.
+    /// The interface segments UDP.
     Uso,
-    /// Segmentation happens just before the interface.
+    /// The kernel segments just before the interface.
     Gso,
-    /// Received packets are merged by the kernel or the interface.
+    /// The kernel or the interface merges received packets.
     Gro,
-    /// Received packets are merged by the interface, beyond recovery.
+    /// The interface merges received packets and loses their boundaries.
     Lro,
 }
 
@@ -74,18 +74,18 @@ impl fmt::Display for Offload {
     }
 }
 
-/// The offloads of interface `iface` (of the calling thread's network namespace) that are on.
+/// Enabled offloads of interface `iface` in the calling thread's network namespace.
 ///
 /// # Errors
-/// [`Error::NoInterface`], or [`Error::Offload`] if the kernel does not tell.
+/// [`Error::NoInterface`], or [`Error::Offload`] if the kernel does not report them.
 pub fn offloads(iface: &str) -> Result<Vec<Offload>, Error> {
     let interface = find(iface)?;
     let (features, _) = read(&interface).map_err(|source| read_error(iface, source))?;
     Ok(kinds(features.iter().filter(|feature| feature.active)))
 }
 
-/// Turns off all offloads of interface `iface` that are on and can be; returns those that are off
-/// now and were on before. What stays on, [`offloads`] tells.
+/// Disables all enabled offloads of interface `iface` that can be disabled, and returns these. Call
+/// [`offloads`] for those that remain enabled.
 ///
 /// # Errors
 /// [`Error::NoInterface`], or [`Error::Offload`] without CAP_NET_ADMIN.
@@ -99,7 +99,7 @@ pub fn disable_offloads(iface: &str) -> Result<Vec<Offload>, Error> {
     let mut request = vec![0_u32; 2 + 2 * blocks];
     (request[0], request[1]) = (SFEATURES, blocks as u32);
     for feature in before.iter().filter(|feature| feature.changeable) {
-        // Valid and not requested: to be turned off.
+        // Valid and not requested: to disable.
         request[2 + 2 * (feature.bit / 32)] |= 1 << (feature.bit % 32);
     }
     ethtool(&interface, &mut request).map_err(|source| Error::Offload {
@@ -145,8 +145,7 @@ fn read_error(iface: &str, source: io::Error) -> Error {
     }
 }
 
-/// Reads the state of all features that are an [`Offload`], and how many blocks of 32 features
-/// the kernel has.
+/// Reads the state of all features that are an [`Offload`], and the number of 32-feature blocks.
 fn read(interface: &Interface) -> io::Result<(Vec<Feature>, usize)> {
     // struct ethtool_sset_info { u32 cmd, reserved; u64 sset_mask; u32 data[]; }
     let mut info = [GSSET_INFO, 0, 0, 0, 0];

@@ -1,66 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port that is attached but not started: it can be asked and started, not polled.
+//! A port that is attached but not started. It can be queried and started, not polled.
 //!
-//! Reference: DPDK programmer's guide, "Poll mode driver"; order of calls as in
-//! `rte_ethdev.h`: configure, set up queues, start. No checksum or segmentation offload is ever
-//! requested. Control thread.
+//! Reference: DPDK programmer's guide, "Poll mode driver"; order of calls as in `rte_ethdev.h`:
+//! configure, set up queues, start. No checksum or segmentation offload is requested. Control
+//! thread.
 
-use std::ffi::{CStr, CString, c_char};
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::ffi::c_char;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use crate::burst::MbufBurst;
 use crate::device::{Bus, Device};
 use crate::driver::{known_drivers, nearest_driver};
 use crate::eal::Eal;
-use crate::error::{Error, reason};
+use crate::error::Error;
 use crate::iface::{Interface, may_open_packet_socket};
+use crate::info::PortInfo;
 use crate::mempool::Mempool;
+use crate::probe::{check_pci, find_iface, probe};
 use crate::queue::{RxQueue, TxQueue};
-use crate::sockets::PacketSockets;
-use crate::spec::{PacketRing, PortSpec, check_name};
+use crate::spec::{PortSpec, check_name};
 use crate::started::{StartedPort, read_link};
 
-/// What is known of an attached port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortInfo {
-    /// The name that the user gave.
-    pub name: String,
-    /// DPDK's number of the port.
-    pub id: u16,
-    /// The device's name in DPDK.
-    pub device: String,
-    /// The driver's name.
-    pub driver: String,
-    /// The kernel interface underneath, if there is one.
-    pub iface: Option<String>,
-    /// The MAC address.
-    pub mac: [u8; 6],
-    /// The MTU, in bytes of layer 3.
-    pub mtu: u16,
-    /// The largest frame that the port takes in whole, in bytes without frame check sequence.
-    pub max_frame: u32,
-    /// Data room that the mempool's buffers need at least.
-    pub min_data_room: u32,
-    /// Receive queues at most.
-    pub max_rx_queues: u16,
-    /// Transmit queues at most.
-    pub max_tx_queues: u16,
-    /// The link's speed in Mb/s, where known: of a NIC, or of the interface under
-    /// `net_af_packet`. A NIC whose link is not up yet has the fastest that it can.
-    pub link_mbps: Option<u32>,
-    /// The NUMA node, where known.
-    pub numa_node: Option<u32>,
-    /// Packet sockets found, for wake-ups and kernel drops.
-    pub packet_sockets: usize,
-}
-
 impl PortSpec {
-    /// Bytes of data that a buffer for this port has to hold, as far as that is known before it
-    /// is attached: those of a `net_af_packet` slot for the interface's MTU.
+    /// Minimum data room of a buffer for this port, bytes, as far as known before attaching: the
+    /// data room of a `net_af_packet` slot for the interface's MTU.
     #[must_use]
     pub fn min_data_room(&self) -> u32 {
         let iface = self.iface().and_then(|name| find_iface("", name).ok());
@@ -69,23 +32,20 @@ impl PortSpec {
     }
 }
 
-/// How to start a port.
 #[derive(Clone, Debug)]
 pub struct PortConfig<'a> {
-    /// Receive queues. The device spreads packets over them by both IP addresses, if it can.
+    /// The device spreads packets over them by both IP addresses, if it can.
     pub rx_queues: u16,
-    /// Transmit queues.
     pub tx_queues: u16,
-    /// Descriptors per receive queue; adjusted to what the device can.
+    /// Descriptors per receive queue, adjusted to the device's limits.
     pub rx_descriptors: u16,
-    /// Descriptors per transmit queue; adjusted likewise.
+    /// Descriptors per transmit queue, adjusted to the device's limits.
     pub tx_descriptors: u16,
-    /// Take in frames for any address: what a bump in the wire needs.
+    /// Receive frames for any address, as a bump in the wire needs.
     pub promiscuous: bool,
-    /// MTU to set on a PCI device; virtual devices keep theirs.
+    /// MTU to set on a PCI device. Ignored for virtual devices.
     pub mtu: Option<u16>,
-    /// Where received packets go: one pool for each receive queue, in their order; the last one
-    /// serves those that are left.
+    /// One pool per receive queue, in order. The last one serves all further queues.
     pub pools: &'a [Mempool],
 }
 
@@ -113,7 +73,6 @@ impl<'a> PortConfig<'a> {
     }
 }
 
-/// An attached port.
 #[derive(Debug)]
 pub struct Port {
     device: Device,
@@ -121,8 +80,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens the device of `spec` as port `name`. The interface of a specification is looked for
-    /// in the calling thread's network namespace.
+    /// Opens the device of `spec` as port `name`. The interface is looked up in the calling
+    /// thread's network namespace.
     ///
     /// # Errors
     /// [`Error::UnknownDriver`], [`Error::NoInterface`], [`Error::Permission`],
@@ -158,18 +117,17 @@ impl Port {
         Ok(Self { device, info })
     }
 
-    /// What is known of it.
     #[must_use]
     pub const fn info(&self) -> &PortInfo {
         &self.info
     }
 
-    /// Starts it. The port's handle stays with the control thread; each queue goes to the thread
+    /// Starts the port. The control thread keeps the port's handle; each queue moves to the thread
     /// that polls it.
     ///
     /// # Errors
-    /// [`Error::Queues`], [`Error::SmallBuffers`], or [`Error::Port`] for the driver's refusal. The
-    /// port is detached then.
+    /// [`Error::Queues`], [`Error::SmallBuffers`], or [`Error::Port`] if the driver refuses. The
+    /// port is then detached.
     pub fn start(
         mut self,
         config: &PortConfig<'_>,
@@ -282,9 +240,9 @@ impl Port {
     }
 }
 
-/// The kernel fills the ring of a packet socket from the moment that it is opened, with frames of
-/// all interfaces until the driver has bound it to one. Takes out what is there, at most as much
-/// as the rings hold, and starts the counters anew.
+/// The kernel fills the ring of a packet socket as soon as it is open, with frames of all
+/// interfaces until the driver binds it to one. This discards those frames, at most as many as the
+/// rings hold, and resets the counters.
 fn discard_foreign(device: &Device, queues: &mut [RxQueue]) -> Result<(), Error> {
     if device.sockets.len() == 0 {
         return Ok(());
@@ -313,125 +271,6 @@ fn discard_foreign(device: &Device, queues: &mut [RxQueue]) -> Result<(), Error>
     let ret = unsafe { dpdk_sys::rte_eth_stats_reset(device.id) };
     drop(control);
     device.check("resetting its counters", ret)
-}
-
-fn find_iface(port: &str, iface: &str) -> Result<Interface, Error> {
-    Interface::find(iface).ok_or_else(|| Error::NoInterface {
-        port: port.to_owned(),
-        iface: iface.to_owned(),
-        existing: Interface::existing(),
-    })
-}
-
-/// Reserves the device, lets EAL open it, and finds its packet sockets.
-fn probe(
-    eal: &Eal,
-    port: &str,
-    spec: &PortSpec,
-    iface: Option<&Interface>,
-    mtu: Option<u32>,
-) -> Result<Device, Error> {
-    let arguments = spec.device(port, mtu);
-    let text = |text: &str| {
-        CString::new(text).map_err(|_| Error::invalid("device", text, "it contains a zero byte"))
-    };
-    let (probe_text, name) = (text(&arguments)?, text(&spec.device_name(port))?);
-    let keys = [namespaced(spec, spec.key(port)), spec.device_name(port)];
-    let bus = if spec.pci_address().is_some() { Bus::Pci } else { Bus::Virtual };
-
-    let inner = eal.inner();
-    let mut taken = inner.control();
-    if taken.values().any(|name| name == port) {
-        return Err(Error::SameName { name: port.to_owned() });
-    }
-    if let Some(first) = keys.iter().find_map(|key| taken.get(key)) {
-        let (first, second) = (first.clone(), port.to_owned());
-        return Err(Error::SameDevice { first, second, device: spec.key(port) });
-    }
-    let before = PacketSockets::open_inodes();
-    // EAL opens the PCI devices that it is told of when it starts.
-    let mut id = port_by_name(&name);
-    if id.is_none() {
-        // SAFETY: EAL is initialised, the text is valid for the call, the control lock is held.
-        let ret = unsafe { dpdk_sys::rte_dev_probe(probe_text.as_ptr()) };
-        id = port_by_name(&name);
-        if ret < 0 || id.is_none() {
-            return Err(Error::Probe {
-                port: port.to_owned(),
-                device: arguments,
-                reason: if ret < 0 { reason(ret) } else { "it made no Ethernet port".to_owned() },
-                hint: probe_hint(bus, spec.packet_ring(mtu)),
-            });
-        }
-    }
-    let sockets = match iface {
-        Some(iface) if spec.driver() == Some("net_af_packet") => {
-            PacketSockets::opened_since(&before, iface.index())
-        }
-        _ => PacketSockets::default(),
-    };
-    for key in &keys {
-        taken.insert(key.clone(), port.to_owned());
-    }
-    drop(taken);
-
-    let device = Device {
-        eal: inner,
-        id: id.unwrap_or(u16::MAX),
-        port: port.to_owned(),
-        name,
-        bus,
-        keys,
-        sockets,
-        longest: AtomicU32::new(u32::MAX),
-        ring_frames: spec.packet_ring(mtu).map_or(0, |ring| ring.frame_count),
-        rx_queues: 0,
-        started: false,
-        restore_promiscuous: false,
-        is_loopback: spec.driver() == Some("net_ring"),
-        pools: Vec::new(),
-    };
-    device.sockets.ignore_outgoing().map_err(|source| Error::Io {
-        action: format!("port `{port}`: cannot filter what this machine sends itself"),
-        source,
-    })?;
-    Ok(device)
-}
-
-/// What most likely helps after a refusal.
-fn probe_hint(bus: Bus, ring: Option<PacketRing>) -> String {
-    const STDERR: &str = "see what the driver wrote on standard error";
-    if bus == Bus::Pci {
-        return format!("name the device when EAL starts (EalOptions::with_ports), and {STDERR}");
-    }
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
-    match ring.map(|ring| ring.locked_bytes()) {
-        Some(bytes) if known && bytes > limit.rlim_cur => format!(
-            "its rings lock {} KiB of memory per queue and this process may lock {} KiB (unless \
-             it has CAP_IPC_LOCK): raise the limit (`ulimit -l`, LimitMEMLOCK=) or give a smaller \
-             `framecnt`",
-            bytes >> 10,
-            limit.rlim_cur >> 10
-        ),
-        _ => format!("check its arguments, and {STDERR}"),
-    }
-}
-
-/// Interfaces of one name may exist in several network namespaces.
-fn namespaced(spec: &PortSpec, key: String) -> String {
-    match (spec.iface(), fs::read_link("/proc/thread-self/ns/net")) {
-        (Some(_), Ok(namespace)) => format!("{key} in {}", namespace.display()),
-        _ => key,
-    }
-}
-
-fn port_by_name(name: &CStr) -> Option<u16> {
-    let mut id = 0;
-    // SAFETY: `name` is a valid string, `id` writable.
-    let ret = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut id) };
-    (ret == 0).then_some(id)
 }
 
 fn describe(
@@ -472,33 +311,4 @@ fn c_text(bytes: &[c_char]) -> String {
     let bytes: Vec<u8> =
         bytes.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Names the usual obstacles of a PCI device before EAL reports that there is no such port.
-fn check_pci(port: &str, address: &str) -> Result<(), Error> {
-    /// Kernel drivers that DPDK works through, or that give the device to user space.
-    const FIT: [&str; 6] =
-        ["vfio-pci", "igb_uio", "uio_pci_generic", "mlx5_core", "mlx4_core", "mana"];
-    let path = Path::new("/sys/bus/pci/devices").join(address);
-    let error = |reason: String, remedy: String| {
-        Err(Error::Pci { port: port.to_owned(), address: address.to_owned(), reason, remedy })
-    };
-    if !path.exists() {
-        return error("there is no such device".to_owned(), "`lspci -D` lists them".to_owned());
-    }
-    let remedy = || format!("`dpdk-devbind.py --bind vfio-pci {address}` gives it to DPDK");
-    match fs::read_link(path.join("driver")) {
-        Ok(link) => {
-            let driver = link.file_name().map(|name| name.to_string_lossy().into_owned());
-            let driver = driver.unwrap_or_default();
-            if FIT.contains(&driver.as_str()) {
-                return Ok(());
-            }
-            error(format!("it is bound to the kernel driver {driver}"), remedy())
-        }
-        Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
-            error("it is bound to no driver".to_owned(), remedy())
-        }
-        Err(_) => Ok(()),
-    }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The packet sockets that `net_af_packet` opened.
 //!
-//! The driver reports no drop of its sockets' rings (22.11) and cannot wait for a packet, so we
-//! find its sockets and do both. They are told apart from all others by inode (not there before
-//! the device was attached) and by the interface they are bound to. We hold duplicates: they stay
-//! valid, and ours, whatever the driver closes.
+//! The driver does not report the drops of its sockets' rings (22.11) and cannot wait for a packet,
+//! so this module finds its sockets and does both. It recognises them by inode (absent before the
+//! device was attached) and by the interface they are bound to. It holds duplicates, which stay
+//! valid after the driver closes its own.
 //!
 //! Reference: packet(7), Linux `Documentation/networking/packet_mmap.rst`. Control thread, except
-//! for the duplicates that a [`Waiter`](crate::Waiter) takes along.
+//! for the duplicates in a [`Waiter`](crate::Waiter).
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,18 +17,18 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::iface::{request, socket_ioctl};
-use crate::started::Link;
+use crate::info::Link;
 
 /// Duplicates of a port's packet sockets, in order of queue.
 #[derive(Debug, Default)]
 pub(crate) struct PacketSockets {
     sockets: Vec<OwnedFd>,
-    /// Drops read from the kernel so far: reading resets its counters.
+    /// Drops read so far. A read resets the kernel's counter.
     missed: AtomicU64,
 }
 
 impl PacketSockets {
-    /// The inodes of all sockets that this process has open.
+    /// Inodes of all open sockets of this process.
     pub(crate) fn open_inodes() -> HashSet<u64> {
         open_sockets().map(|(_, inode)| inode).collect()
     }
@@ -39,12 +39,12 @@ impl PacketSockets {
             .filter(|(_, inode)| !before.contains(inode))
             .filter_map(|(fd, inode)| {
                 let copy = duplicate(fd).ok()?;
-                // Another thread may have closed and reused the number meanwhile.
+                // Another thread may have closed and reused the descriptor.
                 let same = nix::sys::stat::fstat(&copy).ok()?.st_ino == inode;
                 (same && bound_interface(&copy) == Some(if_index)).then_some((fd, copy))
             })
             .collect();
-        // The driver opens them in order of queue, each with the lowest number that is free.
+        // The driver opens them in order of queue, each with the lowest free number.
         found.sort_by_key(|(fd, _)| *fd);
         Self {
             sockets: found.into_iter().map(|(_, copy)| copy).collect(),
@@ -52,20 +52,20 @@ impl PacketSockets {
         }
     }
 
-    /// Frames that the kernel dropped since the port was attached, since its ring was full.
+    /// Frames that the kernel dropped because the ring was full, since the port was attached.
     pub(crate) fn missed(&self) -> u64 {
         let dropped: u64 = self.sockets.iter().map(take_drops).sum();
         self.missed.fetch_add(dropped, Ordering::Relaxed) + dropped
     }
 
-    /// Leaves out of the account what was dropped up to now.
+    /// Excludes all drops up to now from the count.
     pub(crate) fn forget_missed(&self) {
         self.missed();
         self.missed.store(0, Ordering::Relaxed);
     }
 
-    /// Lets the sockets not see what this machine itself sends on the interface, as its IPv6
-    /// neighbour discovery: that would be taken for packets of the host behind it.
+    /// Hides frames that this machine sends on the interface, for example its IPv6 neighbour
+    /// discovery, from the sockets. They would look like packets of the host behind the interface.
     pub(crate) fn ignore_outgoing(&self) -> io::Result<()> {
         self.sockets.iter().try_for_each(ignore_outgoing)
     }
@@ -80,8 +80,8 @@ impl PacketSockets {
         }
     }
 
-    /// The state of the link of `iface`, in the namespace that the sockets live in: the driver of
-    /// 22.11 says "up, 10 Gb/s" whatever happens. `None` if there is no such interface any more.
+    /// Link state of `iface`, in the namespace of the sockets. The driver of 22.11 always reports
+    /// "up, 10 Gb/s". `None` if the interface no longer exists.
     pub(crate) fn link(&self, iface: &str) -> Option<Link> {
         const GSET: u32 = 1;
         const FULL_DUPLEX: u8 = 1;
@@ -113,13 +113,12 @@ impl PacketSockets {
         })
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.sockets.len()
     }
 }
 
-/// Every open socket of this process as (descriptor, inode).
+/// All open sockets of this process as (descriptor, inode).
 fn open_sockets() -> impl Iterator<Item = (RawFd, u64)> {
     fs::read_dir("/proc/self/fd").into_iter().flatten().flatten().filter_map(|entry| {
         let fd = entry.file_name().to_str()?.parse().ok()?;
@@ -169,8 +168,8 @@ fn take_drops(socket: &OwnedFd) -> u64 {
 }
 
 fn ignore_outgoing(socket: &OwnedFd) -> io::Result<()> {
-    // PACKET_IGNORE_OUTGOING has no effect on a socket in a fanout group, as the driver's are; a
-    // filter of classic BPF runs per socket: drop if the packet type is PACKET_OUTGOING.
+    // PACKET_IGNORE_OUTGOING has no effect on a socket in a fanout group, which the driver uses. A
+    // classic BPF filter runs per socket: drop if the packet type is PACKET_OUTGOING.
     const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The text that names a port, as in `--port wan=net_af_packet,iface=veth0`.
+//! Specification of a port, as in `--port wan=net_af_packet,iface=veth0`.
 //!
-//! A specification is a PCI address or a virtual device, then the driver's own arguments. It is
-//! text only: whether the driver and the device exist is decided by [`Port::attach`](crate::Port).
-//! Defaults for `net_af_packet` come from measurement: 4096 frames and a bypassed queueing
-//! discipline take the round trip from 68 to 60 µs and the loss at 675 kpps to 0.07 %.
+//! A specification is a PCI address or a virtual device, followed by driver arguments. It is only
+//! text: [`Port::attach`](crate::Port) checks whether the driver and the device exist. Defaults for
+//! `net_af_packet` were measured: 4096 frames and a bypassed queueing discipline reduce the round
+//! trip from 68 to 60 µs and the loss at 675 kpps to 0.07 %.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,18 +13,18 @@ use std::str::FromStr;
 use crate::driver::VIRTUAL;
 use crate::error::Error;
 
-/// Where `net_af_packet` finds a received frame within its slot: the rest holds the frame.
+/// Offset of a received frame in a `net_af_packet` slot, bytes.
 const PACKET_RX_OVERHEAD: u32 = 66;
-/// What `net_af_packet` takes off a slot for what one buffer has to hold.
+/// Bytes of a `net_af_packet` slot that a buffer does not have to hold.
 const PACKET_SLOT_OVERHEAD: u32 = 32;
-/// The driver's own slot size.
+/// The driver's default slot size, bytes.
 const PACKET_SLOT: u32 = 2048;
 const JUMBO_SLOT: u32 = 16_384;
 const JUMBO_BLOCK: u32 = 65_536;
 /// Ethernet header and one VLAN tag.
 const FRAME_OVER_MTU: u32 = 18;
 
-/// Which device, with which arguments.
+/// A device and its driver arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
     text: String,
@@ -41,9 +41,7 @@ enum Device {
 /// A port's name and its specification, `NAME=SPEC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPort {
-    /// The name that the user gave.
     pub name: String,
-    /// What it stands for.
     pub spec: PortSpec,
 }
 
@@ -56,24 +54,24 @@ pub(crate) struct PacketRing {
 }
 
 impl PacketRing {
-    /// The largest frame that arrives whole, without a stripped VLAN tag.
+    /// Largest frame that arrives whole, without a stripped VLAN tag, bytes.
     pub(crate) const fn max_frame(&self) -> u32 {
         self.frame_size.saturating_sub(PACKET_RX_OVERHEAD)
     }
 
-    /// Memory that the driver locks for one queue, both directions.
+    /// Memory that the driver locks for one queue, both directions, bytes.
     pub(crate) const fn locked_bytes(&self) -> u64 {
         2 * self.frame_size as u64 * self.frame_count as u64
     }
 
-    /// Bytes that one buffer has to hold.
+    /// Minimum data room of one buffer, bytes.
     pub(crate) const fn data_room(&self) -> u32 {
         self.frame_size.saturating_sub(PACKET_SLOT_OVERHEAD)
     }
 }
 
 impl PortSpec {
-    /// The driver of a virtual device, as `net_null`; `None` for a PCI device.
+    /// Driver of a virtual device, as `net_null`; `None` for a PCI device.
     #[must_use]
     pub fn driver(&self) -> Option<&str> {
         match &self.device {
@@ -82,7 +80,7 @@ impl PortSpec {
         }
     }
 
-    /// The PCI address in full, as `0000:01:00.0`; `None` for a virtual device.
+    /// Full PCI address, as `0000:01:00.0`; `None` for a virtual device.
     #[must_use]
     pub fn pci_address(&self) -> Option<&str> {
         match &self.device {
@@ -91,14 +89,13 @@ impl PortSpec {
         }
     }
 
-    /// The value of an argument, if it was given.
     #[must_use]
     pub fn argument(&self, key: &str) -> Option<&str> {
         let found = self.arguments.iter().find(|(name, _)| name == key)?;
         Some(found.1.as_deref().unwrap_or(""))
     }
 
-    /// The kernel interface that the port takes its packets from, if it does from one.
+    /// The kernel interface that the port uses, if any.
     #[must_use]
     pub fn iface(&self) -> Option<&str> {
         match self.driver()? {
@@ -107,8 +104,8 @@ impl PortSpec {
         }
     }
 
-    /// Asks a virtual device for `queues` queue pairs, where the user has not said how many and
-    /// the driver wants to know when it is attached.
+    /// Requests `queues` queue pairs from a virtual device, if the specification has no count and
+    /// the driver needs it at attach.
     #[must_use]
     pub fn with_queues(mut self, queues: u16) -> Self {
         let key = match self.driver() {
@@ -122,14 +119,14 @@ impl PortSpec {
         self
     }
 
-    /// What EAL's allow list needs for this port: address and arguments of a PCI device.
+    /// The entry for EAL's allow list: address and arguments of a PCI device.
     #[must_use]
     pub fn pci_allow(&self) -> Option<String> {
         let address = self.pci_address()?;
         Some(join(address, &self.arguments))
     }
 
-    /// The name of the device that stands for port `port`.
+    /// Device name for port `port`.
     pub(crate) fn device_name(&self, port: &str) -> String {
         match &self.device {
             Device::Pci(address) => address.clone(),
@@ -138,7 +135,7 @@ impl PortSpec {
         }
     }
 
-    /// The device and all its arguments, as EAL takes them. `mtu` is the interface's, if there is
+    /// The device and all its arguments, in EAL's syntax. `mtu` is the interface's, if there is
     /// one.
     pub(crate) fn device(&self, port: &str, mtu: Option<u32>) -> String {
         let mut arguments = self.arguments.clone();
@@ -158,7 +155,7 @@ impl PortSpec {
         join(&self.device_name(port), &arguments)
     }
 
-    /// The rings of a `net_af_packet` port: what the user said, else what fits `mtu`.
+    /// Rings of a `net_af_packet` port: as specified, or to fit `mtu`.
     pub(crate) fn packet_ring(&self, mtu: Option<u32>) -> Option<PacketRing> {
         if self.driver() != Some("net_af_packet") {
             return None;
@@ -173,7 +170,7 @@ impl PortSpec {
         Some(PacketRing { frame_size, block_size, frame_count })
     }
 
-    /// What no two ports may have in common.
+    /// A key that no two ports may share.
     pub(crate) fn key(&self, port: &str) -> String {
         match (&self.device, self.iface()) {
             (Device::Virtual { .. }, Some(iface)) => format!("interface {iface}"),
@@ -263,7 +260,7 @@ impl FromStr for NamedPort {
     }
 }
 
-/// A port's name is part of the names of device, metrics and messages.
+/// Port names are part of device names, metrics and messages.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let good = (1..=32).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
@@ -273,7 +270,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::invalid("port name", name, "1 to 32 of the characters a-z A-Z 0-9 _ -"))
 }
 
-/// Checks that no two ports have a name or a device in common.
+/// Checks that no two ports share a name or a device.
 ///
 /// # Errors
 /// [`Error::SameName`], [`Error::SameDevice`].
@@ -299,7 +296,7 @@ fn is_driver_name(name: &str) -> bool {
         && name.len() < dpdk_sys::LKE_DEVICE_NAME_MAX as usize / 2
 }
 
-/// Splits a device's name into its driver and what makes it unique.
+/// Splits a device name into its driver and its unique suffix.
 fn split_driver(name: &str) -> (String, String) {
     let known = VIRTUAL
         .iter()
@@ -315,7 +312,7 @@ fn split_driver(name: &str) -> (String, String) {
     (driver.to_owned(), suffix.to_owned())
 }
 
-/// A PCI address, `[domain:]bus:device.function` in hexadecimal, in full.
+/// Completes a PCI address, `[domain:]bus:device.function` in hexadecimal.
 fn parse_pci(text: &str) -> Option<String> {
     let (rest, function) = text.rsplit_once('.')?;
     let mut parts: Vec<&str> = rest.split(':').collect();
@@ -335,7 +332,7 @@ fn parse_pci(text: &str) -> Option<String> {
     (device < 32 && function < 8).then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
 
-/// Splits at commas, except within `[…]`.
+/// Splits at commas, except inside `[…]`.
 fn split_outside_brackets(text: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     text.split(|c: char| {
@@ -358,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_driver_takes_the_ports_name() {
+    fn bare_driver_takes_the_port_name() {
         assert_eq!(spec("net_null").device_name("wan"), "net_null_wan");
         assert_eq!(spec("net_null0").device_name("wan"), "net_null0");
         assert_eq!(spec("net_af_packet_x,iface=e").device_name("wan"), "net_af_packet_x");
@@ -367,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn af_packet_gets_measured_defaults_and_keeps_what_was_said() {
+    fn af_packet_gets_measured_defaults_and_keeps_given_arguments() {
         let device = spec("net_af_packet,iface=v0").device("wan", Some(1500));
         assert_eq!(device, "net_af_packet_wan,iface=v0,framecnt=4096,qdisc_bypass=1");
         let device = spec("net_af_packet,iface=v0,framecnt=64").device("wan", Some(1500));
@@ -386,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn pci_addresses_are_written_in_full() {
+    fn pci_addresses_are_completed() {
         assert_eq!(spec("01:00.0").pci_address(), Some("0000:01:00.0"));
         assert_eq!(spec("0000:0A:1f.7").pci_address(), Some("0000:0a:1f.7"));
         assert_eq!(spec("01:00.0,a=1,b").pci_allow().unwrap(), "0000:01:00.0,a=1,b");
@@ -401,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_port_is_refused_with_the_rule() {
+    fn invalid_port_is_refused_with_the_rule() {
         for text in ["", "eth0", "net_af_packet", "net_null, a=1", "net_null,,a", "net_"] {
             let error = text.parse::<PortSpec>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("port `{text}`")), "{error}");
@@ -410,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_port_is_name_and_specification() {
+    fn named_port_has_name_and_specification() {
         let port: NamedPort = "wan=net_af_packet,iface=veth0".parse().unwrap();
         assert_eq!((port.name.as_str(), port.spec.iface()), ("wan", Some("veth0")));
         assert!("net_null0".parse::<NamedPort>().is_err());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control thread's handle on a started port: counters and link.
 //!
-//! The device stops, closes and is detached when this handle and all queue handles are dropped.
+//! The device is stopped, closed and detached when this handle and all queue handles are dropped.
 //! Counters only grow. Control thread.
 
 use std::sync::Arc;
@@ -9,42 +9,8 @@ use std::sync::atomic::Ordering;
 
 use crate::device::{Bus, Device};
 use crate::error::Error;
-use crate::port::PortInfo;
+use crate::info::{Counters, Link, PortInfo};
 
-/// A port's counters since it was attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets received.
-    pub rx_packets: u64,
-    /// Bytes received, without frame check sequence.
-    pub rx_bytes: u64,
-    /// Packets that came and were dropped before we could take them: by the device for want of
-    /// descriptors, or by the kernel for want of room in a packet socket's ring.
-    pub rx_missed: u64,
-    /// Packets received in error.
-    pub rx_errors: u64,
-    /// Packets not received since the mempool was empty, where the driver counts them.
-    pub rx_no_mbuf: u64,
-    /// Packets sent.
-    pub tx_packets: u64,
-    /// Bytes sent, without frame check sequence.
-    pub tx_bytes: u64,
-    /// Packets that the driver took and could not send.
-    pub tx_errors: u64,
-}
-
-/// The state of a port's link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// A carrier is there.
-    pub up: bool,
-    /// Speed in Mb/s, where known: of a NIC, or of the interface under `net_af_packet`.
-    pub mbps: Option<u32>,
-    /// Both directions at once.
-    pub full_duplex: bool,
-}
-
-/// A started port.
 #[derive(Debug)]
 pub struct StartedPort {
     device: Arc<Device>,
@@ -56,19 +22,17 @@ impl StartedPort {
         Self { device, info }
     }
 
-    /// What is known of it; as it was when attached.
+    /// The description as of attaching.
     #[must_use]
     pub const fn info(&self) -> &PortInfo {
         &self.info
     }
 
-    /// The name that the user gave.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Its counters.
     ///
     /// # Errors
     /// [`Error::Port`] if the driver has none or the device is gone.
@@ -82,7 +46,7 @@ impl StartedPort {
         Ok(Counters {
             rx_packets: raw.rx_packets,
             rx_bytes: raw.rx_bytes,
-            // A driver that reads the sockets' counters itself resets them: the sum stays right.
+            // A driver that reads the sockets' counters resets them; the sum stays correct.
             rx_missed: raw.rx_missed + self.device.sockets.missed(),
             rx_errors: raw.rx_errors,
             rx_no_mbuf: raw.rx_no_mbuf,
@@ -92,13 +56,13 @@ impl StartedPort {
         })
     }
 
-    /// Says how long a frame without a VLAN tag may be for the interface below the port:
-    /// [`TxQueue::takes`](crate::TxQueue::takes) heeds it from now on.
+    /// Sets the longest frame without a VLAN tag that the underlying interface sends, bytes.
+    /// [`TxQueue::takes`](crate::TxQueue::takes) uses it from now on.
     pub fn limit_frames(&self, bytes: u32) {
         self.device.longest.store(bytes, Ordering::Relaxed);
     }
 
-    /// The state of its link now.
+    /// Current link state.
     ///
     /// # Errors
     /// [`Error::Port`] if the device is gone.
@@ -107,10 +71,10 @@ impl StartedPort {
     }
 }
 
-/// The state of a device's link; from the kernel where that knows better than the driver.
+/// Link state of a device, from the kernel if it knows better than the driver.
 pub(crate) fn read_link(device: &Device, iface: Option<&str>) -> Result<Link, Error> {
     if let Some(iface) = iface.filter(|_| device.sockets.len() > 0) {
-        // An interface that is gone has no link.
+        // A missing interface has no link.
         let gone = Link { up: false, mbps: None, full_duplex: true };
         return Ok(device.sockets.link(iface).unwrap_or(gone));
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread that Rust spawned, made known to EAL.
+//! Registers a thread that Rust spawned with EAL.
 //!
-//! A mempool's per-lcore cache is used only by threads with an lcore id; without one each
-//! allocation goes to the shared ring. Held by the worker thread itself.
+//! Only threads with an lcore id use a mempool's per-lcore cache. Without one, each allocation uses
+//! the shared ring. Held by the worker thread.
 
 use std::fs;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::eal::EalInner;
 use crate::error::{Error, rte_reason};
+use crate::instance::EalInner;
 
-/// Keeps the thread that made it registered with EAL.
+/// Keeps the calling thread registered with EAL.
 #[derive(Debug)]
 pub struct ThreadGuard {
     registered: bool,
     _eal: Arc<EalInner>,
-    /// Not `Send`: it has to be dropped on the thread that made it.
+    /// Not `Send`: must be dropped on the thread that created it.
     _thread: PhantomData<*const ()>,
 }
 
@@ -47,7 +47,7 @@ impl Drop for ThreadGuard {
     }
 }
 
-/// The NUMA node of a core; `None` where the system does not tell.
+/// NUMA node of a core; `None` if the system does not report it.
 #[must_use]
 pub fn numa_node(core: usize) -> Option<u32> {
     let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}")).ok()?;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_core_that_is_not_there_has_no_node() {
+    fn missing_core_has_no_numa_node() {
         assert_eq!(numa_node(usize::MAX), None);
     }
 }

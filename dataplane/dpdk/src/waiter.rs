@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sleeping until a packet arrives, for a worker that has nothing to do.
+//! Sleeping until a packet arrives, for an idle worker.
 //!
-//! Ports of `net_af_packet` are waited on through their sockets. No other driver here can wake a
+//! `net_af_packet` ports are waited on through their sockets. No other driver used here can wake a
 //! thread, so with any other port the sleep is short. Moved to the worker thread.
 
 use std::fmt;
@@ -10,9 +10,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
-/// The longest sleep while a port is among those waited for that cannot wake us.
+/// Longest sleep if one of the ports cannot wake the thread.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
-/// The longest sleep while a socket reports an error, as for an interface that is down.
+/// Longest sleep while a socket reports an error, for example an interface that is down.
 const ERROR_SLEEP: Duration = Duration::from_millis(1);
 
 /// Waits for packets on a set of receive queues.
@@ -24,13 +24,13 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits for nothing yet, so it only sleeps.
+    /// A waiter without sockets; it only sleeps.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A waiter for one queue: `sockets` of it, or none where its driver cannot wake us.
+    /// A waiter for the `sockets` of one queue. Empty if its driver cannot wake the thread.
     pub(crate) fn of_queue(sockets: &[OwnedFd]) -> io::Result<Self> {
         let mut waiter = Self { blind: sockets.is_empty(), ..Self::default() };
         for socket in sockets {
@@ -39,7 +39,7 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Waits also for what `other` waits for.
+    /// Combines both waiters.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.polls.extend(other.polls);
@@ -48,27 +48,28 @@ impl Waiter {
         self
     }
 
-    /// Also wakes when `fd` is readable, as an eventfd by which the control thread calls. The
-    /// caller keeps another descriptor of it, to read it empty.
+    /// Also wakes when `fd` is readable, for example an eventfd of the control thread. The caller
+    /// keeps a duplicate to read it.
     pub fn watch(&mut self, fd: OwnedFd) {
         self.polls.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         self.owned.push(fd);
     }
 
-    /// The descriptors waited for; they belong to the waiter.
+    /// The descriptors waited on. The waiter owns them.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         self.owned.iter().map(AsRawFd::as_raw_fd)
     }
 
-    /// True if some queue cannot wake us, so that [`wait`](Self::wait) sleeps 50 µs at most.
+    /// True if some queue cannot wake the thread, so that [`wait`](Self::wait) sleeps at most 50
+    /// µs.
     #[must_use]
     pub const fn is_blind(&self) -> bool {
         self.blind
     }
 
-    /// Sleeps until a packet is there, or until `timeout`, or for a signal. True if a packet (or
-    /// a watched descriptor) is there. Spurious and late wake-ups happen: poll the queues after
-    /// either answer.
+    /// Sleeps until a packet arrives, `timeout` expires or a signal arrives. Returns true if a
+    /// packet arrived or a watched descriptor is readable. Wake-ups may be spurious or late: poll
+    /// the queues in either case.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         let timeout = if self.blind { timeout.min(BLIND_SLEEP) } else { timeout };
         let time = libc::timespec {
@@ -76,7 +77,7 @@ impl Waiter {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         let count = self.polls.len() as libc::nfds_t;
-        // SAFETY: `polls` holds `count` valid entries whose descriptors `owned` keeps open;
+        // SAFETY: `polls` holds `count` valid entries, `owned` keeps their descriptors open;
         // `time` is valid; no signal mask is given.
         let ready = unsafe {
             libc::ppoll(self.polls.as_mut_ptr(), count, &raw const time, std::ptr::null())
@@ -87,7 +88,7 @@ impl Waiter {
         if self.polls.iter().any(|poll| poll.revents & libc::POLLIN != 0) {
             return true;
         }
-        // Only errors: ppoll would return at once for as long as they stand.
+        // Only errors: ppoll would return immediately until they are cleared.
         for poll in self.polls.iter().filter(|poll| poll.revents != 0) {
             clear_error(poll.fd);
         }
@@ -106,7 +107,7 @@ impl fmt::Debug for Waiter {
 fn clear_error(fd: RawFd) {
     let mut error: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `error` is writable for `len` bytes; what is no socket gives ENOTSOCK.
+    // SAFETY: `error` is writable for `len` bytes; other descriptors give ENOTSOCK.
     unsafe {
         libc::getsockopt(
             fd,
@@ -118,10 +119,10 @@ fn clear_error(fd: RawFd) {
     }
 }
 
-/// Lets the calling thread's sleeps end on time (1 ns of slack instead of the usual 50 µs).
+/// Sets the calling thread's timer slack to 1 ns instead of the default 50 µs.
 ///
 /// # Errors
-/// The system's, where it has no such setting.
+/// The system error if it does not support the setting.
 pub fn minimise_timer_slack() -> io::Result<()> {
     nix::sys::prctl::set_timerslack(1).map_err(io::Error::from)
 }
@@ -135,7 +136,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_queue_that_cannot_wake_us_bounds_the_sleep() {
+    fn queue_without_wakeup_bounds_the_sleep() {
         let mut waiter = Waiter::new().and(Waiter::of_queue(&[]).unwrap());
         assert!(waiter.is_blind());
         let start = Instant::now();
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_descriptor_wakes() {
+    fn watched_descriptor_wakes_the_waiter() {
         let (mut writer, reader) = UnixStream::pair().unwrap();
         let mut waiter = Waiter::new();
         waiter.watch(reader.into());
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_slack_can_be_minimised() {
+    fn timer_slack_can_be_minimised() {
         minimise_timer_slack().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `net_af_packet` over veth pairs, each test in a network namespace of its own thread: it ends
-//! with the thread, also after a failure. Needs root; else skipped, loudly. The tests share one
-//! process, so each names its ports like no other.
+//! `net_af_packet` over veth pairs. Each test runs in a network namespace of its thread, which ends
+//! with the thread, even after a failure. Needs root; otherwise the tests are skipped with a
+//! message. The tests share one process, so each uses unique port names.
 
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn with_veth(test: fn()) {
             eprintln!("SKIPPED: no network namespace of our own ({error}): run as root");
             return;
         }
-        // The interfaces' own IPv6 chatter would disturb the counts.
+        // IPv6 traffic of the interfaces would disturb the counts.
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         for command in [
             "link set lo up",
@@ -77,7 +77,7 @@ fn frames_cross_a_veth_pair_unchanged() {
 }
 
 #[test]
-fn a_tag_survives_reception() {
+fn vlan_tag_survives_reception() {
     with_veth(|| {
         let pool = pool("vlan");
         let (_a, _a_rx, mut a_tx) = open("va", "net_af_packet,iface=a0", &pool);
@@ -93,7 +93,7 @@ fn a_tag_survives_reception() {
             b_rx.burst(&mut burst);
         }
         let mut mbuf = burst.drain().next().expect("the frame came");
-        // 22.11 strips; newer releases put the tag back themselves.
+        // 22.11 strips the tag; newer releases restore it.
         if let Some(tci) = mbuf.stripped_vlan() {
             assert_eq!((tci, mbuf.len()), (0xa02a, 100));
             assert!(mbuf.restore_vlan());
@@ -107,14 +107,14 @@ fn a_tag_survives_reception() {
 }
 
 #[test]
-fn what_the_kernel_drops_is_counted() {
+fn kernel_drops_are_counted() {
     with_veth(|| {
         let pool = pool("drops");
         let (_a, _a_rx, mut a_tx) = open("da", "net_af_packet,iface=a0", &pool);
         let (b, mut b_rx, _b_tx) = open("db", "net_af_packet,iface=b0,framecnt=64", &pool);
         let frames: Vec<Vec<u8>> = (0..1000).map(|number| frame(number, 60)).collect();
         send(&mut a_tx, &pool, &frames);
-        // The receiver does not look meanwhile, so its ring of 64 overflows.
+        // The receiver does not poll, so its ring of 64 overflows.
         let deadline = Instant::now() + Duration::from_secs(10);
         while b.counters().unwrap().rx_missed < 936 && Instant::now() < deadline {
             thread::yield_now();
@@ -127,7 +127,7 @@ fn what_the_kernel_drops_is_counted() {
 }
 
 #[test]
-fn frames_of_other_interfaces_do_not_enter_while_a_port_opens() {
+fn opening_port_discards_frames_of_other_interfaces() {
     with_veth(|| {
         let (flood, arrivals) = (pool("flood"), pool("arrivals"));
         assert!(ip("link add c0 type veth peer name d0") && ip("link set c0 up"));
@@ -157,7 +157,7 @@ fn frames_of_other_interfaces_do_not_enter_while_a_port_opens() {
 }
 
 #[test]
-fn an_idle_worker_sleeps_until_a_packet_comes() {
+fn idle_worker_sleeps_until_a_packet_arrives() {
     with_veth(|| {
         let pool = pool("wait");
         let (_a, _a_rx, mut a_tx) = open("wa", "net_af_packet,iface=a0", &pool);
@@ -176,7 +176,7 @@ fn an_idle_worker_sleeps_until_a_packet_comes() {
         assert_eq!((woken, got), (true, 1));
         assert!(!waiter.wait(Duration::from_millis(1)), "the packet was taken");
 
-        // An interface that is down must not make a busy loop of it.
+        // An interface that is down must not cause a busy loop.
         assert!(ip("link set b0 down"));
         let start = Instant::now();
         for _ in 0..20 {
@@ -199,7 +199,7 @@ fn an_idle_worker_sleeps_until_a_packet_comes() {
 }
 
 #[test]
-fn what_the_machine_itself_sends_is_not_received() {
+fn frames_sent_by_this_machine_are_not_received() {
     with_veth(|| {
         let pool = pool("own");
         let (_a, mut a_rx, _a_tx) = open("oa", "net_af_packet,iface=a0", &pool);
@@ -265,7 +265,7 @@ fn two_queues_share_the_packets() {
 }
 
 #[test]
-fn a_port_of_another_namespace_is_not_mistaken_for_a_new_one() {
+fn same_interface_name_in_another_namespace_is_another_device() {
     with_veth(|| {
         let spec = "net_af_packet,iface=a0".parse().unwrap();
         let _first = Port::attach(eal(), "alike", &spec).unwrap();
@@ -282,7 +282,7 @@ fn a_port_of_another_namespace_is_not_mistaken_for_a_new_one() {
 }
 
 #[test]
-fn an_interface_serves_one_port_and_is_left_as_it_was() {
+fn interface_serves_one_port_and_is_restored() {
     with_veth(|| {
         let pool = pool("once");
         let a0 = dpdk::Interface::find("a0").unwrap();
@@ -299,7 +299,7 @@ fn an_interface_serves_one_port_and_is_left_as_it_was() {
 }
 
 #[test]
-fn offloads_can_be_seen_and_turned_off() {
+fn offloads_can_be_read_and_disabled() {
     with_veth(|| {
         let on = offloads("a0").unwrap();
         assert!(on.contains(&Offload::TxChecksum) && on.contains(&Offload::Tso), "{on:?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of EAL: refused while something needs it, and without traces.
+//! Cleanup of EAL: refused while an object holds it, and without leftovers.
 
 use std::fs;
 use std::path::PathBuf;

@@ -5,14 +5,14 @@ use crate::common::{eal, frame, open, pool, receive, send};
 use dpdk::{Error, MbufBurst, Mempool, Port, PortConfig, RX_BURST};
 
 #[test]
-fn eal_tells_its_release_and_starts_once() {
+fn eal_reports_its_release_and_starts_once() {
     assert!(eal().version().starts_with("DPDK "), "{}", eal().version());
     let options = dpdk::EalOptions::new(dpdk::Memory::NoHuge { megabytes: 64 });
     assert!(matches!(dpdk::Eal::init(&options), Err(Error::AlreadyInitialised)));
 }
 
 #[test]
-fn frames_come_out_of_a_ring_as_they_went_in() {
+fn ring_returns_frames_unchanged() {
     let pool = pool("ring");
     let (port, mut rx, mut tx) = open("loop", "net_ring", &pool);
     let frames: Vec<Vec<u8>> =
@@ -32,7 +32,7 @@ fn frames_come_out_of_a_ring_as_they_went_in() {
 }
 
 #[test]
-fn packets_left_in_a_ring_are_freed_with_its_port() {
+fn dropped_port_frees_packets_in_its_ring() {
     let pool = pool("left");
     let (port, rx, mut tx) = open("left", "net_ring", &pool);
     send(&mut tx, &pool, &[frame(1, 60), frame(2, 60)]);
@@ -44,7 +44,7 @@ fn packets_left_in_a_ring_are_freed_with_its_port() {
 }
 
 #[test]
-fn a_full_ring_refuses_the_rest_which_stays_in_order() {
+fn full_ring_refuses_the_rest_in_order() {
     let pool = pool("full");
     let (_port, mut rx, mut tx) = open("full", "net_ring", &pool);
     let mut staged = MbufBurst::new();
@@ -70,7 +70,7 @@ fn a_full_ring_refuses_the_rest_which_stays_in_order() {
 }
 
 #[test]
-fn net_null_gives_full_bursts_and_takes_them() {
+fn net_null_sends_and_receives_full_bursts() {
     let pool = pool("null");
     let (port, mut rx, mut tx) = open("null", "net_null,size=64", &pool);
     let mut burst = MbufBurst::new();
@@ -88,7 +88,7 @@ fn net_null_gives_full_bursts_and_takes_them() {
 }
 
 #[test]
-fn a_burst_holds_its_capacity_and_receives_into_what_is_free() {
+fn burst_receives_up_to_its_free_capacity() {
     let pool = pool("burst");
     let (_port, mut rx, _tx) = open("burst", "net_null", &pool);
     let mut burst = MbufBurst::new();
@@ -132,7 +132,7 @@ fn frames_larger_than_a_buffer_take_a_chain() {
 }
 
 #[test]
-fn a_frame_can_be_changed_in_place() {
+fn frame_can_be_changed_in_place() {
     let pool = pool("change");
     let mut mbuf = pool.alloc(&frame(1, 60)).unwrap();
     mbuf.contiguous_mut().unwrap()[59] = 0xee;
@@ -165,7 +165,7 @@ fn queues_move_to_registered_threads() {
 }
 
 #[test]
-fn a_port_can_be_opened_again_under_its_name() {
+fn port_can_be_reopened_under_its_name() {
     let pool = pool("again");
     for _ in 0..3 {
         drop(open("again", "net_null", &pool));
@@ -174,14 +174,14 @@ fn a_port_can_be_opened_again_under_its_name() {
 }
 
 #[test]
-fn an_unknown_driver_names_the_nearest() {
+fn unknown_driver_error_names_the_nearest() {
     let error = Port::attach(eal(), "x", &"net_af_paket,iface=lo".parse().unwrap()).unwrap_err();
     assert!(matches!(error, Error::UnknownDriver { .. }), "{error}");
     assert!(error.to_string().contains("did you mean `net_af_packet`?"), "{error}");
 }
 
 #[test]
-fn a_missing_interface_is_named_with_those_that_exist() {
+fn missing_interface_error_lists_existing_ones() {
     let spec = "net_af_packet,iface=nosuch0".parse().unwrap();
     let error = Port::attach(eal(), "wan", &spec).unwrap_err();
     assert!(matches!(error, Error::NoInterface { .. }), "{error}");
@@ -190,13 +190,13 @@ fn a_missing_interface_is_named_with_those_that_exist() {
 }
 
 #[test]
-fn a_missing_pci_device_is_named() {
+fn missing_pci_device_error_names_it() {
     let error = Port::attach(eal(), "wan", &"ffff:ff:1f.7".parse().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Pci { .. }), "{error}");
 }
 
 #[test]
-fn a_device_serves_one_port() {
+fn device_serves_one_port() {
     let spec = "net_null7".parse().unwrap();
     let first = Port::attach(eal(), "first", &spec).unwrap();
     let error = Port::attach(eal(), "second", &spec).unwrap_err();
@@ -207,14 +207,14 @@ fn a_device_serves_one_port() {
 }
 
 #[test]
-fn arguments_that_the_driver_refuses_are_shown() {
+fn refused_driver_arguments_are_shown() {
     let spec = "net_null,nosuch=1".parse().unwrap();
     let error = Port::attach(eal(), "args", &spec).unwrap_err();
     assert!(error.to_string().contains("net_null_args,nosuch=1"), "{error}");
 }
 
 #[test]
-fn more_queues_than_there_are_is_refused_with_the_limit() {
+fn too_many_queues_are_refused_with_the_limit() {
     let pool = pool("queues");
     let port = Port::attach(eal(), "queues", &"net_ring".parse().unwrap()).unwrap();
     let most = port.info().max_rx_queues;
@@ -225,7 +225,7 @@ fn more_queues_than_there_are_is_refused_with_the_limit() {
 }
 
 #[test]
-fn pools_that_cannot_be_are_refused_with_the_numbers() {
+fn impossible_pools_are_refused_with_the_numbers() {
     let error = Mempool::new(eal(), "huge", 10_000_000, 2048).unwrap_err();
     assert!(error.to_string().contains("`huge` of 10000000 buffers"), "{error}");
     assert!(Mempool::new(eal(), "", 63, 2048).is_err());
@@ -236,7 +236,7 @@ fn pools_that_cannot_be_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn a_pool_is_in_the_memory_of_its_node_or_refused() {
+fn pool_uses_the_memory_of_its_node_or_is_refused() {
     let pool = Mempool::on_node(eal(), "node", 63, 2048, Some(0)).unwrap();
     assert!(pool.alloc(&[0; 60]).is_some());
     let error = Mempool::on_node(eal(), "nowhere", 63, 2048, Some(31)).unwrap_err();

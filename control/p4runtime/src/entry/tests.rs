@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries of a small program of the tests' own.
+//! Entries of a small program written for these tests.
 
 use super::*;
 use crate::proto::p4::config::v1 as config;
@@ -56,13 +56,13 @@ fn acting(entry: Entry) -> Entry {
     entry.does("act").with("a", 5u8).with("b", u128::MAX)
 }
 
-/// What is said of an entry that cannot be.
+/// Error message for an invalid entry.
 fn refusal(entry: Entry) -> String {
     entry.encode(&info()).unwrap_err().to_string()
 }
 
 #[test]
-fn bytes_are_the_shortest_and_what_matches_everything_is_left_out() {
+fn entry_encodes_shortest_bytes_without_match_all_fields() {
     let exact = acting(Entry::new("exact").exact("port", 0u8)).encode(&info()).unwrap();
     let Some(field_match::FieldMatchType::Exact(value)) = &exact.r#match[0].field_match_type else {
         panic!("{exact:?}");
@@ -77,7 +77,7 @@ fn bytes_are_the_shortest_and_what_matches_everything_is_left_out() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_is_refused_with_its_table_field_and_value() {
+fn invalid_entry_is_refused_with_table_field_and_value() {
     let exact = |value: u128| Entry::new("exact").exact("port", value);
     for (entry, words) in [
         (acting(exact(512)), "exact.port = 0x200: it has more than 9 bits"),
@@ -104,7 +104,7 @@ fn an_entry_that_cannot_be_is_refused_with_its_table_field_and_value() {
 }
 
 #[test]
-fn a_program_that_is_damaged_is_refused_by_name() {
+fn damaged_program_is_refused_by_name() {
     assert!(P4Info::decode(&[0xff, 0xff]).is_err());
     let mut nameless = program();
     nameless.tables[0].preamble = None;
@@ -136,7 +136,7 @@ fn entries() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn an_entry_comes_back_in_canonical_form(entry in entries()) {
+    fn entry_decodes_in_canonical_form(entry in entries()) {
         let message = entry.encode(&info()).unwrap();
         let mut expected = entry;
         expected.key = expected.key.canonical();
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn any_message_is_an_entry_or_an_error(
+    fn any_entry_message_decodes_without_panic(
         table in 0u32..5,
         fields in prop::collection::vec((0u32..4, 0u8..4, any::<Vec<u8>>(), any::<i32>()), 0..4),
         action in 88u32..93,
@@ -172,14 +172,14 @@ proptest! {
             ..Default::default()
         };
         if let Ok(entry) = Entry::decode(&info(), &message) {
-            // What is understood can be said again, and is the same.
+            // A decoded entry can be encoded and decoded again.
             let again = Entry::decode(&info(), &entry.encode(&info()).unwrap()).unwrap();
             prop_assert_eq!(again, entry);
         }
     }
 
     #[test]
-    fn any_bytes_are_a_program_or_an_error(bytes: Vec<u8>) {
+    fn any_p4info_decodes_without_panic(bytes: Vec<u8>) {
         let _either = P4Info::decode(&bytes);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is written to a switch, and what of it is read back besides entries.
+//! Changes to a switch, and the objects other than entries that can be read back.
 
 use super::Error;
 use crate::bits;
@@ -14,42 +14,33 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// A change to a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An entry that is not there.
+    /// Adds an entry; it must not exist.
     Insert(Entry),
-    /// An entry that is there gets another action.
+    /// Changes the action of an existing entry.
     Modify(Entry),
-    /// An entry that is there goes.
+    /// Deletes an existing entry.
     Delete(Key),
-    /// A counter begins again from there.
+    /// Sets a counter cell.
     Count {
-        /// By its name.
         counter: String,
-        /// Which of its cells.
         index: u64,
-        /// From where.
         count: Count,
     },
-    /// A multicast group.
     Group {
-        /// Whether it is there.
         exists: bool,
-        /// Above zero.
+        /// Positive.
         group: u32,
-        /// Where its frames go, once to each.
+        /// Ports that each get one copy of a frame.
         ports: BTreeSet<u32>,
     },
-    /// A multicast group goes.
     DeleteGroup(u32),
-    /// A digest is sent from here on.
+    /// Enables or reconfigures a digest.
     Digest {
-        /// Whether it is sent already.
+        /// True if it is enabled already.
         exists: bool,
-        /// By its name.
         digest: String,
-        /// How.
         config: DigestConfig,
     },
 }
@@ -68,28 +59,26 @@ impl fmt::Display for Change {
     }
 }
 
-/// How a digest is sent.
+/// Batching of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DigestConfig {
-    /// The longest that one waits for others to come with it.
+    /// Maximum time that the first message waits for others.
     pub wait: Duration,
-    /// The most in a list.
+    /// Maximum number of messages per list.
     pub list: u32,
-    /// The same is not said again so long, unless its list is acknowledged.
+    /// Time before an unacknowledged message is sent again.
     pub repeat: Duration,
 }
 
-/// A counter's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Frames.
     pub packets: u64,
-    /// Bytes, as the architecture counts them.
+    /// Bytes, as counted by the architecture.
     pub bytes: u64,
 }
 
 impl Count {
-    /// The sum of two; at most what there is room for.
+    /// Saturating sum.
     #[must_use]
     pub fn plus(self, o: Self) -> Self {
         let bytes = self.bytes.saturating_add(o.bytes);
@@ -193,7 +182,7 @@ pub(super) fn count(counter: &Counter, entity: &Kind) -> Result<(u64, Count), Er
     if entry.counter_id != counter.id {
         return Err(strange());
     }
-    // A count of nothing may be left out.
+    // A count of zero may be absent.
     let data = entry.data.unwrap_or_default();
     Ok((index, Count { packets: number(data.packet_count)?, bytes: number(data.byte_count)? }))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a switch does not do what it is asked, in its own words as far as it has some.
+//! Errors of a session, with the switch's own message if it has one.
 
 use super::Change;
 use crate::entry::EntryError;
@@ -10,86 +10,51 @@ use prost::Message;
 use std::time::Duration;
 use tonic::{Code, Status};
 
-/// Characters of a switch's words that are kept.
+/// Maximum number of characters kept of a switch's message.
 const WORDS: usize = 300;
-/// Failures that an error lists.
+/// Maximum number of failures that an error lists.
 const LISTED: usize = 3;
 
-/// An error of a session.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing answers.
     #[error("the switch at {address} cannot be reached: {why}")]
-    Unreachable {
-        /// Where.
-        address: String,
-        /// What the system said.
-        why: String,
-    },
-    /// No answer in time.
+    Unreachable { address: String, why: String },
     #[error("the switch has not answered {what} within {} s", limit.as_secs())]
-    Deadline {
-        /// What was asked.
-        what: &'static str,
-        /// How long was waited.
-        limit: Duration,
-    },
+    Deadline { what: &'static str, limit: Duration },
     /// Another controller is the primary.
     #[error("the switch takes orders from another controller: {message}")]
-    NotPrimary {
-        /// The switch's words.
-        message: String,
-    },
-    /// It has no program.
+    NotPrimary { message: String },
     #[error("the switch has no program: {message}")]
-    NoProgram {
-        /// The switch's words.
-        message: String,
-    },
-    /// It refuses the call, or the connection broke.
+    NoProgram { message: String },
+    /// The switch refuses the call, or the connection broke.
     #[error("the switch refuses: {message} ({code:?})")]
-    Refused {
-        /// Of gRPC.
-        code: Code,
-        /// The switch's words.
-        message: String,
-    },
-    /// It did not make some of the changes.
+    Refused { code: Code, message: String },
+    /// The switch rejected some of the changes.
     #[error("the switch has not made {} of the changes: {}", .0.len(), listed(.0))]
     Rejected(Vec<Failure>),
-    /// It answers what cannot be.
-    #[error("the switch answers {what}: it runs another program, or is no P4Runtime server")]
-    Strange {
-        /// What.
-        what: String,
-    },
-    /// A counter that is not there.
-    #[error("{counter} has {size} cells: an index is less")]
-    Index {
-        /// By its name.
-        counter: String,
-        /// Cells.
-        size: u64,
-    },
-    /// The stream has come to its end.
+    /// The answer is not possible for our program.
+    #[error("the switch answers {what}: it runs another program, or is not a P4Runtime server")]
+    Strange { what: String },
+    /// The cell does not exist.
+    #[error("{counter} has {size} cells: use a smaller index")]
+    Index { counter: String, size: u64 },
+    /// The stream ended.
     #[error("the switch has ended the session")]
     Ended,
-    /// An entry that cannot be said, or that came.
+    /// An entry cannot be encoded or decoded.
     #[error(transparent)]
     Entry(#[from] EntryError),
-    /// The program does not have it.
+    /// The program lacks a named object.
     #[error(transparent)]
     Info(#[from] InfoError),
 }
 
-/// A change that the switch did not make.
+/// A change that the switch rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which.
     pub change: Change,
-    /// Of gRPC, such as `AlreadyExists`.
+    /// gRPC status code, such as `AlreadyExists`.
     pub code: Code,
-    /// The switch's words.
     pub message: String,
 }
 
@@ -110,7 +75,7 @@ impl Error {
     }
 
     pub(super) fn unreachable(address: &str, error: &tonic::transport::Error) -> Self {
-        // The innermost cause says what happened; the outer ones only where.
+        // The innermost cause states the reason; the outer ones only the place.
         let mut cause: &dyn std::error::Error = error;
         while let Some(inner) = cause.source() {
             cause = inner;
@@ -124,7 +89,7 @@ impl From<Status> for Error {
         let message = words(status.message());
         match status.code() {
             Code::PermissionDenied => Self::NotPrimary { message },
-            // The codes of a server without a program: PI's, and others'.
+            // Status codes of PI and other servers without a program.
             Code::FailedPrecondition if message.to_lowercase().contains("pipeline") => {
                 Self::NoProgram { message }
             }
@@ -133,7 +98,7 @@ impl From<Status> for Error {
     }
 }
 
-/// A switch's words, of bounded length and without control characters.
+/// A message of the switch, truncated and without control characters.
 pub(super) fn words(said: &str) -> String {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     let mut words: String = said.chars().take(WORDS).map(printable).collect();
@@ -143,10 +108,10 @@ pub(super) fn words(said: &str) -> String {
     words
 }
 
-/// The changes that were not made, from the details of a write's status.
+/// The rejected changes, from the details of a write's status.
 ///
 /// # Errors
-/// The status is of the whole call.
+/// If the status concerns the whole call.
 pub(super) fn failures(changes: &[Change], status: &Status) -> Result<Vec<Failure>, Error> {
     let details = rpc::Status::decode(status.details()).unwrap_or_default().details;
     if details.len() != changes.len() {
@@ -192,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_that_was_not_made_is_said_with_the_switch_s_words() {
+    fn rejected_changes_are_reported_with_the_switch_message() {
         let status = status(&[Code::Ok, Code::AlreadyExists, Code::Ok]);
         let failed = failures(&changes(3), &status).unwrap();
         assert_eq!(failed.len(), 1);
@@ -202,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_says_nothing_of_each_is_of_the_whole() {
+    fn status_without_details_concerns_the_whole_call() {
         for (codes, count) in [(&[Code::Ok, Code::NotFound][..], 3), (&[Code::Ok; 3], 3), (&[], 1)]
         {
             let said = failures(&changes(count), &status(codes));
@@ -211,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_say_who_the_primary_is_and_whether_there_is_a_program() {
+    fn status_codes_map_to_not_primary_and_no_program() {
         let of = |status: Status| Error::from(status);
         assert!(matches!(of(Status::permission_denied("x")), Error::NotPrimary { .. }));
         let none = Status::failed_precondition("No forwarding pipeline config set");
@@ -221,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_s_words_are_bounded_and_on_one_line() {
+    fn switch_message_is_truncated_to_one_line() {
         let said = words(&"a\u{1b}[2J\n".repeat(1000));
         assert!(said.chars().count() <= WORDS + 3);
         assert!(!said.chars().any(char::is_control));
@@ -229,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_details_are_failures_or_an_error(details: Vec<u8>, count in 0u8..4) {
+        fn any_status_details_decode_without_panic(details: Vec<u8>, count in 0u8..4) {
             let status = Status::with_details(Code::Unknown, "", details.into());
             if let Ok(failed) = failures(&changes(count), &status) {
                 prop_assert!(!failed.is_empty() && failed.len() <= count.into());

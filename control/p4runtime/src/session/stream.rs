@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stream between controller and switch: who the primary is, and digests.
+//! The stream between controller and switch: election results and digests.
 
 use super::error::words;
 use super::{Error, Target, election, within};
@@ -14,37 +14,33 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 
-/// Requests that wait to be sent; acknowledgements beyond that are left out.
+/// Maximum number of queued requests. Further acknowledgements are dropped.
 const WAITING: usize = 64;
-/// Bytes of a message: a list of digests is small.
+/// Maximum size of a message, bytes. Lists of digests are small.
 const MESSAGE: usize = 4 << 20;
 
-/// What a switch says by itself.
+/// An event that a switch reports on the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// We are the primary controller.
+pub enum StreamEvent {
+    /// We are the primary.
     Primary,
-    /// We are not.
     Backup {
-        /// Number of the primary in the election, as far as there is one.
+        /// Election id of the primary, if there is one.
         primary: Option<u128>,
-        /// The switch's words.
         message: String,
     },
-    /// Digests. [`Stream::acknowledge`] lets the switch say the same again.
+    /// A list of digests. Until [`Stream::acknowledge`], the switch does not repeat them.
     Digests {
-        /// Which, by its number.
         digest: u32,
-        /// The list's number.
         list: u64,
-        /// Each with its members, in the program's order.
+        /// One row per digest, with its members in the program's order.
         rows: Vec<Vec<u128>>,
     },
-    /// It did not like what we sent.
+    /// The switch rejected one of our requests.
     Complaint(String),
 }
 
-/// The controller's end of the stream; the session ends when it is dropped.
+/// The controller's end of the stream. Dropping it ends the session.
 #[derive(Debug)]
 pub struct Stream {
     requests: mpsc::Sender<p4::StreamMessageRequest>,
@@ -63,8 +59,8 @@ impl Stream {
             election_id: Some(election(target.election)),
             status: None,
         };
-        // A server may answer with headers only when it has something to say: it must have
-        // our request by then.
+        // A server may send headers only together with its first message, so it must have our
+        // request first.
         let update = Some(Request::Arbitration(arbitration));
         requests.try_send(p4::StreamMessageRequest { update }).map_err(|_| Error::Ended)?;
         let mut client = client.max_decoding_message_size(MESSAGE);
@@ -73,11 +69,11 @@ impl Stream {
         Ok(Self { requests, responses })
     }
 
-    /// The next news. May be dropped while it waits: nothing is lost.
+    /// The next event. Cancel safe.
     ///
     /// # Errors
-    /// The session is over.
-    pub async fn next(&mut self) -> Result<News, Error> {
+    /// If the session has ended.
+    pub async fn next(&mut self) -> Result<StreamEvent, Error> {
         loop {
             let message = self.responses.message().await?.ok_or(Error::Ended)?;
             match message.update {
@@ -85,33 +81,33 @@ impl Stream {
                 Some(Response::Digest(list)) => {
                     let rows = list.data.into_iter().map(row).collect::<Result<_, _>>()?;
                     let (digest, list) = (list.digest_id, list.list_id);
-                    return Ok(News::Digests { digest, list, rows });
+                    return Ok(StreamEvent::Digests { digest, list, rows });
                 }
                 Some(Response::Error(error)) => {
-                    return Ok(News::Complaint(words(&error.message)));
+                    return Ok(StreamEvent::Complaint(words(&error.message)));
                 }
-                // Packets and timeouts, which we do not ask for.
+                // Packets and timeouts, which we do not request.
                 None => {}
             }
         }
     }
 
-    /// Says that a list of digests has come.
+    /// Acknowledges a list of digests.
     pub fn acknowledge(&self, digest: u32, list: u64) {
         let ack = p4::DigestListAck { digest_id: digest, list_id: list };
         let update = Some(Request::DigestAck(ack));
-        // One that is left out costs the time after which the switch repeats itself.
+        // A dropped acknowledgement only delays the next message by the repeat time.
         let _left_out = self.requests.try_send(p4::StreamMessageRequest { update });
     }
 }
 
-fn arbitration(update: p4::MasterArbitrationUpdate) -> News {
+fn arbitration(update: p4::MasterArbitrationUpdate) -> StreamEvent {
     let status = update.status.unwrap_or_default();
     if Code::from(status.code) == Code::Ok {
-        return News::Primary;
+        return StreamEvent::Primary;
     }
     let number = |id: p4::Uint128| (u128::from(id.high) << 64) | u128::from(id.low);
-    News::Backup { primary: update.election_id.map(number), message: words(&status.message) }
+    StreamEvent::Backup { primary: update.election_id.map(number), message: words(&status.message) }
 }
 
 fn row(data: p4::P4Data) -> Result<Vec<u128>, Error> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A part of a pipe, in the words of a profile: some of its keys, and nothing that must
-//! be there. What a profile leaves out to have none of it is written `"none"` here.
+//! Parses a part of a pipe: some keys of a profile's direction, without required ones. `"none"`
+//! removes a value that a profile would omit.
 
 use super::NONE;
 use super::reader::{Node, Reader};
@@ -11,22 +11,22 @@ use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use std::fmt;
 use toml::de::DeValue;
+use units::Quantity;
 
-/// New values of some fields of a pipe.
+/// New values for some fields of a pipe.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// The values.
     pub pipe: pb::Pipe,
-    /// The fields, as the paths of a PatchLinkRequest's mask; each once.
+    /// Paths of the fields for the mask of a PatchLinkRequest, without duplicates.
     pub paths: Vec<&'static str>,
 }
 
 impl Part {
-    /// Reads a part from TOML of its own, such as `duplicate = "0.1 %"`.
+    /// Parses a part from TOML, such as `duplicate = "0.1 %"`.
     ///
     /// # Errors
-    /// All that is wrong with the text, each with its line and column, as far as it can be
-    /// told without the rest of the pipe.
+    /// All faults of the text that can be found without the rest of the pipe, each with line
+    /// and column.
     pub fn from_toml(text: &str) -> Result<Self, Violations> {
         let mut reader = Reader::new(text);
         let document = reader.document(FILE_BYTES, "part of a link")?;
@@ -38,13 +38,13 @@ impl Part {
 }
 
 impl Reader<'_> {
-    /// Reads a part of a pipe, and checks its values as far as they can be without the
-    /// rest of the pipe.
+    /// Parses a part of a pipe, and checks its values as far as possible without the rest of
+    /// the pipe.
     pub fn part(&mut self, node: &Node<'_>) -> Part {
         let table = Table::named("Pipe");
         let mut paths = Vec::new();
         let message = self.some(node, table, "", &mut paths);
-        // Of unknown keys it has been told.
+        // Unknown keys are reported already.
         let keys = table.keys();
         let is_known = node.table.keys().all(|key| keys.contains(&key.get_ref().as_ref()));
         if paths.is_empty() && is_known {
@@ -58,8 +58,8 @@ impl Reader<'_> {
         part
     }
 
-    /// The fields of a message that are there, and their paths. What every pipe has is taken
-    /// in parts as well, anything else as a whole.
+    /// The given fields of a message, and their paths. Required tables may be given in part,
+    /// other fields only as a whole.
     fn some(
         &mut self,
         node: &Node<'_>,
@@ -86,7 +86,7 @@ impl Reader<'_> {
             paths.extend(schema::path(&name).map(|path| path.name.as_str()));
             let is_none =
                 |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text == NONE);
-            // Without a trace there would have to be a rate.
+            // Without a trace a rate is required.
             let is_needed = table.alternatives(field).any(|other| other.parameter.required);
             let is_table = field.kind == Kind::Table && !field.is_list && !is_needed;
             if is_table && node.table.get(key).is_some_and(|value| is_none(value.get_ref())) {
@@ -100,7 +100,7 @@ impl Reader<'_> {
     }
 }
 
-/// A queue that refuses nothing of a part.
+/// A queue that is valid with any part.
 const FREE: pb::Queue = pb::Queue {
     limit_bytes: *QUEUE_LIMIT_BYTES.end(),
     random_drop: None,
@@ -110,14 +110,14 @@ const FREE: pb::Queue = pb::Queue {
     pie: None,
 };
 
-/// A pipe with the values of a part, whose other values refuse none of them.
+/// A pipe with the values of a part and other values that are valid with any of them.
 fn whole(part: &Part) -> pb::Pipe {
     let mut pipe = part.pipe.clone();
     let queue = pipe.queue.get_or_insert(FREE);
     if !part.paths.contains(&"queue.limit_bytes") {
         queue.limit_bytes = FREE.limit_bytes;
     }
-    // Which one marks is not known, if the part does not say.
+    // The AQM that marks is unknown if the part has none.
     queue.ecn &= queue.has_aqm();
     pipe.delay.get_or_insert_default();
     if pipe.fade.is_some() && !part.paths.contains(&"outages") {
@@ -148,7 +148,7 @@ impl fmt::Display for Part {
                 (_, Some(0)) => NONE.to_owned(),
                 (_, Some(1)) => "1 class".to_owned(),
                 (_, Some(n)) => format!("{n} classes"),
-                (Kind::Rate, _) if !is_given => Rate::Unlimited.to_string(),
+                (Kind::Quantity(Quantity::Rate), _) if !is_given => Rate::Unlimited.to_string(),
                 (Kind::Table, _) if is_given => "given".to_owned(),
                 (Kind::Table | Kind::Word, _) if !is_given => NONE.to_owned(),
                 (Kind::Switch, _) => if is_given { "on" } else { "off" }.to_owned(),

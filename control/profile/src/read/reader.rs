@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of a TOML document, each with its place and its faults.
+//! Parses values of a TOML document and records their places and faults.
 //!
-//! A value that cannot be read is reported and stands for nothing: what it would
-//! have broken is not reported as well. No more than [`FAULTS`] are reported: the
-//! place of each costs a look through the text, and texts may be hostile.
+//! An invalid value is reported once: rules that depend on it are not checked. At most
+//! [`FAULTS`] are reported, because finding the place of each scans the text, and texts are
+//! untrusted.
 
 use crate::{Place, UnitError, Violations, nearest, validate};
 use proto::linkemu::v1 as pb;
@@ -14,59 +14,53 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use units::shown;
 
-/// Faults that are reported of one text.
+/// Maximum number of reported faults per text.
 const FAULTS: usize = 100;
 
-/// A table and where it is.
+/// A table and its place.
 pub struct Node<'a> {
-    /// Its path, such as `forward.queue`.
+    /// Path, such as `forward.queue`.
     pub path: String,
-    /// Its place in the text.
+    /// Place in the text.
     pub span: Range<usize>,
-    /// The table.
     pub table: &'a DeTable<'a>,
 }
 
 impl Node<'_> {
-    /// The path of a key.
     pub fn at(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
 
-/// A value, what it is called in messages, and its path.
+/// A value with its key and its path.
 pub struct Item<'a> {
-    /// Its path.
     pub path: String,
-    /// What it is called.
     pub key: String,
-    /// The value.
     pub value: &'a Spanned<DeValue<'a>>,
 }
 
-/// Reads a text, and remembers what is wrong with it.
+/// Parses a text and records its faults.
 #[derive(Default)]
 pub struct Reader<'t> {
     text: &'t str,
     found: Violations,
-    /// Where each field is written.
+    /// Place of each field.
     places: BTreeMap<String, Range<usize>>,
-    /// Fields that were reported, so that the rules do not report them again.
+    /// Reported fields. The rules do not report them again.
     failed: BTreeSet<String>,
-    /// Where the text's file is, if it may name others beside it.
+    /// Directory of the file, if it may name other files.
     pub(crate) directory: Option<PathBuf>,
 }
 
 impl<'t> Reader<'t> {
-    /// Of a text.
     pub fn new(text: &'t str) -> Self {
         Self { text, ..Self::default() }
     }
 
-    /// The document that the text is, if it has at most `bytes`; `what` it should be.
+    /// Parses the text. `what` names its type in messages; `bytes` is its maximum length.
     ///
     /// # Errors
-    /// If it is longer, or no TOML.
+    /// If the text is too long or not TOML.
     pub fn document(
         &mut self,
         bytes: usize,
@@ -84,10 +78,10 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// A message that breaks no rule, or all that was found.
+    /// Validates the parsed message and returns it.
     ///
     /// # Errors
-    /// All that was found.
+    /// All recorded faults and broken rules.
     pub fn finish(mut self, profile: pb::Profile) -> Result<pb::Profile, Violations> {
         if let Err(broken) = validate(&profile) {
             self.merge(broken);
@@ -96,12 +90,11 @@ impl<'t> Reader<'t> {
         Ok(profile)
     }
 
-    /// What was found.
     pub fn into_found(self) -> Violations {
         self.found
     }
 
-    /// Reports the keys of a table that are none of `keys`.
+    /// Reports unknown keys of a table.
     pub fn known(&mut self, node: &Node<'_>, keys: &[&str]) {
         for key in node.table.keys() {
             let name = key.get_ref().as_ref();
@@ -120,7 +113,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The value of a key; its place is noted.
+    /// Returns the value of a key and records its place.
     pub fn value<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Item<'a>> {
         let value = node.table.get(key)?;
         let path = node.at(key);
@@ -128,7 +121,7 @@ impl<'t> Reader<'t> {
         Some(Item { path, key: key.to_owned(), value })
     }
 
-    /// A text; absence is for the rules to judge.
+    /// A text; the rules check absence.
     pub fn text(&mut self, node: &Node<'_>, key: &str) -> String {
         match self.value(node, key) {
             None => {
@@ -139,7 +132,6 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A value that is text.
     pub fn string(&mut self, item: &Item<'_>) -> Option<String> {
         match item.value.get_ref() {
             DeValue::String(text) => Some(text.clone().into_owned()),
@@ -151,7 +143,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A sub-table; absence is for the rules to judge.
+    /// A sub-table; the rules check absence.
     pub fn table<'a>(&mut self, node: &Node<'a>, key: &str) -> Option<Node<'a>> {
         self.places.entry(node.at(key)).or_insert_with(|| node.span.clone());
         let Item { path, value, .. } = self.value(node, key)?;
@@ -165,7 +157,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A list of tables; without it, none.
+    /// A list of tables; empty if absent.
     pub fn tables<'a, T>(
         &mut self,
         node: &Node<'a>,
@@ -200,8 +192,8 @@ impl<'t> Reader<'t> {
         tables
     }
 
-    /// A list of values; without it, none. What cannot be read becomes what is
-    /// before it, so that those behind it keep their places.
+    /// A list of values; `None` if absent. An invalid item gets the value of its predecessor,
+    /// so that the indices of later items stay correct.
     pub fn list<'a, T: Clone + Default>(
         &mut self,
         node: &Node<'a>,
@@ -235,12 +227,12 @@ impl<'t> Reader<'t> {
         list
     }
 
-    /// A time that must be there.
+    /// A required duration, ns.
     pub fn time(&mut self, node: &Node<'_>, key: &str, example: &str) -> u64 {
         self.required(node, key, crate::parse_duration, example).unwrap_or(0)
     }
 
-    /// A quantity with its unit that must be there.
+    /// A required quantity with its unit.
     pub fn required<T>(
         &mut self,
         node: &Node<'_>,
@@ -252,7 +244,6 @@ impl<'t> Reader<'t> {
         self.quantity(node, key, parse, example)
     }
 
-    /// Reports a key that is missing.
     pub fn present(&mut self, node: &Node<'_>, key: &str, example: &str) {
         if !node.table.contains_key(key) {
             let message = format!("missing: write {key} = {example}");
@@ -260,7 +251,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A quantity with its unit, if it is there.
+    /// An optional quantity with its unit.
     pub fn quantity<T>(
         &mut self,
         node: &Node<'_>,
@@ -272,7 +263,7 @@ impl<'t> Reader<'t> {
         self.measure(&item, parse, example)
     }
 
-    /// A value that is a quantity with its unit.
+    /// Parses a quantity with its unit.
     pub fn measure<T>(
         &mut self,
         item: &Item<'_>,
@@ -304,7 +295,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A value that is a number without a dimension.
+    /// Parses a number without a unit.
     pub fn number(&mut self, item: &Item<'_>, example: &str) -> Option<f64> {
         let number = match item.value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
@@ -319,13 +310,13 @@ impl<'t> Reader<'t> {
         number
     }
 
-    /// How many there are of something; without it, zero.
+    /// A count; zero if absent.
     pub fn count(&mut self, node: &Node<'_>, key: &str) -> u64 {
         let Some(item) = self.value(node, key) else { return 0 };
         self.whole(&item, "1000").unwrap_or(0)
     }
 
-    /// A value that says how many there are of something.
+    /// Parses a count.
     pub fn whole(&mut self, item: &Item<'_>, example: &str) -> Option<u64> {
         let count = match item.value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
@@ -339,7 +330,7 @@ impl<'t> Reader<'t> {
         count
     }
 
-    /// A value that is true or false.
+    /// Parses `true` or `false`.
     pub fn switch(&mut self, item: &Item<'_>) -> Option<bool> {
         match item.value.get_ref() {
             DeValue::Boolean(on) => Some(*on),
@@ -356,7 +347,6 @@ impl<'t> Reader<'t> {
         self.found.len() >= FAULTS
     }
 
-    /// Reports a fault.
     pub fn fail(&mut self, path: &str, span: Range<usize>, message: String) {
         if !self.is_full() {
             self.found.push_at(path, message, place(self.text, span.start));
@@ -364,8 +354,7 @@ impl<'t> Reader<'t> {
         self.failed.insert(path.to_owned());
     }
 
-    /// Adds the rules that the values break, with their places; fields that could
-    /// not be read, and what depends on them, are left out.
+    /// Adds broken rules with their places, except those that depend on invalid fields.
     pub fn merge(&mut self, broken: Violations) {
         for violation in broken {
             if self.is_full() {
@@ -387,7 +376,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whether a field, or one that its rules look at, could not be read.
+    /// True if the field, or one that its rules use, is invalid and reported already.
     fn is_judged(&self, path: &str) -> bool {
         [
             (".random_drop.threshold", ".limit"),
@@ -406,7 +395,6 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A value, for messages.
 pub fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{:?}", shown(text)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of what loses packets one by one.
+//! Rules of the per-packet loss models.
 
 use super::excess;
 use crate::limits::FOUR_STATE_LOSS_P31;
@@ -17,7 +17,7 @@ pub(super) fn check(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
 
 fn four_state(found: &mut Violations, path: &str, it: &pb::FourStateLoss) {
     let at = |field: &str| format!("{path}.{field}");
-    // What is out of range is reported as such.
+    // Values out of range are reported elsewhere.
     let moves = [it.p13, it.p31, it.p32, it.p23, it.p14];
     if !moves.iter().all(|p| (0.0..=1.0).contains(p)) || it.p31 < *FOUR_STATE_LOSS_P31.start() {
         return;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of what a fitted profile was made from. Nothing of it is computed
-//! with: the rules keep it of a size that can be sent, and free of what a terminal
-//! would obey.
+//! Rules of the provenance of a fitted profile. It does not affect the link: the rules bound its
+//! size and exclude control characters, which a terminal would execute.
 
 use super::{FAULTS, text};
 use crate::Violations;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of a queue.
+//! Rules of a queue.
 
 use crate::limits::CO_DEL_TARGET_NS;
 use crate::{Violations, format_duration, format_size};
@@ -23,7 +23,7 @@ pub(super) fn check(found: &mut Violations, path: &str, queue: &pb::Queue) {
     }
 }
 
-/// A threshold that no queue reaches is a mistake.
+/// Reports a threshold above the queue limit.
 fn within(found: &mut Violations, path: String, threshold: u64, limit: u64) {
     if threshold > limit {
         let message = format!(

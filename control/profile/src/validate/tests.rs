@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules, on messages that break one.
+//! Messages that break one rule each.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn forward(profile: &mut pb::Profile) -> &mut pb::Pipe {
     profile.forward_pipe.as_mut().unwrap()
 }
 
-/// What a change to a forward pipe that has everything breaks.
+/// Rules broken by a change of a complete forward pipe.
 fn broken_pipe(change: impl FnOnce(&mut pb::Pipe)) -> Vec<(String, String)> {
     broken(|p| {
         let pipe = forward(p);
@@ -56,7 +56,7 @@ fn body(pipe: &mut pb::Pipe) -> &mut pb::Body {
 }
 
 #[test]
-fn an_empty_message_breaks_rules_and_nothing_else() {
+fn empty_message_breaks_rules_without_panic() {
     let paths: Vec<_> =
         validate(&pb::Profile::default()).unwrap_err().into_iter().map(|v| v.path).collect();
     assert_eq!(paths, ["name", "forward", "return"]);
@@ -66,7 +66,7 @@ fn an_empty_message_breaks_rules_and_nothing_else() {
 }
 
 #[test]
-fn numbers_that_are_none_are_refused() {
+fn non_finite_and_out_of_range_probabilities_are_refused() {
     for hostile in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 1.0 + 1e-9] {
         let found = broken(|p| {
             let queue = forward(p).queue.as_mut().unwrap();
@@ -133,7 +133,7 @@ fn every_limit_is_checked() {
 }
 
 #[test]
-fn names_are_plain_with_one_mark_at_most() {
+fn names_are_plain_with_at_most_one_mark() {
     for good in ["a", "viasat2*", "geo-600", "A.b_c"] {
         assert!(broken(|p| p.name = good.into()).is_empty(), "{good}");
     }
@@ -143,14 +143,14 @@ fn names_are_plain_with_one_mark_at_most() {
     assert_eq!(broken(|p| p.name = "a".repeat(65)).len(), 1);
     assert_eq!(broken(|p| p.group = "a\nb".into())[0].0, "group");
     assert_eq!(broken(|p| p.group = "a".repeat(65))[0].0, "group");
-    // Each is told once.
+    // Each fault is reported once.
     assert_eq!(broken(|p| p.group = "a\u{1b}".into()).len(), 1);
     assert_eq!(broken(|p| p.name = "a\u{1b}".into()).len(), 1);
     assert_eq!(broken(|p| p.description = "\u{1b}[2J".into())[0].0, "description");
 }
 
 #[test]
-fn every_limit_of_what_varies_is_checked() {
+fn every_limit_of_varying_delay_and_loss_is_checked() {
     assert!(broken_pipe(|_| {}).is_empty());
     let one = |change: fn(&mut pb::Pipe), path: &str| {
         let found = broken_pipe(change);
@@ -185,7 +185,7 @@ const FOUR: pb::FourStateLoss =
     pb::FourStateLoss { p13: 0.5, p31: 0.5, p32: 0.5, p23: 0.1, p14: 0.5 };
 
 #[test]
-fn every_limit_of_losses_per_packet_is_checked() {
+fn every_limit_of_per_packet_loss_is_checked() {
     let one = |change: &dyn Fn(&mut pb::Pipe), path: &str| {
         let found = broken(|p| change(forward(p)));
         assert_eq!(found.len(), 1, "{path}: {found:?}");
@@ -275,7 +275,7 @@ fn every_limit_of_an_aqm_is_checked() {
 }
 
 #[test]
-fn one_model_of_loss_per_packet_is_enough() {
+fn two_per_packet_loss_models_are_refused() {
     let found = broken(|p| {
         let pipe = forward(p);
         pipe.packet_loss = 0.1;
@@ -288,7 +288,7 @@ fn one_model_of_loss_per_packet_is_enough() {
 }
 
 #[test]
-fn a_fade_leaves_every_outage_its_least_interval() {
+fn fade_keeps_every_outage_above_its_minimum_interval() {
     // The shortest interval is 23 min 36 s = 1416 s: 141 600 times 10 ms.
     assert!(broken_pipe(|p| fade(p).factor = 141_600.0).is_empty());
     let found = broken_pipe(|p| fade(p).factor = 141_600.5);
@@ -299,14 +299,14 @@ fn a_fade_leaves_every_outage_its_least_interval() {
         "141600.5 makes the shortest interval between outages, 23 min 36 s, shorter than 10 ms: \
          write at most 141600"
     );
-    // An interval that is out of range is reported as such, and once.
+    // An interval out of range is reported once.
     let found = broken_pipe(|p| p.outages[0].interval_ns = 5);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].0, "forward.outages[0].interval");
 }
 
 #[test]
-fn a_list_that_is_wrong_throughout_is_reported_by_its_first_values() {
+fn invalid_list_reports_its_first_values() {
     let found = broken_pipe(|p| trace(p).rates_bps = vec![1; 65_536]);
     assert_eq!(found.len(), FAULTS);
     let found = broken_pipe(|p| body(p).quantiles_ns = vec![u64::MAX; 1 << 20]);

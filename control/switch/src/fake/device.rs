@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of the tests' switch, and what changes it.
+//! State of the simulated switch, and its changes.
 
 use p4::entity::Entity as Kind;
 use p4::p4_data::Data;
@@ -15,21 +15,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-/// Messages to a controller that wait.
+/// Maximum number of queued messages to a controller.
 pub const WAITING: usize = 64;
 
-/// An answer to a read that cannot be.
+/// An invalid answer to a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// Entries of a table that the program does not have.
     UnknownTable,
     /// Entries without the bytes of their key.
     CutBytes,
-    /// Counters below zero.
+    /// Negative counters.
     Negative,
-    /// Fewer counters than were asked for.
+    /// Fewer counters than requested.
     Missing,
-    /// Entities without end.
     Endless,
 }
 
@@ -41,7 +40,6 @@ struct Controller {
     sender: Sender,
 }
 
-/// The state.
 #[derive(Debug, Default)]
 pub struct Device {
     number: u64,
@@ -84,7 +82,7 @@ impl Device {
         self.controllers.clear();
     }
 
-    /// Whether there is one of this number.
+    /// Fails unless the device id is this one.
     pub fn at(&mut self, number: u64) -> Result<&mut Self, Status> {
         if self.is_down {
             return Err(Status::unavailable("down"));
@@ -107,7 +105,7 @@ impl Device {
         if primary { Ok(()) } else { Err(Status::permission_denied("Not primary")) }
     }
 
-    /// A controller takes part in the election; says its number here.
+    /// A controller takes part in the election. Returns its connection id.
     pub fn join(
         &mut self,
         update: &p4::MasterArbitrationUpdate,
@@ -128,7 +126,6 @@ impl Device {
         self.controllers.len()
     }
 
-    /// A controller goes.
     pub fn leave(&mut self, connection: u64) {
         let before = self.primary().map(|one| one.election);
         self.controllers.remove(&connection);
@@ -184,7 +181,7 @@ impl Device {
     }
 
     /// # Errors
-    /// It is no program, or of no primary.
+    /// If the program is invalid, or the caller is not the primary.
     pub fn push(&mut self, request: p4::SetForwardingPipelineConfigRequest) -> Result<(), Status> {
         self.permit(request.election_id)?;
         let config = request.config.unwrap_or_default();
@@ -201,16 +198,16 @@ impl Device {
     }
 
     /// # Errors
-    /// There is no program.
+    /// If there is no program.
     pub fn config(&self) -> Result<p4::ForwardingPipelineConfig, Status> {
         self.program()?;
         Ok(p4::ForwardingPipelineConfig { cookie: self.cookie, ..Default::default() })
     }
 
-    /// The fate of each update, in their order.
+    /// The result of each update, in order.
     ///
     /// # Errors
-    /// None was tried.
+    /// If no update was tried.
     pub fn write(&mut self, request: p4::WriteRequest) -> Result<Vec<p4::Error>, Status> {
         self.permit(request.election_id)?;
         let info = self.program()?.clone();
@@ -314,7 +311,7 @@ impl Device {
     }
 
     /// # Errors
-    /// There is nothing of the kind.
+    /// If the object does not exist.
     pub fn read(&self, request: &p4::ReadRequest) -> Result<Vec<p4::Entity>, Status> {
         let info = self.program()?;
         let mut answer = Vec::new();
@@ -380,7 +377,7 @@ impl Device {
         Ok(())
     }
 
-    /// Makes an answer one that cannot be.
+    /// Replaces the answer by an invalid one.
     fn spoil(&self, answer: &mut Vec<Kind>) {
         if self.wrong == Some(Wrong::Missing) {
             answer.pop();
@@ -399,7 +396,7 @@ impl Device {
 }
 
 impl Controller {
-    /// Says it if the controller listens.
+    /// Sends a message if the controller listens.
     fn say(&self, update: Response) {
         let message = p4::StreamMessageResponse { update: Some(update) };
         if self.sender.try_send(Ok(message)).is_err() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A P4Runtime server in this process, for tests: a switch without ports.
 //!
-//! It elects a primary, keeps a program, tables, counters and multicast groups as PI does
-//! (the P4Runtime server of bmv2), and tells digests. It can be restarted, be silent, refuse,
-//! and answer what no switch may. Serves until it is dropped.
+//! It elects a primary, keeps a program, tables, counters and multicast groups like PI (the
+//! P4Runtime server of bmv2), and sends digests. It can restart, hang, refuse, and give invalid
+//! answers. It serves until it is dropped.
 
 mod device;
 mod service;
@@ -21,7 +21,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 
-/// A switch.
 #[derive(Debug)]
 pub struct Fake {
     device: Arc<Mutex<Device>>,
@@ -37,10 +36,10 @@ impl Drop for Fake {
 }
 
 impl Fake {
-    /// A switch with this number, at a port of 127.0.0.1 that is free.
+    /// Starts a switch with this device id at a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// There is none.
+    /// If no port is free.
     pub async fn start(number: u64) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -67,48 +66,46 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    /// Ends all sessions and forgets everything.
+    /// Ends all sessions and clears all state.
     pub fn restart(&self) {
         self.device().restart();
     }
 
-    /// Is not there: no call is answered, and sessions are at their end.
+    /// Makes the switch unreachable: calls fail and sessions end.
     pub fn down(&self, down: bool) {
         self.device().down(down);
     }
 
-    /// Is silent: calls are not answered until it speaks again.
+    /// Makes calls hang until `hang` is false again.
     pub fn hang(&self, hang: bool) {
         self.device().hang = hang;
     }
 
-    /// Refuses changes of this table; none: of no table.
+    /// Rejects changes of this table; `None`: of no table.
     pub fn refuse(&self, table: Option<&str>) {
         self.device().refuse = table.map(Into::into);
     }
 
-    /// Takes no orders from its primary, and does not say that there is another.
+    /// Refuses writes of the primary without reporting another primary.
     pub fn deny(&self, deny: bool) {
         self.device().deny = deny;
     }
 
-    /// Answers reads with what cannot be.
+    /// Gives invalid answers to reads.
     pub fn answer(&self, wrong: Option<Wrong>) {
         self.device().wrong = wrong;
     }
 
-    /// All that was changed, in its order, one line each: `insert linkemu.ports[…] -> …`.
+    /// All changes in order, one per line: `insert linkemu.ports[…] -> …`.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.device().log.clone()
     }
 
-    /// Forgets what was changed so far.
     pub fn clear_log(&self) {
         self.device().log.clear();
     }
 
-    /// The entries of a table.
     #[must_use]
     pub fn entries(&self, table: &str) -> Vec<Entry> {
         let device = self.device();
@@ -116,47 +113,44 @@ impl Fake {
         device.entries.values().filter(of).cloned().collect()
     }
 
-    /// The multicast groups.
     #[must_use]
     pub fn groups(&self) -> BTreeMap<u32, BTreeSet<u32>> {
         self.device().groups.clone()
     }
 
-    /// Changes an entry behind the controllers' backs.
+    /// Removes an entry without a controller.
     pub fn remove(&self, entry: &Entry) {
         self.device().entries.remove(&entry.key);
     }
 
-    /// Counts.
     pub fn count(&self, counter: &str, index: u64, count: Count) {
         self.device().count(counter, index, count);
     }
 
-    /// A counter's cell.
     #[must_use]
     pub fn counted(&self, counter: &str, index: u64) -> Count {
         let device = self.device();
         device.counters.get(&(counter.into(), index)).copied().unwrap_or_default()
     }
 
-    /// Tells the primary a digest of the program's only kind; says whether there is one.
+    /// Sends a digest to the primary. Returns false if there is no primary.
     pub fn digest(&self, row: &[u128]) -> bool {
         self.device().digest(row)
     }
 
-    /// Lists of digests that were acknowledged.
+    /// Number of acknowledged digest lists.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.device().acknowledged
     }
 
-    /// Controllers that have a session.
+    /// Number of controllers with a session.
     #[must_use]
     pub fn controllers(&self) -> usize {
         self.device().controllers()
     }
 
-    /// Programs that it was given since it is there.
+    /// Number of programs loaded since the start.
     #[must_use]
     pub fn pushes(&self) -> u64 {
         self.device().pushes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calls of P4Runtime, over the state of the tests' switch.
+//! The P4Runtime calls of the simulated switch.
 
 use super::device::{Device, WAITING, Wrong};
 use p4::p4_runtime_server::P4Runtime;
@@ -15,12 +15,11 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status, Streaming};
 
-/// Between two looks whether it may speak again.
+/// Interval between checks for the end of a hang.
 const LOOK: Duration = Duration::from_millis(5);
-/// Entities of a message where there is no end.
+/// Entities per message of an endless answer.
 const CHUNK: usize = 10_000;
 
-/// The service.
 #[derive(Debug)]
 pub struct Service {
     device: Arc<Mutex<Device>>,
@@ -33,7 +32,7 @@ impl Service {
         Self { device }
     }
 
-    /// Waits while it is silent.
+    /// Waits while the switch hangs.
     async fn speak(&self) -> MutexGuard<'_, Device> {
         loop {
             {
@@ -124,7 +123,7 @@ impl P4Runtime for Service {
         };
         let (sender, answers) = mpsc::channel(WAITING);
         let connection = self.speak().await.at(first.device_id)?.join(&first, sender.clone())?;
-        // The one of the device alone keeps the stream open: a restart ends it.
+        // Only the device's sender keeps the stream open, so a restart ends it.
         let open = sender.downgrade();
         drop(sender);
         let device = Arc::clone(&self.device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch in this process, and a session with it.
+//! A simulated switch and a session with it.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use switch::{
     Client, Config, Loss, Match, News, Offload, Program, Sides, Stages, Switch, Target, Timing,
 };
 
-/// How long anything may take: only a test that fails waits so long.
+/// Time limit; only a failing test waits this long.
 const LIMIT: Duration = Duration::from_secs(30);
 pub const INSTANCE: u64 = 77;
 pub const RULES: u64 = 5;
@@ -31,7 +31,7 @@ pub fn config(address: String) -> Config {
     }
 }
 
-/// Short times, and answers that are waited for as long as a test may take.
+/// Short intervals, and time limits as long as a test may take.
 pub fn timing() -> Timing {
     Timing {
         poll: Duration::from_millis(50),
@@ -50,7 +50,7 @@ pub fn session(config: Config, timing: Timing) -> (Switch, Told) {
     (Switch::start_timed(config, timing, move |news| tell.lock().unwrap().push(news)), told)
 }
 
-/// A switch, and a session that has restored it.
+/// A switch and a session that has restored it.
 pub async fn rig() -> (Fake, Switch, Told) {
     let fake = Fake::start(1).await.unwrap();
     let (switch, told) = session(config(fake.address()), timing());
@@ -58,7 +58,7 @@ pub async fn rig() -> (Fake, Switch, Told) {
     (fake, switch, told)
 }
 
-/// Ends a session, until the switch has seen it: its number in the election is free.
+/// Ends a session and waits until the switch has seen it, so that its election id is free.
 pub async fn end(switch: Switch, fake: &Fake) {
     drop(switch);
     until("the session ends", || fake.controllers() == 0).await;
@@ -89,7 +89,7 @@ pub async fn offload_by(switch: &Switch, rules: u64) -> Offload {
     switch.offload(INSTANCE, rules, Loss::Independent(7), GE).await
 }
 
-/// Says which clients there are, until they are counted.
+/// Sets the clients and waits until they are counted.
 pub async fn counted(switch: &Switch, clients: &[Client]) {
     switch.set_clients(INSTANCE, RULES, clients.to_vec());
     let start = Instant::now();
@@ -104,14 +104,15 @@ pub fn client(number: u16) -> Client {
     Client { number, matches: vec![Match::Prefix(address.into(), 32)] }
 }
 
-/// Entries of these clients in the table of IPv4 prefixes, beside those of special addresses.
+/// Number of entries of these clients in the IPv4 prefix table, in addition to the special
+/// addresses.
 pub fn known(fake: &Fake) -> usize {
     let named = |entry: &&p4runtime::Entry| entry.action.params["client"] > 2;
     fake.entries("linkemu.prefixes4").iter().filter(named).count()
 }
 
-/// Waits until so many clients stand in the switch, and the session has been told so: an entry
-/// can be seen before the last write of the same change is made.
+/// Waits until the switch has this number of clients and the session has published it. An entry can
+/// be visible before the last write of the same change.
 pub async fn stands(switch: &Switch, fake: &Fake, clients: usize) {
     let said = || switch.status().clients as usize;
     until("clients", || (known(fake), said()) == (clients, clients)).await;

@@ -1,74 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps a counter's time at the system's: what to do about each new look at both.
+//! Decides how to correct a counter's time after each new reading of the counter and the system
+//! clock (a look).
 //!
-//! The rate is measured over a long baseline, so that the error of a look (tens of
-//! nanoseconds) weighs little. What the counter's time is off is slewed away over some
-//! seconds, never stepped. A counter that stood still or jumped against the system's clock by
-//! more than any drift explains is a jump: the time goes on from where it is, and what it is
-//! off from then on is forgotten. Pure: no clock is read here. Control thread.
+//! The rate is measured over a long baseline, so that the error of one look (tens of nanoseconds)
+//! has little weight. The offset is slewed away over some seconds, never stepped. If the counter
+//! stopped or jumped against the system clock by more than drift can explain, that is a jump: time
+//! continues from its current value and the resulting offset is ignored. Pure: this module reads no
+//! clock. Control thread.
 
 use std::collections::VecDeque;
 
 use super::line::{Line, SHIFT};
 
-/// Looks that the baseline spans at most: at one a second, a minute in which a counter's rate
-/// follows its temperature little.
+/// Maximum number of looks in the baseline. At one look per second this is a minute, in which
+/// temperature changes the counter's rate little.
 const LOOKS: usize = 64;
-/// An offset is slewed away over this long, ns,
+/// Time over which an offset is slewed away, ns.
 const SLEW_OVER: f64 = 8e9;
-/// at no more than this part of the rate.
+/// Largest slew, as a part of the rate.
 const SLEW_MOST: f64 = 500e-6;
-/// Between two looks a counter that is off by more than this, ns,
+/// An offset larger than this, ns, and than [`JUMP_PART`] of the time between two looks is a jump.
 const JUMP: u64 = 2_000_000;
-/// and this part of the time between them, has jumped.
+/// Reciprocal of the part of the time between two looks; see [`JUMP`].
 const JUMP_PART: u64 = 500;
-/// A line bends so far ahead of the look, ns: longer than it takes to publish it.
+/// Distance from a look to the bend of its line, ns: longer than publishing takes.
 const AHEAD: u64 = 10_000_000;
 
-/// Both clocks at one instant.
+/// Readings of both clocks at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// The counter.
     pub ticks: u64,
-    /// The system's clock, ns.
+    /// System clock, ns.
     pub raw: u64,
-    /// Ticks within which the two were read.
+    /// Ticks between the start and the end of the reading.
     pub window: u64,
 }
 
-/// What a look said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    /// The counter's time less the system's, ns.
+    /// Counter time minus system time, ns.
     pub offset_ns: i64,
-    /// What the rate was off before this look, parts per million.
+    /// Rate error before this look, parts per million.
     pub rate_ppm: f64,
-    /// Bound of the error of the rate measured, parts per million.
+    /// Bound of the error of the measured rate, parts per million.
     pub error_ppm: f64,
-    /// How far the counter jumped, ns, if it did.
+    /// Size of the counter's jump, ns, if it jumped.
     pub jump_ns: Option<u64>,
 }
 
-/// The state between looks.
 #[derive(Clone, Debug)]
 pub(super) struct Discipline {
-    /// The system's clock at the counter's time 0; shifted by jumps.
+    /// System time at counter time 0, shifted by jumps, ns.
     raw_zero: u64,
     line: Line,
-    /// ns per tick, without what is slewed.
+    /// ns per tick, without the slew.
     rate: f64,
     looks: VecDeque<Look>,
 }
 
 impl Discipline {
-    /// Time 0 is at `zero`; the counter is thought to make `rate` nanoseconds per tick.
+    /// Time 0 is at `zero`. `rate` is the initial estimate, ns per tick.
     pub(super) fn new(zero: Look, rate: f64) -> Self {
         let slope = slope(rate);
         let line = Line { bend: zero.ticks, before: slope, after: slope, ..Line::default() };
         Self { raw_zero: zero.raw, line, rate, looks: VecDeque::from([zero]) }
     }
 
-    /// The line to go by.
+    /// The current line.
     pub(super) const fn line(&self) -> Line {
         self.line
     }
@@ -78,14 +76,13 @@ impl Discipline {
         self.rate
     }
 
-    /// The counter's time less the system's at a look, ns.
+    /// Counter time minus system time at a look, ns.
     pub(super) fn offset(&self, look: Look) -> i64 {
         let elapsed = look.raw.wrapping_sub(self.raw_zero);
         self.line.at(look.ticks).wrapping_sub(elapsed).cast_signed()
     }
 
-    /// Takes a look in; the line to go by from then on is another one, unless the last one
-    /// bends only later.
+    /// Adds a look and computes a new line, unless the bend of the last line is still ahead.
     pub(super) fn look(&mut self, look: Look) -> Verdict {
         let mut verdict = Verdict::default();
         let now = self.line.at(look.ticks);
@@ -109,13 +106,13 @@ impl Discipline {
             self.looks.pop_front();
         }
         if look.ticks < self.line.bend && verdict.jump_ns.is_none() {
-            // The last line is not what all go by yet.
+            // Not all readers use the last line yet.
             return verdict;
         }
         let slew = (verdict.offset_ns as f64 / SLEW_OVER).clamp(-SLEW_MOST, SLEW_MOST);
         let before = self.line.after;
         let bend = look.ticks.saturating_add((AHEAD as f64 / self.rate) as u64);
-        // The old line's slope from now to the bend, also where the counter has gone back.
+        // The old line's slope from now to the bend, even if the counter went back.
         let ahead = u128::from(bend - look.ticks) * u128::from(before);
         let ns = now + (ahead >> SHIFT) as u64;
         let after = slope(self.rate * (1.0 - slew));
@@ -123,12 +120,12 @@ impl Discipline {
         verdict
     }
 
-    /// How far the counter jumped since the last look, if it did.
+    /// Size of the counter's jump since the last look, if it jumped.
     fn jump(&self, look: Look) -> Option<u64> {
         let last = self.looks.back()?;
         let raw = look.raw.saturating_sub(last.raw);
         let Some(ticks) = look.ticks.checked_sub(last.ticks) else {
-            // It began anew: nobody knows how long it stood.
+            // The counter restarted: the length of the pause is unknown.
             return Some(raw.max(1));
         };
         let own = (ticks as f64 * self.rate) as u64;
@@ -138,7 +135,7 @@ impl Discipline {
 }
 
 fn slope(rate: f64) -> u64 {
-    // Saturates, as it should.
+    // Saturates.
     (rate * (1_u64 << SHIFT) as f64) as u64
 }
 
@@ -148,19 +145,19 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A counter whose rate and faults are known.
+    /// A counter with a known rate and known faults.
     struct Machine {
         raw: u64,
         ticks: f64,
         /// Ticks per ns.
         hz: f64,
         discipline: Discipline,
-        /// The latest time that a reader has seen.
+        /// Latest time that a reader has seen.
         seen: u64,
     }
 
     impl Machine {
-        /// A counter of `hz` ticks per ns that is thought to make `thought`.
+        /// A counter of `hz` ticks per ns with an initial estimate of `thought`.
         fn new(hz: f64, thought: f64) -> Self {
             let zero = Look { ticks: 1_000, raw: 77, window: 40 };
             let discipline = Discipline::new(zero, 1.0 / thought);
@@ -171,7 +168,7 @@ mod tests {
             Look { ticks: self.ticks as u64, raw: self.raw, window: 40 }
         }
 
-        /// Lets time pass; what is read in it never goes back.
+        /// Lets time pass and checks that readings never go back.
         fn pass(&mut self, ns: u64) {
             for _ in 0..10 {
                 self.raw += ns / 10;
@@ -198,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_was_thought_149_ppm_times_ten_off_is_found_and_its_offset_slewed_away() {
-        // What the processor's nominal rate says against what it is.
+    fn rate_error_of_1490_ppm_is_measured_and_slewed_away() {
+        // The processor's nominal rate against its real rate.
         let mut m = Machine::new(2.6, 2.6 * 1.00149);
         m.pass(SECOND);
         assert!((m.offset() + 1_487_783).abs() < 10, "{}", m.offset());
@@ -211,17 +208,17 @@ mod tests {
             m.pass(SECOND);
             let verdict = m.look();
             assert!(verdict.rate_ppm.abs() < 0.1, "{verdict:?}");
-            // Each second takes an eighth of what is left.
+            // Each second removes an eighth of the remaining offset.
             assert!(verdict.offset_ns.abs() <= before.max(16), "{verdict:?}");
             before = verdict.offset_ns.abs();
         }
-        // 1.49 ms times (7/8)^120 are nothing; each line rounds down by up to 2 ns, which is
-        // made up for over 8 s.
+        // 1.49 ms times (7/8)^120 is negligible. Each line rounds down by up to 2 ns, which is
+        // corrected over 8 s.
         assert!(before <= 16, "{before} ns");
     }
 
     #[test]
-    fn a_rate_that_drifts_is_followed() {
+    fn drifting_rate_is_followed() {
         let mut m = Machine::new(2.6, 2.6);
         for _ in 0..600 {
             m.pass(SECOND);
@@ -229,13 +226,13 @@ mod tests {
             // 0.01 ppm a second: 6 ppm in ten minutes.
             m.hz *= 1.0 + 1e-8;
         }
-        // The baseline's mean rate is half a minute old, 0.32 ppm off, which the offset makes
-        // up for: 0.32 ppm over 8 s are 2.6 us.
+        // The baseline's mean rate is half a minute old, so 0.32 ppm off. The offset compensates
+        // for it: 0.32 ppm over 8 s is 2.6 us.
         assert!(m.offset().abs() < 3_500, "{} ns", m.offset());
     }
 
     #[test]
-    fn readings_that_scatter_move_the_rate_little() {
+    fn noisy_readings_barely_move_the_rate() {
         let mut m = Machine::new(3.0, 3.0);
         for n in 0..600_u64 {
             m.pass(SECOND);
@@ -253,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_jumps_ahead_is_noticed_and_time_goes_on_from_there() {
+    fn counter_jump_is_detected_and_time_continues() {
         let mut m = Machine::new(2.6, 2.6);
         for _ in 0..5 {
             m.pass(SECOND);
@@ -270,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_stood_still_or_began_anew_is_noticed_and_time_never_goes_back() {
+    fn stopped_or_restarted_counter_is_detected_and_time_never_goes_back() {
         let mut m = Machine::new(2.6, 2.6);
         m.pass(SECOND);
         m.look();
@@ -287,12 +284,12 @@ mod tests {
         m.read();
         assert_eq!(m.look().jump_ns, Some(SECOND));
         m.pass(SECOND);
-        // It stood until the look, and has run since then.
+        // It stopped until the look and has run since then.
         assert!(m.seen.abs_diff(seen + SECOND) < 20_000_000, "{} after {seen}", m.seen);
     }
 
     #[test]
-    fn looks_at_one_instant_change_nothing() {
+    fn repeated_look_changes_nothing() {
         let mut m = Machine::new(2.6, 2.6);
         m.pass(SECOND);
         for _ in 0..100 {

@@ -1,37 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The line by which ticks become nanoseconds, and how it reaches the threads that read it.
+//! The line that converts ticks to nanoseconds, and how threads read it.
 //!
-//! A line has a bend a little ahead of the present: up to there the slope is that of the line
-//! before it, and the two agree; so a reader that hears of it late or early sees no step. One
-//! thread publishes, any number read: a reader takes no lock, writes nothing, and reads again
-//! only if two lines were published meanwhile. Reference: H.-J. Boehm, "Can seqlocks get along
+//! A line has a bend a little ahead of the present. Up to the bend it has the slope of the previous
+//! line, and both lines agree, so a reader that sees the new line early or late sees no step. One
+//! thread publishes and any number read. A reader takes no lock and writes nothing; it retries only
+//! if two lines were published during its reading. Reference: H.-J. Boehm, "Can seqlocks get along
 //! with programming language memory models?", MSPC 2012.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Fraction bits of a slope, in nanoseconds per tick.
+/// Fraction bits of a slope, ns per tick.
 pub(super) const SHIFT: u32 = 48;
 
-/// Nanoseconds as a function of ticks.
+/// Nanoseconds as a function of ticks: slope `before` up to the bend at (`bend`, `ns`), then
+/// `after`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The bend: ticks,
     pub bend: u64,
-    /// and nanoseconds.
     pub ns: u64,
-    /// The slope before it,
     pub before: u64,
-    /// and after it.
     pub after: u64,
-    /// No time is before this one, whatever the counter says.
+    /// Lower bound of the time for every counter value, ns.
     pub least: u64,
 }
 
 impl Line {
-    /// The time at so many ticks.
+    /// Time at `ticks`, ns.
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> u64 {
-        // 64 by 64 bits: fits 128; the quotient fits 64 for 584 years.
+        // 64 by 64 bits fits 128; the quotient fits 64 for 584 years.
         let times = |n: u64, slope: u64| ((u128::from(n) * u128::from(slope)) >> SHIFT) as u64;
         if ticks >= self.bend {
             self.ns + times(ticks - self.bend, self.after)
@@ -47,7 +44,7 @@ const FIELDS: usize = 5;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Published {
-    /// How many were published; the last one is in slot `version % 2`.
+    /// Number of published lines. The last one is in slot `version % 2`.
     version: AtomicU64,
     slots: [[AtomicU64; FIELDS]; 2],
 }
@@ -59,10 +56,10 @@ impl Published {
         published
     }
 
-    /// Publishes a line; one thread at a time.
+    /// Publishes a line. Only one thread may call this.
     pub(super) fn publish(&self, line: Line) {
         let version = self.version.load(Ordering::Relaxed) + 1;
-        // Who reads one of these values sees the version before this one as outdated.
+        // A reader that sees one of these values sees that the previous version is outdated.
         fence(Ordering::Release);
         let Line { bend, ns, before, after, least } = line;
         let slot = &self.slots[(version % 2) as usize];
@@ -72,7 +69,6 @@ impl Published {
         self.version.store(version, Ordering::Release);
     }
 
-    /// The line published last.
     #[inline]
     pub(super) fn read(&self) -> Line {
         loop {
@@ -81,7 +77,7 @@ impl Published {
             let [bend, ns, before, after, least] =
                 slot.each_ref().map(|field| field.load(Ordering::Relaxed));
             fence(Ordering::Acquire);
-            // The slot is written again only for the version after the next.
+            // The slot is rewritten only for the version after the next.
             if self.version.load(Ordering::Relaxed) == version {
                 return Line { bend, ns, before, after, least };
             }
@@ -96,14 +92,14 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_century_does_not_overflow() {
+    fn line_does_not_overflow_in_a_century() {
         let century = 100 * 365 * 24 * 3600 * 1_000_000_000_u64;
         let line = Line { after: (1 << SHIFT) / 4, ..Line::default() }; // a counter of 4 GHz
         assert_eq!(line.at(century * 4), century);
     }
 
     #[test]
-    fn a_reader_never_sees_parts_of_two_lines() {
+    fn reader_never_sees_parts_of_two_lines() {
         let of = |n| Line { bend: n, ns: n, before: n, after: n, least: n };
         let published = Published::new(of(0));
         thread::scope(|s| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! EAL once per test process, without hugepages, and what the tests share.
+//! One EAL per test process, without hugepages, and helpers shared by the tests.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -8,7 +8,6 @@ use dpdk::{
     Eal, EalOptions, MbufBurst, Memory, Mempool, Port, PortConfig, RxQueue, StartedPort, TxQueue,
 };
 
-/// The process's EAL.
 pub fn eal() -> &'static Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     EAL.get_or_init(|| {
@@ -46,8 +45,8 @@ pub fn send(tx: &mut TxQueue, pool: &Mempool, frames: &[Vec<u8>]) {
     }
 }
 
-/// Receives until `count` frames for which `wanted` holds have come, with a deadline; returns
-/// them with their stripped tags.
+/// Receives until `count` frames that satisfy `wanted` have arrived, with a deadline. Returns them
+/// with their stripped tags.
 pub fn receive(
     rx: &mut RxQueue,
     count: usize,
@@ -71,7 +70,7 @@ pub fn receive(
     frames
 }
 
-/// An Ethernet frame of `len` bytes of an experimental type, with a number in it.
+/// An Ethernet frame of `len` bytes of an experimental type that contains `number`.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 1, 0x88, 0xb5];
     bytes.extend(number.to_be_bytes());
