@@ -4,9 +4,10 @@
 use crate::context::Context;
 use crate::verify;
 use crate::{
-    appliance, capture, cert, certificate, change, clients, doctor, envelope, events, fit, lease,
-    link, man, probe, profiles, scenario, stats, switch, top,
+    appliance, capture, certificate, change, clients, doctor, envelope, events, fit, lease, link,
+    man, pki, probe, profiles, scenario, stats, switch, top,
 };
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -21,6 +22,27 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Parses the arguments of a process, the program's name first.
+    ///
+    /// # Errors
+    /// Help, version or a usage error, to be printed.
+    pub fn from_args(args: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(args).map_err(|mut error| {
+            let given = error.get(ContextKind::InvalidSubcommand);
+            if given == Some(&ContextValue::String("cert".into())) {
+                // Clap would suggest `certificate`, which is something else.
+                error.remove(ContextKind::SuggestedSubcommand);
+                let tip =
+                    "X.509 certificates: linkctl pki; the verdict on a run: linkctl certificate";
+                let tips = ContextValue::StyledStrs(vec![tip.into()]);
+                error.insert(ContextKind::Suggested, tips);
+            }
+            error
+        })
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -135,12 +157,12 @@ pub enum Command {
         #[command(subcommand)]
         what: appliance::Command,
     },
-    /// Make certificates for a lab, and show what is in one
-    #[command(after_help = cert::EXAMPLES, arg_required_else_help = true)]
-    Cert {
+    /// Make, show and revoke X.509 certificates for linkd and its callers
+    #[command(after_help = pki::EXAMPLES, arg_required_else_help = true)]
+    Pki {
         /// What to do.
         #[command(subcommand)]
-        what: cert::Cert,
+        what: pki::Pki,
     },
     /// Print a completion script for a shell
     ///
@@ -174,7 +196,8 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(std::iter::once("linkctl").chain(line.split_whitespace()))
+        let words = std::iter::once("linkctl").chain(line.split_whitespace());
+        Cli::from_args(words.map(OsString::from))
     }
 
     #[test]
@@ -205,7 +228,7 @@ mod tests {
             switch::EXAMPLES,
             switch::GATE_EXAMPLES,
             certificate::EXAMPLES,
-            cert::EXAMPLES,
+            pki::EXAMPLES,
         ];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
@@ -260,11 +283,12 @@ mod tests {
             ("probe send host -w f --seed 7", "--poisson"),
             ("probe send host -w f --count 1 --duration 1s", "cannot be used with"),
             ("show --server linkemu.lab", "HOST:PORT"),
-            ("cert client --ca d --name a/b --role viewer", "letters, digits"),
-            ("cert client --ca d --name ca --role viewer", "the authority's own"),
-            ("cert client --ca d --name a --role root", "viewer, operator or admin"),
-            ("cert client --ca d --name a", "--role"),
-            ("cert server --ca d", "--host"),
+            ("pki client --ca d --name a/b --role viewer", "letters, digits"),
+            ("pki client --ca d --name ca --role viewer", "the authority's own"),
+            ("pki client --ca d --name a --role root", "viewer, operator or admin"),
+            ("pki client --ca d --name a", "--role"),
+            ("pki server --ca d", "--host"),
+            ("cert show a.pem", "linkctl pki"),
             ("probe reflect --bind 8620", "invalid socket address"),
         ] {
             let error = parse(line).unwrap_err();

@@ -82,7 +82,7 @@ impl Connection {
                     let missing = missing.join(", ");
                     return Err(Failure::usage(format!(
                         "--server {server} needs {missing} too: the certificates that linkd knows \
-                         you by (linkctl cert)"
+                         you by (linkctl pki)"
                     )));
                 };
                 let connector = tls::connector(ca, cert, key)?;

@@ -7,7 +7,6 @@
 
 mod appliance;
 mod capture;
-mod cert;
 mod certificate;
 mod change;
 mod cli;
@@ -24,6 +23,7 @@ mod lease;
 mod link;
 mod man;
 mod output;
+mod pki;
 mod probe;
 mod profiles;
 mod scenario;
@@ -34,7 +34,7 @@ mod tls;
 mod top;
 mod verify;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use context::Output;
@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::ASKED).complete();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::from_args(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -80,7 +80,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(context, args).await,
         Command::Box { what } => appliance::run(context, what),
         Command::Man(args) => man::run(context, args, &Cli::command()),
-        Command::Cert { what } => cert::run(context, what),
+        Command::Pki { what } => pki::run(context, what),
         Command::Completion { shell } => {
             let script = complete::script(&shell.to_string());
             output::bytes(&script.map_err(|e| Failure::failed("internal", e.to_string()))?)

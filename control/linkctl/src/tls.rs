@@ -157,14 +157,14 @@ fn words(error: &io::Error) -> Option<String> {
             Bad::NotValidForName => "its certificate is for another name".into(),
             Bad::NotValidForNameContext { presented, .. } => format!(
                 "its certificate is for another name ({}): give that as --server, or make a \
-                 certificate with this one (linkctl cert server)",
+                 certificate with this one (linkctl pki server)",
                 presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
             ),
             bad => format!("its certificate is no good: {bad}"),
         },
         rustls::Error::AlertReceived(alert) => match alert {
             Alert::CertificateExpired => {
-                "it says that your certificate has expired (linkctl cert show)".into()
+                "it says that your certificate has expired (linkctl pki show)".into()
             }
             Alert::UnknownCA => "it does not know the authority that signed your certificate: \
                                  give one of its lab as --cert and --key"

@@ -401,7 +401,7 @@ fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)
         &["client", "--ca", &ca, "--name", "viewer", "--role", "viewer"],
     ] {
         let mut command = Command::new(&linkctl);
-        command.arg("cert").args(line);
+        command.arg("pki").args(line);
         run(command, SIGN)?.success()?;
     }
     // Nobody else is given a port that was just free.

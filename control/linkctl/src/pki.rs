@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl cert`: an authority for a lab, certificates of servers and callers, and what
-//! is in one. Needs no linkd.
+//! `linkctl pki`: makes an authority for a lab and X.509 certificates for servers and clients,
+//! revokes and shows them. Needs no linkd.
 //!
 //! Keys are ECDSA on P-256, which everything that speaks TLS 1.3 knows.
 
@@ -27,11 +27,11 @@ use time::{Duration, OffsetDateTime};
 /// For the command.
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl cert ca --name \"lab\" -d ca
-  linkctl cert server --ca ca --host linkemu.lab --ip 10.0.0.1
-  linkctl cert client --ca ca --name ci-7 --role operator --days 365
-  linkctl cert show ca/ci-7.pem
-  linkctl cert revoke --ca ca ca/ci-7.pem       for linkd --tls-client-crl ca/ca.crl
+  linkctl pki ca --name \"lab\" -d ca
+  linkctl pki server --ca ca --host linkemu.lab --ip 10.0.0.1
+  linkctl pki client --ca ca --name ci-7 --role operator --days 365
+  linkctl pki show ca/ci-7.pem
+  linkctl pki revoke --ca ca ca/ci-7.pem       for linkd --tls-client-crl ca/ca.crl
 
 Roles: viewer looks, operator changes the link, admin may take a lease from its holder.
 Keep ca.key off the network: who has it can be anybody.";
@@ -46,7 +46,7 @@ const CA: &str = "ca";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Cert {
+pub enum Pki {
     /// Make an authority, which signs all others
     Ca {
         /// Its name, for people
@@ -154,9 +154,9 @@ struct ShowView<'a> {
 }
 
 /// Does it.
-pub fn run(context: &Context, what: &Cert) -> Result<(), Failure> {
+pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
     match what {
-        Cert::Ca { name, days, to } => {
+        Pki::Ca { name, days, to } => {
             let mut params = params(name, *days)?;
             params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -170,12 +170,12 @@ pub fn run(context: &Context, what: &Cert) -> Result<(), Failure> {
                 format!(
                     "made the authority {name:?}: {certificate} and {key}\n\
                      keep {key} here; {certificate} may go anywhere. Next:\n  \
-                     linkctl cert server --ca {directory} --host HOST --ip ADDRESS\n  \
-                     linkctl cert client --ca {directory} --name NAME --role operator"
+                     linkctl pki server --ca {directory} --host HOST --ip ADDRESS\n  \
+                     linkctl pki client --ca {directory} --name NAME --role operator"
                 )
             })
         }
-        Cert::Server { authority, host, ip, days, to } => {
+        Pki::Server { authority, host, ip, days, to } => {
             let mut names: Vec<String> = host.clone();
             names.extend(ip.iter().map(ToString::to_string));
             let Some(first) = names.first() else { return Ok(()) };
@@ -200,7 +200,7 @@ pub fn run(context: &Context, what: &Cert) -> Result<(), Failure> {
                 )
             })
         }
-        Cert::Client { authority, name, role, days, to } => {
+        Pki::Client { authority, name, role, days, to } => {
             let mut params = params(name, *days)?;
             let uri = role.uri().as_str().try_into().map_err(failed)?;
             params.subject_alt_names.push(SanType::URI(uri));
@@ -217,8 +217,8 @@ pub fn run(context: &Context, what: &Cert) -> Result<(), Failure> {
                 )
             })
         }
-        Cert::Revoke { authority, files } => revoke(context, authority, files),
-        Cert::Show { file } => show(context, file),
+        Pki::Revoke { authority, files } => revoke(context, authority, files),
+        Pki::Show { file } => show(context, file),
     }
 }
 
@@ -300,7 +300,7 @@ impl Authority {
     fn read(directory: &Path) -> Result<Self, Failure> {
         let (cert, key) = (directory.join("ca.pem"), directory.join("ca.key"));
         let missing = |error: identity::PemError| {
-            failed(error).hint("make an authority first: linkctl cert ca --name NAME -d DIR")
+            failed(error).hint("make an authority first: linkctl pki ca --name NAME -d DIR")
         };
         let found = read_certificates(&cert).map_err(missing)?;
         let private = read_key(&key).map_err(missing)?;
