@@ -33,7 +33,7 @@ pub use check::check;
 
 use emu::beam::BeamsPlan;
 use emu::rules::Rules;
-use profile::{Violations, reading};
+use profile::{FileError, Violations, reading};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
@@ -46,27 +46,6 @@ pub struct Clients {
     message: pb::Clients,
     rules: Rules,
     beams: BeamsPlan,
-}
-
-/// Why a file gives no clients.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is not valid.
-    #[error("{path} does not say what clients there are:\n{}", violations.in_file(path))]
-    Invalid {
-        /// As it was given.
-        path: String,
-        /// All that is wrong with it.
-        violations: Violations,
-    },
 }
 
 impl Clients {
@@ -83,10 +62,12 @@ impl Clients {
     /// # Errors
     /// If the file cannot be read, or is not valid.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let text = reading::file(path, FILE_BYTES)
-            .map_err(|source| FileError::Io { path: name.clone(), source })?;
-        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+        reading::parse_file(
+            path,
+            FILE_BYTES,
+            "does not say what clients there are",
+            Self::from_toml,
+        )
     }
 
     /// As TOML that reads back to the same.

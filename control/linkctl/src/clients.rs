@@ -7,7 +7,7 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use crate::target::{Condition, Direction, Target};
-use ::clients::{Clients, FileError};
+use ::clients::Clients;
 use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{Rate, parse_rate};
@@ -133,17 +133,6 @@ struct AccountView {
 struct CountView {
     packets: u64,
     bytes: u64,
-}
-
-impl From<FileError> for Failure {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::Io { .. } => Self::failed("io", error.to_string()),
-            FileError::Invalid { path, violations } => {
-                Self::invalid(format!("{path} does not say what clients there are"), violations)
-            }
-        }
-    }
 }
 
 /// Does it.

@@ -88,8 +88,8 @@ impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Io { .. } => Self::failed("io", error.to_string()),
-            FileError::Invalid { path, violations } => {
-                Self::invalid(format!("{path} is not a valid profile"), violations)
+            FileError::Invalid { path, fault, violations } => {
+                Self::invalid(format!("{path} {fault}"), violations)
             }
         }
     }

@@ -191,9 +191,7 @@ fn check(format: Output, files: &[PathBuf]) -> Result<(), Failure> {
         match Profile::from_file(path) {
             Ok(profile) => checked.push((file, Ok(profile))),
             Err(FileError::Invalid { violations, .. }) => checked.push((file, Err(violations))),
-            Err(error @ FileError::Io { .. }) => {
-                return Err(Failure::failed("io", error.to_string()));
-            }
+            Err(error) => return Err(error.into()),
         }
     }
     let wrong = checked.iter().filter(|(_, result)| result.is_err()).count();

@@ -28,6 +28,7 @@
 //! thread; the only I/O is [`Catalog::load`] and [`Profile::from_file`].
 
 mod catalog;
+mod file;
 mod json;
 mod limits;
 mod patch;
@@ -40,6 +41,7 @@ mod violation;
 mod write;
 
 pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
+pub use file::FileError;
 pub use json::Json;
 pub use limits::*;
 pub use patch::Patch;
@@ -57,7 +59,7 @@ use std::path::Path;
 
 /// Reading TOML with the place of each value, for other files that speak of links.
 pub mod reading {
-    pub use crate::read::file;
+    pub use crate::file::parse_file;
     pub use crate::read::reader::{Item, Node, Reader, describe};
 }
 
@@ -67,27 +69,6 @@ pub const PATCHED: char = '*';
 /// A valid profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile(pb::Profile);
-
-/// Why a file gives no profile.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is no valid profile.
-    #[error("{path} is not a valid profile:\n{}", violations.in_file(path))]
-    Invalid {
-        /// As it was given.
-        path: String,
-        /// All that is wrong with it.
-        violations: Violations,
-    },
-}
 
 impl Profile {
     /// Reads a profile from TOML that names no other file.
@@ -103,12 +84,9 @@ impl Profile {
     /// # Errors
     /// If the file cannot be read, or is no valid profile.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let text = read::file(path, FILE_BYTES)
-            .map_err(|source| FileError::Io { path: name.clone(), source })?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let read = read::profile(&text, Some(directory)).map(Self);
-        read.map_err(|violations| FileError::Invalid { path: name, violations })
+        let parse = |text: &str| read::profile(text, Some(directory)).map(Self);
+        file::parse_file(path, FILE_BYTES, "is not a valid profile", parse)
     }
 
     /// The profile as TOML that reads back to the identical profile.

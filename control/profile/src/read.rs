@@ -19,19 +19,7 @@ use crate::schema::{Field, Kind, Table, either, typed};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader, describe};
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-
-/// The text of a file; of one that is longer than `most` bytes, one byte more than that, which
-/// shows that there is more.
-///
-/// # Errors
-/// If it cannot be read, or is not UTF-8.
-pub fn file(path: &Path, most: usize) -> io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(most as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
-}
 
 /// Reads and checks a profile, whose file is in `directory`.
 pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profile, Violations> {
