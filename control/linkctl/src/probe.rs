@@ -285,7 +285,7 @@ fn stop() -> Result<Stop, Failure> {
 fn failure(error: Error) -> Failure {
     let code = match &error {
         Error::Plan(_) => return Failure::usage(error.to_string()),
-        Error::Resolve { .. } => "not_found",
+        Error::Resolve(_) => "not_found",
         Error::Log(LogError::Exists(_)) => "already_exists",
         Error::Log(LogError::Different { .. } | LogError::Foreign { .. } | LogError::Busy(_)) => {
             "failed_precondition"

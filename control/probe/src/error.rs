@@ -3,6 +3,7 @@
 
 use crate::log::LogError;
 use crate::plan::PlanError;
+use crate::target::ResolveError;
 use std::io;
 use std::net::SocketAddr;
 
@@ -15,14 +16,9 @@ pub enum Error {
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The target's name does not lead to an address.
-    #[error("cannot resolve {host}: {why}; give a name that `getent hosts` knows, or an address")]
-    Resolve {
-        /// The name.
-        host: String,
-        /// What the resolver said.
-        why: String,
-    },
+    /// The name of the target has no address.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// The local address cannot be had.
     #[error("cannot bind {address}: {source}; give a --bind that is this host's and is free")]
     Bind {

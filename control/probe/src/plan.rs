@@ -2,14 +2,10 @@
 //! What to probe, how often and for how long.
 
 use crate::packet::{HEADER, LARGEST};
+use crate::target::Target;
 use profile::format_duration;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::str::FromStr;
+use std::net::IpAddr;
 use std::time::Duration;
-
-/// The reflector's port.
-pub const PORT: u16 = 8620;
 
 /// Below this the sender itself is what is measured.
 const INTERVAL: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(3_600));
@@ -105,14 +101,6 @@ pub enum PlanError {
         /// How many.
         outstanding: usize,
     },
-    /// No place to send to.
-    #[error("{text:?} is no target: {why}; write HOST, HOST:PORT or [IPv6]:PORT")]
-    Target {
-        /// What was given.
-        text: String,
-        /// What is wrong.
-        why: &'static str,
-    },
 }
 
 /// A duration for people; more than 584 years are as good as that.
@@ -175,113 +163,12 @@ impl Plan {
     }
 }
 
-/// A reflector: a host and its port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    host: String,
-    port: u16,
-}
-
-impl Target {
-    /// Its first address of the same family as the source's.
-    ///
-    /// # Errors
-    /// If the name does not resolve, or to no such address.
-    pub fn resolve(&self, source: Option<IpAddr>) -> Result<SocketAddr, crate::Error> {
-        let failed = |why: String| crate::Error::Resolve { host: self.host.clone(), why };
-        let addresses = (self.host.as_str(), self.port)
-            .to_socket_addrs()
-            .map_err(|error| failed(error.to_string()))?;
-        let fits = |address: &SocketAddr| source.is_none_or(|s| s.is_ipv4() == address.is_ipv4());
-        addresses.into_iter().find(fits).ok_or_else(|| match source {
-            Some(source) => failed(format!("it has no address of the family of --bind {source}")),
-            None => failed("it has no address".into()),
-        })
-    }
-}
-
-impl From<SocketAddr> for Target {
-    fn from(address: SocketAddr) -> Self {
-        Self { host: address.ip().to_string(), port: address.port() }
-    }
-}
-
-impl FromStr for Target {
-    type Err = PlanError;
-
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        let wrong = |why| PlanError::Target { text: text.into(), why };
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => match rest.split_once(']') {
-                Some((host, "")) => (host, None),
-                Some((host, port)) => match port.strip_prefix(':') {
-                    Some(port) => (host, Some(port)),
-                    None => return Err(wrong("after ']' comes a port")),
-                },
-                None => return Err(wrong("']' is missing")),
-            },
-            // More than one colon: an IPv6 address without brackets.
-            None => match text.split_once(':') {
-                Some((host, port)) if !port.contains(':') => (host, Some(port)),
-                _ => (text, None),
-            },
-        };
-        let port = match port.map(str::parse) {
-            None => PORT,
-            Some(Ok(0) | Err(_)) => return Err(wrong("a port is a number from 1 to 65535")),
-            Some(Ok(port)) => port,
-        };
-        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(wrong("a host has a name or an address"));
-        }
-        Ok(Self { host: host.into(), port })
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn plan() -> Plan {
         Plan::new("host".parse().unwrap())
-    }
-
-    #[test]
-    fn a_target_is_a_host_and_perhaps_a_port() {
-        for (text, shown) in [
-            ("host", "host:8620"),
-            ("host:9", "host:9"),
-            ("192.0.2.1", "192.0.2.1:8620"),
-            ("::1", "[::1]:8620"),
-            ("[::1]", "[::1]:8620"),
-            ("[fe80::1%eth0]:7", "[fe80::1%eth0]:7"),
-        ] {
-            assert_eq!(text.parse::<Target>().unwrap().to_string(), shown);
-        }
-        for text in ["", ":9", "host:", "host:0", "host:65536", "host:-1", "[::1", "[::1]9", "a b"]
-        {
-            let error = text.parse::<Target>().unwrap_err().to_string();
-            assert!(error.contains("write HOST"), "{error}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_target_is_shown_as_it_is_read(text in "\\PC{0,40}") {
-            if let Ok(target) = text.parse::<Target>() {
-                // A bracket inside a name does not resolve; what is shown is not read again.
-                prop_assume!(!text.contains(['[', ']']));
-                prop_assert_eq!(target.to_string().parse(), Ok(target));
-            }
-        }
     }
 
     #[test]
@@ -303,13 +190,5 @@ mod tests {
             let error = bad.check().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-    }
-
-    #[test]
-    fn an_address_of_the_wrong_family_is_no_answer() {
-        let target: Target = "127.0.0.1:9".parse().unwrap();
-        assert_eq!(target.resolve(None).unwrap(), "127.0.0.1:9".parse().unwrap());
-        let error = target.resolve(Some("::1".parse().unwrap())).unwrap_err().to_string();
-        assert!(error.contains("--bind ::1"), "{error}");
     }
 }

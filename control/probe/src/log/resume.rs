@@ -2,7 +2,8 @@
 //! Where a log ends, to go on with it. Only its head and its tail are read, so it takes as
 //! long for a log of a month as for one of a minute.
 
-use crate::log::{COLUMNS, LogError, Opened, constants, failed};
+use super::error::{LogError, failed};
+use super::format::{COLUMNS, constants};
 use crate::plan::{Plan, Spacing};
 use crate::prober::Start;
 use std::collections::HashMap;
@@ -16,19 +17,28 @@ const HEAD: u64 = 1 << 16;
 /// The last row and the comments after it are shorter.
 const TAIL: u64 = 1 << 20;
 
+/// What a run needs to know of its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Where the log goes on.
+    pub start: Start,
+    /// Of a Poisson schedule, as the log or the plan has it.
+    pub seed: Option<u64>,
+}
+
 /// What is in a log.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(super) struct Found {
     /// The head, by key.
     head: HashMap<String, String>,
     /// Number and `sent_s` of the last row.
     last: Option<(u64, Duration)>,
     /// The length of the whole lines.
-    pub(crate) whole: u64,
+    pub(super) whole: u64,
 }
 
 /// Reads a log that is `length` long.
-pub(crate) fn read(file: &mut File, path: &Path, length: u64) -> Result<Found, LogError> {
+pub(super) fn read(file: &mut File, path: &Path, length: u64) -> Result<Found, LogError> {
     let foreign = |why: String| LogError::Foreign { path: path.into(), why };
     let mut part = |from: u64, length: u64| {
         let mut bytes = Vec::new();
@@ -85,7 +95,7 @@ fn row(line: &str) -> Option<(u64, Duration)> {
 
 impl Found {
     /// How to go on at `now`, if the log was made by the same plan.
-    pub(crate) fn go_on(
+    pub(super) fn go_on(
         &self,
         path: &Path,
         plan: &Plan,
