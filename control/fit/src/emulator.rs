@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use crate::baseline::Baseline;
 use crate::digits::four_digits;
+use crate::read::Input;
 
 /// How far the wall clocks of the prober and of the emulator may be apart.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
@@ -34,6 +35,9 @@ pub enum CertificateError {
         /// What the system said.
         source: io::Error,
     },
+    /// Published figures are not of a run of the emulator.
+    #[error("published figures are of no run: a certificate is for a log")]
+    Published,
     /// It is something else.
     #[error("{name} is not the certificate of a run ({problem}): linkctl -o json certificate")]
     Malformed {
@@ -112,7 +116,8 @@ impl Criterion {
 ///
 /// # Errors
 /// [`CertificateError`]; the log is unchanged then.
-pub fn certify(log: &mut Baseline, path: &Path) -> Result<(), CertificateError> {
+pub fn certify(input: &mut Input, path: &Path) -> Result<(), CertificateError> {
+    let Input::Log(log) = input else { return Err(CertificateError::Published) };
     let name = path.display().to_string();
     let text = std::fs::read(path)
         .map_err(|source| CertificateError::Io { name: name.clone(), source })?;

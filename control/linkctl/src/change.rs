@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl set`: changes of the link.
 
+use crate::argument;
 use crate::complete;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
-use crate::fit::trace_of;
 use crate::output;
 use crate::target::{Condition, Direction, Target};
 use clap::{ArgGroup, Subcommand, ValueEnum};
@@ -282,7 +282,7 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
     let given: Vec<&str>;
     let (paths, target): (&[&str], &Target) = match what {
         Patch::Rate { trace: Some(path), trace_step, target, .. } => {
-            pipe.rate_trace = Some(trace_of(path, *trace_step)?);
+            pipe.rate_trace = Some(argument::trace(path, *trace_step)?);
             (&["rate_trace"], target)
         }
         Patch::Rate { rate, target, .. } => {

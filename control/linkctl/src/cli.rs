@@ -215,7 +215,7 @@ mod tests {
             stats::EXAMPLES,
             profiles::EXAMPLES,
         ];
-        let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
+        let probe = [probe::EXAMPLES, probe::reflect::EXAMPLES, probe::send::EXAMPLES];
         let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
         let rest = [

@@ -6,6 +6,8 @@
 //! what became of it ([`failure`]).
 
 mod appliance;
+mod argument;
+mod baseline;
 mod capture;
 mod certificate;
 mod change;
@@ -14,6 +16,7 @@ mod clients;
 mod complete;
 mod connection;
 mod context;
+mod destination;
 mod doctor;
 mod envelope;
 mod events;
@@ -30,6 +33,7 @@ mod scenario;
 mod stats;
 mod switch;
 mod target;
+mod terminal;
 mod tls;
 mod top;
 mod verify;

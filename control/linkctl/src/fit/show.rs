@@ -4,7 +4,6 @@
 use ::fit::digits::four_digits;
 use ::fit::fitted::Fitted;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-
 use profile::{Json, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -13,28 +12,8 @@ use std::sync::LazyLock;
 
 /// A p-value below this is not chance.
 const CHANCE: f64 = 1e-3;
-/// Narrower than this, words are cut.
-const NARROW: u16 = 60;
 /// Where there are fewer columns, how each figure was estimated only the profile says.
 const WIDE: u16 = 110;
-
-/// Where a text is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
-}
-
-/// The columns of the terminal that a stream goes to, if it goes to one.
-pub fn width(stream: Stream) -> Option<u16> {
-    let mut table = Table::new();
-    if stream == Stream::Err {
-        table.use_stderr();
-    }
-    table.width().map(|width| width.max(NARROW))
-}
 
 /// What the profile says of its making; every fitted one does.
 fn provenance(fitted: &Fitted) -> &pb::Provenance {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How probing goes and went: progress while it runs, and the result as text and JSON.
 
-use super::Event;
+use super::thread::Event;
+use crate::terminal::say;
 use ::probe::{Extent, Plan, Reflected, Report, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 use profile::format_duration;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,6 @@ use std::time::{Duration, Instant};
 const PLAIN_INTERVAL: Duration = Duration::from_secs(30);
 /// Parts of a full bar.
 const BAR: u64 = 10_000;
-
-/// Says it to who watches. Without stderr there is nobody.
-pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 /// Live progress: a bar on a terminal, plain lines elsewhere.
 pub struct Progress {
