@@ -4,27 +4,24 @@
 //!
 //! Keys are ECDSA on P-256, which everything that speaks TLS 1.3 knows.
 
+mod authority;
+mod failed;
 mod files;
+mod revoke;
+mod show;
 
-use crate::context::{Context, Output};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::output;
+use authority::{params, signed};
 use clap::{Args, Subcommand};
+use failed::failed;
 use files::{Made, write};
-use identity::{Certificate, Revoked, Role, read_certificates, read_crls, read_key};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
-    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    PublicKeyData, RevokedCertParams, SanType,
-};
+use identity::Role;
+use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::DnsName;
-use serde::Serialize;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-use time::{Duration, OffsetDateTime};
+use std::path::PathBuf;
 
-/// For the command.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl pki ca --name \"lab\" -d ca
@@ -36,9 +33,6 @@ Examples:
 Roles: viewer looks, operator changes the link, admin may take a lease from its holder.
 Keep ca.key off the network: who has it can be anybody.";
 
-/// A certificate holds from so long before it is made, as clocks differ.
-const BACK: Duration = Duration::hours(1);
-const DAY: Duration = Duration::days(1);
 /// What RFC 5280 bounds a name to.
 const NAME_CHARS: usize = 64;
 /// The files of an authority.
@@ -120,39 +114,6 @@ pub struct To {
     pub force: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct View<'a> {
-    name: Option<&'a str>,
-    role: Option<&'static str>,
-    kind: &'static str,
-    hosts: &'a [String],
-    issuer: &'a str,
-    serial: &'a str,
-    not_before: String,
-    not_after: String,
-    valid: bool,
-    remarks: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct MadeView<'a> {
-    certificate: &'a Path,
-    key: &'a Path,
-    #[serde(flatten)]
-    view: View<'a>,
-}
-
-#[derive(Serialize)]
-struct RevokedView<'a> {
-    list: &'a Path,
-    revoked: usize,
-}
-
-#[derive(Serialize)]
-struct ShowView<'a> {
-    certificates: Vec<View<'a>>,
-}
-
 /// Does it.
 pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
     match what {
@@ -163,8 +124,8 @@ pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
             let key = KeyPair::generate().map_err(failed)?;
             let made = params.self_signed(&key).map_err(failed)?;
             let directory = to.directory.clone().unwrap_or_else(|| ".".into());
-            let made = write(&directory, CA, &made.pem(), &key.serialize_pem(), to.force)?;
-            tell(context, &made, |Made { certificate, key }| {
+            let files = write(&directory, CA, &made.pem(), &key.serialize_pem(), to.force)?;
+            show::made(context, &files, |Made { certificate, key }| {
                 let (certificate, key) = (certificate.display(), key.display());
                 let directory = directory.display();
                 format!(
@@ -186,8 +147,8 @@ pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
             }
             params.subject_alt_names.extend(ip.iter().map(|ip| SanType::IpAddress(*ip)));
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            let made = signed(authority, params, first, to)?;
-            tell(context, &made, |Made { certificate, key }| {
+            let files = signed(authority, params, first, to.directory.as_deref(), to.force)?;
+            show::made(context, &files, |Made { certificate, key }| {
                 let (certificate, key) = (certificate.display(), key.display());
                 let ca = authority.join("ca.pem");
                 let ca = ca.display();
@@ -205,8 +166,8 @@ pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
             let uri = role.uri().as_str().try_into().map_err(failed)?;
             params.subject_alt_names.push(SanType::URI(uri));
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            let made = signed(authority, params, name, to)?;
-            tell(context, &made, |Made { certificate, key }| {
+            let files = signed(authority, params, name, to.directory.as_deref(), to.force)?;
+            show::made(context, &files, |Made { certificate, key }| {
                 let (certificate, key) = (certificate.display(), key.display());
                 let ca = authority.join("ca.pem");
                 let ca = ca.display();
@@ -217,209 +178,9 @@ pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
                 )
             })
         }
-        Pki::Revoke { authority, files } => revoke(context, authority, files),
-        Pki::Show { file } => show(context, file),
+        Pki::Revoke { authority, files } => revoke::revoke(context, authority, files),
+        Pki::Show { file } => show::show(context, file),
     }
-}
-
-fn revoke(context: &Context, directory: &Path, files: &[PathBuf]) -> Result<(), Failure> {
-    let Authority { known, issuer } = Authority::read(directory)?;
-    let list = directory.join("ca.crl");
-    let mut revoked = match list.exists() {
-        false => Vec::new(),
-        true => {
-            let lists = read_crls(&list).map_err(failed)?;
-            let entries = lists.iter().map(|der| identity::revoked(der));
-            entries.collect::<Result<Vec<_>, _>>().map_err(|error| at(&list, &error))?.concat()
-        }
-    };
-    let now = OffsetDateTime::from(SystemTime::now());
-    for file in files {
-        for found in parsed(file)? {
-            if found.authority || known.names.first() != Some(&found.issuer) {
-                let issuer = &found.issuer;
-                let why =
-                    format!("{issuer:?} signed it: only the authority that did can revoke it");
-                return Err(at(file, &why));
-            }
-            if !revoked.iter().any(|known| known.serial == found.raw_serial) {
-                revoked.push(Revoked { serial: found.raw_serial, at: now.unix_timestamp() });
-            }
-        }
-    }
-    let entry = |revoked: &Revoked| {
-        Ok(RevokedCertParams {
-            serial_number: revoked.serial.clone().into(),
-            revocation_time: OffsetDateTime::from_unix_timestamp(revoked.at).map_err(failed)?,
-            reason_code: None,
-            invalidity_date: None,
-        })
-    };
-    let params = CertificateRevocationListParams {
-        this_update: now,
-        next_update: OffsetDateTime::from_unix_timestamp(known.not_after).map_err(failed)?,
-        // It has to grow from list to list.
-        crl_number: now.unix_timestamp().unsigned_abs().into(),
-        issuing_distribution_point: None,
-        revoked_certs: revoked.iter().map(entry).collect::<Result<_, Failure>>()?,
-        key_identifier_method: KeyIdMethod::Sha256,
-    };
-    let made = params.signed_by(&issuer).map_err(failed)?;
-    files::replace(&list, &made.pem().map_err(failed)?)?;
-    match context.output {
-        Output::Json => output::json(&RevokedView { list: &list, revoked: revoked.len() }),
-        Output::Text => output::text(&format!(
-            "{0} revokes {1} certificates; copy it to linkd's machine, give it there as \
-             --tls-client-crl, and have linkd read it: systemctl reload linkd",
-            list.display(),
-            revoked.len()
-        )),
-    }
-}
-
-/// What all certificates have in common.
-fn params(name: &str, days: u16) -> Result<CertificateParams, Failure> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    let now = OffsetDateTime::from(SystemTime::now());
-    params.not_before = now.checked_sub(BACK).ok_or_else(|| failed("the clock is wrong"))?;
-    params.not_after =
-        now.checked_add(DAY * i32::from(days)).ok_or_else(|| failed("the clock is wrong"))?;
-    Ok(params)
-}
-
-/// What signs.
-struct Authority {
-    known: Certificate,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    /// Reads the one of a directory.
-    fn read(directory: &Path) -> Result<Self, Failure> {
-        let (cert, key) = (directory.join("ca.pem"), directory.join("ca.key"));
-        let missing = |error: identity::PemError| {
-            failed(error).hint("make an authority first: linkctl pki ca --name NAME -d DIR")
-        };
-        let found = read_certificates(&cert).map_err(missing)?;
-        let private = read_key(&key).map_err(missing)?;
-        let Some(found) = found.first() else { return Err(failed("no certificate")) };
-        let known = Certificate::parse(found).map_err(|error| at(&cert, &error))?;
-        if !known.authority {
-            return Err(at(&cert, &"that is no authority's certificate"));
-        }
-        known.holds(SystemTime::now()).map_err(|error| at(&cert, &error))?;
-        let private = KeyPair::try_from(&private).map_err(|error| at(&key, &error))?;
-        if private.subject_public_key_info() != known.public_key {
-            let other = format!("it is not the key of the certificate in {}", cert.display());
-            return Err(at(&key, &other));
-        }
-        let issuer = Issuer::from_ca_cert_der(found, private).map_err(failed)?;
-        Ok(Self { known, issuer })
-    }
-}
-
-/// Signs with the authority of a directory, and writes what is made.
-fn signed(
-    authority: &Path,
-    mut params: CertificateParams,
-    name: &str,
-    to: &To,
-) -> Result<Made, Failure> {
-    let Authority { known, issuer } = Authority::read(authority)?;
-    if params.not_after.unix_timestamp() > known.not_after {
-        let (_, until) = known.validity();
-        let why = format!(
-            "it holds until {until}, less long than what it is to sign: give fewer --days, or \
-             make an authority anew"
-        );
-        return Err(at(&authority.join("ca.pem"), &why));
-    }
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.use_authority_key_identifier_extension = true;
-    let key = KeyPair::generate().map_err(failed)?;
-    let made = params.signed_by(&key, &issuer).map_err(failed)?;
-    let directory = to.directory.as_deref().unwrap_or(authority);
-    write(directory, name, &made.pem(), &key.serialize_pem(), to.force)
-}
-
-fn tell(
-    context: &Context,
-    made: &Made,
-    words: impl FnOnce(&Made) -> String,
-) -> Result<(), Failure> {
-    if context.output == Output::Text {
-        return output::text(&words(made));
-    }
-    let found = parsed(&made.certificate)?;
-    let [first, ..] = &*found else { return Err(failed("no certificate")) };
-    let Made { certificate, key } = made;
-    output::json(&MadeView { certificate, key, view: view(first) })
-}
-
-fn show(context: &Context, file: &Path) -> Result<(), Failure> {
-    let found = parsed(file)?;
-    if context.output == Output::Json {
-        return output::json(&ShowView { certificates: found.iter().map(view).collect() });
-    }
-    let texts: Vec<String> = found.iter().map(|found| text(&view(found))).collect();
-    output::text(&texts.join("\n"))
-}
-
-fn parsed(file: &Path) -> Result<Vec<Certificate>, Failure> {
-    let found = read_certificates(file).map_err(failed)?;
-    let parse = |der| Certificate::parse(der).map_err(|error| at(file, &error));
-    found.iter().map(|der| parse(der)).collect()
-}
-
-fn view(found: &Certificate) -> View<'_> {
-    let (not_before, not_after) = found.validity();
-    let held = found.holds(SystemTime::now());
-    let identity = found.identity();
-    let mut remarks: Vec<String> =
-        held.as_ref().err().map(ToString::to_string).into_iter().collect();
-    let kind = match &identity {
-        _ if found.authority => "authority",
-        Ok(_) => "client",
-        Err(_) if found.roles.is_empty() && !found.hosts.is_empty() => "server",
-        Err(error) => {
-            remarks.push(error.to_string());
-            "other"
-        }
-    };
-    View {
-        name: found.names.first().map(String::as_str),
-        role: identity.ok().map(|identity| identity.role.as_str()),
-        kind,
-        hosts: &found.hosts,
-        issuer: &found.issuer,
-        serial: &found.serial,
-        not_before,
-        not_after,
-        valid: held.is_ok(),
-        remarks,
-    }
-}
-
-/// Texts are of whoever made the certificate: what could move a terminal is escaped.
-fn text(view: &View<'_>) -> String {
-    let clean = |text: &str| text.escape_debug().to_string();
-    let mut lines = vec![
-        format!("name    {}", clean(view.name.unwrap_or("none"))),
-        format!("kind    {}", view.kind),
-    ];
-    lines.extend(view.role.map(|role| format!("role    {role}")));
-    if !view.hosts.is_empty() {
-        lines.push(format!("hosts   {}", clean(&view.hosts.join(", "))));
-    }
-    lines.push(format!("valid   {} to {}", view.not_before, view.not_after));
-    lines.push(format!("issuer  {}", clean(view.issuer)));
-    lines.push(format!("serial  {}", view.serial));
-    lines.extend(view.remarks.iter().map(|remark| format!("remark  {remark}")));
-    lines.push(String::new());
-    lines.join("\n")
 }
 
 fn parse_title(text: &str) -> Result<String, String> {
@@ -447,12 +208,4 @@ fn parse_name(text: &str) -> Result<String, String> {
 fn parse_host(text: &str) -> Result<String, String> {
     DnsName::try_from(text).map_err(|_| "write a host's name, such as linkemu.lab".to_owned())?;
     parse_name(text)
-}
-
-fn failed(why: impl std::fmt::Display) -> Failure {
-    Failure::failed("certificate", why.to_string())
-}
-
-fn at(path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    failed(format!("{}: {why}", path.display()))
 }

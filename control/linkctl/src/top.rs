@@ -9,6 +9,7 @@ mod feed;
 mod format;
 mod history;
 mod model;
+mod order;
 mod rates;
 mod screen;
 

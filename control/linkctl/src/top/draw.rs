@@ -4,7 +4,8 @@
 
 use crate::top::format::{UNKNOWN, cut, si, time};
 use crate::top::history::Series;
-use crate::top::model::{Health, Model, Sort, Use};
+use crate::top::model::{Health, Model, Use};
+use crate::top::order::Sort;
 use crate::top::rates::{Flow, KINDS, Row, Serving, Wait};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
