@@ -2,10 +2,9 @@
 //! The command tree: help, completion and parsing all come from here.
 
 use crate::context::Context;
-use crate::verify;
 use crate::{
-    appliance, capture, certificate, change, clients, doctor, envelope, events, fit, lease, link,
-    man, pki, probe, profiles, scenario, stats, switch, top,
+    appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
+    man, pki, probe, profile, scenario, set, show, stats, switch, top, verify,
 };
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
@@ -72,14 +71,14 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Change the link; says from which instant the change is in force
-    #[command(after_help = change::EXAMPLES, arg_required_else_help = true)]
+    #[command(after_help = set::EXAMPLES, arg_required_else_help = true)]
     Set {
         /// What to change.
         #[command(subcommand)]
-        what: change::Set,
+        what: set::Set,
     },
     /// Show the link in force, as a profile that can be saved and set again
-    #[command(after_help = link::EXAMPLES)]
+    #[command(after_help = show::EXAMPLES)]
     Show,
     /// Show what happened to the packets
     #[command(after_help = stats::EXAMPLES)]
@@ -104,11 +103,11 @@ pub enum Command {
     #[command(after_help = envelope::EXAMPLES)]
     Envelope(envelope::EnvelopeArgs),
     /// List, show and check profiles
-    #[command(after_help = profiles::EXAMPLES, arg_required_else_help = true)]
+    #[command(after_help = profile::EXAMPLES, arg_required_else_help = true)]
     Profile {
         /// What to do with them.
         #[command(subcommand)]
-        what: profiles::Command,
+        what: profile::Command,
     },
     /// Run changes of the link along a timeline
     #[command(after_help = scenario::EXAMPLES, arg_required_else_help = true)]
@@ -168,13 +167,8 @@ pub enum Command {
     ///
     /// It completes names of profiles, scenarios and clients too: it asks linkd for them, at
     /// LINKEMU_SOCKET or LINKEMU_SERVER.
-    #[command(
-        after_help = "Examples:\n  linkctl completion bash > /etc/bash_completion.d/linkctl\n  source <(linkctl completion zsh)"
-    )]
-    Completion {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    #[command(after_help = completion::EXAMPLES)]
+    Completion(completion::CompletionArgs),
     /// Write the man pages
     #[command(after_help = man::EXAMPLES)]
     Man(man::ManArgs),
@@ -209,11 +203,11 @@ mod tests {
     fn every_example_parses() {
         let linkd = [
             EXAMPLES,
-            change::EXAMPLES,
-            change::PART_EXAMPLES,
-            link::EXAMPLES,
+            set::EXAMPLES,
+            set::PART_EXAMPLES,
+            show::EXAMPLES,
             stats::EXAMPLES,
-            profiles::EXAMPLES,
+            profile::EXAMPLES,
         ];
         let probe = [probe::EXAMPLES, probe::reflect::EXAMPLES, probe::send::EXAMPLES];
         let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES];
@@ -229,6 +223,7 @@ mod tests {
             switch::GATE_EXAMPLES,
             certificate::EXAMPLES,
             pki::EXAMPLES,
+            completion::EXAMPLES,
         ];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;

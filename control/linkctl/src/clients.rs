@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl clients`: which frames are whose.
 
-use crate::change;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::set;
 use crate::target::{Condition, Direction, Target};
 use ::clients::Clients;
 use clap::Subcommand;
@@ -187,7 +187,7 @@ async fn set(context: &Context, clients: Clients, condition: &Condition) -> Resu
     };
     let connection = Connection::open(context).await?;
     let answer = connection.call(|mut c| async move { c.set_clients(request).await }).await?;
-    change::tell(context, "clients", &answer)
+    set::tell(context, "clients", &answer)
 }
 
 async fn show(context: &Context) -> Result<(), Failure> {

@@ -10,10 +10,10 @@ mod argument;
 mod baseline;
 mod capture;
 mod certificate;
-mod change;
 mod cli;
 mod clients;
 mod complete;
+mod completion;
 mod connection;
 mod context;
 mod destination;
@@ -23,13 +23,14 @@ mod events;
 mod failure;
 mod fit;
 mod lease;
-mod link;
 mod man;
 mod output;
 mod pki;
 mod probe;
-mod profiles;
+mod profile;
 mod scenario;
+mod set;
+mod show;
 mod stats;
 mod switch;
 mod target;
@@ -65,15 +66,15 @@ fn main() -> ExitCode {
 async fn run(cli: &Cli) -> Result<(), Failure> {
     let context = &cli.context;
     match &cli.command {
-        Command::Set { what } => change::run(context, what).await,
-        Command::Show => link::show(context).await,
+        Command::Set { what } => set::run(context, what).await,
+        Command::Show => show::run(context).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Capture(args) => capture::run(context, args).await,
         Command::Certificate(args) => certificate::run(context, args).await,
         Command::Envelope(args) => envelope::run(context, args).await,
         Command::Clients { what } => clients::run(context, what).await,
-        Command::Profile { what } => profiles::run(context, what).await,
+        Command::Profile { what } => profile::run(context, what).await,
         Command::Scenario { what } => scenario::run(context, what).await,
         Command::Switch { what } => switch::run(context, what).await,
         Command::Probe { what } => probe::run(context, what).await,
@@ -85,10 +86,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Box { what } => appliance::run(context, what),
         Command::Man(args) => man::run(context, args, &Cli::command()),
         Command::Pki { what } => pki::run(context, what),
-        Command::Completion { shell } => {
-            let script = complete::script(&shell.to_string());
-            output::bytes(&script.map_err(|e| Failure::failed("internal", e.to_string()))?)
-        }
+        Command::Completion(args) => completion::run(args),
     }
 }
 

@@ -2,7 +2,7 @@
 //! The P4 switch before a box, as JSON and as text. Its keys are a contract: they stay.
 #![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
 
-use crate::snapshot::Count;
+use crate::pipe::Count;
 use crate::table::time;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use proto::linkemu::v1 as pb;

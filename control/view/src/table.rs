@@ -5,7 +5,8 @@ use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::instant;
-use crate::snapshot::{Client, Count, Link, Pipe, Port, Snapshot};
+use crate::pipe::{Count, Pipe};
+use crate::snapshot::{Client, Link, Port, Snapshot};
 
 const LOSSY: &str = "lossy: the link was set although there is too little memory or time for it\n";
 

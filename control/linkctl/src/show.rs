@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A link as linkctl shows it: TOML for people, stable JSON for programs.
 
-use crate::change;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::set;
 use crate::switch;
 use profile::{Json, Profile};
 use proto::linkemu::v1 as pb;
@@ -33,8 +33,7 @@ struct View<'a> {
     stages: Option<Vec<view::Stage>>,
 }
 
-/// `linkctl show`.
-pub async fn show(context: &Context) -> Result<(), Failure> {
+pub async fn run(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
@@ -61,7 +60,7 @@ pub async fn show(context: &Context) -> Result<(), Failure> {
         Some(profile) => {
             let since = instant::applied(&applied, "since");
             let toml = toml(profile)?;
-            let remarks = change::remarks(applied.lossy, &remarks);
+            let remarks = set::remarks(applied.lossy, &remarks);
             let remarks: String = remarks.map(|line| format!("# {line}\n")).collect();
             let places = match stages {
                 Some(stages) => format!("# Where its stages run:\n{}", switch::comments(&stages)),
