@@ -45,7 +45,6 @@ impl Default for Limits {
 #[error("the dataplane does not say since when its figures are: it is an older one")]
 pub struct NoSpan;
 
-/// Whether all criteria hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -55,26 +54,19 @@ pub enum Verdict {
     Fail,
 }
 
-/// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Packets.
     Packets,
-    /// Nanoseconds.
     Ns,
-    /// Bytes.
     Bytes,
     /// One client and direction each.
     Pipes,
-    /// Changes of the configuration.
     Changes,
-    /// Faults of the ports.
     Faults,
 }
 
 impl Unit {
-    /// Its name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -116,15 +108,12 @@ pub enum Bound {
 pub struct Criterion {
     /// What it is; stable.
     pub name: &'static str,
-    /// What was found.
     pub value: u64,
     /// On which side of the limit it has to be.
     pub bound: Bound,
-    /// The limit.
     pub limit: u64,
     /// Of both.
     pub unit: Unit,
-    /// Whether it is there.
     pub holds: bool,
 }
 
@@ -150,7 +139,6 @@ impl fmt::Display for Criterion {
 /// A run, judged. Its JSON is a contract: keys stay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Certificate {
-    /// Whether all criteria hold.
     pub verdict: Verdict,
     /// Since when, and what was counted since.
     pub span: Span,
@@ -162,7 +150,6 @@ pub struct Certificate {
     pub generation: u64,
     /// Of the configuration, in the run.
     pub changes: u64,
-    /// What was compared.
     pub criteria: Vec<Criterion>,
     /// Of several workers the worst of each.
     pub lateness_ns: Lateness,
@@ -170,9 +157,7 @@ pub struct Certificate {
     pub stall_max_ns: u64,
     /// Of all workers.
     pub memory: Memory,
-    /// One by one.
     pub workers: Vec<Worker>,
-    /// Since the dataplane started.
     pub conservation: Conservation,
     /// What the reader should know beside.
     pub remarks: Vec<&'static str>,

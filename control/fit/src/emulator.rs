@@ -27,21 +27,13 @@ pub const UNKNOWN: &str = "whether an emulator was in the path of the log and wa
 /// Why a certificate does not vouch for a log.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The system refuses.
     #[error("cannot read {name}: {source}")]
-    Io {
-        /// The file.
-        name: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { name: String, source: io::Error },
     /// Published figures are not of a run of the emulator.
     #[error("published figures are of no run: a certificate is for a log")]
     Published,
-    /// It is something else.
     #[error("{name} is not the certificate of a run ({problem}): linkctl -o json certificate")]
     Malformed {
-        /// The file.
         name: String,
         /// What is wrong with it.
         problem: String,
@@ -52,7 +44,6 @@ pub enum CertificateError {
          is not that of a link: record it again"
     )]
     Failed {
-        /// The file.
         name: String,
         /// The criteria that do not hold.
         failed: String,
@@ -64,11 +55,9 @@ pub enum CertificateError {
         run[0], run[1], recorded[0], recorded[1]
     )]
     Elsewhen {
-        /// The file.
         name: String,
-        /// The log.
         log: String,
-        /// From mark to certificate.
+        /// From the mark to the certificate.
         run: [Timestamp; 2],
         /// From the first probe to the last.
         recorded: [Timestamp; 2],

@@ -38,23 +38,13 @@ pub enum FitError {
         "a forward delay of {stated} is more than the least round trip of {base}: state less than \
          that"
     )]
-    Split {
-        /// As stated.
-        stated: String,
-        /// As measured.
-        base: String,
-    },
+    Split { stated: String, base: String },
     /// The stated duration of isolated losses does not fit.
     #[error(
         "isolated losses of {stated} are longer than the probing interval of {interval}: they would \
          be seen as runs; state at most the interval"
     )]
-    Isolated {
-        /// As stated.
-        stated: String,
-        /// As measured.
-        interval: String,
-    },
+    Isolated { stated: String, interval: String },
     /// A duration of delay episodes is stated that the log determines.
     #[error("a log determines how long {0} episodes of delay last: do not state it")]
     Episodes(Episodes),
@@ -63,7 +53,6 @@ pub enum FitError {
     Schema(Violations),
 }
 
-/// Kind of delay episodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Episodes {
     /// [`Options::routine_ns`]
@@ -84,13 +73,11 @@ impl std::fmt::Display for Episodes {
 /// A fitted profile and its estimates.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// The profile, provenance included.
     pub profile: Profile,
     /// Loss estimates; `None` if none were published.
     pub losses: Option<Losses>,
     /// Fade estimate; `None` if the log shows no fades.
     pub fade: Option<FadeEstimate>,
-    /// Delay estimates.
     pub delays: Delays,
 }
 

@@ -9,11 +9,9 @@ const LEAST_EXPECTED: f64 = 5.0;
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goodness {
-    /// What was compared.
     pub test: String,
     /// The statistic, χ² where the law holds.
     pub statistic: f64,
-    /// Its degrees of freedom.
     pub degrees_of_freedom: f64,
     /// The probability of one as large, if the law holds.
     pub p_value: f64,

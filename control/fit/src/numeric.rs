@@ -66,12 +66,9 @@ fn finite(x: f64) -> f64 {
     if x.is_nan() { IMPOSSIBLE } else { x.clamp(IMPOSSIBLE, -IMPOSSIBLE) }
 }
 
-/// A maximum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Maximum {
-    /// Where it is.
     pub at: Vec<f64>,
-    /// How high.
     pub value: f64,
 }
 

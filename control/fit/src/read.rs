@@ -40,16 +40,13 @@ pub struct Options {
     pub format: Option<Format>,
     /// The probing interval: what is found must agree with it.
     pub interval_ns: Option<u64>,
-    /// The columns of CSV.
     pub columns: Option<Columns>,
 }
 
-/// What was read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A log, probe by probe.
     Log(Baseline),
-    /// Published figures.
     Summary(Summary),
 }
 

@@ -27,7 +27,6 @@ pub enum ReportError {
     /// A plot could not be drawn.
     #[error("the plot \"{plot}\" cannot be drawn: {source}; the text and JSON forms have no plots")]
     Plot {
-        /// Its title.
         plot: &'static str,
         /// What the plotting library says.
         source: plotters::drawing::DrawingAreaErrorKind<std::io::Error>,

@@ -135,7 +135,6 @@ struct CountView {
     bytes: u64,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Set { file, condition } => {

@@ -56,7 +56,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
     pub async fn open(context: &Context) -> Result<Self, Failure> {
         let token = context.token().map(str::parse).transpose();
         let token = token.map_err(|_| Failure::usage("--lease: that is no token of a lease"))?;
@@ -116,27 +115,22 @@ impl Connection {
         self.answer(call(self.client())).await
     }
 
-    /// The leases.
     pub fn leases(&self) -> LeasesClient<Way> {
         LeasesClient::new(self.way.clone())
     }
 
-    /// The certificates.
     pub fn certificates(&self) -> CertificatesClient<Way> {
         CertificatesClient::new(self.way.clone())
     }
 
-    /// The captures.
     pub fn captures(&self) -> CapturesClient<Way> {
         CapturesClient::new(self.way.clone())
     }
 
-    /// The events.
     pub fn events(&self) -> EventsClient<Way> {
         EventsClient::new(self.way.clone())
     }
 
-    /// The scenarios.
     pub fn scenarios(&self) -> ScenariosClient<Way> {
         ScenariosClient::new(self.way.clone())
     }

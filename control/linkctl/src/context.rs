@@ -83,10 +83,8 @@ impl Place {
     }
 }
 
-/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// For people.
     #[default]
     Text,
     /// For programs: stable keys in snake_case.

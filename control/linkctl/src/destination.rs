@@ -57,7 +57,6 @@ impl Destination {
         Ok(destination)
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }

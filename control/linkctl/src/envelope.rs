@@ -82,7 +82,6 @@ fn frame(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Does it.
 pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> {
     // What is wrong with a file is told before linkd is asked.
     let file = args.profile.as_deref().filter(|p| p.contains('/') || p.ends_with(".toml"));

@@ -131,7 +131,6 @@ struct Released {
     generation: Option<u64>,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     match what {

@@ -5,7 +5,6 @@ use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
-/// Writes and flushes.
 pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {

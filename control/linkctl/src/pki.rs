@@ -114,7 +114,6 @@ pub struct To {
     pub force: bool,
 }
 
-/// Does it.
 pub fn run(context: &Context, what: &Pki) -> Result<(), Failure> {
     match what {
         Pki::Ca { name, days, to } => {

@@ -16,7 +16,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl profile list
@@ -90,7 +89,6 @@ struct FileView<'a> {
     violations: Vec<ViolationView<'a>>,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::List => list(context).await,

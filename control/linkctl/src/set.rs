@@ -20,7 +20,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use view::instant;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl set profile viasat2 --seed 7

@@ -12,7 +12,6 @@ use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl show > my-link.toml               save it, edit it, give it a name, and

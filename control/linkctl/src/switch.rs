@@ -81,7 +81,6 @@ pub struct Of {
 struct Wire {
     from: &'static str,
     to: &'static str,
-    /// The box's port.
     port: &'static str,
     left: u64,
     arrived: u64,
@@ -96,7 +95,6 @@ struct View<'a> {
     wires: Vec<Wire>,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Show => show(context).await,

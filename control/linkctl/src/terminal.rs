@@ -9,7 +9,6 @@ use std::time::Duration;
 /// Least width that text is arranged for.
 const NARROW: u16 = 60;
 
-/// A standard stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Out,

@@ -27,7 +27,6 @@ use tokio_rustls::client::TlsStream;
 pub struct Server {
     /// A name or an address, which its certificate must have.
     pub name: ServerName<'static>,
-    /// The port.
     pub port: u16,
 }
 

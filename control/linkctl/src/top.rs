@@ -27,7 +27,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl top

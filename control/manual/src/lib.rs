@@ -12,7 +12,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A man page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Of its file, such as `linkctl-set-rate.1`.

@@ -55,13 +55,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The run starts.
     #[must_use]
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }
 
-    /// Now.
     #[must_use]
     pub fn now(&self) -> Stamp {
         let mut tries = 3;

@@ -7,10 +7,8 @@ use crate::target::ResolveError;
 use std::io;
 use std::net::SocketAddr;
 
-/// Why probing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The log cannot be written.
@@ -21,28 +19,13 @@ pub enum Error {
     Resolve(#[from] ResolveError),
     /// The local address cannot be had.
     #[error("cannot bind {address}: {source}; give a --bind that is this host's and is free")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    Bind { address: SocketAddr, source: io::Error },
     /// The system has no way to the target.
     #[error("cannot reach {target}: {source}; check the address and the routes")]
-    Connect {
-        /// The target.
-        target: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    Connect { target: SocketAddr, source: io::Error },
     /// The system refuses something else.
     #[error("cannot {what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 impl Error {

@@ -13,10 +13,8 @@ const TIMEOUT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_
 /// So many probes may be under way: about 200 MB, and enough for 10 s at the shortest interval.
 const OUTSTANDING: usize = 2_500_000;
 
-/// How probes are spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// At equal intervals.
     Constant,
     /// At exponential intervals.
     Poisson {
@@ -36,10 +34,9 @@ impl Spacing {
     }
 }
 
-/// How long to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Until told to stop.
+    /// Until [`crate::Stop`] is requested.
     Open,
     /// So many probes, of all the log.
     Count(u64),
@@ -50,19 +47,16 @@ pub enum Extent {
 /// What a run of the sender is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where the reflector is.
     pub target: Target,
     /// Send from this address.
     pub source: Option<IpAddr>,
     /// Time between probes, or its mean.
     pub interval: Duration,
-    /// How they are spaced.
     pub spacing: Spacing,
     /// Bytes of UDP payload.
     pub size: usize,
     /// A probe whose reply takes longer is lost.
     pub timeout: Duration,
-    /// How long to probe.
     pub extent: Extent,
     /// Both hosts' clocks are synchronised, so that one-way delays mean something.
     pub synchronised: bool,
@@ -73,34 +67,17 @@ pub struct Plan {
 pub enum PlanError {
     /// Too short or too long a time.
     #[error("--{option} {}: give {} to {}", shown(*value), shown(*least), shown(*most))]
-    Time {
-        /// Of what.
-        option: &'static str,
-        /// What was given.
-        value: Duration,
-        /// The shortest.
-        least: Duration,
-        /// The longest.
-        most: Duration,
-    },
+    Time { option: &'static str, value: Duration, least: Duration, most: Duration },
     /// A size that no probe has.
     #[error(
         "--size {0}: give {HEADER} (a probe's header) to {LARGEST} (what fits into an IPv4 packet of 1500 bytes)"
     )]
     Size(usize),
-    /// Nothing to do.
     #[error("--{0} 0: that is no probe; give more, or leave it out to probe until interrupted")]
     Nothing(&'static str),
     /// More probes under way than memory is meant for.
     #[error("--timeout {} at --interval {} can leave {outstanding} probes under way, more than {OUTSTANDING}: give a shorter --timeout, or a longer --interval", shown(*timeout), shown(*interval))]
-    Outstanding {
-        /// The timeout.
-        timeout: Duration,
-        /// The interval.
-        interval: Duration,
-        /// How many.
-        outstanding: usize,
-    },
+    Outstanding { timeout: Duration, interval: Duration, outstanding: usize },
 }
 
 /// A duration for people; more than 584 years are as good as that.

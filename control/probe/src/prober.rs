@@ -21,7 +21,6 @@ const HISTORY: usize = 1 << 16;
 /// What became of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its number.
     pub sequence: u64,
     /// When it was sent, by the wall clock.
     pub sent_utc: SystemTime,
@@ -34,7 +33,6 @@ pub struct Row {
 /// A probe that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// After how long.
     pub rtt: Duration,
     /// From the sender to the reflector by the clocks of both, in ns: negative if they
     /// are not synchronised well enough.
@@ -51,13 +49,11 @@ struct Outstanding {
 /// Where a run goes on in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// The next number.
     pub sequence: u64,
     /// From the log's start to the run's.
     pub elapsed: Duration,
 }
 
-/// The sender's state.
 #[derive(Debug)]
 pub struct Prober {
     schedule: Schedule,

@@ -17,10 +17,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What a reflector did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reflected {
-    /// Requests answered.
     pub reflected: u64,
     /// Datagrams that are no requests.
     pub ignored: u64,
@@ -30,7 +28,6 @@ pub struct Reflected {
     pub overflowed: u64,
 }
 
-/// Answers probes.
 pub struct Reflector {
     socket: UdpSocket,
     receiver: Receiver,
@@ -66,7 +63,6 @@ impl Reflector {
         prepared.map_err(|source| Error::Bind { address, source })
     }
 
-    /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address

@@ -9,9 +9,7 @@ use std::time::Duration;
 /// under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Sent.
     pub sent: u64,
-    /// Came back in time.
     pub received: u64,
     /// Did not.
     pub lost: u64,
@@ -47,13 +45,10 @@ impl Counts {
 /// The round trips: the extremes exact, the quantiles to 0.1 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
-    /// The shortest.
     pub min: Duration,
-    /// The median.
     pub p50: Duration,
     /// Exceeded by one in a hundred.
     pub p99: Duration,
-    /// The longest.
     pub max: Duration,
 }
 

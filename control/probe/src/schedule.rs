@@ -28,7 +28,6 @@ enum Gaps {
 }
 
 impl Schedule {
-    /// At equal intervals.
     #[must_use]
     pub const fn constant(interval: Duration) -> Self {
         Self { interval, next: Duration::ZERO, gaps: Gaps::Constant }

@@ -28,19 +28,17 @@ pub(crate) enum Local {
     V6(libc::in6_pktinfo),
 }
 
-/// A datagram.
 pub(crate) struct Datagram<'a> {
     /// Its payload; of one that is longer than any probe, one byte more than the largest.
     pub(crate) bytes: &'a mut [u8],
-    /// Who sent it.
+    /// Source address of the datagram.
     pub(crate) from: Option<SockaddrStorage>,
-    /// Where to.
+    /// Local address that the datagram was sent to.
     pub(crate) to: Option<Local>,
     /// When it arrived, by the wall clock.
     pub(crate) stamped: Option<SystemTime>,
 }
 
-/// Receives datagrams.
 pub(crate) struct Receiver {
     bytes: Vec<u8>,
     control: Vec<u8>,

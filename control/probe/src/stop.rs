@@ -19,14 +19,12 @@ struct Inner {
     writer: PipeWriter,
 }
 
-/// How urgent it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Go on.
     None,
-    /// Finish what is under way.
+    /// Wait for the probes in flight.
     Finish,
-    /// Leave it.
+    /// Abandon the probes in flight.
     Now,
 }
 
@@ -40,7 +38,6 @@ impl Stop {
         Ok(Self(Arc::new(Inner { requests: AtomicUsize::new(0), reader, writer })))
     }
 
-    /// Asks to end.
     pub fn request(&self) {
         // The loop needs to be woken twice at most, and the pipe never fills.
         if self.0.requests.fetch_add(1, Ordering::Relaxed) < 2 {
@@ -48,7 +45,6 @@ impl Stop {
         }
     }
 
-    /// What was asked.
     #[must_use]
     pub fn urgency(&self) -> Urgency {
         match self.0.requests.load(Ordering::Relaxed) {

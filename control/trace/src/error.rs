@@ -10,12 +10,10 @@ use std::io;
 pub enum RateFormat {
     /// Opportunities to send, one a line.
     Mahimahi,
-    /// Times and rates.
     Csv,
 }
 
 impl RateFormat {
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,37 +26,22 @@ impl RateFormat {
 /// Why a file is no trace of a rate. Contents are shown shortened.
 #[derive(Debug, thiserror::Error)]
 pub enum RateError {
-    /// It cannot be read.
     #[error("cannot read {name}: {source}")]
-    Io {
-        /// The file.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
+    Io { name: String, source: io::Error },
     /// A pipe or a device, which may have no end.
     #[error("{name} is no file: write the trace into one")]
-    NoFile {
-        /// What it is called.
-        name: String,
-    },
+    NoFile { name: String },
     /// More bytes than a trace has.
     #[error("{name} has more than {} MiB: cut it, or average it into CSV such as time_s,rate_mbps", FILE_BYTES >> 20)]
-    Bytes {
-        /// The file.
-        name: String,
-    },
+    Bytes { name: String },
     /// A line that cannot be understood.
     #[error("line {line}: {problem}: {content:?}")]
     Line {
         /// From 1.
         line: u64,
-        /// What is wrong.
         problem: String,
-        /// What is written there.
         content: String,
     },
-    /// Neither format.
     #[error(
         "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
          as time_s,rate_mbps: it begins with {begin:?}"
@@ -72,26 +55,15 @@ pub enum RateError {
     NoColumn {
         /// The names that it may have.
         column: &'static str,
-        /// What was found.
         header: String,
     },
-    /// Nothing in it.
     #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
     NoDuration,
-    /// Too long.
     #[error("line {line}: the trace is longer than 366 d there: is the unit of time right?")]
-    Span {
-        /// Where.
-        line: u64,
-    },
+    Span { line: u64 },
     /// A step that is zero or too short.
     #[error("steps of {step_ns} ns cannot be: {problem}")]
-    Step {
-        /// The step.
-        step_ns: u64,
-        /// Why.
-        problem: String,
-    },
+    Step { step_ns: u64, problem: String },
 }
 
 impl From<io::Error> for RateError {

@@ -29,7 +29,6 @@ use std::path::Path;
 use tap::{Bytes, Lines};
 use text::{counted, shown};
 
-/// Bytes of an opportunity.
 const OPPORTUNITY_BYTES: u64 = 1_504;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -50,9 +49,7 @@ pub struct RateSteps {
     pub step_ns: u64,
     /// The rate in each; not empty.
     pub rates_bps: Vec<u64>,
-    /// The file.
     pub name: String,
-    /// Its format.
     pub format: RateFormat,
     /// SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
@@ -241,7 +238,6 @@ fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Tra
     Ok(Trace { pieces, usual_step_ns: STEP_NS })
 }
 
-/// The columns of CSV.
 struct Layout {
     time: (usize, u64),
     rate: (usize, u64),

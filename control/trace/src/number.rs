@@ -96,7 +96,6 @@ impl Steps {
         Self { factor, decimals: 0, divisor: factor, count: 0 }
     }
 
-    /// Sees a number.
     pub fn see(&mut self, number: Decimal) {
         self.decimals = self.decimals.max(number.decimals);
         self.count += 1;

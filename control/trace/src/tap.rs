@@ -21,13 +21,11 @@ pub struct Tap<'a> {
 }
 
 impl<'a> Tap<'a> {
-    /// Of text in lines.
     #[must_use]
     pub fn lines(inner: Bytes<'a>) -> Self {
         Self { inner, hasher: Sha256::new(), last: None, line: Some(0) }
     }
 
-    /// Of anything else.
     #[must_use]
     pub fn bytes(inner: Bytes<'a>) -> Self {
         Self { line: None, ..Self::lines(inner) }
@@ -75,7 +73,6 @@ impl Read for Tap<'_> {
 pub struct Line<'a> {
     /// From 1.
     pub number: u64,
-    /// What is in it.
     pub text: &'a [u8],
     /// Whether it has no end: the writer was stopped in it.
     pub cut: bool,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of one client and direction, as JSON. The keys are a contract: they do not change.
-#![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
 
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -37,7 +36,6 @@ pub struct Histogram {
     pub first_bound: u64,
 }
 
-/// Drops by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Dropped {
     pub aqm: Count,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A snapshot of the statistics as JSON. The keys are a contract: they do not change. Their meaning is
 //! that of the fields of `linkemu.v1`.
-#![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
 
 use crate::instant;
 use crate::pipe::{Count, Pipe};
@@ -44,7 +43,6 @@ pub struct Span {
     pub unplaced: u64,
 }
 
-/// One worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct Worker {
     pub lateness_ns: Lateness,
@@ -65,7 +63,6 @@ pub struct Client {
     pub r#return: Pipe,
 }
 
-/// One port.
 #[derive(Debug, Serialize)]
 pub struct Port {
     pub name: String,
@@ -99,7 +96,6 @@ pub enum Link {
     Down,
 }
 
-/// How late packets left.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Lateness {
     pub count: u64,
@@ -109,7 +105,6 @@ pub struct Lateness {
     pub max: u64,
 }
 
-/// Of the packet store.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
     pub capacity_bytes: u64,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4 switch before a box, as JSON and as text. Its keys are a contract: they stay.
-#![allow(missing_docs, reason = "the fields are those of linkemu.v1")]
 
 use crate::pipe::Count;
 use crate::table::time;

@@ -10,7 +10,6 @@ use crate::snapshot::{Client, Link, Port, Snapshot};
 
 const LOSSY: &str = "lossy: the link was set although there is too little memory or time for it\n";
 
-/// A snapshot in full.
 #[must_use]
 pub fn table(snapshot: &Snapshot) -> String {
     let utc = snapshot.utc.as_deref().unwrap_or("at an unknown time");

@@ -42,20 +42,16 @@ const BLOCKS: usize = 1500;
 pub struct ExcursionEstimate {
     /// Mean time between episodes.
     pub interval: Interval,
-    /// Mean duration.
     pub duration: Interval,
     /// Scale of the extra delay.
     pub scale: Interval,
-    /// Its shape.
     pub shape: Interval,
 }
 
 /// The round trips of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delays {
-    /// The law.
     pub law: Law,
-    /// Its base.
     pub base: Interval,
     /// The period of its slots, if it has any.
     pub slot: Option<Interval>,
@@ -72,7 +68,6 @@ pub struct Delays {
 /// Why there is no law.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelayError {
-    /// Too few round trips.
     #[error(
         "{0} round trips are too few for a distribution of delays, which needs {LEAST_SAMPLES}: \
          probe for longer"

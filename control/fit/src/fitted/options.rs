@@ -18,15 +18,12 @@ pub enum Direction {
 /// What the user states because round trips do not determine it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the profile.
     pub name: String,
-    /// Description of the profile.
     pub description: String,
     /// Rate, queue and framing towards the client: [`Capacity::pipe`].
     pub forward: pb::Pipe,
     /// Rate, queue and framing from the client.
     pub back: pb::Pipe,
-    /// Direction of the losses.
     pub losses_in: Direction,
     /// Direction of the delay's body and excursions; [`Direction::Both`] counts as return.
     pub delay_in: Direction,

@@ -13,13 +13,12 @@ use jiff::Timestamp;
 /// The round trip of a row whose probe was lost.
 pub(super) const LOST: u64 = u64::MAX;
 
-/// The longest round trip.
+/// Longest plausible round trip: 1 h.
 const RTT_NS: i64 = 3_600_000_000_000;
 
 /// A probe as a log has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// Where it stands.
     pub line: u64,
     pub sequence: u64,
     /// By any clock that has one origin for the whole log.
@@ -29,7 +28,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The round trip.
     pub fn rtt(&self) -> Option<u64> {
         (self.rtt_ns != LOST).then_some(self.rtt_ns)
     }
@@ -38,13 +36,11 @@ impl Row {
 /// What a sequence number that has no row means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// A lost probe.
     Lost,
     /// A probe of which nothing is known.
     Unknown,
 }
 
-/// What a reader found.
 #[derive(Debug)]
 pub(super) struct Log {
     pub format: Format,
@@ -66,7 +62,6 @@ pub(super) struct Log {
     pub breaks: Vec<u64>,
     /// What the log says its interval is.
     pub interval: Option<u64>,
-    /// And its spacing.
     pub spacing: Option<Spacing>,
     /// The step of its round trips.
     pub resolution_ns: u64,

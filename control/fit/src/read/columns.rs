@@ -70,7 +70,6 @@ impl FromStr for Columns {
 enum Unit {
     /// A number of so many nanoseconds.
     Number(u64),
-    /// A date and time.
     Rfc3339,
 }
 
@@ -91,7 +90,6 @@ fn named(text: &str, default: u64) -> (&str, Unit) {
     with_unit().unwrap_or((text, Unit::Number(default)))
 }
 
-/// Where the columns are.
 struct Layout<'a> {
     sent: (usize, Unit),
     rtt: (usize, u64),

@@ -13,14 +13,12 @@ pub enum Group {
     Exceedances,
     /// Lost probes, and runs of them.
     Losses,
-    /// Episodes of raised delay.
     Episodes,
     /// How round trips hang together.
     Autocorrelation,
 }
 
 impl Group {
-    /// Its title.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -48,15 +46,12 @@ pub enum Verdict {
 /// A figure of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is about.
     pub group: Group,
     /// Its name, such as "p99.9" or "share above 700 ms".
     pub figure: String,
     /// Its unit: "ms", "%", "per hour", "" …
     pub unit: &'static str,
-    /// Of the baseline.
     pub baseline: f64,
-    /// Of the link.
     pub link: f64,
     /// How far apart they may be, in the same unit. It depends on the baseline alone.
     pub tolerance: f64,
@@ -80,11 +75,9 @@ pub type Curve = Vec<(f64, f64)>;
 pub struct Pair {
     /// Of the baseline; empty if it has none.
     pub baseline: Curve,
-    /// Of the link.
     pub link: Curve,
 }
 
-/// What is plotted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plots {
     /// Round trip in ms against the share above it (0 to 1).
@@ -98,18 +91,14 @@ pub struct Plots {
     pub autocorrelation: Pair,
 }
 
-/// A verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The baseline's source, and its SHA-256.
     pub baseline: String,
-    /// Of the baseline's file.
     pub sha256: String,
-    /// The profile's name.
     pub profile: String,
     /// How the link was played: "in virtual time, seed 1, 3,024,000 probes" or "live …".
     pub played: String,
-    /// The figures.
     pub rows: Vec<Row>,
     /// What could not be compared, and what was wrong with the baseline.
     pub remarks: Vec<String>,
@@ -132,7 +121,6 @@ impl Comparison {
         }
     }
 
-    /// Whether all figures hold.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.verdict() == Verdict::Pass

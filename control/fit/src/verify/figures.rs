@@ -82,7 +82,6 @@ pub const LONGER: [u32; 6] = [2, 4, 8, 16, 32, 64];
 /// What is measured of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Probes.
     pub probes: usize,
     /// Round trips in ascending order, in ns.
     pub sorted: Vec<u64>,
@@ -90,7 +89,6 @@ pub struct Figures {
     pub above: Vec<Ratio>,
     /// Episodes above each level, per second.
     pub episodes: Vec<Ratio>,
-    /// Share of probes lost.
     pub lost: Ratio,
     /// Runs of lost probes, per second.
     pub events: Ratio,
@@ -100,7 +98,7 @@ pub struct Figures {
     pub several: Ratio,
     /// Share of runs with more probes than each of [`LONGER`].
     pub longer: Vec<Ratio>,
-    /// Runs by length.
+    /// Number of runs by their length.
     pub lengths: std::collections::BTreeMap<u32, u64>,
     /// Autocorrelation of the round trips at each lag, with its error.
     pub autocorrelation: Vec<(f64, f64)>,

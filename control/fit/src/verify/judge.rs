@@ -35,7 +35,6 @@ const PER_LAG: usize = 100;
 /// How strict a verification is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Seed of the play.
     pub seed: u64,
     /// How far off a link may be, as a share of each of the baseline's figures.
     pub margin: f64,

@@ -29,7 +29,6 @@ pub enum PlayError {
     /// It breaks the schema's rules.
     #[error("the profile is not valid:\n{0}")]
     Profile(#[from] Violations),
-    /// The core refused it.
     #[error("the emulation core refused the profile: {0}")]
     Engine(String),
 }

@@ -16,34 +16,19 @@ use crate::read::{self, Input, ReadError};
 /// Largest relative difference of the probing intervals of two logs that are compared.
 const INTERVALS: f64 = 0.05;
 
-/// Error of a verification.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// A log is too short for any figure.
     #[error(
         "{name}: {count} {of} are too few to compare, which needs {LEAST_SAMPLES}: probe for longer"
     )]
-    TooFew {
-        /// File of the log.
-        name: String,
-        /// Samples in it.
-        count: usize,
-        /// What is counted.
-        of: &'static str,
-    },
+    TooFew { name: String, count: usize, of: &'static str },
     /// The log was probed at other intervals than the baseline.
     #[error(
         "{name}: it was probed at {log}, the baseline at {baseline}: episodes and runs of losses \
          would differ for that alone; probe both alike"
     )]
-    Intervals {
-        /// File of the log.
-        name: String,
-        /// Intervals of the log.
-        log: String,
-        /// Intervals of the baseline.
-        baseline: String,
-    },
+    Intervals { name: String, log: String, baseline: String },
     /// The file has published figures.
     #[error("{0}: it is no log of probes")]
     NoLog(String),

@@ -12,16 +12,13 @@ use crate::doctor::{cores, devices, memory};
 use boxfile::{BoxFile, Device, Hugepages, of_interface};
 use procfs::{FromRead, Meminfo};
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The ports, as far as they are there.
     pub ports: Vec<Seen>,
-    /// Good and bad.
     pub findings: Vec<Finding>,
 }
 
-/// Looks at the machine.
 pub fn check(host: &Host, file: &BoxFile) -> Checked {
     let mut checked = Checked::default();
     let mut findings = Vec::new();

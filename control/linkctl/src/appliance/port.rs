@@ -20,7 +20,6 @@ const NEUTRAL: [&str; 3] = [VFIO, "pci-stub", "pcieport"];
 pub struct Seen {
     /// `wan` or `client`.
     pub name: &'static str,
-    /// What it is.
     pub found: Found,
     /// Its card, if it is one that is there.
     pub nic: Option<Nic>,
@@ -29,7 +28,6 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Looks it up.
     pub fn new(host: &Host, name: &'static str, found: Found) -> Self {
         let sys = &host.roots.sys;
         let (nic, place) = match &found.device {
@@ -51,7 +49,6 @@ impl Seen {
         self.nic.as_ref().is_some_and(|nic| self.found.driver_for(nic) == Driver::Vfio)
     }
 
-    /// The check's name.
     pub fn check(&self) -> &'static str {
         check_of(self.name)
     }
@@ -60,7 +57,6 @@ impl Seen {
         Finding::warning(self.check(), found, why, remedy).bad_if(true)
     }
 
-    /// Looks at it.
     pub fn judge(&self, host: &Host, network: &Network, others: &[Self]) -> Finding {
         match &self.found.device {
             Device::Virtual => Finding::ok(self.check(), self.found.spec.clone()),

@@ -15,14 +15,11 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Of the form below.
 const VERSION: u32 = 1;
 
-/// What was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     version: u32,
-    /// The box's file.
     pub file: PathBuf,
     /// It came to its end.
     pub complete: bool,
@@ -99,7 +96,6 @@ impl Record {
         write().map_err(|e: std::io::Error| failed(&path, "write", e))
     }
 
-    /// Takes it away.
     pub fn remove(host: &Host) -> Result<(), Failure> {
         let path = host.roots.run.join(RECORD);
         match fs::remove_file(&path) {

@@ -52,16 +52,11 @@ const POINTS: [pb::CapturePoint; 4] = [
     pb::CapturePoint::Marked,
 ];
 
-/// Copies of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// At ingress.
     pub received: u64,
-    /// At egress.
     pub sent: u64,
-    /// Marked.
     pub marked: u64,
-    /// Dropped.
     pub dropped: u64,
     /// That nobody took in time, of all of these.
     pub missed: u64,
@@ -76,7 +71,6 @@ struct Interface {
     missed: u64,
 }
 
-/// Writes a file.
 pub struct Writer<W: Write> {
     out: Option<BufWriter<W>>,
     file: Option<PcapNgWriter<BufWriter<W>>>,
@@ -107,12 +101,10 @@ impl<W: Write> Writer<W> {
         self.start.as_ref()
     }
 
-    /// Of forward and return.
     pub fn counts(&self) -> &[Counts; 2] {
         &self.counts
     }
 
-    /// All that were written.
     pub fn copies(&self) -> u64 {
         self.interfaces.iter().map(|i| i.written).sum()
     }
@@ -178,7 +170,6 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes a copy.
     pub fn packet(&mut self, packet: &Packet) -> Result<(), Failure> {
         let Packet { copy, client, .. } = packet;
         let key = (copy.direction(), copy.point());

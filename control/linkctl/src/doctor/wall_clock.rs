@@ -14,7 +14,6 @@ struct Sync {
     error_us: i64,
 }
 
-/// Asks the kernel.
 pub fn check() -> Finding {
     judge(ask())
 }

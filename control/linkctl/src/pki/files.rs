@@ -8,12 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What was written.
 #[derive(Debug)]
 pub struct Made {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
 }
 

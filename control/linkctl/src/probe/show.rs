@@ -23,7 +23,6 @@ pub struct Progress {
     timeout: Duration,
     said: Instant,
     interrupted: bool,
-    /// What was warned of.
     refused: bool,
     unsendable: bool,
     overflowed: bool,
@@ -53,7 +52,6 @@ impl Progress {
         }
     }
 
-    /// Shows what happened.
     pub fn show(&mut self, event: &Event<Report>) {
         let report = match event {
             Event::Report(report) => report,
@@ -120,7 +118,6 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
     pub fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -214,7 +211,6 @@ impl<'a> SendView<'a> {
         }
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let Self { sent, received, lost, elapsed_s, first_sequence, .. } = self;
         let file = self.file.display();
@@ -249,7 +245,6 @@ impl<'a> SendView<'a> {
     }
 }
 
-/// What a reflector did.
 #[derive(Serialize)]
 pub struct ReflectView {
     reflected: u64,
@@ -266,7 +261,6 @@ impl From<Reflected> for ReflectView {
 }
 
 impl ReflectView {
-    /// For people.
     pub fn text(&self) -> String {
         let Self { reflected, ignored, unsendable, overflowed } = self;
         format!(

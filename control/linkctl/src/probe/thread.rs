@@ -10,7 +10,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 pub enum Event<R> {
-    /// Progress of the thread.
     Report(R),
     /// SIGINT or SIGTERM.
     Interrupt,
@@ -42,7 +41,6 @@ pub async fn drive<T, R: Copy>(
     }
 }
 
-/// SIGINT and SIGTERM.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,

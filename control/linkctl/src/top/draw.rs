@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Silence above this many intervals, and above [`QUIET`], is said.
 const INTERVALS: u32 = 4;
 const QUIET: Duration = Duration::from_secs(2);
-/// Of a figure's column.
+/// Width of a column with a figure, in characters.
 const FIGURE: u16 = 8;
 /// Of a kind of drops.
 const KIND: u16 = 7;
@@ -25,7 +25,7 @@ const KIND: u16 = 7;
 const CLIENT: u16 = 10;
 /// The most: an IPv6 address.
 const ADDRESS: u16 = 39;
-/// Of a chart's label.
+/// Width of the label of a chart, in characters.
 const LABEL: u16 = 17;
 
 const HELP: [&str; 10] = [
@@ -44,13 +44,11 @@ const HELP: [&str; 10] = [
 /// What of the time of drawing is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// Of the snapshots.
     pub interval: Duration,
     /// Since the last news.
     pub silent: Duration,
 }
 
-/// Draws.
 pub fn draw(frame: &mut Frame<'_>, model: &mut Model, moment: Moment) {
     let area = frame.area();
     // The charts take the rows that the table does not need, and at least `least`.

@@ -13,15 +13,12 @@ use view::Snapshot;
 pub struct Health {
     /// The instant of the snapshot.
     pub time_ns: u64,
-    /// In force.
     pub generation: u64,
     /// The link was set although it can lose packets.
     pub lossy: bool,
     /// Lateness since the last mark.
     pub late_p99_ns: u64,
-    /// Of the packet store.
     pub memory_bytes: u64,
-    /// Of the packet store.
     pub capacity_bytes: u64,
     /// Lost by the emulator itself.
     pub emulator_drops: u64,
@@ -66,16 +63,13 @@ pub enum Event {
     Use(Use),
     /// The link in force was read.
     Link(Link),
-    /// A snapshot came.
     Stats(Box<Snapshot>),
     /// linkd or its dataplane went away: why.
     Away(String),
 }
 
-/// The view.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// In force.
     pub link: Link,
     /// As last read.
     pub used: Use,
@@ -89,9 +83,7 @@ pub struct Model {
     pub sort: Sort,
     /// What queue, delay and drops are of.
     pub way: Way,
-    /// The picture stands still.
     pub paused: bool,
-    /// The keys are shown.
     pub help: bool,
     /// The first row on the screen.
     pub top: usize,
@@ -103,7 +95,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes in what happened.
     pub fn take(&mut self, event: Event) {
         match event {
             Event::Link(link) => self.link = link,

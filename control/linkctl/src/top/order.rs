@@ -8,7 +8,6 @@ use std::net::IpAddr;
 /// What the rows are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// Addresses in their order.
     #[default]
     Client,
     /// The fastest first.

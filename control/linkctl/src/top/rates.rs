@@ -12,7 +12,6 @@ use view::{Client, EXPIRED, Pipe, Snapshot};
 
 /// Kinds of drops, as columns.
 pub const KINDS: [&str; 5] = ["AQM", "LIMIT", "OUTAGE", "LOSS", "OWN"];
-/// How many.
 pub const KIND_COUNT: usize = KINDS.len();
 
 /// The rate that a queue is served with.
@@ -21,7 +20,6 @@ pub enum Serving {
     /// Not known: no link was read, or the client has none.
     #[default]
     Unknown,
-    /// Not limited.
     Unlimited,
     /// The link is down: packets wait.
     Down,
@@ -69,25 +67,20 @@ impl Serving {
 /// An estimate of the queueing delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub enum Wait {
-    /// Cannot be told.
     #[default]
     Unknown,
     /// In seconds.
     Seconds(f64),
-    /// The link is down.
     Forever,
 }
 
 /// The link in force, as far as it is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
-    /// The profile's name.
     pub profile: String,
-    /// Which generation this is.
     pub generation: u64,
     /// Towards the client.
     pub forward: Serving,
-    /// From it.
     pub back: Serving,
 }
 
@@ -107,11 +100,11 @@ impl From<pb::Link> for Link {
 /// One client and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
-    /// What left, in bit/s.
+    /// Rate of transmission in bit/s.
     pub rate_bps: Option<f64>,
     /// What waits for the shaper, in bytes.
     pub queue_bytes: u64,
-    /// For how long, about.
+    /// Approximate delay of the queue.
     pub wait: Wait,
     /// Packets per second, by [`KINDS`].
     pub drops: Option<[f64; KIND_COUNT]>,
@@ -129,9 +122,7 @@ impl Flow {
 pub struct Row {
     /// Its address, or what else it is called.
     pub client: String,
-    /// Towards it.
     pub forward: Flow,
-    /// From it.
     pub back: Flow,
 }
 

@@ -5,7 +5,6 @@ use crate::plan::{Plan, shown};
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-/// The columns.
 pub const COLUMNS: [&str; 6] = ["sequence", "sent_utc", "sent_s", "rtt_ms", "there_ms", "back_ms"];
 /// The format's name and version.
 pub const FORMAT: &str = "linkemu-probe 1";

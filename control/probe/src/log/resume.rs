@@ -12,7 +12,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// A head is shorter.
+/// Upper limit of the length of a head, in bytes.
 const HEAD: u64 = 1 << 16;
 /// The last row and the comments after it are shorter.
 const TAIL: u64 = 1 << 20;
@@ -29,7 +29,6 @@ pub struct Opened {
 /// What is in a log.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The head, by key.
     head: HashMap<String, String>,
     /// Number and `sent_s` of the last row.
     last: Option<(u64, Duration)>,
