@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::fmt;
 use view::{Conservation, Lateness, Memory, Snapshot, Span, Worker, size, time};
 
-/// What a run is held to.
+/// Limits of the criteria.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Packets that were sent, at least: nothing can be said of a run without any.
+    /// Least packets sent: a run without packets shows nothing.
     pub packets: u64,
     /// Packets lost through the emulator's own fault, at most.
     pub emulator_drops: u64,
@@ -106,13 +106,13 @@ pub enum Bound {
 /// A figure and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Criterion {
-    /// What it is; stable.
+    /// Stable name.
     pub name: &'static str,
     pub value: u64,
     /// On which side of the limit it has to be.
     pub bound: Bound,
     pub limit: u64,
-    /// Of both.
+    /// Unit of value and limit.
     pub unit: Unit,
     pub holds: bool,
 }
@@ -140,18 +140,18 @@ impl fmt::Display for Criterion {
 #[derive(Clone, Debug, Serialize)]
 pub struct Certificate {
     pub verdict: Verdict,
-    /// Since when, and what was counted since.
+    /// Start of the run, and counters since.
     pub span: Span,
     /// The end of the run, on the dataplane's clock.
     pub until_ns: u64,
     /// The same by the wall clock.
     pub until_utc: Option<String>,
-    /// Of the configuration at the end.
+    /// Generation at the end of the run.
     pub generation: u64,
-    /// Of the configuration, in the run.
+    /// Changes of the link during the run.
     pub changes: u64,
     pub criteria: Vec<Criterion>,
-    /// Of several workers the worst of each.
+    /// Worst value of any worker, for each figure.
     pub lateness_ns: Lateness,
     /// The longest of all workers, and of the clock.
     pub stall_max_ns: u64,
@@ -159,7 +159,7 @@ pub struct Certificate {
     pub memory: Memory,
     pub workers: Vec<Worker>,
     pub conservation: Conservation,
-    /// What the reader should know beside.
+    /// Remarks for the reader.
     pub remarks: Vec<&'static str>,
 }
 

@@ -103,7 +103,7 @@ fn read(path: &Path) -> Result<BoxFile, Failure> {
     })
 }
 
-/// What does not agree within the file.
+/// Contradictions within the file.
 fn disagreements(file: &BoxFile, path: &Path) -> Vec<Finding> {
     let finding = |problem: boxfile::Problem| {
         let why = "the file does not agree with itself";

@@ -99,7 +99,7 @@ struct Summary<'a> {
     forward: &'a Counts,
     #[serde(rename = "return")]
     back: &'a Counts,
-    /// Copies that nobody took in time.
+    /// Copies that were dropped because the reader was slow.
     missed: u64,
     interrupted: bool,
 }

@@ -14,11 +14,9 @@ use std::ffi::OsString;
 #[derive(Debug, Parser)]
 #[command(name = "linkctl", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// What every command has.
     #[command(flatten)]
     pub context: Context,
 
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -73,7 +71,6 @@ pub enum Command {
     /// Change the link; says from which instant the change is in force
     #[command(after_help = set::EXAMPLES, arg_required_else_help = true)]
     Set {
-        /// What to change.
         #[command(subcommand)]
         what: set::Set,
     },
@@ -95,7 +92,6 @@ pub enum Command {
     /// Say which frames are which client's, and list the clients
     #[command(after_help = clients::EXAMPLES, arg_required_else_help = true)]
     Clients {
-        /// What to do.
         #[command(subcommand)]
         what: clients::Command,
     },
@@ -105,28 +101,24 @@ pub enum Command {
     /// List, show and check profiles
     #[command(after_help = profile::EXAMPLES, arg_required_else_help = true)]
     Profile {
-        /// What to do with them.
         #[command(subcommand)]
         what: profile::Command,
     },
     /// Run changes of the link along a timeline
     #[command(after_help = scenario::EXAMPLES, arg_required_else_help = true)]
     Scenario {
-        /// What to do.
         #[command(subcommand)]
         what: scenario::Scenario,
     },
     /// Show the P4 switch between the hosts and the box, and close its gates
     #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]
     Switch {
-        /// What to do.
         #[command(subcommand)]
         what: switch::Command,
     },
     /// Measure a link's baseline: send probes, and reflect them
     #[command(after_help = probe::EXAMPLES, arg_required_else_help = true)]
     Probe {
-        /// What to do.
         #[command(subcommand)]
         what: probe::Probe,
     },
@@ -139,7 +131,6 @@ pub enum Command {
     /// Have the link for oneself for a while, on a box that many share
     #[command(after_help = lease::EXAMPLES, arg_required_else_help = true)]
     Lease {
-        /// What to do.
         #[command(subcommand)]
         what: lease::Lease,
     },
@@ -152,14 +143,12 @@ pub enum Command {
     /// Check the description of a box, and take the ports and hugepages that it names
     #[command(after_help = appliance::EXAMPLES, arg_required_else_help = true)]
     Box {
-        /// What to do.
         #[command(subcommand)]
         what: appliance::Command,
     },
     /// Make, show and revoke X.509 certificates for linkd and its callers
     #[command(after_help = pki::EXAMPLES, arg_required_else_help = true)]
     Pki {
-        /// What to do.
         #[command(subcommand)]
         what: pki::Pki,
     },

@@ -147,7 +147,7 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     }
 }
 
-/// Reads what is in force, and replaces it if nobody else has done so meanwhile.
+/// Replaces the current clients unless they were changed meanwhile.
 async fn beam(context: &Context, name: &str, rate: Rate, target: &Target) -> Result<(), Failure> {
     if !target.condition.request_id.is_empty() {
         return Err(Failure::usage(

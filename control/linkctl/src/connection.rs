@@ -102,7 +102,7 @@ impl Connection {
         Ok(Self { place, fault, way })
     }
 
-    /// For calls with a deadline of one's own.
+    /// For calls with another deadline.
     pub fn client(&self) -> LinkemuClient<Way> {
         LinkemuClient::new(self.way.clone()).max_decoding_message_size(ANSWER_BYTES)
     }
@@ -177,7 +177,7 @@ impl Connection {
         self.answer(call).await
     }
 
-    /// What a status of a call or a stream means.
+    /// Converts the status of a call or a stream.
     pub fn failure(&self, status: &Status) -> Failure {
         match status.source() {
             Some(error) => unreachable(&self.place, &self.fault, &cause(error)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What went wrong: in words, in JSON, and as exit code.
+//! Failures as text, JSON and exit code.
 
 use profile::{FileError, Place, Violation, Violations};
 use serde::Serialize;
@@ -30,9 +30,9 @@ const OUTSIDE_ENVELOPE: &str = "OUTSIDE_ENVELOPE";
 #[derive(Debug)]
 pub enum Failure {
     Told(Box<Report>),
-    /// The command that was run for the user ended so, and has said what there is to say.
+    /// Exit code of a command that was run for the user; it printed its own error.
     Command(u8),
-    /// Nobody reads our output any more, which is no error.
+    /// The reader of the output is gone, which is no error.
     Closed,
 }
 
@@ -191,7 +191,7 @@ impl Failure {
         self
     }
 
-    /// What it says, without hints.
+    /// Message without hints.
     pub fn message(&self) -> &str {
         match self {
             Self::Told(report) => &report.message,
@@ -199,7 +199,7 @@ impl Failure {
         }
     }
 
-    /// Tells it, as text or as JSON, and gives the exit code.
+    /// Prints the failure as text or JSON, and returns the exit code.
     pub fn report(&self, as_json: bool) -> ExitCode {
         let report = match self {
             Self::Told(report) => report,

@@ -90,7 +90,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
     }
 }
 
-/// What clap has to say: help and version, or what is wrong with the arguments.
+/// Prints help, version or a usage error of clap.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         let _ = error.print();

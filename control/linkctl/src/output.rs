@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard output. That its reader is gone ends the command, quietly.
+//! Standard output. If its reader is gone, the command ends without an error.
 
 use crate::failure::Failure;
 use serde::Serialize;

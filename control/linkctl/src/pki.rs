@@ -33,7 +33,7 @@ Examples:
 Roles: viewer looks, operator changes the link, admin may take a lease from its holder.
 Keep ca.key off the network: who has it can be anybody.";
 
-/// What RFC 5280 bounds a name to.
+/// Limit of a name in RFC 5280.
 const NAME_CHARS: usize = 64;
 /// The files of an authority.
 const CA: &str = "ca";

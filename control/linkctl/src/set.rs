@@ -71,7 +71,6 @@ pub enum Set {
         #[command(flatten)]
         condition: Condition,
     },
-    /// Change a part of it.
     #[command(flatten)]
     Patch(Patch),
 }
@@ -177,7 +176,7 @@ struct View<'a> {
     remarks: &'a [String],
 }
 
-/// Makes a change and tells since when it is in force.
+/// Makes a change and prints when it was applied.
 pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     let change = match what {
         Set::Profile { profile, seed, condition } => {
@@ -204,7 +203,7 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     tell(context, profile, &change)
 }
 
-/// Tells since when something is in force.
+/// Prints when a change was applied.
 pub fn tell(context: &Context, what: &str, change: &pb::ChangeResponse) -> Result<(), Failure> {
     let applied = change.applied.unwrap_or_default();
     match context.output {
@@ -233,7 +232,7 @@ pub fn tell(context: &Context, what: &str, change: &pb::ChangeResponse) -> Resul
     }
 }
 
-/// What of a link will not be as its owner may expect, a line each.
+/// Remarks on a link that may surprise its owner, one per line.
 pub fn remarks(lossy: bool, remarks: &[String]) -> impl Iterator<Item = String> {
     let warning = lossy.then(|| {
         "lossy: packets may be lost or late through the emulator's own fault (emulator drops in \
@@ -243,7 +242,7 @@ pub fn remarks(lossy: bool, remarks: &[String]) -> impl Iterator<Item = String> 
     warning.into_iter().chain(remarks.iter().map(|remark| format!("note: {remark}")))
 }
 
-/// What a delay of both directions comes to, for who meant the round trip.
+/// Hint for users who meant the round trip: the sum of a delay of both directions.
 fn of_round_trip(what: &Patch) -> Option<String> {
     let Patch::Delay { base: Some(base), target, .. } = what else { return None };
     let both = target.direction == Direction::Both && *base > 0;
@@ -275,7 +274,7 @@ fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure>
     Ok(Inline(Profile::from_file(Path::new(profile))?.into_proto()))
 }
 
-/// The patch that a command stands for.
+/// The patch of a command.
 fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
     let mut pipe = pb::Pipe::default();
     let given: Vec<&str>;

@@ -70,7 +70,7 @@ pub async fn run(context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// What linkd sent, as TOML.
+/// Converts a profile from linkd to TOML.
 pub fn toml(profile: pb::Profile) -> Result<String, Failure> {
     let understood = Profile::try_from(profile).map_err(|violations| {
         Failure::invalid("linkd sent a profile that this linkctl does not understand", violations)

@@ -50,7 +50,6 @@ pub enum Command {
     /// Let no frame of a client out, or let them out again
     #[command(after_help = GATE_EXAMPLES, arg_required_else_help = true)]
     Gate {
-        /// What to do with it.
         #[command(subcommand)]
         what: Gate,
     },

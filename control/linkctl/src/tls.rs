@@ -59,7 +59,7 @@ impl std::fmt::Display for Server {
     }
 }
 
-/// What went wrong on a connection; clones share it.
+/// Error of a connection, shared by clones.
 #[derive(Clone, Debug, Default)]
 pub struct Fault(Arc<Mutex<Option<String>>>);
 

@@ -14,7 +14,7 @@ use std::path::Path;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Of its file, such as `linkctl-set-rate.1`.
+    /// Name of the file, such as `linkctl-set-rate.1`.
     pub name: String,
     /// In roff.
     pub text: Vec<u8>,

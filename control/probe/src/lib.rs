@@ -8,7 +8,7 @@
 //! the run: only the probes under way are held, at most timeout / interval.
 //!
 //! Clocks. The schedule and the round trips are of `CLOCK_MONOTONIC`, so a step of
-//! the wall clock moves neither; that clock stands still while the machine is suspended.
+//! the wall clock does not affect them; that clock stops while the machine is suspended.
 //! A probe is stamped right before the system call that sends it, a reply by the kernel
 //! when it arrives ([`clock`]): a round trip is exact to a few microseconds, and it does
 //! not matter when this process is scheduled to read it. The reflector's dwell, from the

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! `sent_s` is in seconds of the monotonic clock since the start of the log, and ascends;
-//! over a break between two runs it goes on by the wall clock. An empty `rtt_ms` is a
+//! over a break between two runs it continues by the wall clock. An empty `rtt_ms` is a
 //! lost probe. `there_ms` and `back_ms` are one-way delays, only if the clocks of both
 //! hosts are synchronised; their sum is the round trip. `seed` is in the head of a Poisson
 //! log.
@@ -56,8 +56,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a log at `now`, or, if `resume`, goes on with the one that is there. A Poisson
-    /// schedule without a seed gets `seed`.
+    /// Creates a log at `now`, or resumes an existing one. A Poisson schedule without a seed gets
+    /// `seed`.
     ///
     /// # Errors
     /// [`LogError`]; a file that was there is unchanged then.
@@ -85,7 +85,7 @@ impl Log {
             _ => failed("lock", path)(error),
         })?;
         let mut file = lock.try_clone().map_err(failed("open", path))?;
-        // Another sender may have written between the two.
+        // Another sender may have written between opening and locking.
         let length = file.metadata().map_err(failed("read", path))?.len();
         let opened = if length == 0 {
             let seed = match plan.spacing {
@@ -111,10 +111,10 @@ impl Log {
         Ok((Self { csv, path: path.into(), synchronised, _lock: lock }, opened))
     }
 
-    /// Writes a row, into memory first.
+    /// Writes a row to the buffer.
     ///
     /// # Errors
-    /// If memory was full and the file cannot be written.
+    /// If the buffer was full and the file cannot be written.
     pub fn write(&mut self, row: &Row) -> Result<(), LogError> {
         let one_way = |reply: i64| if self.synchronised { millis(reply) } else { String::new() };
         let (rtt, there, back) = row.reply.map_or_else(Default::default, |reply| {
@@ -127,7 +127,7 @@ impl Log {
         self.csv.write_record(fields).map_err(|error| self.failed(error.into()))
     }
 
-    /// Writes to the file what is in memory.
+    /// Writes buffered rows to the file.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -6,7 +6,7 @@
 //! | 0, 1   | magic, "LP"                                                    |
 //! | 2      | version in the upper four bits, kind in the lower              |
 //! | 3      | flags: zero                                                    |
-//! | 4..8   | session: drawn anew by each run of the sender                  |
+//! | 4..8   | session: random, different for each run of the sender          |
 //! | 8..12  | sequence: the lower 32 bits of the probe's number              |
 //! | 12..20 | zero in a request; in a reply, when the reflector received the |
 //! |        | request, in ns since 1970 of its clock                         |

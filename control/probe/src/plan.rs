@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to probe, how often and for how long.
+//! Target, interval and duration of a run of the sender.
 
 use crate::packet::{HEADER, LARGEST};
 use crate::target::Target;
@@ -7,10 +7,10 @@ use profile::format_duration;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Below this the sender itself is what is measured.
+/// Shorter intervals would measure the sender itself.
 const INTERVAL: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(3_600));
 const TIMEOUT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3_600));
-/// So many probes may be under way: about 200 MB, and enough for 10 s at the shortest interval.
+/// Most probes in flight: about 200 MB, enough for 10 s at the shortest interval.
 const OUTSTANDING: usize = 2_500_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Spacing {
     Constant,
     /// At exponential intervals.
     Poisson {
-        /// Gives the same instants again; drawn if there is none.
+        /// Seed of the instants; random if `None`.
         seed: Option<u64>,
     },
 }
@@ -38,13 +38,13 @@ impl Spacing {
 pub enum Extent {
     /// Until [`crate::Stop`] is requested.
     Open,
-    /// So many probes, of all the log.
+    /// Number of probes in the log, earlier runs included.
     Count(u64),
-    /// So long, from the log's start.
+    /// Time since the start of the log.
     Duration(Duration),
 }
 
-/// What a run of the sender is to do.
+/// Parameters of a run of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub target: Target,
@@ -55,7 +55,7 @@ pub struct Plan {
     pub spacing: Spacing,
     /// Bytes of UDP payload.
     pub size: usize,
-    /// A probe whose reply takes longer is lost.
+    /// Probes with a longer round trip count as lost.
     pub timeout: Duration,
     pub extent: Extent,
     /// Both hosts' clocks are synchronised, so that one-way delays mean something.
@@ -75,19 +75,18 @@ pub enum PlanError {
     Size(usize),
     #[error("--{0} 0: that is no probe; give more, or leave it out to probe until interrupted")]
     Nothing(&'static str),
-    /// More probes under way than memory is meant for.
+    /// More probes in flight than [`OUTSTANDING`].
     #[error("--timeout {} at --interval {} can leave {outstanding} probes under way, more than {OUTSTANDING}: give a shorter --timeout, or a longer --interval", shown(*timeout), shown(*interval))]
     Outstanding { timeout: Duration, interval: Duration, outstanding: usize },
 }
 
-/// A duration for people; more than 584 years are as good as that.
+/// Formats a duration; longer ones than 584 years are cut to that.
 pub(crate) fn shown(duration: Duration) -> String {
     format_duration(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Plan {
-    /// The default in everything but the target: 5 probes of 20 bytes a second, for as
-    /// long as nobody stops it.
+    /// Defaults: 5 probes of 20 bytes a second, until stopped.
     #[must_use]
     pub const fn new(target: Target) -> Self {
         Self {
@@ -102,10 +101,10 @@ impl Plan {
         }
     }
 
-    /// Whether it can be.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// The first thing that cannot.
+    /// The first parameter out of range.
     pub fn check(&self) -> Result<(), PlanError> {
         let times = [("interval", self.interval, INTERVAL), ("timeout", self.timeout, TIMEOUT)];
         for (option, value, (least, most)) in times {
@@ -130,9 +129,8 @@ impl Plan {
         }
     }
 
-    /// So many probes may be under way. At constant spacing timeout / interval are;
-    /// Poisson probes come in clusters, so there is room for as many again and for 64
-    /// more, which is 16 deviations above the mean or more.
+    /// Most probes in flight. With constant spacing there are timeout / interval. Poisson probes
+    /// cluster: twice the mean plus 64 is at least 16 standard deviations above the mean.
     #[must_use]
     pub fn outstanding_limit(&self) -> usize {
         let mean = self.timeout.as_nanos() / self.interval.as_nanos().max(1);

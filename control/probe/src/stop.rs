@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells a blocking loop from another thread that it is to end.
+//! Stops a blocking loop from another thread.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A request to end, and to end at once if it is made again. Clones are the same request,
-/// which is for one loop.
+/// A request to stop one loop; a second request stops it without waiting. Clones share the request.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<Inner>);
 
@@ -29,7 +28,7 @@ pub enum Urgency {
 }
 
 impl Stop {
-    /// Nobody has asked.
+    /// Without a request.
     ///
     /// # Errors
     /// If the system has no pipe left.
@@ -54,12 +53,12 @@ impl Stop {
         }
     }
 
-    /// Readable once it was asked and [`Self::woken`] was not called.
+    /// Readable after a request until [`Self::woken`] is called.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.reader.as_fd()
     }
 
-    /// Takes back the wake-up; only if readable, else it blocks.
+    /// Resets the wake-up. Blocks unless [`Self::fd`] is readable.
     pub(crate) fn woken(&self) {
         let _ = (&self.0.reader).read(&mut [0; 16]);
     }

@@ -53,7 +53,7 @@ pub struct RateSteps {
     pub format: RateFormat,
     /// SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
-    /// What was done to it, for people.
+    /// Corrections that were made, as text.
     pub remarks: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ fn read(
     step_ns: Option<u64>,
 ) -> Result<RateSteps, RateError> {
     let mut lines = Lines::of(bytes);
-    // The first line that is no comment tells the format.
+    // The first line without a comment determines the format.
     let (begin, number) = loop {
         let Some(line) = lines.next()? else { return Err(RateError::NoDuration) };
         let text = line.text.trim_ascii();

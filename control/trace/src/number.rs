@@ -91,7 +91,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// None seen.
+    /// No number was seen.
     pub fn new(factor: u64) -> Self {
         Self { factor, decimals: 0, divisor: factor, count: 0 }
     }

@@ -37,7 +37,7 @@ impl<'a> Tap<'a> {
         self.last.is_none_or(|byte| byte == b'\n')
     }
 
-    /// SHA-256 of the whole, in hexadecimal; reads what is left.
+    /// Reads the rest and returns the SHA-256 of all bytes, in hexadecimal.
     ///
     /// # Errors
     /// What reading it said; a line that is too long.
@@ -123,7 +123,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// What some editors begin a file with.
+/// Byte order mark of UTF-8.
 pub const BOM: &[u8] = b"\xef\xbb\xbf";
 
 #[cfg(test)]

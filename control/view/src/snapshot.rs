@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub stall_max_ns: u64,
     pub lossy: bool,
     pub conservation: Conservation,
-    /// None from a dataplane that does not say.
+    /// `None` from a dataplane without this field.
     pub span: Option<Span>,
     pub workers: Vec<Worker>,
 }
@@ -72,13 +72,13 @@ pub struct Port {
     pub transmit_dropped: u64,
     pub staged: u64,
     pub malformed: u64,
-    /// Of clients without a slot.
+    /// Frames of clients without a slot.
     pub unplaced: u64,
-    /// None if the port does not tell.
+    /// `None` if the port does not report it.
     pub link: Option<Link>,
-    /// None if the link has no speed that is known.
+    /// `None` if the speed is unknown.
     pub link_mbps: Option<u32>,
-    /// Of its interface, in bytes; none if it has none.
+    /// MTU of the interface in bytes; `None` without an interface.
     pub mtu: Option<u32>,
     /// Times that something happened by which packets may have been lost.
     pub faults: u64,
@@ -274,7 +274,7 @@ mod tests {
         assert!(!snapshot(&[more, less]).conservation.exact);
         assert!(!snapshot(&[pipe((u64::MAX, u64::MAX), (5, 500))]).conservation.exact);
         assert!(snapshot(&[]).conservation.exact);
-        // What was made beside it has to go somewhere too.
+        // Duplicates are part of the balance.
         let made = |packets| {
             let pipe = pipe((10, 1_000), (6, 600)).unwrap();
             Some(pb::PipeStats { duplicated: count(packets, packets * 100), ..pipe })

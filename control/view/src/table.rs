@@ -134,7 +134,7 @@ fn sent(snapshot: &Snapshot, pipe: fn(&Client) -> &Pipe) -> u64 {
     snapshot.clients.iter().map(|client| pipe(client).sent.bytes).fold(0, u64::saturating_add)
 }
 
-/// A table whose columns but the first `left` hold numbers.
+/// A table; columns after the first `left` are numbers, aligned right.
 fn grid(left: usize, header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);

@@ -50,7 +50,7 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
         Some(wanted) => hugepages(host, file, wanted),
         None => memory::hugepages(&host.machine, &wanted),
     });
-    // What apply still reserves is no longer there for packets.
+    // Hugepages that apply will reserve reduce the free memory.
     let packets = wanted.packets.saturating_add(missing(host, file));
     findings.push(memory::available(&host.machine, &Wanted { packets, ..wanted.clone() }));
     findings.extend(cores::check(&host.machine, &wanted));

@@ -44,7 +44,7 @@ impl Seen {
         Self { name, found, nic, node }
     }
 
-    /// Whether vfio-pci is to have it.
+    /// Whether to bind it to vfio-pci.
     pub fn is_for_vfio(&self) -> bool {
         self.nic.as_ref().is_some_and(|nic| self.found.driver_for(nic) == Driver::Vfio)
     }
@@ -89,7 +89,7 @@ impl Seen {
             .unwrap_or_else(|| Finding::ok(self.check(), format!("{iface}: free")))
     }
 
-    /// What an interface is needed for.
+    /// Uses of an interface.
     fn free(&self, host: &Host, network: &Network, iface: &str) -> Option<Finding> {
         let found = format!("{iface} {}", network.use_of(host, iface)?);
         let why = "what goes through it would end in the emulator, or this machine off the network";

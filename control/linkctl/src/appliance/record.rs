@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 pub struct Record {
     version: u32,
     pub file: PathBuf,
-    /// It came to its end.
+    /// The apply completed.
     pub complete: bool,
     /// The ports that were taken; the dataplane reads these.
     pub ports: Vec<Binding>,
@@ -42,7 +42,7 @@ fn folder(host: &Host) -> PathBuf {
 pub fn lock(host: &Host) -> Result<Flock<File>, Failure> {
     let folder = folder(host);
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder);
-    // Whatever the caller's umask is.
+    // Independent of the caller's umask.
     made.and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o755)))
         .map_err(|e| failed(&folder, "make", e))?;
     let path = folder.join("lock");

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// The driver that hands a device over.
 pub const VFIO: &str = "vfio-pci";
 
-/// What binds a device to a driver.
+/// Tool that binds a device to a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// driverctl: by `driver_override`, which it also clears again.
@@ -99,7 +99,7 @@ impl Step {
         }
     }
 
-    /// What undoes it, as one could type it.
+    /// Command that undoes it.
     pub fn undo_command(&self, tool: Tool) -> String {
         match self {
             Self::Hugepages { before, .. } => format!("echo {before} > {}", self.target()),

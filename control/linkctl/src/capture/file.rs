@@ -83,7 +83,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Of a file that is empty.
+    /// Of an empty file.
     pub fn new(out: W) -> Self {
         Self {
             out: Some(BufWriter::new(out)),
@@ -96,7 +96,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// What the capture began with, once it has.
+    /// Start message of the capture, once received.
     pub fn started(&self) -> Option<&pb::CaptureStart> {
         self.start.as_ref()
     }
@@ -109,7 +109,7 @@ impl<W: Write> Writer<W> {
         self.interfaces.iter().map(|i| i.written).sum()
     }
 
-    /// Writes what comes before the packets.
+    /// Writes the blocks before the packets.
     pub fn start(&mut self, start: pb::CaptureStart, which: Direction) -> Result<(), Failure> {
         let Some(out) = self.out.take() else { return Ok(()) };
         let pb::CaptureStart { profile, generation, time_ns, snaplen, .. } = &start;
@@ -224,7 +224,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes what comes after the packets.
+    /// Writes the blocks after the packets.
     pub fn end(&mut self) -> Result<(), Failure> {
         let (Some(start), Some(file)) = (&self.start, &mut self.file) else { return Ok(()) };
         let nanos = |at| u64::try_from(utc(start, at).as_nanos()).unwrap_or(u64::MAX);

@@ -16,13 +16,13 @@ const HELD: usize = 1 << 18;
 /// Their bytes.
 const BYTES: usize = 64 << 20;
 
-/// A copy, and whose it is.
+/// A copy and its client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
     pub copy: pb::CapturedPacket,
-    /// Whose: as the dataplane names it.
+    /// Client, as the dataplane names it.
     pub client: String,
-    /// In which order it came.
+    /// Order of arrival.
     sequence: u64,
 }
 

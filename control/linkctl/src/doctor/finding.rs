@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check found.
+//! Result of a check.
 
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A longer file than this is none of those.
+/// Longest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]

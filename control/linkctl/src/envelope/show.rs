@@ -12,7 +12,7 @@ use emu::units::{ByDirection, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Of an Ethernet port, in bit/s.
+/// Rates of Ethernet ports in bit/s.
 const RATES: [u64; 5] =
     [1_000_000_000, 2_500_000_000, 10_000_000_000, 25_000_000_000, 100_000_000_000];
 /// The columns; lengths with FCS.

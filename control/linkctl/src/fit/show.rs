@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was estimated: as text for people, and as JSON with stable keys for programs.
+//! Estimates as text, and as JSON with stable keys.
 
 use ::fit::digits::four_digits;
 use ::fit::fitted::Fitted;
@@ -15,13 +15,13 @@ const CHANCE: f64 = 1e-3;
 /// Where there are fewer columns, how each figure was estimated only the profile says.
 const WIDE: u16 = 110;
 
-/// What the profile says of its making; every fitted one does.
+/// Provenance of the profile; every fitted one has it.
 fn provenance(fitted: &Fitted) -> &pb::Provenance {
     static NONE: LazyLock<pb::Provenance> = LazyLock::new(pb::Provenance::default);
     fitted.profile.as_proto().provenance.as_ref().unwrap_or(&NONE)
 }
 
-/// What was estimated, for people, within that many columns.
+/// Estimates as text of `width` columns.
 pub fn text(fitted: &Fitted, width: Option<u16>) -> String {
     let p = provenance(fitted);
     let share = p.lost as f64 / p.samples.max(1) as f64 * 100.0;
@@ -101,7 +101,7 @@ fn trimmed(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// What was estimated, for programs.
+/// Estimates as JSON.
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     name: &'a str,

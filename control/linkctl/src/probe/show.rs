@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often progress is said where there is no terminal.
+/// Interval of progress lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(30);
 /// Parts of a full bar.
 const BAR: u64 = 10_000;
@@ -85,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Tells of trouble, each kind once.
+    /// Prints warnings, each kind once.
     pub fn warn(&mut self, report: &Report) {
         let counts = &report.counts;
         let target = &self.target;
@@ -149,7 +149,7 @@ fn shown(time: Duration) -> String {
     format_duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What became of the probes.
+/// Result of `probe send`.
 #[derive(Serialize)]
 pub struct SendView<'a> {
     target: String,
@@ -222,7 +222,7 @@ impl<'a> SendView<'a> {
                 "  RTT min {min:.3} ms, p50 {p50:.3} ms, p99 {p99:.3} ms, max {max:.3} ms"
             ));
         }
-        // What is usual is not said.
+        // Counters of zero are omitted.
         for (count, what) in [
             (self.late, "late: replies after the timeout, their probes are lost"),
             (self.duplicates, "duplicates: further replies to a probe"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the view shows and what keys do to it. No clock, no terminal.
+//! State of the view, and its keys. No clock, no terminal.
 
 use crate::top::history::History;
 use crate::top::order::{Key, Sort, Way};
@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::HashMap;
 use view::Snapshot;
 
-/// What the head shows of the emulator.
+/// State of the emulator in the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// The instant of the snapshot.
@@ -56,12 +56,12 @@ pub struct Use {
     pub scenario: Option<String>,
 }
 
-/// What happens to the view.
+/// Input of the view.
 #[derive(Debug)]
 pub enum Event {
     /// Certificate, lease and scenario were read.
     Use(Use),
-    /// The link in force was read.
+    /// The current link was read.
     Link(Link),
     Stats(Box<Snapshot>),
     /// linkd or its dataplane went away: why.
@@ -73,9 +73,9 @@ pub struct Model {
     pub link: Link,
     /// As last read.
     pub used: Use,
-    /// Of the snapshot that is shown; `None` before the first.
+    /// From the displayed snapshot; `None` before the first.
     pub health: Option<Health>,
-    /// Of the snapshot that is shown, sorted.
+    /// From the displayed snapshot, sorted.
     pub rows: Vec<Row>,
     /// Why there is no news.
     pub away: Option<String>,
@@ -119,7 +119,7 @@ impl Model {
                     self.histories.retain(|client, _| there.contains(client.as_str()));
                 }
             }
-            // Another dataplane, with a clock of its own.
+            // Another dataplane has another clock.
             _ => self.histories.clear(),
         }
         if !self.paused || self.health.is_none() {
@@ -202,7 +202,7 @@ impl Model {
         false
     }
 
-    /// Chooses by name what is chosen by its place, for it is to stay so.
+    /// Keeps the chosen client chosen when the order changes.
     fn keep(&mut self) {
         if let Some(place) = self.place().filter(|_| self.chosen.is_some()) {
             self.choose(place);

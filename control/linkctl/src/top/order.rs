@@ -5,7 +5,7 @@ use crate::top::rates::{Flow, Row, Wait};
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-/// What the rows are sorted by.
+/// Sort criterion of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     #[default]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client's link does per second, from two snapshots and the link in force.
+//! Rates of each client, from two snapshots and the current link.
 //!
 //! Rates are of bytes that left, in bit/s of frames without FCS, over the dataplane's own
 //! clock between the snapshots. Without two snapshots of one dataplane there are none:
@@ -30,7 +30,7 @@ pub enum Serving {
 }
 
 impl Serving {
-    /// Of a pipe in force.
+    /// Serving rate of a current pipe.
     pub fn of(pipe: &pb::Pipe) -> Self {
         if let Some(trace) = &pipe.rate_trace {
             let steps = trace.rates_bps.len() as f64;
@@ -74,7 +74,7 @@ pub enum Wait {
     Forever,
 }
 
-/// The link in force, as far as it is shown.
+/// Displayed parameters of the current link.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
     pub profile: String,
@@ -102,7 +102,7 @@ impl From<pb::Link> for Link {
 pub struct Flow {
     /// Rate of transmission in bit/s.
     pub rate_bps: Option<f64>,
-    /// What waits for the shaper, in bytes.
+    /// Backlog of the shaper in bytes.
     pub queue_bytes: u64,
     /// Approximate delay of the queue.
     pub wait: Wait,
@@ -140,7 +140,7 @@ impl Row {
     }
 }
 
-/// The seconds between two snapshots of one dataplane; `None` if it started anew between.
+/// Seconds between two snapshots of one dataplane; `None` if it was restarted between.
 pub fn between(last: &Snapshot, this: &Snapshot) -> Option<f64> {
     let ns = this.time_ns.checked_sub(last.time_ns).filter(|ns| *ns > 0)?;
     Some(ns as f64 / 1e9)
@@ -159,7 +159,7 @@ pub fn rows(last: Option<&Snapshot>, this: &Snapshot, link: &Link) -> Vec<Row> {
             let same = last.clients.get(at).filter(|old| old.client == client.client);
             Some((same.or_else(|| known.get(client.client.as_str()).copied())?, seconds))
         });
-        // What is not impaired has no queue.
+        // Frames that bypass the emulator have no queue.
         let bypass = client.client == "bypass";
         let serving = |serving| if bypass { Serving::Unknown } else { serving };
         Row {

@@ -14,7 +14,7 @@ pub enum LogError {
     #[error("{} is not a log that can be resumed: {why}; give another -w", path.display())]
     Foreign {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason why it is no log.
         why: String,
     },
     #[error(
@@ -24,7 +24,7 @@ pub enum LogError {
     )]
     Different {
         path: PathBuf,
-        /// Each as `key = there, not here`.
+        /// Entries `key = VALUE IN THE LOG, not VALUE OF THE PLAN`.
         differences: Vec<String>,
     },
     #[error("cannot {what} {}: {source}", path.display())]

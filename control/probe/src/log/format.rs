@@ -9,7 +9,7 @@ pub const COLUMNS: [&str; 6] = ["sequence", "sent_utc", "sent_s", "rtt_ms", "the
 /// The format's name and version.
 pub const FORMAT: &str = "linkemu-probe 1";
 
-/// What stays the same over a log's runs.
+/// Head entries that are equal in all runs of a log.
 pub(super) fn constants(plan: &Plan) -> [(&'static str, String); 7] {
     [
         ("format", FORMAT.to_owned()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a log ends, to go on with it. Only its head and its tail are read, so it takes as
-//! long for a log of a month as for one of a minute.
+//! Finds the end of a log in order to resume it. Only head and tail are read, so the time does not
+//! depend on the length of the log.
 
 use super::error::{LogError, failed};
 use super::format::{COLUMNS, constants};
@@ -17,16 +17,16 @@ const HEAD: u64 = 1 << 16;
 /// The last row and the comments after it are shorter.
 const TAIL: u64 = 1 << 20;
 
-/// What a run needs to know of its log.
+/// State of an open log that a run needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Where the log goes on.
+    /// First probe of the run.
     pub start: Start,
-    /// Of a Poisson schedule, as the log or the plan has it.
+    /// Seed of a Poisson schedule, from the log or the plan.
     pub seed: Option<u64>,
 }
 
-/// What is in a log.
+/// Content of a log.
 #[derive(Debug)]
 pub(super) struct Found {
     head: HashMap<String, String>,
@@ -70,7 +70,7 @@ pub(super) fn read(file: &mut File, path: &Path, length: u64) -> Result<Found, L
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     tail.truncate(whole);
     let mut lines = tail.split(|byte| *byte == b'\n').rev();
-    // A line that the tail cuts off at its front counts only if there is no other.
+    // The first line of the tail may be cut off at its front: it is reached only if no row follows.
     let last = match lines.find(|line| !line.is_empty() && !line.starts_with(b"#")) {
         None if from == after_head => None,
         None => return Err(foreign("no row is near its end".into())),
@@ -93,7 +93,7 @@ fn row(line: &str) -> Option<(u64, Duration)> {
 }
 
 impl Found {
-    /// How to go on at `now`, if the log was made by the same plan.
+    /// Returns where a run at `now` continues, if the log was made by the same plan.
     pub(super) fn go_on(
         &self,
         path: &Path,
