@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A baseline: what was measured of a real link.
+//! A baseline: measured round trips of a real link, or published figures.
 //!
 //! Times are nanoseconds since the first probe was sent; round trips are in
 //! nanoseconds. Probes are in the order in which they were sent.
@@ -26,7 +26,7 @@ pub struct Source {
 /// The formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// What `linkctl probe` writes.
+    /// Log of `linkctl probe send`.
     Probe,
     /// The output of `ping`, with or without `-D`.
     Ping,
@@ -55,7 +55,7 @@ impl Format {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// At equal intervals, but for the sender's own jitter.
+    /// At equal intervals with the sender's jitter.
     Constant,
     /// At exponential intervals.
     Poisson,
@@ -106,7 +106,7 @@ impl Series {
         }
     }
 
-    /// Adds another series after a break; its time goes on where this one ends.
+    /// Appends another series after a break; its time continues at the end of this one.
     pub fn extend(&mut self, other: &Self) {
         let end = self.sent_ns.last().copied().unwrap_or(0);
         self.interrupt();
@@ -180,7 +180,7 @@ pub struct Baseline {
     pub recorded: Option<[Timestamp; 2]>,
     /// Remark from the certificate of the emulator in its path, if one was given.
     pub emulator: Option<String>,
-    /// What was wrong with the log and what was done about it, for people.
+    /// Faults of the log and their corrections, as text.
     pub remarks: Vec<String>,
 }
 
@@ -188,7 +188,7 @@ pub struct Baseline {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossCounts {
     pub lost: u64,
-    /// Of these, with neither neighbour lost.
+    /// Lost probes without a lost neighbour.
     pub single: u64,
     /// Runs of two and more.
     pub runs: u64,
@@ -196,7 +196,7 @@ pub struct LossCounts {
     pub longest: u64,
 }
 
-/// Published figures of a link, where no log is to be had.
+/// Published figures of a link without a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     pub source: Source,
@@ -213,7 +213,7 @@ pub struct Summary {
     pub exceedance: Vec<(u64, f64)>,
     /// Standard error of a published round trip in the body, in ns: of reading a plot.
     pub reading_error_ns: u64,
-    /// And in the tail, as a share of what exceeds the median.
+    /// Standard error in the tail, as a share of the difference from the median.
     pub reading_error_share: f64,
 }
 

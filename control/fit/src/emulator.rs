@@ -35,7 +35,7 @@ pub enum CertificateError {
     #[error("{name} is not the certificate of a run ({problem}): linkctl -o json certificate")]
     Malformed {
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is no certificate.
         problem: String,
     },
     /// A criterion does not hold.
@@ -203,7 +203,7 @@ mod tests {
     fn a_run_that_fails_is_refused_with_its_criteria() {
         let said = vouched(None, &certificate("fail", 3_200_000)).unwrap_err();
         assert!(said.contains("(lateness_p99 3.2 ms, at most 1 ms)"), "{said}");
-        // Whatever the verdict says.
+        // Independent of the verdict.
         assert!(vouched(None, &certificate("pass", 3_200_000)).is_err());
         assert!(vouched(None, &certificate("fail", 20_000)).is_err());
     }

@@ -27,7 +27,7 @@ use notes::Notes;
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
-    /// The delays cannot be told.
+    /// The delays cannot be estimated.
     #[error(transparent)]
     Delay(#[from] DelayError),
     /// The study has no curve of round trips.
@@ -95,7 +95,7 @@ struct Measured<'a> {
 /// Fits a profile.
 ///
 /// # Errors
-/// If the baseline does not tell enough, or contradicts what is stated.
+/// If the baseline determines too little, or contradicts the options.
 pub fn fit(input: &Input, options: &Options) -> Result<Fitted, FitError> {
     match input {
         Input::Log(baseline) => fit_log(baseline, options),
@@ -111,7 +111,7 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
     check_isolated(options, baseline.interval_ns)?;
     let runs = Runs::of_series(&baseline.series, baseline.interval_ns, baseline.spacing);
     let fade = estimate_fade(&runs);
-    // Both directions would have fades of their own.
+    // Fades of both directions would be independent.
     let one_way = options.losses_in == Direction::Both && fade.is_some();
     let losses_in = if one_way { Direction::Forward } else { options.losses_in };
     let mut losses = estimate_losses(&runs, loss_options(options, losses_in));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of a fitted law against what was measured.
+//! Tests of a fitted law against the measurement.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
@@ -18,7 +18,7 @@ pub struct Goodness {
 }
 
 impl Goodness {
-    /// Of a statistic that follows χ².
+    /// Test of a statistic that follows χ².
     #[must_use]
     pub fn chi_squared(test: &str, statistic: f64, degrees_of_freedom: f64) -> Option<Self> {
         let law = ChiSquared::new(degrees_of_freedom).ok()?;

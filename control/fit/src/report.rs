@@ -28,7 +28,7 @@ pub enum ReportError {
     #[error("the plot \"{plot}\" cannot be drawn: {source}; the text and JSON forms have no plots")]
     Plot {
         plot: &'static str,
-        /// What the plotting library says.
+        /// Error of the plotting library.
         source: plotters::drawing::DrawingAreaErrorKind<std::io::Error>,
     },
 }

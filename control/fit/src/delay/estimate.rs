@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The law whose figures agree best with a log's.
+//! Estimates the law that fits the figures of a log best.
 //!
 //! Levels are chosen from the log, its figures counted, and the law searched for that
 //! has the same ([`super::search`]).
@@ -61,7 +61,7 @@ pub struct Delays {
     pub excursions: Vec<ExcursionEstimate>,
     /// The law against the log.
     pub goodness: Option<Goodness>,
-    /// What the log cannot tell.
+    /// Parameters that the log does not determine.
     pub unidentified: Vec<String>,
 }
 

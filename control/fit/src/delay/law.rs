@@ -119,7 +119,7 @@ impl Excursions {
         sum / (self.interval + d)
     }
 
-    /// Episodes per second whose extra delay is above `x`.
+    /// Episodes per second with an extra delay above `x`.
     #[must_use]
     pub fn episodes(&self, x: f64) -> f64 {
         self.survival(x) / (self.interval + self.duration)

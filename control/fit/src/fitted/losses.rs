@@ -42,7 +42,7 @@ pub(super) fn outages(
         let mut interval = clear(interval);
         let mut duration = duration;
         let at = format!("{place}: outages[{}]", classes.len());
-        // What is more frequent than a profile can say keeps its share of time.
+        // Outages below the least interval of a profile keep their share of time.
         let often = LEAST_INTERVAL / interval.value;
         if often > 1.0 {
             notes.unidentified.push(format!(

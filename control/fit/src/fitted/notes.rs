@@ -74,7 +74,7 @@ impl Notes {
     }
 }
 
-/// Cuts an estimate to what a profile can say, and tells it.
+/// Limits an estimate to the range of a profile, and notes it.
 pub(super) fn within(what: &str, time: &mut Interval, most: f64, told: &mut Vec<String>) {
     if time.value > most {
         told.push(format!(

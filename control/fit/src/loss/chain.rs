@@ -8,7 +8,7 @@
 //! length: the sum of [`PHASES`] exponential phases (A. K. Erlang's method of stages).
 //! It stands for the emulator's fixed law, which no log follows to the nanosecond.
 //!
-//! Isolated losses hit each probe with a probability of its own.
+//! Isolated losses hit each probe independently.
 
 use nalgebra::{DMatrix, DVector};
 

@@ -14,7 +14,7 @@ use crate::numeric::{Maximum, maximise, profile_interval};
 
 /// A peaked class needs a matrix per gap: at most this many are tried.
 const MOST_GAPS: usize = 64;
-/// A class must have this many runs to tell its parameters.
+/// Least runs of a class.
 const LEAST_RUNS: u64 = 3;
 
 /// What the user states about the losses.
@@ -65,7 +65,7 @@ pub struct Losses {
     pub rejected: Vec<Rejected>,
     /// The law against the lengths of the runs.
     pub goodness: Option<Goodness>,
-    /// What the log cannot tell.
+    /// Parameters that the log does not determine.
     pub unidentified: Vec<String>,
 }
 

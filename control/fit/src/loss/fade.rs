@@ -54,7 +54,7 @@ struct Process {
     d: f64,
 }
 
-/// What is known of the state, and the likelihood so far.
+/// Distribution of the state, and the likelihood so far.
 struct Forward {
     state: [f64; 2],
     log: f64,

@@ -10,7 +10,7 @@ use super::spacing::Interval;
 use crate::baseline::{Baseline, Format, OneWay, Source, Spacing};
 use jiff::Timestamp;
 
-/// The round trip of a row whose probe was lost.
+/// Round trip of a lost probe in a row.
 pub(super) const LOST: u64 = u64::MAX;
 
 /// Longest plausible round trip: 1 h.
@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// What a sequence number that has no row means.
+/// Meaning of a sequence number without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     Lost,
@@ -60,7 +60,7 @@ pub(super) struct Log {
     pub stopped: bool,
     /// Lines, ascending, at or after which probes come after a break.
     pub breaks: Vec<u64>,
-    /// What the log says its interval is.
+    /// Probing interval from the log.
     pub interval: Option<u64>,
     pub spacing: Option<Spacing>,
     /// The step of its round trips.
@@ -71,12 +71,12 @@ pub(super) struct Log {
     /// When the first probe was sent and when the last one was sent or came back, by the wall
     /// clock.
     pub recorded: Option<[Timestamp; 2]>,
-    /// What was put right so far.
+    /// Corrections so far.
     pub remarks: Vec<String>,
 }
 
 impl Log {
-    /// Of a format, without a probe.
+    /// An empty log of a format.
     pub fn new(format: Format) -> Self {
         Self {
             format,

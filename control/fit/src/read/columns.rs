@@ -14,7 +14,7 @@ use std::str::FromStr;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// What the columns of a CSV file are.
+/// Names and units of the columns of a CSV file.
 ///
 /// As a text: `sent=NAME[:UNIT],rtt=NAME[:UNIT],seq=NAME,lost=TEXT`, the last two optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ fn joined(record: &ByteRecord) -> String {
     shown(&record.iter().collect::<Vec<_>>().join(&b","[..]))
 }
 
-/// Reads one of which `head` is the beginning; the second is its SHA-256.
+/// Reads a file that begins with `head`. Returns the log and the SHA-256 of the file.
 pub(super) fn read(
     bytes: Bytes<'_>,
     head: &[u8],

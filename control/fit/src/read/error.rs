@@ -33,7 +33,7 @@ pub enum ReadError {
     Empty,
     #[error("the file is packed with {packer}: unpack it first")]
     Packed { packer: &'static str },
-    /// None of the formats.
+    /// Unknown format.
     #[error(
         "the file is in none of the formats {}: it begins with {begin:?}. A table of another \
          kind is read as CSV with its columns named: --columns sent=NAME,rtt=NAME",
@@ -45,9 +45,9 @@ pub enum ReadError {
     },
     #[error("the file is {what}: a baseline is text in UTF-8{remedy}")]
     Binary {
-        /// What it seems to be.
+        /// Probable kind of the file.
         what: &'static str,
-        /// What to do about it.
+        /// Remedy, as the end of the message.
         remedy: &'static str,
     },
     #[error(
@@ -65,13 +65,13 @@ pub enum ReadError {
     #[error("{text:?} does not name columns: {problem}")]
     ColumnsText {
         text: String,
-        /// What is wrong with it.
+        /// Violated rule of the format.
         problem: String,
     },
     /// A column that does not exist.
     #[error("there is no column {column:?}: the header is {header:?}{}", units(column))]
     NoColumn { column: String, header: String },
-    /// A file that is not of the format that it was said or seems to be.
+    /// The content violates the stated or detected format.
     #[error("the file is not in the format {}: {problem}", format.name())]
     Malformed { format: Format, problem: String },
     /// A line that cannot be understood.
@@ -87,10 +87,10 @@ pub enum ReadError {
     NoProbe,
     #[error("there is one probe in the file: two are the least that have an interval")]
     OneProbe,
-    /// None came back.
+    /// All probes were lost.
     #[error("all {probes} probes were lost: the link was down, or the target does not answer")]
     AllLost { probes: u64 },
-    /// Nothing says when the probes were sent.
+    /// The send times are unknown.
     #[error(
         "nothing says when the probes were sent: the log has neither time stamps (ping -D) nor \
          a summary line with the time; give the interval with --interval"
@@ -102,7 +102,7 @@ pub enum ReadError {
          interrupted, so that there is no interval"
     )]
     NoNeighbours,
-    /// An interval that is not the one that was stated.
+    /// The measured interval differs from the stated one.
     #[error(
         "the probes are {found} apart, but {origin} says {stated}: they differ by more than 5 %"
     )]

@@ -2,8 +2,8 @@
 //! What `linkctl probe send` writes: comment lines `# key = value`, a header, and a row of CSV
 //! without quotes for each probe that was sent, in order. An empty round trip is a loss.
 //!
-//! A row's time is `sent_s`, of a monotonic clock; a comment `# resumed_utc = ...` tells
-//! that nobody probed between two rows, over which `sent_s` goes on by the wall clock.
+//! A row's time is `sent_s`, of a monotonic clock; a comment `# resumed_utc = ...` marks
+//! a pause between two rows, over which `sent_s` continues by the wall clock.
 
 use super::clean::{LOST, Log, Missing, Row, round_trip};
 use super::error::{Place, ReadError, counted, shown};
@@ -19,7 +19,7 @@ pub(super) const MAGIC: &str = "# format = linkemu-probe";
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// Reads one; the second is its SHA-256.
+/// Returns the log and the SHA-256 of the file.
 pub(super) fn read(bytes: Bytes<'_>) -> Result<(Log, String), ReadError> {
     let mut lines = Lines::of(bytes);
     let mut reader = Reader::new();
@@ -69,7 +69,7 @@ struct Reader {
     synchronised: bool,
     /// Whether the next row begins a run.
     resumed: bool,
-    /// What is added to this run's sequence numbers.
+    /// Offset of the sequence numbers of this run.
     renumber: u64,
     next: u64,
     /// When the first probe was sent, by the wall clock; none if that cannot be read.
@@ -94,7 +94,7 @@ impl Reader {
         }
     }
 
-    /// Whether it says that the prober was resumed.
+    /// Returns whether the comment marks a resumed run.
     fn comment(&mut self, text: &[u8], number: u64) -> Result<bool, ReadError> {
         let text = String::from_utf8_lossy(text);
         let Some((key, value)) = text.split_once('=') else { return Ok(false) };

@@ -100,7 +100,7 @@ impl Axis {
         (self.from, self.to)
     }
 
-    /// What is written at a place.
+    /// Label of a tick.
     fn label(&self, place: f64) -> String {
         if !self.logarithmic {
             // The tick at zero may be -0.

@@ -33,7 +33,7 @@ pub struct Numbers {
     pub difference: String,
     /// How far apart they may be.
     pub tolerance: String,
-    /// What chance makes of the difference, to each side.
+    /// Half of the confidence interval of the difference.
     pub error: String,
 }
 

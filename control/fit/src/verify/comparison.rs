@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a verification found, for people, programs and plots.
+//! Result of a verification: figures, verdict and plots.
 
 use serde::Serialize;
 
-/// What a figure is about.
+/// Group of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -58,7 +58,7 @@ pub struct Row {
     /// Half of the confidence interval of their difference, in the same unit: the sampling error of
     /// both. Infinite (in JSON null) if the samples do not bound the difference.
     pub error: f64,
-    /// What the tolerance is made of, in words.
+    /// Derivation of the tolerance, as text.
     pub because: String,
     /// Whether they are that near.
     pub verdict: Verdict,
@@ -73,7 +73,7 @@ pub type Curve = Vec<(f64, f64)>;
 /// The same curve of both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pair {
-    /// Of the baseline; empty if it has none.
+    /// Curve of the baseline; empty if it has none.
     pub baseline: Curve,
     pub link: Curve,
 }
@@ -100,7 +100,7 @@ pub struct Comparison {
     /// How the link was played: "in virtual time, seed 1, 3,024,000 probes" or "live …".
     pub played: String,
     pub rows: Vec<Row>,
-    /// What could not be compared, and what was wrong with the baseline.
+    /// Figures that could not be compared, and faults of the baseline.
     pub remarks: Vec<String>,
     /// The plots; not part of the JSON.
     #[serde(skip)]

@@ -55,9 +55,9 @@ pub struct Candidate<'a> {
 /// How long the logs are, in seconds; none if a log cannot be made longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lengths {
-    /// None of published figures.
+    /// `None` for published figures.
     pub baseline_s: Option<f64>,
-    /// None of a play in virtual time, which is as long as the baseline requires.
+    /// `None` for a play in virtual time, which is as long as the baseline requires.
     pub link_s: Option<f64>,
 }
 

@@ -15,7 +15,7 @@ const JOINED: [usize; 3] = [1, 2, 4];
 pub struct Ratio {
     /// Counts in each block.
     pub counts: Vec<f64>,
-    /// What they are counted against.
+    /// Denominator of each count.
     pub of: Vec<f64>,
     /// Whether it is a share: each unit of `of` is counted once at most.
     pub share: bool,
@@ -79,7 +79,7 @@ impl Ratio {
 /// Runs of more probes than these are counted.
 pub const LONGER: [u32; 6] = [2, 4, 8, 16, 32, 64];
 
-/// What is measured of a series.
+/// Figures of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     pub probes: usize,

@@ -36,7 +36,7 @@ const PER_LAG: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     pub seed: u64,
-    /// How far off a link may be, as a share of each of the baseline's figures.
+    /// Largest allowed difference of a link, as a share of each figure of the baseline.
     pub margin: f64,
     /// One minus the largest probability that a link outside of the margin in some figure passes,
     /// and that a link within it in all figures fails. Above 0.5.
@@ -106,7 +106,7 @@ fn broken(whole: Series, like: &Series) -> Series {
     series
 }
 
-/// Compares a log that was measured over the live link; `name` stands in the place of a profile's.
+/// Compares a log that was measured over a live link; `name` replaces the name of a profile.
 ///
 /// # Errors
 /// If one of both is too short, or the log was not probed like the baseline.
@@ -127,12 +127,12 @@ pub fn against_log(
     Ok(comparison)
 }
 
-/// What is known of the emulator in the path of a log.
+/// Remark on the emulator in the path of a log.
 fn emulator(log: &str, baseline: &Baseline) -> String {
     format!("{log}: {}", baseline.emulator.as_deref().unwrap_or(UNKNOWN))
 }
 
-/// What is known of the baseline, log or summary.
+/// The baseline: a sorted log or a summary.
 enum Side<'a> {
     Log { sorted: Vec<u64>, baseline: &'a Baseline },
     Summary { summary: &'a Summary, points: Vec<(f64, f64)> },
