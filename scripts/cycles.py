@@ -13,7 +13,6 @@ from collections import defaultdict
 from pathlib import Path
 
 KNOWN = {
-    "control/probe": "error log plan prober resume",
     "control/server": "control dataplane leases scenarios switch",
 }
 

@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::fmt;
 use view::{Conservation, Lateness, Memory, Snapshot, Span, Worker, size, time};
 
-/// What a run is held to.
+/// Limits of the criteria.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Packets that were sent, at least: nothing can be said of a run without any.
+    /// Least packets sent: a run without packets shows nothing.
     pub packets: u64,
     /// Packets lost through the emulator's own fault, at most.
     pub emulator_drops: u64,
@@ -45,7 +45,6 @@ impl Default for Limits {
 #[error("the dataplane does not say since when its figures are: it is an older one")]
 pub struct NoSpan;
 
-/// Whether all criteria hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -55,26 +54,19 @@ pub enum Verdict {
     Fail,
 }
 
-/// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Packets.
     Packets,
-    /// Nanoseconds.
     Ns,
-    /// Bytes.
     Bytes,
     /// One client and direction each.
     Pipes,
-    /// Changes of the configuration.
     Changes,
-    /// Faults of the ports.
     Faults,
 }
 
 impl Unit {
-    /// Its name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -114,17 +106,14 @@ pub enum Bound {
 /// A figure and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Criterion {
-    /// What it is; stable.
+    /// Stable name.
     pub name: &'static str,
-    /// What was found.
     pub value: u64,
     /// On which side of the limit it has to be.
     pub bound: Bound,
-    /// The limit.
     pub limit: u64,
-    /// Of both.
+    /// Unit of value and limit.
     pub unit: Unit,
-    /// Whether it is there.
     pub holds: bool,
 }
 
@@ -150,31 +139,27 @@ impl fmt::Display for Criterion {
 /// A run, judged. Its JSON is a contract: keys stay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Certificate {
-    /// Whether all criteria hold.
     pub verdict: Verdict,
-    /// Since when, and what was counted since.
+    /// Start of the run, and counters since.
     pub span: Span,
     /// The end of the run, on the dataplane's clock.
     pub until_ns: u64,
     /// The same by the wall clock.
     pub until_utc: Option<String>,
-    /// Of the configuration at the end.
+    /// Generation at the end of the run.
     pub generation: u64,
-    /// Of the configuration, in the run.
+    /// Changes of the link during the run.
     pub changes: u64,
-    /// What was compared.
     pub criteria: Vec<Criterion>,
-    /// Of several workers the worst of each.
+    /// Worst value of any worker, for each figure.
     pub lateness_ns: Lateness,
     /// The longest of all workers, and of the clock.
     pub stall_max_ns: u64,
     /// Of all workers.
     pub memory: Memory,
-    /// One by one.
     pub workers: Vec<Worker>,
-    /// Since the dataplane started.
     pub conservation: Conservation,
-    /// What the reader should know beside.
+    /// Remarks for the reader.
     pub remarks: Vec<&'static str>,
 }
 

@@ -32,7 +32,7 @@ pub use check::check;
 
 use emu::beam::BeamsPlan;
 use emu::rules::Rules;
-use profile::{Violations, reading};
+use profile::{FileError, Violations, reading};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
@@ -44,18 +44,6 @@ pub struct Clients {
     message: pb::Clients,
     rules: Rules,
     beams: BeamsPlan,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    #[error("cannot read {path}: {source}")]
-    Io { path: String, source: std::io::Error },
-    #[error("{path} does not say what clients there are:\n{}", violations.in_file(path))]
-    Invalid {
-        path: String,
-        /// All faults of the file.
-        violations: Violations,
-    },
 }
 
 impl Clients {
@@ -72,10 +60,12 @@ impl Clients {
     /// # Errors
     /// If the file cannot be read or is not valid.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let text = reading::file(path, FILE_BYTES)
-            .map_err(|source| FileError::Io { path: name.clone(), source })?;
-        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+        reading::parse_file(
+            path,
+            FILE_BYTES,
+            "does not say what clients there are",
+            Self::from_toml,
+        )
     }
 
     /// Prints TOML that parses to the same clients.

@@ -2,10 +2,11 @@
 //! Valid and invalid files of clients.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use clients::{BEAMS, Clients, FileError, check};
+use clients::{BEAMS, Clients, check};
 use emu::client::ClientKey;
 use emu::rules::MAX_RULES;
 use emu::units::{BitRate, Direction};
+use profile::FileError;
 use proptest::prelude::*;
 use proto::linkemu::v1 as pb;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A baseline: what was measured of a real link.
+//! A baseline: measured round trips of a real link, or published figures.
 //!
 //! Times are nanoseconds since the first probe was sent; round trips are in
 //! nanoseconds. Probes are in the order in which they were sent.
@@ -18,7 +18,6 @@ const LOST: u64 = u64::MAX;
 pub struct Source {
     /// The file as it was given, or the study.
     pub name: String,
-    /// Its format.
     pub format: Format,
     /// SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
@@ -27,7 +26,7 @@ pub struct Source {
 /// The formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// What `linkctl probe` writes.
+    /// Log of `linkctl probe send`.
     Probe,
     /// The output of `ping`, with or without `-D`.
     Ping,
@@ -35,12 +34,10 @@ pub enum Format {
     Irtt,
     /// CSV with columns that the user named.
     Columns,
-    /// Published figures, in TOML.
     Summary,
 }
 
 impl Format {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Probe, Self::Ping, Self::Irtt, Self::Columns, Self::Summary];
 
     /// Its name on the command line and in a profile's provenance.
@@ -56,19 +53,16 @@ impl Format {
     }
 }
 
-/// How probes were spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// At equal intervals, but for the sender's own jitter.
+    /// At equal intervals with the sender's jitter.
     Constant,
     /// At exponential intervals.
     Poisson,
 }
 
-/// A probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// When it was sent.
     pub sent_ns: u64,
     /// Its round trip; `None` if it was lost.
     pub rtt_ns: Option<u64>,
@@ -79,7 +73,7 @@ pub struct Probe {
 pub struct OneWay {
     /// From the prober to the reflector.
     pub there_ns: u64,
-    /// And back.
+    /// From the reflector to the prober.
     pub back_ns: u64,
 }
 
@@ -112,7 +106,7 @@ impl Series {
         }
     }
 
-    /// Adds another series after a break; its time goes on where this one ends.
+    /// Appends another series after a break; its time continues at the end of this one.
     pub fn extend(&mut self, other: &Self) {
         let end = self.sent_ns.last().copied().unwrap_or(0);
         self.interrupt();
@@ -122,7 +116,6 @@ impl Series {
         self.rtt_ns.extend_from_slice(&other.rtt_ns);
     }
 
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sent_ns.len()
@@ -134,19 +127,16 @@ impl Series {
         self.sent_ns.is_empty()
     }
 
-    /// One of them.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Probe> {
         let (sent_ns, rtt) = (*self.sent_ns.get(index)?, *self.rtt_ns.get(index)?);
         Some(Probe { sent_ns, rtt_ns: (rtt != LOST).then_some(rtt) })
     }
 
-    /// Each.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Probe> + Clone + '_ {
         self.slice(0..self.len())
     }
 
-    /// A stretch of them.
     pub fn slice(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = Probe> + Clone + '_ {
         let (sent, rtt) = (&self.sent_ns[range.clone()], &self.rtt_ns[range]);
         sent.iter().zip(rtt).map(|(sent_ns, rtt)| Probe {
@@ -163,7 +153,6 @@ impl Series {
         ends.map(|end| std::mem::replace(&mut start, end)..end).filter(|s| !s.is_empty()).collect()
     }
 
-    /// How many were lost.
     #[must_use]
     pub fn lost(&self) -> usize {
         self.rtt_ns.iter().filter(|rtt| **rtt == LOST).count()
@@ -182,7 +171,6 @@ pub struct Baseline {
     pub spacing: Spacing,
     /// The finest step of the round trips that were written.
     pub resolution_ns: u64,
-    /// The probes.
     pub series: Series,
     /// Medians of the one-way delays, where the log has them and the clocks were
     /// synchronised.
@@ -192,16 +180,15 @@ pub struct Baseline {
     pub recorded: Option<[Timestamp; 2]>,
     /// Remark from the certificate of the emulator in its path, if one was given.
     pub emulator: Option<String>,
-    /// What was wrong with the log and what was done about it, for people.
+    /// Faults of the log and their corrections, as text.
     pub remarks: Vec<String>,
 }
 
 /// Losses by a study's own count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossCounts {
-    /// Probes that were lost.
     pub lost: u64,
-    /// Of these, with neither neighbour lost.
+    /// Lost probes without a lost neighbour.
     pub single: u64,
     /// Runs of two and more.
     pub runs: u64,
@@ -209,12 +196,10 @@ pub struct LossCounts {
     pub longest: u64,
 }
 
-/// Published figures of a link, where no log is to be had.
+/// Published figures of a link without a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The study.
     pub source: Source,
-    /// The probing interval.
     pub interval_ns: u64,
     /// Probes behind the loss counts; zero if none were published.
     pub loss_samples: u64,
@@ -228,7 +213,7 @@ pub struct Summary {
     pub exceedance: Vec<(u64, f64)>,
     /// Standard error of a published round trip in the body, in ns: of reading a plot.
     pub reading_error_ns: u64,
-    /// And in the tail, as a share of what exceeds the median.
+    /// Standard error in the tail, as a share of the difference from the median.
     pub reading_error_share: f64,
 }
 

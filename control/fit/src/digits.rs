@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How exactly a measured time is told.
+//! Precision of measured times.
 
 /// A time in ns to four significant digits: more is never known.
 #[must_use]

@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use crate::baseline::Baseline;
 use crate::digits::four_digits;
+use crate::read::Input;
 
 /// How far the wall clocks of the prober and of the emulator may be apart.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(10);
@@ -26,20 +27,15 @@ pub const UNKNOWN: &str = "whether an emulator was in the path of the log and wa
 /// Why a certificate does not vouch for a log.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The system refuses.
     #[error("cannot read {name}: {source}")]
-    Io {
-        /// The file.
-        name: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is something else.
+    Io { name: String, source: io::Error },
+    /// Published figures are not of a run of the emulator.
+    #[error("published figures are of no run: a certificate is for a log")]
+    Published,
     #[error("{name} is not the certificate of a run ({problem}): linkctl -o json certificate")]
     Malformed {
-        /// The file.
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is no certificate.
         problem: String,
     },
     /// A criterion does not hold.
@@ -48,7 +44,6 @@ pub enum CertificateError {
          is not that of a link: record it again"
     )]
     Failed {
-        /// The file.
         name: String,
         /// The criteria that do not hold.
         failed: String,
@@ -60,11 +55,9 @@ pub enum CertificateError {
         run[0], run[1], recorded[0], recorded[1]
     )]
     Elsewhen {
-        /// The file.
         name: String,
-        /// The log.
         log: String,
-        /// From mark to certificate.
+        /// From the mark to the certificate.
         run: [Timestamp; 2],
         /// From the first probe to the last.
         recorded: [Timestamp; 2],
@@ -112,7 +105,8 @@ impl Criterion {
 ///
 /// # Errors
 /// [`CertificateError`]; the log is unchanged then.
-pub fn certify(log: &mut Baseline, path: &Path) -> Result<(), CertificateError> {
+pub fn certify(input: &mut Input, path: &Path) -> Result<(), CertificateError> {
+    let Input::Log(log) = input else { return Err(CertificateError::Published) };
     let name = path.display().to_string();
     let text = std::fs::read(path)
         .map_err(|source| CertificateError::Io { name: name.clone(), source })?;
@@ -209,7 +203,7 @@ mod tests {
     fn a_run_that_fails_is_refused_with_its_criteria() {
         let said = vouched(None, &certificate("fail", 3_200_000)).unwrap_err();
         assert!(said.contains("(lateness_p99 3.2 ms, at most 1 ms)"), "{said}");
-        // Whatever the verdict says.
+        // Independent of the verdict.
         assert!(vouched(None, &certificate("pass", 3_200_000)).is_err());
         assert!(vouched(None, &certificate("fail", 20_000)).is_err());
     }

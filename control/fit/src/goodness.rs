@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of a fitted law against what was measured.
+//! Tests of a fitted law against the measurement.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
@@ -9,18 +9,16 @@ const LEAST_EXPECTED: f64 = 5.0;
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goodness {
-    /// What was compared.
     pub test: String,
     /// The statistic, χ² where the law holds.
     pub statistic: f64,
-    /// Its degrees of freedom.
     pub degrees_of_freedom: f64,
     /// The probability of one as large, if the law holds.
     pub p_value: f64,
 }
 
 impl Goodness {
-    /// Of a statistic that follows χ².
+    /// Test of a statistic that follows χ².
     #[must_use]
     pub fn chi_squared(test: &str, statistic: f64, degrees_of_freedom: f64) -> Option<Self> {
         let law = ChiSquared::new(degrees_of_freedom).ok()?;

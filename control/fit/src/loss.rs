@@ -21,11 +21,8 @@ pub use runs::{Run, Runs};
 /// An estimate with its 95 % interval; an end that the data do not bound is infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The estimate.
     pub value: f64,
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 

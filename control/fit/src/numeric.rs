@@ -17,7 +17,7 @@ use argmin_math::{ArgminAdd, ArgminMul, ArgminSub};
 pub const DROP_95: f64 = 1.920_729_410_347_062;
 /// The 97.5 % quantile of the normal distribution.
 pub const Z_95: f64 = 1.959_963_984_540_054;
-/// What stands for a likelihood of zero; finite, so that the search finds its way back.
+/// Represents a likelihood of zero; finite, so that the search can recover.
 const IMPOSSIBLE: f64 = -1e300;
 /// How far intervals are looked for: a factor of e^12 in a logarithm.
 const FARTHEST: f64 = 12.0;
@@ -66,12 +66,9 @@ fn finite(x: f64) -> f64 {
     if x.is_nan() { IMPOSSIBLE } else { x.clamp(IMPOSSIBLE, -IMPOSSIBLE) }
 }
 
-/// A maximum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Maximum {
-    /// Where it is.
     pub at: Vec<f64>,
-    /// How high.
     pub value: f64,
 }
 

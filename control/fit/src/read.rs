@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers of baselines: logs of round trips, and published figures.
 //!
-//! The format is told from the content, or given; it is never guessed. Each reader gives
-//! rows to one place that cleans them (`clean.rs`), where everything that is put right is
-//! written down in the baseline's remarks. Whatever cannot be put right is an error that
-//! names its line. Times are read as exact decimals, in nanoseconds.
+//! The format is given, or detected from the content without guessing. Each reader passes rows to
+//! `clean.rs`, which notes each correction in the remarks of the baseline. Faults that cannot be
+//! corrected are errors with the line. Times are read as exact decimals, in nanoseconds.
 
 mod clean;
 mod columns;
@@ -27,29 +26,26 @@ use std::path::Path;
 use trace::tap::{BOM, Bytes};
 use trace::{number, tap};
 
-/// Bytes of a file's beginning that tell its format.
+/// Bytes at the beginning of a file that determine its format.
 const HEAD: u64 = 1 << 16;
 /// Lines of it among which ping's first one is searched.
 const HEAD_LINES: usize = 100;
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// What the user says of a file.
+/// How to read a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Its format; told from the content if it is left out.
+    /// Format; detected from the content if `None`.
     pub format: Option<Format>,
-    /// The probing interval: what is found must agree with it.
+    /// Probing interval; the log must agree with it.
     pub interval_ns: Option<u64>,
-    /// The columns of CSV.
     pub columns: Option<Columns>,
 }
 
-/// What was read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A log, probe by probe.
     Log(Baseline),
-    /// Published figures.
     Summary(Summary),
 }
 
@@ -121,7 +117,7 @@ fn format(head: &[u8], options: &Options) -> Result<Format, ReadError> {
     }
 }
 
-/// Why the format of a file that begins with `head` cannot be told.
+/// Reports that the format of a file that begins with `head` is unknown.
 fn unknown(head: &[u8]) -> ReadError {
     if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
         let remedy = ", which iconv makes of it";
@@ -135,7 +131,7 @@ fn unknown(head: &[u8]) -> ReadError {
     if !json && begin.iter().any(|byte| b",;\t".contains(byte)) {
         return ReadError::ColumnsNotNamed { header: shown(begin) };
     }
-    // Of comments alone, the first.
+    // If there are only comments, the first one.
     let begin = if begin.is_empty() { head.trim_ascii_start() } else { begin };
     let line = begin.split(|byte| *byte == b'\n').next().unwrap_or_default();
     ReadError::UnknownFormat { begin: shown(line) }

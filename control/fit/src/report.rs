@@ -27,9 +27,8 @@ pub enum ReportError {
     /// A plot could not be drawn.
     #[error("the plot \"{plot}\" cannot be drawn: {source}; the text and JSON forms have no plots")]
     Plot {
-        /// Its title.
         plot: &'static str,
-        /// What the plotting library says.
+        /// Error of the plotting library.
         source: plotters::drawing::DrawingAreaErrorKind<std::io::Error>,
     },
 }

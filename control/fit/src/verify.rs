@@ -8,7 +8,9 @@ mod decision;
 mod figures;
 mod judge;
 mod play;
+mod subject;
 
 pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict, length};
 pub use judge::{Settings, against_log, against_profile};
 pub use play::{PlayError, play, regular};
+pub use subject::{VerifyError, check_baseline, live_plan, read_log};

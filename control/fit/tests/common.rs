@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use fit::baseline::{Baseline, Format, Probe, Series, Source, Spacing};
-use fit::fitted::{Direction, Options, unlimited};
+use fit::fitted::Options;
 use fit::verify::{play, regular};
 use profile::Catalog;
 
@@ -25,18 +25,7 @@ pub fn viasat2_week() -> &'static Series {
 
 /// Options that state nothing; losses are split over both directions.
 pub fn options() -> Options {
-    Options {
-        name: "fitted".into(),
-        description: String::new(),
-        forward: unlimited(),
-        back: unlimited(),
-        losses_in: Direction::Both,
-        delay_in: Direction::Return,
-        forward_ns: None,
-        isolated_s: None,
-        routine_s: None,
-        rare_s: None,
-    }
+    Options::new("fitted")
 }
 
 /// A clean log of a prober with constant intervals.

@@ -78,7 +78,7 @@ fn isolated_losses_have_a_stated_duration() {
         assert_eq!(pipe.outages[0].duration_ns, INTERVAL_NS / 2, "a prior");
     }
     says(&unidentified(&half), &["how long outages last", "prior"]);
-    let stated = Options { isolated_s: Some(0.02), ..options() };
+    let stated = Options { isolated_ns: Some(20 * MS), ..options() };
     let fitted = fit(&Input::Log(singles()), &stated).unwrap();
     assert!(pipes(&fitted).iter().all(|pipe| pipe.outages[0].duration_ns == 20 * MS));
 }
@@ -97,7 +97,7 @@ fn one_long_outage_does_not_pass_for_many_isolated_losses() {
 
 #[test]
 fn stated_values_that_contradict_the_log_are_refused() {
-    let isolated = Options { isolated_s: Some(0.3), ..options() };
+    let isolated = Options { isolated_ns: Some(300 * MS), ..options() };
     let told = refused_with(short(), &isolated);
     says(&told, &["300 ms are longer than the probing interval", "at most the interval"]);
     let forward = Options { forward_ns: Some(700 * MS), ..options() };

@@ -122,10 +122,12 @@ fn ten_times_the_losses_fail_in_the_losses_alone() {
 #[test]
 fn a_measured_log_passes_or_fails_as_its_link_does() {
     let settings = Settings::default();
-    let like = against_log(day(), &baseline(played(&geo(), DAY / 2, 2)), "like", &settings);
+    let like =
+        against_log(day(), &baseline(played(&geo(), DAY / 2, 2)), "like", &settings).unwrap();
     assert!(like.holds(), "{:?}", failed(&like));
     assert_eq!(like.played, format!("live, {} probes", DAY / 2));
-    let other = against_log(day(), &baseline(played(&lossy(), DAY / 2, 2)), "lossy", &settings);
+    let other =
+        against_log(day(), &baseline(played(&lossy(), DAY / 2, 2)), "lossy", &settings).unwrap();
     only_losses_fail(&other);
 }
 
@@ -139,15 +141,16 @@ fn a_log_of_two_minutes_passes_nothing_and_says_how_long_it_has_to_be() {
     let needed = itself.needed_s().unwrap() / 3600.0;
     assert!((5.0..200.0).contains(&needed), "{needed} hours");
     for seed in 2..4 {
-        let live = against_log(&input, &hours(1.0 / 30.0, seed), "live", &settings);
+        let live = against_log(&input, &hours(1.0 / 30.0, seed), "live", &settings).unwrap();
         assert_eq!(live.verdict(), Verdict::Undecided, "{seed}: {:?}", failed(&live));
         let Input::Log(day) = day() else { panic!("a log") };
         let live =
-            against_log(&Input::Log(day.clone()), &hours(1.0 / 30.0, seed), "live", &settings);
+            against_log(&Input::Log(day.clone()), &hours(1.0 / 30.0, seed), "live", &settings)
+                .unwrap();
         assert_eq!(live.verdict(), Verdict::Undecided, "{seed}: {:?}", failed(&live));
     }
     // Nor does a long baseline help a short log.
-    let live = against_log(day(), &hours(1.0 / 30.0, 2), "live", &settings);
+    let live = against_log(day(), &hours(1.0 / 30.0, 2), "live", &settings).unwrap();
     assert_eq!(live.verdict(), Verdict::Undecided, "{:?}", failed(&live));
     // What is far enough outside is seen even so.
     let transparent = Catalog::built_in().get("transparent").unwrap().clone();
@@ -183,7 +186,8 @@ fn a_worse_link_does_not_widen_its_own_tolerance() {
 fn a_figure_near_zero_has_the_tolerance_of_its_floor() {
     // An hour without a loss, whose round trips differ by 10 us.
     let quiet = log(18_000, |n| Some(600 * MS + n % 7 * 10_000 / 6));
-    let itself = against_log(&Input::Log(quiet.clone()), &quiet, "itself", &Settings::default());
+    let itself =
+        against_log(&Input::Log(quiet.clone()), &quiet, "itself", &Settings::default()).unwrap();
     let row = |figure: &str| itself.rows.iter().find(|row| row.figure == figure).unwrap();
     // A fifth of 1 ms and the log's step, of 10⁻⁴ of the probes, and of a half.
     for (figure, tolerance, verdict) in [

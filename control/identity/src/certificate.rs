@@ -65,11 +65,11 @@ pub enum IdentityError {
     )]
     BadName,
     #[error(
-        "the certificate of {0:?} is not one of a client: it needs the extended key usage clientAuth and, if its key usage is limited, digitalSignature (linkctl cert client)"
+        "the certificate of {0:?} is not one of a client: it needs the extended key usage clientAuth and, if its key usage is limited, digitalSignature (linkctl pki client)"
     )]
     Purpose(String),
     #[error(
-        "the certificate of {0:?} gives no role: its subject alternative names need one of URI:{ROLE_URI}viewer, URI:{ROLE_URI}operator and URI:{ROLE_URI}admin (linkctl cert client --role)"
+        "the certificate of {0:?} gives no role: its subject alternative names need one of URI:{ROLE_URI}viewer, URI:{ROLE_URI}operator and URI:{ROLE_URI}admin (linkctl pki client --role)"
     )]
     NoRole(String),
     #[error("the certificate of {0:?} gives {1} roles: it has to give one")]

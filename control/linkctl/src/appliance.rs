@@ -29,7 +29,6 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use step::{Step, Tool};
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl box check box.toml                the file by itself
@@ -88,7 +87,6 @@ pub enum Command {
     },
 }
 
-/// Does it.
 pub fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Check { file, here, place } => check(context.output, file, *here, place),
@@ -105,7 +103,7 @@ fn read(path: &Path) -> Result<BoxFile, Failure> {
     })
 }
 
-/// What does not agree within the file.
+/// Contradictions within the file.
 fn disagreements(file: &BoxFile, path: &Path) -> Vec<Finding> {
     let finding = |problem: boxfile::Problem| {
         let why = "the file does not agree with itself";
@@ -128,7 +126,6 @@ fn check(form: Output, path: &Path, here: bool, place: &Where) -> Result<(), Fai
     tell(form, &findings)
 }
 
-/// A step, for programs.
 #[derive(Serialize)]
 struct StepView {
     what: String,
@@ -140,7 +137,6 @@ struct StepView {
 
 #[derive(Serialize)]
 struct View {
-    /// Steps were carried out.
     changed: bool,
     steps: Vec<StepView>,
 }

@@ -89,7 +89,6 @@ fn snaplen(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{bytes} B is outside of 1 B to 10224 B"))
 }
 
-/// What was captured.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     file: &'a Path,
@@ -100,7 +99,7 @@ struct Summary<'a> {
     forward: &'a Counts,
     #[serde(rename = "return")]
     back: &'a Counts,
-    /// Copies that nobody took in time.
+    /// Copies that were dropped because the reader was slow.
     missed: u64,
     interrupted: bool,
 }
@@ -133,7 +132,6 @@ impl Summary<'_> {
     }
 }
 
-/// Captures.
 pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     let Some(path) = &args.write else {
         return Err(Failure::usage("where to? give -w FILE.pcapng, or -w - for standard output"));
@@ -199,7 +197,6 @@ impl CaptureArgs {
     }
 }
 
-/// A capture that runs.
 struct Capture<'a> {
     writer: Writer<Box<dyn Write>>,
     order: Order,

@@ -66,7 +66,6 @@ impl CertificateArgs {
     }
 }
 
-/// Does it.
 pub async fn run(context: &Context, args: &CertificateArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::GetStatsRequest { mark: args.mark };

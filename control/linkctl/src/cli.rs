@@ -2,11 +2,11 @@
 //! The command tree: help, completion and parsing all come from here.
 
 use crate::context::Context;
-use crate::verify;
 use crate::{
-    appliance, capture, cert, certificate, change, clients, doctor, envelope, events, fit, lease,
-    link, man, probe, profiles, scenario, stats, switch, top,
+    appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
+    man, pki, probe, profile, scenario, set, show, stats, switch, top, verify,
 };
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -14,13 +14,32 @@ use std::ffi::OsString;
 #[derive(Debug, Parser)]
 #[command(name = "linkctl", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// What every command has.
     #[command(flatten)]
     pub context: Context,
 
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Parses the arguments of a process, the program's name first.
+    ///
+    /// # Errors
+    /// Help, version or a usage error, to be printed.
+    pub fn from_args(args: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(args).map_err(|mut error| {
+            let given = error.get(ContextKind::InvalidSubcommand);
+            if given == Some(&ContextValue::String("cert".into())) {
+                // Clap would suggest `certificate`, which is something else.
+                error.remove(ContextKind::SuggestedSubcommand);
+                let tip =
+                    "X.509 certificates: linkctl pki; the verdict on a run: linkctl certificate";
+                let tips = ContextValue::StyledStrs(vec![tip.into()]);
+                error.insert(ContextKind::Suggested, tips);
+            }
+            error
+        })
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -50,14 +69,13 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Change the link; says from which instant the change is in force
-    #[command(after_help = change::EXAMPLES, arg_required_else_help = true)]
+    #[command(after_help = set::EXAMPLES, arg_required_else_help = true)]
     Set {
-        /// What to change.
         #[command(subcommand)]
-        what: change::Set,
+        what: set::Set,
     },
     /// Show the link in force, as a profile that can be saved and set again
-    #[command(after_help = link::EXAMPLES)]
+    #[command(after_help = show::EXAMPLES)]
     Show,
     /// Show what happened to the packets
     #[command(after_help = stats::EXAMPLES)]
@@ -74,7 +92,6 @@ pub enum Command {
     /// Say which frames are which client's, and list the clients
     #[command(after_help = clients::EXAMPLES, arg_required_else_help = true)]
     Clients {
-        /// What to do.
         #[command(subcommand)]
         what: clients::Command,
     },
@@ -82,30 +99,26 @@ pub enum Command {
     #[command(after_help = envelope::EXAMPLES)]
     Envelope(envelope::EnvelopeArgs),
     /// List, show and check profiles
-    #[command(after_help = profiles::EXAMPLES, arg_required_else_help = true)]
+    #[command(after_help = profile::EXAMPLES, arg_required_else_help = true)]
     Profile {
-        /// What to do with them.
         #[command(subcommand)]
-        what: profiles::Command,
+        what: profile::Command,
     },
     /// Run changes of the link along a timeline
     #[command(after_help = scenario::EXAMPLES, arg_required_else_help = true)]
     Scenario {
-        /// What to do.
         #[command(subcommand)]
         what: scenario::Scenario,
     },
     /// Show the P4 switch between the hosts and the box, and close its gates
     #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]
     Switch {
-        /// What to do.
         #[command(subcommand)]
         what: switch::Command,
     },
     /// Measure a link's baseline: send probes, and reflect them
     #[command(after_help = probe::EXAMPLES, arg_required_else_help = true)]
     Probe {
-        /// What to do.
         #[command(subcommand)]
         what: probe::Probe,
     },
@@ -118,7 +131,6 @@ pub enum Command {
     /// Have the link for oneself for a while, on a box that many share
     #[command(after_help = lease::EXAMPLES, arg_required_else_help = true)]
     Lease {
-        /// What to do.
         #[command(subcommand)]
         what: lease::Lease,
     },
@@ -131,28 +143,21 @@ pub enum Command {
     /// Check the description of a box, and take the ports and hugepages that it names
     #[command(after_help = appliance::EXAMPLES, arg_required_else_help = true)]
     Box {
-        /// What to do.
         #[command(subcommand)]
         what: appliance::Command,
     },
-    /// Make certificates for a lab, and show what is in one
-    #[command(after_help = cert::EXAMPLES, arg_required_else_help = true)]
-    Cert {
-        /// What to do.
+    /// Make, show and revoke X.509 certificates for linkd and its callers
+    #[command(after_help = pki::EXAMPLES, arg_required_else_help = true)]
+    Pki {
         #[command(subcommand)]
-        what: cert::Cert,
+        what: pki::Pki,
     },
     /// Print a completion script for a shell
     ///
     /// It completes names of profiles, scenarios and clients too: it asks linkd for them, at
     /// LINKEMU_SOCKET or LINKEMU_SERVER.
-    #[command(
-        after_help = "Examples:\n  linkctl completion bash > /etc/bash_completion.d/linkctl\n  source <(linkctl completion zsh)"
-    )]
-    Completion {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    #[command(after_help = completion::EXAMPLES)]
+    Completion(completion::CompletionArgs),
     /// Write the man pages
     #[command(after_help = man::EXAMPLES)]
     Man(man::ManArgs),
@@ -174,7 +179,8 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(std::iter::once("linkctl").chain(line.split_whitespace()))
+        let words = std::iter::once("linkctl").chain(line.split_whitespace());
+        Cli::from_args(words.map(OsString::from))
     }
 
     #[test]
@@ -186,13 +192,13 @@ mod tests {
     fn every_example_parses() {
         let linkd = [
             EXAMPLES,
-            change::EXAMPLES,
-            change::PART_EXAMPLES,
-            link::EXAMPLES,
+            set::EXAMPLES,
+            set::PART_EXAMPLES,
+            show::EXAMPLES,
             stats::EXAMPLES,
-            profiles::EXAMPLES,
+            profile::EXAMPLES,
         ];
-        let probe = [probe::EXAMPLES, probe::REFLECT_EXAMPLES, probe::SEND_EXAMPLES];
+        let probe = [probe::EXAMPLES, probe::reflect::EXAMPLES, probe::send::EXAMPLES];
         let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
         let rest = [
@@ -205,7 +211,8 @@ mod tests {
             switch::EXAMPLES,
             switch::GATE_EXAMPLES,
             certificate::EXAMPLES,
-            cert::EXAMPLES,
+            pki::EXAMPLES,
+            completion::EXAMPLES,
         ];
         let texts = linkd.into_iter().chain(probe).chain(lab).chain(rest);
         let mut examples = 0;
@@ -260,11 +267,12 @@ mod tests {
             ("probe send host -w f --seed 7", "--poisson"),
             ("probe send host -w f --count 1 --duration 1s", "cannot be used with"),
             ("show --server linkemu.lab", "HOST:PORT"),
-            ("cert client --ca d --name a/b --role viewer", "letters, digits"),
-            ("cert client --ca d --name ca --role viewer", "the authority's own"),
-            ("cert client --ca d --name a --role root", "viewer, operator or admin"),
-            ("cert client --ca d --name a", "--role"),
-            ("cert server --ca d", "--host"),
+            ("pki client --ca d --name a/b --role viewer", "letters, digits"),
+            ("pki client --ca d --name ca --role viewer", "the authority's own"),
+            ("pki client --ca d --name a --role root", "viewer, operator or admin"),
+            ("pki client --ca d --name a", "--role"),
+            ("pki server --ca d", "--host"),
+            ("cert show a.pem", "linkctl pki"),
             ("probe reflect --bind 8620", "invalid socket address"),
         ] {
             let error = parse(line).unwrap_err();

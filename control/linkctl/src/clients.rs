@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl clients`: which frames are whose.
 
-use crate::change;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::set;
 use crate::target::{Condition, Direction, Target};
-use ::clients::{Clients, FileError};
+use ::clients::Clients;
 use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{Rate, parse_rate};
@@ -135,18 +135,6 @@ struct CountView {
     bytes: u64,
 }
 
-impl From<FileError> for Failure {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::Io { .. } => Self::failed("io", error.to_string()),
-            FileError::Invalid { path, violations } => {
-                Self::invalid(format!("{path} does not say what clients there are"), violations)
-            }
-        }
-    }
-}
-
-/// Does it.
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Set { file, condition } => {
@@ -159,7 +147,7 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     }
 }
 
-/// Reads what is in force, and replaces it if nobody else has done so meanwhile.
+/// Replaces the current clients unless they were changed meanwhile.
 async fn beam(context: &Context, name: &str, rate: Rate, target: &Target) -> Result<(), Failure> {
     if !target.condition.request_id.is_empty() {
         return Err(Failure::usage(
@@ -198,7 +186,7 @@ async fn set(context: &Context, clients: Clients, condition: &Condition) -> Resu
     };
     let connection = Connection::open(context).await?;
     let answer = connection.call(|mut c| async move { c.set_clients(request).await }).await?;
-    change::tell(context, "clients", &answer)
+    set::tell(context, "clients", &answer)
 }
 
 async fn show(context: &Context) -> Result<(), Failure> {

@@ -19,7 +19,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Deadline for linkd's answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Environment variable that a shell script sets to request completions.
 pub const ASKED: &str = "LINKCTL_COMPLETE";
@@ -66,7 +65,6 @@ pub fn built_in_profile(current: &OsStr) -> Vec<CompletionCandidate> {
     with_files(candidates(built_in_names(), current), current)
 }
 
-/// Names of profiles.
 pub fn profile_name(current: &OsStr) -> Vec<CompletionCandidate> {
     let mut names = built_in_names();
     names.extend(ask(async |connection| {
@@ -86,7 +84,6 @@ pub fn scenario(current: &OsStr) -> Vec<CompletionCandidate> {
     with_files(scenario_name(current), current)
 }
 
-/// Names of scenarios.
 pub fn scenario_name(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(scenario::built_in().iter().map(|it| it.name().to_owned()), current)
 }

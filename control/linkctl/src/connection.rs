@@ -56,7 +56,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
     pub async fn open(context: &Context) -> Result<Self, Failure> {
         let token = context.token().map(str::parse).transpose();
         let token = token.map_err(|_| Failure::usage("--lease: that is no token of a lease"))?;
@@ -82,7 +81,7 @@ impl Connection {
                     let missing = missing.join(", ");
                     return Err(Failure::usage(format!(
                         "--server {server} needs {missing} too: the certificates that linkd knows \
-                         you by (linkctl cert)"
+                         you by (linkctl pki)"
                     )));
                 };
                 let connector = tls::connector(ca, cert, key)?;
@@ -103,7 +102,7 @@ impl Connection {
         Ok(Self { place, fault, way })
     }
 
-    /// For calls with a deadline of one's own.
+    /// For calls with another deadline.
     pub fn client(&self) -> LinkemuClient<Way> {
         LinkemuClient::new(self.way.clone()).max_decoding_message_size(ANSWER_BYTES)
     }
@@ -116,27 +115,22 @@ impl Connection {
         self.answer(call(self.client())).await
     }
 
-    /// The leases.
     pub fn leases(&self) -> LeasesClient<Way> {
         LeasesClient::new(self.way.clone())
     }
 
-    /// The certificates.
     pub fn certificates(&self) -> CertificatesClient<Way> {
         CertificatesClient::new(self.way.clone())
     }
 
-    /// The captures.
     pub fn captures(&self) -> CapturesClient<Way> {
         CapturesClient::new(self.way.clone())
     }
 
-    /// The events.
     pub fn events(&self) -> EventsClient<Way> {
         EventsClient::new(self.way.clone())
     }
 
-    /// The scenarios.
     pub fn scenarios(&self) -> ScenariosClient<Way> {
         ScenariosClient::new(self.way.clone())
     }
@@ -183,7 +177,7 @@ impl Connection {
         self.answer(call).await
     }
 
-    /// What a status of a call or a stream means.
+    /// Converts the status of a call or a stream.
     pub fn failure(&self, status: &Status) -> Failure {
         match status.source() {
             Some(error) => unreachable(&self.place, &self.fault, &cause(error)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every command has: the form of its output, the way to linkd, and a lease.
+//! Options of all commands: output format, connection to linkd, lease.
 
 use crate::tls::Server;
 use clap::Args;
@@ -22,7 +22,6 @@ pub struct Context {
     )]
     pub output: Output,
 
-    /// Where linkd is.
     #[command(flatten)]
     pub linkd: Place,
 
@@ -39,7 +38,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The token of a lease; an empty variable is none.
+    /// Token of the lease; `None` if the variable is empty.
     pub fn token(&self) -> Option<&str> {
         self.lease.as_deref().filter(|token| !token.is_empty())
     }
@@ -83,10 +82,8 @@ impl Place {
     }
 }
 
-/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// For people.
     #[default]
     Text,
     /// For programs: stable keys in snake_case.

@@ -26,7 +26,6 @@ use serde::Serialize;
 use std::path::PathBuf;
 use wanted::Wanted;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl doctor
@@ -64,7 +63,6 @@ struct View<'a> {
     checks: &'a [Finding],
 }
 
-/// Looks at this machine.
 pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let mut wanted = args.box_file.as_deref().map_or(Ok(Wanted::default()), Wanted::read)?;
     wanted.ifaces.clone_from(&args.iface);

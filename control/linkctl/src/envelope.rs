@@ -17,7 +17,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use emu::envelope::{MAX_CLIENTS, excesses};
 use emu::plan::{Plan, Room};
-use profile::{Catalog, FileError, Profile, parse_rate, parse_size};
+use profile::{Catalog, Profile, parse_rate, parse_size};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::path::Path;
@@ -82,11 +82,10 @@ fn frame(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Does it.
 pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> {
     // What is wrong with a file is told before linkd is asked.
     let file = args.profile.as_deref().filter(|p| p.contains('/') || p.ends_with(".toml"));
-    let file = file.map(from_file).transpose()?;
+    let file = file.map(|path| Profile::from_file(Path::new(path))).transpose()?;
     let (room, profile) = match offline(args) {
         Some(room) => {
             let named = args.profile.as_deref().filter(|_| file.is_none());
@@ -152,15 +151,6 @@ async fn online(
         Failure::invalid("linkd sent a profile that this linkctl does not understand", violations)
     })?;
     Ok((room, Some(profile)))
-}
-
-fn from_file(path: &str) -> Result<Profile, Failure> {
-    Profile::from_file(Path::new(path)).map_err(|error| match error {
-        FileError::Io { .. } => Failure::failed("io", error.to_string()),
-        FileError::Invalid { path, violations } => {
-            Failure::invalid(format!("{path} is not a valid profile"), violations)
-        }
-    })
 }
 
 fn built_in(name: &str) -> Result<Profile, Failure> {

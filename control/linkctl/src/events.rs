@@ -62,7 +62,6 @@ impl<'a> From<&'a pb::Event> for View<'a> {
     }
 }
 
-/// Shows them.
 pub async fn run(context: &Context, args: &EventsArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::WatchEventsRequest { after: Some(args.after), once: !args.follow };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What went wrong: in words, in JSON, and as exit code.
+//! Failures as text, JSON and exit code.
 
 use profile::{FileError, Place, Violation, Violations};
 use serde::Serialize;
@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-/// Done.
 pub const OK: u8 = 0;
 /// Refused or failed.
 pub const FAILED: u8 = 1;
@@ -30,15 +29,13 @@ const OUTSIDE_ENVELOPE: &str = "OUTSIDE_ENVELOPE";
 /// Why a command did not do what it should.
 #[derive(Debug)]
 pub enum Failure {
-    /// Tell the user.
     Told(Box<Report>),
-    /// The command that was run for the user ended so, and has said what there is to say.
+    /// Exit code of a command that was run for the user; it printed its own error.
     Command(u8),
-    /// Nobody reads our output any more, which is no error.
+    /// The reader of the output is gone, which is no error.
     Closed,
 }
 
-/// What to tell.
 #[derive(Debug)]
 pub struct Report {
     exit: u8,
@@ -46,7 +43,6 @@ pub struct Report {
     message: String,
     hints: Vec<String>,
     violations: Vec<Violation>,
-    /// Numbers for programs.
     details: BTreeMap<String, Value>,
 }
 
@@ -88,8 +84,8 @@ impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Io { .. } => Self::failed("io", error.to_string()),
-            FileError::Invalid { path, violations } => {
-                Self::invalid(format!("{path} is not a valid profile"), violations)
+            FileError::Invalid { path, fault, violations } => {
+                Self::invalid(format!("{path} {fault}"), violations)
             }
         }
     }
@@ -107,7 +103,6 @@ impl Failure {
         }))
     }
 
-    /// Something failed.
     pub fn failed(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(FAILED, code, message)
     }
@@ -127,7 +122,6 @@ impl Failure {
         Self::new(UNDECIDED, "undecided", message)
     }
 
-    /// linkd cannot be reached.
     pub fn unreachable(socket: &Path, why: &str) -> Self {
         let socket = socket.display();
         Self::new(UNREACHABLE, "unreachable", format!("cannot reach linkd at {socket}: {why}"))
@@ -149,7 +143,6 @@ impl Failure {
         failure
     }
 
-    /// What linkd answered.
     pub fn status(status: &Status) -> Self {
         let (exit, code) = match status.code() {
             Code::Unavailable => (UNREACHABLE, "unavailable"),
@@ -184,7 +177,6 @@ impl Failure {
         }
     }
 
-    /// Adds numbers for programs.
     pub fn detailed(mut self, details: impl IntoIterator<Item = (String, Value)>) -> Self {
         if let Self::Told(report) = &mut self {
             report.details.extend(details);
@@ -192,7 +184,6 @@ impl Failure {
         self
     }
 
-    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         if let Self::Told(report) = &mut self {
             report.hints.push(hint.into());
@@ -200,7 +191,7 @@ impl Failure {
         self
     }
 
-    /// What it says, without hints.
+    /// Message without hints.
     pub fn message(&self) -> &str {
         match self {
             Self::Told(report) => &report.message,
@@ -208,7 +199,7 @@ impl Failure {
         }
     }
 
-    /// Tells it, as text or as JSON, and gives the exit code.
+    /// Prints the failure as text or JSON, and returns the exit code.
     pub fn report(&self, as_json: bool) -> ExitCode {
         let report = match self {
             Self::Told(report) => report,

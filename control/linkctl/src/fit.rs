@@ -1,30 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl fit`: a profile from a measured baseline. Needs no linkd.
+//! `linkctl fit`: fits a profile to a measured baseline. Needs no linkd.
 
-mod destination;
 mod show;
 mod stated;
 
-pub use stated::{plain, trace_of};
-
+use crate::baseline::BaselineArgs;
 use crate::context::{Context, Output};
+use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::output;
-use ::fit::baseline::{Baseline, Format};
-use ::fit::emulator;
-use ::fit::fitted::{self, FitError};
-use ::fit::read::{self, Columns, Input, ReadError};
+use crate::terminal::{Stream, say, spinner, warn, width};
+use ::fit::fitted::{self, Direction, Episodes, FitError};
+use ::fit::read::Input;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use profile::{Catalog, Profile, Rate, parse_duration, parse_rate, parse_size};
-use std::io::{IsTerminal, Write};
+use profile::{Rate, parse_duration, parse_rate, parse_size};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-pub use destination::Destination;
-pub use show::{Stream, width};
-
-/// For the command.
 pub const EXAMPLES: &str = "\
 Reads what linkctl probe send wrote, the output of ping (best with -D), the JSON of irtt,
 CSV whose columns you name, or published figures in TOML. The profile says where each
@@ -46,103 +37,8 @@ the certificate of that run.
 A ping tells neither rates nor queues: state them, or take them from another profile with
 --like. Then: linkctl verify mine.toml --baseline link.csv";
 
-/// How to read a baseline.
-#[derive(Debug, Args)]
-pub struct BaselineArgs {
-    /// The format, where it is not to be recognised
-    #[arg(long, value_enum)]
-    format: Option<FormatArg>,
-    /// The probing interval: compared with the log's own, needed where a log has none
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    interval: Option<u64>,
-    /// Columns of a CSV: sent=NAME[:UNIT],rtt=NAME[:UNIT][,seq=NAME][,lost=TEXT]
-    #[arg(long, value_name = "MAPPING")]
-    columns: Option<Columns>,
-    /// The certificate of the emulator's run in which the baseline was recorded, if it was over an
-    /// emulator: what linkctl -o json certificate wrote. A run that fails is refused
-    #[arg(long, value_name = "FILE")]
-    pub certificate: Option<PathBuf>,
-}
-
-/// A format of baselines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FormatArg {
-    /// Of linkctl probe send.
-    Probe,
-    /// The output of ping.
-    Ping,
-    /// The JSON of irtt.
-    Irtt,
-    /// CSV with --columns.
-    Columns,
-    /// Published figures in TOML.
-    Summary,
-}
-
-impl From<FormatArg> for Format {
-    fn from(format: FormatArg) -> Self {
-        match format {
-            FormatArg::Probe => Self::Probe,
-            FormatArg::Ping => Self::Ping,
-            FormatArg::Irtt => Self::Irtt,
-            FormatArg::Columns => Self::Columns,
-            FormatArg::Summary => Self::Summary,
-        }
-    }
-}
-
-impl BaselineArgs {
-    /// Reads it.
-    pub fn read(&self, path: &Path) -> Result<Input, Failure> {
-        let options = read::Options {
-            format: self.format.map(Format::from),
-            interval_ns: self.interval,
-            columns: self.columns.clone(),
-        };
-        let mut input =
-            read::read(path, &options).map_err(|error| unread("baseline", path, &error))?;
-        match (&mut input, &self.certificate) {
-            (Input::Log(log), Some(certificate)) => certify(log, certificate)?,
-            (Input::Summary(_), Some(_)) => {
-                return Err(Failure::usage(
-                    "--certificate is for a log: published figures are of no run; leave it out",
-                ));
-            }
-            (_, None) => {}
-        }
-        Ok(input)
-    }
-}
-
-/// Has the certificate of a run vouch for the log that was recorded in it.
-pub fn certify(log: &mut Baseline, certificate: &Path) -> Result<(), Failure> {
-    emulator::certify(log, certificate)
-        .map_err(|error| Failure::failed("certificate", error.to_string()))
-}
-
-/// Why a file could not be read; the message names it.
-pub fn unread(code: &'static str, path: &Path, error: &ReadError) -> Failure {
-    Failure::failed(code, named(path, error))
-}
-
-fn named(path: &Path, error: &ReadError) -> String {
-    match error {
-        ReadError::Io { .. } => error.to_string(),
-        _ => format!("{}: {error}", path.display()),
-    }
-}
-
-/// Tells what was done to what was read.
-pub fn warn(remarks: &[String]) {
-    for remark in remarks {
-        // Without stderr there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "warning: {remark}");
-    }
-}
-
-/// Which way something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LossesIn {
+enum LossesIn {
     /// Towards the client.
     Forward,
     /// From the client.
@@ -151,23 +47,40 @@ pub enum LossesIn {
     Both,
 }
 
-/// Which way something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DelayIn {
+enum DelayIn {
     /// Towards the client.
     Forward,
     /// From the client.
     Return,
 }
 
-/// How to fit.
+impl From<LossesIn> for Direction {
+    fn from(losses_in: LossesIn) -> Self {
+        match losses_in {
+            LossesIn::Forward => Self::Forward,
+            LossesIn::Return => Self::Return,
+            LossesIn::Both => Self::Both,
+        }
+    }
+}
+
+impl From<DelayIn> for Direction {
+    fn from(delay_in: DelayIn) -> Self {
+        match delay_in {
+            DelayIn::Forward => Self::Forward,
+            DelayIn::Return => Self::Return,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct FitArgs {
     /// The baseline
     baseline: PathBuf,
     /// Write the profile to this file; without it, to standard output
     #[arg(short, long, value_name = "FILE")]
-    pub write: Option<PathBuf>,
+    write: Option<PathBuf>,
     #[command(flatten)]
     read: BaselineArgs,
     /// The profile's name; otherwise that of the file without its ending
@@ -219,52 +132,15 @@ pub struct FitArgs {
     rare_duration: Option<u64>,
 }
 
-/// A profile by its name among the built-in ones, or from a file.
-pub fn profile_of(text: &str) -> Result<Profile, Failure> {
-    if text.contains('/') || text.ends_with(".toml") {
-        return Profile::from_file(Path::new(text))
-            .map_err(|error| Failure::failed("profile", error.to_string()));
-    }
-    let catalog = Catalog::built_in();
-    match catalog.get(text) {
-        Some(profile) => Ok(profile.clone()),
-        None => {
-            let near = catalog.nearest(text);
-            let near = near.map_or(String::new(), |near| format!(": the nearest is {near:?}"));
-            Err(Failure::failed(
-                "not_found",
-                format!("there is no built-in profile {text:?}{near}"),
-            )
-            .hint("a profile of your own is a file: write its path, ending in .toml"))
-        }
-    }
-}
-
-/// Something that turns while work goes on, on a terminal.
-pub fn spinner(message: &str) -> ProgressBar {
-    let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new_spinner()
-    } else {
-        ProgressBar::hidden()
-    };
-    bar.set_style(ProgressStyle::default_spinner());
-    bar.set_message(message.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
-}
-
-/// Does it.
 pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
     let destination = args.destination()?;
     let options = args.options()?;
     args.check(&options)?;
     let bar = spinner(&format!("reading {}", args.baseline.display()));
     let input = args.read.read(&args.baseline)?;
-    match &input {
-        Input::Log(baseline) => bar.suspend(|| warn(&baseline.remarks)),
-        Input::Summary(_) => {}
+    if let Input::Log(baseline) = &input {
+        bar.suspend(|| warn(&baseline.remarks));
     }
-    args.fits(&input)?;
     bar.set_message("fitting");
     let fitted = fitted::fit(&input, &options);
     bar.finish_and_clear();
@@ -281,20 +157,29 @@ pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
         }
         (Output::Text, None) => {
             let text = show::text(&fitted, width(Stream::Err));
-            let _ = writeln!(std::io::stderr(), "{text}");
+            say(&text);
             output::text(&fitted.profile.to_toml())
         }
     }
 }
 
-/// Why there is no profile.
 fn failure(error: FitError) -> Failure {
     let violations = match error {
         FitError::Schema(violations) => violations,
+        FitError::Episodes(episodes) => {
+            let option = match episodes {
+                Episodes::Routine => "--routine-duration",
+                Episodes::Rare => "--rare-duration",
+            };
+            return Failure::usage(format!(
+                "{option} is for published figures: of a log, the duration is estimated; leave it \
+                 out"
+            ));
+        }
         other => return Failure::failed("fit", other.to_string()),
     };
     let mut message = "what was estimated is outside of what a profile can say".to_owned();
-    // Several are listed.
+    // Several violations are listed below the message.
     if let (1, Some(only)) = (violations.len(), violations.iter().next()) {
         message += &format!(": {only}");
     }

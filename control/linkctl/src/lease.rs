@@ -131,7 +131,6 @@ struct Released {
     generation: Option<u64>,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     match what {
@@ -252,7 +251,7 @@ async fn run_with(
         Err(message) => Err(message),
     };
     if let Err(failure) = released {
-        // What the command said goes before.
+        // The exit code of the command has precedence.
         let _ = failure.report(false);
     }
     Err(code.map_or_else(|message| Failure::failed("command", message), Failure::Command))

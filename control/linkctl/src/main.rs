@@ -6,35 +6,40 @@
 //! what became of it ([`failure`]).
 
 mod appliance;
+mod argument;
+mod baseline;
 mod capture;
-mod cert;
 mod certificate;
-mod change;
 mod cli;
 mod clients;
 mod complete;
+mod completion;
 mod connection;
 mod context;
+mod destination;
 mod doctor;
 mod envelope;
 mod events;
 mod failure;
 mod fit;
 mod lease;
-mod link;
 mod man;
 mod output;
+mod pki;
 mod probe;
-mod profiles;
+mod profile;
 mod scenario;
+mod set;
+mod show;
 mod stats;
 mod switch;
 mod target;
+mod terminal;
 mod tls;
 mod top;
 mod verify;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use context::Output;
@@ -43,7 +48,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::ASKED).complete();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::from_args(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -61,15 +66,15 @@ fn main() -> ExitCode {
 async fn run(cli: &Cli) -> Result<(), Failure> {
     let context = &cli.context;
     match &cli.command {
-        Command::Set { what } => change::run(context, what).await,
-        Command::Show => link::show(context).await,
+        Command::Set { what } => set::run(context, what).await,
+        Command::Show => show::run(context).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Capture(args) => capture::run(context, args).await,
         Command::Certificate(args) => certificate::run(context, args).await,
         Command::Envelope(args) => envelope::run(context, args).await,
         Command::Clients { what } => clients::run(context, what).await,
-        Command::Profile { what } => profiles::run(context, what).await,
+        Command::Profile { what } => profile::run(context, what).await,
         Command::Scenario { what } => scenario::run(context, what).await,
         Command::Switch { what } => switch::run(context, what).await,
         Command::Probe { what } => probe::run(context, what).await,
@@ -80,15 +85,12 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(context, args).await,
         Command::Box { what } => appliance::run(context, what),
         Command::Man(args) => man::run(context, args, &Cli::command()),
-        Command::Cert { what } => cert::run(context, what),
-        Command::Completion { shell } => {
-            let script = complete::script(&shell.to_string());
-            output::bytes(&script.map_err(|e| Failure::failed("internal", e.to_string()))?)
-        }
+        Command::Pki { what } => pki::run(context, what),
+        Command::Completion(args) => completion::run(args),
     }
 }
 
-/// What clap has to say: help and version, or what is wrong with the arguments.
+/// Prints help, version or a usage error of clap.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         let _ = error.print();

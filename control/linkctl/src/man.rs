@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Example:
   linkctl man ./pages                       then: man ./pages/linkctl-set-rate.1";
@@ -31,7 +30,6 @@ struct View {
     pages: usize,
 }
 
-/// Writes them.
 pub fn run(context: &Context, args: &ManArgs, tree: &clap::Command) -> Result<(), Failure> {
     let failed = |folder: &PathBuf| {
         let folder = folder.display().to_string();

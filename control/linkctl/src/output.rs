@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard output. That its reader is gone ends the command, quietly.
+//! Standard output. If its reader is gone, the command ends without an error.
 
 use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
-/// Writes and flushes.
 pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {

@@ -11,7 +11,6 @@ use proto::linkemu::v1 as pb;
 use std::io::IsTerminal;
 use view::{Snapshot, line, table};
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl stats                             once
@@ -35,7 +34,6 @@ const HOME: &str = "\x1b[H\x1b[J";
 /// Clear the screen first.
 const CLEAR: &str = "\x1b[2J";
 
-/// Does it.
 pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let Some(interval_ns) = args.watch else {

@@ -50,7 +50,6 @@ pub enum Command {
     /// Let no frame of a client out, or let them out again
     #[command(after_help = GATE_EXAMPLES, arg_required_else_help = true)]
     Gate {
-        /// What to do with it.
         #[command(subcommand)]
         what: Gate,
     },
@@ -81,7 +80,6 @@ pub struct Of {
 struct Wire {
     from: &'static str,
     to: &'static str,
-    /// The box's port.
     port: &'static str,
     left: u64,
     arrived: u64,
@@ -96,7 +94,6 @@ struct View<'a> {
     wires: Vec<Wire>,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Show => show(context).await,

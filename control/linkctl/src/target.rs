@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which pipes a command is about, and on what condition it changes them.
+//! Arguments that select pipes and the condition of a change.
 
 use clap::{Args, ValueEnum};
 

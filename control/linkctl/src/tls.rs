@@ -27,7 +27,6 @@ use tokio_rustls::client::TlsStream;
 pub struct Server {
     /// A name or an address, which its certificate must have.
     pub name: ServerName<'static>,
-    /// The port.
     pub port: u16,
 }
 
@@ -60,7 +59,7 @@ impl std::fmt::Display for Server {
     }
 }
 
-/// What went wrong on a connection; clones share it.
+/// Error of a connection, shared by clones.
 #[derive(Clone, Debug, Default)]
 pub struct Fault(Arc<Mutex<Option<String>>>);
 
@@ -157,14 +156,14 @@ fn words(error: &io::Error) -> Option<String> {
             Bad::NotValidForName => "its certificate is for another name".into(),
             Bad::NotValidForNameContext { presented, .. } => format!(
                 "its certificate is for another name ({}): give that as --server, or make a \
-                 certificate with this one (linkctl cert server)",
+                 certificate with this one (linkctl pki server)",
                 presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
             ),
             bad => format!("its certificate is no good: {bad}"),
         },
         rustls::Error::AlertReceived(alert) => match alert {
             Alert::CertificateExpired => {
-                "it says that your certificate has expired (linkctl cert show)".into()
+                "it says that your certificate has expired (linkctl pki show)".into()
             }
             Alert::UnknownCA => "it does not know the authority that signed your certificate: \
                                  give one of its lab as --cert and --key"

@@ -9,6 +9,7 @@ mod feed;
 mod format;
 mod history;
 mod model;
+mod order;
 mod rates;
 mod screen;
 
@@ -26,7 +27,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl top
@@ -36,7 +36,7 @@ Keys: q quit, arrows or j/k choose a client, s sort, d direction, p pause, ? hel
 DELAY is an estimate: bytes in the queue x 8 / the rate in force. Without a terminal:
 linkctl stats --watch.";
 
-/// The picture is drawn at least so often, for what is said about silence.
+/// Longest interval between redraws; the age of the statistics is shown.
 const REDRAW: Duration = Duration::from_millis(500);
 
 /// How to look.

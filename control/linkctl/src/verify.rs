@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl verify`: a link against a baseline. Needs no linkd.
+//! `linkctl verify`: compares a link with a baseline. Needs no linkd.
 
+use crate::argument;
+use crate::baseline::{BaselineArgs, unread};
 use crate::complete;
 use crate::context::{Context, Output};
+use crate::destination::Destination;
 use crate::failure::Failure;
-use crate::fit::{BaselineArgs, Destination, Stream, certify, profile_of, spinner, unread, width};
 use crate::output;
-use crate::probe::measure;
-use ::fit::baseline::{self, Baseline};
-use ::fit::delay::estimate::LEAST_SAMPLES;
-use ::fit::digits::four_digits;
-use ::fit::read::{self, Input, ReadError};
+use crate::probe::send;
+use crate::terminal::{Stream, spinner, width};
+use ::fit::read::{Input, ReadError};
 use ::fit::report;
-use ::fit::verify::{Comparison, Row, Settings, Verdict, against_log, against_profile};
-use ::probe::{Extent, Plan, Spacing, Target};
+use ::fit::verify::{
+    Comparison, Row, Settings, Verdict, VerifyError, against_log, against_profile, check_baseline,
+    live_plan, read_log,
+};
+use ::probe::Target;
 use clap::{ArgGroup, Args};
 use clap_complete::engine::ArgValueCompleter;
-use profile::{UnitError, format_duration, parse_duration, parse_probability};
+use profile::{UnitError, parse_duration, parse_probability};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For the command.
 pub const EXAMPLES: &str = "\
 Compares quantiles, exceedances, losses and their runs, episodes of delay and the
 autocorrelation. Each may differ from the baseline's by a tolerance, which the margin and the
@@ -41,12 +43,8 @@ reflect runs at its far end. --measured compares a log that was measured so befo
 whether an emulator in its path was late: give the certificate of the run (linkctl stats --mark
 before the first probe, linkctl -o json certificate after the last one), which has to pass.";
 
-/// Figures that an error names.
+/// Most figures that an error names.
 const NAMED: usize = 8;
-/// How far the intervals of both logs may be apart, as a share.
-const INTERVALS: f64 = 0.05;
-
-/// How to verify.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("link").required(true).args(["profile", "live", "measured"])))]
 pub struct VerifyArgs {
@@ -108,10 +106,9 @@ struct View<'a> {
     comparison: &'a Comparison,
 }
 
-/// Does it.
 pub async fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
     let settings = Settings { seed: args.seed, margin: args.margin, confidence: args.confidence };
-    // Where --live or --measured is in conflict with another argument, clap does not miss it.
+    // Clap does not check `requires` where the required argument conflicts with another.
     if args.duration.is_some() && args.live.is_none() {
         return Err(Failure::usage("--duration is for --live: leave it out"));
     }
@@ -119,20 +116,17 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--measured-certificate is for --measured: leave it out"));
     }
     let destination = args.destination()?;
-    // What is wrong with the profile is told before the baseline is read.
-    let profile = args.profile.as_deref().map(profile_of).transpose()?;
+    // Reading the baseline may take long: other errors come first.
+    let profile = args.profile.as_deref().map(argument::profile).transpose()?;
     let bar = spinner(&format!("reading {}", args.baseline.display()));
-    // Its remarks are in the comparison.
+    // The comparison has its remarks.
     let input = args.read.read(&args.baseline)?;
-    if let Input::Log(baseline) = &input {
-        let series = &baseline.series;
-        enough("baseline", &args.baseline, series.len() - series.lost(), "round trips")?;
-    }
+    let of_baseline = |error| failure("baseline", &args.baseline, error);
+    check_baseline(&input).map_err(of_baseline)?;
     let comparison = match (&profile, &args.measured, &args.live) {
         (Some(profile), _, _) => {
             bar.set_message("playing the link in virtual time, and comparing");
-            against_profile(&input, profile, &settings)
-                .map_err(|error| Failure::failed("play", error.to_string()))?
+            against_profile(&input, profile, &settings).map_err(of_baseline)?
         }
         (None, Some(path), _) => {
             bar.set_message(format!("reading {}, and comparing", path.display()));
@@ -168,19 +162,7 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
     verdict(&comparison)
 }
 
-/// Refuses logs that are too short for any figure.
-fn enough(code: &'static str, log: &Path, count: usize, what: &str) -> Result<(), Failure> {
-    if count >= LEAST_SAMPLES {
-        return Ok(());
-    }
-    let log = log.display();
-    let message = format!(
-        "{log}: {count} {what} are too few to compare, which needs {LEAST_SAMPLES}: probe for longer"
-    );
-    Err(Failure::failed(code, message))
-}
-
-/// The exit code, and why.
+/// Maps the verdict to the exit code and the reason.
 fn verdict(comparison: &Comparison) -> Result<(), Failure> {
     match comparison.verdict() {
         Verdict::Pass => Ok(()),
@@ -207,7 +189,7 @@ fn verdict(comparison: &Comparison) -> Result<(), Failure> {
     }
 }
 
-/// Names of figures under their groups, the first ones of many.
+/// Lists the first figures, under their groups.
 fn named(rows: &[&Row]) -> String {
     let mut named = String::new();
     let mut group = None;
@@ -240,7 +222,7 @@ impl VerifyArgs {
     }
 }
 
-/// Measures a live link as the baseline was measured, and compares.
+/// Measures a live link like the baseline was measured, and compares.
 async fn live(
     args: &VerifyArgs,
     input: &Input,
@@ -250,22 +232,10 @@ async fn live(
     let folder = tempfile::tempdir()
         .map_err(|error| Failure::failed("io", format!("no temporary folder: {error}")))?;
     let log = folder.path().join("live.csv");
-    let (interval_ns, spacing) = match input {
-        Input::Log(Baseline { interval_ns, spacing: baseline::Spacing::Poisson, .. }) => {
-            (*interval_ns, Spacing::Poisson { seed: None })
-        }
-        Input::Log(baseline) => (baseline.interval_ns, Spacing::Constant),
-        Input::Summary(summary) => (summary.interval_ns, Spacing::Constant),
-    };
-    let plan = Plan {
-        interval: Duration::from_nanos(four_digits(interval_ns)),
-        spacing,
-        extent: Extent::Duration(Duration::from_nanos(args.duration.unwrap_or(0))),
-        ..Plan::new(target.clone())
-    };
-    measure(&plan, &log, false).await?;
+    let duration = Duration::from_nanos(args.duration.unwrap_or(0));
+    send::measure(&live_plan(input, target.clone(), duration), &log, false).await?;
     measured(input, &log, None, &format!("live link to {target}"), settings).map_err(|failure| {
-        // What took hours is not thrown away.
+        // The measurement may have taken hours.
         let kept = folder.keep().join("live.csv");
         failure.hint(format!("what was measured is kept: {}", kept.display()))
     })
@@ -279,44 +249,27 @@ fn measured(
     name: &str,
     settings: &Settings,
 ) -> Result<Comparison, Failure> {
-    let other = "it is read without the options that say how to read the baseline: measure with \
-                 linkctl probe send, ping -D or irtt";
-    let mut live = match read::read(log, &read::Options::default()) {
-        Ok(Input::Log(live)) => live,
-        Ok(Input::Summary(_)) => {
-            let log = log.display();
-            return Err(Failure::failed("measured", format!("{log}: it is no log of probes")));
+    read_log(log, certificate)
+        .and_then(|live| against_log(input, &live, name, settings))
+        .map_err(|error| failure("measured", log, error))
+}
+
+/// Reports an error; `code` and `log` are those of the log that may be at fault.
+fn failure(code: &'static str, log: &Path, error: VerifyError) -> Failure {
+    match error {
+        VerifyError::Read(error) => {
+            let failure = unread(code, log, &error);
+            match error {
+                ReadError::ColumnsNotNamed { .. } | ReadError::UnknownFormat { .. } => failure
+                    .hint(
+                        "it is read without the options that say how to read the baseline: measure \
+                     with linkctl probe send, ping -D or irtt",
+                    ),
+                _ => failure,
+            }
         }
-        Err(error @ (ReadError::ColumnsNotNamed { .. } | ReadError::UnknownFormat { .. })) => {
-            return Err(unread("measured", log, &error).hint(other));
-        }
-        Err(error) => return Err(unread("measured", log, &error)),
-    };
-    if let Some(certificate) = certificate {
-        certify(&mut live, certificate)?;
+        VerifyError::Certificate(error) => Failure::failed("certificate", error.to_string()),
+        VerifyError::Play(error) => Failure::failed("play", error.to_string()),
+        error => Failure::failed(code, error.to_string()),
     }
-    let (interval_ns, spacing) = match input {
-        Input::Log(baseline) => (baseline.interval_ns, Some(baseline.spacing)),
-        Input::Summary(summary) => (summary.interval_ns, None),
-    };
-    // If nearly all of them are lost, that is a difference which is shown.
-    enough("measured", log, live.series.len(), "probes")?;
-    let off = live.interval_ns.abs_diff(interval_ns) as f64;
-    if off > INTERVALS * interval_ns as f64 || spacing.is_some_and(|s| s != live.spacing) {
-        let of = |ns: u64, spacing| {
-            let kind = if spacing == baseline::Spacing::Poisson { "exponential " } else { "" };
-            format!("{kind}intervals of {}", format_duration(four_digits(ns)))
-        };
-        return Err(Failure::failed(
-            "measured",
-            format!(
-                "{}: it was probed at {}, the baseline at {}: episodes and runs of losses would \
-                 differ for that alone; probe both alike",
-                log.display(),
-                of(live.interval_ns, live.spacing),
-                of(interval_ns, spacing.unwrap_or(baseline::Spacing::Constant)),
-            ),
-        ));
-    }
-    Ok(against_log(input, &live, name, settings))
 }

@@ -32,10 +32,10 @@ fn fails(directory: &Path, code: i32, line: &str) -> String {
 /// linkd over TCP, with an authority in ca/ and certificates of all roles.
 fn secure() -> (Lab, SocketAddr) {
     let (lab, address) = Lab::with(|directory| {
-        done(directory, "cert ca --name lab -d ca");
-        done(directory, "cert server --ca ca --host linkemu.lab --ip 127.0.0.1 --host localhost");
+        done(directory, "pki ca --name lab -d ca");
+        done(directory, "pki server --ca ca --host linkemu.lab --ip 127.0.0.1 --host localhost");
         for role in ["viewer", "operator"] {
-            done(directory, &format!("cert client --ca ca --name a-{role} --role {role}"));
+            done(directory, &format!("pki client --ca ca --name a-{role} --role {role}"));
         }
         let at = |name: &str| directory.join("ca").join(name);
         let tls = TlsFiles {
@@ -79,8 +79,8 @@ fn a_denied_command_is_told_the_role_it_needs() {
 fn what_is_wrong_with_certificates_is_told_in_plain_words() {
     let (lab, address) = secure();
     let directory = lab.directory.path();
-    done(directory, "cert ca --name other -d other");
-    done(directory, "cert client --ca other --name a-viewer --role viewer");
+    done(directory, "pki ca --name other -d other");
+    done(directory, "pki client --ca other --name a-viewer --role viewer");
     let port = address.port();
     let good = with(address, "a-viewer");
     for (code, line, expected) in [
@@ -108,9 +108,9 @@ fn what_is_wrong_with_certificates_is_told_in_plain_words() {
 #[test]
 fn a_server_with_another_name_is_not_believed() {
     let (lab, address) = Lab::with(|directory| {
-        done(directory, "cert ca --name lab -d ca");
-        done(directory, "cert server --ca ca --host linkemu.lab");
-        done(directory, "cert client --ca ca --name a --role viewer");
+        done(directory, "pki ca --name lab -d ca");
+        done(directory, "pki server --ca ca --host linkemu.lab");
+        done(directory, "pki client --ca ca --name a --role viewer");
         let at = |name: &str| directory.join("ca").join(name);
         let (cert, key) = (at("linkemu.lab.pem"), at("linkemu.lab.key"));
         let tls = TlsFiles { cert, key, client_ca: at("ca.pem"), client_crl: Vec::new() };
@@ -125,9 +125,9 @@ fn a_server_with_another_name_is_not_believed() {
 fn openssl_takes_what_linkctl_makes() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    done(at, "cert ca --name lab -d ca");
-    done(at, "cert server --ca ca --host linkemu.lab --ip 10.0.0.1 --ip fd00::1 -d box");
-    done(at, "cert client --ca ca --name ci-7 --role operator --days 30");
+    done(at, "pki ca --name lab -d ca");
+    done(at, "pki server --ca ca --host linkemu.lab --ip 10.0.0.1 --ip fd00::1 -d box");
+    done(at, "pki client --ca ca --name ci-7 --role operator --days 30");
     let openssl = |line: &str| {
         let output = Command::new("openssl").current_dir(at).args(line.split(' ')).output();
         let output = output.expect("openssl is needed: apt-get install openssl");
@@ -155,7 +155,7 @@ fn openssl_takes_what_linkctl_makes() {
          -days 2 -subj /O=lab/CN=bob -addext subjectAltName=URI:linkemu:role:admin \
          -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=clientAuth",
     );
-    let shown = done(at, "cert show o.pem");
+    let shown = done(at, "pki show o.pem");
     for part in ["name    bob", "role    admin", "kind    client", "issuer  bob"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -165,9 +165,9 @@ fn openssl_takes_what_linkctl_makes() {
 fn revoked_certificates_stay_in_the_list_and_openssl_refuses_them() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    done(at, "cert ca --name lab -d ca");
+    done(at, "pki ca --name lab -d ca");
     for name in ["a", "b", "c"] {
-        done(at, &format!("cert client --ca ca --name {name} --role viewer"));
+        done(at, &format!("pki client --ca ca --name {name} --role viewer"));
     }
     let is_good = |name: &str| {
         let line = format!("verify -crl_check -CAfile ca/ca.pem -CRLfile ca/ca.crl ca/{name}.pem");
@@ -177,18 +177,18 @@ fn revoked_certificates_stay_in_the_list_and_openssl_refuses_them() {
         assert!(output.status.success() || told.contains("certificate revoked"), "{told}");
         output.status.success()
     };
-    let told = done(at, "cert revoke --ca ca");
+    let told = done(at, "pki revoke --ca ca");
     assert!(told.contains("ca/ca.crl revokes 0 certificates"), "{told}");
     assert_eq!(["a", "b", "c"].map(is_good), [true, true, true]);
-    done(at, "cert revoke --ca ca ca/a.pem");
+    done(at, "pki revoke --ca ca ca/a.pem");
     assert_eq!(["a", "b", "c"].map(is_good), [false, true, true]);
-    let told = done(at, "-o json cert revoke --ca ca ca/a.pem ca/c.pem");
+    let told = done(at, "-o json pki revoke --ca ca ca/a.pem ca/c.pem");
     assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["revoked"], 2);
     assert_eq!(["a", "b", "c"].map(is_good), [false, true, false]);
-    done(at, "cert ca --name other -d other");
-    done(at, "cert client --ca other --name x --role viewer");
+    done(at, "pki ca --name other -d other");
+    done(at, "pki client --ca other --name x --role viewer");
     for wrong in ["other/x.pem", "ca/ca.pem"] {
-        let told = fails(at, 1, &format!("cert revoke --ca ca {wrong}"));
+        let told = fails(at, 1, &format!("pki revoke --ca ca {wrong}"));
         assert!(told.contains("only the authority that did"), "{told}");
     }
 }
@@ -199,23 +199,23 @@ fn files_have_their_modes_and_nothing_is_replaced_unasked() {
     let at = directory.path();
     let mode = |name: &str| std::fs::metadata(at.join(name)).unwrap().permissions().mode() & 0o7777;
     let read = |name: &str| std::fs::read_to_string(at.join(name)).unwrap();
-    let told = done(at, "cert ca --name lab -d ca");
+    let told = done(at, "pki ca --name lab -d ca");
     assert!(told.contains("keep ca/ca.key here"), "{told}");
     assert_eq!((mode("ca/ca.key"), mode("ca/ca.pem")), (0o600, 0o644));
     let before = read("ca/ca.key");
-    let told = fails(at, 1, "cert ca --name again -d ca");
+    let told = fails(at, 1, "pki ca --name again -d ca");
     assert!(told.contains("ca/ca.key is there already") && told.contains("--force"), "{told}");
     assert_eq!(read("ca/ca.key"), before);
 
-    let made = done(at, "-o json cert client --ca ca --name bob --role viewer --directory out");
+    let made = done(at, "-o json pki client --ca ca --name bob --role viewer --directory out");
     let made: Value = serde_json::from_str(&made).unwrap();
     assert_eq!((&made["key"], &made["role"]), (&"out/bob.key".into(), &"viewer".into()));
     assert_eq!((mode("out/bob.key"), mode("out/bob.pem")), (0o600, 0o644));
     std::fs::remove_file(at.join("out/bob.key")).unwrap();
-    fails(at, 1, "cert client --ca ca --name bob --role viewer -d out");
+    fails(at, 1, "pki client --ca ca --name bob --role viewer -d out");
     assert!(!at.join("out/bob.key").exists());
-    done(at, "cert client --ca ca --name bob --role admin -d out --force");
-    assert!(done(at, "cert show out/bob.pem").contains("role    admin"));
+    done(at, "pki client --ca ca --name bob --role admin -d out --force");
+    assert!(done(at, "pki show out/bob.pem").contains("role    admin"));
     let left = std::fs::read_dir(at.join("out")).unwrap().count();
     assert_eq!(left, 2, "nothing else is left there");
 
@@ -227,18 +227,18 @@ fn files_have_their_modes_and_nothing_is_replaced_unasked() {
         std::fs::copy(at.join("ca/ca.pem"), at.join("bad/ca.pem")).unwrap();
         std::fs::copy(at.join(spoil), at.join("bad/ca.key")).unwrap();
         std::fs::set_permissions(at.join("bad/ca.key"), PermissionsExt::from_mode(0o600)).unwrap();
-        let told = fails(at, 1, "cert client --ca bad --name eve --role admin");
+        let told = fails(at, 1, "pki client --ca bad --name eve --role admin");
         assert!(told.contains(expected), "{told}");
         assert!(!at.join("bad/eve.pem").exists());
     }
     std::fs::set_permissions(at.join("ca/ca.key"), PermissionsExt::from_mode(0o644)).unwrap();
-    let told = fails(at, 1, "cert client --ca ca --name eve --role admin");
+    let told = fails(at, 1, "pki client --ca ca --name eve --role admin");
     assert!(told.contains("mode 0644"), "{told}");
-    let told = fails(at, 1, "cert client --ca none --name eve --role admin");
-    assert!(told.contains("linkctl cert ca"), "{told}");
+    let told = fails(at, 1, "pki client --ca none --name eve --role admin");
+    assert!(told.contains("linkctl pki ca"), "{told}");
     std::fs::set_permissions(at.join("ca/ca.key"), PermissionsExt::from_mode(0o600)).unwrap();
-    let told = fails(at, 1, "cert client --ca ca --name eve --role admin --days 4000");
+    let told = fails(at, 1, "pki client --ca ca --name eve --role admin --days 4000");
     assert!(told.contains("fewer --days"), "{told}");
-    let told = fails(at, 1, "cert show ca/ca.key");
+    let told = fails(at, 1, "pki show ca/ca.key");
     assert!(told.contains("holds no certificate"), "{told}");
 }

@@ -12,10 +12,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A man page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Of its file, such as `linkctl-set-rate.1`.
+    /// Name of the file, such as `linkctl-set-rate.1`.
     pub name: String,
     /// In roff.
     pub text: Vec<u8>,

@@ -5,7 +5,7 @@
 //! softirq, before it wakes anybody). To take that to the monotonic clock, the time from
 //! the stamp to now, by the wall clock, is taken off the monotonic now. It is
 //! only done if the two clocks kept their distance since the socket was last found empty;
-//! NTP slews both alike, so they lose it only by a step of the wall clock or by a suspend.
+//! NTP slews both alike, so only a step of the wall clock or a suspend separates them.
 //! Then the instant of reading is taken, which is late by the time that the process
 //! took to wake up.
 
@@ -55,13 +55,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The run starts.
     #[must_use]
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }
 
-    /// Now.
     #[must_use]
     pub fn now(&self) -> Stamp {
         let mut tries = 3;

@@ -3,50 +3,29 @@
 
 use crate::log::LogError;
 use crate::plan::PlanError;
+use crate::target::ResolveError;
 use std::io;
 use std::net::SocketAddr;
 
-/// Why probing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The target's name does not lead to an address.
-    #[error("cannot resolve {host}: {why}; give a name that `getent hosts` knows, or an address")]
-    Resolve {
-        /// The name.
-        host: String,
-        /// What the resolver said.
-        why: String,
-    },
+    /// The name of the target has no address.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// The local address cannot be had.
     #[error("cannot bind {address}: {source}; give a --bind that is this host's and is free")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    Bind { address: SocketAddr, source: io::Error },
     /// The system has no way to the target.
     #[error("cannot reach {target}: {source}; check the address and the routes")]
-    Connect {
-        /// The target.
-        target: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    Connect { target: SocketAddr, source: io::Error },
     /// The system refuses something else.
     #[error("cannot {what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 impl Error {

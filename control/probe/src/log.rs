@@ -18,7 +18,7 @@
 //! ```
 //!
 //! `sent_s` is in seconds of the monotonic clock since the start of the log, and ascends;
-//! over a break between two runs it goes on by the wall clock. An empty `rtt_ms` is a
+//! over a break between two runs it continues by the wall clock. An empty `rtt_ms` is a
 //! lost probe. `there_ms` and `back_ms` are one-way delays, only if the clocks of both
 //! hosts are synchronised; their sum is the round trip. `seed` is in the head of a Poisson
 //! log.
@@ -26,69 +26,24 @@
 //! A file that was cut anywhere is a log again once its last line is cut off up to the
 //! last line feed, which is what resuming does. The file is locked while it is written.
 
-use crate::plan::{Plan, Spacing, shown};
+mod error;
+mod format;
+mod resume;
+
+pub use error::LogError;
+pub use format::{COLUMNS, FORMAT};
+pub use resume::Opened;
+
+use crate::plan::{Plan, Spacing};
 use crate::prober::{Row, Start};
-use crate::resume;
+use error::failed;
+use format::{head, millis, seconds};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-
-/// The columns.
-pub const COLUMNS: [&str; 6] = ["sequence", "sent_utc", "sent_s", "rtt_ms", "there_ms", "back_ms"];
-/// The format's name and version.
-pub const FORMAT: &str = "linkemu-probe 1";
-
-/// Why a log cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// The file is there.
-    #[error("{} exists: give --resume to go on with it, or another -w", .0.display())]
-    Exists(PathBuf),
-    /// Another process has it.
-    #[error("{} is being written by another sender: stop that, or give another -w", .0.display())]
-    Busy(PathBuf),
-    /// It is something else.
-    #[error("{} is not a log that can be resumed: {why}; give another -w", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It was made otherwise.
-    #[error(
-        "{} has {}: a log has one of each, so give the same again, or another -w",
-        path.display(),
-        .differences.join(", ")
-    )]
-    Different {
-        /// The file.
-        path: PathBuf,
-        /// Each as `key = there, not here`.
-        differences: Vec<String>,
-    },
-    /// The system refuses.
-    #[error("cannot {what} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-pub(crate) fn failed<'a, E: Into<io::Error>>(
-    what: &'static str,
-    path: &'a Path,
-) -> impl Fn(E) -> LogError + 'a {
-    move |source| LogError::Io { what, path: path.into(), source: source.into() }
-}
+use std::time::SystemTime;
 
 /// A log that is being written.
 #[derive(Debug)]
@@ -100,18 +55,9 @@ pub struct Log {
     _lock: Flock<File>,
 }
 
-/// What a run needs to know of its log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// Where the log goes on.
-    pub start: Start,
-    /// Of a Poisson schedule, as the log or the plan has it.
-    pub seed: Option<u64>,
-}
-
 impl Log {
-    /// Begins a log at `now`, or, if `resume`, goes on with the one that is there. A Poisson
-    /// schedule without a seed gets `seed`.
+    /// Creates a log at `now`, or resumes an existing one. A Poisson schedule without a seed gets
+    /// `seed`.
     ///
     /// # Errors
     /// [`LogError`]; a file that was there is unchanged then.
@@ -139,7 +85,7 @@ impl Log {
             _ => failed("lock", path)(error),
         })?;
         let mut file = lock.try_clone().map_err(failed("open", path))?;
-        // Another sender may have written between the two.
+        // Another sender may have written between opening and locking.
         let length = file.metadata().map_err(failed("read", path))?.len();
         let opened = if length == 0 {
             let seed = match plan.spacing {
@@ -165,10 +111,10 @@ impl Log {
         Ok((Self { csv, path: path.into(), synchronised, _lock: lock }, opened))
     }
 
-    /// Writes a row, into memory first.
+    /// Writes a row to the buffer.
     ///
     /// # Errors
-    /// If memory was full and the file cannot be written.
+    /// If the buffer was full and the file cannot be written.
     pub fn write(&mut self, row: &Row) -> Result<(), LogError> {
         let one_way = |reply: i64| if self.synchronised { millis(reply) } else { String::new() };
         let (rtt, there, back) = row.reply.map_or_else(Default::default, |reply| {
@@ -181,7 +127,7 @@ impl Log {
         self.csv.write_record(fields).map_err(|error| self.failed(error.into()))
     }
 
-    /// Writes to the file what is in memory.
+    /// Writes buffered rows to the file.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -192,41 +138,6 @@ impl Log {
     fn failed(&self, source: io::Error) -> LogError {
         failed("write", &self.path)(source)
     }
-}
-
-/// What stays the same over a log's runs.
-pub(crate) fn constants(plan: &Plan) -> [(&'static str, String); 7] {
-    [
-        ("format", FORMAT.to_owned()),
-        ("target", plan.target.to_string()),
-        ("interval", shown(plan.interval)),
-        ("spacing", plan.spacing.name().to_owned()),
-        ("size", plan.size.to_string()),
-        ("timeout", shown(plan.timeout)),
-        ("synchronised", plan.synchronised.to_string()),
-    ]
-}
-
-fn head(plan: &Plan, seed: Option<u64>, now: SystemTime) -> String {
-    let seed = seed.map(|seed| ("seed", seed.to_string()));
-    let started = ("started_utc", humantime::format_rfc3339_nanos(now).to_string());
-    let entries = constants(plan).into_iter().chain(seed).chain([started]);
-    entries.fold(String::new(), |mut head, (key, value)| {
-        // Writing to a string does not fail.
-        let _ = writeln!(head, "# {key} = {value}");
-        head
-    })
-}
-
-/// Seconds with nine decimals.
-fn seconds(time: Duration) -> String {
-    format!("{}.{:09}", time.as_secs(), time.subsec_nanos())
-}
-
-/// Milliseconds with six decimals.
-fn millis(ns: i64) -> String {
-    let (sign, ns) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
-    format!("{sign}{}.{:06}", ns / 1_000_000, ns % 1_000_000)
 }
 
 #[cfg(test)]

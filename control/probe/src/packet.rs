@@ -6,7 +6,7 @@
 //! | 0, 1   | magic, "LP"                                                    |
 //! | 2      | version in the upper four bits, kind in the lower              |
 //! | 3      | flags: zero                                                    |
-//! | 4..8   | session: drawn anew by each run of the sender                  |
+//! | 4..8   | session: random, different for each run of the sender          |
 //! | 8..12  | sequence: the lower 32 bits of the probe's number              |
 //! | 12..20 | zero in a request; in a reply, when the reflector received the |
 //! |        | request, in ns since 1970 of its clock                         |
@@ -28,21 +28,16 @@ const REPLY: u8 = 2;
 /// Which way a probe goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To the reflector.
     Request,
-    /// From it.
     Reply {
         /// When the reflector received the request, in ns since 1970 of its clock.
         received_ns: u64,
     },
 }
 
-/// What a probe says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which way it goes.
     pub kind: Kind,
-    /// The sender's run.
     pub session: u32,
     /// The lower 32 bits of the probe's number.
     pub sequence: u32,
@@ -54,7 +49,6 @@ pub enum Malformed {
     /// Too short or too long.
     #[error("{0} bytes, where a probe has {HEADER} to {LARGEST}")]
     Length(usize),
-    /// Something else.
     #[error("not a probe of version {VERSION}")]
     Foreign,
     /// A reply where a request is due.

@@ -2,8 +2,8 @@
 //! The sender's decisions, without clock and socket.
 //!
 //! Times are since the run's start. The caller asks [`Prober::due`], sends, and says so
-//! ([`Prober::sent`]); hands in the replies ([`Prober::reply`]); and takes the rows whose
-//! fate is known ([`Prober::settle`]), which come in the order of their numbers.
+//! ([`Prober::sent`]), passes replies to [`Prober::reply`], and takes completed rows from
+//! [`Prober::settle`], in the order of their numbers.
 //!
 //! Invariants: numbers have no gaps, also where an instant was skipped; each probe gives one
 //! row; at most `outstanding_limit` probes are held.
@@ -14,27 +14,25 @@ use crate::schedule::Schedule;
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-/// Of so many probes whose rows were taken it is known whether they came back, to tell a
-/// late reply from a duplicate; of an older one a reply counts as late.
+/// Number of completed probes of which it is remembered whether they were answered. This separates
+/// late replies from duplicates; replies to older probes count as late.
 const HISTORY: usize = 1 << 16;
 
-/// What became of a probe.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its number.
     pub sequence: u64,
     /// When it was sent, by the wall clock.
     pub sent_utc: SystemTime,
-    /// And since the log's start.
+    /// Time of sending since the start of the log.
     pub sent: Duration,
-    /// Its reply; `None` if it was lost.
+    /// `None` if the probe was lost.
     pub reply: Option<Reply>,
 }
 
 /// A probe that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// After how long.
     pub rtt: Duration,
     /// From the sender to the reflector by the clocks of both, in ns: negative if they
     /// are not synchronised well enough.
@@ -48,16 +46,14 @@ struct Outstanding {
     reply: Option<Reply>,
 }
 
-/// Where a run goes on in a log.
+/// Position of a run in its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// The next number.
     pub sequence: u64,
-    /// From the log's start to the run's.
+    /// Time from the start of the log to the start of the run.
     pub elapsed: Duration,
 }
 
-/// The sender's state.
 #[derive(Debug)]
 pub struct Prober {
     schedule: Schedule,
@@ -81,7 +77,7 @@ impl Prober {
     pub fn new(plan: &Plan, seed: u64, start: Start) -> Self {
         let schedule = match plan.spacing {
             Spacing::Constant => Schedule::constant(plan.interval),
-            // A stream of its own, so that a resumed run does not repeat the first one.
+            // Separate stream, so that a resumed run does not repeat the instants of the first one.
             Spacing::Poisson { .. } => Schedule::poisson(plan.interval, seed, start.sequence),
         };
         Self {
@@ -98,9 +94,8 @@ impl Prober {
         }
     }
 
-    /// Whether a probe is to be sent, and its number. One whose instant is more than an
-    /// interval ago, for the sender was held up, is skipped: probes in a burst would
-    /// measure each other.
+    /// Returns the number of a probe that is due. Probes that are late by more than an interval are
+    /// skipped: probes in a burst would measure each other.
     pub fn due(&mut self, now: Duration) -> Option<u64> {
         while let Some(instant) = self.next_instant() {
             let late = now.checked_sub(instant)?;
@@ -123,7 +118,7 @@ impl Prober {
         (!self.ended).then_some(instant)
     }
 
-    /// The probe that was due was sent.
+    /// Records that the due probe was sent.
     pub fn sent(&mut self, at: Duration, utc: SystemTime) {
         self.outstanding.push_back(Outstanding { sent: at, sent_utc: utc, reply: None });
         self.next += 1;
@@ -131,13 +126,13 @@ impl Prober {
         self.schedule.advance();
     }
 
-    /// Nothing is sent at the instant that is next.
+    /// Skips the next instant.
     pub fn skip(&mut self) {
         self.counts.skipped += 1;
         self.schedule.advance();
     }
 
-    /// No more probes; those under way are awaited.
+    /// Sends no more probes; replies to those in flight are awaited.
     pub const fn end(&mut self) {
         self.ended = true;
     }
@@ -201,24 +196,24 @@ impl Prober {
         Some(Row { sequence, sent_utc, sent: self.start.elapsed + sent, reply })
     }
 
-    /// When the oldest probe under way is lost.
+    /// Time at which the oldest probe in flight counts as lost.
     #[must_use]
     pub fn next_loss(&self) -> Option<Duration> {
         self.outstanding.front().map(|probe| probe.sent + self.timeout)
     }
 
-    /// Whether no probe is to be sent and none is under way.
+    /// Whether all probes are sent and completed.
     pub fn done(&mut self) -> bool {
         self.next_instant().is_none() && self.outstanding.is_empty()
     }
 
-    /// What became of the probes so far.
+    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts { outstanding: self.outstanding.len() as u64, ..self.counts }
     }
 
-    /// How long until the last probe is sent, if that is known.
+    /// Time until the last probe is sent, if known.
     #[must_use]
     pub fn remaining(&self, now: Duration) -> Option<Duration> {
         match self.extent {
@@ -235,7 +230,7 @@ impl Prober {
     }
 }
 
-/// From one instant of the wall clock to another, in ns.
+/// Difference of two instants of the wall clock, in ns.
 fn since(earlier: SystemTime, later_ns: u64) -> i64 {
     let earlier = earlier.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let ns = i128::from(later_ns) - i128::try_from(earlier.as_nanos()).unwrap_or(i128::MAX);

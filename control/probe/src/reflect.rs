@@ -3,7 +3,7 @@
 //!
 //! It keeps no state of its clients. It answers from the address that the request came to,
 //! and not at all if that is a broadcast or multicast address. As with ping, the source of a
-//! request can be forged; what comes of it is one packet of the same size.
+//! request can be forged; the answer is one packet of the same size.
 
 use crate::error::Error;
 use crate::packet::reflect;
@@ -17,20 +17,17 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What a reflector did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reflected {
-    /// Requests answered.
     pub reflected: u64,
     /// Datagrams that are no requests.
     pub ignored: u64,
-    /// Requests whose answer could not be sent.
+    /// Requests that could not be answered.
     pub unsendable: u64,
     /// Datagrams that this host dropped, for the socket's buffer was full.
     pub overflowed: u64,
 }
 
-/// Answers probes.
 pub struct Reflector {
     socket: UdpSocket,
     receiver: Receiver,
@@ -46,10 +43,10 @@ impl fmt::Debug for Reflector {
 }
 
 impl Reflector {
-    /// Listens. `[::]` is for IPv4 too, and `0.0.0.0` on a host without IPv6.
+    /// Binds the socket. `[::]` accepts IPv4 too, and means `0.0.0.0` on a host without IPv6.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr) -> Result<Self, Error> {
         let no_ipv6 = |error: &io::Error| error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
         let socket = match listen(address) {
@@ -66,13 +63,12 @@ impl Reflector {
         prepared.map_err(|source| Error::Bind { address, source })
     }
 
-    /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until asked to stop. Blocks. Reports each `every`, on this thread.
+    /// Answers until stopped. Blocks. Reports every `every` on this thread.
     ///
     /// # Errors
     /// If the socket fails.
@@ -103,7 +99,7 @@ impl Reflector {
         let datagram = match self.receiver.receive(&self.socket) {
             Ok(Some(datagram)) => datagram,
             Ok(None) => return Ok(false),
-            // The network's answers to replies, which come to nobody.
+            // ICMP errors for earlier replies.
             Err(Errno::EINTR | Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
                 return Ok(true);
             }

@@ -1,42 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of the probes, in numbers.
+//! Counters and round trips of a run.
 
 use hdrhistogram::Histogram;
 use std::io;
 use std::time::Duration;
 
-/// What became of the probes of this run. Of those sent, each is received, lost or still
-/// under way.
+/// Counters of a run. Each sent probe is received, lost or outstanding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Sent.
     pub sent: u64,
-    /// Came back in time.
     pub received: u64,
     /// Did not.
     pub lost: u64,
-    /// Under way; at the end of a run, abandoned with it and not in the log.
+    /// In flight. At the end of a run they are abandoned and not in the log.
     pub outstanding: u64,
     /// Replies beyond the first of a probe.
     pub duplicates: u64,
     /// Replies after the timeout: their probes are lost.
     pub late: u64,
-    /// Instants at which nothing was sent, for the sender was held up.
+    /// Instants at which nothing was sent because the sender was late.
     pub skipped: u64,
     /// Datagrams that are no reply to a probe of this run.
     pub foreign: u64,
-    /// Answers of the network that nobody listens at the target.
+    /// ICMP port-unreachable messages from the target.
     pub refused: u64,
-    /// Probes that this host could not send, such as for want of a route: they are
-    /// lost.
+    /// Probes that this host could not send, for example without a route; they count as lost.
     pub unsendable: u64,
-    /// Datagrams that this host dropped, for its socket's buffer was full: they may have
-    /// been replies, and then their probes are lost through no fault of the link.
+    /// Datagrams dropped because the receive buffer of the socket was full. If they were replies, their
+    /// probes count as lost, although the link did not lose them.
     pub overflowed: u64,
 }
 
 impl Counts {
-    /// The share that was lost of those whose fate is known.
+    /// Lost probes as a share of received and lost ones.
     #[must_use]
     pub fn loss_ratio(&self) -> Option<f64> {
         let settled = self.received + self.lost;
@@ -47,30 +43,27 @@ impl Counts {
 /// The round trips: the extremes exact, the quantiles to 0.1 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
-    /// The shortest.
     pub min: Duration,
-    /// The median.
     pub p50: Duration,
     /// Exceeded by one in a hundred.
     pub p99: Duration,
-    /// The longest.
     pub max: Duration,
 }
 
-/// How a run goes, or went.
+/// Progress or result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The number of the run's first probe: zero, but in a resumed log.
+    /// Number of the first probe of the run: zero unless the log was resumed.
     pub first_sequence: u64,
-    /// What became of the probes.
+    /// Counters of the run.
     pub counts: Counts,
     /// Their round trips, if any came back.
     pub rtt: Option<Rtt>,
     /// Since the run's start.
     pub elapsed: Duration,
-    /// Until its last probe is sent, if that is known.
+    /// Time until the last probe is sent, if known.
     pub remaining: Option<Duration>,
-    /// The latest trouble with sending.
+    /// Latest error of sending.
     pub trouble: Option<io::ErrorKind>,
 }
 

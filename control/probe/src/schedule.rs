@@ -3,7 +3,7 @@
 //!
 //! The instants do not depend on when probes were sent, so the schedule does not
 //! drift. Constant: the k-th probe, from zero, at k intervals. Poisson: after a sum of
-//! exponential draws whose mean is the interval (RFC 2330, section 11.1.1), so that a
+//! exponential draws with the interval as mean (RFC 2330, section 11.1.1), so that a
 //! periodic process of the link cannot hide between the probes; the same seed and
 //! stream give the same instants.
 
@@ -28,7 +28,6 @@ enum Gaps {
 }
 
 impl Schedule {
-    /// At equal intervals.
     #[must_use]
     pub const fn constant(interval: Duration) -> Self {
         Self { interval, next: Duration::ZERO, gaps: Gaps::Constant }
@@ -57,7 +56,7 @@ impl Schedule {
         self.next
     }
 
-    /// Goes on to the one after.
+    /// Advances to the next instant.
     pub fn advance(&mut self) {
         let gap = match &mut self.gaps {
             Gaps::Constant => self.interval,

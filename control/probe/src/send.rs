@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sender: the core, a socket, a log and a clock in one blocking thread.
 //!
-//! The loop: read the socket empty, write the rows whose fate is known, send if a probe is
-//! due, else wait for the earliest of the next probe, a datagram, the oldest probe's loss
-//! and the next tick. It wakes up shortly before a probe is due and polls until then.
+//! The loop drains the socket, writes completed rows and sends a due probe. Otherwise it waits for the
+//! earliest of: next probe, datagram, timeout of the oldest probe, next tick. It wakes up shortly
+//! before a probe is due and polls until then.
 
 use crate::clock::{Clock, Stamp};
 use crate::error::Error;
@@ -22,18 +22,16 @@ use std::time::Duration;
 
 /// How often the log is flushed and a report is given.
 const TICK: Duration = Duration::from_millis(500);
-/// So long before a probe is due the loop is awake: longer than a wake-up takes.
+/// Time before a due probe from which the loop polls; longer than a wake-up takes.
 const AWAKE: Duration = Duration::from_micros(50);
-/// So many datagrams are read before the schedule is looked at again.
+/// Most datagrams read before the schedule is checked again.
 const BATCH: usize = 64;
 
-/// Sends probes and writes what becomes of them to the file at `path`, until the plan's
-/// end or a request to stop. Blocks. Reports twice a second, on this thread: what `tell`
-/// takes, it takes from the schedule.
+/// Sends probes and writes their results to the file at `path`, until the end of the plan or a stop
+/// request. Blocks. Reports twice a second on this thread: a slow `tell` delays probes.
 ///
 /// # Errors
-/// If something cannot be had or written. The log is whole then up to its last line, and
-/// can be resumed.
+/// If the socket or the log fails. The log is complete up to its last line and can be resumed.
 pub fn send(
     plan: &Plan,
     path: &Path,
@@ -47,11 +45,11 @@ pub fn send(
     let receiver = Receiver::new(&socket).map_err(Error::system("prepare the socket"))?;
     let session = getrandom::u32().map_err(Error::system("draw a session"))?;
     let seed = getrandom::u64().map_err(Error::system("draw a seed"))?;
-    // The default lets the kernel wake this thread up 50 us late, to save a wake-up.
+    // The default slack lets the kernel wake this thread up 50 us late.
     let _ = nix::sys::prctl::set_timerslack(1);
     let opening = Clock::start();
     let (log, mut opened) = Log::open(path, plan, resume, seed, opening.now().utc)?;
-    // The schedule starts now; what opening took is part of the log's time.
+    // The schedule starts now; the time of opening is part of the log's time.
     let clock = Clock::start();
     opened.start.elapsed += opening.now().elapsed;
     let mut payload = vec![0; plan.size];
@@ -68,7 +66,7 @@ pub fn send(
         report: Report { first_sequence: opened.start.sequence, ..Report::default() },
     };
     let result = sender.run(stop, &mut tell);
-    // What is known is written also if something failed.
+    // Completed rows are written even after an error.
     let flushed = sender.log.flush();
     result?;
     flushed?;
@@ -93,13 +91,13 @@ struct Sender {
     recorder: Option<Recorder>,
     session: u32,
     payload: Vec<u8>,
-    /// What is not counted elsewhere.
+    /// Counters that neither the prober nor the receiver has.
     report: Report,
 }
 
 impl Sender {
     fn run(&mut self, stop: &Stop, tell: &mut impl FnMut(&Report)) -> Result<(), Error> {
-        // When the socket was last found empty.
+        // Time at which the socket was last empty.
         let mut empty = self.clock.now();
         let mut tick = Duration::ZERO;
         loop {
@@ -191,7 +189,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Counts what may pass while a link is measured; fails for the rest.
+    /// Counts errors that a link under test can cause; fails for others.
     fn trouble(&mut self, what: &'static str, error: Errno) -> Result<(), Error> {
         match error {
             Errno::EINTR => return Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Datagrams with what the kernel knows of them, and waiting for them.
+//! Datagrams with the kernel's timestamps and addresses, and waiting for them.
 
 use crate::packet::LARGEST;
 use crate::stop::Stop;
@@ -21,26 +21,24 @@ use std::time::{Duration, SystemTime};
 /// `net.core.rmem_max` allows.
 const BUFFER: usize = 4 << 20;
 
-/// The address at this host that a datagram came to.
+/// Local address that a datagram was sent to.
 #[derive(Clone, Copy)]
 pub(crate) enum Local {
     V4(libc::in_pktinfo),
     V6(libc::in6_pktinfo),
 }
 
-/// A datagram.
 pub(crate) struct Datagram<'a> {
     /// Its payload; of one that is longer than any probe, one byte more than the largest.
     pub(crate) bytes: &'a mut [u8],
-    /// Who sent it.
+    /// Source address of the datagram.
     pub(crate) from: Option<SockaddrStorage>,
-    /// Where to.
+    /// Local address that the datagram was sent to.
     pub(crate) to: Option<Local>,
     /// When it arrived, by the wall clock.
     pub(crate) stamped: Option<SystemTime>,
 }
 
-/// Receives datagrams.
 pub(crate) struct Receiver {
     bytes: Vec<u8>,
     control: Vec<u8>,
@@ -53,7 +51,7 @@ impl Receiver {
     /// For a socket, which it prepares.
     pub(crate) fn new(socket: &UdpSocket) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
-        // None of these is essential: without, stamps are taken when reading, and a full
+        // These options are optional: without them, stamps are taken when reading, and a full
         // buffer goes unnoticed.
         let _ = SockRef::from(socket).set_recv_buffer_size(BUFFER);
         let _ = setsockopt(socket, sockopt::ReceiveTimestampns, &true);
@@ -68,7 +66,7 @@ impl Receiver {
         self.overflowed
     }
 
-    /// The next datagram; `None` if there is none.
+    /// Receives a datagram; `None` if the queue is empty.
     pub(crate) fn receive(&mut self, socket: &UdpSocket) -> Result<Option<Datagram<'_>>, Errno> {
         let (mut to, mut stamped, mut dropped) = (None, None, self.dropped);
         let (length, from) = {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells a blocking loop from another thread that it is to end.
+//! Stops a blocking loop from another thread.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A request to end, and to end at once if it is made again. Clones are the same request,
-/// which is for one loop.
+/// A request to stop one loop; a second request stops it without waiting. Clones share the request.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<Inner>);
 
@@ -19,19 +18,17 @@ struct Inner {
     writer: PipeWriter,
 }
 
-/// How urgent it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Go on.
     None,
-    /// Finish what is under way.
+    /// Wait for the probes in flight.
     Finish,
-    /// Leave it.
+    /// Abandon the probes in flight.
     Now,
 }
 
 impl Stop {
-    /// Nobody has asked.
+    /// Without a request.
     ///
     /// # Errors
     /// If the system has no pipe left.
@@ -40,7 +37,6 @@ impl Stop {
         Ok(Self(Arc::new(Inner { requests: AtomicUsize::new(0), reader, writer })))
     }
 
-    /// Asks to end.
     pub fn request(&self) {
         // The loop needs to be woken twice at most, and the pipe never fills.
         if self.0.requests.fetch_add(1, Ordering::Relaxed) < 2 {
@@ -48,7 +44,6 @@ impl Stop {
         }
     }
 
-    /// What was asked.
     #[must_use]
     pub fn urgency(&self) -> Urgency {
         match self.0.requests.load(Ordering::Relaxed) {
@@ -58,12 +53,12 @@ impl Stop {
         }
     }
 
-    /// Readable once it was asked and [`Self::woken`] was not called.
+    /// Readable after a request until [`Self::woken`] is called.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.reader.as_fd()
     }
 
-    /// Takes back the wake-up; only if readable, else it blocks.
+    /// Resets the wake-up. Blocks unless [`Self::fd`] is readable.
     pub(crate) fn woken(&self) {
         let _ = (&self.0.reader).read(&mut [0; 16]);
     }

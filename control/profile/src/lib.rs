@@ -27,6 +27,7 @@
 //! thread; the only I/O is [`Catalog::load`] and [`Profile::from_file`].
 
 mod catalog;
+mod file;
 mod json;
 mod limits;
 mod patch;
@@ -39,6 +40,7 @@ mod violation;
 mod write;
 
 pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
+pub use file::FileError;
 pub use json::Json;
 pub use limits::*;
 pub use patch::Patch;
@@ -56,7 +58,7 @@ use std::path::Path;
 
 /// TOML parsing with the place of each value, for other files that describe links.
 pub mod reading {
-    pub use crate::read::file;
+    pub use crate::file::parse_file;
     pub use crate::read::reader::{Item, Node, Reader, describe};
 }
 
@@ -65,18 +67,6 @@ pub const PATCHED: char = '*';
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile(pb::Profile);
-
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    #[error("cannot read {path}: {source}")]
-    Io { path: String, source: std::io::Error },
-    #[error("{path} is not a valid profile:\n{}", violations.in_file(path))]
-    Invalid {
-        path: String,
-        /// All faults of the file.
-        violations: Violations,
-    },
-}
 
 impl Profile {
     /// Parses a profile that names no other file.
@@ -92,12 +82,9 @@ impl Profile {
     /// # Errors
     /// If a file cannot be read, or the profile is not valid.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let text = read::file(path, FILE_BYTES)
-            .map_err(|source| FileError::Io { path: name.clone(), source })?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let read = read::profile(&text, Some(directory)).map(Self);
-        read.map_err(|violations| FileError::Invalid { path: name, violations })
+        let parse = |text: &str| read::profile(text, Some(directory)).map(Self);
+        file::parse_file(path, FILE_BYTES, "is not a valid profile", parse)
     }
 
     /// Prints TOML that parses to the same profile.

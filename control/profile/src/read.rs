@@ -18,20 +18,8 @@ use crate::schema::{Field, Kind, Table, either, typed};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
 use reader::{Item, Node, Reader, describe};
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use units::Quantity;
-
-/// Reads a file as text. If it is longer than `most` bytes, only `most` + 1 bytes are read, which
-/// shows that it is too long.
-///
-/// # Errors
-/// If the file cannot be read or is not UTF-8.
-pub fn file(path: &Path, most: usize) -> io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(most as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
-}
 
 /// Parses and validates a profile from a file in `directory`.
 pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profile, Violations> {

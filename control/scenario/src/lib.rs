@@ -48,7 +48,7 @@ pub use ramp::RampError;
 pub use step::{Action, Wait};
 pub use timeline::{Item, Timeline};
 
-use profile::{Violations, reading};
+use profile::{FileError, Violations, reading};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,27 +61,6 @@ pub struct Scenario {
     text: String,
     step: Arc<[step::Step]>,
     extent: step::Extent,
-}
-
-/// Why a file gives no scenario.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Io {
-        /// As it was given.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is no valid scenario.
-    #[error("{path} is not a valid scenario:\n{}", violations.in_file(path))]
-    Invalid {
-        /// As it was given.
-        path: String,
-        /// All that is wrong with it.
-        violations: Violations,
-    },
 }
 
 impl Scenario {
@@ -98,10 +77,7 @@ impl Scenario {
     /// # Errors
     /// If the file cannot be read, or is no valid scenario.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let text = reading::file(path, FILE_BYTES)
-            .map_err(|source| FileError::Io { path: name.clone(), source })?;
-        Self::from_toml(&text).map_err(|violations| FileError::Invalid { path: name, violations })
+        reading::parse_file(path, FILE_BYTES, "is not a valid scenario", Self::from_toml)
     }
 
     /// Its name.

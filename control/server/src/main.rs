@@ -124,7 +124,7 @@ Examples:
   Let a Prometheus on this machine see what happens to the packets:
     linkd --metrics 127.0.0.1:9742
 
-  Serve a lab, with certificates made by linkctl cert:
+  Serve a lab, with certificates made by linkctl pki:
     linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
       --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
 

@@ -82,7 +82,7 @@ pub(crate) fn denied(caller: &Caller, what: &str, needed: Role) -> Status {
     let Caller { name, role, .. } = caller;
     let message = format!(
         "{what} needs the role {needed}, and the certificate of {name:?} gives {role}: ask for \
-         one with that role (linkctl cert client --role {needed})"
+         one with that role (linkctl pki client --role {needed})"
     );
     let facts = [("needed", needed.as_str()), ("role", role.as_str()), ("method", what)];
     let facts = facts.map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -58,7 +58,7 @@ pub enum TlsError {
         key: PathBuf,
     },
     /// No authority.
-    #[error("the certificate in {} is not that of an authority: give the one that signs the callers' certificates (linkctl cert ca)", .0.display())]
+    #[error("the certificate in {} is not that of an authority: give the one that signs the callers' certificates (linkctl pki ca)", .0.display())]
     NoAuthority(PathBuf),
     /// rustls does not take it.
     #[error("cannot serve TLS with {}: {source}", path.display())]

@@ -133,7 +133,7 @@ fn denied(status: &Status, needed: &str, role: &str) {
     let info = status.get_details_error_info().unwrap();
     assert_eq!(info.reason, "ROLE_NEEDED");
     assert_eq!((&*info.metadata["needed"], &*info.metadata["role"]), (needed, role));
-    assert!(status.message().contains("linkctl cert client --role"), "{status:?}");
+    assert!(status.message().contains("linkctl pki client --role"), "{status:?}");
 }
 
 #[tokio::test]

@@ -15,9 +15,12 @@
 //! length is the one that was asked for, changed so that a whole number of steps fits. So
 //! the duration and the bytes are those of the trace, to rounding.
 
+mod error;
 pub mod number;
 pub mod tap;
 pub mod text;
+
+pub use error::{RateError, RateFormat};
 
 use number::decimal;
 use std::fs::File;
@@ -26,7 +29,6 @@ use std::path::Path;
 use tap::{Bytes, Lines};
 use text::{counted, shown};
 
-/// Bytes of an opportunity.
 const OPPORTUNITY_BYTES: u64 = 1_504;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -40,26 +42,6 @@ pub const FILE_BYTES: u64 = 256 << 20;
 /// The highest rate: 1 Tbit/s.
 const RATE_BPS: i64 = 1_000_000_000_000;
 
-/// The formats of rate traces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RateFormat {
-    /// Opportunities to send, one a line.
-    Mahimahi,
-    /// Times and rates.
-    Csv,
-}
-
-impl RateFormat {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mahimahi => "mahimahi",
-            Self::Csv => "csv",
-        }
-    }
-}
-
 /// A rate in steps of equal length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateSteps {
@@ -67,103 +49,12 @@ pub struct RateSteps {
     pub step_ns: u64,
     /// The rate in each; not empty.
     pub rates_bps: Vec<u64>,
-    /// The file.
     pub name: String,
-    /// Its format.
     pub format: RateFormat,
     /// SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
-    /// What was done to it, for people.
+    /// Corrections that were made, as text.
     pub remarks: Vec<String>,
-}
-
-/// Why a file is no trace of a rate. Contents are shown shortened.
-#[derive(Debug, thiserror::Error)]
-pub enum RateError {
-    /// It cannot be read.
-    #[error("cannot read {name}: {source}")]
-    Io {
-        /// The file.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A pipe or a device, which may have no end.
-    #[error("{name} is no file: write the trace into one")]
-    NoFile {
-        /// What it is called.
-        name: String,
-    },
-    /// More bytes than a trace has.
-    #[error("{name} has more than {} MiB: cut it, or average it into CSV such as time_s,rate_mbps", FILE_BYTES >> 20)]
-    Bytes {
-        /// The file.
-        name: String,
-    },
-    /// A line that cannot be understood.
-    #[error("line {line}: {problem}: {content:?}")]
-    Line {
-        /// From 1.
-        line: u64,
-        /// What is wrong.
-        problem: String,
-        /// What is written there.
-        content: String,
-    },
-    /// Neither format.
-    #[error(
-        "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
-         as time_s,rate_mbps: it begins with {begin:?}"
-    )]
-    UnknownFormat {
-        /// Its first line.
-        begin: String,
-    },
-    /// A time or rate column that is missing or has no unit.
-    #[error("the header {header:?} has no column {column}: name the unit, as in time_s,rate_mbps")]
-    NoColumn {
-        /// The names that it may have.
-        column: &'static str,
-        /// What was found.
-        header: String,
-    },
-    /// Nothing in it.
-    #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
-    NoDuration,
-    /// Too long.
-    #[error("line {line}: the trace is longer than 366 d there: is the unit of time right?")]
-    Span {
-        /// Where.
-        line: u64,
-    },
-    /// A step that is zero or too short.
-    #[error("steps of {step_ns} ns cannot be: {problem}")]
-    Step {
-        /// The step.
-        step_ns: u64,
-        /// Why.
-        problem: String,
-    },
-}
-
-impl From<io::Error> for RateError {
-    fn from(source: io::Error) -> Self {
-        Self::Io { name: "the file".into(), source }
-    }
-}
-
-impl RateError {
-    fn line(line: u64, problem: &str, content: &[u8]) -> Self {
-        Self::Line { line, problem: problem.into(), content: shown(content) }
-    }
-
-    /// With the file's name, where the error is about the file.
-    fn named(self, name: &str) -> Self {
-        match self {
-            Self::Io { source, .. } => Self::Io { name: name.into(), source },
-            other => other,
-        }
-    }
 }
 
 /// Reads a trace in either format. Without a step, that of a mahimahi trace is 100 ms, that
@@ -218,7 +109,7 @@ fn read(
     step_ns: Option<u64>,
 ) -> Result<RateSteps, RateError> {
     let mut lines = Lines::of(bytes);
-    // The first line that is no comment tells the format.
+    // The first line without a comment determines the format.
     let (begin, number) = loop {
         let Some(line) = lines.next()? else { return Err(RateError::NoDuration) };
         let text = line.text.trim_ascii();
@@ -347,7 +238,6 @@ fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Tra
     Ok(Trace { pieces, usual_step_ns: STEP_NS })
 }
 
-/// The columns of CSV.
 struct Layout {
     time: (usize, u64),
     rate: (usize, u64),

@@ -91,12 +91,11 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// None seen.
+    /// No number was seen.
     pub fn new(factor: u64) -> Self {
         Self { factor, decimals: 0, divisor: factor, count: 0 }
     }
 
-    /// Sees a number.
     pub fn see(&mut self, number: Decimal) {
         self.decimals = self.decimals.max(number.decimals);
         self.count += 1;

@@ -21,13 +21,11 @@ pub struct Tap<'a> {
 }
 
 impl<'a> Tap<'a> {
-    /// Of text in lines.
     #[must_use]
     pub fn lines(inner: Bytes<'a>) -> Self {
         Self { inner, hasher: Sha256::new(), last: None, line: Some(0) }
     }
 
-    /// Of anything else.
     #[must_use]
     pub fn bytes(inner: Bytes<'a>) -> Self {
         Self { line: None, ..Self::lines(inner) }
@@ -39,7 +37,7 @@ impl<'a> Tap<'a> {
         self.last.is_none_or(|byte| byte == b'\n')
     }
 
-    /// SHA-256 of the whole, in hexadecimal; reads what is left.
+    /// Reads the rest and returns the SHA-256 of all bytes, in hexadecimal.
     ///
     /// # Errors
     /// What reading it said; a line that is too long.
@@ -75,7 +73,6 @@ impl Read for Tap<'_> {
 pub struct Line<'a> {
     /// From 1.
     pub number: u64,
-    /// What is in it.
     pub text: &'a [u8],
     /// Whether it has no end: the writer was stopped in it.
     pub cut: bool,
@@ -126,7 +123,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// What some editors begin a file with.
+/// Byte order mark of UTF-8.
 pub const BOM: &[u8] = b"\xef\xbb\xbf";
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// The last second of the year 9999, the end of RFC 3339.
 const LAST: u64 = 253_402_300_799;
 
-/// RFC 3339 with nanoseconds; none if there is none or it is out of range.
+/// RFC 3339 with nanoseconds; `None` if absent or out of range.
 pub fn utc(timestamp: Option<&prost_types::Timestamp>) -> Option<String> {
     let timestamp = timestamp?;
     let seconds = u64::try_from(timestamp.seconds).ok().filter(|seconds| *seconds <= LAST)?;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How statistics and instants are shown, by `linkctl` and by the dataplane when it
-//! ends: JSON with keys that stay, and text for people.
+//! Statistics and instants as JSON with stable keys and as text. `linkctl` uses it, and the dataplane
+//! when it ends.
 
 pub mod instant;
+mod pipe;
 mod snapshot;
 mod switch;
 mod table;
 
+pub use pipe::{Count, Dropped, Histogram, Pipe};
 pub use snapshot::{
-    Client, Conservation, Count, Dropped, EXPIRED, Histogram, Lateness, Link, Memory, Pipe, Port,
-    Snapshot, Span, Worker,
+    Client, Conservation, EXPIRED, Lateness, Link, Memory, Port, Snapshot, Span, Worker,
 };
 pub use switch::{Gate, Stage, Switch, SwitchCount, Times, stages};
 pub use table::{line, size, table, time};

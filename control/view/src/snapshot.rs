@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A snapshot of the statistics as JSON. Its keys are a contract: they stay. They mean
-//! what the messages of `linkemu.v1` say.
+//! A snapshot of the statistics as JSON. The keys are a contract: they do not change. Their meaning is
+//! that of the fields of `linkemu.v1`.
 
 use crate::instant;
+use crate::pipe::{Count, Pipe};
 use proto::linkemu::v1 as pb;
 use serde::{Deserialize, Serialize};
-use std::ops::AddAssign;
 
-/// Everything.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Snapshot {
     pub time_ns: u64,
@@ -21,7 +20,7 @@ pub struct Snapshot {
     pub stall_max_ns: u64,
     pub lossy: bool,
     pub conservation: Conservation,
-    /// None from a dataplane that does not say.
+    /// `None` from a dataplane without this field.
     pub span: Option<Span>,
     pub workers: Vec<Worker>,
 }
@@ -44,7 +43,6 @@ pub struct Span {
     pub unplaced: u64,
 }
 
-/// One worker.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Worker {
     pub lateness_ns: Lateness,
@@ -65,58 +63,6 @@ pub struct Client {
     pub r#return: Pipe,
 }
 
-/// Packets and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Count {
-    pub packets: u64,
-    pub bytes: u64,
-}
-
-/// One client and direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Pipe {
-    pub received: Count,
-    pub sent: Count,
-    pub dropped: Dropped,
-    pub held: Count,
-    pub queue: Count,
-    pub queue_max_bytes: u64,
-    pub marked: Count,
-    pub duplicated: Count,
-    pub corrupted: Count,
-    pub queue_delay_ns: Option<Histogram>,
-    pub lateness_ns: Option<Histogram>,
-}
-
-/// Durations since the dataplane started. The first bucket is up to and including its bound,
-/// each further one up to twice as long, the last all that are longer still.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Histogram {
-    pub counts: Vec<u64>,
-    pub sum: u64,
-    pub first_bound: u64,
-}
-
-/// Drops by reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Dropped {
-    pub aqm: Count,
-    pub limit: Count,
-    pub outage: Count,
-    pub loss: Count,
-    pub overload: Count,
-    pub runt: Count,
-    pub oversize: Count,
-    pub scheduled: Count,
-    /// Where a P4 switch puts a shim on each.
-    #[serde(default, skip_serializing_if = "Count::is_zero")]
-    pub shim: Count,
-    /// Reasons that a newer linkd has.
-    #[serde(default, skip_serializing_if = "Count::is_zero")]
-    pub other: Count,
-}
-
-/// One port.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Port {
     pub name: String,
@@ -126,13 +72,13 @@ pub struct Port {
     pub transmit_dropped: u64,
     pub staged: u64,
     pub malformed: u64,
-    /// Of clients without a slot.
+    /// Frames of clients without a slot.
     pub unplaced: u64,
-    /// None if the port does not tell.
+    /// `None` if the port does not report it.
     pub link: Option<Link>,
-    /// None if the link has no speed that is known.
+    /// `None` if the speed is unknown.
     pub link_mbps: Option<u32>,
-    /// Of its interface, in bytes; none if it has none.
+    /// MTU of the interface in bytes; `None` without an interface.
     pub mtu: Option<u32>,
     /// Times that something happened by which packets may have been lost.
     pub faults: u64,
@@ -150,7 +96,6 @@ pub enum Link {
     Down,
 }
 
-/// How late packets left.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Lateness {
     pub count: u64,
@@ -160,7 +105,6 @@ pub struct Lateness {
     pub max: u64,
 }
 
-/// Of the packet store.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Memory {
     pub capacity_bytes: u64,
@@ -178,144 +122,6 @@ pub struct Conservation {
     pub dropped: u64,
     pub held: u64,
     pub exact: bool,
-}
-
-impl Count {
-    fn is_zero(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl AddAssign for Count {
-    fn add_assign(&mut self, other: Self) {
-        // Counters that a dataplane really counted do not reach the end.
-        self.packets = self.packets.saturating_add(other.packets);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-}
-
-impl From<Option<pb::Count>> for Count {
-    fn from(count: Option<pb::Count>) -> Self {
-        let pb::Count { packets, bytes } = count.unwrap_or_default();
-        Self { packets, bytes }
-    }
-}
-
-impl Dropped {
-    /// Each reason and its name.
-    pub fn reasons(&self) -> [(&'static str, Count); 10] {
-        [
-            ("aqm", self.aqm),
-            ("limit", self.limit),
-            ("outage", self.outage),
-            ("loss", self.loss),
-            ("overload", self.overload),
-            ("runt", self.runt),
-            ("oversize", self.oversize),
-            ("scheduled", self.scheduled),
-            ("shim", self.shim),
-            ("other", self.other),
-        ]
-    }
-
-    /// Of all reasons.
-    pub fn total(&self) -> Count {
-        let mut total = Count::default();
-        self.reasons().into_iter().for_each(|(_, count)| total += count);
-        total
-    }
-}
-
-impl AddAssign<&Self> for Dropped {
-    fn add_assign(&mut self, o: &Self) {
-        let Self { aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other } =
-            self;
-        let sums = [aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other];
-        sums.into_iter().zip(o.reasons()).for_each(|(sum, (_, count))| *sum += count);
-    }
-}
-
-impl Pipe {
-    /// received + duplicated = sent + dropped + held.
-    pub fn balances(&self) -> bool {
-        let dropped = self.dropped.total();
-        let sum = |part: fn(&Count) -> u64| {
-            [self.sent, dropped, self.held].iter().map(|c| u128::from(part(c))).sum::<u128>()
-                == u128::from(part(&self.received)) + u128::from(part(&self.duplicated))
-        };
-        sum(|c| c.packets) && sum(|c| c.bytes)
-    }
-}
-
-/// Those of one kind have the same bounds.
-fn add_histogram(sum: &mut Option<Histogram>, other: Option<&Histogram>) {
-    match (sum, other) {
-        (_, None) => {}
-        (Some(sum), Some(other)) => {
-            let pairs = sum.counts.iter_mut().zip(&other.counts);
-            pairs.for_each(|(sum, count)| *sum = sum.saturating_add(*count));
-            sum.sum = sum.sum.saturating_add(other.sum);
-        }
-        (sum, Some(other)) => *sum = Some(other.clone()),
-    }
-}
-
-impl From<pb::Histogram> for Histogram {
-    fn from(h: pb::Histogram) -> Self {
-        Self { counts: h.counts, sum: h.sum_ns, first_bound: h.first_bound_ns }
-    }
-}
-
-impl AddAssign<&Self> for Pipe {
-    /// The high-water mark of a sum is the highest of its parts' own.
-    fn add_assign(&mut self, other: &Self) {
-        self.received += other.received;
-        self.sent += other.sent;
-        self.dropped += &other.dropped;
-        self.held += other.held;
-        self.queue += other.queue;
-        self.queue_max_bytes = self.queue_max_bytes.max(other.queue_max_bytes);
-        self.marked += other.marked;
-        self.duplicated += other.duplicated;
-        self.corrupted += other.corrupted;
-        add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
-        add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
-    }
-}
-
-impl From<Option<pb::PipeStats>> for Pipe {
-    fn from(stats: Option<pb::PipeStats>) -> Self {
-        let stats = stats.unwrap_or_default();
-        let mut dropped = Dropped::default();
-        for drop in &stats.dropped {
-            let slot = match drop.reason() {
-                pb::DropReason::Aqm => &mut dropped.aqm,
-                pb::DropReason::Limit => &mut dropped.limit,
-                pb::DropReason::Outage => &mut dropped.outage,
-                pb::DropReason::Loss => &mut dropped.loss,
-                pb::DropReason::Overload => &mut dropped.overload,
-                pb::DropReason::Runt => &mut dropped.runt,
-                pb::DropReason::Oversize => &mut dropped.oversize,
-                pb::DropReason::Scheduled => &mut dropped.scheduled,
-                pb::DropReason::Shim => &mut dropped.shim,
-                pb::DropReason::Unspecified => &mut dropped.other,
-            };
-            *slot += drop.count.into();
-        }
-        Self {
-            received: stats.received.into(),
-            sent: stats.sent.into(),
-            dropped,
-            held: stats.held.into(),
-            queue: stats.queue.into(),
-            queue_max_bytes: stats.queue_max_bytes,
-            marked: stats.marked.into(),
-            duplicated: stats.duplicated.into(),
-            corrupted: stats.corrupted.into(),
-            queue_delay_ns: stats.queue_delay.map(Histogram::from),
-            lateness_ns: stats.lateness.map(Histogram::from),
-        }
-    }
 }
 
 impl From<pb::Stats> for Snapshot {
@@ -468,7 +274,7 @@ mod tests {
         assert!(!snapshot(&[more, less]).conservation.exact);
         assert!(!snapshot(&[pipe((u64::MAX, u64::MAX), (5, 500))]).conservation.exact);
         assert!(snapshot(&[]).conservation.exact);
-        // What was made beside it has to go somewhere too.
+        // Duplicates are part of the balance.
         let made = |packets| {
             let pipe = pipe((10, 1_000), (6, 600)).unwrap();
             Some(pb::PipeStats { duplicated: count(packets, packets * 100), ..pipe })

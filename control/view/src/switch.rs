@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 switch before a box, as JSON and as text. Its keys are a contract: they stay.
+//! The P4 switch before a box, as JSON and as text. The keys are a contract: they do not change.
 
-use crate::snapshot::Count;
+use crate::pipe::Count;
 use crate::table::time;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Of a histogram's longest bar, in characters.
+/// Length of the longest bar of a histogram, in characters.
 const BAR: u64 = 40;
 
-/// What the switch is, does and has counted.
+/// State and counters of the switch.
 #[derive(Clone, Debug, Serialize)]
 pub struct Switch {
     pub phase: &'static str,
@@ -23,7 +23,7 @@ pub struct Switch {
     pub entries: u32,
     pub restored_ns: u64,
     pub counts: Vec<SwitchCount>,
-    /// Null: there is none.
+    /// `None` (null in JSON) if absent.
     pub forward_transit_ns: Option<Times>,
     pub return_transit_ns: Option<Times>,
     pub forward_excess_ns: Option<Times>,
@@ -41,7 +41,7 @@ pub struct Stage {
     pub reason: String,
 }
 
-/// Frames by what the switch did with them.
+/// Frames by the action of the switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SwitchCount {
     pub fate: String,

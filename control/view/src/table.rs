@@ -5,11 +5,11 @@ use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::instant;
-use crate::snapshot::{Client, Count, Link, Pipe, Port, Snapshot};
+use crate::pipe::{Count, Pipe};
+use crate::snapshot::{Client, Link, Port, Snapshot};
 
 const LOSSY: &str = "lossy: the link was set although there is too little memory or time for it\n";
 
-/// A snapshot in full.
 #[must_use]
 pub fn table(snapshot: &Snapshot) -> String {
     let utc = snapshot.utc.as_deref().unwrap_or("at an unknown time");
@@ -134,7 +134,7 @@ fn sent(snapshot: &Snapshot, pipe: fn(&Client) -> &Pipe) -> u64 {
     snapshot.clients.iter().map(|client| pipe(client).sent.bytes).fold(0, u64::saturating_add)
 }
 
-/// A table whose columns but the first `left` hold numbers.
+/// A table; columns after the first `left` are numbers, aligned right.
 fn grid(left: usize, header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);

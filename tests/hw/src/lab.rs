@@ -231,13 +231,13 @@ fn certificates(
 ) -> anyhow::Result<()> {
     let (ca, linkctl) =
         (directory.path("ca").display().to_string(), binaries.linkctl.display().to_string());
-    let cert = |more: &[&str]| {
-        let argv = [&[linkctl.as_str(), "cert"], more].concat();
+    let pki = |more: &[&str]| {
+        let argv = [&[linkctl.as_str(), "pki"], more].concat();
         run(words(&argv), Duration::from_secs(30)).and_then(smoke::process::Outcome::success)
     };
-    cert(&["ca", "--name", "lab", "-d", &ca])?;
-    cert(&["server", "--ca", &ca, "--host", "box", "--ip", &BOX.to_string()])?;
-    cert(&["client", "--ca", &ca, "--name", "desk", "--role", "operator"])?;
+    pki(&["ca", "--name", "lab", "-d", &ca])?;
+    pki(&["server", "--ca", &ca, "--host", "box", "--ip", &BOX.to_string()])?;
+    pki(&["client", "--ca", &ca, "--name", "desk", "--role", "operator"])?;
     for name in ["box.pem", "box.key", "ca.pem"] {
         let from = directory.path("ca").join(name);
         image.copy(&format!("etc/linkemu/{name}"), &from);

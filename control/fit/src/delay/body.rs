@@ -11,7 +11,7 @@ const BLOCKS: usize = 50;
 /// The error of the model itself: excursions, and falls that are caught up with, take a
 /// little from the autocorrelation.
 const OWN_ERROR: f64 = 0.003;
-/// An autocorrelation below this is none.
+/// Autocorrelations below this count as zero.
 const LEAST: f64 = 0.05;
 
 /// A value of a table of quantiles at equally spaced probabilities, linear between.

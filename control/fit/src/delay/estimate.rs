@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The law whose figures agree best with a log's.
+//! Estimates the law that fits the figures of a log best.
 //!
 //! Levels are chosen from the log, its figures counted, and the law searched for that
 //! has the same ([`super::search`]).
@@ -42,20 +42,16 @@ const BLOCKS: usize = 1500;
 pub struct ExcursionEstimate {
     /// Mean time between episodes.
     pub interval: Interval,
-    /// Mean duration.
     pub duration: Interval,
     /// Scale of the extra delay.
     pub scale: Interval,
-    /// Its shape.
     pub shape: Interval,
 }
 
 /// The round trips of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delays {
-    /// The law.
     pub law: Law,
-    /// Its base.
     pub base: Interval,
     /// The period of its slots, if it has any.
     pub slot: Option<Interval>,
@@ -65,14 +61,13 @@ pub struct Delays {
     pub excursions: Vec<ExcursionEstimate>,
     /// The law against the log.
     pub goodness: Option<Goodness>,
-    /// What the log cannot tell.
+    /// Parameters that the log does not determine.
     pub unidentified: Vec<String>,
 }
 
 /// Why there is no law.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelayError {
-    /// Too few round trips.
     #[error(
         "{0} round trips are too few for a distribution of delays, which needs {LEAST_SAMPLES}: \
          probe for longer"

@@ -16,7 +16,6 @@ use gauss_quad::GaussLegendre;
 const NODES: NonZeroUsize = NonZeroUsize::new(10).unwrap();
 static RULE: LazyLock<GaussLegendre> = LazyLock::new(|| GaussLegendre::new(NODES));
 
-/// A class of excursions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Excursions {
     /// Mean time from the end of an episode to the start of the next.
@@ -120,7 +119,7 @@ impl Excursions {
         sum / (self.interval + d)
     }
 
-    /// Episodes per second whose extra delay is above `x`.
+    /// Episodes per second with an extra delay above `x`.
     #[must_use]
     pub fn episodes(&self, x: f64) -> f64 {
         self.survival(x) / (self.interval + self.duration)
@@ -132,19 +131,13 @@ impl Excursions {
 pub enum Body {
     /// The wait for a slot, uniform up to the period.
     Slot {
-        /// The period.
         period: f64,
         /// Whether probes come so regularly that the waits of two follow from the lag.
         regular: bool,
     },
     /// Held values: quantiles at equally spaced probabilities, and the mean time for
     /// which one is held. One value alone is a constant.
-    Held {
-        /// The values' quantiles.
-        quantiles: Vec<f64>,
-        /// The mean time.
-        correlation: f64,
-    },
+    Held { quantiles: Vec<f64>, correlation: f64 },
 }
 
 impl Body {

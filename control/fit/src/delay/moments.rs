@@ -14,23 +14,19 @@ use crate::baseline::{Probe, Series};
 /// A pair of probes: both above a level, a number of probes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joint {
-    /// Index of the level.
     pub level: usize,
-    /// Probes apart.
+    /// Distance of the two round trips, in probes.
     pub lag: usize,
 }
 
-/// Which figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     /// Levels in seconds, ascending; bands lie between them and above the last.
     pub levels: Vec<f64>,
-    /// Pairs.
     pub joints: Vec<Joint>,
 }
 
 impl Figures {
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.levels.len() + self.joints.len()
@@ -57,18 +53,14 @@ impl Figures {
     }
 }
 
-/// Figures of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
-    /// Which.
     pub figures: Figures,
-    /// Their values.
     pub mean: DVector<f64>,
-    /// The covariance of these.
+    /// Covariance of the figures in `mean`.
     pub covariance: DMatrix<f64>,
     /// The covariance of errors of reading, which no longer log takes away.
     pub reading: DMatrix<f64>,
-    /// Probes that came back.
     pub probes: f64,
     /// Blocks that the covariance is from; none if it is not from a log.
     pub blocks: Option<usize>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The search for the law whose figures agree best with those that were measured.
+//! Searches the law that fits measured figures best.
 //!
 //! The generalized method of moments (L. P. Hansen, 1982): the parameters minimise the
 //! squared distance between the figures of log and law, in units of their errors, by
@@ -23,7 +23,7 @@ const LEAST_ERROR: f64 = 1e-7;
 /// An excursion is no excursion that is on most of the time: intervals are longer than so
 /// many durations.
 pub(super) const SELDOM: f64 = 5.0;
-/// A parameter whose logarithm has a larger standard error is not known.
+/// Largest standard error of the logarithm of a known parameter.
 const VAGUE: f64 = 1.0;
 
 /// Parameters as the search sees them: logarithms, the shape through tanh, and the base in
@@ -251,7 +251,7 @@ pub(super) fn fit(
     // A log's own errors are the same for all laws; a curve has none of its own.
     let compared = if moments.blocks.is_some() { own_distance } else { distance };
     let cost = shape.per_class() as f64 * n.ln();
-    // A class that the log does not bound is none.
+    // A class without bounds from the log is rejected.
     let known = errors.iter().enumerate().all(|(i, e)| {
         let place = i.checked_sub(shape.first()).map(|i| i % shape.per_class());
         *e < VAGUE || place == Some(SHAPE) || (place == Some(0) && at[i] < AT_BOUND)

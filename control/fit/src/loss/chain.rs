@@ -8,7 +8,7 @@
 //! length: the sum of [`PHASES`] exponential phases (A. K. Erlang's method of stages).
 //! It stands for the emulator's fixed law, which no log follows to the nanosecond.
 //!
-//! Isolated losses hit each probe with a probability of its own.
+//! Isolated losses hit each probe independently.
 
 use nalgebra::{DMatrix, DVector};
 
@@ -17,7 +17,6 @@ use super::runs::{Run, Runs, WHOLE};
 /// Phases of a peaked class: its durations have a coefficient of variation of 0.2.
 pub const PHASES: usize = 25;
 
-/// A class of outages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
     /// Outages per second of time that is clear of the class, in each direction.
@@ -26,7 +25,6 @@ pub struct Class {
     pub mean: f64,
 }
 
-/// A law of losses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
     /// Exponential classes.
@@ -43,7 +41,6 @@ pub struct Law {
 enum Step {
     /// Of each chain: the probability to go down, and to stay down.
     Chains(Vec<(f64, f64)>),
-    /// Of a row vector.
     Matrix(DMatrix<f64>),
 }
 

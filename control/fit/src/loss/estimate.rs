@@ -14,7 +14,7 @@ use crate::numeric::{Maximum, maximise, profile_interval};
 
 /// A peaked class needs a matrix per gap: at most this many are tried.
 const MOST_GAPS: usize = 64;
-/// A class must have this many runs to tell its parameters.
+/// Least runs of a class.
 const LEAST_RUNS: u64 = 3;
 
 /// What the user states about the losses.
@@ -26,7 +26,6 @@ pub struct LossOptions {
     pub directions: u32,
 }
 
-/// A class of outages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutageClass {
     /// Mean clear time between outages, in each direction, in seconds.
@@ -37,7 +36,6 @@ pub struct OutageClass {
     pub peaked: bool,
 }
 
-/// Isolated losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Isolated {
     /// Probability that a probe is lost so.
@@ -51,7 +49,6 @@ pub struct Isolated {
 /// A law that was tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rejected {
-    /// What it is.
     pub law: &'static str,
     /// How much larger its BIC is than that of the law that was taken.
     pub bic_excess: f64,
@@ -60,19 +57,15 @@ pub struct Rejected {
 /// The losses of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Losses {
-    /// The law.
     pub law: Law,
-    /// Its name.
     pub name: &'static str,
-    /// Its classes of outages.
     pub classes: Vec<OutageClass>,
-    /// Its isolated losses.
     pub isolated: Option<Isolated>,
     /// Other laws that were tried.
     pub rejected: Vec<Rejected>,
     /// The law against the lengths of the runs.
     pub goodness: Option<Goodness>,
-    /// What the log cannot tell.
+    /// Parameters that the log does not determine.
     pub unidentified: Vec<String>,
 }
 

@@ -21,7 +21,6 @@ const COST: f64 = 3.0;
 /// A. E. Raftery, "Bayes Factors", 1995).
 const MARGIN: f64 = 10.0;
 
-/// Fades.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FadeEstimate {
     /// Runs of lost probes per second in clear times.
@@ -55,7 +54,7 @@ struct Process {
     d: f64,
 }
 
-/// What is known of the state, and the likelihood so far.
+/// Distribution of the state, and the likelihood so far.
 struct Forward {
     state: [f64; 2],
     log: f64,
@@ -75,7 +74,6 @@ impl Process {
         f.normalise();
     }
 
-    /// An event.
     fn event(&self, f: &mut Forward) {
         f.state = [f.state[0] * self.rates[0], f.state[1] * self.rates[1]];
         f.normalise();

@@ -24,7 +24,6 @@ pub struct Run {
 }
 
 impl Run {
-    /// Lost probes.
     #[must_use]
     pub fn lost(&self) -> u32 {
         self.gaps.iter().map(|(_, n)| n).sum::<u32>() - u32::from(self.ended)
@@ -51,7 +50,6 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Of a log.
     #[must_use]
     pub fn of_series(series: &Series, interval_ns: u64, spacing: Spacing) -> Self {
         let mut runs = Self { interval_s: interval_ns as f64 / 1e9, ..Self::default() };
@@ -134,13 +132,11 @@ impl Runs {
         f64::from(parts) / PARTS * self.interval_s
     }
 
-    /// Runs of lost probes.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.runs.values().sum()
     }
 
-    /// Lost probes in runs.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.runs.iter().map(|(r, n)| u64::from(r.lost()) * n).sum()
@@ -156,7 +152,6 @@ impl Runs {
         lengths
     }
 
-    /// Probes that came back.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.quiet.values().sum::<u64>() + self.lengths().values().sum::<u64>()

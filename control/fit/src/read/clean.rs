@@ -10,16 +10,15 @@ use super::spacing::Interval;
 use crate::baseline::{Baseline, Format, OneWay, Source, Spacing};
 use jiff::Timestamp;
 
-/// The round trip of a row whose probe was lost.
+/// Round trip of a lost probe in a row.
 pub(super) const LOST: u64 = u64::MAX;
 
-/// The longest round trip.
+/// Longest plausible round trip: 1 h.
 const RTT_NS: i64 = 3_600_000_000_000;
 
 /// A probe as a log has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// Where it stands.
     pub line: u64,
     pub sequence: u64,
     /// By any clock that has one origin for the whole log.
@@ -29,22 +28,19 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The round trip.
     pub fn rtt(&self) -> Option<u64> {
         (self.rtt_ns != LOST).then_some(self.rtt_ns)
     }
 }
 
-/// What a sequence number that has no row means.
+/// Meaning of a sequence number without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// A lost probe.
     Lost,
     /// A probe of which nothing is known.
     Unknown,
 }
 
-/// What a reader found.
 #[derive(Debug)]
 pub(super) struct Log {
     pub format: Format,
@@ -64,9 +60,8 @@ pub(super) struct Log {
     pub stopped: bool,
     /// Lines, ascending, at or after which probes come after a break.
     pub breaks: Vec<u64>,
-    /// What the log says its interval is.
+    /// Probing interval from the log.
     pub interval: Option<u64>,
-    /// And its spacing.
     pub spacing: Option<Spacing>,
     /// The step of its round trips.
     pub resolution_ns: u64,
@@ -76,12 +71,12 @@ pub(super) struct Log {
     /// When the first probe was sent and when the last one was sent or came back, by the wall
     /// clock.
     pub recorded: Option<[Timestamp; 2]>,
-    /// What was put right so far.
+    /// Corrections so far.
     pub remarks: Vec<String>,
 }
 
 impl Log {
-    /// Of a format, without a probe.
+    /// An empty log of a format.
     pub fn new(format: Format) -> Self {
         Self {
             format,

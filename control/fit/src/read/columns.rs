@@ -14,7 +14,7 @@ use std::str::FromStr;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// What the columns of a CSV file are.
+/// Names and units of the columns of a CSV file.
 ///
 /// As a text: `sent=NAME[:UNIT],rtt=NAME[:UNIT],seq=NAME,lost=TEXT`, the last two optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,6 @@ impl FromStr for Columns {
 enum Unit {
     /// A number of so many nanoseconds.
     Number(u64),
-    /// A date and time.
     Rfc3339,
 }
 
@@ -91,7 +90,6 @@ fn named(text: &str, default: u64) -> (&str, Unit) {
     with_unit().unwrap_or((text, Unit::Number(default)))
 }
 
-/// Where the columns are.
 struct Layout<'a> {
     sent: (usize, Unit),
     rtt: (usize, u64),
@@ -131,7 +129,7 @@ fn joined(record: &ByteRecord) -> String {
     shown(&record.iter().collect::<Vec<_>>().join(&b","[..]))
 }
 
-/// Reads one of which `head` is the beginning; the second is its SHA-256.
+/// Reads a file that begins with `head`. Returns the log and the SHA-256 of the file.
 pub(super) fn read(
     bytes: Bytes<'_>,
     head: &[u8],

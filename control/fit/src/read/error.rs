@@ -6,7 +6,6 @@ use std::fmt;
 use std::io;
 pub(super) use trace::text::{counted, shown};
 
-/// Where in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line, from 1.
@@ -29,22 +28,12 @@ impl fmt::Display for Place {
 pub enum ReadError {
     /// The file, or a part of it.
     #[error("cannot read {name}: {source}")]
-    Io {
-        /// The file.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// Nothing in it.
+    Io { name: String, source: io::Error },
     #[error("the file is empty: nothing was measured")]
     Empty,
-    /// A packed file.
     #[error("the file is packed with {packer}: unpack it first")]
-    Packed {
-        /// With what.
-        packer: &'static str,
-    },
-    /// None of the formats.
+    Packed { packer: &'static str },
+    /// Unknown format.
     #[error(
         "the file is in none of the formats {}: it begins with {begin:?}. A table of another \
          kind is read as CSV with its columns named: --columns sent=NAME,rtt=NAME",
@@ -54,15 +43,13 @@ pub enum ReadError {
         /// Its first line.
         begin: String,
     },
-    /// No text.
     #[error("the file is {what}: a baseline is text in UTF-8{remedy}")]
     Binary {
-        /// What it seems to be.
+        /// Probable kind of the file.
         what: &'static str,
-        /// What to do about it.
+        /// Remedy, as the end of the message.
         remedy: &'static str,
     },
-    /// CSV alone.
     #[error(
         "the file is CSV, which does not say what its columns mean: name them, with their \
          units, as in --columns sent=NAME:s,rtt=NAME:ms. Its header is {header:?}"
@@ -73,68 +60,37 @@ pub enum ReadError {
     },
     /// Columns were named, but of another format.
     #[error("columns are named, but the format is {}: leave one of them out", format.name())]
-    ColumnsNotUsed {
-        /// The format.
-        format: Format,
-    },
+    ColumnsNotUsed { format: Format },
     /// The text that names columns.
     #[error("{text:?} does not name columns: {problem}")]
     ColumnsText {
-        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// Violated rule of the format.
         problem: String,
     },
     /// A column that does not exist.
     #[error("there is no column {column:?}: the header is {header:?}{}", units(column))]
-    NoColumn {
-        /// What was named.
-        column: String,
-        /// What was found.
-        header: String,
-    },
-    /// A file that is not of the format that it was said or seems to be.
+    NoColumn { column: String, header: String },
+    /// The content violates the stated or detected format.
     #[error("the file is not in the format {}: {problem}", format.name())]
-    Malformed {
-        /// The format.
-        format: Format,
-        /// What is wrong.
-        problem: String,
-    },
+    Malformed { format: Format, problem: String },
     /// A line that cannot be understood.
     #[error("{place}: {problem}: {content:?}")]
-    Line {
-        /// Where.
-        place: Place,
-        /// What is wrong.
-        problem: String,
-        /// What stands there.
-        content: String,
-    },
+    Line { place: Place, problem: String, content: String },
     /// A round trip that cannot be one.
     #[error(
         "{place}: a round trip of {rtt} cannot be: it must be more than zero and at most 1 h; \
          is the unit right?"
     )]
-    RoundTrip {
-        /// Where.
-        place: Place,
-        /// What stands there.
-        rtt: String,
-    },
-    /// No probe.
+    RoundTrip { place: Place, rtt: String },
     #[error("there is no probe in the file: nothing was measured")]
     NoProbe,
-    /// One probe.
     #[error("there is one probe in the file: two are the least that have an interval")]
     OneProbe,
-    /// None came back.
+    /// All probes were lost.
     #[error("all {probes} probes were lost: the link was down, or the target does not answer")]
-    AllLost {
-        /// How many.
-        probes: u64,
-    },
-    /// Nothing says when the probes were sent.
+    AllLost { probes: u64 },
+    /// The send times are unknown.
     #[error(
         "nothing says when the probes were sent: the log has neither time stamps (ping -D) nor \
          a summary line with the time; give the interval with --interval"
@@ -146,37 +102,26 @@ pub enum ReadError {
          interrupted, so that there is no interval"
     )]
     NoNeighbours,
-    /// An interval that is not the one that was stated.
+    /// The measured interval differs from the stated one.
     #[error(
         "the probes are {found} apart, but {origin} says {stated}: they differ by more than 5 %"
     )]
     IntervalDiffers {
-        /// What was measured.
         found: String,
-        /// Who says otherwise.
+        /// Source of the contradicting value.
         origin: &'static str,
-        /// And what.
+        /// Value that contradicts the measured one.
         stated: String,
     },
     /// An interval of zero, or of more than a day.
     #[error("an interval of {interval} cannot be: it must be more than zero and at most 1 d")]
-    Interval {
-        /// The interval.
-        interval: String,
-    },
+    Interval { interval: String },
     /// Several intervals in one log.
     #[error(
         "{place}: the interval changes from {before} to {after}: split the file there, a \
          baseline has one interval"
     )]
-    MixedIntervals {
-        /// Where.
-        place: Place,
-        /// The median interval before.
-        before: String,
-        /// And after.
-        after: String,
-    },
+    MixedIntervals { place: Place, before: String, after: String },
     /// Time stamps that do not tell neighbours apart.
     #[error(
         "half of the probes have the send time of the one before: the time stamps are coarser \
@@ -189,22 +134,14 @@ pub enum ReadError {
          of variation is {variation:.2} (0 is constant, 1 exponential), their median {median} \
          and their mean {mean}"
     )]
-    Spacing {
-        /// Standard deviation over mean.
-        variation: f64,
-        /// The median.
-        median: String,
-        /// The mean.
-        mean: String,
-    },
+    Spacing { variation: f64, median: String, mean: String },
     /// Not spaced as the file says.
     #[error("the probes are spaced {found}, but {origin} says {stated}")]
     SpacingDiffers {
-        /// What was measured.
         found: &'static str,
-        /// Who says otherwise.
+        /// Source of the contradicting value.
         origin: &'static str,
-        /// And what.
+        /// Value that contradicts the measured one.
         stated: &'static str,
     },
     /// Send times that jump about.
@@ -213,14 +150,11 @@ pub enum ReadError {
          probes, the first at {place}; are the columns the right ones?"
     )]
     Unsteady {
-        /// How many jumps.
         breaks: u64,
-        /// In how many probes.
         probes: u64,
         /// The first.
         place: Place,
     },
-    /// Sequence numbers far apart.
     #[error(
         "{missing} sequence numbers are missing among {probes} probes: that is no baseline of \
          a working link; is the column the right one?"
@@ -228,21 +162,14 @@ pub enum ReadError {
     MostlyMissing {
         /// Numbers without a probe.
         missing: u64,
-        /// Probes.
         probes: u64,
     },
     /// A log of more than a century.
     #[error("{place}: the log spans more than 100 years there: is the unit of time right?")]
-    Span {
-        /// Where.
-        place: Place,
-    },
+    Span { place: Place },
     /// Published figures that contradict each other.
     #[error("the figures contradict each other: {}", violations.join("; "))]
-    Figures {
-        /// Each contradiction.
-        violations: Vec<String>,
-    },
+    Figures { violations: Vec<String> },
 }
 
 /// The names of the formats that a file can be recognised as.

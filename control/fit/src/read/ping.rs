@@ -40,7 +40,7 @@ pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<(Log, String)
     Ok((reader.finish(given)?, lines.sha256()?))
 }
 
-/// What the end of the output says.
+/// Summary at the end of the output.
 #[derive(Clone, Copy)]
 struct Totals {
     line: u64,

@@ -2,24 +2,24 @@
 //! What `linkctl probe send` writes: comment lines `# key = value`, a header, and a row of CSV
 //! without quotes for each probe that was sent, in order. An empty round trip is a loss.
 //!
-//! A row's time is `sent_s`, of a monotonic clock; a comment `# resumed_utc = ...` tells
-//! that nobody probed between two rows, over which `sent_s` goes on by the wall clock.
+//! A row's time is `sent_s`, of a monotonic clock; a comment `# resumed_utc = ...` marks
+//! a pause between two rows, over which `sent_s` continues by the wall clock.
 
 use super::clean::{LOST, Log, Missing, Row, round_trip};
 use super::error::{Place, ReadError, counted, shown};
 use super::number::{Steps, decimal};
 use super::tap::{Bytes, Line, Lines};
 use crate::baseline::{Format, Spacing};
+use ::probe::log::{COLUMNS, FORMAT};
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// How such a file begins.
+/// Beginning of such a file, of any version.
 pub(super) const MAGIC: &str = "# format = linkemu-probe";
-const HEADER: &[u8] = b"sequence,sent_utc,sent_s,rtt_ms,there_ms,back_ms";
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// Reads one; the second is its SHA-256.
+/// Returns the log and the SHA-256 of the file.
 pub(super) fn read(bytes: Bytes<'_>) -> Result<(Log, String), ReadError> {
     let mut lines = Lines::of(bytes);
     let mut reader = Reader::new();
@@ -69,7 +69,7 @@ struct Reader {
     synchronised: bool,
     /// Whether the next row begins a run.
     resumed: bool,
-    /// What is added to this run's sequence numbers.
+    /// Offset of the sequence numbers of this run.
     renumber: u64,
     next: u64,
     /// When the first probe was sent, by the wall clock; none if that cannot be read.
@@ -94,15 +94,15 @@ impl Reader {
         }
     }
 
-    /// Whether it says that the prober was resumed.
+    /// Returns whether the comment marks a resumed run.
     fn comment(&mut self, text: &[u8], number: u64) -> Result<bool, ReadError> {
         let text = String::from_utf8_lossy(text);
         let Some((key, value)) = text.split_once('=') else { return Ok(false) };
         let value = value.trim().trim_matches('"');
         let bad = |problem: String| ReadError::line(Place::Line(number), problem, value.as_bytes());
         match key.trim() {
-            "format" if value == "linkemu-probe 1" => self.version = true,
-            "format" => return Err(malformed(format!("it is {value:?}, not linkemu-probe 1"))),
+            "format" if value == FORMAT => self.version = true,
+            "format" => return Err(malformed(format!("it is {value:?}, not {FORMAT}"))),
             "interval" => {
                 let interval = profile::parse_duration(value).map_err(|e| bad(e.to_string()))?;
                 self.log.interval = Some(interval);
@@ -135,9 +135,10 @@ impl Reader {
         let place = Place::Line(line.number);
         let bad = |problem: &str| ReadError::line(place, problem, line.text);
         if !self.header {
-            if line.text != HEADER {
+            let header = COLUMNS.join(",");
+            if line.text != header.as_bytes() {
                 let problem = format!("its header is {:?}", shown(line.text));
-                return Err(malformed(format!("{problem}, not {:?}", shown(HEADER))));
+                return Err(malformed(format!("{problem}, not {header:?}")));
             }
             self.header = true;
             return Ok(());
@@ -185,7 +186,7 @@ impl Reader {
 
     fn finish(mut self) -> Result<Log, ReadError> {
         if !self.version {
-            return Err(malformed(format!("it has no line {:?}", format!("{MAGIC} 1"))));
+            return Err(malformed(format!("it has no line {:?}", format!("# format = {FORMAT}"))));
         }
         self.log.resolution_ns = self.steps.step();
         let rtt_ns = self.log.rows.last().and_then(Row::rtt).unwrap_or(0);

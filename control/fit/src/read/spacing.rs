@@ -24,7 +24,6 @@ pub(super) struct Interval {
     /// The median, or the mean if they are exponential.
     pub ns: u64,
     pub spacing: Spacing,
-    /// From how many.
     pub count: usize,
 }
 

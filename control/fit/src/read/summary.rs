@@ -70,7 +70,7 @@ struct Delay {
     exceedance: Vec<(String, String)>,
 }
 
-/// Reads one, whose interval must be the one that was given.
+/// Reads published figures; a given interval must agree.
 pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<Summary, ReadError> {
     let malformed = |problem: String| ReadError::Malformed { format: Format::Summary, problem };
     let mut tap = Tap::bytes(bytes);
@@ -144,7 +144,7 @@ fn is_profile(text: &str) -> bool {
     table.is_ok_and(|table| table.contains_key("forward") && table.contains_key("return"))
 }
 
-/// What is wrong with the figures.
+/// Faults of the figures.
 #[derive(Default)]
 struct Violations(Vec<String>);
 

@@ -56,7 +56,6 @@ fn recorded(baseline: &Baseline) -> String {
     format!("{first} {last}")
 }
 
-/// What every baseline keeps.
 #[track_caller]
 fn hold(baseline: &Baseline) {
     let series = &baseline.series;

@@ -16,15 +16,11 @@ const HOURS: [f64; 10] = [0.25, 0.5, 1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 168.0, 336
 /// What the values of a linear axis are, which decides its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Any.
     Real,
-    /// Whole numbers.
     Whole,
-    /// Hours.
     Hours,
 }
 
-/// A scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
     logarithmic: bool,
@@ -49,7 +45,6 @@ impl Axis {
         Self { logarithmic: false, from, to, ticks, decimals }
     }
 
-    /// Around some values.
     pub fn linear(values: impl Iterator<Item = f64>, kind: Kind) -> Self {
         let (least, largest) = extent(values.filter(|v| v.abs() <= LARGEST)).unwrap_or((0.0, 1.0));
         let span = largest - least;
@@ -105,7 +100,7 @@ impl Axis {
         (self.from, self.to)
     }
 
-    /// What is written at a place.
+    /// Label of a tick.
     fn label(&self, place: f64) -> String {
         if !self.logarithmic {
             // The tick at zero may be -0.

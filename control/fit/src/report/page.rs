@@ -10,7 +10,7 @@ use super::table::{Numbers, groups};
 use super::{clean, needed, verdict};
 use crate::verify::{Comparison, Row, Verdict};
 
-/// Nothing may be loaded or run, whatever a name holds.
+/// Names must not load or run anything.
 const HEAD: PreEscaped<&str> = PreEscaped(
     "<meta charset=\"utf-8\"/>\
      <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\

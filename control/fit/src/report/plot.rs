@@ -34,13 +34,10 @@ const BODY_PERCENT: f64 = 1.0;
 /// A plot of the page.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its title.
     pub title: &'static str,
-    /// How to read it.
     pub caption: &'static str,
     /// Whether it needs the page's width.
     pub wide: bool,
-    /// The drawing.
     pub svg: String,
 }
 
@@ -124,11 +121,9 @@ enum Mark {
     Line,
     /// Points on stems, those of the two beside each other.
     Stems,
-    /// Closed outlines, filled.
     Band,
 }
 
-/// Axes with curves.
 #[derive(Debug)]
 struct Panel {
     title: &'static str,

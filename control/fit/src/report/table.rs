@@ -27,20 +27,17 @@ pub fn groups(comparison: &Comparison) -> BTreeMap<Group, Vec<&Row>> {
 /// The numbers of a row as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Of the baseline.
     pub baseline: String,
-    /// Of the link.
     pub link: String,
     /// The link's less the baseline's.
     pub difference: String,
     /// How far apart they may be.
     pub tolerance: String,
-    /// What chance makes of the difference, to each side.
+    /// Half of the confidence interval of the difference.
     pub error: String,
 }
 
 impl Numbers {
-    /// Of a row.
     pub fn of(row: &Row) -> Self {
         let finite = |v: f64| if v.is_finite() { v.abs() } else { 0.0 };
         let values = [row.baseline, row.link, row.tolerance].map(finite);

@@ -30,11 +30,9 @@ pub struct Places {
     pub quantiles: Vec<(f64, u64)>,
     /// Round trips in ns, ascending.
     pub levels: Vec<u64>,
-    /// Probes.
     pub lags: Vec<usize>,
 }
 
-/// Makes candidates.
 pub struct Compared<'a> {
     margin: f64,
     candidates: Vec<Candidate<'a>>,
@@ -65,7 +63,6 @@ impl<'a> Compared<'a> {
         Self { margin, candidates: Vec::new() }
     }
 
-    /// All of them.
     pub fn candidates(self) -> Vec<Candidate<'a>> {
         self.candidates
     }
@@ -104,7 +101,6 @@ impl<'a> Compared<'a> {
         (self.margin * baseline.abs().max(floor), because)
     }
 
-    /// Two ratios.
     fn ratio(&mut self, named: Named, floor: f64, baseline: &'a Ratio, link: &'a Ratio) {
         let values = [baseline.value(), link.value()];
         let tolerance = self.tolerance(&named, values[0], floor);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a verification found, for people, programs and plots.
+//! Result of a verification: figures, verdict and plots.
 
 use serde::Serialize;
 
-/// What a figure is about.
+/// Group of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -13,14 +13,12 @@ pub enum Group {
     Exceedances,
     /// Lost probes, and runs of them.
     Losses,
-    /// Episodes of raised delay.
     Episodes,
     /// How round trips hang together.
     Autocorrelation,
 }
 
 impl Group {
-    /// Its title.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -48,22 +46,19 @@ pub enum Verdict {
 /// A figure of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is about.
     pub group: Group,
     /// Its name, such as "p99.9" or "share above 700 ms".
     pub figure: String,
     /// Its unit: "ms", "%", "per hour", "" …
     pub unit: &'static str,
-    /// Of the baseline.
     pub baseline: f64,
-    /// Of the link.
     pub link: f64,
     /// How far apart they may be, in the same unit. It depends on the baseline alone.
     pub tolerance: f64,
     /// Half of the confidence interval of their difference, in the same unit: the sampling error of
     /// both. Infinite (in JSON null) if the samples do not bound the difference.
     pub error: f64,
-    /// What the tolerance is made of, in words.
+    /// Derivation of the tolerance, as text.
     pub because: String,
     /// Whether they are that near.
     pub verdict: Verdict,
@@ -78,13 +73,11 @@ pub type Curve = Vec<(f64, f64)>;
 /// The same curve of both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pair {
-    /// Of the baseline; empty if it has none.
+    /// Curve of the baseline; empty if it has none.
     pub baseline: Curve,
-    /// Of the link.
     pub link: Curve,
 }
 
-/// What is plotted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plots {
     /// Round trip in ms against the share above it (0 to 1).
@@ -98,20 +91,16 @@ pub struct Plots {
     pub autocorrelation: Pair,
 }
 
-/// A verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The baseline's source, and its SHA-256.
     pub baseline: String,
-    /// Of the baseline's file.
     pub sha256: String,
-    /// The profile's name.
     pub profile: String,
     /// How the link was played: "in virtual time, seed 1, 3,024,000 probes" or "live …".
     pub played: String,
-    /// The figures.
     pub rows: Vec<Row>,
-    /// What could not be compared, and what was wrong with the baseline.
+    /// Figures that could not be compared, and faults of the baseline.
     pub remarks: Vec<String>,
     /// The plots; not part of the JSON.
     #[serde(skip)]
@@ -132,7 +121,6 @@ impl Comparison {
         }
     }
 
-    /// Whether all figures hold.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.verdict() == Verdict::Pass

@@ -34,9 +34,7 @@ pub type Error<'a> = Box<dyn Fn(f64, f64) -> f64 + 'a>;
 
 /// A figure to be decided. Values, tolerance and errors are multiplied by `scale` for the unit.
 pub struct Candidate<'a> {
-    /// What it is about.
     pub group: Group,
-    /// Its name.
     pub figure: String,
     /// Its unit.
     pub unit: &'static str,
@@ -44,7 +42,6 @@ pub struct Candidate<'a> {
     pub scale: f64,
     /// Of the baseline and of the link.
     pub values: [f64; 2],
-    /// Largest allowed difference.
     pub tolerance: f64,
     /// How the tolerance was derived, for the report.
     pub because: String,
@@ -58,9 +55,9 @@ pub struct Candidate<'a> {
 /// How long the logs are, in seconds; none if a log cannot be made longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lengths {
-    /// None of published figures.
+    /// `None` for published figures.
     pub baseline_s: Option<f64>,
-    /// None of a play in virtual time, which is as long as the baseline requires.
+    /// `None` for a play in virtual time, which is as long as the baseline requires.
     pub link_s: Option<f64>,
 }
 

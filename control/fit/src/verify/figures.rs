@@ -15,7 +15,7 @@ const JOINED: [usize; 3] = [1, 2, 4];
 pub struct Ratio {
     /// Counts in each block.
     pub counts: Vec<f64>,
-    /// What they are counted against.
+    /// Denominator of each count.
     pub of: Vec<f64>,
     /// Whether it is a share: each unit of `of` is counted once at most.
     pub share: bool,
@@ -79,10 +79,9 @@ impl Ratio {
 /// Runs of more probes than these are counted.
 pub const LONGER: [u32; 6] = [2, 4, 8, 16, 32, 64];
 
-/// What is measured of a series.
+/// Figures of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Probes.
     pub probes: usize,
     /// Round trips in ascending order, in ns.
     pub sorted: Vec<u64>,
@@ -90,7 +89,6 @@ pub struct Figures {
     pub above: Vec<Ratio>,
     /// Episodes above each level, per second.
     pub episodes: Vec<Ratio>,
-    /// Share of probes lost.
     pub lost: Ratio,
     /// Runs of lost probes, per second.
     pub events: Ratio,
@@ -100,7 +98,7 @@ pub struct Figures {
     pub several: Ratio,
     /// Share of runs with more probes than each of [`LONGER`].
     pub longer: Vec<Ratio>,
-    /// Runs by length.
+    /// Number of runs by their length.
     pub lengths: std::collections::BTreeMap<u32, u64>,
     /// Autocorrelation of the round trips at each lag, with its error.
     pub autocorrelation: Vec<(f64, f64)>,

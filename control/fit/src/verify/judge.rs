@@ -8,6 +8,7 @@ use super::comparison::{Comparison, Curve, Pair, Plots};
 use super::decision::{Lengths, decide};
 use super::figures::{Figures, envelope, exceeded, sorted};
 use super::play::{PlayError, play, regular};
+use super::subject::{VerifyError, check_baseline, check_log};
 use crate::baseline::{Baseline, Series, Summary};
 use crate::delay::published::{above, inverse};
 use crate::emulator::UNKNOWN;
@@ -34,9 +35,8 @@ const PER_LAG: usize = 100;
 /// How strict a verification is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Seed of the play.
     pub seed: u64,
-    /// How far off a link may be, as a share of each of the baseline's figures.
+    /// Largest allowed difference of a link, as a share of each figure of the baseline.
     pub margin: f64,
     /// One minus the largest probability that a link outside of the margin in some figure passes,
     /// and that a link within it in all figures fails. Above 0.5.
@@ -54,12 +54,13 @@ impl Default for Settings {
 /// compares.
 ///
 /// # Errors
-/// If the profile cannot be played.
+/// If the baseline is too short, or the profile cannot be played.
 pub fn against_profile(
     input: &Input,
     profile: &Profile,
     settings: &Settings,
-) -> Result<Comparison, PlayError> {
+) -> Result<Comparison, VerifyError> {
+    check_baseline(input)?;
     let times = |seed: u64| -> Result<Series, PlayError> {
         match input {
             Input::Log(b) => {
@@ -105,29 +106,33 @@ fn broken(whole: Series, like: &Series) -> Series {
     series
 }
 
-/// Compares a log that was measured over the live link.
-#[must_use]
+/// Compares a log that was measured over a live link; `name` replaces the name of a profile.
+///
+/// # Errors
+/// If one of both is too short, or the log was not probed like the baseline.
 pub fn against_log(
     input: &Input,
     live: &Baseline,
-    profile: &str,
+    name: &str,
     settings: &Settings,
-) -> Comparison {
+) -> Result<Comparison, VerifyError> {
+    check_baseline(input)?;
+    check_log(input, live)?;
     let played = format!("live, {} probes", live.series.len());
     let interval_ns = Some(live.interval_ns);
-    let mut comparison = compare(input, &live.series, interval_ns, profile, played, settings);
+    let mut comparison = compare(input, &live.series, interval_ns, name, played, settings);
     let remarks = live.remarks.iter().map(|r| format!("the live log: {r}"));
     comparison.remarks.extend(remarks);
     comparison.remarks.push(emulator("the live log", live));
-    comparison
+    Ok(comparison)
 }
 
-/// What is known of the emulator in the path of a log.
+/// Remark on the emulator in the path of a log.
 fn emulator(log: &str, baseline: &Baseline) -> String {
     format!("{log}: {}", baseline.emulator.as_deref().unwrap_or(UNKNOWN))
 }
 
-/// What is known of the baseline, log or summary.
+/// The baseline: a sorted log or a summary.
 enum Side<'a> {
     Log { sorted: Vec<u64>, baseline: &'a Baseline },
     Summary { summary: &'a Summary, points: Vec<(f64, f64)> },

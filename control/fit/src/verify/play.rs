@@ -29,7 +29,6 @@ pub enum PlayError {
     /// It breaks the schema's rules.
     #[error("the profile is not valid:\n{0}")]
     Profile(#[from] Violations),
-    /// The core refused it.
     #[error("the emulation core refused the profile: {0}")]
     Engine(String),
 }
@@ -48,7 +47,7 @@ pub fn play(
     let mut engine = Engine::new(LIMITS, plan, Instant::ZERO)
         .map_err(|error| PlayError::Engine(error.to_string()))?;
     let mut series = Series::default();
-    // Probes whose fate is open, the oldest first: (when sent, round trip).
+    // Outstanding probes, oldest first: (send time, round trip).
     let mut open: VecDeque<(u64, Option<u64>)> = VecDeque::new();
     let mut closed = 0_u64;
     // So many of these have their fate: first in, first out, what was sent before one that
@@ -88,7 +87,7 @@ pub fn play(
         for number in echoes.drain(..) {
             engine.arrive(now, Direction::Forward, &probe(number));
         }
-        // Nothing of these is on its way any more.
+        // None of these is in flight.
         if engine.next_deadline().is_none() {
             decided = open.len();
         }

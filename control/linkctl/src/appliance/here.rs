@@ -12,16 +12,13 @@ use crate::doctor::{cores, devices, memory};
 use boxfile::{BoxFile, Device, Hugepages, of_interface};
 use procfs::{FromRead, Meminfo};
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The ports, as far as they are there.
     pub ports: Vec<Seen>,
-    /// Good and bad.
     pub findings: Vec<Finding>,
 }
 
-/// Looks at the machine.
 pub fn check(host: &Host, file: &BoxFile) -> Checked {
     let mut checked = Checked::default();
     let mut findings = Vec::new();
@@ -53,7 +50,7 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
         Some(wanted) => hugepages(host, file, wanted),
         None => memory::hugepages(&host.machine, &wanted),
     });
-    // What apply still reserves is no longer there for packets.
+    // Hugepages that apply will reserve reduce the free memory.
     let packets = wanted.packets.saturating_add(missing(host, file));
     findings.push(memory::available(&host.machine, &Wanted { packets, ..wanted.clone() }));
     findings.extend(cores::check(&host.machine, &wanted));

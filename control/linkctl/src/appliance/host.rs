@@ -11,10 +11,8 @@ use nix::unistd::geteuid;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where tools are.
 const TOOLS: [&str; 6] = ["usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"];
 
-/// The machine.
 #[derive(Clone, Debug)]
 pub struct Host {
     root: PathBuf,
@@ -57,7 +55,6 @@ impl Host {
         Ok(())
     }
 
-    /// Where a tool is.
     pub fn tool(&self, name: &str) -> Option<PathBuf> {
         TOOLS.iter().map(|folder| self.root.join(folder).join(name)).find(|path| path.is_file())
     }
@@ -84,7 +81,6 @@ impl Host {
     }
 }
 
-/// Words of a command.
 pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

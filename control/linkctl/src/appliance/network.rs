@@ -17,7 +17,6 @@ use std::net::IpAddr;
 /// Generations of processes that are looked at.
 const DEPTH: usize = 64;
 
-/// What interfaces carry.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     addresses: Vec<(String, IpAddr)>,

@@ -21,7 +21,7 @@ const DATAPLANE: &str = "linkd-dataplane";
 /// What apply is to do.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What is not so yet.
+    /// Steps that are not done yet.
     pub to_do: Vec<Step>,
     /// All steps of the box, also of an apply before.
     all: Vec<Step>,
@@ -32,7 +32,7 @@ impl Plan {
     /// From what the file names and what there is.
     ///
     /// # Errors
-    /// If an apply of another box is in force.
+    /// If another box is applied.
     pub fn new(
         host: &Host,
         file: &BoxFile,
@@ -59,11 +59,11 @@ impl Plan {
         let mut plan = Self::default();
         for goal in goals {
             let done = goal.is_done(host);
-            // If a step of this apply fails, what is so now comes back.
+            // If a step of this apply fails, the current state is restored.
             if !done {
                 plan.to_do.push(goal.clone());
             }
-            // To undo all of it, what was before the first apply counts.
+            // A full undo restores the state before the first apply.
             match known(&goal) {
                 Some(old) => plan.all.push(merged(old, goal)),
                 None if !done => plan.all.push(goal),
@@ -118,7 +118,7 @@ impl Plan {
     }
 }
 
-/// An old step that is to be done again.
+/// An old step to repeat.
 fn merged(old: &Step, goal: Step) -> Step {
     match (old, goal) {
         // The most that was asked for: undo takes no more than that for ours.

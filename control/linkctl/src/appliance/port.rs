@@ -20,7 +20,6 @@ const NEUTRAL: [&str; 3] = [VFIO, "pci-stub", "pcieport"];
 pub struct Seen {
     /// `wan` or `client`.
     pub name: &'static str,
-    /// What it is.
     pub found: Found,
     /// Its card, if it is one that is there.
     pub nic: Option<Nic>,
@@ -29,7 +28,6 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Looks it up.
     pub fn new(host: &Host, name: &'static str, found: Found) -> Self {
         let sys = &host.roots.sys;
         let (nic, place) = match &found.device {
@@ -46,12 +44,11 @@ impl Seen {
         Self { name, found, nic, node }
     }
 
-    /// Whether vfio-pci is to have it.
+    /// Whether to bind it to vfio-pci.
     pub fn is_for_vfio(&self) -> bool {
         self.nic.as_ref().is_some_and(|nic| self.found.driver_for(nic) == Driver::Vfio)
     }
 
-    /// The check's name.
     pub fn check(&self) -> &'static str {
         check_of(self.name)
     }
@@ -60,7 +57,6 @@ impl Seen {
         Finding::warning(self.check(), found, why, remedy).bad_if(true)
     }
 
-    /// Looks at it.
     pub fn judge(&self, host: &Host, network: &Network, others: &[Self]) -> Finding {
         match &self.found.device {
             Device::Virtual => Finding::ok(self.check(), self.found.spec.clone()),
@@ -93,7 +89,7 @@ impl Seen {
             .unwrap_or_else(|| Finding::ok(self.check(), format!("{iface}: free")))
     }
 
-    /// What an interface is needed for.
+    /// Uses of an interface.
     fn free(&self, host: &Host, network: &Network, iface: &str) -> Option<Finding> {
         let found = format!("{iface} {}", network.use_of(host, iface)?);
         let why = "what goes through it would end in the emulator, or this machine off the network";

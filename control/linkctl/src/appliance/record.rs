@@ -15,16 +15,13 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Of the form below.
 const VERSION: u32 = 1;
 
-/// What was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     version: u32,
-    /// The box's file.
     pub file: PathBuf,
-    /// It came to its end.
+    /// The apply completed.
     pub complete: bool,
     /// The ports that were taken; the dataplane reads these.
     pub ports: Vec<Binding>,
@@ -45,7 +42,7 @@ fn folder(host: &Host) -> PathBuf {
 pub fn lock(host: &Host) -> Result<Flock<File>, Failure> {
     let folder = folder(host);
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder);
-    // Whatever the caller's umask is.
+    // Independent of the caller's umask.
     made.and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o755)))
         .map_err(|e| failed(&folder, "make", e))?;
     let path = folder.join("lock");
@@ -99,7 +96,6 @@ impl Record {
         write().map_err(|e: std::io::Error| failed(&path, "write", e))
     }
 
-    /// Takes it away.
     pub fn remove(host: &Host) -> Result<(), Failure> {
         let path = host.roots.run.join(RECORD);
         match fs::remove_file(&path) {

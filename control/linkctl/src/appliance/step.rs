@@ -13,12 +13,11 @@ use std::path::PathBuf;
 /// The driver that hands a device over.
 pub const VFIO: &str = "vfio-pci";
 
-/// What binds a device to a driver.
+/// Tool that binds a device to a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// driverctl: by `driver_override`, which it also clears again.
     Driverctl,
-    /// DPDK's own.
     Devbind,
 }
 
@@ -30,29 +29,26 @@ impl Tool {
     }
 }
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// Reserves hugepages.
     Hugepages {
         /// On this node, or anywhere.
         node: Option<u32>,
-        /// Of one, KiB.
+        /// Size of a page in KiB.
         kib: u64,
-        /// How many there were,
+        /// Old count of reserved pages.
         before: u64,
-        /// and are to be.
+        /// Target count of reserved pages.
         count: u64,
     },
     /// Loads a module of the kernel that was not loaded.
     Module {
-        /// As modprobe names it.
+        /// Name of the module for modprobe.
         name: String,
     },
     /// Binds a device to vfio-pci.
     Bind {
-        /// Which.
         address: String,
         /// The driver that it had.
         before: Option<String>,
@@ -60,10 +56,7 @@ pub enum Step {
         forced: Option<String>,
     },
     /// Sets an interface up that was down.
-    Up {
-        /// Which.
-        iface: String,
-    },
+    Up { iface: String },
 }
 
 impl Step {
@@ -77,7 +70,6 @@ impl Step {
         }
     }
 
-    /// In words.
     pub fn what(&self) -> String {
         match self {
             Self::Hugepages { node, kib, before, count } => {
@@ -107,7 +99,7 @@ impl Step {
         }
     }
 
-    /// What undoes it, as one could type it.
+    /// Command that undoes it.
     pub fn undo_command(&self, tool: Tool) -> String {
         match self {
             Self::Hugepages { before, .. } => format!("echo {before} > {}", self.target()),
@@ -131,7 +123,6 @@ impl Step {
         }
     }
 
-    /// Whether it is so.
     pub fn is_done(&self, host: &Host) -> bool {
         match self {
             Self::Hugepages { count, .. } => self.reserved(host).is_some_and(|n| n >= *count),

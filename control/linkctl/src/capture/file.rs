@@ -52,16 +52,11 @@ const POINTS: [pb::CapturePoint; 4] = [
     pb::CapturePoint::Marked,
 ];
 
-/// Copies of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// At ingress.
     pub received: u64,
-    /// At egress.
     pub sent: u64,
-    /// Marked.
     pub marked: u64,
-    /// Dropped.
     pub dropped: u64,
     /// That nobody took in time, of all of these.
     pub missed: u64,
@@ -76,7 +71,6 @@ struct Interface {
     missed: u64,
 }
 
-/// Writes a file.
 pub struct Writer<W: Write> {
     out: Option<BufWriter<W>>,
     file: Option<PcapNgWriter<BufWriter<W>>>,
@@ -89,7 +83,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Of a file that is empty.
+    /// Of an empty file.
     pub fn new(out: W) -> Self {
         Self {
             out: Some(BufWriter::new(out)),
@@ -102,22 +96,20 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// What the capture began with, once it has.
+    /// Start message of the capture, once received.
     pub fn started(&self) -> Option<&pb::CaptureStart> {
         self.start.as_ref()
     }
 
-    /// Of forward and return.
     pub fn counts(&self) -> &[Counts; 2] {
         &self.counts
     }
 
-    /// All that were written.
     pub fn copies(&self) -> u64 {
         self.interfaces.iter().map(|i| i.written).sum()
     }
 
-    /// Writes what comes before the packets.
+    /// Writes the blocks before the packets.
     pub fn start(&mut self, start: pb::CaptureStart, which: Direction) -> Result<(), Failure> {
         let Some(out) = self.out.take() else { return Ok(()) };
         let pb::CaptureStart { profile, generation, time_ns, snaplen, .. } = &start;
@@ -178,7 +170,6 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes a copy.
     pub fn packet(&mut self, packet: &Packet) -> Result<(), Failure> {
         let Packet { copy, client, .. } = packet;
         let key = (copy.direction(), copy.point());
@@ -233,7 +224,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes what comes after the packets.
+    /// Writes the blocks after the packets.
     pub fn end(&mut self) -> Result<(), Failure> {
         let (Some(start), Some(file)) = (&self.start, &mut self.file) else { return Ok(()) };
         let nanos = |at| u64::try_from(utc(start, at).as_nanos()).unwrap_or(u64::MAX);

@@ -16,14 +16,13 @@ const HELD: usize = 1 << 18;
 /// Their bytes.
 const BYTES: usize = 64 << 20;
 
-/// A copy, and whose it is.
+/// A copy and its client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
-    /// The copy.
     pub copy: pb::CapturedPacket,
-    /// Whose: as the dataplane names it.
+    /// Client, as the dataplane names it.
     pub client: String,
-    /// In which order it came.
+    /// Order of arrival.
     sequence: u64,
 }
 
@@ -43,7 +42,6 @@ impl PartialOrd for Packet {
     }
 }
 
-/// Copies that wait.
 #[derive(Debug, Default)]
 pub struct Order {
     waiting: BinaryHeap<Packet>,
@@ -53,7 +51,6 @@ pub struct Order {
 }
 
 impl Order {
-    /// Takes a chunk.
     pub fn take(&mut self, chunk: pb::CaptureChunk) {
         let pb::CaptureChunk { clients, packets, time_ns, .. } = chunk;
         self.now = self.now.max(time_ns);

@@ -13,7 +13,6 @@ const CPU: &str = "devices/system/cpu";
 /// Time that a hypervisor took, of all: above this it is said.
 const STOLEN: f64 = 0.001;
 
-/// All of them.
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     let mut found = vec![
         isolated(machine, wanted),
@@ -139,7 +138,6 @@ fn siblings(machine: &Machine) -> Finding {
     }
 }
 
-/// The processor's counter.
 fn clock(machine: &Machine) -> Finding {
     const CHECK: &str = "clock source";
     let source = machine
@@ -172,7 +170,6 @@ fn clock(machine: &Machine) -> Finding {
     Finding::ok(CHECK, "tsc, constant and nonstop")
 }
 
-/// What a hypervisor took.
 fn stolen(machine: &Machine) -> Finding {
     const CHECK: &str = "virtual machine";
     let info = CpuInfo::from_file(machine.proc.join("cpuinfo")).ok();

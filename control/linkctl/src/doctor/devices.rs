@@ -12,7 +12,6 @@ use boxfile::beside_kernel;
 /// Drivers of a device that a program drives.
 pub const HANDED_OVER: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 
-/// All of them.
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     let mut found = vec![drivers(machine, wanted)];
     found.extend(wanted.pci.iter().map(|address| device(machine, address)));

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check found.
+//! Result of a check.
 
 use serde::Serialize;
 
-/// How it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
     Ok,
     /// It works, and less well than it could.
     Warning,
@@ -16,7 +14,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// As shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -29,11 +26,8 @@ impl Level {
 /// One finding. Its keys in JSON are a contract: they stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check.
     pub check: &'static str,
-    /// How it stands.
     pub level: Level,
-    /// What was found.
     pub found: String,
     /// Why it matters; empty if all is well.
     pub why: String,
@@ -42,7 +36,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// All is well.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
         let found = found.into();
         Self { check, level: Level::Ok, found, why: String::new(), remedy: String::new() }

@@ -6,10 +6,9 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A longer file than this is none of those.
+/// Longest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// `/proc`.
@@ -19,7 +18,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
     pub fn this() -> Self {
         Self { proc: "/proc".into(), sys: "/sys".into() }
     }
@@ -29,7 +27,6 @@ impl Machine {
         read(&self.sys.join(path))
     }
 
-    /// Whether something is there.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.sys.join(path).exists()
     }
@@ -67,7 +64,6 @@ impl Machine {
     }
 }
 
-/// A small text, trimmed.
 pub fn read(path: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
@@ -106,7 +102,6 @@ pub mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// A machine of files.
     pub struct Tree(TempDir);
 
     impl Tree {

@@ -15,7 +15,6 @@ const SMALL: u64 = 2 << 20;
 /// A limit above this is none, bytes.
 const NO_LIMIT: u64 = 1 << 50;
 
-/// All of them.
 pub fn check(machine: &Machine, wanted: &Wanted, of: &str) -> Vec<Finding> {
     vec![
         hugepages(machine, wanted),
@@ -25,7 +24,6 @@ pub fn check(machine: &Machine, wanted: &Wanted, of: &str) -> Vec<Finding> {
     ]
 }
 
-/// Rounded, for people.
 fn size(bytes: u64) -> String {
     ByteSize::b(bytes).display().si().to_string()
 }

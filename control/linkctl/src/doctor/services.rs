@@ -19,7 +19,7 @@ use std::time::Duration;
 use tonic::Code;
 
 const OWN: &str = env!("CARGO_PKG_VERSION");
-/// Of an answer.
+/// Deadline of an answer of linkd or the dataplane.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The process that serves a socket, by the lock beside it: a folder of `/proc`.
@@ -30,7 +30,6 @@ pub fn process(machine: &Machine, socket: &Path) -> Option<String> {
     machine.proc.join(&pid).is_dir().then_some(pid)
 }
 
-/// Both.
 pub async fn check(linkd: &Path, dataplane: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     match socket("dataplane", dataplane, "linkd-dataplane") {

@@ -6,7 +6,7 @@ use std::io;
 
 const CHECK: &str = "wall clock";
 
-/// What the kernel says of it.
+/// State of the clock from adjtimex(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sync {
     synchronised: bool,
@@ -14,7 +14,6 @@ struct Sync {
     error_us: i64,
 }
 
-/// Asks the kernel.
 pub fn check() -> Finding {
     judge(ask())
 }

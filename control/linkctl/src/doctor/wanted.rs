@@ -13,7 +13,6 @@ use std::path::Path;
 pub struct Wanted {
     /// A box's file names it, so what is missing is bad.
     pub named: bool,
-    /// PCI addresses of ports.
     pub pci: Vec<String>,
     /// Kernel interfaces that are ports.
     pub ports: Vec<String>,
@@ -21,13 +20,12 @@ pub struct Wanted {
     pub lost: Vec<String>,
     /// Kernel interfaces to look at besides.
     pub ifaces: Vec<String>,
-    /// Of the workers.
+    /// Cores of the workers, by number.
     pub cores: Vec<usize>,
     /// For packets, bytes.
     pub packets: u64,
     /// For buffers, bytes.
     pub buffers: u64,
-    /// Use of hugepages.
     pub huge: Huge,
 }
 
@@ -48,7 +46,6 @@ impl Default for Wanted {
 }
 
 impl Wanted {
-    /// Reads a box's file.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let file = BoxFile::read(path).and_then(|file| file.check().map(|()| file));
         let file = file.map_err(|error| match error {

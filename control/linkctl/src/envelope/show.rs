@@ -12,7 +12,7 @@ use emu::units::{ByDirection, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Of an Ethernet port, in bit/s.
+/// Rates of Ethernet ports in bit/s.
 const RATES: [u64; 5] =
     [1_000_000_000, 2_500_000_000, 10_000_000_000, 25_000_000_000, 100_000_000_000];
 /// The columns; lengths with FCS.
@@ -31,7 +31,6 @@ are those of the wire, on which a frame takes 20 B more than its own (preamble a
 lengths have the FCS. IMIX is 7:4:1 frames of 64, 594 and 1518 B. ANY holds for frames of
 any length also where nothing pads them or parts them, and is what `linkctl set` goes by.";
 
-/// Everything, in JSON.
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     room: RoomView,
@@ -44,7 +43,7 @@ struct RoomView {
     clients: u32,
     port_bps: u64,
     frame_bytes: u32,
-    /// Of each worker.
+    /// Memory for packets of each worker.
     memory_bytes: u64,
     workers: u32,
 }
@@ -52,7 +51,6 @@ struct RoomView {
 #[derive(Debug, Serialize)]
 struct RowView {
     rate_bps: u64,
-    /// The port's own.
     port: bool,
     delay_ns: BTreeMap<&'static str, u64>,
 }
@@ -168,7 +166,6 @@ fn rates(port: u64) -> Vec<u64> {
     rates
 }
 
-/// For people.
 pub fn text(room: Room, profile: Option<(&str, &Plan)>) -> String {
     let Room { clients, port_bps, frame, capacity, workers, .. } = room;
     let part = match workers {
@@ -259,7 +256,6 @@ fn grid() -> Table {
     table
 }
 
-/// Columns of numbers.
 fn align(table: &mut Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

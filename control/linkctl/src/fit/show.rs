@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was estimated: as text for people, and as JSON with stable keys for programs.
+//! Estimates as text, and as JSON with stable keys.
 
 use ::fit::digits::four_digits;
 use ::fit::fitted::Fitted;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-
 use profile::{Json, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -13,36 +12,16 @@ use std::sync::LazyLock;
 
 /// A p-value below this is not chance.
 const CHANCE: f64 = 1e-3;
-/// Narrower than this, words are cut.
-const NARROW: u16 = 60;
 /// Where there are fewer columns, how each figure was estimated only the profile says.
 const WIDE: u16 = 110;
 
-/// Where a text is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
-}
-
-/// The columns of the terminal that a stream goes to, if it goes to one.
-pub fn width(stream: Stream) -> Option<u16> {
-    let mut table = Table::new();
-    if stream == Stream::Err {
-        table.use_stderr();
-    }
-    table.width().map(|width| width.max(NARROW))
-}
-
-/// What the profile says of its making; every fitted one does.
+/// Provenance of the profile; every fitted one has it.
 fn provenance(fitted: &Fitted) -> &pb::Provenance {
     static NONE: LazyLock<pb::Provenance> = LazyLock::new(pb::Provenance::default);
     fitted.profile.as_proto().provenance.as_ref().unwrap_or(&NONE)
 }
 
-/// What was estimated, for people, within that many columns.
+/// Estimates as text of `width` columns.
 pub fn text(fitted: &Fitted, width: Option<u16>) -> String {
     let p = provenance(fitted);
     let share = p.lost as f64 / p.samples.max(1) as f64 * 100.0;
@@ -122,7 +101,7 @@ fn trimmed(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// What was estimated, for programs.
+/// Estimates as JSON.
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     name: &'a str,

@@ -1,70 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the user states beside the baseline, because no round trip tells it.
+//! Arguments that state what a baseline does not determine.
 
-use super::{DelayIn, FitArgs, LossesIn, profile_of, warn};
+use super::FitArgs;
+use crate::argument;
 use crate::failure::Failure;
-use ::fit::fitted::{self, Options};
-use ::fit::read::Input;
-use ::trace::RateError;
-use profile::{
-    OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Rate, TraceError, format_duration,
-    format_size, read_trace,
-};
+use ::fit::fitted::{Capacity, Options};
+use profile::{Profile, Rate, format_duration, format_size};
 use proto::linkemu::v1 as pb;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 impl FitArgs {
-    /// All of it.
+    /// Reads the profile and the traces that are named.
     pub(super) fn options(&self) -> Result<Options, Failure> {
-        let like = self.like.as_deref().map(profile_of).transpose()?;
+        let like = self.like.as_deref().map(argument::profile).transpose()?;
         let like = like.as_ref().map(Profile::as_proto);
-        let capacity = |of: fn(&pb::Profile) -> Option<&pb::Pipe>,
-                        rate: Option<Rate>,
-                        trace: Option<&PathBuf>| {
-            let mut c = like.and_then(of).map_or_else(fitted::unlimited, fitted::capacity);
-            if let Some(rate) = rate {
-                (c.rate_bps, c.rate_trace) = (rate.bps(), None);
-            }
-            if let Some(path) = trace {
-                (c.rate_bps, c.rate_trace) = (None, Some(trace_of(path, self.trace_step)?));
-            }
-            if let Some(limit_bytes) = self.queue {
-                // What it drops at random below that stays as it is.
-                c.queue.get_or_insert_default().limit_bytes = limit_bytes;
-            }
-            Ok::<_, Failure>(c)
+        let capacity = |like: Option<&pb::Pipe>, rate: Option<Rate>, trace: Option<&PathBuf>| {
+            let trace = trace.map(|path| argument::trace(path, self.trace_step)).transpose()?;
+            Ok::<_, Failure>(Capacity { like, rate, trace, queue_bytes: self.queue }.pipe())
         };
-        let forward =
-            capacity(|p| p.forward_pipe.as_ref(), self.forward_rate, self.forward_trace.as_ref())?;
-        let back =
-            capacity(|p| p.return_pipe.as_ref(), self.return_rate, self.return_trace.as_ref())?;
-        let seconds = |ns: u64| ns as f64 / 1e9;
+        let forward = like.and_then(|profile| profile.forward_pipe.as_ref());
+        let back = like.and_then(|profile| profile.return_pipe.as_ref());
+        let name = || argument::plain(self.write.as_deref().unwrap_or(&self.baseline));
         Ok(Options {
-            name: self
-                .name
-                .clone()
-                .unwrap_or_else(|| plain(self.write.as_deref().unwrap_or(&self.baseline))),
+            name: self.name.clone().unwrap_or_else(name),
             description: self.description.clone(),
-            forward,
-            back,
-            losses_in: match self.losses_in {
-                LossesIn::Forward => fitted::Direction::Forward,
-                LossesIn::Return => fitted::Direction::Return,
-                LossesIn::Both => fitted::Direction::Both,
-            },
-            delay_in: match self.delay_in {
-                DelayIn::Forward => fitted::Direction::Forward,
-                DelayIn::Return => fitted::Direction::Return,
-            },
+            forward: capacity(forward, self.forward_rate, self.forward_trace.as_ref())?,
+            back: capacity(back, self.return_rate, self.return_trace.as_ref())?,
+            losses_in: self.losses_in.into(),
+            delay_in: self.delay_in.into(),
             forward_ns: self.forward_delay,
-            isolated_s: self.isolated_duration.map(seconds),
-            routine_s: self.routine_duration.map(seconds),
-            rare_s: self.rare_duration.map(seconds),
+            isolated_ns: self.isolated_duration,
+            routine_ns: self.routine_duration,
+            rare_ns: self.rare_duration,
         })
     }
 
-    /// What is stated must be what a profile can say: that is told before the baseline is
-    /// read, and of the options.
+    /// Checks the values before the baseline is read; a failure names the option.
     pub(super) fn check(&self, options: &Options) -> Result<(), Failure> {
         if let (Some(step), None, None) = (self.trace_step, &self.forward_trace, &self.return_trace)
         {
@@ -73,29 +44,7 @@ impl FitArgs {
                 format_duration(step)
             )));
         }
-        let often = *OUTAGE_INTERVAL_NS.end();
-        let (mut forward, back) = (options.forward.clone(), options.back.clone());
-        let law = pb::DurationLaw::Fixed as i32;
-        let isolated = self.isolated_duration.iter();
-        forward.outages =
-            isolated.map(|ns| pb::Outage { interval_ns: often, duration_ns: *ns, law }).collect();
-        let least = *OUTAGE_DURATION_NS.start();
-        let excursions = [self.routine_duration, self.rare_duration].map(|ns| pb::Excursion {
-            interval_ns: often,
-            duration_ns: ns.unwrap_or(least),
-            ..pb::Excursion::default()
-        });
-        let base_ns = self.forward_delay.unwrap_or(0);
-        let excursions = excursions.to_vec();
-        forward.delay = Some(pb::Delay { base_ns, excursions, ..pb::Delay::default() });
-        let stated = pb::Profile {
-            name: options.name.clone(),
-            description: options.description.clone(),
-            forward_pipe: Some(forward),
-            return_pipe: Some(back),
-            ..pb::Profile::default()
-        };
-        let Err(violations) = Profile::try_from(stated) else { return Ok(()) };
+        let Err(violations) = options.check() else { return Ok(()) };
         if let Some(queue) = self.queue
             && violations.iter().any(|v| v.path.ends_with(".random_drop.threshold"))
         {
@@ -105,8 +54,7 @@ impl FitArgs {
                 format_size(queue)
             )));
         }
-        let told = violations.iter().find_map(|v| Some((option(&v.path)?, &v.message)));
-        match told {
+        match violations.iter().find_map(|v| Some((option(&v.path)?, &v.message))) {
             Some((option, message)) => Err(Failure::usage(format!("{option}: {message}"))),
             None => {
                 Err(Failure::invalid("the rate trace is not what a profile can say", violations)
@@ -116,24 +64,9 @@ impl FitArgs {
             }
         }
     }
-
-    /// What is stated must be of use.
-    pub(super) fn fits(&self, input: &Input) -> Result<(), Failure> {
-        let given = [
-            ("--routine-duration", self.routine_duration),
-            ("--rare-duration", self.rare_duration),
-        ];
-        match (input, given.into_iter().find(|(_, ns)| ns.is_some())) {
-            (Input::Log(_), Some((option, _))) => Err(Failure::usage(format!(
-                "{option} is for published figures: of a log, the duration is estimated; leave it \
-                 out"
-            ))),
-            _ => Ok(()),
-        }
-    }
 }
 
-/// The option that stated a field of a profile.
+/// Returns the option that states a field of the profile in [`Options::check`].
 fn option(path: &str) -> Option<&'static str> {
     Some(match path {
         "name" => "--name",
@@ -149,33 +82,4 @@ fn option(path: &str) -> Option<&'static str> {
         }
         _ => return None,
     })
-}
-
-/// A rate that changes.
-pub fn trace_of(path: &Path, step_ns: Option<u64>) -> Result<pb::RateTrace, Failure> {
-    let read = read_trace(path, step_ns).map_err(|error| {
-        let path = path.display();
-        let message = match &error {
-            TraceError::Steps { enough_ns, .. } => format!(
-                "{path}: {error}: --trace-step {} or longer",
-                format_duration(*enough_ns).replace(' ', "")
-            ),
-            TraceError::Rate(
-                RateError::Io { .. } | RateError::NoFile { .. } | RateError::Bytes { .. },
-            ) => error.to_string(),
-            _ => format!("{path}: {error}"),
-        };
-        Failure::failed("trace", message)
-    })?;
-    warn(&read.remarks);
-    Ok(read.trace)
-}
-
-/// A file's name without its ending, as a profile's name may be.
-pub fn plain(path: &Path) -> String {
-    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let name: String = plain.take(profile::NAME_CHARS).collect();
-    let name = name.trim_matches('-').to_owned();
-    if name.is_empty() { "fitted".into() } else { name }
 }

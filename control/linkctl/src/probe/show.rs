@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How probing goes and went: progress while it runs, and the result as text and JSON.
 
-use super::Event;
+use super::thread::Event;
+use crate::terminal::say;
 use ::probe::{Extent, Plan, Reflected, Report, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 use profile::format_duration;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often progress is said where there is no terminal.
+/// Interval of progress lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(30);
 /// Parts of a full bar.
 const BAR: u64 = 10_000;
-
-/// Says it to who watches. Without stderr there is nobody.
-pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 /// Live progress: a bar on a terminal, plain lines elsewhere.
 pub struct Progress {
@@ -27,7 +23,6 @@ pub struct Progress {
     timeout: Duration,
     said: Instant,
     interrupted: bool,
-    /// What was warned of.
     refused: bool,
     unsendable: bool,
     overflowed: bool,
@@ -57,7 +52,6 @@ impl Progress {
         }
     }
 
-    /// Shows what happened.
     pub fn show(&mut self, event: &Event<Report>) {
         let report = match event {
             Event::Report(report) => report,
@@ -91,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Tells of trouble, each kind once.
+    /// Prints warnings, each kind once.
     pub fn warn(&mut self, report: &Report) {
         let counts = &report.counts;
         let target = &self.target;
@@ -124,7 +118,6 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
     pub fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -156,7 +149,7 @@ fn shown(time: Duration) -> String {
     format_duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What became of the probes.
+/// Result of `probe send`.
 #[derive(Serialize)]
 pub struct SendView<'a> {
     target: String,
@@ -218,7 +211,6 @@ impl<'a> SendView<'a> {
         }
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let Self { sent, received, lost, elapsed_s, first_sequence, .. } = self;
         let file = self.file.display();
@@ -230,7 +222,7 @@ impl<'a> SendView<'a> {
                 "  RTT min {min:.3} ms, p50 {p50:.3} ms, p99 {p99:.3} ms, max {max:.3} ms"
             ));
         }
-        // What is usual is not said.
+        // Counters of zero are omitted.
         for (count, what) in [
             (self.late, "late: replies after the timeout, their probes are lost"),
             (self.duplicates, "duplicates: further replies to a probe"),
@@ -253,7 +245,6 @@ impl<'a> SendView<'a> {
     }
 }
 
-/// What a reflector did.
 #[derive(Serialize)]
 pub struct ReflectView {
     reflected: u64,
@@ -270,7 +261,6 @@ impl From<Reflected> for ReflectView {
 }
 
 impl ReflectView {
-    /// For people.
     pub fn text(&self) -> String {
         let Self { reflected, ignored, unsendable, overflowed } = self;
         format!(

@@ -11,11 +11,11 @@ use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::{Failure, ViolationView};
 use crate::output;
-use ::scenario::{FileError, Scenario as Checked};
+use ::scenario::Scenario as Checked;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
-use profile::{Catalog, Violations, format_duration};
+use profile::{Catalog, FileError, Violations, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use state::StateView;
@@ -227,7 +227,7 @@ fn file(path: &Path) -> Result<Result<Checked, Violations>, Failure> {
     match Checked::from_file(path) {
         Ok(scenario) => Ok(Ok(scenario)),
         Err(FileError::Invalid { violations, .. }) => Ok(Err(violations)),
-        Err(error @ FileError::Io { .. }) => Err(Failure::failed("io", error.to_string())),
+        Err(error) => Err(error.into()),
     }
 }
 

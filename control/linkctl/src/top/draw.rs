@@ -4,7 +4,8 @@
 
 use crate::top::format::{UNKNOWN, cut, si, time};
 use crate::top::history::Series;
-use crate::top::model::{Health, Model, Sort, Use};
+use crate::top::model::{Health, Model, Use};
+use crate::top::order::Sort;
 use crate::top::rates::{Flow, KINDS, Row, Serving, Wait};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// Silence above this many intervals, and above [`QUIET`], is said.
 const INTERVALS: u32 = 4;
 const QUIET: Duration = Duration::from_secs(2);
-/// Of a figure's column.
+/// Width of a column with a figure, in characters.
 const FIGURE: u16 = 8;
 /// Of a kind of drops.
 const KIND: u16 = 7;
@@ -24,7 +25,7 @@ const KIND: u16 = 7;
 const CLIENT: u16 = 10;
 /// The most: an IPv6 address.
 const ADDRESS: u16 = 39;
-/// Of a chart's label.
+/// Width of the label of a chart, in characters.
 const LABEL: u16 = 17;
 
 const HELP: [&str; 10] = [
@@ -43,13 +44,11 @@ const HELP: [&str; 10] = [
 /// What of the time of drawing is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// Of the snapshots.
     pub interval: Duration,
     /// Since the last news.
     pub silent: Duration,
 }
 
-/// Draws.
 pub fn draw(frame: &mut Frame<'_>, model: &mut Model, moment: Moment) {
     let area = frame.area();
     // The charts take the rows that the table does not need, and at least `least`.

@@ -19,7 +19,7 @@ const SILENT: Duration = Duration::from_secs(20);
 /// Interval between readings of certificate, lease and scenario.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Sends events until nobody takes them.
+/// Sends events until the receiver is closed.
 pub async fn feed(linkd: Place, interval_ns: u64, events: Sender<Event>) {
     tokio::join!(watch_stats(&linkd, interval_ns, &events), watch_use(&linkd, &events));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quantities in few columns: rounded, for people. Units are in the column's head.
 
-/// What cannot be told.
 pub const UNKNOWN: &str = "-";
 
 /// Three significant digits and a decimal prefix, in at most five columns: `0`, `7`,

@@ -9,14 +9,11 @@
 use crate::top::rates::Row;
 use std::collections::VecDeque;
 
-/// Of a bucket, nanoseconds.
 const BUCKET_NS: u64 = 500_000_000;
-/// A minute.
+/// Number of buckets: one minute.
 const BUCKETS: u64 = 120;
-/// Seconds in a bucket.
 const BUCKET_S: f64 = BUCKET_NS as f64 / 1e9;
 
-/// What is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
     /// What left towards the client, bit/s.

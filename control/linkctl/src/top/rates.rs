@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client's link does per second, from two snapshots and the link in force.
+//! Rates of each client, from two snapshots and the current link.
 //!
 //! Rates are of bytes that left, in bit/s of frames without FCS, over the dataplane's own
 //! clock between the snapshots. Without two snapshots of one dataplane there are none:
@@ -12,7 +12,6 @@ use view::{Client, EXPIRED, Pipe, Snapshot};
 
 /// Kinds of drops, as columns.
 pub const KINDS: [&str; 5] = ["AQM", "LIMIT", "OUTAGE", "LOSS", "OWN"];
-/// How many.
 pub const KIND_COUNT: usize = KINDS.len();
 
 /// The rate that a queue is served with.
@@ -21,7 +20,6 @@ pub enum Serving {
     /// Not known: no link was read, or the client has none.
     #[default]
     Unknown,
-    /// Not limited.
     Unlimited,
     /// The link is down: packets wait.
     Down,
@@ -32,7 +30,7 @@ pub enum Serving {
 }
 
 impl Serving {
-    /// Of a pipe in force.
+    /// Serving rate of a current pipe.
     pub fn of(pipe: &pb::Pipe) -> Self {
         if let Some(trace) = &pipe.rate_trace {
             let steps = trace.rates_bps.len() as f64;
@@ -69,25 +67,20 @@ impl Serving {
 /// An estimate of the queueing delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub enum Wait {
-    /// Cannot be told.
     #[default]
     Unknown,
     /// In seconds.
     Seconds(f64),
-    /// The link is down.
     Forever,
 }
 
-/// The link in force, as far as it is shown.
+/// Displayed parameters of the current link.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
-    /// The profile's name.
     pub profile: String,
-    /// Which generation this is.
     pub generation: u64,
     /// Towards the client.
     pub forward: Serving,
-    /// From it.
     pub back: Serving,
 }
 
@@ -107,11 +100,11 @@ impl From<pb::Link> for Link {
 /// One client and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
-    /// What left, in bit/s.
+    /// Rate of transmission in bit/s.
     pub rate_bps: Option<f64>,
-    /// What waits for the shaper, in bytes.
+    /// Backlog of the shaper in bytes.
     pub queue_bytes: u64,
-    /// For how long, about.
+    /// Approximate delay of the queue.
     pub wait: Wait,
     /// Packets per second, by [`KINDS`].
     pub drops: Option<[f64; KIND_COUNT]>,
@@ -129,9 +122,7 @@ impl Flow {
 pub struct Row {
     /// Its address, or what else it is called.
     pub client: String,
-    /// Towards it.
     pub forward: Flow,
-    /// From it.
     pub back: Flow,
 }
 
@@ -149,7 +140,7 @@ impl Row {
     }
 }
 
-/// The seconds between two snapshots of one dataplane; `None` if it started anew between.
+/// Seconds between two snapshots of one dataplane; `None` if it was restarted between.
 pub fn between(last: &Snapshot, this: &Snapshot) -> Option<f64> {
     let ns = this.time_ns.checked_sub(last.time_ns).filter(|ns| *ns > 0)?;
     Some(ns as f64 / 1e9)
@@ -168,7 +159,7 @@ pub fn rows(last: Option<&Snapshot>, this: &Snapshot, link: &Link) -> Vec<Row> {
             let same = last.clients.get(at).filter(|old| old.client == client.client);
             Some((same.or_else(|| known.get(client.client.as_str()).copied())?, seconds))
         });
-        // What is not impaired has no queue.
+        // Frames that bypass the emulator have no queue.
         let bypass = client.client == "bypass";
         let serving = |serving| if bypass { Serving::Unknown } else { serving };
         Row {

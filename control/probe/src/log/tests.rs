@@ -5,6 +5,7 @@ use super::*;
 use crate::prober::Reply;
 use proptest::prelude::*;
 use std::fs;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const S: Duration = Duration::from_secs(1);

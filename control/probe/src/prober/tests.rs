@@ -24,7 +24,7 @@ fn prober(extent: Extent) -> Prober {
     Prober::new(&plan(extent), 0, Start::default())
 }
 
-/// Sends what is due, on time.
+/// Sends due probes on time.
 fn send(prober: &mut Prober, n: u64) {
     for _ in 0..n {
         let at = prober.next_instant().unwrap();
@@ -202,7 +202,7 @@ fn memory_is_bounded_by_the_timeout_and_not_by_the_run() {
     assert_eq!(most, 11);
     assert!(most <= limit && prober.outstanding.capacity() <= limit.next_power_of_two());
 
-    // Also if nobody settles: then no more is sent.
+    // The limit holds even if rows are not taken: no more probes are sent.
     let mut stuck = self::prober(Extent::Open);
     for k in 0..10_000 {
         let at = 10 * MS * k;

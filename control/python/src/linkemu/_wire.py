@@ -28,7 +28,7 @@ Options = Sequence[tuple[str, str | int]]
 
 @dataclass(frozen=True)
 class Tls:
-    """Certificates for a linkd on TCP, made by `linkctl cert`: PEM files."""
+    """Certificates for a linkd on TCP, made by `linkctl pki`: PEM files."""
 
     ca: str | os.PathLike[str]
     """The authority that signed the certificate of linkd."""
@@ -45,7 +45,7 @@ class Tls:
                 texts.append(Path(path).read_bytes())
             except OSError as error:
                 raise LinkemuError(
-                    f"cannot read {os.fspath(path)}: {error.strerror}; linkctl cert makes it"
+                    f"cannot read {os.fspath(path)}: {error.strerror}; linkctl pki makes it"
                 ) from error
         return grpc.ssl_channel_credentials(*texts)
 

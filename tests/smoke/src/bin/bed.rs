@@ -399,7 +399,7 @@ fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)
         &["client", "--ca", &ca, "--name", "viewer", "--role", "viewer"],
     ] {
         let mut command = Command::new(&linkctl);
-        command.arg("cert").args(line);
+        command.arg("pki").args(line);
         run(command, SIGN)?.success()?;
     }
     // Another process is unlikely to get a port that was just released.

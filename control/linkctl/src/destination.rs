@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file that a command writes: whole or not at all, and never one that it reads.
+//! An output file: written whole or not at all, and never one of the inputs.
 //!
-//! What can be wrong with it is told before the work begins, which may take minutes.
+//! It is checked before the work begins, which may take minutes.
 
 use crate::failure::Failure;
 use std::fs::{Metadata, OpenOptions, Permissions};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Destination {
     path: PathBuf,
-    /// What is there, after links were followed.
+    /// Metadata of the existing file; links are followed.
     there: Option<Metadata>,
 }
 
@@ -51,18 +51,17 @@ impl Destination {
             ));
         }
         if destination.is_regular() {
-            // Without a name there is nothing to be left behind.
+            // A file without a name needs no cleanup.
             tempfile::tempfile_in(folder).map_err(|error| destination.failed(&error))?;
         }
         Ok(destination)
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes it. What was there is either replaced by all of the text, or as it was.
+    /// Writes the file. On failure an existing file is unchanged.
     ///
     /// # Errors
     /// If the system refuses.
@@ -95,7 +94,7 @@ impl Destination {
     }
 
     fn failed(&self, error: &Error) -> Failure {
-        // Of a temporary file nobody needs to know.
+        // The message does not name the temporary file.
         let why = error.to_string();
         let why = why.split_once(" at path ").map_or(why.as_str(), |(why, _)| why);
         Failure::failed("io", format!("cannot write {}: {why}", self.path.display()))

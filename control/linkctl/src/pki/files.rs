@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes a certificate and its key: each file is there whole or not at all, the key for
-//! its owner alone, and nothing is replaced unless it is said so.
+//! Writes a certificate and its key. Each file is complete or absent, only the owner can read the key,
+//! and files are replaced only with --force.
 
 use crate::failure::Failure;
 use std::fs::{self, Permissions};
@@ -8,12 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What was written.
 #[derive(Debug)]
 pub struct Made {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
 }
 
@@ -43,14 +40,14 @@ pub fn write(
     let certificate = stage(directory, certificate, 0o644, &made.certificate)?;
     place(key, &made.key, force)?;
     if let Err(failure) = place(certificate, &made.certificate, force) {
-        // A key without a certificate is of no use; one that was there is gone already.
+        // A key without a certificate is useless; with --force an old key is already replaced.
         let _ = fs::remove_file(&made.key);
         return Err(failure);
     }
     Ok(made)
 }
 
-/// Writes a file in place of the one that is there.
+/// Replaces a file.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -71,7 +68,7 @@ fn stage(
         .tempfile_in(directory)
         .and_then(|mut file| {
             file.write_all(text.as_bytes())?;
-            // What the umask took from the mode.
+            // The umask may have removed bits.
             file.as_file().set_permissions(Permissions::from_mode(mode))?;
             file.as_file().sync_all()?;
             Ok(file)

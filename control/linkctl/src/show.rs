@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A link as linkctl shows it: TOML for people, stable JSON for programs.
 
-use crate::change;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use crate::set;
 use crate::switch;
 use profile::{Json, Profile};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl show > my-link.toml               save it, edit it, give it a name, and
@@ -33,8 +32,7 @@ struct View<'a> {
     stages: Option<Vec<view::Stage>>,
 }
 
-/// `linkctl show`.
-pub async fn show(context: &Context) -> Result<(), Failure> {
+pub async fn run(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
@@ -56,12 +54,12 @@ pub async fn show(context: &Context) -> Result<(), Failure> {
     }
     match profile {
         None => {
-            output::text("# no profile is in force: set one, such as `linkctl set profile viasat2`")
+            output::text("# no profile is set: set one, such as `linkctl set profile viasat2`")
         }
         Some(profile) => {
             let since = instant::applied(&applied, "since");
             let toml = toml(profile)?;
-            let remarks = change::remarks(applied.lossy, &remarks);
+            let remarks = set::remarks(applied.lossy, &remarks);
             let remarks: String = remarks.map(|line| format!("# {line}\n")).collect();
             let places = match stages {
                 Some(stages) => format!("# Where its stages run:\n{}", switch::comments(&stages)),
@@ -72,7 +70,7 @@ pub async fn show(context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// What linkd sent, as TOML.
+/// Converts a profile from linkd to TOML.
 pub fn toml(profile: pb::Profile) -> Result<String, Failure> {
     let understood = Profile::try_from(profile).map_err(|violations| {
         Failure::invalid("linkd sent a profile that this linkctl does not understand", violations)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl set`: changes of the link.
 
+use crate::argument;
 use crate::complete;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
-use crate::fit::trace_of;
 use crate::output;
 use crate::target::{Condition, Direction, Target};
 use clap::{ArgGroup, Subcommand, ValueEnum};
@@ -20,7 +20,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use view::instant;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl set profile viasat2 --seed 7
@@ -72,7 +71,6 @@ pub enum Set {
         #[command(flatten)]
         condition: Condition,
     },
-    /// Change a part of it.
     #[command(flatten)]
     Patch(Patch),
 }
@@ -178,7 +176,7 @@ struct View<'a> {
     remarks: &'a [String],
 }
 
-/// Makes a change and tells since when it is in force.
+/// Makes a change and prints when it was applied.
 pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     let change = match what {
         Set::Profile { profile, seed, condition } => {
@@ -205,7 +203,7 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     tell(context, profile, &change)
 }
 
-/// Tells since when something is in force.
+/// Prints when a change was applied.
 pub fn tell(context: &Context, what: &str, change: &pb::ChangeResponse) -> Result<(), Failure> {
     let applied = change.applied.unwrap_or_default();
     match context.output {
@@ -234,7 +232,7 @@ pub fn tell(context: &Context, what: &str, change: &pb::ChangeResponse) -> Resul
     }
 }
 
-/// What of a link will not be as its owner may expect, a line each.
+/// Remarks on a link that may surprise its owner, one per line.
 pub fn remarks(lossy: bool, remarks: &[String]) -> impl Iterator<Item = String> {
     let warning = lossy.then(|| {
         "lossy: packets may be lost or late through the emulator's own fault (emulator drops in \
@@ -244,7 +242,7 @@ pub fn remarks(lossy: bool, remarks: &[String]) -> impl Iterator<Item = String> 
     warning.into_iter().chain(remarks.iter().map(|remark| format!("note: {remark}")))
 }
 
-/// What a delay of both directions comes to, for who meant the round trip.
+/// Hint for users who meant the round trip: the sum of a delay of both directions.
 fn of_round_trip(what: &Patch) -> Option<String> {
     let Patch::Delay { base: Some(base), target, .. } = what else { return None };
     let both = target.direction == Direction::Both && *base > 0;
@@ -276,13 +274,13 @@ fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure>
     Ok(Inline(Profile::from_file(Path::new(profile))?.into_proto()))
 }
 
-/// The patch that a command stands for.
+/// The patch of a command.
 fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
     let mut pipe = pb::Pipe::default();
     let given: Vec<&str>;
     let (paths, target): (&[&str], &Target) = match what {
         Patch::Rate { trace: Some(path), trace_step, target, .. } => {
-            pipe.rate_trace = Some(trace_of(path, *trace_step)?);
+            pipe.rate_trace = Some(argument::trace(path, *trace_step)?);
             (&["rate_trace"], target)
         }
         Patch::Rate { rate, target, .. } => {

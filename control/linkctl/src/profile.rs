@@ -5,8 +5,8 @@ use crate::complete;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::{Failure, ViolationView};
-use crate::link::toml;
 use crate::output;
+use crate::show::toml;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -16,7 +16,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Examples of the help.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl profile list
@@ -90,7 +89,6 @@ struct FileView<'a> {
     violations: Vec<ViolationView<'a>>,
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::List => list(context).await,
@@ -191,9 +189,7 @@ fn check(format: Output, files: &[PathBuf]) -> Result<(), Failure> {
         match Profile::from_file(path) {
             Ok(profile) => checked.push((file, Ok(profile))),
             Err(FileError::Invalid { violations, .. }) => checked.push((file, Err(violations))),
-            Err(error @ FileError::Io { .. }) => {
-                return Err(Failure::failed("io", error.to_string()));
-            }
+            Err(error) => return Err(error.into()),
         }
     }
     let wrong = checked.iter().filter(|(_, result)| result.is_err()).count();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a log ends, to go on with it. Only its head and its tail are read, so it takes as
-//! long for a log of a month as for one of a minute.
+//! Finds the end of a log in order to resume it. Only head and tail are read, so the time does not
+//! depend on the length of the log.
 
-use crate::log::{COLUMNS, LogError, Opened, constants, failed};
+use super::error::{LogError, failed};
+use super::format::{COLUMNS, constants};
 use crate::plan::{Plan, Spacing};
 use crate::prober::Start;
 use std::collections::HashMap;
@@ -11,24 +12,32 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// A head is shorter.
+/// Upper limit of the length of a head, in bytes.
 const HEAD: u64 = 1 << 16;
 /// The last row and the comments after it are shorter.
 const TAIL: u64 = 1 << 20;
 
-/// What is in a log.
+/// State of an open log that a run needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// First probe of the run.
+    pub start: Start,
+    /// Seed of a Poisson schedule, from the log or the plan.
+    pub seed: Option<u64>,
+}
+
+/// Content of a log.
 #[derive(Debug)]
-pub(crate) struct Found {
-    /// The head, by key.
+pub(super) struct Found {
     head: HashMap<String, String>,
     /// Number and `sent_s` of the last row.
     last: Option<(u64, Duration)>,
     /// The length of the whole lines.
-    pub(crate) whole: u64,
+    pub(super) whole: u64,
 }
 
 /// Reads a log that is `length` long.
-pub(crate) fn read(file: &mut File, path: &Path, length: u64) -> Result<Found, LogError> {
+pub(super) fn read(file: &mut File, path: &Path, length: u64) -> Result<Found, LogError> {
     let foreign = |why: String| LogError::Foreign { path: path.into(), why };
     let mut part = |from: u64, length: u64| {
         let mut bytes = Vec::new();
@@ -61,7 +70,7 @@ pub(crate) fn read(file: &mut File, path: &Path, length: u64) -> Result<Found, L
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     tail.truncate(whole);
     let mut lines = tail.split(|byte| *byte == b'\n').rev();
-    // A line that the tail cuts off at its front counts only if there is no other.
+    // The first line of the tail may be cut off at its front: it is reached only if no row follows.
     let last = match lines.find(|line| !line.is_empty() && !line.starts_with(b"#")) {
         None if from == after_head => None,
         None => return Err(foreign("no row is near its end".into())),
@@ -84,8 +93,8 @@ fn row(line: &str) -> Option<(u64, Duration)> {
 }
 
 impl Found {
-    /// How to go on at `now`, if the log was made by the same plan.
-    pub(crate) fn go_on(
+    /// Returns where a run at `now` continues, if the log was made by the same plan.
+    pub(super) fn go_on(
         &self,
         path: &Path,
         plan: &Plan,

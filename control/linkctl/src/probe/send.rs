@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl probe send`: sends probes and writes the log.
+
+use super::show::{Progress, SendView};
+use super::thread::{Signals, drive, failure, stop};
+use crate::context::{Context, Output};
+use crate::failure::Failure;
+use crate::output;
+use ::probe::{Error, Extent, Plan, Report, Spacing, Target};
+use clap::Args;
+use profile::parse_duration;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl probe send far.example -w link.csv --duration 24h
+  linkctl probe send far.example -w link.csv --duration 24h --resume
+  linkctl probe send [2001:db8::7]:9000 -w link.csv --interval 15ms --count 1000000
+  linkctl probe send far.example -w link.csv --poisson --seed 7
+  linkctl -o json probe send 192.0.2.7 -w link.csv --count 100 | jq .rtt_ms
+
+How long, how often: an outage shorter than the interval is seen by chance only, and an event
+that comes every three hours is seen eight times in a day. 20 bytes each 200 ms are 2 kbit/s
+with their headers.
+
+The file is CSV after comment lines with how it was made: sequence, sent_utc, sent_s (since
+the start), rtt_ms (empty: lost), there_ms and back_ms (with --synchronised only). It is
+written at least once a second. The first SIGINT or SIGTERM waits for the probes under way,
+the second does not; --resume goes on with the file after either, or after a crash.
+
+Round trips are by the monotonic clock, from right before the system call that sends to the
+kernel's stamp of the arrival: exact to some microseconds, whatever the wall clock does. A
+probe that is due while this process is held up for more than an interval is not sent, and
+is counted.";
+
+#[derive(Debug, Args)]
+pub struct SendArgs {
+    /// Where linkctl probe reflect runs; the port is 8620 if not given
+    #[arg(value_name = "HOST[:PORT]")]
+    target: Target,
+    /// Write the probes to this file, which must not be there but for --resume
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+    /// Time from probe to probe, 10us to 1h
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "200ms")]
+    interval: Duration,
+    /// Exponential intervals with that mean, so that nothing periodic hides between probes
+    #[arg(long)]
+    poisson: bool,
+    /// Give the same exponential intervals again
+    #[arg(long, value_name = "N", requires = "poisson")]
+    seed: Option<u64>,
+    /// End when the file has this many probes; without --count and --duration, at SIGINT
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    count: Option<u64>,
+    /// End this long after the file was begun
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Bytes of UDP payload, 20 to 1472
+    #[arg(long, value_name = "BYTES", default_value_t = ::probe::HEADER)]
+    size: usize,
+    /// A probe is lost if its reply takes longer, 1ms to 1h
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    timeout: Duration,
+    /// Go on with the file, if it is there; the other options must be those that it was made with
+    #[arg(long)]
+    resume: bool,
+    /// Both hosts' clocks are synchronised (PTP, GNSS): write one-way delays too
+    #[arg(long)]
+    synchronised: bool,
+    /// Send from this address
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<IpAddr>,
+}
+
+fn duration(text: &str) -> Result<Duration, profile::UnitError> {
+    parse_duration(text).map(Duration::from_nanos)
+}
+
+impl SendArgs {
+    fn plan(&self) -> Plan {
+        let spacing = match self.poisson {
+            true => Spacing::Poisson { seed: self.seed },
+            false => Spacing::Constant,
+        };
+        let extent = match (self.count, self.duration) {
+            (Some(count), _) => Extent::Count(count),
+            (None, Some(duration)) => Extent::Duration(duration),
+            (None, None) => Extent::Open,
+        };
+        Plan {
+            source: self.bind,
+            interval: self.interval,
+            spacing,
+            size: self.size,
+            timeout: self.timeout,
+            extent,
+            synchronised: self.synchronised,
+            ..Plan::new(self.target.clone())
+        }
+    }
+}
+
+pub async fn run(context: &Context, args: &SendArgs) -> Result<(), Failure> {
+    let report = measure(&args.plan(), &args.write, args.resume).await?;
+    let view = SendView::new(&args.target, &args.write, &report);
+    match context.output {
+        Output::Json => output::json(&view),
+        Output::Text => output::text(&view.text()),
+    }
+}
+
+/// Sends as planned and shows the progress.
+pub async fn measure(plan: &Plan, path: &Path, resume: bool) -> Result<Report, Failure> {
+    plan.check().map_err(|error| failure(Error::Plan(error)))?;
+    let (signals, stop) = (Signals::new()?, stop()?);
+    let (told, reports) = watch::channel(Report::default());
+    let mut progress = Progress::new(plan);
+    let sender = {
+        let (plan, path, stop) = (plan.clone(), path.to_owned(), stop.clone());
+        let tell = move |report: &Report| {
+            told.send_replace(*report);
+        };
+        tokio::task::spawn_blocking(move || ::probe::send(&plan, &path, resume, &stop, tell))
+    };
+    let report = drive(sender, reports, signals, &stop, |event| progress.show(&event)).await;
+    progress.end();
+    let report = report?;
+    // Trouble after the last report.
+    progress.warn(&report);
+    Ok(report)
+}

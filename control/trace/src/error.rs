@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Formats of rate traces, and errors of reading them.
+
+use crate::FILE_BYTES;
+use crate::text::shown;
+use std::io;
+
+/// The formats of rate traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateFormat {
+    /// Opportunities to send, one a line.
+    Mahimahi,
+    Csv,
+}
+
+impl RateFormat {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mahimahi => "mahimahi",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+/// Why a file is no trace of a rate. Contents are shown shortened.
+#[derive(Debug, thiserror::Error)]
+pub enum RateError {
+    #[error("cannot read {name}: {source}")]
+    Io { name: String, source: io::Error },
+    /// A pipe or a device, which may have no end.
+    #[error("{name} is no file: write the trace into one")]
+    NoFile { name: String },
+    /// More bytes than a trace has.
+    #[error("{name} has more than {} MiB: cut it, or average it into CSV such as time_s,rate_mbps", FILE_BYTES >> 20)]
+    Bytes { name: String },
+    /// A line that cannot be understood.
+    #[error("line {line}: {problem}: {content:?}")]
+    Line {
+        /// From 1.
+        line: u64,
+        problem: String,
+        content: String,
+    },
+    #[error(
+        "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
+         as time_s,rate_mbps: it begins with {begin:?}"
+    )]
+    UnknownFormat {
+        /// Its first line.
+        begin: String,
+    },
+    /// A time or rate column that is missing or has no unit.
+    #[error("the header {header:?} has no column {column}: name the unit, as in time_s,rate_mbps")]
+    NoColumn {
+        /// The names that it may have.
+        column: &'static str,
+        header: String,
+    },
+    #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
+    NoDuration,
+    #[error("line {line}: the trace is longer than 366 d there: is the unit of time right?")]
+    Span { line: u64 },
+    /// A step that is zero or too short.
+    #[error("steps of {step_ns} ns cannot be: {problem}")]
+    Step { step_ns: u64, problem: String },
+}
+
+impl From<io::Error> for RateError {
+    fn from(source: io::Error) -> Self {
+        Self::Io { name: "the file".into(), source }
+    }
+}
+
+impl RateError {
+    pub(crate) fn line(line: u64, problem: &str, content: &[u8]) -> Self {
+        Self::Line { line, problem: problem.into(), content: shown(content) }
+    }
+
+    /// Names the file in an error of reading it.
+    pub(crate) fn named(self, name: &str) -> Self {
+        match self {
+            Self::Io { source, .. } => Self::Io { name: name.into(), source },
+            other => other,
+        }
+    }
+}

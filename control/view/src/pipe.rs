@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of one client and direction, as JSON. The keys are a contract: they do not change.
+
+use proto::linkemu::v1 as pb;
+use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Count {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// Counters of one client and direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Pipe {
+    pub received: Count,
+    pub sent: Count,
+    pub dropped: Dropped,
+    pub held: Count,
+    pub queue: Count,
+    pub queue_max_bytes: u64,
+    pub marked: Count,
+    pub duplicated: Count,
+    pub corrupted: Count,
+    pub queue_delay_ns: Option<Histogram>,
+    pub lateness_ns: Option<Histogram>,
+}
+
+/// Durations since the dataplane started. The first bucket is up to and including its bound,
+/// each further one up to twice as long, the last all that are longer still.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Histogram {
+    pub counts: Vec<u64>,
+    pub sum: u64,
+    pub first_bound: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Dropped {
+    pub aqm: Count,
+    pub limit: Count,
+    pub outage: Count,
+    pub loss: Count,
+    pub overload: Count,
+    pub runt: Count,
+    pub oversize: Count,
+    pub scheduled: Count,
+    /// Where a P4 switch puts a shim on each.
+    #[serde(default, skip_serializing_if = "Count::is_zero")]
+    pub shim: Count,
+    /// Reasons that a newer linkd has.
+    #[serde(default, skip_serializing_if = "Count::is_zero")]
+    pub other: Count,
+}
+
+impl Count {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        // Real counters do not overflow; invalid input must not panic.
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+impl From<Option<pb::Count>> for Count {
+    fn from(count: Option<pb::Count>) -> Self {
+        let pb::Count { packets, bytes } = count.unwrap_or_default();
+        Self { packets, bytes }
+    }
+}
+
+impl Dropped {
+    /// Each reason and its name.
+    pub fn reasons(&self) -> [(&'static str, Count); 10] {
+        [
+            ("aqm", self.aqm),
+            ("limit", self.limit),
+            ("outage", self.outage),
+            ("loss", self.loss),
+            ("overload", self.overload),
+            ("runt", self.runt),
+            ("oversize", self.oversize),
+            ("scheduled", self.scheduled),
+            ("shim", self.shim),
+            ("other", self.other),
+        ]
+    }
+
+    pub fn total(&self) -> Count {
+        let mut total = Count::default();
+        self.reasons().into_iter().for_each(|(_, count)| total += count);
+        total
+    }
+}
+
+impl AddAssign<&Self> for Dropped {
+    fn add_assign(&mut self, o: &Self) {
+        let Self { aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other } =
+            self;
+        let sums = [aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other];
+        sums.into_iter().zip(o.reasons()).for_each(|(sum, (_, count))| *sum += count);
+    }
+}
+
+impl Pipe {
+    /// received + duplicated = sent + dropped + held.
+    pub fn balances(&self) -> bool {
+        let dropped = self.dropped.total();
+        let sum = |part: fn(&Count) -> u64| {
+            [self.sent, dropped, self.held].iter().map(|c| u128::from(part(c))).sum::<u128>()
+                == u128::from(part(&self.received)) + u128::from(part(&self.duplicated))
+        };
+        sum(|c| c.packets) && sum(|c| c.bytes)
+    }
+}
+
+/// Adds counts; both histograms have the same bounds.
+fn add_histogram(sum: &mut Option<Histogram>, other: Option<&Histogram>) {
+    match (sum, other) {
+        (_, None) => {}
+        (Some(sum), Some(other)) => {
+            let pairs = sum.counts.iter_mut().zip(&other.counts);
+            pairs.for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+            sum.sum = sum.sum.saturating_add(other.sum);
+        }
+        (sum, Some(other)) => *sum = Some(other.clone()),
+    }
+}
+
+impl From<pb::Histogram> for Histogram {
+    fn from(h: pb::Histogram) -> Self {
+        Self { counts: h.counts, sum: h.sum_ns, first_bound: h.first_bound_ns }
+    }
+}
+
+impl AddAssign<&Self> for Pipe {
+    /// The high-water mark of a sum is the highest of its parts' own.
+    fn add_assign(&mut self, other: &Self) {
+        self.received += other.received;
+        self.sent += other.sent;
+        self.dropped += &other.dropped;
+        self.held += other.held;
+        self.queue += other.queue;
+        self.queue_max_bytes = self.queue_max_bytes.max(other.queue_max_bytes);
+        self.marked += other.marked;
+        self.duplicated += other.duplicated;
+        self.corrupted += other.corrupted;
+        add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
+        add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
+    }
+}
+
+impl From<Option<pb::PipeStats>> for Pipe {
+    fn from(stats: Option<pb::PipeStats>) -> Self {
+        let stats = stats.unwrap_or_default();
+        let mut dropped = Dropped::default();
+        for drop in &stats.dropped {
+            let slot = match drop.reason() {
+                pb::DropReason::Aqm => &mut dropped.aqm,
+                pb::DropReason::Limit => &mut dropped.limit,
+                pb::DropReason::Outage => &mut dropped.outage,
+                pb::DropReason::Loss => &mut dropped.loss,
+                pb::DropReason::Overload => &mut dropped.overload,
+                pb::DropReason::Runt => &mut dropped.runt,
+                pb::DropReason::Oversize => &mut dropped.oversize,
+                pb::DropReason::Scheduled => &mut dropped.scheduled,
+                pb::DropReason::Shim => &mut dropped.shim,
+                pb::DropReason::Unspecified => &mut dropped.other,
+            };
+            *slot += drop.count.into();
+        }
+        Self {
+            received: stats.received.into(),
+            sent: stats.sent.into(),
+            dropped,
+            held: stats.held.into(),
+            queue: stats.queue.into(),
+            queue_max_bytes: stats.queue_max_bytes,
+            marked: stats.marked.into(),
+            duplicated: stats.duplicated.into(),
+            corrupted: stats.corrupted.into(),
+            queue_delay_ns: stats.queue_delay.map(Histogram::from),
+            lateness_ns: stats.lateness.map(Histogram::from),
+        }
+    }
+}
