@@ -89,6 +89,10 @@ pub struct Switch {
     pub program: String,
 }
 
+/// Without `stages`. The others are opt-in: the switch draws their random numbers, so that the same
+/// seed does not give the same fates (docs/adr/0051).
+const DEFAULT_STAGES: [Stage; 1] = [Stage::Classification];
+
 #[derive(Debug, Error)]
 pub enum SwitchError {
     /// A required key is missing.
@@ -163,7 +167,6 @@ impl Switch {
             Some(path) if !path.is_absolute() => return Err(SwitchError::Program(path.clone())),
             program => program.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         };
-        let all = [Stage::Classification, Stage::Loss, Stage::Marking];
         Ok(Self {
             address: address.to_owned(),
             device: file.device.unwrap_or(1),
@@ -172,7 +175,7 @@ impl Switch {
             to_box: [box_wan[0], box_client[0]],
             wan,
             client,
-            stages: file.stages.clone().unwrap_or(all.to_vec()),
+            stages: file.stages.clone().unwrap_or_else(|| DEFAULT_STAGES.to_vec()),
             program,
         })
     }
@@ -206,7 +209,7 @@ mod tests {
             to_box: [0, 1],
             wan: vec![2],
             client: vec![3],
-            stages: vec![Stage::Classification, Stage::Loss, Stage::Marking],
+            stages: vec![Stage::Classification],
             program: String::new(),
         };
         assert_eq!(switch(LEAST), Ok(expected));

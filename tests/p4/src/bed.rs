@@ -151,7 +151,8 @@ impl Bed {
     fn start_box(&mut self, seed: u64) -> anyhow::Result<()> {
         let file = format!(
             "[switch]\ntarget = \"bmv2\"\naddress = \"{}\"\ndevice = {DEVICE}\nbox_wan = {}\n\
-             box_client = {}\nwan = [{}]\nclient = [{}]\n",
+             box_client = {}\nwan = [{}]\nclient = [{}]\n\
+             stages = [\"classification\", \"loss\", \"marking\"]\n",
             address(),
             TO_BOX[0].0,
             TO_BOX[1].0,
