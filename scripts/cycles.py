@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 KNOWN = {
-    "control/server": "control dataplane leases scenarios switch",
+    "control/linkd": "control dataplane leases scenarios switch",
 }
 
 

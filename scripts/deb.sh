@@ -34,7 +34,7 @@ stage=$out/stage
 rm -rf "$stage" "$out"/*.deb "$out"/*.changes "$out"/*.buildinfo
 mkdir -p "$stage/linkemu"
 cp -r --parents debian packaging docs monitoring hw-configs CHANGELOG.md LICENSE p4src/compiled \
-    control/profile/profiles control/scenario/scenarios proto/linkemu \
+    proto/profile/profiles proto/scenario/scenarios proto/linkemu \
     control/fit/baselines control/python/pyproject.toml control/python/README.md \
     control/python/generate.py control/python/src/linkemu/*.py control/python/src/linkemu/aio/*.py \
     control/python/src/linkemu/py.typed "$stage/linkemu"

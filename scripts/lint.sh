@@ -6,7 +6,7 @@
 # - each file in a crate's tests/ is a module of tests/main.rs; otherwise its tests never run;
 # - the protos follow buf's STANDARD rules, with the exceptions in proto/buf.yaml; left out where there
 #   is no buf (`scripts/setup.sh lint`);
-# - modules have no cycles (scripts/cycles.py);
+# - modules have no cycles (scripts/cycles.py), and crates depend on lower layers only (scripts/layers.py);
 # - builds with and without tests resolve the same features; otherwise dependencies are compiled
 #   twice (docs/adr/0040-one-build-for-programs-and-tests.md).
 
@@ -27,6 +27,7 @@ for main in $(git ls-files '*/tests/main.rs'); do
 done
 
 scripts/cycles.py || status=1
+scripts/layers.py || status=1
 
 buf=$(command -v buf || echo build/tools/buf/node_modules/.bin/buf)
 if [[ -x $buf ]]; then

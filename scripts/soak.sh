@@ -197,8 +197,8 @@ part_busy() {
 run_part() {
     part=$1 out=$STATE/$1
     case $part in
-    mutants-roles) part_mutants linkd control/server/src roles.rs gate.rs caller.rs ;;
-    mutants-leases) part_mutants linkd control/server/src leases.rs keeper.rs ;;
+    mutants-roles) part_mutants linkd control/linkd/src roles.rs gate.rs caller.rs ;;
+    mutants-leases) part_mutants linkd control/linkd/src leases.rs keeper.rs ;;
     mutants-*)
         local subject=${part#mutants-}
         part_mutants emu dataplane/emu/src "$subject.rs" "$subject/**"

@@ -49,7 +49,7 @@ fn play(target: &str, run: fn(&[u8]), more: &[&str]) {
 
 #[test]
 fn no_profile_s_file_does_harm() {
-    play("profile", fuzz::profile, &["../../control/profile/profiles"]);
+    play("profile", fuzz::profile, &["../../proto/profile/profiles"]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn no_file_of_clients_does_harm() {
 
 #[test]
 fn no_scenario_s_file_does_harm() {
-    play("scenario", fuzz::scenario, &["../../control/scenario/scenarios"]);
+    play("scenario", fuzz::scenario, &["../../proto/scenario/scenarios"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ pub enum Error {
     #[error(transparent)]
     Dpdk(#[from] dpdk::Error),
     /// A built-in profile is missing.
-    #[error("the built-in profile `{name}` is missing: add it to control/profile")]
+    #[error("the built-in profile `{name}` is missing: add it to proto/profile")]
     Profile {
         /// Its name.
         name: &'static str,
