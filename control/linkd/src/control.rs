@@ -430,9 +430,6 @@ impl Control {
         let Some(last) = kept.plan.filter(|_| is_empty) else {
             if (instance, applied.generation) != (kept.instance, kept.generation) {
                 saver.update(|state| {
-                    if is_new {
-                        state.sequence = 0;
-                    }
                     state.instance = instance;
                     state.generation = applied.generation;
                     state.lossy = applied.lossy;
@@ -466,7 +463,7 @@ impl Control {
         match dataplane.apply(request).await {
             Ok(dp::ApplyResponse { applied, .. }) => {
                 saver.update(|state| {
-                    (state.instance, state.sequence) = (instance, 0);
+                    state.instance = instance;
                     state.generation = applied.unwrap_or_default().generation;
                 });
                 Ok(true)
@@ -477,7 +474,7 @@ impl Control {
             Err(status) => {
                 // Not tried again with this dataplane.
                 saver.update(|state| {
-                    (state.instance, state.sequence, state.generation) = (instance, 0, 0);
+                    (state.instance, state.generation) = (instance, 0);
                 });
                 self.tell(pb::EventKind::LinkNotRestored, "", &name, status.message());
                 Ok(false)
@@ -486,7 +483,7 @@ impl Control {
     }
 
     /// Publishes an event of the dataplane.
-    pub fn forward(&self, sequence: u64, mut event: pb::Event, id: &str) {
+    pub fn forward(&self, instance: u64, sequence: u64, mut event: pb::Event, id: &str) {
         let late = {
             let mut unanswered = self.unanswered();
             let place = unanswered.iter().position(|it| !id.is_empty() && it.id == id);
@@ -505,7 +502,9 @@ impl Control {
             self.0.dataplane.switches().nudge();
         }
         self.publish(event);
-        self.0.saver.update(|state| state.sequence = sequence);
+        self.0.saver.update(|state| {
+            (state.sequence_instance, state.sequence) = (instance, sequence);
+        });
         self.0.published.send_replace(sequence);
     }
 

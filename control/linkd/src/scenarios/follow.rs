@@ -56,7 +56,7 @@ async fn follow_once(
     let found = control.dataplane().plan().await?.instance;
     let kept = control.saver().state();
     // Of another dataplane, no event was published.
-    let after = if kept.instance == found { kept.sequence } else { 0 };
+    let after = if kept.sequence_instance == found { kept.sequence } else { 0 };
     if *instance != found {
         control.follow_from(after);
         *instance = found;
@@ -74,7 +74,7 @@ async fn follow_once(
                 match what {
                     Some(Told::Event(event)) => {
                         let is_step = event.kind() == pb::EventKind::ScenarioStep;
-                        control.forward(sequence, event, &id);
+                        control.forward(found, sequence, event, &id);
                         if is_step {
                             last_step = *last.borrow();
                         }
