@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use p4runtime::entry::Key;
 use p4runtime::session::DigestConfig;
-use p4runtime::{Change, Count, Entry, News, P4Info, Session, Stream, Target};
+use p4runtime::{Change, Count, Entry, P4Info, Session, Stream, StreamEvent, Target};
 use tokio::runtime::Runtime;
 
 use crate::bmv2::{DEVICE, SERVES};
@@ -107,7 +107,7 @@ impl Control {
         let (session, stream) = runtime.block_on(async {
             let (session, mut stream) = Session::connect(&target, info).await?;
             match stream.next().await? {
-                News::Primary => Ok((session, stream)),
+                StreamEvent::Primary => Ok((session, stream)),
                 other => anyhow::bail!("the switch answers {other:?} to controller {election}"),
             }
         })?;
@@ -241,13 +241,13 @@ impl Control {
             loop {
                 let news = tokio::time::timeout(Duration::from_secs(2), stream.next());
                 match news.await.context("the switch tells of no host within 2 s")?? {
-                    News::Digests { digest, list, rows } => {
+                    StreamEvent::Digests { digest, list, rows } => {
                         ensure!(!rows.is_empty(), "a list without hosts");
                         stream.acknowledge(digest, list);
                         return Ok(rows);
                     }
-                    News::Complaint(words) => anyhow::bail!("the switch complains: {words}"),
-                    News::Primary | News::Backup { .. } => (),
+                    StreamEvent::Complaint(words) => anyhow::bail!("the switch complains: {words}"),
+                    StreamEvent::Primary | StreamEvent::Backup { .. } => (),
                 }
             }
         })
