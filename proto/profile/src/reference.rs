@@ -27,7 +27,7 @@ pub fn markdown() -> String {
         if !heading.is_empty() {
             let _ = write!(text, "\n## `{heading}`\n\n{}\n", table.comment());
         }
-        text += "\n| key | takes | |\n|---|---|---|\n";
+        text += "\n| key | value | meaning |\n|---|---|---|\n";
         if table.name() == "RateTrace" {
             let _ = writeln!(text, "| `{FILE}` | text | {FILE_COMMENT} |");
         }
