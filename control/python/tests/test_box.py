@@ -67,7 +67,7 @@ def test_refusal_has_message_of_server(box: linkemu.Box) -> None:
         with pytest.raises(linkemu.InvalidRequest, match="threshold") as told:
             lease.patch(forward={"queue": {"limit_bytes": 0}})
         assert [v.path for v in told.value.violations] == ["forward.queue.limit"]
-        with pytest.raises(linkemu.Conflict, match="someone else changed"):
+        with pytest.raises(linkemu.Conflict, match="somebody else changed"):
             lease.patch(both={"duplicate": 0.1}, expected_generation=1 << 40)
         with pytest.raises(linkemu.Refused, match="too little memory") as told_numbers:
             lease.patch(both={"rate_bps": 10_000_000_000, "delay": {"base_ns": 9_000_000_000}})

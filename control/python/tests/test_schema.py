@@ -14,7 +14,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-PROFILES = sorted((Path(__file__).parents[2] / "profile" / "profiles").glob("*.toml"))
+PROFILES = sorted((Path(__file__).parents[3] / "proto/profile/profiles").glob("*.toml"))
+assert PROFILES
 LINKCTL = Path(os.environ.get("LINKEMU_BIN", "/usr/bin")) / "linkctl"
 
 
