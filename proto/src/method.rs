@@ -15,9 +15,7 @@ pub struct Method {
     pub name: &'static str,
     pub client_streaming: bool,
     pub server_streaming: bool,
-    /// Decodes one request.
     pub request: fn(&[u8]) -> Result<Box<dyn Fields>, DecodeError>,
-    /// Decodes one answer.
     pub answer: fn(&[u8]) -> Result<Box<dyn Fields>, DecodeError>,
 }
 

@@ -97,16 +97,13 @@ impl Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// The limit or more.
     AtLeast,
-    /// The limit or less.
     AtMost,
 }
 
 /// A figure and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Criterion {
-    /// Stable name.
     pub name: &'static str,
     pub value: u64,
     /// On which side of the limit it has to be.

@@ -57,7 +57,6 @@ impl Format {
 pub enum Spacing {
     /// At equal intervals with the sender's jitter.
     Constant,
-    /// At exponential intervals.
     Poisson,
 }
 
@@ -162,7 +161,6 @@ impl Series {
 /// A measured baseline, probe by probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
-    /// Where it is from.
     pub source: Source,
     /// The probing interval: the median between two probes, or the mean if they are
     /// exponential.

@@ -135,7 +135,6 @@ impl Connection {
         ScenariosClient::new(self.way.clone())
     }
 
-    /// The P4 switch.
     pub fn switch(&self) -> SwitchClient<Way> {
         SwitchClient::new(self.way.clone())
     }

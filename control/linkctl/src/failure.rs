@@ -12,7 +12,6 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 pub const OK: u8 = 0;
-/// Refused or failed.
 pub const FAILED: u8 = 1;
 /// The arguments cannot be understood.
 pub const USAGE: u8 = 2;

@@ -80,7 +80,6 @@ fn chunks() -> Vec<pb::CaptureChunk> {
     vec![first, second]
 }
 
-/// What the file says.
 #[derive(Debug, Default)]
 struct Read {
     section: Vec<String>,

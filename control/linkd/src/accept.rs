@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a listener to connections.
+//! Accepts connections of the listeners.
 //!
-//! Each handshake is a task of its own, with a slot and a deadline: one that hangs holds
-//! up nobody else. Refused ones go into the audit log.
+//! Each handshake is a task with a slot and a deadline, so that one that hangs delays no other.
+//! Refused ones go into the audit log.
 
 use crate::audit::Audit;
 use crate::connection::Connection;
@@ -24,14 +24,13 @@ use tokio_stream::wrappers::ReceiverStream;
 /// After a connection could not be accepted, which happens without free file
 /// descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long, and for how much, a refused peer is listened to, so that the reason reaches
-/// it: a socket that is closed with unread bytes takes back what it has sent.
+/// Limits of time and bytes for reading from a refused peer, so that the reason reaches it: closing
+/// a socket with unread bytes discards what was sent.
 const LINGER: (Duration, u64) = (Duration::from_secs(1), 64 << 10);
 
-/// Connections over the unix socket beyond the limit that are told so, at a time.
+/// Refusals that are sent at a time to connections over the unix socket beyond the limit.
 const REFUSALS: usize = 16;
 
-/// Listens with TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     pub keys: Arc<Keys>,
@@ -40,7 +39,7 @@ pub(crate) struct Door {
     pub audit: Audit,
 }
 
-/// What comes in, until it is dropped.
+/// Accepted connections, until the stream is dropped.
 pub(crate) type Incoming = ReceiverStream<Result<Connection, Infallible>>;
 type Sender = mpsc::Sender<Result<Connection, Infallible>>;
 
@@ -59,7 +58,7 @@ pub(crate) fn accept(
     ReceiverStream::new(receiver)
 }
 
-/// What was accepted; after a failure nothing, and not at once.
+/// The accepted connection. After a failure none, with a delay.
 async fn settled<T>(accepted: io::Result<T>) -> Option<T> {
     match accepted {
         Ok(accepted) => Some(accepted),

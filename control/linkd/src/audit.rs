@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The audit log: who changed what, who tried, and who was not let in.
+//! The audit log: changes, attempted changes, and refused callers.
 //!
-//! A file of JSON lines that is only appended to. A call that needs more than the role
-//! of a viewer has two lines: `asked` is written before anything is done, so that no
-//! change stands without it; `answered` says what became of it. If `asked` cannot be
-//! written, the call is refused. A call that is refused has one line, and so has a
-//! connection that is.
+//! A file of JSON lines, opened for append. A call that needs more than the role of a viewer has
+//! two lines: `asked` is written first, so that no change is without it; `answered` has the result.
+//! If `asked` cannot be written, the call is refused. A refused call has one line, and so has a
+//! refused connection.
 //!
-//! Each line is one write with `O_APPEND`. A part of a line, which a full disk leaves, is cut off,
-//! so that every line is whole. What the kernel took survives linkd, not the
-//! machine: the file is synced when it is reopened and when linkd ends, not at each
-//! line, so that a slow disk does not delay a change.
+//! Each line is one write with `O_APPEND`. A partial line, which a full disk leaves, is cut off, so
+//! that every line is complete. The kernel's copy survives linkd but not the machine: the file is
+//! synced when it is reopened and when linkd ends, not at each line, so that a slow disk does not
+//! delay a change.
 //!
-//! Refusals are what anybody on the network can cause: of each kind a burst of
-//! [`BURST`] and then [`PER_SECOND`] a second are written; how many were left out stands
-//! in a line of its own.
+//! Anyone on the network can cause refusals: of each kind a burst of [`BURST`] and then
+//! [`PER_SECOND`] a second are written. A separate line has the number of those left out.
 
 use crate::caller::Caller;
 use crate::refusal::clip;
@@ -29,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-/// Refusals of a kind at once.
+/// Burst of refusals of one kind.
 const BURST: f64 = 200.0;
 /// And on average.
 const PER_SECOND: f64 = 10.0;
@@ -37,7 +35,6 @@ const PER_SECOND: f64 = 10.0;
 const MODE: u32 = 0o640;
 /// No line is longer: texts in it are clipped.
 const LINE_BYTES: u64 = 1 << 20;
-/// How each line begins.
 const LINE_START: &[u8] = b"{\"time\":";
 
 /// Why there is no audit log.
@@ -45,30 +42,18 @@ const LINE_START: &[u8] = b"{\"time\":";
 pub enum AuditError {
     /// The file cannot be opened.
     #[error("cannot open the audit log {}: {source}; give --audit-log a file that linkd may append to", path.display())]
-    Open {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is something else.
+    Open { path: PathBuf, source: io::Error },
     #[error("the audit log {} is not a file", .0.display())]
     NotAFile(PathBuf),
     /// The file cannot be written.
     #[error("cannot write the audit log {}: {source}", path.display())]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
-/// One line.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Line<'a> {
     pub event: &'static str,
-    /// The lines of one call have the same number, which starts anew with linkd.
+    /// Number of the call, the same in all its lines. It restarts with linkd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<u64>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -150,7 +135,7 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Opens the file anew, after logrotate has moved it; what is open stays if it cannot.
+    /// Opens the file again, after logrotate has moved it. If that fails, the open one stays.
     pub fn reopen(&self) -> Result<(), AuditError> {
         let Some(shared) = &self.0 else { return Ok(()) };
         let file = open(&shared.path)?;
@@ -168,7 +153,6 @@ impl Audit {
         self.0.as_ref().map(|shared| shared.calls.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Writes a line.
     pub fn write(&self, line: &Line<'_>) -> Result<(), AuditError> {
         let Some(shared) = &self.0 else { return Ok(()) };
         let message = clip(line.message);
@@ -235,7 +219,7 @@ impl Shared {
 
 impl Log {
     fn append(&mut self, path: &Path, text: &str) -> io::Result<()> {
-        // A file that was removed would swallow what is written.
+        // Lines in a removed file would be lost.
         if self.file.metadata()?.nlink() == 0 {
             self.file = open(path).map_err(io::Error::other)?;
             self.torn = None;
@@ -319,7 +303,7 @@ fn cut(mut file: &File, whole: u64) -> io::Result<()> {
 }
 
 fn sync(file: &File) {
-    // A character device cannot, and need not.
+    // A character device cannot be synced.
     let _ = file.sync_data();
 }
 
@@ -353,7 +337,7 @@ mod tests {
             format!("{left_out} lines of the kind handshake_refused are left out")
         );
         assert_eq!(lines.len() as u64 - 3 + left_out, 1_000);
-        // Not all of them, whatever the machine's speed.
+        // Only a part of them, on a machine of any speed.
         assert!(lines.len() < 1_000);
     }
 

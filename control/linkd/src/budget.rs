@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bounds the bytes of answers that wait for their readers.
 //!
-//! A caller that does not read, or closes the flow-control window of HTTP/2, leaves its answers
-//! in memory. Each message of an answer is charged to its caller when it is encoded, and
-//! discharged when HTTP/2 has written the last byte of it or the stream is gone. The unix socket
-//! and the network have budgets of their own: nobody out there takes the room of who sits here.
+//! A caller that does not read, or closes the flow-control window of HTTP/2, leaves its answers in
+//! memory. Each message of an answer is charged to its caller when it is encoded, and discharged
+//! when HTTP/2 has written its last byte or the stream is gone. The unix socket and the network
+//! have separate budgets, so that network callers cannot use up those of local ones.
 
 use crate::caller::Caller;
 use http::HeaderMap;
@@ -115,8 +115,8 @@ impl Account {
         Bytes::from_owner(Charged { bytes, account: self.clone() })
     }
 
-    /// A body whose messages are charged as they are encoded; it ends with the first one that is
-    /// too much.
+    /// A body that charges its messages as they are encoded. It ends with the first one that
+    /// exceeds the budget.
     pub fn meter(self, body: Body) -> Body {
         Body::new(Metered { body, account: self, is_over: false })
     }

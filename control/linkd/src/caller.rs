@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who asks, and what they may.
+//! The caller of a request, and its permissions.
 
 use proto::LEASE_METADATA;
 use std::fmt;
@@ -10,12 +10,10 @@ pub use identity::Role;
 /// From where callers at the unix socket are.
 pub(crate) const UNIX: &str = "unix";
 
-/// Who asks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// A user's name, or that of a certificate.
+    /// Name of the user or of the certificate.
     pub name: String,
-    /// What they may.
     pub role: Role,
     /// From where: "unix", or an address with its port.
     pub from: String,
@@ -55,7 +53,6 @@ impl Caller {
         self.from == UNIX
     }
 
-    /// linkd itself.
     pub(crate) fn linkd() -> Self {
         Self {
             name: String::new(),

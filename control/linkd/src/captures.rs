@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// The service.
 pub(crate) struct Service {
     pub dataplane: Dataplane,
     pub watching: Watching,

@@ -10,7 +10,6 @@ use proto::linkemu::v1::certificates_server;
 use tonic::{Request, Response, Status};
 use view::Snapshot;
 
-/// The service.
 pub(crate) struct Service(pub Control);
 
 #[tonic::async_trait]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said of the clients: read, replaced, and listed with their accounts.
+//! The client rules: read, replaced, and listed with the clients' accounts.
 //!
-//! It is part of the plan that is in force, as the profile is: a change of either keeps the
-//! other, and both take effect by one generation at one instant.
+//! They are part of the current plan, like the profile: a change of either keeps the other, and
+//! both take effect in one generation at one instant.
 
 use crate::caller::Caller;
 use crate::control::{Cause, Control, Terms};
@@ -22,14 +22,12 @@ pub(crate) type Listing =
     tokio_stream::Iter<std::vec::IntoIter<Result<pb::ListClientsResponse, Status>>>;
 
 impl Control {
-    /// What is in force.
     pub async fn clients(&self) -> Result<pb::GetClientsResponse, Status> {
         let dp::GetPlanResponse { plan, applied, .. } = self.dataplane().plan().await?;
         let clients = plan.unwrap_or_default().clients.unwrap_or_default();
         Ok(pb::GetClientsResponse { clients: Some(clients), applied })
     }
 
-    /// Replaces it.
     pub async fn set_clients(
         &self,
         caller: &Caller,

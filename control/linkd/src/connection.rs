@@ -23,18 +23,17 @@ use tonic::transport::server::Connected;
 
 /// Between one check of the certificate of a connection and the next: the wall clock can be set.
 const CHECK: Duration = Duration::from_secs(60);
-/// From the end of a certificate to that of its connection, for streams to say why they end.
+/// From the end of a certificate to the end of its connection, so that streams can report the
+/// reason.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A connection that holds its slot.
 pub(crate) struct Connection {
     io: Io,
     peer: Peer,
-    /// Until it is over.
     greeting: Option<Greeting>,
-    /// Done when the peer's certificate does not hold any more.
+    /// Resolves when the peer's certificate is no longer valid.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// It was.
     is_over: bool,
     _slot: Slot,
 }
@@ -62,15 +61,15 @@ pub(crate) struct Peer(Arc<Known>);
 
 #[derive(Debug)]
 enum Known {
-    /// Whoever may open the socket may do all.
+    /// Every user who may open the socket may do everything.
     Unix { name: String },
-    /// There are too many connections: whatever it asks is refused.
+    /// There are too many connections: every request is refused.
     Refused { name: String, why: String },
     /// A certificate that the handshake has believed.
     Certified {
         certificate: Result<Certificate, String>,
         from: SocketAddr,
-        /// Why the certificate does not hold any more.
+        /// Why the certificate is no longer valid.
         ended: watch::Sender<Option<String>>,
     },
 }
@@ -82,20 +81,19 @@ pub(crate) struct Unknown {
     pub name: String,
     /// From where.
     pub from: String,
-    /// What it is told.
     pub code: Code,
     /// In words.
     pub why: String,
 }
 
 impl Connection {
-    /// Over the unix socket; the greeting is to come before `deadline`.
+    /// A connection over the unix socket. The HTTP/2 preface must arrive before `deadline`.
     pub fn unix(io: UnixStream, slot: Slot, deadline: Instant) -> Self {
         let peer = Known::Unix { name: user(&io) };
         Self::new(Io::Unix(io), peer, slot, deadline)
     }
 
-    /// One over the unix socket that is there only to say, before `deadline`, why there is none.
+    /// A connection over the unix socket that only reports, before `deadline`, why it is refused.
     pub fn refusal(io: UnixStream, why: String, slot: Slot, deadline: Instant) -> Self {
         let peer = Known::Refused { name: user(&io), why };
         let mut refusal = Self::new(Io::Unix(io), peer, slot, deadline);
@@ -111,7 +109,8 @@ impl Connection {
         Self { io, peer: Peer(Arc::new(peer)), greeting, end: None, is_over: false, _slot: slot }
     }
 
-    /// Over TLS, after the handshake with `keys`; the greeting is to come before `deadline`.
+    /// A connection over TLS, after the handshake with `keys`. The HTTP/2 preface must arrive
+    /// before `deadline`.
     pub fn tls(
         io: TlsStream<TcpStream>,
         from: SocketAddr,
@@ -155,7 +154,7 @@ fn user(io: &UnixStream) -> String {
 }
 
 impl Peer {
-    /// Checks a certificate until it does not hold any more, and then for a moment longer.
+    /// Checks a certificate until it is no longer valid, and for a moment longer.
     async fn watch(self, chain: Vec<CertificateDer<'static>>, keys: Arc<Keys>) {
         let Known::Certified { certificate, ended, .. } = &*self.0 else { return };
         let mut reloads = keys.reloads();
@@ -171,7 +170,7 @@ impl Peer {
         tokio::time::sleep(FAREWELL).await;
     }
 
-    /// Why its certificate does not hold any more, once that is so; none for other peers.
+    /// Why the peer's certificate is no longer valid; none while it is, and for other peers.
     pub fn ended(&self) -> Option<watch::Receiver<Option<String>>> {
         match &*self.0 {
             Known::Certified { ended, .. } => Some(ended.subscribe()),
@@ -179,7 +178,7 @@ impl Peer {
         }
     }
 
-    /// Who sends what comes over the connection at this instant.
+    /// The caller of the requests on this connection at an instant.
     pub fn caller(&self, now: SystemTime) -> Result<Caller, Unknown> {
         match &*self.0 {
             Known::Unix { name } => {
@@ -225,7 +224,6 @@ impl Peer {
 
 #[cfg(test)]
 impl Peer {
-    /// At the unix socket.
     pub fn local(name: &str) -> Self {
         Self(Arc::new(Known::Unix { name: name.into() }))
     }

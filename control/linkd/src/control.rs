@@ -81,8 +81,8 @@ pub(crate) struct Cause<'a> {
 }
 
 impl Control {
-    /// Drives a dataplane with the profiles of a catalog and of files that are read when they are
-    /// needed, and goes on from a saved state.
+    /// Drives a dataplane with the profiles of a catalog, and of files that are read on demand.
+    /// Starts from a saved state.
     pub fn new(
         catalog: Catalog,
         unread: BTreeMap<String, PathBuf>,
@@ -111,17 +111,15 @@ impl Control {
         self.0.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The dataplane.
     pub fn dataplane(&self) -> &Dataplane {
         &self.0.dataplane
     }
 
-    /// Waits for whoever is changing something.
+    /// Waits until no other change is in progress.
     pub async fn changing(&self) -> MutexGuard<'_, Changing> {
         self.0.changing.lock().await
     }
 
-    /// Publishes an event.
     pub fn publish(&self, event: pb::Event) {
         self.0.events.publish(event);
     }
@@ -143,7 +141,7 @@ impl Control {
 
     /// Reads a stored profile if it is not in the catalog yet.
     async fn read(&self, name: &str) {
-        // One at a time, so that two never read the same; who asks for another one waits for one.
+        // One reader at a time, so that no file is read twice.
         let mut unread = self.0.unread.lock().await;
         let Some(path) = unread.get(name).cloned() else { return };
         let this = self.clone();
@@ -232,7 +230,6 @@ impl Control {
         Ok(replaced)
     }
 
-    /// Removes a stored profile.
     pub async fn delete_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         self.read_all().await;
         let changing = self.changing().await;
@@ -248,7 +245,6 @@ impl Control {
         Ok(())
     }
 
-    /// Replaces the whole link.
     pub async fn set_profile(
         &self,
         caller: &Caller,
@@ -372,7 +368,7 @@ impl Control {
             let mut published = self.0.published.subscribe();
             let published = published.wait_for(|published| *published >= sequence);
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, published).await;
-            // The link is changed, whatever the switch does.
+            // The change itself was applied.
             if let Err(status) = self.match_switch(changing, plan, generation, instance).await {
                 tracing::warn!(why = status.message(), "cannot offload to the switch");
             }
@@ -406,7 +402,7 @@ impl Control {
         if !mark {
             return self.0.dataplane.stats(false).await;
         }
-        // Until it is done nobody acquires the link.
+        // Until then the lease cannot be acquired.
         let changing = self.changing().await;
         changing.leases.check(caller)?;
         self.0.dataplane.stats(true).await
@@ -433,7 +429,7 @@ impl Control {
                     state.instance = instance;
                     state.generation = applied.generation;
                     state.lossy = applied.lossy;
-                    // Nobody chose the plan that a dataplane starts with.
+                    // A dataplane's initial plan was not set by a caller.
                     if applied.generation > 0 {
                         state.plan = plan.clone();
                     }
@@ -468,7 +464,7 @@ impl Control {
                 });
                 Ok(true)
             }
-            // Somebody was faster; their change counts.
+            // Another change was faster, and counts.
             Err(status) if status.code() == Code::Aborted => Ok(true),
             Err(status) if is_away(&status) => Err(status),
             Err(status) => {
@@ -513,7 +509,6 @@ impl Control {
         self.0.published.send_replace(sequence);
     }
 
-    /// What is kept on disk.
     pub fn saver(&self) -> &Saver {
         &self.0.saver
     }
@@ -669,7 +664,7 @@ fn unrandom(error: getrandom::Error) -> Status {
     Status::internal(format!("cannot draw a random number: {error}"))
 }
 
-/// Not UNAVAILABLE, which tells a caller to reach linkd another way or to send the request again.
+/// Not UNAVAILABLE: that means to reach linkd by another address or to retry.
 fn unwritten(error: std::io::Error) -> Status {
     Status::failed_precondition(format!(
         "linkd cannot write to the directory of its --state: {error}; make room on the disk, or \

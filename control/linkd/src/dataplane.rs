@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dataplane as linkd sees it: a gRPC client over a unix socket.
+//! The gRPC client of the dataplane, over a unix socket.
 //!
-//! The channel connects when it is used and again after the dataplane came back.
-//! Every call has a deadline. What goes wrong on the way becomes UNAVAILABLE with
-//! the path and the remedy; what the dataplane itself refuses passes as it is.
+//! The channel connects on use, also after a restart of the dataplane. Every call has a deadline.
+//! Transport errors become UNAVAILABLE with the path and the remedy; refusals of the dataplane pass
+//! unchanged.
 
 use crate::switch::Switches;
 use hyper_util::rt::TokioIo;
@@ -61,7 +61,8 @@ impl Dataplane {
         Self { path, client, switches, token: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// Controls the dataplane under a name whenever it is there, for as long as it is polled.
+    /// Holds control of the dataplane under a name whenever it is reachable, while this future is
+    /// polled.
     pub async fn control(&self, name: &str) {
         loop {
             let request = dp::ControlRequest { name: name.to_owned() };
@@ -102,7 +103,6 @@ impl Dataplane {
         &self.switches
     }
 
-    /// The current plan.
     pub async fn plan(&self) -> Result<dp::GetPlanResponse, Status> {
         let get = |mut c: DataplaneClient<Channel>| async move {
             c.get_plan(dp::GetPlanRequest {}).await
@@ -125,7 +125,7 @@ impl Dataplane {
         Ok(stats)
     }
 
-    /// A snapshot of the dataplane alone, whatever became of what it sent.
+    /// A snapshot of the dataplane alone, without the counters of the switch.
     pub async fn own_stats(&self, mark: bool) -> Result<pb::Stats, Status> {
         self.read(|mut client| async move {
             let request = dp::GetStatsRequest { mark };
@@ -143,7 +143,6 @@ impl Dataplane {
         Ok(())
     }
 
-    /// What it is.
     pub async fn describe(&self) -> Result<dp::DescribeResponse, Status> {
         let describe = |mut c: DataplaneClient<Channel>| async move {
             c.describe(dp::DescribeRequest {}).await
@@ -151,7 +150,7 @@ impl Dataplane {
         self.read(describe).await
     }
 
-    /// What there is to hold a link with.
+    /// The resources for a link.
     pub async fn room(&self) -> Result<pb::Room, Status> {
         self.describe().await?.room.ok_or_else(|| {
             Status::unimplemented("the dataplane does not say what it can hold: it is an older one")
@@ -197,7 +196,6 @@ impl Dataplane {
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
-    /// Uploads further steps.
     pub async fn extend_scenario(
         &self,
         request: dp::ExtendScenarioRequest,
@@ -207,7 +205,6 @@ impl Dataplane {
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
-    /// Pauses the scenario.
     pub async fn pause_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
         let pause = |mut c: DataplaneClient<Channel>| async move {
             c.pause_scenario(self.tokened(dp::PauseScenarioRequest { who: who.to_owned() })).await
@@ -215,7 +212,6 @@ impl Dataplane {
         Ok(self.read(pause).await?.state.unwrap_or_default())
     }
 
-    /// Resumes the scenario.
     pub async fn resume_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
         let resume = |mut c: DataplaneClient<Channel>| async move {
             c.resume_scenario(self.tokened(dp::ResumeScenarioRequest { who: who.to_owned() })).await
@@ -223,7 +219,6 @@ impl Dataplane {
         Ok(self.read(resume).await?.state.unwrap_or_default())
     }
 
-    /// Stops the scenario.
     pub async fn stop_scenario(
         &self,
         reason: &str,
@@ -295,7 +290,7 @@ impl Dataplane {
         .await
     }
 
-    /// What the dataplane said, as it is to be said to a caller.
+    /// The dataplane's status as it is reported to a caller.
     pub fn translate(&self, status: Status) -> Status {
         if status.source().is_none() {
             if status.code() == Code::AlreadyExists {
@@ -320,7 +315,7 @@ impl Dataplane {
     }
 }
 
-/// What is said by "no dataplane at PATH" already.
+/// The message "no dataplane at PATH" suffices for these.
 fn plain(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replaces files such that a power cut leaves the old one or the new one, whole.
+//! Replaces files so that a power cut leaves the complete old or the complete new one.
 //!
-//! The new content goes to a file beside it, which is synced and then takes the name; the
-//! directory is synced last (POSIX rename(2), Linux fsync(2)). What is left of an
-//! interrupted replacement ends in [`NEW`] and counts for nothing.
+//! The new content goes to a file in the same directory, which is synced and then renamed; the
+//! directory is synced last (POSIX rename(2), Linux fsync(2)). A file that ends in [`NEW`] is the
+//! rest of an interrupted replacement and is ignored.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,22 +15,19 @@ pub(crate) const NEW: &str = ".new";
 /// Its owner writes, its group reads.
 const MODE: u32 = 0o640;
 
-/// The steps of a replacement. A disk that loses its power may have done any part of what
-/// was not synced.
+/// The steps of a replacement. A power cut may leave any part of the steps that were not synced.
 pub(crate) trait Disk {
     /// Writes a file, from its start.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Waits until a file's content is kept.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
-    /// Gives a file another name, in place of what had it.
+    /// Renames a file, replacing the one with that name.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Waits until the names in a directory are kept.
     fn sync_names(&mut self, directory: &Path) -> io::Result<()>;
 }
 
-/// The file system.
 pub(crate) struct FileSystem;
 
 impl Disk for FileSystem {
@@ -219,7 +216,7 @@ pub(crate) mod power {
 
     #[test]
     fn a_replacement_that_is_not_synced_leaves_a_third_thing() {
-        // What the model must find, for the tests of what is right to mean anything.
+        // The model must find these, or the tests of correct replacements prove nothing.
         let mut disk = Noted::default();
         let (file, new) = (PathBuf::from("f"), PathBuf::from("f.new"));
         disk.write(&new, b"new").unwrap();

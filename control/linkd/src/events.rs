@@ -38,13 +38,12 @@ impl Events {
         self.0.last()
     }
 
-    /// The one that follows `after`.
+    /// The event after `after`.
     pub fn next(&self, after: u64) -> Next<pb::Event> {
         self.0.next(after)
     }
 }
 
-/// The service.
 pub(crate) struct Service {
     pub events: Events,
     pub watching: Watching,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands before all services: finds out who calls, checks the role that the call
+//! Authorisation in front of all services: identifies the caller, checks the role that the call
 //! needs, and writes the audit log.
 //!
-//! A request goes on with its [`Caller`] in its extensions. Of calls that are audited,
-//! or whose fields decide the role, the request is read whole before they go on; other
-//! calls pass as they come.
+//! A request proceeds with its [`Caller`] in its extensions. Requests of audited calls, and of
+//! calls with fields that decide the role, are read completely first; others pass as a stream.
 
 use crate::audit::{Audit, AuditError, Line};
 use crate::budget::{Account, Budgets};
@@ -26,12 +25,11 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-/// What stands before a message in a body.
+/// Length of the prefix of a message in a body.
 const PREFIX: usize = 5;
 /// Of a viewer's request, if it is read here.
 const QUESTION_BYTES: usize = 1 << 10;
 
-/// Makes gates.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     audit: Audit,
@@ -47,7 +45,7 @@ pub(crate) struct Gated<S> {
     inner: S,
 }
 
-/// A call that goes on and is audited.
+/// An audited call that was allowed.
 struct Asked {
     audit: Audit,
     caller: Caller,
@@ -166,7 +164,7 @@ impl Gate {
             });
             return Ok(answer.unwrap_or_else(Status::into_http));
         }
-        // Before anything is done, as what was done has to be told.
+        // Before the call has an effect, because each effect must be in the log.
         if let Err(status) = account.check(1) {
             let line = Line { request: summary, ..line("refused") };
             return Ok(self.refuse(line, status));

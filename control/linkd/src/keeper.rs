@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks after the dataplane, the switch and the lease: brings a dataplane that was started
-//! anew back to the last link, lets a switch that is ready do its part of it, and ends a lease
-//! whose time is over.
+//! Watches the dataplane, the switch and the lease: restores a dataplane that was restarted to the
+//! last link, lets a ready switch do its part of it, and ends an expired lease.
 
 use crate::control::Control;
 use crate::leases::Now;
@@ -17,7 +16,7 @@ use tonic_health::server::HealthReporter;
 
 /// Between one look at the dataplane and the next.
 const LOOK: Duration = Duration::from_millis(500);
-/// Looks from one reading of the switch's counters to the next, if nobody else reads them.
+/// Iterations between two reads of the switch's counters, if nothing else reads them.
 const READ_EVERY: u32 = 4;
 /// Time without packets of clients without a slot after which the next one is an event again.
 const QUIET: Duration = Duration::from_secs(10);
@@ -26,14 +25,14 @@ const LEASE_LOOK: Duration = Duration::from_secs(1);
 /// Before a link that cannot return is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Looks at the dataplane; `health` is told whether it answers.
+/// Watches the dataplane, and reports to `health` whether it answers.
 pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) {
     let (mut up, mut told) = (None, Told::default());
     loop {
         match (look(control, &mut told).await, up) {
             (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
             (Ok(()), _) => {
-                // One that has gone meanwhile is not found.
+                // It may have disappeared meanwhile.
                 if let Ok(dataplane) = control.dataplane().describe().await {
                     up = Some(true);
                     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
@@ -54,7 +53,7 @@ pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) 
     }
 }
 
-/// What has been published as events about a dataplane.
+/// Which events about a dataplane were published.
 #[derive(Default)]
 struct Told {
     instance: u64,
@@ -89,7 +88,7 @@ impl Told {
         })
     }
 
-    /// What has happened to the ports since the last time: port and message.
+    /// Changes of the ports since the last call: port and message.
     fn changes(&mut self, now: &dp::GetPlanResponse) -> Vec<(String, String)> {
         self.turn_to(now);
         let mut changes = Vec::new();
@@ -108,7 +107,7 @@ impl Told {
     }
 }
 
-/// Tells the switch which clients there are.
+/// Keeps the clients of the switch up to date.
 pub(crate) async fn watch_clients(control: &Control) {
     for turn in 0_u32.. {
         tokio::time::sleep(LOOK).await;
@@ -116,7 +115,7 @@ pub(crate) async fn watch_clients(control: &Control) {
             // What a switch counted since the last look is lost with it.
             drop(control.dataplane().switches().read().await);
         }
-        // Who looks after the dataplane tells what is wrong with it.
+        // `watch_dataplane` reports its errors.
         let _ = meet_clients(control).await;
     }
 }
@@ -137,7 +136,7 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
     Ok(())
 }
 
-/// Looks at the dataplane, and reports what has happened to its ports and clients.
+/// Looks at the dataplane, and publishes events of its ports and clients.
 async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
     control.dataplane().controlled().await;
     let mut changing = control.changing().await;
@@ -151,7 +150,7 @@ async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
     Ok(())
 }
 
-/// Tells when the state cannot be written any more, and when it can again.
+/// Publishes when the state cannot be written, and when it can be again.
 pub(crate) async fn watch_state(control: &Control) {
     let mut failure = control.state_failure();
     while failure.changed().await.is_ok() {
@@ -195,7 +194,7 @@ pub(crate) async fn watch_lease(control: &Control) {
             }
             Some(left) => {
                 drop(changing);
-                // The runtime's clock stands still while the machine is suspended.
+                // The runtime's clock stops while the machine is suspended.
                 let _ = tokio::time::timeout(left.min(LEASE_LOOK), changes.changed()).await;
             }
         }

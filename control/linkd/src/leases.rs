@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leases: while one runs, only who has its token changes the link.
+//! Leases: during a lease, only requests with its token change the link.
 //!
-//! A lease ends when it is released, stolen, or not renewed within its time to live; a
-//! holder that died leaves nothing behind. It then returns the link to the profile that it
-//! names, which only the holder replaces or deletes meanwhile.
+//! A lease ends when it is released, stolen, or not renewed within its time to live, so that a
+//! crashed holder blocks nobody. It then returns the link to the profile that it names. Meanwhile
+//! only the holder can replace or delete that profile.
 //!
-//! Its time is counted by CLOCK_BOOTTIME (clock_gettime(2)), which no step of the wall clock
-//! moves and which goes on while the machine is suspended. The wall clock says when it ends, for
-//! people, and what is left of it after a restart of linkd.
+//! Its time is counted by CLOCK_BOOTTIME (clock_gettime(2)), which is independent of steps of the
+//! wall clock and continues during suspension. The wall clock shows its end to people, and gives
+//! the remaining time after a restart of linkd.
 
 use crate::caller::{Caller, Role};
 use crate::control::{Control, to_its_end};
@@ -44,7 +44,6 @@ impl Now {
     }
 }
 
-/// A lease that runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub lease: pb::Lease,
@@ -119,12 +118,12 @@ impl Leases {
         }
     }
 
-    /// What is left of the lease that runs, if one does.
+    /// Remaining time of the active lease.
     pub fn left(&self, now: Now) -> Option<Duration> {
         self.0.as_ref().map(|held| held.left(now))
     }
 
-    /// Says anew when the lease ends if the wall clock was set meanwhile; true if it was.
+    /// Corrects the displayed end of the lease if the wall clock was set meanwhile; true if it was.
     pub fn correct(&mut self, now: Now) -> bool {
         let Some(held) = &mut self.0 else { return false };
         let expires = now.wall + held.left(now);
@@ -148,7 +147,7 @@ impl Leases {
     }
 }
 
-/// Whose the link is.
+/// The message for callers without the lease.
 fn taken(lease: &pb::Lease) -> String {
     let until = lease.expires.map_or(String::new(), |at| format!(" until {at}"));
     let purpose = match lease.purpose.as_str() {
@@ -243,7 +242,7 @@ impl Control {
         let held = Held { lease: lease.clone(), token: token.clone(), request: name, ends };
         let before = changing.leases.0.replace(held);
         if let Err(status) = self.save_lease(&changing.leases).await {
-            // Nobody has it who does not know of it.
+            // Without an answer, no caller has the token.
             changing.leases.0 = before;
             self.keep_lease(&changing.leases);
             return Err(status);
@@ -282,7 +281,6 @@ impl Control {
     }
 }
 
-/// The service.
 pub(crate) struct Service(pub Control);
 
 #[tonic::async_trait]

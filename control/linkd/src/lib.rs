@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control plane of linkemu as a library: the binary `linkd` and the tests
-//! run the same [`Server`].
+//! The control plane of linkemu as a library: the binary `linkd` and the tests run the same
+//! [`Server`].
 //!
-//! It serves `linkemu.v1` on a unix socket, and over TCP with mutual TLS, and drives the
-//! dataplane over another socket (`dataplane.v1`). Every request reads what is in force from
-//! the dataplane, so that either process may end and return at any time; what linkd keeps on
-//! disk serves to bring back a dataplane that was started anew.
+//! It serves `linkemu.v1` on a unix socket, and over TCP with mutual TLS, and drives the dataplane
+//! over another socket (`dataplane.v1`). Every request reads the current plan from the dataplane,
+//! so that either process may restart at any time. linkd's state on disk restores a dataplane that
+//! was restarted.
 
 mod accept;
 mod audit;

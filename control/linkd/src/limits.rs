@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many connections there may be, and how long each may take to become one.
+//! Limits the number of connections, and the time to establish one.
 //!
-//! A slot is taken before the first byte is read and given back when the connection is
-//! gone, so handshakes count. TCP and the unix socket have slots of their own: no
-//! network locks out who sits at the machine, and no other user there its owner.
+//! A slot is taken before the first byte is read and freed when the connection is gone, so
+//! handshakes count. TCP and the unix socket have separate slots: the network cannot lock out local
+//! users, and other users cannot lock out the owner.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Over TCP; the unix socket has the same limit of its own, with some kept for the owner.
+    /// Over TCP. The unix socket has the same limit, with some slots reserved for the owner.
     pub connections: usize,
     /// Over TCP from one IPv4 address or one IPv6 /64, which is one subscriber's.
     pub per_address: usize,
@@ -45,14 +45,11 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots(Arc<Shared>);
 
-/// Who wants a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
-    /// Over TCP.
     Address(IpAddr),
-    /// At the unix socket.
     User(u32),
-    /// The same, the superuser or whom linkd runs as: bounded by the number of slots alone.
+    /// The superuser, or the user of linkd: limited by the number of slots only.
     Owner,
 }
 
@@ -99,7 +96,7 @@ impl Slots {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one, or says why there is none.
+    /// Takes a slot, or returns the reason why there is none.
     pub fn take(&self, peer: Peer) -> Result<Slot, String> {
         let peer = match peer {
             Peer::Address(address) => Peer::Address(network(address)),

@@ -172,7 +172,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     // Before the socket stands, so that no signal after it goes astray.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // With nothing to read anew it ends linkd, as when its terminal closes.
+    // With nothing to reload, the signal ends linkd, as when its terminal closes.
     let reloads = args.listen.is_some() || args.audit_log.is_some();
     let hangup = reloads.then(|| signal(SignalKind::hangup())).transpose()?;
     let Args { socket, dataplane, state, metrics, metrics_clients, .. } = args;
@@ -220,7 +220,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells the service manager, if one watches, that the runtime takes turns.
+/// Reports to the service manager, if there is one, that the runtime is alive.
 async fn keep_alive() {
     let Some(period) = supervisor::period() else { return };
     loop {
@@ -229,7 +229,7 @@ async fn keep_alive() {
     }
 }
 
-/// Reads certificates and opens the audit log anew whenever it is told to.
+/// Reads certificates and reopens the audit log at each signal.
 async fn reload(mut hangup: Signal, reload: Reload) {
     while hangup.recv().await.is_some() {
         match reload.reload() {

@@ -62,7 +62,6 @@ impl Metrics {
         Ok(Self { listener, address, clients: clients.min(Self::CLIENTS_MAX) })
     }
 
-    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lets the P4 switch do its part of the current plan.
 //!
-//! The switch is prepared first, then the dataplane is told (`SetOffload`), at the same generation.
-//! This follows each change of the link, and is repeated when the switch has become ready or the
-//! dataplane was restarted. A switch that was lost changes nothing.
+//! The switch is prepared first, then the dataplane is informed (`SetOffload`), at the same
+//! generation. This follows each change of the link, and is repeated when the switch becomes ready
+//! or the dataplane was restarted. A lost switch changes nothing.
 
 use crate::control::{Changing, Control, is_away};
 use proto::dataplane::v1 as dp;
@@ -11,7 +11,7 @@ use proto::linkemu::v1 as pb;
 use tonic::{Code, Status};
 
 impl Control {
-    /// Offloads what the switch can do of a plan, unless it does so already.
+    /// Offloads what the switch can do of a plan, if that is not done already.
     ///
     /// # Errors
     /// If the dataplane does not answer.
@@ -26,7 +26,7 @@ impl Control {
         dataplane.meet(instance).await?;
         let switches = dataplane.switches();
         switches.in_use(plan.offload.as_ref());
-        // Nobody chose the plan that a dataplane starts with.
+        // A dataplane's initial plan was not set by a caller.
         if generation == 0 || !switches.is_ready() {
             return Ok(());
         }
@@ -44,7 +44,7 @@ impl Control {
         let before = plan.offload.unwrap_or_default().epoch;
         match dataplane.set_offload(request).await {
             Ok(()) => {
-                // A new epoch: the switch has become ready, or knows the clients anew.
+                // A new epoch: the switch became ready, or has new clients.
                 if before != can.epoch {
                     self.tell_ready(plan, generation);
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which role a call needs: one table, by the method's full name. What is not in it
-//! needs an admin.
+//! The role that each call needs: one table, by the method's full name. Other methods need an
+//! admin.
 
 use crate::caller::{Caller, Role};
 use tonic::{Code, Status};
@@ -13,7 +13,7 @@ const ROLE_NEEDED: &str = "ROLE_NEEDED";
 
 /// Every method, and the role that it needs.
 const METHODS: &[(&str, Role)] = &[
-    // It shows what is in the packets.
+    // The answer contains packets.
     ("linkemu.v1.Captures/Capture", Operator),
     ("linkemu.v1.Certificates/GetCertificate", Viewer),
     ("linkemu.v1.Events/WatchEvents", Viewer),
@@ -48,7 +48,7 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Switch/SetGate", Operator),
 ];
 
-/// Those of other packages that linkd serves.
+/// Methods of other packages that linkd serves.
 const STANDARD: &[(&str, Role)] = &[
     ("grpc.health.v1.Health/Check", Viewer),
     ("grpc.health.v1.Health/List", Viewer),
@@ -59,14 +59,14 @@ const STANDARD: &[(&str, Role)] = &[
 
 /// Fields that make a call need more when they are set.
 const FIELDS: &[(&str, &str, Role)] = &[
-    // It starts the high-water marks anew, for everybody.
+    // It restarts the high-water marks for all users.
     ("linkemu.v1.Linkemu/GetStats", "mark", Operator),
     ("linkemu.v1.Certificates/GetCertificate", "mark", Operator),
-    // It takes what somebody else holds.
+    // It revokes another caller's lease.
     ("linkemu.v1.Leases/AcquireLease", "steal", Admin),
 ];
 
-/// The role that a method needs, whatever the request says.
+/// The least role that a method needs, for any request.
 pub(crate) fn of_method(method: &str) -> Role {
     let mut known = METHODS.iter().chain(STANDARD);
     known.find(|(name, _)| *name == method).map_or(Admin, |(_, role)| *role)
@@ -77,7 +77,6 @@ pub(crate) fn of_fields(method: &str) -> impl Iterator<Item = (&'static str, Rol
     FIELDS.iter().filter(move |(name, ..)| *name == method).map(|(_, field, role)| (*field, *role))
 }
 
-/// Refuses a call.
 pub(crate) fn denied(caller: &Caller, what: &str, needed: Role) -> Status {
     let Caller { name, role, .. } = caller;
     let message = format!(

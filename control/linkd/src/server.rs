@@ -38,9 +38,9 @@ use tokio::sync::watch;
 const REQUEST_BYTES: usize = profile::MESSAGE_BYTES;
 /// Requests in work, and streams open, per connection.
 const CONCURRENT: usize = 64;
-/// Of a request; longer than the deadlines of what it asks of the dataplane.
+/// Deadline of a request, longer than those of its requests to the dataplane.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// For requests in work when the server is told to stop.
+/// For requests in progress when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
 /// Of the headers of a request.
 const HEADER_BYTES: u32 = 16 << 10;
@@ -56,12 +56,10 @@ pub struct Settings {
     pub catalog: Catalog,
     /// Where the state is kept; without it, it ends with linkd.
     pub state: Option<PathBuf>,
-    /// Who may call, from where, and what is written down of it.
     pub security: Security,
 }
 
-/// Who may call, from where, and what is written down of it; by default whoever may open
-/// the unix socket, and nothing.
+/// Access, transport and audit log. Default: every user who may open the unix socket, and no log.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
     /// Who may open the unix socket.
@@ -79,11 +77,10 @@ pub struct Security {
 pub struct Listen {
     /// The address; with port 0, any free one.
     pub address: SocketAddr,
-    /// The certificates.
     pub tls: TlsFiles,
 }
 
-/// Reads the certificates anew and opens the audit log anew.
+/// Reads the certificates and reopens the audit log.
 #[derive(Clone, Debug)]
 pub struct Reload {
     keys: Option<Arc<Keys>>,
@@ -91,8 +88,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Does both. Connections stay whose certificates still hold; what cannot be read or opened
-    /// stays as it was.
+    /// Does both. Connections with certificates that are still valid stay. If a file cannot be read
+    /// or opened, the old one stays.
     ///
     /// # Errors
     /// Of the audit log first, then of the certificates; both are tried.
@@ -107,7 +104,6 @@ impl Reload {
 /// Why the server cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The directory of the state.
@@ -116,31 +112,22 @@ pub enum ServerError {
     /// The descriptors of the API.
     #[error("cannot describe the API: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
-    /// The certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The audit log.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// The address.
     #[error(
         "cannot listen on {address}: {source}; give --listen an address of this machine and a port that is free"
     )]
-    Address {
-        /// Which one.
-        address: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Address { address: SocketAddr, source: std::io::Error },
     /// The runtime does not take the socket.
     #[error("cannot serve the socket: {0}")]
     Listen(#[from] std::io::Error),
-    /// The transport.
     #[error("serving failed: {0}")]
     Transport(#[from] tonic::transport::Error),
 }
 
-/// A server whose sockets stand and are its own.
+/// A server that has bound its sockets.
 #[derive(Debug)]
 pub struct Server {
     dataplane: PathBuf,
@@ -205,25 +192,23 @@ impl Server {
         })
     }
 
-    /// Serves metrics too.
     #[must_use]
     pub fn with_metrics(self, metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Where TCP is served.
     pub fn address(&self) -> Option<SocketAddr> {
         self.tcp.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
-    /// To read certificates and open the audit log anew while it serves.
+    /// A handle to reload certificates and audit log while it serves.
     pub fn reloader(&self) -> Reload {
         let keys = self.tcp.as_ref().map(|(_, keys)| keys.clone());
         Reload { keys, audit: self.audit.clone() }
     }
 
-    /// Serves until `shutdown` is done, then finishes what is in work and removes
-    /// the socket.
+    /// Serves until `shutdown` resolves, then completes requests in progress and removes the
+    /// socket.
     ///
     /// # Errors
     /// If the transport fails.
@@ -325,7 +310,7 @@ impl Server {
     }
 }
 
-/// Descriptors of what is served here, for clients that know nothing of it.
+/// Descriptors of the services, for generic clients.
 fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
     let served = [
         pb::linkemu_server::SERVICE_NAME,

@@ -24,7 +24,6 @@ const WATCH_DEFAULT_NS: u64 = 1_000_000_000;
 /// Of the profiles in one answer, unless it is a single one.
 const LIST_BYTES: usize = 1 << 20;
 
-/// Answers the calls.
 pub(crate) struct Service {
     pub control: Control,
     pub watching: Watching,

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Changes within this time are written at once.
+/// Changes within this time are written together.
 const PAUSE: Duration = Duration::from_millis(50);
 /// After the state could not be written.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,12 +35,10 @@ const HASH_BYTES: usize = 32;
 /// Why a directory cannot hold the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The system.
     #[error("cannot keep the state in {}: {source}; give another --state, or none", path.display())]
     Io {
         /// The directory or the file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// Another process has it.
@@ -55,20 +53,18 @@ pub(crate) struct Directory {
     _lock: Flock<File>,
 }
 
-/// What a directory held.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The state.
     pub state: State,
     /// The files of the stored profiles, for [`read_profile`], by the names of the profiles.
     pub profiles: BTreeMap<String, PathBuf>,
-    /// What could not be read, and what became of it.
+    /// Unreadable files, and where they are now.
     pub damage: Vec<String>,
 }
 
 impl Directory {
-    /// Takes a directory, made if there is none, and reads it except for the profiles: many
-    /// megabytes of TOML take long. What is damaged is put aside.
+    /// Takes a directory, creates it if necessary, and reads it except for the profiles: megabytes
+    /// of TOML take long. Damaged files are set aside.
     pub fn open(path: &Path) -> Result<(Self, Kept), StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -95,7 +91,6 @@ impl Directory {
         Ok((Self { path: path.to_owned(), _lock: lock }, kept))
     }
 
-    /// Writes the state.
     fn write(&self, state: &State) -> io::Result<()> {
         disk::replace(&mut FileSystem, &self.path, FILE, &encode(state))
     }
@@ -111,7 +106,6 @@ impl Directory {
         disk::replace(&mut FileSystem, &self.profiles(), &name, text.as_bytes())
     }
 
-    /// Removes a stored profile.
     pub fn delete_profile(&self, name: &str) -> io::Result<()> {
         disk::remove(&mut FileSystem, &self.profiles(), &file_name(name))
     }
@@ -157,10 +151,10 @@ fn stored(directory: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// Reads the file of a stored profile. One that is damaged is put aside.
+/// Reads the file of a stored profile. A damaged one is set aside.
 ///
 /// # Errors
-/// In words, what is damaged and what became of it.
+/// In words, the damage and the new place of the file.
 pub(crate) fn read_profile(path: &Path) -> Result<Profile, String> {
     let why = match Profile::from_file(path) {
         Ok(profile) if path.file_name() == Some(file_name(profile.name()).as_ref()) => {
@@ -246,7 +240,7 @@ impl Saver {
         saved
     }
 
-    /// Writes what has changed, until dropped. [`Self::failure`] tells why it cannot.
+    /// Writes changes, until dropped. [`Self::failure`] reports errors.
     pub async fn run(&self) {
         let mut changes = self.0.state.subscribe();
         while changes.changed().await.is_ok() {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
 /// Of a field mask.
 const PATHS: usize = 16;
-/// What stands before a gRPC message: whether it is compressed, and its length.
+/// Length of the prefix of a gRPC message: a flag for compression, and its length.
 const PREFIX: usize = 5;
 /// A message without a name that is small enough to be shown whole.
 const GATE: &str = "linkemu.v1.Gate";

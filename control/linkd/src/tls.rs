@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The certificates that linkd serves TCP with, and whom it believes.
+//! The certificates of linkd for TCP, and the accepted client certificates.
 //!
-//! TLS 1.3 only, and only with a certificate of the caller that an authority of
-//! `client_ca` signed and that no list of `client_crl` revokes. No session is resumed: each
-//! connection shows its certificate anew, so that an expired one, or one whose authority was
-//! taken away, does not come back by a ticket. A connection that stands is checked again after
-//! each reload ([`Keys::verify`]).
+//! TLS 1.3 only, and only with a client certificate that an authority of `client_ca` has signed and
+//! that no list of `client_crl` revokes. Sessions are not resumed: each connection presents its
+//! certificate, so that an expired one, or one of a removed authority, cannot return with a ticket.
+//! Open connections are checked again after each reload ([`Keys::verify`]).
 
 use identity::{Certificate, CertificateError, PemError, read_certificates, read_crls, read_key};
 use rustls::crypto::ring;
@@ -18,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// HTTP/2, all that gRPC speaks.
+/// HTTP/2, the only protocol of gRPC.
 const PROTOCOL: &[u8] = b"h2";
 
 /// Where the certificates stand, in PEM.
@@ -26,9 +25,9 @@ const PROTOCOL: &[u8] = b"h2";
 pub struct TlsFiles {
     /// Ours, and what leads from it to the authority.
     pub cert: PathBuf,
-    /// Its key; nobody but its owner and group may read it.
+    /// Its key. Only its owner and group may read it.
     pub key: PathBuf,
-    /// The authorities whose certificates callers may have.
+    /// The authorities that sign client certificates.
     pub client_ca: PathBuf,
     /// Files with certificate revocation lists. Without any, no certificate is revoked; with
     /// some, each authority needs a list.
@@ -38,47 +37,25 @@ pub struct TlsFiles {
 /// Why there can be no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file.
     #[error(transparent)]
     Pem(#[from] PemError),
     /// A certificate that does not hold.
     #[error("the certificate in {}: {source}", path.display())]
-    Certificate {
-        /// Where it stands.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: CertificateError,
-    },
+    Certificate { path: PathBuf, source: CertificateError },
     /// A certificate and the key of another.
     #[error("the key in {} is not that of the certificate in {}: give the two that were made together", key.display(), cert.display())]
-    Mismatch {
-        /// The certificate.
-        cert: PathBuf,
-        /// The key.
-        key: PathBuf,
-    },
-    /// No authority.
+    Mismatch { cert: PathBuf, key: PathBuf },
     #[error("the certificate in {} is not that of an authority: give the one that signs the callers' certificates (linkctl pki ca)", .0.display())]
     NoAuthority(PathBuf),
     /// rustls does not take it.
     #[error("cannot serve TLS with {}: {source}", path.display())]
-    Refused {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
+    Refused { path: PathBuf, source: rustls::Error },
     /// No authority can be used.
     #[error("cannot check callers with {}: {why}", path.display())]
-    Verifier {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
+    Verifier { path: PathBuf, why: String },
 }
 
-/// What is in force, from the files as they were read last.
+/// The current keys, from the last valid read of the files.
 #[derive(Debug)]
 pub(crate) struct Keys {
     files: TlsFiles,
@@ -93,7 +70,6 @@ struct Current {
 }
 
 impl Keys {
-    /// Reads the files.
     pub fn read(files: TlsFiles) -> Result<Self, TlsError> {
         let current = RwLock::new(Current::read(&files)?);
         Ok(Self { files, current, reloads: watch::Sender::new(()) })
@@ -119,7 +95,7 @@ impl Keys {
         self.current().verifier.verify_client_cert(own, others, now).map(drop)
     }
 
-    /// Reads the files again; what is in force stays if they are no good.
+    /// Reads the files again. If they are not valid, the current keys stay.
     pub fn reload(&self) -> Result<(), TlsError> {
         let current = Current::read(&self.files)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
@@ -127,7 +103,6 @@ impl Keys {
         Ok(())
     }
 
-    /// Notified after each reload.
     pub fn reloads(&self) -> watch::Receiver<()> {
         self.reloads.subscribe()
     }
@@ -167,7 +142,7 @@ fn verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let TlsFiles { client_ca, client_crl, .. } = files;
     let mut authorities = RootCertStore::empty();
     for authority in read_certificates(client_ca)? {
-        // rustls looks at neither in what it is told to trust.
+        // rustls checks neither in trusted certificates.
         if !held(client_ca, &authority, SystemTime::now())?.authority {
             return Err(TlsError::NoAuthority(client_ca.clone()));
         }
@@ -194,7 +169,7 @@ fn held(path: &Path, der: &[u8], now: SystemTime) -> Result<Certificate, TlsErro
     Ok(certificate)
 }
 
-/// Why a handshake failed, or a certificate does not hold any more, in words.
+/// Why a handshake failed or a certificate is no longer valid, in words.
 pub(crate) fn reason(error: &rustls::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
     match error {

@@ -14,7 +14,8 @@ const WATCHERS: usize = 64;
 /// Lets a bounded number watch; clones are the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Watching {
-    /// At the machine, and over the network: nobody there can lock out who sits here.
+    /// Local and network streams have separate limits, so that the network cannot lock out local
+    /// users.
     local: Arc<Semaphore>,
     remote: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -64,7 +65,7 @@ impl Stopping {
         }
     }
 
-    /// What a stream that is ended by it is told.
+    /// The status with which such a stream ends.
     pub fn status(&self) -> Status {
         match self.ended.as_ref().and_then(|ended| ended.borrow().clone()) {
             Some(why) => {

@@ -21,7 +21,6 @@ fn start(socket: &Path) -> Child {
     serving(linkd(socket).spawn().unwrap(), socket)
 }
 
-/// Waits until it serves.
 fn serving(child: Child, socket: &Path) -> Child {
     let deadline = Instant::now() + Duration::from_secs(60);
     while std::os::unix::net::UnixStream::connect(socket).is_err() {

@@ -38,7 +38,6 @@ async fn gate(lab: &Lab, name: &str, closed: bool) -> Result<(), tonic::Status> 
     client(lab).set_gate(pb::SetGateRequest { gate, closed }).await.map(drop)
 }
 
-/// All events so far.
 async fn events(lab: &Lab) -> Vec<pb::Event> {
     let request = pb::WatchEventsRequest { after: Some(0), once: true };
     let mut events =
@@ -91,7 +90,6 @@ fn losing(p: f64) -> pb::Pipe {
     pb::Pipe { packet_loss: p, ..Default::default() }
 }
 
-/// Sets the forward loss.
 async fn lose(lab: &mut Lab, p: f64) -> Option<dp::Offload> {
     lab.patch(pb::Direction::Forward, &["packet_loss"], losing(p)).await.unwrap();
     offload(lab)

@@ -16,7 +16,6 @@ const OUTSTANDING: usize = 2_500_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
     Constant,
-    /// At exponential intervals.
     Poisson {
         /// Seed of the instants; random if `None`.
         seed: Option<u64>,

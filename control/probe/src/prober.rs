@@ -126,7 +126,6 @@ impl Prober {
         self.schedule.advance();
     }
 
-    /// Skips the next instant.
     pub fn skip(&mut self) {
         self.counts.skipped += 1;
         self.schedule.advance();
@@ -207,7 +206,6 @@ impl Prober {
         self.next_instant().is_none() && self.outstanding.is_empty()
     }
 
-    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts { outstanding: self.outstanding.len() as u64, ..self.counts }

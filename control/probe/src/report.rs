@@ -10,7 +10,6 @@ use std::time::Duration;
 pub struct Counts {
     pub sent: u64,
     pub received: u64,
-    /// Did not.
     pub lost: u64,
     /// In flight. At the end of a run they are abandoned and not in the log.
     pub outstanding: u64,

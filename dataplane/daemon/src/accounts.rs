@@ -105,7 +105,7 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     stats
 }
 
-/// Sets the number of each client in the switch: its place among those of the only worker.
+/// Sets the number of each client in the switch: its index in the only worker.
 pub(crate) fn number_clients(clients: &mut [model::ClientStats], tick: Tick) {
     for (client, place) in clients.iter_mut().zip(0..) {
         client.number = shim::number(place, tick).into();
@@ -220,7 +220,7 @@ fn histogram<const FIRST: u32, const N: usize>(
     some.then(|| model::Histogram { counts: h.counts().to_vec(), sum_ns, first_bound_ns })
 }
 
-/// Those of one kind have the same bounds.
+/// Histograms of one kind have the same bounds.
 fn add_histogram(sum: &mut Option<model::Histogram>, h: Option<model::Histogram>) {
     match (sum, h) {
         (_, None) => {}

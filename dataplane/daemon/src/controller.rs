@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who controls the dataplane: one caller at a time, for as long as its stream lasts.
+//! The controller of the dataplane: one caller at a time, while its stream is open.
 //!
-//! Leases, the audit log and events are linkd's. A second linkd on the same dataplane would
-//! bypass those of the first, so its changes are refused while the first one is connected. Each
-//! controller has its own token: one whose stream has ended can change nothing more, even if it
-//! does not know that yet.
+//! Leases, the audit log and events are in linkd. A second linkd on the same dataplane would bypass
+//! those of the first, so its changes are refused while the first one is connected. Each controller
+//! has a fencing token: after its stream has ended, its requests are refused, even if it does not
+//! know that yet.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

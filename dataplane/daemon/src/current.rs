@@ -7,7 +7,6 @@ use proto::linkemu::v1 as model;
 /// A plan that is current, or will be.
 #[derive(Clone, Debug)]
 pub struct Current {
-    /// The plan.
     pub plan: pb::Plan,
     /// Its generation, and when it was applied.
     pub applied: model::Applied,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control side of the dataplane: what is in force, and the way to the workers.
+//! The control side of the dataplane: the current plan, and requests to the workers.
 //!
-//! Runs on the control thread. One request at a time reaches the workers, so that
-//! their queues never fill and a change is whole before the next one is looked at. Only
-//! changes at an instant wait in the workers beside that ([`crate::schedule`]).
+//! Runs on the control thread. One request at a time reaches the workers, so that their queues
+//! never fill and each change is complete before the next one. Only pending changes wait in the
+//! workers in addition ([`crate::schedule`]).
 //!
-//! A worker can stand still: its thread is stopped, or the virtual machine is paused. What it
-//! was asked for stays in its queue, and it will do that when it goes on. So work that has
-//! begun waits for the workers without limit, and keeps others from the history meanwhile; the
-//! callers wait for [`ANSWER_WITHIN`] and are then told that a worker has stalled. Until the
-//! run loops are known to turn again ([`Dataplane::turned`]), requests are refused at once.
+//! A worker can stall: its thread is stopped, or the virtual machine is paused. Requests stay in
+//! its queue and are executed when it continues. So work that has begun waits for the workers
+//! without limit, and holds the lock on the history meanwhile. Callers wait for [`ANSWER_WITHIN`]
+//! and then get the error that a worker has stalled. Until all run loops iterate again
+//! ([`Dataplane::turned`]), requests are refused immediately.
 
 mod apply;
 mod capture;
@@ -64,7 +64,6 @@ pub enum DataplaneError {
     Invalid {
         /// For example "the patch".
         what: &'static str,
-        /// The broken rules.
         violations: Violations,
     },
     /// There is nothing to patch.
@@ -76,23 +75,18 @@ pub enum DataplaneError {
     /// The clients cannot be as the plan says.
     #[error("{0}")]
     Clients(#[from] ClientsError),
-    /// The plan leaves work to a switch, and there is none.
+    /// The plan has an offload, and there is no switch.
     #[error(
         "the plan has an `offload`, and no P4 switch is before this box: leave it out, or describe \
          the switch under [switch] in the box's file and start the dataplane anew"
     )]
     NoSwitch,
-    /// Somebody else has changed the link.
+    /// Another caller has changed the link.
     #[error(
         "{}: somebody else changed the link; look at it again, then decide",
         owner::stale_message(*expected, *current)
     )]
-    Generation {
-        /// The current one.
-        current: u64,
-        /// The one that the caller expected.
-        expected: u64,
-    },
+    Generation { current: u64, expected: u64 },
     /// The idempotency key is too long.
     #[error("a key or fingerprint of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
     Key(usize),
@@ -105,10 +99,9 @@ pub enum DataplaneError {
     /// The change was withdrawn before its instant.
     #[error("withdrawn before its instant: another change was made")]
     Withdrawn,
-    /// What is to be captured is not valid.
+    /// The request for a capture is not valid.
     #[error("{0}")]
     Capture(String),
-    /// There is a capture.
     #[error(
         "somebody captures already, and one capture runs at a time: wait for its end, or end it"
     )]
@@ -116,7 +109,7 @@ pub enum DataplaneError {
     /// A worker cannot be asked.
     #[error("{0}")]
     Worker(#[from] CommandError),
-    /// A worker stands still.
+    /// A worker has stalled.
     #[error(
         "a worker has not answered for {} s: it stands still, and frames wait with it. What it was \
          asked for is done when it goes on; look at the link then. If it does not, restart the \
@@ -140,12 +133,12 @@ pub trait Ports: Send + Sync {
     }
 }
 
-/// What is fixed while the dataplane runs.
+/// Properties that do not change while the dataplane runs.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed {
     /// What `Describe` answers.
     pub description: pb::DescribeResponse,
-    /// What there is to hold a plan with.
+    /// The resources for a plan.
     pub room: Room,
 }
 
@@ -153,9 +146,7 @@ pub struct Fixed {
 struct History {
     current: Current,
     keys: Keys<Made>,
-    /// Pending changes.
     schedule: Schedule,
-    /// Clients that were named.
     names: Names,
 }
 
@@ -177,7 +168,6 @@ struct Shared {
     others: watch::Sender<u64>,
     /// How long callers wait for workers.
     patience: Duration,
-    /// One permit.
     capturing: Arc<Semaphore>,
 }
 
@@ -186,7 +176,7 @@ struct Shared {
 pub struct Dataplane(Arc<Shared>);
 
 impl Dataplane {
-    /// A dataplane whose `workers` run `plan` as generation 0.
+    /// The initial `plan`, which the `workers` execute, is generation 0.
     #[must_use]
     pub fn new(
         workers: Vec<Handle>,
@@ -250,7 +240,7 @@ impl Dataplane {
         self.0.unplaced.load(Ordering::Relaxed)
     }
 
-    /// Whether a worker stands still, and each change of that.
+    /// Whether a worker has stalled, and each change of that.
     #[must_use]
     pub fn stalled(&self) -> watch::Receiver<bool> {
         self.0.stalled.subscribe()
@@ -267,7 +257,7 @@ impl Dataplane {
     }
 
     /// Runs work that needs the workers. Once begun it runs to completion, even if the caller
-    /// disconnects or times out: otherwise what the workers run and what is reported as in force
+    /// disconnects or times out: otherwise the plan of the workers and the reported current plan
     /// could differ.
     async fn done<T, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, DataplaneError>
     where
@@ -313,13 +303,12 @@ impl Dataplane {
         timeout(self.0.patience, answer).await.map_err(|_| DataplaneError::Stalled(self.0.patience))
     }
 
-    /// What is fixed.
     #[must_use]
     pub fn fixed(&self) -> &Fixed {
         &self.0.fixed
     }
 
-    /// What became of the ports.
+    /// State and faults of the ports.
     #[must_use]
     pub fn ports(&self) -> Vec<model::PortState> {
         self.0.ports.states()
@@ -360,7 +349,7 @@ impl Dataplane {
         turned.inspect(|()| self.set_stalled(false))
     }
 
-    /// The accounts now; with `mark`, the high-water marks start anew afterwards.
+    /// The current accounts; with `mark`, the high-water marks restart afterwards.
     ///
     /// # Errors
     /// If a worker stalls.
@@ -373,7 +362,7 @@ impl Dataplane {
         .await
     }
 
-    /// Ends the workers; the final accounts. A worker that stands still is waited for.
+    /// Ends the workers and returns the final accounts. Waits for a stalled worker.
     ///
     /// # Errors
     /// If a worker does not answer within 20 s.
@@ -416,10 +405,10 @@ impl Dataplane {
         if let Some(switch) = &self.0.fixed.description.switch {
             number_clients(&mut stats.clients, tick(switch.target()));
         }
-        // A clock that stood still hides from the workers that they did.
+        // If the clock itself stopped, the workers did not notice their stall.
         let jump = self.0.clock.longest_jump(mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
-        // A change may have come to its instant while the reports were written.
+        // A pending change may have become current while the reports were written.
         let came = history.schedule.lossy(stats.generation);
         stats.lossy = came.unwrap_or(history.current.applied.lossy);
         stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));

@@ -173,7 +173,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     fault.map_or(Ok(()), Err)
 }
 
-/// What remains after the end.
+/// The result of serving.
 struct Served {
     accounts: proto::linkemu::v1::Stats,
     /// Why it ended, if it was not asked to.

@@ -49,7 +49,6 @@ pub enum MemoryError {
 /// A control group with a limit on memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its directory.
     pub path: PathBuf,
     /// Its limit in bytes.
     pub limit: u64,

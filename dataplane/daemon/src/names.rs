@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The places of named clients.
+//! The slots of named clients.
 //!
-//! A client that was named has its place and its accounts for as long as the dataplane
-//! runs, also when it is named no more. So that every named client has one, the places of
-//! all that were ever named are kept from automatic clients, and a change for which there
-//! are too few is refused.
+//! A named client keeps its slot and its accounts while the dataplane runs, also when later plans
+//! do not name it. The slots of all names so far are reserved, so that automatic clients cannot
+//! take them. A change that needs more slots than there are is refused.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,29 +17,20 @@ use thiserror::Error;
 /// Why clients cannot be as a plan says.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ClientsError {
-    /// Several workers.
     #[error(
         "rules, limits and beams for clients need a dataplane of one worker, and this one has {0}: start \
          linkd-dataplane with one --core, or leave all clients automatic"
     )]
     Workers(usize),
-    /// Too many names.
     #[error(
         "no room for {names} named clients (those that were named before count) beside \
          {automatic} that were made for addresses: --max-clients is {max}; start \
          linkd-dataplane anew with more, or name fewer"
     )]
-    Room {
-        /// That there would be.
-        names: usize,
-        /// That there are.
-        automatic: usize,
-        /// Places.
-        max: u32,
-    },
+    Room { names: usize, automatic: usize, max: u32 },
 }
 
-/// All names of clients that were in force.
+/// All names of clients in plans so far.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeSet<String>);
 
@@ -55,7 +45,7 @@ impl Names {
         self.0.contains(name)
     }
 
-    /// Reserves places for all names, and for those of a plan that is to come.
+    /// Reserves slots for all names so far, and for those of a pending plan.
     ///
     /// # Errors
     /// If there are too few.
@@ -76,7 +66,7 @@ impl Names {
         Ok(())
     }
 
-    /// A plan is in force.
+    /// Adds the names of a plan.
     pub fn learn(&mut self, plan: &pb::Plan) {
         for name in names(plan) {
             if !self.0.contains(name) {

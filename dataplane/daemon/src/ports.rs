@@ -24,7 +24,7 @@ use crate::dataplane::Ports;
 use crate::watch::Watch;
 
 const RING: u16 = 1024;
-/// Two stages and a burst, and as much again for what the pool's per-thread cache keeps.
+/// Two stages and a burst, and twice that for the pool's per-thread cache.
 const SPARE: u32 = 2048;
 /// What a buffer takes beside its data: headroom, the mbuf itself, and the pool's padding.
 const OVERHEAD: u32 = 512;
@@ -32,7 +32,6 @@ const OVERHEAD: u32 = 512;
 const HOSTS_MTU: u16 = 1500;
 /// Bytes of an Ethernet header,
 const ETHERNET: u32 = 14;
-/// with a VLAN tag,
 const TAGGED_FRAME: u32 = 18;
 /// and with two VLAN tags and the FCS, as drivers count.
 const TAGGED_ETHERNET: u32 = 26;
@@ -40,7 +39,6 @@ const TAGGED_ETHERNET: u32 = 26;
 /// Why the ports are not open.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// DPDK's reason.
     #[error("{0}")]
     Dpdk(#[from] Error),
     /// The shim leaves too little of a frame.
@@ -57,10 +55,8 @@ pub enum OpenError {
     },
 }
 
-/// What is opened for.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs<'a> {
-    /// Each worker's core.
     pub cores: &'a [usize],
     /// The longest frame, if it is not what the ports carry.
     pub max_frame: Option<u32>,
@@ -128,7 +124,6 @@ impl Needs<'_> {
 pub struct Share {
     /// Its queues of `wan` and `client`; it may have none to receive from.
     pub queues: [PortQueues<Option<RxQueue>>; 2],
-    /// What it sends from.
     pub pool: Mempool,
 }
 
@@ -150,7 +145,7 @@ pub struct Opened {
 /// How the workers receive from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receiving {
-    /// Each from a queue of its own, whosever the frames are.
+    /// Each worker from its receive queue, for frames of any client.
     Each,
     /// The first one for all.
     First,
@@ -163,10 +158,10 @@ fn receiving(info: [&PortInfo; 2], queues: u16) -> [Receiving; 2] {
     info.map(of)
 }
 
-/// Opens both ports, with a transmit queue each for every worker.
+/// Opens both ports, each with a transmit queue for every worker.
 ///
 /// # Errors
-/// What is missing: driver, interface, permission, memory, queues.
+/// A missing driver, interface, permission, memory or queue.
 pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opened, OpenError> {
     dpdk::ensure_distinct(specs)?;
     for iface in specs.iter().filter_map(|p| p.spec.iface()) {
@@ -217,7 +212,7 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
     let [wan, client] = attached;
     let (wan, wan_rx, wan_tx) = wan.start(&config(receiving[0]))?;
     let (client, client_rx, client_tx) = client.start(&config(receiving[1]))?;
-    // A worker without a queue of its own has none.
+    // Workers beyond the number of queues have none.
     let may_lack = |rx: Vec<RxQueue>| rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
     let pairs = |rx, tx: Vec<TxQueue>| may_lack(rx).zip(tx).map(|(rx, tx)| PortQueues { rx, tx });
     let shares = pairs(wan_rx, wan_tx)
@@ -228,9 +223,8 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
     Ok(Opened { ports: [wan, client], shares, lends: first, max_frame, kept })
 }
 
-/// The MTU that a NIC is to have, so that it takes frames of this length behind a shim; none
-/// where it takes them as it is. Kernel interfaces keep theirs: says so where it is less than
-/// most hosts' frames need.
+/// The MTU for a NIC to receive frames of this length behind a shim; none if it needs no change.
+/// Kernel interfaces keep their MTU; a warning is logged if it is less than most hosts need.
 fn nic_mtu(info: [&PortInfo; 2], shim: u32, max_frame: u32) -> Option<u16> {
     let short = |port: &PortInfo| max_frame + shim > u32::from(port.mtu) + TAGGED_FRAME;
     if shim == 0 && !info.into_iter().any(short) {
@@ -333,9 +327,8 @@ pub fn can_run_on(core: usize) -> bool {
 pub struct Counted {
     /// `wan` and `client`.
     pub ports: Arc<[StartedPort; 2]>,
-    /// Each worker's.
     pub overflow: Vec<Arc<Overflow>>,
-    /// What became of the ports.
+    /// State and faults of the ports.
     pub watch: Watch,
 }
 
@@ -452,10 +445,10 @@ mod tests {
         let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
         let leaving = 2 * 1024 + SPARE;
         assert_eq!(two.pool(true, kept), 4 * 1024 + SPARE + passed + leaving + kept);
-        // One that only sends needs nothing for what comes in.
+        // A port that only sends needs no receive buffers.
         assert_eq!(two.pool(false, kept), 2 * 1024 + SPARE);
         assert!(two.megabytes() > 1024 && two.megabytes() < 1200, "{}", two.megabytes());
-        // Jumbo slots of a packet socket, whatever the longest frame.
+        // Slots of a packet socket for jumbo frames, at any maximum frame length.
         let jumbo = Needs { min_data_room: 16_352, ..one };
         assert!(jumbo.megabytes() > (4 * 1024 + SPARE) * 16_352 / (1 << 20) + 64);
         let hostile = Needs { buffers: u64::MAX, ..two };

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether all workers move on, for the requests of others and for the service manager.
+//! Checks that all workers make progress, for requests and for the service manager.
 //!
-//! The watchdog hears only after the run loop of every worker has turned since the last time. So
-//! a worker that stands still for long, a port's driver that does not return, or a control
-//! thread that is stuck ends in the watchdog's kill and a fresh start, and not in a link that
-//! silently carries nothing.
+//! The watchdog is notified only after the run loop of every worker has iterated since the last
+//! time. So a stalled worker, a port's driver that does not return, or a blocked control thread
+//! ends in a restart by the watchdog, and not in a link that silently carries nothing.
 
 use std::future::pending;
 use std::time::Duration;
@@ -16,14 +15,14 @@ use crate::dataplane::{Dataplane, Fixed};
 /// From one look at the workers to the next, unless the watchdog asks for more.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Looks at the workers for as long as it is polled; tells the service manager, if there is one.
+/// Checks the workers while it is polled, and notifies the service manager, if there is one.
 pub async fn keep(dataplane: &Dataplane) {
     tokio::join!(beat(dataplane), tell(dataplane));
 }
 
 async fn beat(dataplane: &Dataplane) {
     let period = supervisor::period().map_or(LOOK, |period| period.min(LOOK));
-    // One that has ended is for others to tell.
+    // Ended workers are reported elsewhere.
     while dataplane.turned().await.is_ok() {
         supervisor::alive();
         tokio::time::sleep(period).await;
@@ -42,7 +41,7 @@ async fn tell(dataplane: &Dataplane) {
     }
 }
 
-/// What runs, for who asks the service manager.
+/// The status line for the service manager.
 #[must_use]
 pub fn words(fixed: &Fixed) -> String {
     let ports = &fixed.description.ports;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes that are asked for ahead of their instants.
+//! Pending changes.
 //!
-//! The workers have them already and make them by their own clock, so that no other thread
-//! can make one late; what is here says what each will come to. Ascending by instant and by
-//! generation. Instants are on the dataplane's clock. Runs on the control thread.
+//! The workers already have them and make them by their clock, so that no other thread can make one
+//! late; this list has their results. Ascending by instant and by generation. Instants are on the
+//! dataplane's clock. Runs on the control thread.
 
 use std::collections::VecDeque;
 
@@ -23,14 +23,14 @@ const WAITING: usize = 32;
 /// Why a change does not wait for its instant.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// Nobody knows what will be by then.
+    /// The link at that time is not predictable.
     #[error(
         "at_ns is {} ahead, more than {}: ask for it later",
         millis(.0),
         millis(&AHEAD)
     )]
     Ahead(Nanos),
-    /// Whoever asks should know that it is not what they meant.
+    /// The caller must learn that its instant has passed.
     #[error(
         "at_ns has passed by {}, more than {}: ask for a later instant, or for none to have the \
          change at once",
@@ -53,7 +53,7 @@ struct Waiting {
     id: u64,
     at: Instant,
     next: Current,
-    /// Told when it has been made or taken back.
+    /// Dropped when the change was made or withdrawn.
     over: watch::Sender<()>,
 }
 
@@ -66,7 +66,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Waits until the change before it has been made or taken back.
+    /// Waits until the change before it was made or withdrawn.
     pub async fn follows(&mut self) {
         if let Some(before) = &mut self.before {
             over(before).await;
@@ -74,13 +74,12 @@ impl Place {
     }
 }
 
-/// Waits until a change has been made or taken back.
+/// Waits until a change was made or withdrawn.
 pub async fn over(change: &mut watch::Receiver<()>) {
-    // Its end is told by dropping the sender.
+    // The end is signalled by dropping the sender.
     while change.changed().await.is_ok() {}
 }
 
-/// The changes that wait.
 #[derive(Debug, Default)]
 pub struct Schedule {
     waiting: VecDeque<Waiting>,
@@ -100,7 +99,7 @@ impl Schedule {
         if passed > PASSED {
             return Err(ScheduleError::Passed(passed));
         }
-        // Those that come after it will be taken back.
+        // Later ones will be withdrawn.
         match self.up_to(at).count() < WAITING {
             true => Ok(()),
             false => Err(ScheduleError::Full),
@@ -111,13 +110,13 @@ impl Schedule {
         self.waiting.iter().take_while(move |change| change.at <= at)
     }
 
-    /// The plan that will be current at an instant, if a pending change is due by then.
+    /// The plan at an instant, if a pending change is due until then.
     #[must_use]
     pub fn tip(&self, at: Instant) -> Option<&Current> {
         self.up_to(at).last().map(|change| &change.next)
     }
 
-    /// The end of the last change whose instant has come by then, to be waited for.
+    /// The end of the last change that is due until an instant.
     #[must_use]
     pub fn due(&self, at: Instant) -> Option<watch::Receiver<()>> {
         self.up_to(at).last().map(|change| change.over.subscribe())
@@ -147,7 +146,7 @@ impl Schedule {
         Place { id, before }
     }
 
-    /// Ends a change; what it comes to, if it was not taken back.
+    /// Removes a change. Returns its result, unless it was withdrawn.
     pub fn leave(&mut self, place: &Place) -> Option<Current> {
         let found = self.waiting.iter().position(|change| change.id == place.id)?;
         self.waiting.remove(found).map(|change| change.next)
@@ -188,7 +187,7 @@ mod tests {
         let mut schedule = Schedule::default();
         let places: Vec<_> = (1..=WAITING as u64).map(|n| schedule.enter(NOW, next(n))).collect();
         assert_eq!(schedule.check(NOW, NOW), Err(ScheduleError::Full));
-        // One that comes before them takes them back.
+        // An earlier change withdraws them.
         assert_eq!(schedule.check(NOW, Instant(NOW.0 - 1)), Ok(()));
         assert!(schedule.leave(&places[0]).is_some());
         assert_eq!(schedule.check(NOW, NOW), Ok(()));

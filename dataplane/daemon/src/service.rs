@@ -13,7 +13,6 @@ use crate::dataplane::{Dataplane, DataplaneError, Fixed, Made, Source, Terms};
 use crate::refusal;
 use crate::schedule::ScheduleError;
 
-/// The service.
 #[derive(Clone)]
 pub struct Service {
     dataplane: Dataplane,

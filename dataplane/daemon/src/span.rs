@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened since the last mark.
+//! The time since the last mark.
 //!
-//! High-water marks, lateness and stalls start anew in the workers. Counters never do: the
-//! span keeps what they were at the mark. Runs on the control thread.
+//! High-water marks, lateness and stalls restart in the workers. Counters do not: the span keeps
+//! their values at the mark. Runs on the control thread.
 
 use proto::linkemu::v1 as model;
 
-/// Counters at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     received: model::Count,
@@ -37,7 +36,7 @@ impl Span {
         Self { since_utc: Some(utc), ..Self::default() }
     }
 
-    /// A link was put in force that is `lossy`, or is not.
+    /// The link changed, and is `lossy` or not.
     pub fn changed(&mut self, lossy: bool) {
         self.lossy |= lossy;
     }
@@ -160,7 +159,7 @@ mod tests {
         span.changed(false);
         assert!(span.of(&stats(1, 0, [0; 3]), true).lossy);
         assert!(!span.of(&stats(2, 0, [0; 3]), false).lossy);
-        // One that is in force at the mark is in the next span too.
+        // A lossy link at the mark is in the next span too.
         let lossy = model::Stats { lossy: true, ..stats(3, 0, [0; 3]) };
         span.of(&lossy, true);
         span.changed(false);

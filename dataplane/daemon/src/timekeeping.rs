@@ -6,7 +6,6 @@ use std::time::Duration;
 use dpdk::TscClock;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Time between corrections.
 const EVERY: Duration = Duration::from_secs(1);
 /// Corrections between words about them.
 const SAY_EVERY: u32 = 60;
@@ -15,7 +14,7 @@ const SAY_EVERY: u32 = 60;
 pub async fn keep(clock: TscClock) {
     let mut every = interval(EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // It comes at once, when nothing is to be corrected yet.
+    // The first tick is immediate, and there is nothing to correct yet.
     every.tick().await;
     for n in 1_u32.. {
         every.tick().await;

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_secs(3);
 /// After this time without a lost frame, the next one is reported as a new fault.
 const QUIET: Duration = Duration::from_secs(10);
-/// Changes whose descriptions are kept until linkd has asked for them.
+/// Descriptions of changes that are kept until linkd reads them.
 const REMEMBERED: usize = 8;
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
@@ -45,7 +45,6 @@ pub struct Seen {
     pub gone: bool,
     /// Changes by which packets may have been lost.
     pub faults: u64,
-    /// All changes, faults included.
     pub changes: u64,
     /// Descriptions of the last changes, at most [`REMEMBERED`], the latest last.
     pub last: VecDeque<String>,
@@ -74,7 +73,6 @@ impl Seen {
 pub struct Watch(Arc<Mutex<[Seen; 2]>>);
 
 impl Watch {
-    /// Now.
     #[must_use]
     pub fn seen(&self) -> [Seen; 2] {
         self.lock().clone()
@@ -84,8 +82,8 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches the ports as long as it is polled. Returns the name of a port whose interface was
-    /// removed and has not come back within `patience`.
+    /// Watches the ports while it is polled. Returns the name of a port with an interface that was
+    /// removed and did not return within `patience`.
     pub async fn keep(&self, ports: &[StartedPort; 2], patience: Duration) -> String {
         let mut watched = ports.each_ref().map(Watched::new);
         let mut netlink: Option<Netlink> = None;
@@ -159,7 +157,6 @@ struct Interface {
     address: Vec<u8>,
     /// Administratively up, with a carrier.
     up: bool,
-    /// Carrier losses so far.
     losses: u32,
     sent: u64,
     /// Frames that the interface counts as dropped or failed on transmission.
@@ -310,7 +307,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// Tells what has changed.
+/// Reports the changes of an interface.
 fn compare(port: &str, before: &Interface, now: &Interface, seen: &mut Seen) {
     let losses = now.losses.wrapping_sub(before.losses);
     match (before.up, now.up) {
@@ -333,7 +330,7 @@ fn compare(port: &str, before: &Interface, now: &Interface, seen: &mut Seen) {
     }
 }
 
-/// Compares what the driver sent with what the interface counts.
+/// Compares the driver's sent frames with the interface's counter.
 #[derive(Debug, Default)]
 struct Confirmed {
     /// At the first look: the driver's count, and the interface's of sent and dropped frames.
@@ -367,7 +364,7 @@ impl Confirmed {
         self.lost
     }
 
-    /// Whether frames that were just lost are to be told of.
+    /// Whether a new loss of frames must be reported.
     fn is_news(&mut self, at: Instant) -> bool {
         let last = self.news.replace(at);
         last.is_none_or(|last| at.duration_since(last) >= QUIET)
@@ -382,7 +379,7 @@ mod tests {
         Interface { index: 7, mtu: 1500, address: vec![2; 6], up: true, ..Interface::default() }
     }
 
-    /// What is seen of a change.
+    /// The report of a change.
     fn seen(change: impl FnOnce(&mut Interface)) -> Seen {
         let (before, mut now, mut seen) = (interface(), interface(), Seen::default());
         change(&mut now);
@@ -418,7 +415,7 @@ mod tests {
         let mut look = |percent, given, sent, dropped| {
             confirmed.look(start + SETTLE * percent / 100, given, sent, dropped)
         };
-        // What was counted before is of no account.
+        // Earlier counts are ignored.
         assert_eq!(look(0, 100, 5000, 3), 0);
         // Frames may wait in the interface's queue,
         assert_eq!(look(20, 150, 5010, 3), 0);
@@ -429,7 +426,7 @@ mod tests {
         assert_eq!(look(230, 250, 5060, 3), 40);
         // What the machine sends by itself does not bring them back.
         assert_eq!(look(240, 250, 9999, 3), 40);
-        // What the interface says that it dropped, at once.
+        // Drops that the interface reports, immediately.
         assert_eq!(look(250, 250, 9999, 53), 50);
     }
 }

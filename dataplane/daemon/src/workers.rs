@@ -17,7 +17,6 @@ use worker::edge::Edge;
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 
-/// How the workers run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub idle: Idle,
@@ -28,7 +27,6 @@ pub struct Settings {
     pub tick: Option<Tick>,
 }
 
-/// The running workers.
 #[derive(Debug)]
 pub struct Running {
     pub handles: Vec<Handle>,

@@ -53,7 +53,8 @@ pub fn dataplane(capacity: u64) -> (Dataplane, thread::JoinHandle<()>) {
     (dataplane, thread)
 }
 
-/// The same with a worker that stands still until it is told to go, and callers that wait for `patience`.
+/// The same with a worker that is stopped until a message arrives, and callers that wait for
+/// `patience`.
 pub fn standing_still(
     capacity: u64,
     patience: Duration,
@@ -113,7 +114,7 @@ fn a_change_is_made_once_under_its_key() {
     block_on(async {
         let first = dataplane.apply(change("geo-600"), keyed("a")).await.unwrap();
         dataplane.apply(change("transparent"), keyed("b")).await.unwrap();
-        // Sent again, whatever is in force and was expected.
+        // A retry, with any current plan and any expectation.
         let terms = Terms { expected: Some(0), ..keyed("a") };
         let again = dataplane.apply(change("geo-600"), terms).await.unwrap();
         assert!(again.repeated && !first.repeated);
@@ -123,7 +124,7 @@ fn a_change_is_made_once_under_its_key() {
         let reused = dataplane.apply(change("geo-600"), other).await.unwrap_err();
         assert!(matches!(reused, DataplaneError::Reused(_)), "{reused}");
         assert_eq!(dataplane.current().await.unwrap().applied.generation, 2);
-        // Without a key each is a change of its own.
+        // Without a key each request is a separate change.
         for generation in 3..5 {
             let made = dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
             assert_eq!((made.applied.generation, made.repeated), (generation, false));
@@ -161,7 +162,7 @@ fn what_is_refused_changes_nothing() {
         assert_eq!((in_force, applied.generation), (plan("transparent"), 0));
         assert_eq!(dataplane.stats(false).await.unwrap().generation, 0);
         dataplane.stop().await.unwrap();
-        // After its end it says so, at once.
+        // After its end it fails immediately.
         thread.join().unwrap();
         assert!(dataplane.stats(false).await.is_err());
     });
@@ -251,7 +252,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
             let at = at + Nanos::from_millis(n);
             pending.push(scheduled(&dataplane, "geo-600", at, n).await);
         }
-        // What is in force and the accounts do not wait for them.
+        // The current plan and the accounts do not wait for them.
         let stats = dataplane.stats(false).await.unwrap();
         let in_force = dataplane.current().await.unwrap().applied.generation;
         if dataplane.time().0 < at.0 {
@@ -286,7 +287,7 @@ fn a_change_that_comes_before_others_takes_them_back() {
         // Between them: the second one is withdrawn, the first one stays.
         let between = scheduled(&dataplane, "transparent", at + Nanos(15), 1).await;
         assert!(is_withdrawn(second.await.unwrap()));
-        // What is refused takes nothing back.
+        // A refused change withdraws nothing.
         let stale = Terms { expected: Some(1), ..Terms::default() };
         let refused = dataplane.apply(change("viasat2"), stale).await.unwrap_err();
         assert!(matches!(refused, DataplaneError::Generation { current: 0, expected: 1 }));
@@ -388,7 +389,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
     thread.join().unwrap();
 }
 
-/// Of callers of a worker that stands still.
+/// Patience of callers of a stalled worker.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 #[test]
@@ -401,7 +402,7 @@ fn a_worker_that_stood_still_is_asked_again_when_it_goes_on() {
         assert!(dataplane.health().is_ok());
         let error = dataplane.stats(true).await.unwrap_err();
         assert!(matches!(error, DataplaneError::Stalled(PATIENCE)), "{error}");
-        // All who ask hear the same, and at once.
+        // All callers get the same answer, immediately.
         assert!(*stalled.borrow());
         let describe = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
         let get_plan = service.get_plan(tonic::Request::new(pb::GetPlanRequest::default())).await;
@@ -422,8 +423,7 @@ fn a_worker_that_stood_still_is_asked_again_when_it_goes_on() {
     thread.join().unwrap();
 }
 
-/// The answer of a worker that goes on: on a busy machine that may take longer than
-/// `PATIENCE`.
+/// The answer of a worker that continues: on a busy machine that may take longer than `PATIENCE`.
 async fn answered<T, F>(dataplane: &Dataplane, mut ask: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, DataplaneError>>,
@@ -443,7 +443,7 @@ fn a_change_that_a_worker_finds_when_it_goes_on_is_made_and_said() {
         let terms = keyed("k");
         let error = dataplane.apply(change("geo-600"), terms).await.unwrap_err();
         assert!(matches!(error, DataplaneError::Stalled(PATIENCE)), "{error}");
-        // Nobody knows whether it was made, and nobody is told that it was not.
+        // Its result is unknown, and is not reported as a failure.
         assert!(dataplane.current().await.is_err());
         go.send(()).unwrap();
         let in_force = answered(&dataplane, || dataplane.current()).await;

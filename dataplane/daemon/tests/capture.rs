@@ -27,7 +27,7 @@ impl Ports for NoPorts {
     }
 }
 
-/// A dataplane whose two workers have packets for a minute, if it lasts that long.
+/// A dataplane with packets for two workers for a minute.
 fn dataplane() -> (Dataplane, Vec<thread::JoinHandle<()>>) {
     let clock = TscClock::calibrate(Duration::from_millis(10));
     let profile = profile::Catalog::built_in().get("transparent").unwrap().as_proto().clone();
@@ -142,7 +142,7 @@ fn a_capture_has_the_client_that_was_asked_for_and_ends_in_time() {
             }
             assert!(attempt < 50, "nothing is captured");
         }
-        // Nobody there, nothing captured.
+        // Without a receiver nothing is captured.
         let request = model::CaptureRequest { clients: vec!["10.9.9.9".into()], ..request };
         assert_eq!(packets(capture(&dataplane, &request).await).await.0, []);
         end(&dataplane, threads).await;

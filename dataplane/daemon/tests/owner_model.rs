@@ -21,7 +21,6 @@ use std::time::Duration;
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Status};
 
-/// What is done to the dataplane.
 #[derive(Clone, Debug)]
 enum Op {
     /// A change of the rate or of the profile. With a key, the same key again is the same change.
@@ -41,7 +40,6 @@ enum End {
     StopAndRestore,
     /// A change by the controller, which is not tolerated.
     Change,
-    /// Pause, resume, finish.
     Pause,
     /// The controller is replaced while the scenario runs.
     Handover,

@@ -37,7 +37,7 @@ fn specs() -> [NamedPort; 2] {
     ["wan=net_ring0", "client=net_ring1"].map(|s| s.parse().unwrap())
 }
 
-/// Of a frame whose link loses all, by the switch.
+/// A link that loses all frames, in the switch.
 fn plan(offload: Option<pb::Offload>) -> pb::Plan {
     let mut profile = profile::Catalog::built_in().get("transparent").unwrap().as_proto().clone();
     let forward = profile.forward_pipe.as_mut().unwrap();
@@ -92,7 +92,7 @@ fn inject<I: PacketIo>(io: &mut I, bytes: &[u8]) {
     io.flush(Instant::ZERO);
 }
 
-/// What comes out of the ring within a time, up to so many frames.
+/// Receives frames from the ring, up to a count and a time.
 fn collect(rx: &mut RxQueue, most: usize) -> Vec<Vec<u8>> {
     let (mut frames, deadline) = (Vec::new(), Wall::now() + Duration::from_secs(60));
     while frames.len() < most {
@@ -178,7 +178,7 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         Dataplane::new(workers.handles, clock, counted, Fixed { room, description }, running);
 
     let mut came = collect(&mut out, good.len());
-    // The bypass waits for nobody.
+    // The bypass does not delay.
     came.sort_by_key(|f| f[SHIM as usize]);
     let shims: Vec<_> = came.iter().map(|f| Shim::read(f).unwrap()).collect();
     for ((shim, inner), sent) in shims.iter().zip(&good) {

@@ -102,7 +102,7 @@ fn two_workers_are_one_dataplane() {
         }
         let applied = dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
         assert_eq!(applied.applied.generation, 1);
-        // All frames of a named client are to be one worker's.
+        // All frames of a named client belong to one worker.
         let automatic = model::Automatic { limit: Some(3), ..Default::default() };
         let beam =
             model::Beam { name: "b".into(), forward_rate_bps: Some(0), ..Default::default() };
@@ -134,8 +134,8 @@ fn two_workers_are_one_dataplane() {
         assert_eq!(came, packets(pipe.sent) + dropped + packets(pipe.held));
         taken += received;
     }
-    // What the ports brought was taken or is counted as missed, but for what was in the
-    // rings and on its way when the workers stopped one after the other.
+    // All frames at the ports were received or are counted as missed, except those in the rings and
+    // between workers when these stopped one by one.
     let brought: u64 = stats.ports.iter().map(|p| p.received.unwrap().packets).sum();
     let missed: u64 = stats.ports.iter().map(|p| p.missed).sum();
     let unaccounted = brought.checked_sub(taken + missed).unwrap();

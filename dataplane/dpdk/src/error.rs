@@ -39,12 +39,7 @@ pub enum Error {
 
     /// DPDK cannot accept the value.
     #[error("{what} `{value}` is not valid: {rule}")]
-    Invalid {
-        what: &'static str,
-        value: String,
-        /// The valid form.
-        rule: String,
-    },
+    Invalid { what: &'static str, value: String, rule: String },
 
     /// A memory pool could not be created.
     #[error(
@@ -63,11 +58,7 @@ pub enum Error {
 
     /// The text after `--port` is not a port.
     #[error("port `{text}` is not valid: {rule}")]
-    Spec {
-        text: String,
-        /// The valid form.
-        rule: String,
-    },
+    Spec { text: String, rule: String },
 
     /// No driver recognises the device.
     #[error(
@@ -75,12 +66,7 @@ pub enum Error {
         nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
         known.join(", ")
     )]
-    UnknownDriver {
-        driver: String,
-        known: Vec<&'static str>,
-        /// The nearest known name.
-        nearest: Option<String>,
-    },
+    UnknownDriver { driver: String, known: Vec<&'static str>, nearest: Option<String> },
 
     /// The network interface does not exist in this network namespace.
     #[error(

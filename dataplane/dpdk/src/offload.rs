@@ -29,9 +29,7 @@ const MOST_FEATURES: usize = 1024;
 pub enum Offload {
     /// The interface computes transmit checksums.
     TxChecksum,
-    /// The interface segments TCP.
     Tso,
-    /// The interface segments UDP.
     Uso,
     /// The kernel segments just before the interface.
     Gso,

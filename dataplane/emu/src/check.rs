@@ -72,7 +72,6 @@ pub enum PlanError {
     /// An AQM with too many updates.
     #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
     Update(Nanos),
-    /// Invalid beams.
     #[error("{0}")]
     Beams(#[from] BeamsError),
     /// The frames that the plan can hold do not fit into memory.

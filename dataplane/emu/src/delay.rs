@@ -37,7 +37,6 @@ pub struct ExcursionPlan {
     pub interval: Nanos,
     /// Mean duration of an episode; exponential.
     pub duration: Nanos,
-    /// The least extra delay.
     pub location: Nanos,
     /// Scale of the extra delay.
     pub scale: Nanos,
@@ -430,7 +429,6 @@ mod tests {
         }
     }
 
-    /// Base, slot and body.
     type Change = (u64, u64, Option<(u64, Vec<u64>)>);
 
     fn change() -> impl Strategy<Value = Change> {

@@ -21,7 +21,6 @@ use fade::{Consumed, Fades, Quiet};
 pub enum DurationLaw {
     /// Exponential, with the given mean.
     Exponential,
-    /// Always the same.
     Fixed,
 }
 

@@ -24,7 +24,6 @@ use crate::units::Probability;
 pub enum LossPlan {
     #[default]
     None,
-    /// Independent losses.
     Independent(Probability),
     /// By a good and a bad state.
     GilbertElliott(GilbertElliott),
@@ -39,9 +38,7 @@ pub struct GilbertElliott {
     pub to_bad: Probability,
     /// From bad to good, after a packet: *r*.
     pub to_good: Probability,
-    /// 1 − *h*.
     pub loss_in_bad: Probability,
-    /// 1 − *k*.
     pub loss_in_good: Probability,
 }
 
@@ -70,13 +67,9 @@ impl From<Probability> for LossPlan {
 /// Where a chain is. Gilbert and Elliott's has the first and the third state only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// 1, or good.
     Gap,
-    /// 2.
     Arriving,
-    /// 3, or bad.
     Lost,
-    /// 4.
     Isolated,
 }
 

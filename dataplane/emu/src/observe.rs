@@ -39,7 +39,6 @@ pub struct Scheduled {
 /// An event of a frame that is held or arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The AQM marked it.
     Marked,
     Dropped(DropReason),
 }

@@ -18,7 +18,6 @@ use crate::units::{Nanos, Probability};
 pub struct ReorderPlan {
     /// Probability for each packet.
     pub probability: Probability,
-    /// Beyond the delay.
     pub by: Nanos,
 }
 

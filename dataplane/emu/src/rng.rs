@@ -41,7 +41,6 @@ pub enum Stage {
 /// The common part of the keys of a pipe's streams.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamKey {
-    /// The run's seed.
     pub seed: u64,
     pub client: ClientKey,
     pub direction: Direction,

@@ -32,7 +32,6 @@ use crate::classify::{ETHERNET, VLAN_TYPES, be16};
 use crate::client::{ClientKey, ClientName};
 use crate::units::Direction;
 
-/// Most rules.
 pub const MAX_RULES: usize = 16_384;
 /// The ids that a VLAN can have (IEEE 802.1Q): 0 is none, 4095 is reserved.
 pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
@@ -72,7 +71,6 @@ pub enum RulesError {
     Twice(Rule, ClientName, ClientName),
     #[error("VLAN {0} cannot be: the ids are 1 to 4094")]
     Vlan(u16),
-    /// Longer than an address.
     #[error("prefix {0}/{1} is longer than its address")]
     Length(IpAddr, u8),
     /// Bits are set behind the prefix.

@@ -30,13 +30,11 @@ use trace::{Running, Step};
 /// The rate of a shaper in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatePlan {
-    /// Constant.
     Constant(BitRate),
     Trace(RateTrace),
 }
 
 impl RatePlan {
-    /// The largest rate.
     #[must_use]
     pub fn max(&self) -> BitRate {
         match self {

@@ -57,7 +57,6 @@ pub struct Count {
 }
 
 impl Count {
-    /// Counts one frame.
     #[inline]
     pub fn add(&mut self, len: u32) {
         self.packets += 1;

@@ -136,13 +136,11 @@ impl<B: Buffer> Store<B> {
         u64::from(self.used_max) * u64::from(SEGMENT)
     }
 
-    /// Buffers that are kept.
     #[must_use]
     pub fn buffers(&self) -> u32 {
         (self.kept.len() - self.places.len()) as u32
     }
 
-    /// Resets the high-water mark.
     pub fn mark(&mut self) {
         self.used_max = self.used;
     }

@@ -32,7 +32,6 @@ impl Instant {
 }
 
 impl Nanos {
-    /// No time.
     pub const ZERO: Self = Self(0);
 
     #[must_use]
@@ -81,7 +80,6 @@ impl fmt::Display for Instant {
 /// What the shaper lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitRate {
-    /// Frames pass at once.
     Unlimited,
     /// Nothing passes; frames wait in the queue.
     Down,
@@ -102,9 +100,7 @@ impl BitRate {
 pub struct Probability(u64);
 
 impl Probability {
-    /// Never.
     pub const ZERO: Self = Self(0);
-    /// Always.
     pub const ONE: Self = Self(1 << 32);
 
     /// The nearest multiple of 2⁻³² to `p`, cut to 0 to 1; NaN is zero.
@@ -137,7 +133,6 @@ impl Probability {
 /// A way through the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Towards the client.
     Forward,
     /// From the client.
     Return,

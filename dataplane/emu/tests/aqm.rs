@@ -43,7 +43,6 @@ fn red() -> AqmPlan {
 enum Sender {
     /// It does not understand them.
     Deaf,
-    /// It does.
     Ect,
     /// It does, but its header's checksum is wrong: no host takes its packets.
     Spoilt,

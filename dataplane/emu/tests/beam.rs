@@ -94,7 +94,6 @@ fn drain(engine: &mut Engine, mut now: Instant, left: &mut Left) -> Instant {
     now
 }
 
-/// What happens next.
 #[derive(Clone, Debug)]
 enum Step {
     Arrive { client: u8, lens: Vec<u32> },

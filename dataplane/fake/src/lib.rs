@@ -45,15 +45,13 @@ pub fn declared_switch(address: &str) -> dp::Switch {
 /// What the fake holds; tests read and write it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// In force.
     pub plan: Option<dp::Plan>,
-    /// Of the plan in force.
+    /// Of the current plan.
     pub generation: u64,
     /// All requested changes, whether made or refused.
     pub applies: Vec<Attempt>,
-    /// Offloads that were set.
     pub offloads: Vec<dp::SetOffloadRequest>,
-    /// Somebody else makes so many changes, one before each Apply.
+    /// Number of changes by another caller, one before each Apply.
     pub interlopers: u32,
     /// What GetStats answers, with the generation filled in.
     pub stats: pb::Stats,
@@ -61,27 +59,27 @@ pub struct State {
     pub marks: u64,
     /// GetStats that were asked for.
     pub reads: u64,
-    /// How long GetStats takes.
     pub pause: Duration,
     /// What Apply answers instead of taking a plan.
     pub refuse: Option<Status>,
     /// How long after it took a plan Apply says so.
     pub hesitation: Duration,
-    /// Apply answers UNAVAILABLE at once, and takes the plan so much later: a worker stands still.
+    /// Apply answers UNAVAILABLE immediately, and makes the change that much later, like a stalled
+    /// worker.
     pub stall: Option<Duration>,
     /// What Describe says that there is.
     pub room: Option<pb::Room>,
-    /// Why no plan fits: what is not allowed to be lossy is refused, all else is.
+    /// Why plans do not fit: they are refused unless they may be lossy.
     pub excess: Option<String>,
-    /// Whether the plan in force is.
+    /// Whether the current plan is lossy.
     pub lossy: bool,
     /// What Describe says of a P4 switch; without one, no plan may need it.
     pub switch: Option<dp::Switch>,
-    /// Another number is a dataplane that was started anew.
+    /// Another number means a restarted dataplane.
     pub instance: u64,
     /// The changes that had a key.
     pub made: Vec<(Keyed, dp::ApplyResponse)>,
-    /// When the plan in force took effect, once one was asked for at an instant.
+    /// When the current plan took effect, after the first change with an instant.
     pub effective_ns: Option<u64>,
     /// Every change at an instant takes effect this much after it could.
     pub late: Duration,
@@ -89,16 +87,14 @@ pub struct State {
     pub capture: Vec<pb::CaptureChunk>,
     /// It does not end, but waits until the caller goes away.
     pub capture_waits: bool,
-    /// Captures that go on.
+    /// Captures in progress.
     pub capturing: u32,
-    /// What was asked to be captured.
     pub captures: Vec<pb::CaptureRequest>,
     /// Changes that wait for their instants.
     waiting: Vec<Waiting>,
     entered: u64,
 }
 
-/// A requested change.
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
     /// The plan after it; none if it could not be merged.
@@ -160,7 +156,6 @@ impl Drop for Running {
 }
 
 impl FakeDataplane {
-    /// Its state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +166,7 @@ impl FakeDataplane {
         3_600_000_000_000 + STARTED.elapsed().as_nanos() as u64
     }
 
-    /// Serves `dataplane.v1` at a path, whatever is there, in a thread of its own.
+    /// Serves `dataplane.v1` at a path in a separate thread, and replaces the file there.
     ///
     /// # Errors
     /// If the socket cannot be made.
@@ -415,7 +410,7 @@ impl Dataplane for Service {
         &self,
         _: Request<dp::ControlRequest>,
     ) -> Result<Response<Self::ControlStream>, Status> {
-        // Whoever asks; until they are gone.
+        // For any caller, until the stream ends.
         let token = tokio_stream::once(Ok(dp::ControlResponse { token: 1 }));
         Ok(Response::new(Box::pin(token.chain(tokio_stream::pending()))))
     }

@@ -75,7 +75,6 @@ pub fn merge(change: &dp::Change, current: dp::Plan) -> Result<Merged, ChangeErr
 
 /// A checked part: new values of one pipe or of both.
 struct Patch {
-    /// Forward and return.
     chosen: [bool; 2],
     change: profile::Patch,
 }
@@ -147,8 +146,8 @@ impl Patch {
         self.chosen.map(|chosen| arms && chosen)
     }
 
-    /// Refuses a limit below the current threshold with a message of its own, because the
-    /// threshold is no value of the request.
+    /// Refuses a limit below the current threshold with a separate message, because the threshold
+    /// is not in the request.
     fn check_threshold(&self, found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         let given = ["queue", "queue.random_drop", "queue.red"];
         let Some(queue) = &pipe.queue else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bounded log of what has happened, with watchers.
+//! A bounded log of events, with watchers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -48,10 +48,8 @@ pub trait Link: Clone + Send + Sync + 'static {
         terms: Terms,
     ) -> impl Future<Output = Result<Made, Refusal>> + Send;
 
-    /// Withdraws all changes whose instants have not come.
     fn withdraw(&self) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// The current plan.
     fn current(&self) -> impl Future<Output = Result<Made, String>> + Send;
 
     /// The generation of the last change that no scenario made, and each change of it.
@@ -61,7 +59,7 @@ pub trait Link: Clone + Send + Sync + 'static {
 /// How a step is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// On the dataplane's clock; none: at once.
+    /// On the dataplane's clock; none: immediately.
     pub at_ns: Option<u64>,
     /// The generation that must be current at that instant.
     pub expected: Option<u64>,
@@ -72,9 +70,7 @@ pub struct Terms {
 /// A plan that was applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Made {
-    /// The plan.
     pub plan: dp::Plan,
-    /// When.
     pub applied: pb::Applied,
 }
 
@@ -136,7 +132,7 @@ impl<L: Link> Scenarios<L> {
         self.0.state.subscribe()
     }
 
-    /// The state of the run, and what can be uploaded.
+    /// The state of the run, and the room for uploads.
     #[must_use]
     pub fn status(&self) -> dp::ScenarioStatus {
         let state = self.0.state.borrow().clone();

@@ -42,7 +42,7 @@ async fn send<L: Link>(
             _ = changes.changed() => {}
             () = sender.closed() => return None,
         }
-        // Read before the events: those of this status are then sent first.
+        // Read before the events, so that the events of this status are sent first.
         let status = scenarios.status();
         loop {
             match journal.next(after) {

@@ -80,7 +80,6 @@ impl Tick {
     }
 }
 
-/// A decoded shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shim {
     pub direction: Direction,

@@ -44,13 +44,11 @@ pub struct Sighting {
     pub len: u32,
 }
 
-/// Receives the copies.
 pub trait Sink: Debug + Send {
     /// Takes a copy with the first bytes of the frame. It must not block.
     fn take(&mut self, sighting: &Sighting, bytes: &[u8]);
 }
 
-/// Which frames are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     clients: Vec<ClientKey>,

@@ -11,7 +11,6 @@ pub trait Clock {
     fn now(&mut self) -> Instant;
 }
 
-/// The time stamp counter.
 impl Clock for dpdk::TscClock {
     #[inline]
     fn now(&mut self) -> Instant {

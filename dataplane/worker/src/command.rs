@@ -117,7 +117,6 @@ pub struct Handle {
     captured: Numbers,
 }
 
-/// The worker's end.
 #[derive(Debug)]
 pub struct Inbox(Arc<ArrayQueue<Command>>);
 

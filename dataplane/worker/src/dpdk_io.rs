@@ -78,7 +78,6 @@ impl<S: Source> Source for Option<S> {
     }
 }
 
-/// One port's queues.
 #[derive(Debug)]
 pub struct PortQueues<S = RxQueue> {
     pub rx: S,

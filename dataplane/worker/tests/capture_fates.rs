@@ -22,7 +22,6 @@ const SNAPLEN: usize = 96;
 /// A sighting, with the copied bytes.
 type Sight = (Sighting, Vec<u8>);
 
-/// Keeps all copies.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Sight>>>);
 

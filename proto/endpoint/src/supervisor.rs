@@ -13,7 +13,6 @@ pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(&line(status))]);
 }
 
-/// Reports a status line.
 pub fn status(status: &str) {
     tell(&[NotifyState::Status(&line(status))]);
 }

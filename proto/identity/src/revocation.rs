@@ -7,7 +7,6 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {
-    /// Serial number, big-endian.
     pub serial: Vec<u8>,
     /// Time of revocation, seconds since 1970, UTC.
     pub at: i64,

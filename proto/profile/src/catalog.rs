@@ -33,7 +33,6 @@ const MOST_BYTES: usize = 16 << 20;
 pub enum Origin {
     BuiltIn,
     File(PathBuf),
-    /// Stored at run time.
     Stored,
 }
 

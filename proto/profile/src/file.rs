@@ -16,14 +16,12 @@ pub enum FileError {
         /// Error of the system.
         source: std::io::Error,
     },
-    /// The content breaks rules.
     #[error("{path} {fault}:\n{}", violations.in_file(path))]
     Invalid {
         /// Path as given.
         path: String,
         /// Predicate of the message, such as "is not a valid profile".
         fault: &'static str,
-        /// All broken rules.
         violations: Violations,
     },
 }

@@ -50,7 +50,6 @@ pub(crate) struct Field {
     /// True for a list.
     pub is_list: bool,
     pub parameter: pb::Parameter,
-    /// Smallest and largest value.
     pub range: Option<(Value, Value)>,
 }
 
@@ -345,7 +344,6 @@ pub(crate) fn either(words: &[String]) -> String {
     }
 }
 
-/// A non-negative integer value.
 pub(crate) fn whole(value: &Value) -> u64 {
     value.as_u64().or(value.as_u32().map(u64::from)).unwrap_or_default()
 }

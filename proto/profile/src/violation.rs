@@ -14,7 +14,6 @@ pub struct Place {
 pub struct Violation {
     /// Field path, such as `forward.queue.limit`; empty for the whole profile.
     pub path: String,
-    /// Value, limit and remedy.
     pub message: String,
     /// Place in the TOML text, if there is one.
     pub place: Option<Place>,

@@ -80,12 +80,10 @@ impl Scenario {
         reading::parse_file(path, FILE_BYTES, "is not a valid scenario", Self::from_toml)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -100,13 +98,12 @@ impl Scenario {
         &self.text
     }
 
-    /// How many steps it has, with all repetitions; none if it goes on without end.
+    /// Number of steps, with all repetitions; none if it is endless.
     pub fn steps(&self) -> Option<u64> {
         self.extent.steps
     }
 
-    /// From its first instant to its last, waits taken as none; none if it goes on
-    /// without end.
+    /// From its first instant to its last, without waits; none if it is endless.
     pub fn length_ns(&self) -> Option<u64> {
         self.extent.length_ns
     }

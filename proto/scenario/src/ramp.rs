@@ -10,7 +10,6 @@ use crate::parts::Parts;
 use profile::{PIPE_RATE_BPS, Part, Rate, format_duration, format_probability, format_size};
 use proto::linkemu::v1 as pb;
 
-/// What can be ramped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Knob {
     Rate,
@@ -29,7 +28,6 @@ pub(crate) const KNOBS: [(&str, Knob); 5] = [
     ("packet_loss", Knob::Loss),
 ];
 
-/// How it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Law {
     Linear,
@@ -42,7 +40,7 @@ pub(crate) struct Ramp {
     pub knob: Knob,
     pub forward: bool,
     pub back: bool,
-    /// Without it, the one in force.
+    /// Without it, the current value.
     pub from: Option<Quantity>,
     pub to: Quantity,
     pub over_ns: u64,
@@ -68,25 +66,13 @@ pub enum RampError {
         "the {direction} {knob} in force is {in_force}, which no ramp can begin at: say what it \
          begins at (from)"
     )]
-    NoValue {
-        /// "forward" or "return".
-        direction: &'static str,
-        /// What is ramped.
-        knob: &'static str,
-        /// What there is.
-        in_force: &'static str,
-    },
+    NoValue { direction: &'static str, knob: &'static str, in_force: &'static str },
     /// An exponential ramp from nothing.
     #[error(
         "the {direction} {knob} in force is zero, and an exponential ramp needs more: say what it \
          begins at (from), or make it linear"
     )]
-    FromZero {
-        /// "forward" or "return".
-        direction: &'static str,
-        /// What is ramped.
-        knob: &'static str,
-    },
+    FromZero { direction: &'static str, knob: &'static str },
 }
 
 impl Knob {
@@ -166,7 +152,7 @@ impl Quantity {
     }
 }
 
-/// A ramp whose beginning is known.
+/// A ramp with a known first value.
 #[derive(Clone, Debug)]
 pub(crate) struct Begun {
     forward: Option<Quantity>,
@@ -191,7 +177,7 @@ impl Ramp {
         }
     }
 
-    /// Begins at what is in force, where no beginning is stated.
+    /// Begins at the current value, unless a first value is given.
     pub fn begin(
         &self,
         forward: Option<&pb::Pipe>,

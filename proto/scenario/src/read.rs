@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario from TOML: which keys there are, what they become, and the rules that the
-//! whole is held to. Reading goes on after an error, so that one look gives all.
+//! Parses a scenario from TOML: its keys, their meaning, and the rules for all of them. Parsing
+//! continues after an error, so that all errors are reported together.
 
 use crate::Scenario;
 use crate::limits::*;

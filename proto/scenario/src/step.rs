@@ -25,7 +25,6 @@ pub(crate) struct Step {
     pub what: What,
 }
 
-/// What a step is.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     /// One step of the timeline.
@@ -41,24 +40,23 @@ pub(crate) enum What {
 pub enum Action {
     /// Nothing: it marks an instant.
     Mark,
-    /// Sets the profile of a name, whose random processes start anew.
+    /// Sets a profile by name. Its random processes restart.
     Profile(String),
     /// Changes parts of the link, both directions at one instant.
     Patch(Arc<Parts>),
-    /// Waits for an event; what follows comes later by the wait.
+    /// Waits for an event, which delays all later steps.
     Wait(Wait),
 }
 
 /// A wait for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Which one.
     pub event: pb::EventKind,
     /// What it is about; empty: whatever.
     pub subject: String,
     /// For how long at most.
     pub timeout_ns: u64,
-    /// Whether the scenario goes on when it has not come by then, rather than stop.
+    /// Whether the scenario continues after the timeout.
     pub go_on: bool,
 }
 
@@ -84,7 +82,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// How much there is of steps; none of what has no end.
+/// Number and length of steps; none if endless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub steps: Option<u64>,
@@ -92,7 +90,7 @@ pub(crate) struct Extent {
 }
 
 impl What {
-    /// How much it comes to. What is more than can be counted counts as that.
+    /// Number and length of its steps, saturating.
     pub fn extent(&self) -> Extent {
         match self {
             Self::One(_) => Extent { steps: Some(1), length_ns: Some(0) },
@@ -115,7 +113,7 @@ pub(crate) fn extent(steps: &[Step]) -> Extent {
 }
 
 impl Extent {
-    /// How much it comes to with one more step.
+    /// Number and length with one more step.
     pub fn with(self, step: &Step) -> Self {
         let one = step.what.extent();
         let begin = match step.when {

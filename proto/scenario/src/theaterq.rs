@@ -38,13 +38,11 @@ const SHOWN: usize = 40;
 /// A column of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Column {
-    /// For how long a row is in force.
+    /// Duration of a row.
     Keep,
-    /// The constant delay.
     Latency,
     /// What varies it from packet to packet.
     Jitter,
-    /// The rate.
     Rate,
     /// The probability to be lost.
     Loss,
@@ -56,7 +54,6 @@ pub enum Column {
     DupDelay,
     /// Packets of one route keep their order.
     RouteId,
-    /// Whose limit counts.
     QueueId,
 }
 
@@ -85,10 +82,10 @@ impl Column {
         }
     }
 
-    /// The column of a name, in capitals or not.
+    /// The column of a name; upper and lower case are equal.
     ///
     /// # Errors
-    /// What is wrong with the name, and the nearest.
+    /// The fault of the name, and the nearest one.
     pub fn named(name: &str) -> Result<Self, String> {
         let capitals = name.to_ascii_uppercase();
         let names = EXTENDED.map(Self::name);
@@ -111,7 +108,6 @@ impl fmt::Display for Column {
 /// What a scenario is made of.
 #[derive(Clone, Debug, Default)]
 pub struct Import {
-    /// The scenario's name.
     pub name: String,
     /// The profile that it begins with.
     pub profile: String,
@@ -119,7 +115,7 @@ pub struct Import {
     pub ignored: Vec<Column>,
     /// LIMIT counts bytes.
     pub bytes: bool,
-    /// Over again after the last row, without end; else the last one stays in force.
+    /// Repeat after the last row, without end; otherwise the last row stays current.
     pub repeated: bool,
 }
 
@@ -135,36 +131,23 @@ pub struct Imported {
 /// Why traces give no scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// It cannot be read.
     #[error("cannot read {file}: {source}")]
-    Io {
-        /// The file.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { file: String, source: std::io::Error },
     /// More bytes than a trace has.
     #[error("{file} has more than {} MiB: cut it", TRACE_BYTES >> 20)]
-    Bytes {
-        /// The file.
-        file: String,
-    },
+    Bytes { file: String },
     /// A line that cannot be understood, or is not possible.
     #[error("{file}:{line}: {problem}")]
     Line {
-        /// The file.
         file: String,
         /// From 1.
         line: u64,
-        /// What is wrong, and what to do.
+        /// The fault and the remedy.
         problem: String,
     },
     /// Nothing in it.
     #[error("{file} has no rows: write KEEP,LATENCY,RATE,LOSS,LIMIT in each")]
-    Empty {
-        /// The file.
-        file: String,
-    },
+    Empty { file: String },
     /// Two traces that repeat would part.
     #[error(
         "one trace lasts {one} and the other {other}: traces that are repeated must be as long as \
@@ -182,7 +165,6 @@ pub enum ImportError {
          trace, or let its rows last longer"
     )]
     Long {
-        /// Steps.
         steps: usize,
         /// Bytes of text.
         bytes: usize,
@@ -263,7 +245,7 @@ impl Import {
             }
             lines.push(line + " },");
         }
-        // The last row is in force until then.
+        // The last row is current until then.
         lines.push(format!("  {{ at = \"{}\" }},", format_duration(end)));
         let steps = lines.join("\n");
         let steps = match self.repeated {
@@ -293,7 +275,7 @@ impl Import {
             if text.trim_ascii().is_empty() || text.starts_with(b"#") {
                 continue;
             }
-            // There is no more to it: TheaterQ takes what is between the commas for a number.
+            // TheaterQ takes the text between the commas as a number, without further checks.
             let row: Vec<&[u8]> =
                 text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
             let wrong = |problem| ImportError::Line { file: file.into(), line, problem };

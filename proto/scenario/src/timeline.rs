@@ -48,8 +48,8 @@ struct Ramping {
     next: u64,
 }
 
-/// The steps of a scenario, ascending by time; a clone looks ahead without moving it.
-/// After an error there is nothing more.
+/// The steps of a scenario, ascending by time. A clone looks ahead without moving it. After an
+/// error there are no more steps.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     frames: Vec<Frame>,
@@ -85,7 +85,7 @@ impl Timeline {
         timeline
     }
 
-    /// Somebody else has changed the link: ramps that begin later begin there.
+    /// Another caller has changed the link: later ramps begin at its values.
     pub fn observe(&mut self, link: Option<&pb::Profile>) {
         let scalars = |pipe: Option<&pb::Pipe>| pipe.map(scalars);
         self.forward = scalars(link.and_then(|link| link.forward_pipe.as_ref()));

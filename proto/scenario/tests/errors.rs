@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong is said with its place, its limit and a remedy.
+//! Errors have their place, the limit and a remedy.
 
 use scenario::Scenario;
 

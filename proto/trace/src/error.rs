@@ -46,10 +46,7 @@ pub enum RateError {
         "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
          as time_s,rate_mbps: it begins with {begin:?}"
     )]
-    UnknownFormat {
-        /// Its first line.
-        begin: String,
-    },
+    UnknownFormat { begin: String },
     /// A time or rate column that is missing or has no unit.
     #[error("the header {header:?} has no column {column}: name the unit, as in time_s,rate_mbps")]
     NoColumn {

@@ -14,7 +14,6 @@ pub fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// "1 probe", "2 probes".
 #[must_use]
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })

@@ -10,7 +10,6 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     Unlimited,
-    /// No frame is dequeued.
     Down,
     Limited(NonZeroU64),
 }

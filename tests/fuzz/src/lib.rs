@@ -188,7 +188,6 @@ fn run(plan: Plan) {
     assert_eq!(snapshot.total().received.packets, 128);
 }
 
-/// The readers take files.
 fn with_file(data: &[u8], read: impl FnOnce(&Path)) {
     static FOLDER: OnceLock<Option<TempDir>> = OnceLock::new();
     let Some(folder) = FOLDER.get_or_init(|| TempDir::with_prefix("linkemu-fuzz-").ok()) else {

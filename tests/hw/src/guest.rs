@@ -28,7 +28,6 @@ const COMMAND: Duration = Duration::from_secs(60);
 /// Clock of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Real time.
     Real,
     /// Virtual time: a nanosecond for each instruction of the only processor, and no time while it
     /// idles. Exact regardless of the machine's load.

@@ -77,7 +77,6 @@ impl Bmv2 {
         Ok(switch)
     }
 
-    /// Kills it.
     pub fn kill(mut self) -> Result<()> {
         self.process.kill().map(drop)
     }

@@ -12,7 +12,6 @@ use std::fmt;
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-/// The level.
 pub const LEVEL: f64 = 0.05;
 /// Number of measurements before a test fails.
 pub const TRIES: u32 = 4;
@@ -22,7 +21,6 @@ const LEAST_EXPECTED: f64 = 5.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub what: String,
-    /// χ².
     pub statistic: f64,
     /// Degrees of freedom.
     pub freedom: f64,

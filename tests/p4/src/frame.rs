@@ -19,7 +19,6 @@ pub const S_TAG: u16 = 0x88a8;
 pub const ND: std::ops::RangeInclusive<u8> = 133..=137;
 const PORTS: (u16, u16) = (4000, 4001);
 
-/// Content behind the tags.
 #[derive(Clone, Debug)]
 enum Body {
     V4(Box<Ipv4Header>, Vec<u8>),

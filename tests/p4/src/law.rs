@@ -48,11 +48,8 @@ pub fn geometric(runs: u64, q: f64) -> Vec<f64> {
 /// Parameters of Gilbert and Elliott, without loss in the good state.
 #[derive(Clone, Copy, Debug)]
 pub struct Bursts {
-    /// p.
     pub to_bad: f64,
-    /// r.
     pub to_good: f64,
-    /// h.
     pub loss_in_bad: f64,
 }
 
@@ -73,7 +70,6 @@ impl Bursts {
         self.to_bad / (self.to_bad + self.to_good)
     }
 
-    /// λ.
     #[must_use]
     pub fn memory(&self) -> f64 {
         1.0 - self.to_bad - self.to_good

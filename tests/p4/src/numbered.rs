@@ -36,9 +36,7 @@ pub struct Numbered {
     to: Wire,
     forward: bool,
     clients: Vec<Ipv4Addr>,
-    /// Frames sent, including sentinels.
     pub sent: u64,
-    /// Frames received, including sentinels.
     pub came: u64,
     rounds: u32,
     /// For each number, whether the frame is lost.

@@ -28,7 +28,6 @@ pub struct Shim {
     pub loss: u16,
     /// 48 bits of ticks.
     pub stamp: u64,
-    /// Ticks.
     pub planned: u32,
 }
 

@@ -18,7 +18,6 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Binds the socket.
     pub fn new() -> anyhow::Result<Self> {
         let directory = Directory::new()?;
         let socket = UnixDatagram::bind(directory.path("notify"))?;

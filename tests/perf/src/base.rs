@@ -27,14 +27,11 @@ pub struct Compared {
     pub case: String,
     /// The base's cost over the ceiling, ns a packet.
     pub base_ns: Spread,
-    /// This commit's.
     pub here_ns: Spread,
 }
 
-/// A comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Against {
-    /// The base's commit.
     pub base: String,
     pub cases: Vec<Compared>,
 }
@@ -51,14 +48,8 @@ pub enum BaseError {
     /// It has no benchmark.
     #[error("commit {0} has no tests/perf, so there is nothing to compare with")]
     NoBench(String),
-    /// A program failed.
     #[error("`{program}` failed: {reason}")]
-    Failed {
-        /// Which one.
-        program: String,
-        /// Its last words.
-        reason: String,
-    },
+    Failed { program: String, reason: String },
 }
 
 /// The commit to compare with: the one named; else where this branch left `origin/main`; else

@@ -35,7 +35,6 @@ pub enum Profile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Case {
-    /// The frames.
     pub sizes: Sizes,
     pub profile: Profile,
     pub delay: Nanos,

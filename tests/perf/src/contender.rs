@@ -51,7 +51,6 @@ impl Ceiling {
     }
 }
 
-/// The emulator's worker.
 #[derive(Debug)]
 pub struct Ours {
     worker: Worker<DpdkIo<Feed>, VirtualClock>,
@@ -107,17 +106,14 @@ impl Ours {
         }
     }
 
-    /// One turn.
     pub fn turn(&mut self) {
         self.worker.turn();
     }
 
-    /// The time.
     pub fn now(&mut self) -> Instant {
         self.clock.now()
     }
 
-    /// The accounts.
     pub fn report(&mut self) -> &Report {
         let now = self.clock.now();
         self.worker.report(now, false, &mut self.report);

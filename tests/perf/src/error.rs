@@ -5,24 +5,17 @@ use thiserror::Error as Derive;
 
 #[derive(Debug, Derive)]
 pub enum Error {
-    /// DPDK refused.
     #[error(transparent)]
     Dpdk(#[from] dpdk::Error),
     /// A built-in profile is missing.
     #[error("the built-in profile `{name}` is missing: add it to proto/profile")]
-    Profile {
-        /// Its name.
-        name: &'static str,
-    },
+    Profile { name: &'static str },
     /// A built-in profile does not compile.
     #[error("a built-in profile does not compile: {0}")]
     Plan(#[from] profile::Violations),
     /// A device gave no queue.
     #[error("port `{port}` has no queue: use another driver")]
-    NoQueue {
-        /// The port.
-        port: String,
-    },
+    NoQueue { port: String },
     /// The engine was refused.
     #[error("the engine cannot be made: {0}")]
     Engine(#[from] emu::engine::EngineError),

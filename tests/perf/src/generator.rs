@@ -40,7 +40,6 @@ pub enum Order {
     Shuffled,
 }
 
-/// Chooses clients.
 #[derive(Clone, Debug)]
 struct Clients {
     count: u32,
@@ -70,7 +69,6 @@ impl Clients {
     }
 }
 
-/// One length's frames.
 #[derive(Debug)]
 struct Supply {
     queue: RxQueue,
@@ -104,7 +102,6 @@ pub fn resolve<B: Buffer>(engine: &mut Engine<B>, case: &Case, at: Instant) {
     sim::resolve(engine, at, clients.map(Ipv4Addr::from_bits));
 }
 
-/// A full wire.
 #[derive(Debug)]
 pub struct Generator {
     supplies: Vec<Supply>,
@@ -189,7 +186,6 @@ impl Generator {
 /// Traffic that arrives at a port.
 #[derive(Debug)]
 pub enum Feed {
-    /// A full wire.
     Wire(Box<Generator>),
     /// A wire on which frames come at set times.
     Timed(Box<Timed>),

@@ -6,7 +6,6 @@ use crate::cost::Cost;
 use crate::results::{Goal, Results};
 use crate::suite;
 
-/// The goals' rows.
 #[must_use]
 pub fn judge(results: &Results) -> Vec<Goal> {
     let cost = |case: Case| results.costs.iter().find(|c| c.case == case.to_string());

@@ -27,7 +27,6 @@ impl Counter {
         Some(Self(counter))
     }
 
-    /// Instructions so far.
     pub fn read(&mut self) -> Option<u64> {
         self.0.read().ok()
     }
@@ -36,7 +35,6 @@ impl Counter {
 /// Why callgrind gave no figure.
 #[derive(Debug, Derive)]
 pub enum CallgrindError {
-    /// It is not installed.
     #[error("`valgrind` is missing: run scripts/setup.sh bench")]
     Missing,
     /// It ran and gave none.

@@ -40,7 +40,6 @@ use crate::stand::{Bench, Stand};
 
 /// Spacing of the frames: 200,000 a second.
 const INTERVAL: u64 = 5_000;
-/// The link's delay.
 const DELAY_MS: u64 = 1;
 /// One turn of either; 400 frames. Short enough to fit between two ticks of the kernel's clock.
 const WINDOW: Duration = Duration::from_millis(2);
@@ -81,7 +80,6 @@ pub struct Late {
     pub groups: usize,
     /// The bare loop's, of the groups that were quiet.
     pub bare: Vec<Quantiles>,
-    /// Ours.
     pub ours: Vec<Quantiles>,
     /// Difference of the 99 % quantiles by group, ns; `None` if no group counts.
     pub p99_over_ns: Option<Spread>,
@@ -183,7 +181,6 @@ pub fn measure(bench: &Bench, groups: usize) -> Result<Late, Error> {
     Ok(Late { core: pin.core, groups, bare, ours, p99_over_ns })
 }
 
-/// The bare loop.
 fn wait(clock: TscClock, length: Duration, late: &mut Histogram<u64>) {
     let mut next = clock.now() + INTERVAL;
     let end = next + length.as_nanos() as u64;

@@ -11,13 +11,10 @@ use serde::Serialize;
 /// The machine of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
-    /// The processor's model.
     pub cpu: String,
     /// Its cores that this process may use.
     pub cores: usize,
-    /// The kernel's release.
     pub kernel: String,
-    /// DPDK's release.
     pub dpdk: String,
     /// Bytes of hugepages that are reserved.
     pub hugepages: u64,

@@ -29,7 +29,6 @@ impl Progress {
         Self { bar, start: Instant::now() }
     }
 
-    /// A step begins.
     pub fn begin(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
@@ -52,7 +51,6 @@ impl Progress {
         }
     }
 
-    /// All is done.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

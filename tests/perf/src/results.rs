@@ -25,9 +25,7 @@ pub struct Driver {
 #[derive(Clone, Debug, Serialize)]
 pub struct Instructions {
     pub case: String,
-    /// The bare loop's.
     pub ceiling: f64,
-    /// Ours.
     pub ours: f64,
 }
 
@@ -48,10 +46,8 @@ pub struct Results {
     /// Instructions, where they are not in `costs`.
     pub instructions: Vec<Instructions>,
     pub changes: Vec<Pause>,
-    /// Many workers.
     pub scaling: Option<Scaling>,
     pub lateness: Option<Late>,
-    /// This commit against another.
     pub against: Option<Against>,
     /// Parts that were skipped, and why.
     pub notes: Vec<String>,

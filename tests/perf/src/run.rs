@@ -32,10 +32,8 @@ use crate::workers;
 const COUNTED: u64 = 100_000;
 /// Repetitions of the change with many clients: each turn is measured over 1.2 delays, many times.
 const CHANGED_DELAY: Nanos = Nanos::from_millis(100);
-/// Rounds against the base.
 const ROUNDS: usize = 3;
 
-/// A run under way.
 struct Run<'a> {
     arguments: &'a Arguments,
     bench: &'a Bench,

@@ -5,7 +5,6 @@
 use crate::case::{Case, Profile};
 use crate::sizes::Sizes;
 
-/// All frame sizes.
 pub const SIZES: [Sizes; 4] =
     [Sizes::Fixed(64), Sizes::Fixed(512), Sizes::Fixed(1518), Sizes::Imix];
 /// All delays, ms.
@@ -27,7 +26,6 @@ pub fn full_frames() -> Case {
     Case::new(Sizes::Fixed(1518), Profile::Full, 300, 1)
 }
 
-/// The mix.
 #[must_use]
 pub fn mix() -> Case {
     Case::new(Sizes::Imix, Profile::Full, 300, 1)

@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Why there is no figure.
 #[derive(Debug, Derive)]
 pub enum TestpmdError {
-    /// It is not installed.
     #[error("`dpdk-testpmd` is missing: run scripts/setup.sh bench")]
     Missing,
     /// It did not start, or ended.

@@ -30,7 +30,6 @@ const ETHERNET_BYTES: usize = 14;
 /// Key of a TCP segment in both captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
-    /// IP identification.
     pub id: u16,
     pub seq: u32,
     /// Source and destination port.

@@ -14,7 +14,6 @@ pub enum Error {
     /// A condition was not met in time.
     #[error("{what}: not within {limit:?}")]
     Timeout { what: String, limit: Duration },
-    /// Output is malformed.
     #[error("{what} cannot be read: {detail}")]
     Parse {
         what: String,

@@ -49,7 +49,6 @@ pub struct Interval {
 pub struct SenderRtt {
     /// Seconds of the download.
     pub at: f64,
-    /// Smoothed round-trip time.
     pub rtt_ms: f64,
 }
 

@@ -82,13 +82,11 @@ impl Process {
         self.child.id()
     }
 
-    /// Standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.stdout.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()

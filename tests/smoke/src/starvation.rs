@@ -89,7 +89,6 @@ impl Window {
     }
 }
 
-/// Measurements during a test.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     pub windows: Vec<Window>,

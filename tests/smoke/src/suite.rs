@@ -36,7 +36,6 @@ pub enum Form {
 pub enum Timing {
     /// All except [`Certain`] ones: the figures of the test depend on scheduling.
     RealTime,
-    /// Missed deadlines only.
     Patient,
 }
 

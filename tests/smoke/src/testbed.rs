@@ -271,14 +271,12 @@ impl Testbed {
         Ok(())
     }
 
-    /// Kills linkd.
     pub fn kill_linkd(&mut self) -> Result<()> {
         let ended = self.linkd.as_mut().map(Process::kill).transpose();
         self.retire_linkd();
         ended.map(drop)
     }
 
-    /// Kills the dataplane.
     pub fn kill_dataplane(&mut self) -> Result<()> {
         let ended = self.dataplane.as_mut().map(Process::kill).transpose();
         self.retire_dataplane();

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Poll interval.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Waits until `condition` returns a value, and returns it.

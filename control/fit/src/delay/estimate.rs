@@ -40,7 +40,6 @@ const BLOCKS: usize = 1500;
 /// A class of excursions with its intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExcursionEstimate {
-    /// Mean time between episodes.
     pub interval: Interval,
     pub duration: Interval,
     /// Scale of the extra delay.

@@ -22,7 +22,6 @@ pub struct Excursions {
     pub interval: f64,
     /// Mean duration of an episode.
     pub duration: f64,
-    /// The least extra delay.
     pub location: f64,
     /// Scale of the extra delay beyond it.
     pub scale: f64,
@@ -141,7 +140,6 @@ pub enum Body {
 }
 
 impl Body {
-    /// The largest value.
     #[must_use]
     pub fn top(&self) -> f64 {
         match self {
@@ -154,7 +152,6 @@ impl Body {
 /// The law of round trips.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
-    /// The least.
     pub base: f64,
     /// What varies all the time.
     pub body: Body,

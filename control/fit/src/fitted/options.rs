@@ -7,7 +7,6 @@ use proto::linkemu::v1 as pb;
 /// Direction that measured losses or delays are attributed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards the client.
     Forward,
     /// From the client.
     Return,

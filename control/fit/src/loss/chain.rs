@@ -27,7 +27,6 @@ pub struct Class {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
-    /// Exponential classes.
     pub classes: Vec<Class>,
     /// Directions in which each class is played on its own.
     pub directions: u32,

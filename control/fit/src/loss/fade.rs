@@ -44,7 +44,6 @@ impl FadeEstimate {
     }
 }
 
-/// The process between events.
 struct Process {
     rates: [f64; 2],
     /// The generator less the rates of events: m = half · 1 + n, and exp(m t) =

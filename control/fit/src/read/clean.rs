@@ -71,7 +71,6 @@ pub(super) struct Log {
     /// When the first probe was sent and when the last one was sent or came back, by the wall
     /// clock.
     pub recorded: Option<[Timestamp; 2]>,
-    /// Corrections so far.
     pub remarks: Vec<String>,
 }
 

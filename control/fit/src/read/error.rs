@@ -33,16 +33,12 @@ pub enum ReadError {
     Empty,
     #[error("the file is packed with {packer}: unpack it first")]
     Packed { packer: &'static str },
-    /// Unknown format.
     #[error(
         "the file is in none of the formats {}: it begins with {begin:?}. A table of another \
          kind is read as CSV with its columns named: --columns sent=NAME,rtt=NAME",
         formats()
     )]
-    UnknownFormat {
-        /// Its first line.
-        begin: String,
-    },
+    UnknownFormat { begin: String },
     #[error("the file is {what}: a baseline is text in UTF-8{remedy}")]
     Binary {
         /// Probable kind of the file.
@@ -54,10 +50,7 @@ pub enum ReadError {
         "the file is CSV, which does not say what its columns mean: name them, with their \
          units, as in --columns sent=NAME:s,rtt=NAME:ms. Its header is {header:?}"
     )]
-    ColumnsNotNamed {
-        /// Its first line.
-        header: String,
-    },
+    ColumnsNotNamed { header: String },
     /// Columns were named, but of another format.
     #[error("columns are named, but the format is {}: leave one of them out", format.name())]
     ColumnsNotUsed { format: Format },
@@ -87,7 +80,6 @@ pub enum ReadError {
     NoProbe,
     #[error("there is one probe in the file: two are the least that have an interval")]
     OneProbe,
-    /// All probes were lost.
     #[error("all {probes} probes were lost: the link was down, or the target does not answer")]
     AllLost { probes: u64 },
     /// The send times are unknown.
@@ -149,12 +141,7 @@ pub enum ReadError {
         "the send times do not follow the order of the probes: {breaks} jumps in {probes} \
          probes, the first at {place}; are the columns the right ones?"
     )]
-    Unsteady {
-        breaks: u64,
-        probes: u64,
-        /// The first.
-        place: Place,
-    },
+    Unsteady { breaks: u64, probes: u64, place: Place },
     #[error(
         "{missing} sequence numbers are missing among {probes} probes: that is no baseline of \
          a working link; is the column the right one?"

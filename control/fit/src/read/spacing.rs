@@ -104,7 +104,6 @@ fn middle(sample: &mut [u64]) -> Option<Middle> {
     Some(Middle { tenth: quantile(0.1), median: quantile(0.5), nine_tenths: quantile(0.9) })
 }
 
-/// Constant or exponential.
 fn classify(
     spacings: &[u64],
     middle: &Middle,

@@ -21,7 +21,6 @@ const VERSION: u32 = 1;
 pub struct Record {
     version: u32,
     pub file: PathBuf,
-    /// The apply completed.
     pub complete: bool,
     /// The ports that were taken; the dataplane reads these.
     pub ports: Vec<Binding>,

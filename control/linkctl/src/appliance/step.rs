@@ -99,7 +99,6 @@ impl Step {
         }
     }
 
-    /// Command that undoes it.
     pub fn undo_command(&self, tool: Tool) -> String {
         match self {
             Self::Hugepages { before, .. } => format!("echo {before} > {}", self.target()),

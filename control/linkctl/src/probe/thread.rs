@@ -11,7 +11,6 @@ use tokio::sync::watch;
 
 pub enum Event<R> {
     Report(R),
-    /// SIGINT or SIGTERM.
     Interrupt,
 }
 

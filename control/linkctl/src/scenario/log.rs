@@ -26,7 +26,6 @@ struct Row<'a> {
     message: &'a str,
 }
 
-/// An open log.
 pub struct Log {
     path: PathBuf,
     to: Form,

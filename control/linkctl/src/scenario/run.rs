@@ -30,7 +30,6 @@ struct DryView<'a> {
     first: Vec<StepView<'a>>,
 }
 
-/// Runs one.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let request = request(args)?;
     let connection = Connection::open(context).await?;
@@ -221,7 +220,6 @@ impl Follower {
 }
 
 impl Follower {
-    /// Shows the last events.
     fn recount(&self) -> Result<(), Failure> {
         if self.before > 0 {
             output::text(&format!("… {} events before these: `linkctl events`", self.before))?;

@@ -24,7 +24,6 @@ impl<'a> From<&'a pb::PlannedStep> for StepView<'a> {
 }
 
 impl StepView<'_> {
-    /// A line.
     pub fn text(&self) -> String {
         let Self { index, after_ns, label, action } = self;
         let label = if label.is_empty() { String::new() } else { format!("{label}: ") };
@@ -82,7 +81,6 @@ impl<'a> From<&'a pb::ScenarioState> for StateView<'a> {
 }
 
 impl StateView<'_> {
-    /// Some lines.
     pub fn text(&self) -> String {
         if self.run == 0 {
             return "no scenario has run since linkd started".to_owned();

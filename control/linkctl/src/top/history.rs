@@ -39,7 +39,6 @@ struct Bucket {
     values: [f32; 4],
 }
 
-/// One client's minute.
 #[derive(Clone, Debug, Default)]
 pub struct History(VecDeque<Bucket>);
 

@@ -10,15 +10,10 @@ use std::net::IpAddr;
 pub enum Sort {
     #[default]
     Client,
-    /// The fastest first.
     Forward,
-    /// The fastest first.
     Return,
-    /// The longest first.
     Queue,
-    /// The longest first.
     Delay,
-    /// The most first.
     Drops,
 }
 
@@ -48,7 +43,6 @@ pub enum Way {
     /// Queues and drops added; the longer delay.
     #[default]
     Both,
-    /// Towards the client.
     Forward,
     /// From the client.
     Return,

@@ -79,7 +79,6 @@ pub enum Wait {
 pub struct Link {
     pub profile: String,
     pub generation: u64,
-    /// Towards the client.
     pub forward: Serving,
     pub back: Serving,
 }
@@ -97,7 +96,6 @@ impl From<pb::Link> for Link {
     }
 }
 
-/// One client and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
     /// Rate of transmission in bit/s.
@@ -117,7 +115,6 @@ impl Flow {
     }
 }
 
-/// One client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Its address, or what else it is called.

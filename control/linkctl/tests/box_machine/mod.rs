@@ -108,7 +108,6 @@ case \"$*\" in
 esac
 ";
 
-/// What linkctl said.
 pub struct Output {
     pub code: i32,
     pub out: String,
@@ -198,7 +197,6 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
-    /// Changes what is there.
     pub fn set(&self, path: &str, text: &str) {
         self.write(path, text);
     }
@@ -224,7 +222,6 @@ impl Machine {
         symlink(self.at(to), path).unwrap();
     }
 
-    /// Changes the box's file.
     pub fn edit(&self, from: &str, to: &str) {
         let text = self.get("box.toml");
         assert!(text.contains(from), "{from}");

@@ -37,7 +37,6 @@ impl Lab {
         (lab, address)
     }
 
-    /// Starts linkd.
     pub fn start(&mut self) {
         self.start_with(|_| Security::default());
     }

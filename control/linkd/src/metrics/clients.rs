@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which clients are exported each for itself.
+//! Selects the clients that are exported one by one.
 //!
-//! Those with the most traffic at the scrape that first sees more than there are places;
-//! from then on the same ones, so that no series ends or falls while its client lives. A
-//! place becomes free when its client is gone. `default` and `bypass` are always exported;
-//! all the rest is one client named `other`, whose high-water mark is the highest of its
-//! clients' own.
+//! Those with the most traffic at the scrape that first finds more clients than places; from then
+//! on the same ones, so that no series ends or decreases during its client's lifetime. A place
+//! becomes free when its client is gone. `default` and `bypass` are always exported; the rest is
+//! one client named `other`, with the highest high-water mark of its clients.
 //!
-//! `expired` is not exported: the whole history of a client would enter it at once, which looks
-//! like traffic. What a client contributed to `other` stays there when it expires or gets its own
-//! series, so that no counter falls.
+//! `expired` is not exported: the complete history of a client would enter it in one step, which
+//! looks like traffic. A client's share of `other` stays there when it expires or gets a series, so
+//! that no counter decreases.
 
 use std::collections::HashSet;
 use view::{Client, EXPIRED, Pipe, Snapshot};
@@ -154,7 +153,7 @@ mod tests {
             other.map(|other| other.forward.sent.bytes)
         };
         assert_eq!(other(&[("a", 9), ("b", 2), ("c", 1)]), Some(3));
-        // One of `other`, then the one that has its own series.
+        // A client in `other`, then one with a series.
         assert_eq!(other(&[("a", 9), ("c", 1), ("expired", 2)]), Some(3));
         assert_eq!(other(&[("c", 1), ("d", 0), ("expired", 11)]), Some(3));
         // It comes back, and counts from the beginning.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a snapshot to Prometheus' text.
+//! Converts a snapshot to Prometheus' text format.
 //!
-//! Families are written as in the classic format, in which a counter's name, `_total`
-//! included, is that of its family: see ADR 18.
+//! Families follow the classic format, in which a counter's name, with `_total`, is the name of its
+//! family: see ADR 18.
 
 use super::switch;
 use crate::switch::Look;
@@ -17,14 +17,11 @@ use view::{Histogram, Link, Pipe, Port, Snapshot, Worker};
 const PREFIX: &str = "linkemu";
 pub(super) const NS: f64 = 1e-9;
 
-/// What a scrape found.
 #[derive(Debug, Default)]
 pub(super) struct Scrape {
     /// None if the dataplane did not answer.
     pub stats: Option<Snapshot>,
-    /// In force, if there is one.
     pub plan: Option<dp::Plan>,
-    /// The dataplane's.
     pub version: String,
     /// On which it runs.
     pub dpdk: String,
@@ -32,7 +29,6 @@ pub(super) struct Scrape {
     pub switch: Option<Look>,
     /// Whether linkd's state is on its disk; none without `--state`.
     pub is_saved: Option<bool>,
-    /// How long it took.
     pub seconds: f64,
 }
 
@@ -54,8 +50,8 @@ pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 pub(super) struct Family(pub &'static str, pub &'static str, pub MetricType);
 
 impl Family {
-    /// Writes its series. The encoder's own counters would be those of `OpenMetrics`, whose
-    /// family is named without `_total`.
+    /// Writes its series. The encoder's counters would follow `OpenMetrics`, which names the family
+    /// without `_total`.
     pub fn write<'a, L: AsRef<[(&'a str, &'a str)]>>(
         self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -115,7 +111,7 @@ impl Collector for Scrape {
 
 use MetricType::{Counter, Gauge};
 
-/// Buckets that a histogram has, however many a dataplane names.
+/// Maximum number of buckets, independent of the dataplane's answer.
 const BUCKETS: usize = 32;
 
 pub(super) fn one(

@@ -104,7 +104,7 @@ async fn connection(
         .max_headers(HEAD_FIELDS)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // What goes wrong is the caller's, who sees it.
+    // The caller sees its own errors.
     match tokio::time::timeout(CONNECTION_DEADLINE, serving).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a request for metrics"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scrape: what is asked of the dataplane, by whom it is shared, and how long it may take.
+//! A scrape: its requests to the dataplane, its deadline, and how concurrent scrapes share it.
 
 use super::clients::Choice;
 use super::export::{self, Scrape};
@@ -20,7 +20,6 @@ const DEADLINE: Duration = Duration::from_secs(3);
 
 type Shared = OnceCell<Result<Bytes, fmt::Error>>;
 
-/// Answers scrapes.
 pub(super) struct Scraper {
     dataplane: Dataplane,
     saver: Saver,
@@ -44,7 +43,7 @@ impl Scraper {
         Self { dataplane, saver, current: Mutex::new(Weak::new()), kept: Mutex::new(kept) }
     }
 
-    /// The metrics; who asks while others wait for theirs gets the same.
+    /// The metrics. Concurrent scrapes share one answer.
     ///
     /// # Errors
     /// If they cannot be written.

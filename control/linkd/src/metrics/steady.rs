@@ -27,7 +27,7 @@ struct Said {
 }
 
 impl Steady {
-    /// Holds the counters of a snapshot up to those of the one before.
+    /// Replaces counters that decreased since the last snapshot.
     pub fn hold(&mut self, stats: &mut pb::Stats) {
         if stats.time_ns < self.time_ns {
             // A restarted dataplane counts from zero.
@@ -57,7 +57,7 @@ fn hold(pipe: &mut pb::PipeStats, last: Said) -> Said {
             continue;
         };
         let count = drop.count.get_or_insert_default();
-        // Not more than came to it since.
+        // At most the increase since then.
         let packets = short.packets.min(count.packets.saturating_sub(last.packets));
         let bytes = short.bytes.min(count.bytes.saturating_sub(last.bytes));
         (count.packets, count.bytes) = (count.packets - packets, count.bytes - bytes);
@@ -98,7 +98,7 @@ mod tests {
         pb::Stats { time_ns, clients: vec![client], ..Default::default() }
     }
 
-    /// What is said of it: sent, lost, gated.
+    /// The exported counters: sent, lost, gated.
     fn said(steady: &mut Steady, mut stats: pb::Stats) -> (u64, u64, u64) {
         steady.hold(&mut stats);
         let snapshot = Snapshot::from(stats);

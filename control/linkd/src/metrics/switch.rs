@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 switch's families. Where there is no switch, there are none.
+//! The P4 switch's families. Without a switch they are absent.
 
 use super::export::{Family, Labels, NS, one};
 use crate::switch::{self, Look};
@@ -13,7 +13,6 @@ use std::fmt;
 const BUCKETS: usize = 64;
 const DIRECTIONS: [&str; 2] = ["forward", "return"];
 
-/// Writes them.
 pub(super) fn encode(e: &mut DescriptorEncoder<'_>, look: &Look) -> fmt::Result {
     let up = f64::from(u8::from(switch::is_ready(look)));
     one(e, "switch_up", "Whether the P4 switch has its program and its tables", Gauge, up)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkemu.v1.Scenarios`: the known scenarios, and the one that runs in the dataplane.
 //!
-//! A scenario is tried on paper, compiled to steps and uploaded here. The dataplane executes it;
-//! [`follow`] uploads the rest while it runs, and reports the events that it waits for.
+//! A scenario is rehearsed, compiled to steps and uploaded here. The dataplane executes it;
+//! [`follow`] uploads the rest meanwhile, and reports the events that it waits for.
 
 mod follow;
 mod steps;

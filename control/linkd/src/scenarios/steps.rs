@@ -70,9 +70,9 @@ fn step(item: &Item, profiles: &BTreeMap<String, pb::Profile>) -> Result<dp::Ste
     Ok(dp::Step { index, at_ns, label, action, what })
 }
 
-/// The next steps of a timeline, as many as one upload takes, and whether they are the last ones.
-/// With `hold`, they end before a ramp that begins at the current value of the link, unless it is
-/// the first of them: somebody else may change that value until then.
+/// The next steps of a timeline, as many as fit into one upload, and whether they are the last
+/// ones. With `hold`, they end before a ramp that begins at the current value of the link, unless
+/// it is the first of them: another caller may change that value meanwhile.
 pub(super) fn upload(
     timeline: &mut Timeline,
     profiles: &BTreeMap<String, pb::Profile>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One account over the dataplane and the switch.
 //!
-//! The dataplane counts as sent what it gave the switch; what the switch then lost, or a
-//! closed gate took, is moved from there to what was dropped, by client and direction. So
-//! received + duplicated = sent + dropped + held holds as it did before.
+//! The dataplane counts as sent what it passed to the switch. Packets that the switch then lost, or
+//! a closed gate dropped, are moved from sent to dropped, by client and direction. So received +
+//! duplicated = sent + dropped + held still holds.
 //!
-//! The switch is read before the dataplane: what it has counted as lost, the dataplane has
-//! counted as sent by then.
+//! The switch is read before the dataplane, so every packet that it has counted as lost is in the
+//! dataplane's sent counter.
 
 use proto::linkemu::v1 as pb;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// A client's number and a direction.
 pub(crate) type Key = (u16, pb::Direction);
 
-/// What the switch took away of what it was to deliver; bytes of inner frames.
+/// Packets that the switch did not deliver; bytes of inner frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Away {
     pub lost: pb::Count,
@@ -27,8 +27,8 @@ pub(crate) type Reading = HashMap<Key, Away>;
 /// Keeps what a merged account needs of the one before.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// What had been moved at the last mark that linkd knows of, and the instant of that on
-    /// the dataplane's clock.
+    /// The moved count at the last known mark, and the instant of that mark on the dataplane's
+    /// clock.
     mark: Option<(u64, pb::Count)>,
 }
 
@@ -63,8 +63,8 @@ impl Account {
         over
     }
 
-    /// What was sent since a mark is corrected by what was taken away since then; that is not
-    /// known of a mark that another linkd set.
+    /// Corrects the sent count since a mark by the moved count since then. Marks by another linkd
+    /// are unknown.
     fn correct_span(&self, stats: &mut pb::Stats, moved: pb::Count) {
         let Some(span) = &mut stats.span else { return };
         let before = match self.mark {

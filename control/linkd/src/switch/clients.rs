@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets the switch knows to be whose.
+//! The rules by which the switch assigns packets to clients.
 //!
-//! A named client by its rules, an automatic one by its address; the fixed ones by nothing,
-//! since what is theirs is not said of any address. The switch has to say what the dataplane
-//! would, or nothing:
+//! A named client has its rules, an automatic one its address; the fixed ones have none, because no
+//! address selects them. The switch must agree with the dataplane or leave the decision to it:
 //!
-//! - A named client has a number once it has had a frame. Until then the switch knows its
-//!   rules all the same, as those of number 0: whose they are the dataplane says. Otherwise a
-//!   wider prefix, or the address in a frame with its VLAN, would give them to another.
-//! - An automatic client that was made before a prefix named its address is not asked any more.
+//! - A named client has a number after its first frame. Until then the switch has its rules with
+//!   number 0, which leaves the decision to the dataplane. Otherwise a wider prefix, or the address
+//!   in a frame with its VLAN, would select another client.
+//! - An automatic client from before a prefix that contains its address is not selected any longer.
 //!
-//! A client without a rule is told too, so that the switch's counters of it are read: the
-//! dataplane writes its number into what it sends, however it was found.
+//! Clients without a rule are included too, so that the switch's counters of them are read: the
+//! dataplane writes their numbers into every frame that it sends.
 
 use ::switch::{Client, Match};
 use ipnet::IpNet;
@@ -31,13 +30,13 @@ pub(crate) fn numbers(stats: &pb::Stats) -> BTreeMap<String, u16> {
     stats.clients.iter().filter_map(|c| Some((c.client.clone(), number(c)?))).collect()
 }
 
-/// Stands for all that is said of the clients.
+/// Hash of all client rules.
 pub(crate) fn hash(said: &pb::Clients) -> u64 {
     let digest: [u8; 32] = Sha256::digest(said.encode_to_vec()).into();
     digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
-/// What the switch is to know, of what is said of the clients and which there are.
+/// The entries of the switch, from the client rules and the existing clients.
 pub(crate) fn known(said: &pb::Clients, numbers: &BTreeMap<String, u16>) -> Vec<Client> {
     let mut named: HashMap<&str, Vec<Match>> = HashMap::new();
     for client in &said.clients {

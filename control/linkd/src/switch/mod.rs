@@ -30,10 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// For what a change asks of the switch. The session gives up sooner; a change waits no longer
-/// whatever it does.
+/// Deadline of a change's requests to the switch. The session gives up earlier.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// For the switch's counters; then those of the last time count.
+/// Deadline for the switch's counters; after it, the last ones count.
 const READ_DEADLINE: Duration = Duration::from_secs(2);
 /// Of a frame that comes back from the box, beside the frame itself.
 const SHIM_BYTES: u64 = shim::SHIM as u64;
@@ -45,14 +44,13 @@ pub(crate) struct Switches(Arc<Shared>);
 struct Shared {
     events: Events,
     place: RwLock<Place>,
-    /// It is ready, or no longer: a look at the plan in force is due.
+    /// The switch became ready or was lost: the current plan has to be checked.
     news: Arc<Notify>,
 }
 
-/// What the dataplane has said.
 #[derive(Clone, Default)]
 struct Place {
-    /// Of the dataplane that said it; none: nobody was asked.
+    /// Of the dataplane that was asked last.
     instance: Option<u64>,
     current: Option<Arc<Current>>,
 }
@@ -60,7 +58,7 @@ struct Place {
 /// A switch and the session with it.
 struct Current {
     declared: dp::Switch,
-    /// Or why there is none.
+    /// The session, or why there is none.
     session: Result<Switch, String>,
     account: Mutex<Books>,
     gates: Mutex<Gates>,
@@ -68,17 +66,17 @@ struct Current {
     moving: tokio::sync::Mutex<()>,
 }
 
-/// What is kept from one look at the counters to the next.
+/// State between two reads of the counters.
 #[derive(Default)]
 struct Books {
     account: Account,
     counts: Arc<Counts>,
-    /// That they do not agree is said once.
+    /// A mismatch of the counters was logged.
     said: bool,
 }
 
-/// Closed gates by the names of their clients: a dataplane that was started anew has other
-/// numbers for them.
+/// Closed gates by the names of their clients: a dataplane that was restarted has other numbers for
+/// them.
 #[derive(Default)]
 struct Gates {
     /// As it is asked for. Empty: of all clients.
@@ -103,7 +101,7 @@ fn message(way: Direction) -> pb::Direction {
     }
 }
 
-/// What was read of the switch, for who looks at it.
+/// State and counters of the switch.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub declared: dp::Switch,
@@ -148,13 +146,13 @@ impl Switches {
         self.place().instance != Some(instance)
     }
 
-    /// Takes what a dataplane says: goes on with the session, begins another one, or ends it.
+    /// Takes a dataplane's description: keeps the session, starts another one, or ends it.
     pub fn described(&self, described: &dp::DescribeResponse) {
         let dp::DescribeResponse { instance, switch: declared, .. } = described;
         let mut place = self.0.place.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = place.instance.replace(*instance) != Some(*instance);
         if place.current.as_ref().map(|current| &current.declared) != declared.as_ref() {
-            // The one that was ends with its last user.
+            // The old one ends with its last user.
             place.current = declared.clone().map(|declared| Arc::new(self.begin(declared)));
         }
         if let Some(current) = &place.current {
@@ -197,8 +195,8 @@ impl Switches {
         self.current().map(|current| split(profile, current.stages()))
     }
 
-    /// What the switch is to do for a plan of this dataplane, and can from now on: what it
-    /// needs stands there when this returns. None if there is no switch, or it does nothing.
+    /// Prepares the switch for its part of a plan of this dataplane. When this returns, the switch
+    /// has the entries. None if there is no switch, or it does nothing.
     pub async fn offload(
         &self,
         instance: u64,
@@ -227,7 +225,7 @@ impl Switches {
         })
     }
 
-    /// Says what the plan in force uses.
+    /// Reports which offload the current plan uses.
     pub fn in_use(&self, offload: Option<&dp::Offload>) {
         let current = self.current();
         let Some(Ok(session)) = current.as_ref().map(|current| &current.session) else { return };
@@ -300,12 +298,12 @@ impl Switches {
         let Place { instance, current } = self.place();
         let current = current?;
         let counts = current.counts().await;
-        // Of a dataplane that was, they say nothing of the one that is.
+        // Counters of another instance say nothing about this one.
         let counts = if instance == Some(counts.instance) { counts } else { Arc::default() };
         Some(Taken { current, counts })
     }
 
-    /// The switch as it is; none if there is none.
+    /// State and counters of the switch; none without a switch.
     pub async fn look(&self) -> Option<Look> {
         let current = self.current()?;
         let counts = current.counts().await;
@@ -375,8 +373,7 @@ impl Current {
         closed.len() < before
     }
 
-    /// Moves gates to the numbers that their clients have. What is not done is due at the next
-    /// look.
+    /// Moves gates to the numbers of their clients. The rest is done at the next look.
     async fn renumber(&self, session: &Switch) {
         let _one_at_a_time = self.moving.lock().await;
         let stand: BTreeSet<_> = session

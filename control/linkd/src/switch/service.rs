@@ -10,14 +10,13 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::switch_server;
 use tonic::{Request, Response, Status};
 
-/// The service.
 pub(crate) struct Service(pub Control);
 
 impl Control {
     async fn switch_state(&self) -> Result<pb::SwitchState, Status> {
         let switches = self.dataplane().switches();
         let look = switches.look().await.ok_or_else(none_there)?;
-        // Where the dataplane does not answer, all else is told.
+        // If the dataplane does not answer, the rest is still reported.
         let plan = self.dataplane().plan().await.ok().and_then(|answer| answer.plan);
         let dp::Plan { profile, offload, .. } = plan.unwrap_or_default();
         let split = profile.and_then(|profile| switches.split(&profile));
@@ -36,7 +35,7 @@ impl Control {
         let direction = pb::Direction::try_from(gate.direction).map_err(|_| {
             refusal::field("gate.direction", "unknown: give forward or return, or none for both")
         })?;
-        // A switch that is silent holds up nobody else's change: the link is none of its matter.
+        // A silent switch must delay no change of the link, so the lock is not held meanwhile.
         self.changing().await.leases.check(caller)?;
         let switches = self.dataplane().switches();
         switches.set_gate(&gate.client, direction, request.closed).await?;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which stage of a link runs where: in the dataplane, or in the P4 switch before it.
+//! Decides which stage of a link runs in the dataplane, and which in the P4 switch.
 //!
-//! A pure function of the profile and of what the switch may do. A stage goes to the switch
-//! only where it does there exactly what it would do in the dataplane:
+//! A pure function of the profile and of the permitted stages. A stage goes to the switch only if
+//! it behaves there exactly as in the dataplane:
 //!
 //! - Probabilities are those of the dataplane, multiples of 2⁻³² below 1
 //!   ([`emu::units::Probability`]): an event happens if a random 32 bit number is below.
-//! - Nothing behind the loss may look at what was lost. Reordering draws for each packet that
-//!   comes through the channel, so where it reorders the dataplane loses.
-//! - Gilbert and Elliott's chain moves on with each packet, also in the dataplane with those
-//!   that an outage or a drop run takes. The switch does not see these.
-//! - What is corrupted in the dataplane is what was not lost before, and it is corrupted after
-//!   it was marked: where it corrupts, the dataplane does both.
-//! - Four states need more state than a packet's way through the switch has.
+//! - No later stage may depend on the losses. Reordering draws for each packet that leaves the
+//!   channel, so with reordering the dataplane loses.
+//! - The Gilbert-Elliott chain advances with each packet, in the dataplane also with packets of an
+//!   outage or a drop run. The switch does not see these.
+//! - The dataplane corrupts packets that were not lost, and after marking: with corruption, the
+//!   dataplane does both.
+//! - The four-state model needs more state than the switch has per packet.
 
 use ::switch::Loss;
 use emu::units::Probability;
@@ -23,7 +23,7 @@ use proto::linkemu::v1 as pb;
 pub(crate) struct Stages {
     /// It answers, and has its program and tables.
     pub ready: bool,
-    /// It says whose a packet is.
+    /// It may assign packets to clients.
     pub classifies: bool,
     /// It loses packets.
     pub loses: bool,
@@ -40,10 +40,9 @@ pub(crate) struct StageDecision {
     pub reason: String,
 }
 
-/// A link, split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// Of both directions, in the order in which a packet comes to them.
+    /// For both directions, in the order of a packet's path.
     pub decisions: Vec<StageDecision>,
     pub forward: Loss,
     pub back: Loss,
@@ -192,7 +191,7 @@ mod tests {
         pb::Profile { forward_pipe, return_pipe, ..Default::default() }
     }
 
-    /// What becomes of a forward stage.
+    /// The place of a forward stage.
     fn stage(pipe: pb::Pipe, stages: Stages, stage: &str) -> (bool, String, Split) {
         let split = split(&profile(pipe), stages);
         let is = |d: &&StageDecision| d.stage == stage && d.direction == pb::Direction::Forward;

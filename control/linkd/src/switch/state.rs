@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told of the switch: `SwitchState`, and the sums that metrics show too.
+//! The state of the switch as `SwitchState`, and the sums for metrics.
 
 use super::{Look, SHIM_BYTES, Split, StageDecision};
 use ::switch::{Count, Counts, Fates, Histogram, Phase, PortDrops};
@@ -7,7 +7,7 @@ use emu::units::{ByDirection, Direction};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 
-/// A fate: its name, and whether what is counted came with a shim.
+/// A fate: its name, and whether the counted frames had a shim.
 type Fate = (&'static str, bool, fn(&Fates) -> Count);
 
 const FATES: [Fate; 8] = [
@@ -21,7 +21,7 @@ const FATES: [Fate; 8] = [
     ("unknown_loss", true, |f| f.unknown_loss),
 ];
 
-/// What became of frames that are no client's.
+/// A fate of frames without a client.
 type PortFate = (&'static str, fn(&PortDrops) -> Count);
 
 const PORT_FATES: [PortFate; 4] = [
@@ -62,7 +62,7 @@ pub(crate) fn counts(look: &Look) -> Vec<pb::SwitchCount> {
     of_clients.chain(of_ports).collect()
 }
 
-/// The direction of what comes in at a port.
+/// The direction of frames that enter at a port.
 fn way(look: &Look, port: u16) -> Direction {
     let declared = &look.declared;
     let port = u32::from(port);
@@ -79,7 +79,7 @@ pub(crate) fn is_ready(look: &Look) -> bool {
     look.standing.as_ref().is_ok_and(|standing| standing.phase == Phase::Ready)
 }
 
-/// All of it; `plan` is in force, `split` is how its profile could be split.
+/// The complete state, for the current `plan` and the possible `split` of its profile.
 pub(super) fn state(
     look: &Look,
     plan: Option<(&Split, Option<&dp::Offload>)>,
@@ -141,7 +141,7 @@ fn histogram(of: &Histogram) -> Option<pb::TimeHistogram> {
     (!counts.is_empty()).then_some(message)
 }
 
-/// Where the stages of the plan in force run, which may be another place than they could.
+/// Where the stages of the current plan run, which may differ from the possible split.
 fn stages(split: &Split, in_force: Option<&dp::Offload>) -> Vec<pb::Stage> {
     let in_force = in_force.copied().unwrap_or_default();
     let stage = |decision: &StageDecision| {

@@ -24,7 +24,6 @@ use crate::names::{self, ClientsError};
 /// Bytes of plans that are kept for repeated requests.
 const PLAN_BYTES: usize = 16 << 20;
 
-/// Who makes a change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// The controller. The change is an event.
@@ -36,13 +35,11 @@ pub enum Source {
 /// How a change is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
-    /// Who makes it.
     pub source: Source,
     /// The generation that must be current.
     pub expected: Option<u64>,
     /// Accept a plan outside of the envelope.
     pub lossy: bool,
-    /// Its idempotency key.
     pub request: Request,
 }
 
@@ -56,7 +53,6 @@ impl Default for Terms {
 /// A change that was made, now or before under the same key.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// When it took effect.
     pub applied: model::Applied,
     /// As of [`Current`].
     pub remarks: Vec<String>,
@@ -83,7 +79,7 @@ impl History {
 }
 
 impl Dataplane {
-    /// What has happened until now: no change with an instant in the past is under way.
+    /// The history without changes in progress: none is pending with an instant in the past.
     pub(super) async fn history(&self) -> MutexGuard<'_, History> {
         let now = Instant(self.0.clock.now());
         loop {
@@ -326,14 +322,13 @@ impl Dataplane {
         made
     }
 
-    /// Withdraws all pending changes.
     pub(super) async fn withdraw_all(&self) -> Result<(), DataplaneError> {
         let mut history = self.history().await;
         self.withdraw_after(&mut history, None).await
     }
 
-    /// Withdraws the changes after an instant, except those that a worker has made by then: all
-    /// workers make them.
+    /// Withdraws the changes after an instant, except those that a worker has already made: all
+    /// workers make these.
     async fn withdraw_after(
         &self,
         history: &mut History,

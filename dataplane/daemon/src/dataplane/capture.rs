@@ -46,7 +46,6 @@ const LATE: Nanos = Nanos::from_millis(600);
 
 pub type Chunks = mpsc::Receiver<Result<model::CaptureChunk, tonic::Status>>;
 
-/// A checked request.
 #[derive(Debug)]
 struct Wanted {
     selection: Selection,
@@ -200,7 +199,6 @@ impl Dataplane {
     }
 }
 
-/// A capture that runs.
 struct Capture {
     copies: Vec<Copies>,
     start: Option<model::CaptureStart>,

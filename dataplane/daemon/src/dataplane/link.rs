@@ -19,7 +19,7 @@ impl Link for Dataplane {
         SystemTime::try_from(utc(&self.0.clock, Instant(time_ns))).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Waits for a worker that stands still: the step is then late, not lost.
+    /// Waits for a stalled worker: the step is then late, not lost.
     async fn apply(&self, change: pb::Change, terms: owner::Terms) -> Result<owner::Made, Refusal> {
         let owner::Terms { at_ns, expected, lossy } = terms;
         let at = at_ns.map(Instant);

@@ -66,7 +66,6 @@ impl Discipline {
         Self { raw_zero: zero.raw, line, rate, looks: VecDeque::from([zero]) }
     }
 
-    /// The current line.
     pub(super) const fn line(&self) -> Line {
         self.line
     }

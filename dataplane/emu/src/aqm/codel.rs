@@ -17,7 +17,6 @@ pub const MAX_PACKET: u64 = 1_514;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDelPlan {
-    /// Acceptable sojourn time.
     pub target: Nanos,
     /// How long the sojourn may exceed the target; about one round trip.
     pub interval: Nanos,

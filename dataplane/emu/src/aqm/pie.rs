@@ -27,7 +27,6 @@ const MARK_BELOW: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PiePlan {
-    /// The delay reference.
     pub target: Nanos,
     /// Time between updates of the probability.
     pub update: Nanos,

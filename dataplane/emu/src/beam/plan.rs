@@ -11,9 +11,7 @@ use crate::units::{BitRate, ByDirection, Direction};
 
 use super::server::Terms;
 
-/// The most beams.
 pub const MAX_BEAMS: usize = 256;
-/// The largest weight.
 pub const MAX_WEIGHT: u16 = 1_000;
 
 /// The beams of a link, and the clients that share them.

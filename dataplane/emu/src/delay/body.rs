@@ -35,7 +35,6 @@ pub struct BodyPlan {
 }
 
 impl BodyPlan {
-    /// The largest value.
     #[must_use]
     pub fn max(&self) -> Nanos {
         self.quantiles.iter().copied().max().unwrap_or_default()

@@ -144,7 +144,6 @@ impl<B: Buffer> Engine<B> {
         });
     }
 
-    /// Prefetches the next pipes.
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some(id) = self.ready.get(6) {

@@ -25,7 +25,6 @@ pub enum Largest<T> {
     Nothing,
     /// This one, and no larger.
     UpTo(T),
-    /// Any value fits.
     Any,
 }
 

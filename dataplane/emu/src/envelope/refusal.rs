@@ -9,7 +9,6 @@ use crate::units::{ByDirection, NANOS_PER_SEC, Nanos};
 
 use super::{EVENT, Fits, Largest, MAX_WORK, Pair, busy_clients, events, memory, through, work};
 
-/// Memory that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// Bytes that the plan can hold, including bookkeeping.

@@ -18,7 +18,6 @@ use super::{DurationLaw, EpisodePlan, Episodes};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, Nanos};
 
-/// The largest factor.
 pub const MAX_FACTOR: f64 = 1e6;
 
 /// The pace of the clock.
@@ -29,7 +28,6 @@ const PACE: u64 = 1 << 32;
 pub struct FadePlan {
     /// Mean time from the end of one fade to the start of the next; exponential.
     pub interval: Nanos,
-    /// Mean duration; exponential.
     pub duration: Nanos,
     /// By how much outages are more frequent in a fade: 1 to [`MAX_FACTOR`].
     pub factor: f64,

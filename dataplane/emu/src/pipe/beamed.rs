@@ -25,7 +25,6 @@ pub(super) struct Stage {
     pub(super) rate: Option<NonZeroU64>,
 }
 
-/// Where the AQM acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Shaper,

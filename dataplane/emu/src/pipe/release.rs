@@ -84,7 +84,6 @@ impl Pipe {
         self.fifo.prefetch_tail(store);
     }
 
-    /// Prefetches the first frame.
     #[inline]
     pub fn prefetch_head<B: Buffer>(&self, store: &Store<B>) {
         self.fifo.prefetch_head(store);

@@ -52,7 +52,6 @@ impl RateTrace {
         self.sums.len() - 1
     }
 
-    /// The largest rate.
     #[must_use]
     pub fn max(&self) -> BitRate {
         BitRate::bps(self.sums.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0))

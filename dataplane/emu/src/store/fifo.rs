@@ -29,7 +29,6 @@ pub struct Fifo {
     pub(super) head: Cursor,
     /// The first record of the queue, if there is one.
     pub(super) middle: Cursor,
-    /// Behind the last record.
     pub(super) tail: Cursor,
     /// Records between middle and tail.
     pub(super) queued: u32,

@@ -64,7 +64,6 @@ struct Client {
 #[derive(Clone, Debug, Default)]
 struct Beam {
     line: Line,
-    /// The least weight.
     lightest: u64,
     round: VecDeque<usize>,
     serving: Option<usize>,

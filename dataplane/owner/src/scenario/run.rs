@@ -3,11 +3,11 @@
 //!
 //! Steps are handed over [`LEAD_NS`] before their instants and wait in the dataplane's workers, so
 //! that they are on time even if this task is not. A pause or a stop withdraws those that are not
-//! due. A step whose instant has passed is applied at once; its event has the lateness. No step is
-//! left out. Pauses and waits delay the rest of the timeline; lateness does not.
+//! due. A step with an instant in the past is applied immediately; its event has the lateness. No
+//! step is left out. Pauses and waits delay the rest of the timeline; lateness does not.
 //!
-//! Each step expects the generation that the step before it makes. A change by somebody else
-//! withdraws all pending steps.
+//! Each step expects the generation of the step before it. A change by another caller withdraws all
+//! pending steps.
 
 use super::{Answer, Command, Link, Made, Refusal, Terms};
 use crate::scenario::uploads::Uploads;
@@ -76,14 +76,13 @@ pub(super) struct Run<L> {
     pub uploads: Uploads,
     pub commands: mpsc::Receiver<Command>,
     pub state: watch::Sender<pb::ScenarioState>,
-    /// Generation of the last change by somebody else.
+    /// Generation of the last change by another caller.
     pub others: watch::Receiver<u64>,
     /// The link before the scenario.
     pub before: Made,
     pub progress: Progress,
 }
 
-/// How far the scenario has come.
 pub(super) struct Progress {
     /// On the dataplane's clock.
     start_ns: u64,
@@ -406,7 +405,7 @@ impl<L: Link> Run<L> {
         Ok(())
     }
 
-    /// Ends the scenario if somebody else has changed the link and that is not tolerated.
+    /// Ends the scenario if another caller has changed the link and that is not tolerated.
     fn check_others(&mut self, tolerate: bool) -> Result<(), Halt> {
         let changed = self.others.has_changed().unwrap_or(false);
         let current = *self.others.borrow_and_update();

@@ -63,7 +63,6 @@ impl Uploads {
         (!kept.complete).then_some(kept.next_index)
     }
 
-    /// Steps that fit.
     pub fn room(&self) -> u32 {
         let kept = self.kept();
         let room = STEPS.saturating_sub(kept.steps.len());
@@ -81,7 +80,6 @@ impl Uploads {
         self.kept().steps.front().map(|step| step.at_ns)
     }
 
-    /// Takes the next step.
     pub fn take(&self) -> Option<dp::Step> {
         let mut kept = self.kept();
         let step = kept.steps.pop_front()?;

@@ -54,7 +54,6 @@ struct Copied {
     bytes: usize,
 }
 
-/// The worker's end.
 #[derive(Debug)]
 pub struct CopySink {
     seen: Producer<Copied>,
@@ -62,7 +61,6 @@ pub struct CopySink {
     missed: Arc<Missed>,
 }
 
-/// The other end.
 #[derive(Debug)]
 pub struct Copies {
     seen: Consumer<Copied>,

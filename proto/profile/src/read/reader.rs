@@ -227,7 +227,6 @@ impl<'t> Reader<'t> {
         list
     }
 
-    /// A required duration, ns.
     pub fn time(&mut self, node: &Node<'_>, key: &str, example: &str) -> u64 {
         self.required(node, key, crate::parse_duration, example).unwrap_or(0)
     }
@@ -316,7 +315,6 @@ impl<'t> Reader<'t> {
         self.whole(&item, "1000").unwrap_or(0)
     }
 
-    /// Parses a count.
     pub fn whole(&mut self, item: &Item<'_>, example: &str) -> Option<u64> {
         let count = match item.value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),

@@ -123,7 +123,7 @@ fn what_has_no_counterpart_is_refused_or_ignored_on_request() {
         let ignoring = Import { ignored: vec![column], ..import() };
         read(&ignoring, text).unwrap();
     }
-    // Of duplicates that there are none of, the delay does not matter.
+    // Without duplicates, their delay is irrelevant.
     read(&import(), "1000,5,0,0,0,9,0,7\n").unwrap();
     // Order: told where TheaterQ would not keep it.
     let falling = |route: &str| {
@@ -200,7 +200,7 @@ proptest! {
         let _ = import.read(Some(("a", &mut bytes.as_slice())), None);
     }
 
-    /// What is made of a trace is a scenario, with the values that it had.
+    /// An imported trace is a valid scenario with the same values.
     #[test]
     fn every_trace_that_is_taken_is_a_scenario(
         rows in prop::collection::vec(

@@ -13,7 +13,6 @@ use smoke::binaries::{Binaries, Lack};
 use smoke::directory::Directory;
 use smoke::process::{run, words};
 
-/// lintian checks every file.
 const LOOKED_WITHIN: Duration = Duration::from_secs(240);
 
 /// The directory of the programs under test.

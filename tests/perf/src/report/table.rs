@@ -10,7 +10,6 @@ use crate::results::Goal;
 use crate::results::Results;
 use crate::spread::Spread;
 
-/// How tables are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// With lines, as wide as the terminal.
@@ -19,7 +18,6 @@ pub enum Style {
     Markdown,
 }
 
-/// Everything.
 #[must_use]
 pub fn text(results: &Results, style: Style) -> String {
     let parts = [

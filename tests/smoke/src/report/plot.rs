@@ -16,7 +16,6 @@ pub struct Series {
 
 #[derive(Clone, Debug)]
 pub struct Level {
-    /// Label above the line.
     pub name: String,
     pub value: f64,
 }
@@ -28,7 +27,6 @@ pub struct Plot {
     /// Quantity and unit of the values.
     pub unit: String,
     pub series: Vec<Series>,
-    /// Horizontal lines.
     pub levels: Vec<Level>,
 }
 

@@ -18,7 +18,6 @@ pub const CHECK: i32 = 4;
 /// Limits that a busy machine meets: the figures of these runs are not about time.
 pub const PATIENT: [&str; 4] = ["--max-lateness", "5s", "--max-stall", "5s"];
 
-/// Certificate and exit code.
 pub fn certificate(linkctl: &Linkctl, limits: &[&str]) -> anyhow::Result<(i32, Value)> {
     let outcome = linkctl.run(&[&["certificate"], limits].concat())?;
     let certificate = serde_json::from_str(&outcome.stdout)

@@ -124,7 +124,6 @@ pub fn observed(
     Ok((transfer, order))
 }
 
-/// No segment overtook another.
 pub fn in_order(order: &Order) -> anyhow::Result<()> {
     if order.crossed > 0 {
         let what = format!("segments of one connection overtook another's: {order:?}");

@@ -105,7 +105,6 @@ fn counted(
     Ok(())
 }
 
-/// Adds a neighbour entry.
 fn known(host: &Namespace, address: Ipv4Addr, mac: Mac, interface: &str) -> anyhow::Result<()> {
     let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
     let address = address.to_string();

@@ -84,7 +84,6 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
     })
 }
 
-/// promtool finds no fault.
 fn checked(scraped: &str) -> anyhow::Result<()> {
     let Some(promtool) = monitoring_tool("promtool")? else { return Ok(()) };
     let mut child = std::process::Command::new(promtool)

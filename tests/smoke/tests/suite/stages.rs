@@ -22,7 +22,6 @@ queue.limit = "1 MB"
 "#;
 const STEP_S: f64 = 1.0;
 const STEP_RATES_MBPS: [f64; 3] = [20.0, 5.0, 0.0];
-/// Delay after the shaper.
 const BASE_S: f64 = 0.01;
 /// Above every rate of the trace.
 const OFFERED_BPS: u64 = 30_000_000;
