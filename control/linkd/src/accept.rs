@@ -126,7 +126,7 @@ impl Door {
             io.set_nodelay(true).map_err(|error| (error, None))?;
             let accept = TlsAcceptor::from(self.keys.config()).accept(io).into_fallible();
             let mut stream = accept.await.map_err(|(error, io)| (error, Some(io)))?;
-            // Who says nothing after it holds no slot either.
+            // A client that sends nothing after it holds no slot either.
             match stream.fill_buf().await {
                 Ok([]) => Err((io::ErrorKind::UnexpectedEof.into(), None)),
                 Ok(_) => Ok(stream),

@@ -75,7 +75,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Of a caller.
+    /// A line about a caller's request.
     pub fn of(event: &'static str, caller: &'a Caller, method: &'a str) -> Self {
         let Caller { name, role, from, .. } = caller;
         Self { event, who: name, role: role.as_str(), from, method, ..Self::default() }

@@ -16,10 +16,10 @@ use std::task::{Context, Poll, ready};
 use tonic::Status;
 use tonic::body::Body;
 
-/// Of one caller. A single message may be longer, such as the statistics of many thousand
-/// clients, if the caller has no other one.
+/// Per caller. A single message may be longer, such as the statistics of many thousand clients, if
+/// the caller has no other one.
 const EACH: usize = 32 << 20;
-/// Of all callers at the unix socket, and of all over the network.
+/// For all callers at the unix socket, and for all over the network.
 const ALL: usize = 128 << 20;
 
 /// The bytes that wait; clones share them.
@@ -30,7 +30,7 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// What a caller's answers are charged to.
+    /// The account of a caller's answers.
     pub fn account(&self, caller: &Caller) -> Account {
         let budget = if caller.is_local() { &self.local } else { &self.remote };
         Account { budget: budget.clone(), name: caller.name.as_str().into() }

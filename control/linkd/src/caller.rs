@@ -34,7 +34,7 @@ impl fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// Who sent a request, as the gate in front of the services found out.
+    /// The caller of a request, as authorisation has identified it.
     pub fn of<T>(request: &Request<T>) -> Self {
         let lease = request.metadata().get(LEASE_METADATA).and_then(|token| token.to_str().ok());
         // An empty variable is no lease.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1.Captures`: forwards the dataplane's capture, of which there is one at a time.
+//! `linkemu.v1.Captures`: forwards the dataplane's capture. There is one at a time.
 //!
-//! What waits here is bounded by the transport's windows: the dataplane sends no faster than
-//! the caller reads, and misses copies rather than hold up the link.
+//! The transport's windows bound the data in linkd: the dataplane sends no faster than the caller
+//! reads, and skips copies rather than delay the link.
 
 use crate::caller::Caller;
 use crate::dataplane::Dataplane;

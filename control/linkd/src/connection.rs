@@ -38,8 +38,8 @@ pub(crate) struct Connection {
     _slot: Slot,
 }
 
-/// What a peer has to say in time to keep its connection: the preface of HTTP/2 and the header
-/// of its first frame (RFC 9113, section 3.4).
+/// What a peer must send in time to keep its connection: the preface of HTTP/2 and the header of
+/// its first frame (RFC 9113, section 3.4).
 #[derive(Debug)]
 struct Greeting {
     /// Bytes that are yet to come.
@@ -55,7 +55,7 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Who is at the other end, as its requests carry it.
+/// The peer of a connection, attached to its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Known>);
 

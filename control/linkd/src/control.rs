@@ -28,7 +28,7 @@ const UNANSWERED: usize = 64;
 /// How long the answer to a change waits until its event is published.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What all services share; clones are the same one.
+/// State that all services share. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Control(Arc<Shared>);
 
@@ -50,7 +50,7 @@ struct Shared {
     unanswered: std::sync::Mutex<VecDeque<Unanswered>>,
 }
 
-/// What only the holder of the lock on changes looks at.
+/// State behind the lock on changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
     pub leases: Leases,
@@ -385,6 +385,7 @@ impl Control {
     /// do its part, and stops a scenario without a lease.
     pub async fn look(&self, changing: &mut Changing) -> Result<dp::GetPlanResponse, Status> {
         let mut current = self.0.dataplane.plan().await?;
+        self.0.dataplane.meet(current.instance).await?;
         if self.bring_back(&current).await? {
             current = self.0.dataplane.plan().await?;
             self.bring_back(&current).await?;

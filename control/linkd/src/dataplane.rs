@@ -21,15 +21,15 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, ConnectError, Request, Response, Status, Streaming};
 
-/// Of a call that only reads.
+/// For calls that only read.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
-/// Of a change; the dataplane waits for its workers.
+/// For changes; the dataplane waits for its workers.
 const APPLY_DEADLINE: Duration = Duration::from_secs(10);
 /// Before linkd asks again to be the controller.
 const CONTROL_AGAIN: Duration = Duration::from_millis(50);
-/// How long it is waited for.
+/// Time limit for becoming the controller.
 const CONTROL_WITHIN: Duration = Duration::from_secs(1);
-/// Of an answer: the statistics of many thousand clients.
+/// Largest answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
 /// Answers of the dataplane with another meaning for callers.
@@ -42,7 +42,7 @@ pub(crate) struct Dataplane {
     path: PathBuf,
     client: DataplaneClient<Channel>,
     switches: Switches,
-    /// Of the controller; zero while linkd is not.
+    /// The controller's token; zero while linkd is not the controller.
     token: Arc<watch::Sender<u64>>,
 }
 
@@ -98,6 +98,33 @@ impl Dataplane {
         request
     }
 
+    /// Sends a request that needs control. One that was refused because linkd was not the controller
+    /// yet, or again, is sent once more: it had no effect.
+    async fn controlling<M, T, F>(
+        &self,
+        message: M,
+        call: impl Fn(DataplaneClient<Channel>, Request<M>) -> F,
+    ) -> Result<Response<T>, Status>
+    where
+        M: Clone,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let sent = *self.token.borrow();
+        let answer = call(self.client.clone(), self.tokened(message.clone())).await;
+        let refused = |status: &Status| status.code() == Code::FailedPrecondition;
+        if !answer.as_ref().is_err_and(refused) {
+            return answer;
+        }
+        if sent == 0 {
+            self.controlled().await;
+        }
+        let now = *self.token.borrow();
+        if now == sent {
+            return answer;
+        }
+        call(self.client.clone(), self.tokened(message)).await
+    }
+
     /// The switch before it, if there is one.
     pub fn switches(&self) -> &Switches {
         &self.switches
@@ -127,12 +154,10 @@ impl Dataplane {
 
     /// A snapshot of the dataplane alone, without the counters of the switch.
     pub async fn own_stats(&self, mark: bool) -> Result<pb::Stats, Status> {
-        self.read(|mut client| async move {
-            let request = dp::GetStatsRequest { mark };
-            let request = if mark { self.tokened(request) } else { Request::new(request) };
-            client.get_stats(request).await
-        })
-        .await
+        let request = dp::GetStatsRequest { mark };
+        let call =
+            |mut c: DataplaneClient<Channel>, request| async move { c.get_stats(request).await };
+        self.read(|_| self.controlling(request, call)).await
     }
 
     /// Asks a dataplane that has not been asked yet what switch is before it.
@@ -159,9 +184,9 @@ impl Dataplane {
 
     /// Makes a change. Not tried again, because the dataplane may have made it.
     pub async fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
-        let mut client = self.client.clone();
-        let answer =
-            tokio::time::timeout(APPLY_DEADLINE, client.apply(self.tokened(request))).await;
+        let apply =
+            self.controlling(request, |mut c, request| async move { c.apply(request).await });
+        let answer = tokio::time::timeout(APPLY_DEADLINE, apply).await;
         let unknown = "the change may have been made or not: see `linkctl show`";
         match answer {
             Err(_) => Err(Status::deadline_exceeded(format!(
@@ -179,8 +204,9 @@ impl Dataplane {
 
     /// Lets the switch do its part of the current plan.
     pub async fn set_offload(&self, request: dp::SetOffloadRequest) -> Result<(), Status> {
-        let mut client = self.client.clone();
-        let answer = client.set_offload(self.tokened(request)).await;
+        let call =
+            |mut c: DataplaneClient<Channel>, request| async move { c.set_offload(request).await };
+        let answer = self.controlling(request, call).await;
         answer.map_err(|status| self.translate(status))?;
         self.switches.in_use(request.offload.as_ref());
         Ok(())
@@ -191,8 +217,9 @@ impl Dataplane {
         &self,
         request: dp::RunScenarioRequest,
     ) -> Result<dp::RunScenarioResponse, Status> {
-        let mut client = self.client.clone();
-        let answer = client.run_scenario(self.tokened(request)).await;
+        let call =
+            |mut c: DataplaneClient<Channel>, request| async move { c.run_scenario(request).await };
+        let answer = self.controlling(request, call).await;
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
@@ -200,21 +227,29 @@ impl Dataplane {
         &self,
         request: dp::ExtendScenarioRequest,
     ) -> Result<dp::ExtendScenarioResponse, Status> {
-        let mut client = self.client.clone();
-        let answer = client.extend_scenario(self.tokened(request)).await;
+        let call = |mut c: DataplaneClient<Channel>, request| async move {
+            c.extend_scenario(request).await
+        };
+        let answer = self.controlling(request, call).await;
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
     pub async fn pause_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
-        let pause = |mut c: DataplaneClient<Channel>| async move {
-            c.pause_scenario(self.tokened(dp::PauseScenarioRequest { who: who.to_owned() })).await
+        let pause = |_: DataplaneClient<Channel>| {
+            self.controlling(
+                dp::PauseScenarioRequest { who: who.to_owned() },
+                |mut c, request| async move { c.pause_scenario(request).await },
+            )
         };
         Ok(self.read(pause).await?.state.unwrap_or_default())
     }
 
     pub async fn resume_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
-        let resume = |mut c: DataplaneClient<Channel>| async move {
-            c.resume_scenario(self.tokened(dp::ResumeScenarioRequest { who: who.to_owned() })).await
+        let resume = |_: DataplaneClient<Channel>| {
+            self.controlling(
+                dp::ResumeScenarioRequest { who: who.to_owned() },
+                |mut c, request| async move { c.resume_scenario(request).await },
+            )
         };
         Ok(self.read(resume).await?.state.unwrap_or_default())
     }
@@ -224,17 +259,23 @@ impl Dataplane {
         reason: &str,
         restore: bool,
     ) -> Result<pb::ScenarioState, Status> {
-        let stop = |mut c: DataplaneClient<Channel>| async move {
+        let stop = |_: DataplaneClient<Channel>| {
             let request = dp::StopScenarioRequest { reason: reason.to_owned(), restore };
-            c.stop_scenario(self.tokened(request)).await
+            self.controlling(
+                request,
+                |mut c, request| async move { c.stop_scenario(request).await },
+            )
         };
         Ok(self.read(stop).await?.state.unwrap_or_default())
     }
 
     /// Reports an event that the scenario waits for.
     pub async fn notify_scenario(&self, request: dp::NotifyScenarioRequest) -> Result<(), Status> {
-        let notify = |mut c: DataplaneClient<Channel>| async move {
-            c.notify_scenario(self.tokened(request)).await
+        let notify = |_: DataplaneClient<Channel>| {
+            self.controlling(
+                request,
+                |mut c, request| async move { c.notify_scenario(request).await },
+            )
         };
         self.read(notify).await.map(drop)
     }

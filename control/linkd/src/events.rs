@@ -16,7 +16,6 @@ use tonic::{Request, Response, Status};
 pub(crate) struct Events(Journal<pb::Event>);
 
 impl Events {
-    /// None so far.
     pub fn new() -> Self {
         Self(Journal::default())
     }

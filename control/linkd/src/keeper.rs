@@ -112,7 +112,7 @@ pub(crate) async fn watch_clients(control: &Control) {
     for turn in 0_u32.. {
         tokio::time::sleep(LOOK).await;
         if turn % READ_EVERY == 0 {
-            // What a switch counted since the last look is lost with it.
+            // Counts of the switch since the last read are lost with it.
             drop(control.dataplane().switches().read().await);
         }
         // `watch_dataplane` reports its errors.

@@ -21,9 +21,9 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 use tonic::{Request, Response, Status};
 
-/// Of a time to live: 1 s to 24 h.
+/// Times to live: 1 s to 24 h.
 const TTL_NS: RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
-/// Of a holder's name and of a purpose.
+/// Longest name of a holder, and longest purpose.
 const TEXT_CHARS: usize = 200;
 /// A difference between both clocks that is a step of the wall clock.
 const STEP: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// None is left when the lease is over.
+    /// Zero when the lease has expired.
     fn left(&self, now: Now) -> Duration {
         self.ends.saturating_sub(now.boot)
     }

@@ -9,6 +9,7 @@
 
 mod accept;
 mod audit;
+mod authorisation;
 mod budget;
 mod caller;
 mod captures;
@@ -19,7 +20,6 @@ mod control;
 mod dataplane;
 mod disk;
 mod events;
-mod gate;
 mod given;
 mod keeper;
 mod leases;

@@ -67,7 +67,7 @@ impl fmt::Display for Peer {
 struct Shared {
     all: usize,
     each: usize,
-    /// Of all, for the owner.
+    /// Slots reserved for the owner.
     kept: usize,
     taken: Mutex<Taken>,
 }
@@ -139,7 +139,7 @@ impl Drop for Slot {
     }
 }
 
-/// What counts as one address.
+/// The prefix that counts as one address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => Ipv6Addr::from(u128::from(six) & !u128::from(u64::MAX)).into(),

@@ -15,7 +15,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// None if the request has no `request_id`.
+    /// `None` without a `request_id`.
     pub fn new(method: &str, caller: &str, id: &str, request: &impl Message) -> Option<Self> {
         let hash = |parts: [&[u8]; 2]| {
             let mut hash = Sha256::new();

@@ -3,10 +3,10 @@
 
 use crate::accept::{Door, accept};
 use crate::audit::{Audit, AuditError};
+use crate::authorisation::Authorisation;
 use crate::control::Control;
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
-use crate::gate::Gate;
 use crate::limits::{Limits, Slots};
 use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
-/// Of a request: a profile.
+/// Largest request: a profile.
 const REQUEST_BYTES: usize = profile::MESSAGE_BYTES;
 /// Requests in work, and streams open, per connection.
 const CONCURRENT: usize = 64;
@@ -42,7 +42,7 @@ const CONCURRENT: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// For requests in progress when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
-/// Of the headers of a request.
+/// Largest headers of a request.
 const HEADER_BYTES: u32 = 16 << 10;
 
 /// Where to serve, and what.
@@ -62,7 +62,7 @@ pub struct Settings {
 /// Access, transport and audit log. Default: every user who may open the unix socket, and no log.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
-    /// Who may open the unix socket.
+    /// Users that may open the unix socket.
     pub socket: Permissions,
     /// Where to serve TCP.
     pub listen: Option<Listen>,
@@ -275,7 +275,7 @@ impl Server {
             .http2_keepalive_interval(quiet)
             .http2_keepalive_timeout(Some(limits.dead))
             .timeout(DEADLINE)
-            .layer(Gate::new(audit, REQUEST_BYTES))
+            .layer(Authorisation::new(audit, REQUEST_BYTES))
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(CapturesServer::new(captures))
             .add_service(CertificatesServer::new(certificates))

@@ -18,10 +18,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// Of a statistics stream, in nanoseconds: 10 ms to 1 h.
+/// Intervals of a statistics stream: 10 ms to 1 h.
 const WATCH_NS: std::ops::RangeInclusive<u64> = 10_000_000..=3_600_000_000_000;
 const WATCH_DEFAULT_NS: u64 = 1_000_000_000;
-/// Of the profiles in one answer, unless it is a single one.
+/// Size of the profiles in one answer, unless it is a single one.
 const LIST_BYTES: usize = 1 << 20;
 
 pub(crate) struct Service {

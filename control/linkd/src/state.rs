@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What survives linkd: the link that was last in force, the lease, the stored profiles.
+//! linkd's state on disk: the last link, the lease, the stored profiles.
 //!
-//! The dataplane holds the truth (docs/adr/0001): what is kept here brings back a dataplane
-//! that was started anew. It is written a moment after a change, by [`Saver::run`]; a power
-//! cut can take the last [`PAUSE`] with it. A lease is written before it is answered. A directory belongs to one linkd at a time.
+//! The dataplane owns the current plan (docs/adr/0001). This state restores a dataplane that was
+//! restarted. [`Saver::run`] writes it shortly after a change; a power cut can lose the last
+//! [`PAUSE`]. A lease is written before it is answered. A directory belongs to one linkd at a time.
 //!
 //! ```text
 //! DIR/lock
@@ -122,7 +122,7 @@ fn encode(state: &State) -> Vec<u8> {
     [Sha256::digest(&body).as_slice(), &body].concat()
 }
 
-/// Nothing if a byte has changed.
+/// `None` if a byte has changed.
 fn decode(bytes: &[u8]) -> Option<State> {
     let (hash, body) = bytes.split_at_checked(HASH_BYTES)?;
     (Sha256::digest(body).as_slice() == hash).then(|| State::decode(body).ok()).flatten()

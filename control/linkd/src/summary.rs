@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a request or an answer says, in short, for the audit log: by the methods and
-//! fields that `proto` generates, so that each method of each service has a summary.
+//! Short forms of requests and answers for the audit log, by the methods and fields that `proto`
+//! generates, so that each method of each service has a summary.
 //!
-//! Scalars are given as they are, texts clipped; of a message its name if it has one;
-//! of a list its length. Bytes, and fields that are named after a secret, are left out.
+//! Scalars are complete, texts clipped; a message is given by its name if it has one, a list by its
+//! length. Bytes, and fields with the name of a secret, are left out.
 
 use crate::refusal::clip;
 use proto::method::{Field, Fields};
 use serde_json::{Map, Value, json};
 
-/// What the names of such fields have in them.
+/// Parts of the names of such fields.
 const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
-/// Of a field mask.
+/// Longest field mask.
 const PATHS: usize = 16;
 /// Length of the prefix of a gRPC message: a flag for compression, and its length.
 const PREFIX: usize = 5;
@@ -34,7 +34,7 @@ pub(crate) fn is_set(message: &dyn Fields, field: &str) -> bool {
     message.set().iter().any(|(name, _)| *name == field)
 }
 
-/// What a message says, in short.
+/// The short form of a message.
 pub(crate) fn of(message: &dyn Fields) -> Value {
     let fields = message.set().into_iter().filter(|(name, _)| !is_secret(name));
     let known: Map<_, _> =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all streams have in common: how many there are, and that they end with linkd, and with
-//! the certificate of who watches.
+//! Common rules of all streams: their number is limited, and they end with linkd and with the
+//! watcher's certificate.
 
 use crate::caller::Caller;
 use crate::connection::Peer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients by rules: one plan with the profile, whoever changes which of both.
+//! Client rules: part of the plan, changed apart from the profile.
 
 use crate::common::{Lab, rate};
 use proto::linkemu::v1 as pb;
@@ -38,7 +38,7 @@ async fn profile_and_clients_are_one_plan_and_each_change_keeps_the_other() {
     let change = set(&mut lab, two()).await.unwrap();
     assert_eq!(change.applied.unwrap().generation, 2);
     assert_eq!(change.profile.unwrap().name, "viasat2");
-    // The random processes go on.
+    // The random processes continue.
     assert!(!lab.fake.state().applies[1].restart);
     assert_eq!(get(&mut lab).await, (two(), 2));
     lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
@@ -82,7 +82,7 @@ async fn what_is_wrong_is_told_and_changes_nothing() {
         ..Default::default()
     };
     assert_eq!(lab.client.set_clients(stale).await.unwrap_err().code(), Code::Aborted);
-    // What the dataplane says of it passes.
+    // Refusals of the dataplane pass unchanged.
     lab.fake.state().refuse = Some(Status::failed_precondition("needs one worker"));
     let refused = set(&mut lab, two()).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "needs one worker"));
@@ -112,7 +112,7 @@ async fn a_request_that_is_sent_again_is_carried_out_once_and_a_lease_is_kept_to
     let token = leases.acquire_lease(lease).await.unwrap().into_inner().token;
     let refused = set(&mut lab, pb::Clients::default()).await.unwrap_err();
     assert!(refused.message().contains("leased to ci"), "{refused}");
-    // The link returns to its profile, with the clients that are in force.
+    // The link returns to its profile, with the current client rules.
     leases.release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
     assert_eq!(lab.in_force().name, "geo-600");
     assert_eq!(get(&mut lab).await, (two(), 3));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens is told to who watches, in order and once.
+//! Watchers get every event in order and once.
 
 use crate::common::Lab;
 use proto::linkemu::v1 as pb;
@@ -48,7 +48,7 @@ async fn who_comes_late_gets_what_is_kept_and_goes_on_where_they_were() {
     assert_eq!(kinds, [Started, LinkChanged, LinkChanged]);
     let mut rest = watch(&lab, Some(last - 1)).await;
     assert_eq!(rest.message().await.unwrap().unwrap().subject, "geo-600");
-    // Who does not want to wait gets an end.
+    // A watcher with `once` gets an end.
     let mut client = EventsClient::new(lab.linkd());
     let request = pb::WatchEventsRequest { after: Some(last - 1), once: true };
     let mut kept = client.watch_events(request).await.unwrap().into_inner();

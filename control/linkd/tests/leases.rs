@@ -52,7 +52,7 @@ async fn only_the_holder_changes_the_link() {
     let wrong = leases(&lab).release_lease(release("guessed")).await.unwrap_err();
     assert_eq!(wrong.code(), Code::NotFound);
     leases(&lab).release_lease(release(&mine.token)).await.unwrap();
-    // Its token is worth nothing any more.
+    // Its token is no longer valid.
     let late = set(&mut lab, "geo-600", &mine.token).await.unwrap_err();
     assert!(late.message().contains("your lease has ended"), "{}", late.message());
     lab.set("geo-600").await.unwrap();
@@ -166,7 +166,7 @@ async fn an_acquisition_that_is_sent_again_gives_the_same_lease() {
     let named = pb::AcquireLeaseRequest { request_id: "job 7".into(), ..request("ci", 60) };
     let first = acquire(&lab, named.clone()).await.unwrap();
     assert_eq!(acquire(&lab, named.clone()).await.unwrap(), first);
-    // What was answered is on the disk: also by a linkd that was killed at once.
+    // An answered lease is on the disk, even if linkd is killed right after.
     lab.kill_linkd().await;
     lab.start_linkd();
     assert_eq!(acquire(&lab, named).await.unwrap(), first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `/metrics` says, and what it bears.
+//! The content of `/metrics`, and its limits.
 
 use crate::exporter::{Exporter, LIMIT, ask, busy, get, plan};
 use std::io::{ErrorKind, Read, Write};
@@ -138,7 +138,7 @@ async fn scrapes_at_the_same_time_share_one_read() {
     // A machine that is slow to connect may need some more than one.
     let reads = exporter.fake.state().reads;
     assert!((1..SCRAPES / 2).contains(&reads), "{reads} reads for {SCRAPES} scrapes");
-    // A later one reads anew.
+    // A later one reads again.
     get(address, "/metrics");
     assert_eq!(exporter.fake.state().reads, reads + 1);
 }

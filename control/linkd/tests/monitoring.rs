@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in monitoring/, against a real scrape, promtool and a real Prometheus.
+//! The files in monitoring/, against a real scrape, promtool and a real Prometheus.
 //!
-//! Both are Debian's `prometheus`, on PATH or where scripts/setup.sh unpacks it. Without
-//! them these tests are left out and say so, or fail where `CI=true`.
+//! Both are Debian's `prometheus`, on PATH or where scripts/setup.sh unpacks it. Without them these
+//! tests are left out and report that, or fail where `CI=true`.
 
 use crate::exporter::{Exporter, LIMIT, Scraped, busy, get, plan};
 use ::switch::fake::Fake;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Of Grafana's; any duration or instance does where only names and grammar count.
+/// Variables of Grafana; any duration and instance suffices, because only names and grammar count.
 const VARIABLES: [(&str, &str); 4] =
     [("$__rate_interval", "1m"), ("$__range", "1m"), ("$instance", "box"), ("$client", ".*")];
 
@@ -170,7 +170,7 @@ async fn a_switch_is_in_the_metrics_and_promtool_finds_nothing_wrong() {
     let late = r#"linkemu_switch_excess_seconds_count{direction="return"}"#;
     let start = Instant::now();
     let scraped = loop {
-        // Client 2, forward; and the eighth bucket of what is late on the return.
+        // Client 2, forward; and the eighth bucket of the lateness on the return.
         switch.count("linkemu.fates", 2 << 4 | 3, Count { packets: 7, bytes: 700 });
         switch.count("linkemu.lateness", 32 + 7, Count { packets: 5, bytes: 0 });
         let scraped = exporter.scrape();
@@ -239,7 +239,7 @@ impl Prometheus {
         Self { child, address, log }
     }
 
-    /// What its API answers; nothing as long as it does not serve.
+    /// An answer of its API; `None` until it serves.
     fn api(&mut self, path: &str) -> Option<Value> {
         if let Some(status) = self.child.try_wait().unwrap() {
             panic!("{status}: {}", std::fs::read_to_string(&self.log).unwrap());
@@ -277,7 +277,7 @@ async fn a_real_prometheus_scrapes_and_answers() {
     let sample = until(series, || first(&prometheus.query(series)?));
     assert_eq!(sample["value"][1], "7");
     assert_eq!(sample["metric"]["job"], "linkemu");
-    // It takes a counter for what it is.
+    // Prometheus takes it as a counter.
     let kind = until("metadata", || {
         let answer = prometheus.api("/api/v1/metadata?metric=linkemu_sent_packets_total")?;
         answer["data"]["linkemu_sent_packets_total"].get(0).cloned()
@@ -287,7 +287,7 @@ async fn a_real_prometheus_scrapes_and_answers() {
         let answer = prometheus.query(&expression).unwrap();
         assert_eq!(answer["status"], "success", "{expression}: {answer}");
     }
-    // The fake stood still for 7 ms, and no longer.
+    // The fake stalled for 7 ms at most.
     exporter.fake.state().stats.stall_max_ns = 20_000_000;
     let alert = r#"ALERTS{alertname="LinkemuStall",alertstate="firing"}"#;
     until(alert, || first(&prometheus.query(alert)?));

@@ -170,7 +170,7 @@ fn a_hangup_ends_it_when_it_has_nothing_to_read_anew() {
     use std::os::unix::process::ExitStatusExt;
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("linkd.sock");
-    // Whoever runs the tests may ignore it (nohup), and so would linkd.
+    // The tests may run with it ignored (nohup), and linkd would inherit that.
     let linkd = linkd(&socket);
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP").arg(linkd.get_program()).args(linkd.get_args());

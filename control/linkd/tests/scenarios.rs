@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scenarios through linkd, over a dataplane without packets whose clock runs.
+//! Scenarios through linkd, over a dataplane without packets with a running clock.
 
 use crate::common::Lab;
 use prost::Message;
@@ -39,7 +39,7 @@ fn toml(steps: &str) -> pb::RunScenarioRequest {
     pb::RunScenarioRequest { scenario, ..Default::default() }
 }
 
-/// None if this thread was held up for longer than the test allows: it then says nothing.
+/// `None` if this thread was delayed for longer than the test allows: it has no result then.
 fn in_time(begun: Instant, limit: Duration) -> Option<()> {
     let took = begun.elapsed();
     if took < limit {
@@ -49,7 +49,7 @@ fn in_time(begun: Instant, limit: Duration) -> Option<()> {
     None
 }
 
-/// Goes on until somebody stops it.
+/// Continues until it is stopped.
 const ENDLESS: &str = "[[step]]\nrepeat = \"forever\"\n[[step.step]]\nboth.rate = \"1 Mbit/s\"\n\
                        [[step.step]]\nafter = \"200 ms\"\n";
 
@@ -96,7 +96,7 @@ async fn steps_take_effect_at_their_instants_and_say_so() {
         })
         .collect();
     assert_eq!(rates, [124, 104, 84, 64, 44]);
-    // Only a whole profile starts the processes anew.
+    // Only a whole profile restarts the processes.
     assert_eq!(applies.iter().filter(|apply| apply.restart).count(), 2);
     assert_eq!(lab.in_force().name, "geo-600");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is let in over TCP, what they may, and what the audit log has of it.
+//! Access over TCP, permissions, and the audit log.
 
 use crate::common::pki::{Ask, Authority, Pair, channel, tls};
 use crate::common::{Lab, mask, rate};
@@ -25,7 +25,7 @@ const NAME: &str = "linkemu.lab";
 const VIEWER: &[&str] = &["linkemu:role:viewer"];
 const OPERATOR: &[&str] = &["linkemu:role:operator"];
 const ADMIN: &[&str] = &["linkemu:role:admin"];
-/// For what must come and does.
+/// Time limit for events that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Secure {
@@ -299,7 +299,7 @@ async fn an_operator_changes_the_link_and_the_log_has_what_became_of_it() {
     let request = pb::WatchEventsRequest { after: Some(0), ..Default::default() };
     let mut events = EventsClient::new(channel).watch_events(request).await.unwrap().into_inner();
     let mut changes = Vec::new();
-    // linkd's own events, which come when they come, have nobody.
+    // linkd's events, which come at any time, have no caller.
     while changes.len() < 2 {
         let event = events.message().await.unwrap().unwrap();
         if !event.who.is_empty() {
@@ -420,8 +420,8 @@ async fn a_certificate_without_one_name_and_one_role_may_nothing() {
 
 #[tokio::test]
 async fn without_a_log_nothing_is_changed_and_everything_is_read() {
-    // What it takes at the start fails later: a file that may not grow is too hard to make,
-    // so its directory is taken away, and with it the place for another.
+    // A valid path at the start fails later: its directory is removed, and no other one can take
+    // its place.
     let secure = Secure::made(Limits::default(), |directory| {
         std::fs::create_dir(directory.join("log")).unwrap();
         directory.join("log/audit.jsonl")
@@ -591,7 +591,7 @@ async fn handshakes_that_hang_hold_up_nobody_and_end() {
     let mut hanging = Vec::new();
     for n in 0..8 {
         let mut stream = TcpStream::connect(secure.address).await.unwrap();
-        // Some begin a handshake and say no more.
+        // Some begin a handshake and then send nothing.
         if n % 2 == 0 {
             stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
         }

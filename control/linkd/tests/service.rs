@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What linkemu.v1 does to the dataplane and answers.
+//! Effects of linkemu.v1 on the dataplane, and its answers.
 
 use crate::common::{Lab, mask, queue, rate};
 use pb::Direction::{Forward, Return, Unspecified};
@@ -122,7 +122,7 @@ async fn a_patch_changes_what_its_mask_names() {
     let mut expected = before.clone();
     expected.name = "viasat2*".into();
     expected.forward_pipe.as_mut().unwrap().rate_bps = Some(72_000_000);
-    // It is not what was fitted any more.
+    // It is not the fitted link any longer.
     expected.provenance = None;
     assert_eq!(lab.in_force(), expected);
     assert_eq!(change.profile.unwrap(), expected);
@@ -203,7 +203,7 @@ async fn a_fade_goes_with_the_last_outage() {
     assert_eq!(forward(&lab.in_force()).fade, Some(fade));
     let status = lab.patch(Forward, &["outages", "fade"], faded.clone()).await.unwrap_err();
     assert_eq!(fields(&status), ["forward.fade"]);
-    // An outage that would come too often in the fade in force.
+    // An outage that is too frequent for the current fade.
     let frequent = pb::Outage { interval_ns: 200_000_000, duration_ns: 1_000_000, law: 2 };
     let frequent = pb::Pipe { outages: vec![frequent], ..Default::default() };
     let status = lab.patch(Forward, &["outages"], frequent).await.unwrap_err();
@@ -495,7 +495,7 @@ async fn a_dead_dataplane_is_named_and_found_again() {
     let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
     assert_eq!(link.profile.unwrap().name, "viasat2");
     // Replaced between two calls: the second does not see the broken connection. (A change that
-    // meets it is not made again: nobody knows whether it was made.)
+    // meets it is not repeated, because its result is unknown.)
     lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
     lab.client.get_link(pb::GetLinkRequest {}).await.unwrap();
     lab.set("geo-600").await.unwrap();

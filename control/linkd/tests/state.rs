@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What survives linkd, the dataplane, and a request that is sent again.
+//! Restarts of linkd and of the dataplane, and repeated requests.
 
 use crate::common::{Lab, rate};
 use profile::{Catalog, Profile};
@@ -107,7 +107,7 @@ async fn linkd_serves_before_it_has_read_its_stored_profiles() {
     let mut mine = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
     mine.name = "mine".into();
     let text = profile::Profile::try_from(mine.clone()).unwrap().to_toml();
-    // Reading it lasts until somebody writes.
+    // The read blocks until the first write.
     let pipe = lab.directory.path().join("state/profiles/mine.toml");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     lab.start_linkd();
@@ -149,7 +149,7 @@ async fn a_linkd_that_was_killed_changes_nothing_and_reads_the_truth() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
     lab.kill_linkd().await;
-    // Somebody else has been there meanwhile.
+    // Another caller made a change meanwhile.
     let other = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
     {
         let mut state = lab.fake.state();
@@ -247,7 +247,7 @@ async fn stored_profiles_are_set_listed_replaced_and_survive() {
     lab.client.delete_profile(delete("mine")).await.unwrap();
     let gone = lab.client.delete_profile(delete("mine")).await.unwrap_err();
     assert_eq!(gone.code(), Code::NotFound);
-    // What is in force stays.
+    // The current profile stays.
     assert_eq!(lab.in_force(), mine);
     for name in ["../x", "a/b", "", ".hidden"] {
         let profile = pb::Profile { name: name.into(), ..mine.clone() };
@@ -311,7 +311,7 @@ async fn toml_text_is_accepted_for_profiles_and_patches() {
     let (pipe, old) = (now.forward_pipe.unwrap(), before.forward_pipe.unwrap());
     assert_eq!((pipe.rate_bps, pipe.packet_loss), (Some(3_000_000), 0.01));
     assert_eq!(pipe.delay.unwrap().base_ns, 7_000_000);
-    // What is not named stays.
+    // Other parameters stay.
     assert_eq!((pipe.queue, now.return_pipe), (old.queue, before.return_pipe));
 
     let beside = pb::PatchLinkRequest { pipe: Some(pb::Pipe::default()), ..patch.clone() };
@@ -326,7 +326,7 @@ async fn toml_text_is_accepted_for_profiles_and_patches() {
     let both = pb::PutProfileRequest { profile: Some(mine), toml: text, replace: true };
     let refused = lab.client.put_profile(both).await.unwrap_err();
     assert!(refused.message().contains("one of the two"), "{}", refused.message());
-    // A file of this machine is not read for somebody else.
+    // Files of this machine are not read for callers.
     let file = "name = \"x\"\n[forward]\nrate_trace = { file = \"/etc/passwd\" }\n".to_owned();
     let validate = pb::ValidateProfileRequest { toml: file, ..Default::default() };
     let found = lab.client.validate_profile(validate).await.unwrap().into_inner().violations;

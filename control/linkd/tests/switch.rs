@@ -95,7 +95,7 @@ async fn lose(lab: &mut Lab, p: f64) -> Option<dp::Offload> {
     offload(lab)
 }
 
-/// The slots that stand in the switch.
+/// The slots in the switch.
 fn slots(switch: &Fake) -> Vec<u32> {
     let entries = switch.entries("linkemu.loss");
     let slot = |entry: &p4runtime::Entry| {
@@ -129,7 +129,7 @@ async fn without_a_switch_plans_are_whole_and_the_api_says_why() {
 #[tokio::test]
 async fn a_switch_that_is_not_there_is_one_event_and_all_else_works() {
     let mut lab = Lab::new();
-    // Nothing listens there.
+    // A closed port.
     let nowhere = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -182,7 +182,7 @@ async fn the_switch_does_of_each_plan_what_it_does_exactly() {
     assert!(first.epoch > 0 && first.forward_loss > 0 && first.return_loss == 0, "{first:?}");
     assert!(!first.marks);
     assert!(slots(&switch).contains(&first.forward_loss));
-    // What needs no new slot asks nothing of the switch.
+    // A change without a new slot sends nothing to the switch.
     switch.clear_log();
     lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
     assert_eq!(offload(&lab), Some(first));
@@ -313,7 +313,7 @@ fn count(packets: u64) -> Option<pb::Count> {
     Some(pb::Count { packets, bytes: 100 * packets })
 }
 
-/// Clients with numbers from 1, of which each was sent a thousand frames each way.
+/// Clients with numbers from 1, each with a thousand frames in both directions.
 fn numbered(lab: &Lab, names: &[&str]) {
     let pipe =
         || Some(pb::PipeStats { received: count(1_000), sent: count(1_000), ..Default::default() });
@@ -400,7 +400,7 @@ async fn the_switch_knows_clients_by_their_rules_once_they_have_a_number() {
         has(&switch, "0xa000000/8", 3) && has(&switch, "0xc0000207/32", 4)
     })
     .await;
-    // What is alice's is not bob's.
+    // Frames of alice are not counted for bob.
     assert!(has(&switch, "0xa010000/24", 0), "{:?}", switch.entries("linkemu.prefixes4"));
     numbered(&lab, &["bypass", "default", "bob", "192.0.2.7", "alice"]);
     lab.until("alice is known", |_| has(&switch, "0xa010000/24", 5)).await;
@@ -552,7 +552,7 @@ async fn a_gate_follows_its_client_after_a_switch_was_silent() {
         gates().len() == 2 && gates().iter().all(|gate| gate.contains("client=0x4"))
     })
     .await;
-    // It is nobody's on a dataplane that has not seen its client, and is given up there.
+    // A dataplane without that client drops the gate.
     numbered(&lab, &["bypass", "default", "10.0.0.9"]);
     lab.fake.state().instance = 9;
     lab.until("no gate is closed", |_| gates().is_empty()).await;

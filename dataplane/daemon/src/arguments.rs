@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use dpdk::NamedPort;
 use emu::store::MAX_FRAME;
 
-// Who checks a file without the packet store at hand goes by the same limit.
+// A check of the file without the packet store uses the same limit.
 const _: () = assert!(boxfile::MAX_FRAME == MAX_FRAME);
 
 const EXAMPLES: &str = "\

@@ -51,7 +51,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// Before a worker with too many requests is asked again.
 const BUSY: Duration = Duration::from_millis(10);
-/// Of a key or a fingerprint.
+/// Longest key or fingerprint.
 const KEY_BYTES: usize = 128;
 /// Changes with a key that are known.
 const KEYS: usize = 1024;
@@ -136,7 +136,7 @@ pub trait Ports: Send + Sync {
 /// Properties that do not change while the dataplane runs.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed {
-    /// What `Describe` answers.
+    /// The answer to `Describe`.
     pub description: pb::DescribeResponse,
     /// The resources for a plan.
     pub room: Room,

@@ -180,8 +180,7 @@ struct Served {
     fault: Option<anyhow::Error>,
 }
 
-/// What the kernel receives for us goes to one core, another than the workers' if there is
-/// one.
+/// Steers the kernel's receive work to one core, if possible not to a worker's.
 fn steer(specs: &[dpdk::NamedPort; 2], workers: &[usize]) {
     let cores = ports::cores();
     let other = cores.iter().find(|c| !workers.contains(c));

@@ -80,7 +80,7 @@ fn names(plan: &pb::Plan) -> impl Iterator<Item = &str> {
     plan.clients.iter().flat_map(|c| &c.clients).map(|client| client.name.as_str())
 }
 
-/// How many of the clients were made for addresses.
+/// Number of automatic clients.
 pub(crate) fn automatic(stats: &model::Stats) -> usize {
     stats.clients.iter().filter(|c| c.client.parse::<IpAddr>().is_ok()).count()
 }

@@ -26,9 +26,9 @@ use crate::watch::Watch;
 const RING: u16 = 1024;
 /// Two stages and a burst, and twice that for the pool's per-thread cache.
 const SPARE: u32 = 2048;
-/// What a buffer takes beside its data: headroom, the mbuf itself, and the pool's padding.
+/// Size of a buffer besides its data: headroom, the mbuf itself, and the pool's padding.
 const OVERHEAD: u32 = 512;
-/// What most hosts have.
+/// The usual MTU of hosts.
 const HOSTS_MTU: u16 = 1500;
 /// Bytes of an Ethernet header,
 const ETHERNET: u32 = 14;
@@ -101,8 +101,8 @@ impl Needs<'_> {
     fn pool(&self, polls: bool, kept: u32) -> u32 {
         let others = self.workers() - 1;
         let rings = if polls { 4 } else { 2 } * u32::from(RING);
-        // What it receives for others waits in the rings to them, and in their caches of
-        // this pool.
+        // Frames received for other workers wait in the rings to them, and in their caches of this
+        // pool.
         let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
         // A buffer that was kept leaves by the rings of the worker that kept it.
         let leaving = 2 * u32::from(RING) + SPARE;
@@ -127,7 +127,7 @@ pub struct Share {
     pub pool: Mempool,
 }
 
-/// What [`open`] gives.
+/// The result of [`open`].
 #[derive(Debug)]
 pub struct Opened {
     /// `wan` and `client`, started.

@@ -41,7 +41,7 @@ impl Span {
         self.lossy |= lossy;
     }
 
-    /// What happened up to these statistics; with `mark`, the next span begins after them.
+    /// The span up to these statistics; with `mark`, the next span begins after them.
     pub fn of(&mut self, stats: &model::Stats, mark: bool) -> model::Span {
         let (now, before) = (Totals::of(stats), self.before);
         let span = model::Span {

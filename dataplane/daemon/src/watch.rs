@@ -424,7 +424,7 @@ mod tests {
         // but not for ever: of 100, 60 have left.
         assert_eq!(look(220, 200, 5060, 3), 0);
         assert_eq!(look(230, 250, 5060, 3), 40);
-        // What the machine sends by itself does not bring them back.
+        // Frames that the machine sends by itself do not compensate lost ones.
         assert_eq!(look(240, 250, 9999, 3), 40);
         // Drops that the interface reports, immediately.
         assert_eq!(look(250, 250, 9999, 53), 50);

@@ -373,7 +373,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
         assert_eq!(dataplane.current().await.unwrap().plan.clients, named(&["a", "b"]).clients);
         dataplane.apply(named(&["b", "c"]), terms()).await.unwrap();
         dataplane.apply(change("geo-600"), terms()).await.unwrap();
-        // Of four places three are taken for good.
+        // Three of four slots are reserved permanently.
         let refused = dataplane.apply(named(&["d", "e"]), terms()).await.unwrap_err().to_string();
         for part in ["5 named clients", "0 that were made for addresses", "--max-clients is 4"] {
             assert!(refused.contains(part), "{refused}");

@@ -195,7 +195,7 @@ fn what_cannot_be_captured_is_refused_by_name() {
             let error = dataplane.capture(&request).await.unwrap_err().to_string();
             assert!(error.contains(expected) && error.len() < 200, "{error}");
         }
-        // None of them holds the place.
+        // Rejected requests do not occupy the slot.
         let request = model::CaptureRequest { duration_ns: 1, ..Default::default() };
         packets(capture(&dataplane, &request).await).await;
         end(&dataplane, threads).await;

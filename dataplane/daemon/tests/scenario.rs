@@ -168,7 +168,7 @@ fn wait_ends_with_its_event_or_its_timeout() {
         let status = scenarios.status();
         assert_eq!(status.waiting.map(|step| step.index), Some(0));
         let (run, now) = (run.state.unwrap().run, dataplane.time().0);
-        // Of another run or another step, it has no effect.
+        // For another run or another step, it has no effect.
         scenarios.notify(run + 1, 0, None).await;
         scenarios.notify(run, 1, None).await;
         scenarios.notify(run, 0, Some(now + 100 * MS)).await;

@@ -77,7 +77,7 @@ fn wrap(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> 
     [&shim.to_bytes()[..], inner].concat()
 }
 
-/// What leaves through `wan` comes back in there.
+/// A frame that leaves through `wan` enters there.
 fn inject<I: PacketIo>(io: &mut I, bytes: &[u8]) {
     let departure = || Departure {
         client: ClientKey::Default,

@@ -23,7 +23,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 /// The start of its clock, the same for all fakes of a process.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// What a box's file says of a bmv2 switch at this address.
+/// The description of a bmv2 switch at this address, as from a box file.
 #[must_use]
 pub fn declared_switch(address: &str) -> dp::Switch {
     dp::Switch {
@@ -42,38 +42,38 @@ pub fn declared_switch(address: &str) -> dp::Switch {
     }
 }
 
-/// What the fake holds; tests read and write it.
+/// State of the fake. Tests read and write it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub plan: Option<dp::Plan>,
-    /// Of the current plan.
+    /// Generation of the current plan.
     pub generation: u64,
     /// All requested changes, whether made or refused.
     pub applies: Vec<Attempt>,
     pub offloads: Vec<dp::SetOffloadRequest>,
     /// Number of changes by another caller, one before each Apply.
     pub interlopers: u32,
-    /// What GetStats answers, with the generation filled in.
+    /// The answer to GetStats, except for the generation.
     pub stats: pb::Stats,
     /// Marks that were asked for.
     pub marks: u64,
     /// GetStats that were asked for.
     pub reads: u64,
     pub pause: Duration,
-    /// What Apply answers instead of taking a plan.
+    /// The answer to Apply instead of a change.
     pub refuse: Option<Status>,
     /// How long after it took a plan Apply says so.
     pub hesitation: Duration,
     /// Apply answers UNAVAILABLE immediately, and makes the change that much later, like a stalled
     /// worker.
     pub stall: Option<Duration>,
-    /// What Describe says that there is.
+    /// Resources in the answer to Describe.
     pub room: Option<pb::Room>,
     /// Why plans do not fit: they are refused unless they may be lossy.
     pub excess: Option<String>,
     /// Whether the current plan is lossy.
     pub lossy: bool,
-    /// What Describe says of a P4 switch; without one, no plan may need it.
+    /// A P4 switch in the answer to Describe. Without one, plans with an offload are refused.
     pub switch: Option<dp::Switch>,
     /// Another number means a restarted dataplane.
     pub instance: u64,
@@ -83,7 +83,7 @@ pub struct State {
     pub effective_ns: Option<u64>,
     /// Every change at an instant takes effect this much after it could.
     pub late: Duration,
-    /// What Capture answers, chunk by chunk; then it ends.
+    /// Chunks of a capture; then it ends.
     pub capture: Vec<pb::CaptureChunk>,
     /// It does not end, but waits until the caller goes away.
     pub capture_waits: bool,
@@ -109,7 +109,7 @@ pub struct Attempt {
     pub expected_instance: u64,
     /// As in `ApplyRequest`.
     pub lossy: bool,
-    /// Of a step: its instant.
+    /// Instant, for a step of a scenario.
     pub at_ns: Option<u64>,
 }
 

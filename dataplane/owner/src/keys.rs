@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 pub struct Request {
     /// Empty: the request has none and is never known.
     pub key: String,
-    /// Of the content of the request.
+    /// Hash of the content of the request.
     pub fingerprint: String,
 }
 

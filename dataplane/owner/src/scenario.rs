@@ -28,7 +28,7 @@ use uploads::Uploads;
 const KEYS: usize = 64;
 /// Commands that may wait for the run.
 const COMMANDS: usize = 16;
-/// Of `RunScenarioRequest.source`.
+/// Limit of `RunScenarioRequest.source`.
 const SOURCE_BYTES: usize = 4 << 20;
 
 /// The link that a scenario changes, and the clock of its timeline.
@@ -100,7 +100,7 @@ pub struct Scenarios<L: Link>(Arc<Shared<L>>);
 struct Shared<L> {
     link: L,
     journal: Journal<Entry>,
-    /// Of the current run, or of the last one.
+    /// State of the current run, or of the last one.
     state: watch::Sender<pb::ScenarioState>,
     uploads: Uploads,
     current: Mutex<Current>,

@@ -12,11 +12,11 @@ pub const STEPS: u64 = 100_000;
 pub const LENGTH_NS: u64 = 366 * 86_400 * S;
 /// Repetitions within repetitions.
 pub const NESTING: usize = 4;
-/// Of a pass of a repetition without end: at least this long.
+/// Shortest pass of an endless repetition.
 pub const PASS_NS: u64 = 100 * MS;
-/// Of the time between two values of a ramp: 1 ms to 1 h.
+/// Time between two values of a ramp: 1 ms to 1 h.
 pub const EVERY_NS: RangeInclusive<u64> = MS..=3_600 * S;
-/// Of the time that a wait lasts at most: 1 ms to 7 days.
+/// Timeout of a wait: 1 ms to 7 days.
 pub const TIMEOUT_NS: RangeInclusive<u64> = MS..=7 * 86_400 * S;
 /// Characters of a label.
 pub const LABEL_CHARS: usize = 64;

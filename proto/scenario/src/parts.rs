@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a step changes of both directions.
+//! The parts of both directions that a step changes.
 
 use profile::Part;
 use std::fmt;
@@ -7,9 +7,7 @@ use std::fmt;
 /// Parts of a link.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// Of the forward pipe.
     pub forward: Option<Part>,
-    /// Of the return pipe.
     pub back: Option<Part>,
 }
 

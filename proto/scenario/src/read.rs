@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use toml::de::DeValue;
 
-/// What a step can be.
+/// The kinds of steps.
 const WHATS: [&str; 7] = ["profile", "forward", "return", "both", "ramp", "repeat", "wait"];
 
 /// Reads and checks a scenario.

@@ -35,7 +35,7 @@ pub(crate) enum What {
     Repeat { times: Option<u64>, step: Arc<[Step]> },
 }
 
-/// What a step of the timeline does.
+/// The effect of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Nothing: it marks an instant.
@@ -52,7 +52,7 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub event: pb::EventKind,
-    /// What it is about; empty: whatever.
+    /// The event's subject; empty: any.
     pub subject: String,
     /// For how long at most.
     pub timeout_ns: u64,

@@ -41,16 +41,16 @@ pub enum Column {
     /// Duration of a row.
     Keep,
     Latency,
-    /// What varies it from packet to packet.
+    /// Variation between packets.
     Jitter,
     Rate,
     /// The probability to be lost.
     Loss,
-    /// Of the queue.
+    /// Limit of the queue.
     Limit,
     /// The probability to be duplicated.
     DupProb,
-    /// Of duplicates, beyond the delay.
+    /// Delay of duplicates, added to the delay.
     DupDelay,
     /// Packets of one route keep their order.
     RouteId,
@@ -105,7 +105,7 @@ impl fmt::Display for Column {
     }
 }
 
-/// What a scenario is made of.
+/// Input and options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct Import {
     pub name: String,
@@ -124,7 +124,7 @@ pub struct Import {
 pub struct Imported {
     /// In TOML.
     pub toml: String,
-    /// What it does otherwise than TheaterQ, for people.
+    /// Differences from TheaterQ, in words.
     pub remarks: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ pub enum ImportError {
         /// The fault and the remedy.
         problem: String,
     },
-    /// Nothing in it.
+    /// The file is empty.
     #[error("{file} has no rows: write KEEP,LATENCY,RATE,LOSS,LIMIT in each")]
     Empty { file: String },
     /// Two traces that repeat would part.
@@ -154,9 +154,9 @@ pub enum ImportError {
          each other"
     )]
     Lengths {
-        /// Of forward.
+        /// Length of the forward trace.
         one: String,
-        /// Of return.
+        /// Length of the return trace.
         other: String,
     },
     /// More than a scenario holds.
@@ -171,7 +171,7 @@ pub enum ImportError {
     },
 }
 
-/// Of a pipe, as a row has it.
+/// Parameters of a pipe in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Values {
     base_ns: Option<u64>,
@@ -449,7 +449,7 @@ fn short(text: &str) -> String {
 }
 
 impl Values {
-    /// What of these is not the same as before.
+    /// The parameters that differ from the row before.
     fn beside(&self, before: &Self) -> Self {
         fn changed<T: PartialEq + Copy>(value: Option<T>, before: Option<T>) -> Option<T> {
             value.filter(|_| value != before)

@@ -20,9 +20,8 @@ pub struct Item {
     pub index: u64,
     /// From the start.
     pub at_ns: u64,
-    /// What its author calls it; may be empty.
+    /// Label from the file; may be empty.
     pub label: String,
-    /// What to do.
     pub action: Action,
 }
 
@@ -63,8 +62,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Of a scenario that begins at a link, with the profiles that it sets; of one that is
-    /// not among them, ramps cannot know what they begin at.
+    /// The timeline of a scenario that begins at a link, with the profiles that it sets. After any
+    /// other profile, ramps have no known first value.
     pub fn new(
         scenario: &Scenario,
         link: Option<&pb::Profile>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds for every scenario.
+//! Properties of every scenario.
 
 use profile::{format_duration, format_size};
 use proptest::prelude::*;

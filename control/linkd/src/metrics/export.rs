@@ -19,7 +19,7 @@ pub(super) const NS: f64 = 1e-9;
 
 #[derive(Debug, Default)]
 pub(super) struct Scrape {
-    /// None if the dataplane did not answer.
+    /// Absent if the dataplane did not answer.
     pub stats: Option<Snapshot>,
     pub plan: Option<dp::Plan>,
     pub version: String,
@@ -124,7 +124,7 @@ pub(super) fn one(
     Family(name, help, kind).write(encoder, [([], value)])
 }
 
-/// Of the emulator as a whole.
+/// Metrics of the emulator as a whole.
 fn health(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
     let gauges = [
         ("dataplane_time_seconds", "Time since the dataplane started", stats.time_ns as f64 * NS),
@@ -321,7 +321,7 @@ fn pipes(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
     histograms(e, "lateness_seconds", help, pipes(), |pipe| pipe.lateness_ns.as_ref())
 }
 
-/// Of the pipes that have one: a pipe that no packet went through has none.
+/// Histograms of the pipes that have had packets.
 fn histograms<'a>(
     e: &mut DescriptorEncoder<'_>,
     name: &'static str,

@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 const CONNECTIONS: usize = 32;
 /// From a connection to its last byte.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(15);
-/// Of a request's head.
+/// For the head of a request.
 const HEAD_DEADLINE: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 16 << 10;
 const HEAD_FIELDS: usize = 64;

@@ -28,7 +28,7 @@ pub(super) struct Scraper {
     kept: Mutex<Kept>,
 }
 
-/// What one scrape leaves to the next.
+/// State between two scrapes.
 struct Kept {
     choice: Choice,
     steady: Steady,
@@ -67,7 +67,7 @@ impl Scraper {
         let start = Instant::now();
         let asked = async {
             let stats = self.dataplane.stats(false).await?;
-            // What they are of; not worth to fail for.
+            // Labels, without which the scrape still succeeds.
             Ok((stats, self.dataplane.plan().await.ok(), self.dataplane.describe().await.ok()))
         };
         let answer = match tokio::time::timeout(DEADLINE, asked).await {

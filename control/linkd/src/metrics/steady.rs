@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// The reasons that frames are moved to.
 const REASONS: [pb::DropReason; 2] = [pb::DropReason::Loss, pb::DropReason::Outage];
 
-/// What the scrape before said.
+/// The counters of the last scrape.
 #[derive(Debug, Default)]
 pub(super) struct Steady {
     time_ns: u64,
@@ -78,7 +78,7 @@ mod tests {
         Some(pb::Count { packets, bytes: 100 * packets })
     }
 
-    /// Of so many that the dataplane sent, the switch is known to have lost and gated these.
+    /// Statistics with packets sent by the dataplane, and lost and gated by the switch.
     fn stats(time_ns: u64, sent: u64, lost: u64, gated: u64) -> pb::Stats {
         let drop = |reason: pb::DropReason, packets| pb::Drop {
             reason: reason.into(),

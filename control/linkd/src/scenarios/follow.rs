@@ -55,7 +55,7 @@ async fn follow_once(
     let control = &scenarios.control;
     let found = control.dataplane().plan().await?.instance;
     let kept = control.saver().state();
-    // Of another dataplane, no event was published.
+    // No event of another dataplane was published.
     let after = if kept.sequence_instance == found { kept.sequence } else { 0 };
     if *instance != found {
         control.follow_from(after);

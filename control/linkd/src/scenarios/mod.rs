@@ -55,7 +55,6 @@ struct Unfinished {
     tolerate_changes: bool,
 }
 
-/// What a scenario starts from.
 struct Start {
     plan: dp::Plan,
     generation: u64,
@@ -122,7 +121,6 @@ fn requested(scenario: Option<pb::run_scenario_request::Scenario>) -> Result<Sce
 }
 
 impl Scenarios {
-    /// None is known.
     pub fn new(control: Control, watching: Watching) -> Self {
         let none = pb::ScenarioPhase::None as i32;
         let (state, _) = watch::channel(pb::ScenarioState { phase: none, ..Default::default() });

@@ -21,7 +21,7 @@ pub(crate) struct Away {
     pub gated: pb::Count,
 }
 
-/// What the switch took away since the dataplane began.
+/// Packets that the switch dropped since the dataplane started.
 pub(crate) type Reading = HashMap<Key, Away>;
 
 /// Keeps what a merged account needs of the one before.

@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Deadline for the switch's counters; after it, the last ones count.
 const READ_DEADLINE: Duration = Duration::from_secs(2);
-/// Of a frame that comes back from the box, beside the frame itself.
+/// Additional bytes of a frame from the box.
 const SHIM_BYTES: u64 = shim::SHIM as u64;
 
 /// The switch that there is, if there is one; clones are the same.
@@ -50,7 +50,7 @@ struct Shared {
 
 #[derive(Clone, Default)]
 struct Place {
-    /// Of the dataplane that was asked last.
+    /// The dataplane that was asked last.
     instance: Option<u64>,
     current: Option<Arc<Current>>,
 }
@@ -58,7 +58,7 @@ struct Place {
 /// A switch and the session with it.
 struct Current {
     declared: dp::Switch,
-    /// The session, or why there is none.
+    /// The session, or the error.
     session: Result<Switch, String>,
     account: Mutex<Books>,
     gates: Mutex<Gates>,
@@ -81,7 +81,7 @@ struct Books {
 struct Gates {
     /// As it is asked for. Empty: of all clients.
     closed: BTreeSet<(String, Direction)>,
-    /// Of the clients that there are.
+    /// Numbers of the existing clients.
     numbers: BTreeMap<String, u16>,
 }
 
@@ -115,7 +115,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Switches {
-    /// None is known.
     pub fn new(events: Events) -> Self {
         let (place, news) = (RwLock::default(), Arc::default());
         Self(Arc::new(Shared { events, place, news }))
@@ -405,7 +404,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Of the dataplane that it counted for; none is known.
+    /// The dataplane that it counted for, if it is known.
     pub fn instance(&self) -> Option<u64> {
         Some(self.counts.instance).filter(|instance| *instance > 0)
     }
@@ -425,7 +424,7 @@ impl Taken {
     }
 }
 
-/// What the switch took away, by client and direction; bytes without shims.
+/// Packets that the switch dropped, by client and direction; bytes without shims.
 fn reading(counts: &Counts) -> Reading {
     let inner = |count: ::switch::Count| pb::Count {
         packets: count.packets,
@@ -444,7 +443,7 @@ fn reading(counts: &Counts) -> Reading {
     reading
 }
 
-/// What a session says by itself, as an event.
+/// Publishes a report of the session as an event.
 fn tell(events: &Events, address: &str, news: News) {
     let (kind, message) = match news {
         News::Ready { took, pushed, entries } => {

@@ -18,7 +18,7 @@ use ::switch::Loss;
 use emu::units::Probability;
 use proto::linkemu::v1 as pb;
 
-/// What the switch may do; nothing unless it is ready.
+/// The stages that the switch may run; none unless it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stages {
     /// It answers, and has its program and tables.
@@ -129,7 +129,7 @@ fn marking(pipe: &pb::Pipe, stages: Stages) -> Place {
     Ok("the queue chooses packets, and the switch sets their mark")
 }
 
-/// What the switch loses; why not, if it does not.
+/// The losses in the switch, or the reason against.
 fn losing(pipe: &pb::Pipe, stages: Stages) -> Result<Loss, &'static str> {
     let losing = if let Some(chain) = pipe.gilbert_elliott {
         allowed(stages, stages.loses)?;

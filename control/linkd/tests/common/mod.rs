@@ -38,7 +38,7 @@ pub fn channel(path: &Path) -> Channel {
     Endpoint::from_static("http://linkd").connect_with_connector_lazy(connect)
 }
 
-/// A linkd with threads of its own, so that it can be ended as a whole.
+/// A linkd with separate threads, which can be ended as a whole.
 struct Linkd {
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
@@ -106,7 +106,7 @@ impl Lab {
     /// Ends linkd as a signal that it cannot catch would.
     pub async fn kill_linkd(&mut self) {
         self.threads = Threads(None);
-        // The kernel would have let go of the directory by then.
+        // The kernel would have released the directory.
         let lock = self.directory.path().join("state/lock");
         self.until("the directory is free", |_| {
             let file = std::fs::File::open(&lock).unwrap();
@@ -115,7 +115,7 @@ impl Lab {
         .await;
     }
 
-    /// Starts it anew where it was.
+    /// Restarts it in the same directory.
     pub fn start_linkd(&mut self) {
         let Linkd { stop, server, threads, .. } = linkd(self.directory.path(), Security::default());
         (self.stop, self.server, self.threads) = (Some(stop), server, threads);
@@ -124,7 +124,7 @@ impl Lab {
         self.client = LinkemuClient::new(channel(&socket));
     }
 
-    /// Another dataplane in the place of the one that was.
+    /// Replaces the dataplane by another instance.
     pub fn start_dataplane_anew(&mut self, instance: u64) {
         self.running = None;
         {

@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// Of the next certificate.
+/// Serial number of the next certificate.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 pub struct Authority {
@@ -37,7 +37,7 @@ pub struct Pair {
     pub der: CertificateDer<'static>,
 }
 
-/// What is asked of a certificate.
+/// Properties of a certificate.
 pub struct Ask<'a> {
     pub name: &'a str,
     pub uris: &'a [&'a str],

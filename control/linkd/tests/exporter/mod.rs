@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Nothing here takes as long, however slow the machine.
+/// Longer than any request, on a machine of any speed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Exporter {
@@ -90,7 +90,7 @@ pub fn ask(address: SocketAddr, request: &[u8]) -> Option<Answer> {
     Some(Answer { status, head: head.into(), body: body.into() })
 }
 
-/// What a scrape has: lines as they are, and values by series.
+/// A scrape: its lines, and its values by series.
 pub struct Scraped {
     pub text: String,
     values: BTreeMap<String, f64>,
@@ -156,7 +156,7 @@ pub fn pipe(received: u64) -> pb::PipeStats {
     }
 }
 
-/// What a busy dataplane says, with these clients.
+/// Statistics of a busy dataplane with these clients.
 pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
     let client = |client: String, received| pb::ClientStats {
         client,

@@ -60,7 +60,7 @@ pub struct Made {
     pub repeated: bool,
     /// The plan after it; none if it is not known any longer.
     pub plan: Option<Arc<pb::Plan>>,
-    /// Of its event.
+    /// Sequence of its event.
     pub sequence: u64,
 }
 

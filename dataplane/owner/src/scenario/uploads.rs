@@ -57,7 +57,7 @@ impl Uploads {
         self.extended.notified().await;
     }
 
-    /// Of the next step to upload; none if all are uploaded.
+    /// Index of the next step to upload; none if all are uploaded.
     pub fn next_index(&self) -> Option<u64> {
         let kept = self.kept();
         (!kept.complete).then_some(kept.next_index)

@@ -51,7 +51,7 @@ fn a_row_is_in_force_for_its_keep_with_its_values() {
     let base = |pipe: &pb::Pipe| pipe.delay.as_ref().map(|delay| delay.base_ns);
     assert_eq!((first.rate_bps, base(&first)), (Some(12_000_000), Some(20_000_000)));
     assert_eq!((limit(&first), first.packet_loss), (Some(11 * FRAME_BYTES), 0.0));
-    // What stays is not said again.
+    // Unchanged values are not repeated.
     assert_eq!((second.rate_bps, base(&second)), (Some(0), Some(30_000_000)));
     assert_eq!((limit(&second), second.packet_loss), (None, 21_474_836.0 / 4_294_967_295.0));
     assert_eq!((third.rate_bps, base(&third)), (None, None));

@@ -27,21 +27,21 @@ use tower::{Layer, Service};
 
 /// Length of the prefix of a message in a body.
 const PREFIX: usize = 5;
-/// Of a viewer's request, if it is read here.
+/// Largest request of a viewer that is read here.
 const QUESTION_BYTES: usize = 1 << 10;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Authorisation {
     audit: Audit,
-    /// Of a request.
+    /// Largest request.
     limit: usize,
     budgets: Budgets,
 }
 
 /// A gate before a service.
 #[derive(Clone, Debug)]
-pub(crate) struct Gated<S> {
-    gate: Gate,
+pub(crate) struct Authorised<S> {
+    gate: Authorisation,
     inner: S,
 }
 
@@ -53,22 +53,22 @@ struct Asked {
     request: Value,
 }
 
-impl Gate {
+impl Authorisation {
     /// Refuses requests that are longer than `limit` bytes, if it reads them.
     pub fn new(audit: Audit, limit: usize) -> Self {
         Self { audit, limit, budgets: Budgets::default() }
     }
 }
 
-impl<S> Layer<S> for Gate {
-    type Service = Gated<S>;
+impl<S> Layer<S> for Authorisation {
+    type Service = Authorised<S>;
 
-    fn layer(&self, inner: S) -> Gated<S> {
-        Gated { gate: self.clone(), inner }
+    fn layer(&self, inner: S) -> Authorised<S> {
+        Authorised { gate: self.clone(), inner }
     }
 }
 
-impl<S> Service<Request<Body>> for Gated<S>
+impl<S> Service<Request<Body>> for Authorised<S>
 where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -90,7 +90,7 @@ where
     }
 }
 
-impl Gate {
+impl Authorisation {
     async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
     where
         S: Service<Request<Body>, Response = Response<Body>>,
@@ -118,7 +118,7 @@ impl Gate {
         let (mut request, message) = match descriptor {
             Some(descriptor) if read => {
                 let (head, body) = request.into_parts();
-                // What a viewer asks is short.
+                // A viewer's requests are short.
                 let limit = if needed == Role::Viewer { QUESTION_BYTES } else { self.limit };
                 let body = match Limited::new(body, limit + PREFIX).collect().await {
                     Ok(body) => body.to_bytes(),
@@ -133,7 +133,7 @@ impl Gate {
         };
         let mut what = shown.clone();
         for (field, role) in rules {
-            // What cannot be read here is taken for set.
+            // An unreadable field counts as set.
             let set = message.as_deref().is_none_or(|message| summary::is_set(message, field));
             if set && role > needed {
                 needed = role;
@@ -233,7 +233,7 @@ impl Asked {
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
         let code = &*name(code);
-        // That it cannot be written refuses the next change; this one is done.
+        // A failure refuses the next change; this one is done.
         let _ = self.write(Line { event: "answered", code, message, generation, ..self.line() });
         response
     }
@@ -318,7 +318,7 @@ mod tests {
     async fn outcome_of_a_call_is_in_the_log_after_its_caller_left() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
-        let gate = Gate::new(Audit::open(&path).unwrap(), 1 << 20);
+        let gate = Authorisation::new(Audit::open(&path).unwrap(), 1 << 20);
         let (done, wait) = tokio::sync::oneshot::channel();
         let mut wait = Some(wait);
         let slow = tower::service_fn(move |request: Request<Body>| {
