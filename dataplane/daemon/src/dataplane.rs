@@ -13,6 +13,7 @@
 
 mod apply;
 mod capture;
+mod error;
 mod link;
 
 use std::sync::Arc;
@@ -20,26 +21,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dpdk::TscClock;
-use emu::check::PlanError;
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
-use owner::{ChangeError, Entry, Journal, Keys, Reused};
-use profile::Violations;
+use owner::{Entry, Journal, Keys};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
-use thiserror::Error;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::timeout;
 use worker::command::{Answer, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge, number_clients};
 use crate::current::Current;
-use crate::names::{ClientsError, Names};
-use crate::schedule::{Schedule, ScheduleError};
+use crate::names::Names;
+use crate::schedule::Schedule;
 use crate::span::Span;
 use crate::switch::tick;
 pub use apply::{Made, Source, Terms};
 pub use capture::Chunks;
+pub use error::DataplaneError;
 
 /// A change takes effect this much after it was accepted, so that every one of several
 /// workers hears of it in time.
@@ -55,72 +54,6 @@ const BUSY: Duration = Duration::from_millis(10);
 const KEY_BYTES: usize = 128;
 /// Changes with a key that are known.
 const KEYS: usize = 1024;
-
-/// Why a request was not carried out.
-#[derive(Debug, Error)]
-pub enum DataplaneError {
-    /// The change, or the plan after it, is not valid.
-    #[error("{what} is refused: {violations}")]
-    Invalid {
-        /// For example "the patch".
-        what: &'static str,
-        violations: Violations,
-    },
-    /// There is nothing to patch.
-    #[error("{0}")]
-    NoLink(ChangeError),
-    /// The plan is not one that this dataplane can hold.
-    #[error("{0}")]
-    Refused(#[from] PlanError),
-    /// The clients cannot be as the plan says.
-    #[error("{0}")]
-    Clients(#[from] ClientsError),
-    /// The plan has an offload, and there is no switch.
-    #[error(
-        "the plan has an `offload`, and no P4 switch is before this box: leave it out, or describe \
-         the switch under [switch] in the box's file and start the dataplane anew"
-    )]
-    NoSwitch,
-    /// Another caller has changed the link.
-    #[error(
-        "{}: somebody else changed the link; look at it again, then decide",
-        owner::stale_message(*expected, *current)
-    )]
-    Generation { current: u64, expected: u64 },
-    /// The idempotency key is too long.
-    #[error("a key or fingerprint of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
-    Key(usize),
-    /// The idempotency key belongs to another request.
-    #[error("{0}")]
-    Reused(#[from] Reused),
-    /// The change cannot wait for its instant.
-    #[error("{0}")]
-    Schedule(#[from] ScheduleError),
-    /// The change was withdrawn before its instant.
-    #[error("withdrawn before its instant: another change was made")]
-    Withdrawn,
-    /// The request for a capture is not valid.
-    #[error("{0}")]
-    Capture(String),
-    #[error(
-        "somebody captures already, and one capture runs at a time: wait for its end, or end it"
-    )]
-    Capturing,
-    /// A worker cannot be asked.
-    #[error("{0}")]
-    Worker(#[from] CommandError),
-    /// A worker has stalled.
-    #[error(
-        "a worker has not answered for {} s: it stands still, and frames wait with it. What it was \
-         asked for is done when it goes on; look at the link then. If it does not, restart the \
-         dataplane",
-        .0.as_secs()
-    )]
-    Stalled(Duration),
-    /// The work ended without a result.
-    #[error("the request ended without a result: please report this, with the log")]
-    Panicked,
-}
 
 /// The ports, as far as accounts and statistics need them.
 pub trait Ports: Send + Sync {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` over a [`Dataplane`].
 
-use owner::{Request as Keyed, Scenarios, invalid};
+use owner::{Request as Keyed, Scenarios};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio_stream::wrappers::ReceiverStream;
@@ -9,9 +9,7 @@ use tonic::{Request, Response, Status};
 
 use crate::controller::{Controllers, Held};
 use crate::current::Current;
-use crate::dataplane::{Dataplane, DataplaneError, Fixed, Made, Source, Terms};
-use crate::refusal;
-use crate::schedule::ScheduleError;
+use crate::dataplane::{Dataplane, Fixed, Made, Source, Terms};
 
 #[derive(Clone)]
 pub struct Service {
@@ -44,29 +42,7 @@ impl Service {
         &self,
         command: impl Future<Output = Result<model::ScenarioState, Status>>,
     ) -> Result<Option<model::ScenarioState>, Status> {
-        self.dataplane.patiently(command).await.map_err(status)?.map(Some)
-    }
-}
-
-fn status(e: DataplaneError) -> Status {
-    match e {
-        DataplaneError::Invalid { what, violations } => invalid(what, &violations),
-        DataplaneError::Refused(e) => refusal::status(&e),
-        DataplaneError::Clients(_) | DataplaneError::NoSwitch | DataplaneError::NoLink(_) => {
-            Status::failed_precondition(e.to_string())
-        }
-        DataplaneError::Key(_) | DataplaneError::Capture(_) => {
-            Status::invalid_argument(e.to_string())
-        }
-        DataplaneError::Capturing => Status::resource_exhausted(e.to_string()),
-        DataplaneError::Generation { .. } | DataplaneError::Withdrawn => {
-            Status::aborted(e.to_string())
-        }
-        DataplaneError::Reused(_) => Status::already_exists(e.to_string()),
-        DataplaneError::Schedule(ScheduleError::Full) => Status::resource_exhausted(e.to_string()),
-        DataplaneError::Schedule(_) => Status::out_of_range(e.to_string()),
-        DataplaneError::Stalled(_) => Status::unavailable(e.to_string()),
-        DataplaneError::Worker(_) | DataplaneError::Panicked => Status::internal(e.to_string()),
+        self.dataplane.patiently(command).await.map_err(Status::from)?.map(Some)
     }
 }
 
@@ -76,7 +52,7 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         _: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        self.dataplane.health().map_err(status)?;
+        self.dataplane.health().map_err(Status::from)?;
         let Fixed { description, room } = self.dataplane.fixed();
         let room = model::Room {
             clients: room.clients,
@@ -113,7 +89,7 @@ impl pb::dataplane_server::Dataplane for Service {
             request: Keyed { key: request.key, fingerprint: request.fingerprint },
         };
         let Made { applied, remarks, repeated, plan, sequence } =
-            self.dataplane.apply(change, terms).await.map_err(status)?;
+            self.dataplane.apply(change, terms).await.map_err(Status::from)?;
         tracing::info!(
             generation = applied.generation,
             at_ns = applied.effective_ns,
@@ -135,7 +111,7 @@ impl pb::dataplane_server::Dataplane for Service {
         let pb::SetOffloadRequest { offload, expected_generation, expected_instance } =
             request.into_inner();
         self.check_instance(expected_instance)?;
-        self.dataplane.set_offload(offload, expected_generation).await.map_err(status)?;
+        self.dataplane.set_offload(offload, expected_generation).await.map_err(Status::from)?;
         tracing::info!(?offload, "offload set");
         Ok(Response::new(pb::SetOffloadResponse {}))
     }
@@ -144,7 +120,8 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         _: Request<pb::GetPlanRequest>,
     ) -> Result<Response<pb::GetPlanResponse>, Status> {
-        let Current { plan, applied, remarks } = self.dataplane.current().await.map_err(status)?;
+        let Current { plan, applied, remarks } =
+            self.dataplane.current().await.map_err(Status::from)?;
         let (plan, applied) = (Some(plan), Some(applied));
         let instance = self.dataplane.fixed().description.instance;
         let (time_ns, utc) = self.dataplane.time();
@@ -169,7 +146,7 @@ impl pb::dataplane_server::Dataplane for Service {
         let request = request.into_inner();
         self.check_instance(request.expected_instance)?;
         let run = self.scenarios.run(request);
-        self.dataplane.patiently(run).await.map_err(status)?.map(Response::new)
+        self.dataplane.patiently(run).await.map_err(Status::from)?.map(Response::new)
     }
 
     async fn extend_scenario(
@@ -242,7 +219,7 @@ impl pb::dataplane_server::Dataplane for Service {
         if request.get_ref().mark {
             self.controllers.check(&request)?;
         }
-        let stats = self.dataplane.stats(request.into_inner().mark).await.map_err(status)?;
+        let stats = self.dataplane.stats(request.into_inner().mark).await.map_err(Status::from)?;
         Ok(Response::new(stats))
     }
 
@@ -252,7 +229,7 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<model::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
-        let chunks = self.dataplane.capture(request.get_ref()).await.map_err(status)?;
+        let chunks = self.dataplane.capture(request.get_ref()).await.map_err(Status::from)?;
         let model::CaptureRequest { clients, direction, .. } = request.into_inner();
         tracing::info!(?clients, direction, "captures");
         Ok(Response::new(ReceiverStream::new(chunks)))

@@ -122,18 +122,22 @@ pub struct Clock {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
+    /// Poll on.
     #[default]
     Busy,
+    /// Sleep when idle.
     Adaptive,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Huge {
+    /// Where enough are reserved.
     #[default]
     Auto,
-    /// Always; fails if there are too few hugepages.
+    /// Always; fails if there are too few.
     On,
+    /// Never.
     Off,
 }
 

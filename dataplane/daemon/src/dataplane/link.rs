@@ -7,6 +7,7 @@ use emu::units::Instant;
 use owner::{Link, Refusal};
 use proto::dataplane::v1 as pb;
 use tokio::sync::watch;
+use tonic::Status;
 
 use super::{Dataplane, DataplaneError, Source, Terms, utc};
 
@@ -32,7 +33,7 @@ impl Link for Dataplane {
             Err(e @ (DataplaneError::Withdrawn | DataplaneError::Generation { .. })) => {
                 Err(Refusal::Stale(e.to_string()))
             }
-            Err(e) => Err(Refusal::Refused(e.to_string())),
+            Err(e) => Err(Refusal::Refused(Status::from(e).message().to_owned())),
         }
     }
 

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a request was not carried out, and its gRPC status.
+
+use std::time::Duration;
+
+use emu::check::PlanError;
+use owner::{ChangeError, Reused, invalid};
+use profile::Violations;
+use thiserror::Error;
+use tonic::Status;
+use worker::command::CommandError;
+
+use super::KEY_BYTES;
+use crate::names::ClientsError;
+use crate::refusal;
+use crate::schedule::ScheduleError;
+
+/// Why a request was not carried out.
+#[derive(Debug, Error)]
+pub enum DataplaneError {
+    /// The change, or the plan after it, is not valid.
+    #[error("{what} is refused: {violations}")]
+    Invalid {
+        /// For example "the patch".
+        what: &'static str,
+        violations: Violations,
+    },
+    /// There is nothing to patch.
+    #[error("{0}")]
+    NoLink(ChangeError),
+    /// The plan is not one that this dataplane can hold.
+    #[error("{0}")]
+    Refused(#[from] PlanError),
+    /// The clients cannot be as the plan says.
+    #[error("{0}")]
+    Clients(#[from] ClientsError),
+    /// The plan has an offload, and there is no switch.
+    #[error(
+        "the plan has an `offload`, and no P4 switch is before this box: leave it out, or describe \
+         the switch under [switch] in the box's file and start the dataplane anew"
+    )]
+    NoSwitch,
+    /// Another caller has changed the link.
+    #[error(
+        "{}: somebody else changed the link; look at it (`linkctl show`), then decide",
+        owner::stale_message(*expected, *current)
+    )]
+    Generation { current: u64, expected: u64 },
+    /// The idempotency key is too long.
+    #[error("a key or fingerprint of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
+    Key(usize),
+    /// The idempotency key belongs to another request.
+    #[error("{0}")]
+    Reused(#[from] Reused),
+    /// The change cannot wait for its instant.
+    #[error("{0}")]
+    Schedule(#[from] ScheduleError),
+    /// The change was withdrawn before its instant.
+    #[error("withdrawn before its instant: another change was made")]
+    Withdrawn,
+    /// The request for a capture is not valid.
+    #[error("{0}")]
+    Capture(String),
+    #[error(
+        "somebody captures already, and one capture runs at a time: wait for its end, or end it"
+    )]
+    Capturing,
+    /// A worker cannot be asked.
+    #[error("{0}")]
+    Worker(#[from] CommandError),
+    /// A worker has stalled.
+    #[error(
+        "a worker has not answered for {} s: it stands still, and frames wait with it. What it was \
+         asked for is done when it goes on; look at the link then. If it does not, restart the \
+         dataplane",
+        .0.as_secs()
+    )]
+    Stalled(Duration),
+    /// The work ended without a result.
+    #[error("the request ended without a result: please report this, with the log")]
+    Panicked,
+}
+
+impl From<DataplaneError> for Status {
+    fn from(e: DataplaneError) -> Self {
+        match e {
+            DataplaneError::Invalid { what, violations } => invalid(what, &violations),
+            DataplaneError::Refused(e) => refusal::status(&e),
+            DataplaneError::Clients(_) | DataplaneError::NoSwitch | DataplaneError::NoLink(_) => {
+                Self::failed_precondition(e.to_string())
+            }
+            DataplaneError::Key(_) | DataplaneError::Capture(_) => {
+                Self::invalid_argument(e.to_string())
+            }
+            DataplaneError::Capturing => Self::resource_exhausted(e.to_string()),
+            DataplaneError::Generation { .. } | DataplaneError::Withdrawn => {
+                Self::aborted(e.to_string())
+            }
+            DataplaneError::Reused(_) => Self::already_exists(e.to_string()),
+            DataplaneError::Schedule(ScheduleError::Full) => {
+                Self::resource_exhausted(e.to_string())
+            }
+            DataplaneError::Schedule(_) => Self::out_of_range(e.to_string()),
+            DataplaneError::Stalled(_) => Self::unavailable(e.to_string()),
+            DataplaneError::Worker(_) | DataplaneError::Panicked => Self::internal(e.to_string()),
+        }
+    }
+}
