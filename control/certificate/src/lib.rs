@@ -33,7 +33,7 @@ impl Default for Limits {
             emulator_drops: 0,
             lateness_p99_ns: 1_000_000,
             stall_ns: 10_000_000,
-            // Memory is taken a segment at a time: what is fuller was full but for some.
+            // Memory is allocated in segments: above this limit it was practically full.
             memory_percent: 99,
             changes: None,
         }
@@ -97,16 +97,13 @@ impl Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// The limit or more.
     AtLeast,
-    /// The limit or less.
     AtMost,
 }
 
 /// A figure and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Criterion {
-    /// Stable name.
     pub name: &'static str,
     pub value: u64,
     /// On which side of the limit it has to be.
@@ -155,11 +152,10 @@ pub struct Certificate {
     pub lateness_ns: Lateness,
     /// The longest of all workers, and of the clock.
     pub stall_max_ns: u64,
-    /// Of all workers.
+    /// Over all workers.
     pub memory: Memory,
     pub workers: Vec<Worker>,
     pub conservation: Conservation,
-    /// Remarks for the reader.
     pub remarks: Vec<&'static str>,
 }
 

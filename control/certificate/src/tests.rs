@@ -25,7 +25,7 @@ fn sound() -> pb::Stats {
             ..Default::default()
         }),
         memory: Some(pb::Memory { capacity_bytes: 2_000, used_bytes: 0, used_max_bytes: 1_000 }),
-        // Of before the mark.
+        // From before the mark.
         emulator_drops: 1_000,
         stall_max_ns: 10_000_000,
         span: Some(pb::Span {
@@ -44,7 +44,7 @@ fn judged(stats: pb::Stats, limits: &Limits) -> Certificate {
     Certificate::new(&stats.into(), limits).unwrap()
 }
 
-/// What fails by the default limits if a sound run is changed so.
+/// The criteria that fail by the default limits after this change to a sound run.
 fn failing(change: impl Fn(&mut pb::Stats, &mut pb::Span)) -> Vec<(&'static str, u64, u64)> {
     let mut stats = sound();
     let mut span = stats.span.take().unwrap();
