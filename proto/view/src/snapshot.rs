@@ -55,7 +55,6 @@ pub struct Worker {
 /// at once when it expires, so differences over time are not rates.
 pub const EXPIRED: &str = "expired";
 
-/// One client.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Client {
     pub client: String,

@@ -190,7 +190,7 @@ impl Times {
                 (None, None) => "all".to_owned(),
             };
             let product = u128::from(*count) * u128::from(BAR);
-            // What is there is seen.
+            // A nonzero count has a visible bar.
             let length = product.div_ceil(u128::from(most)).min(u128::from(BAR));
             let bar = "#".repeat(usize::try_from(length).unwrap_or_default());
             let line = format!("  {label:<12} {count:>12} {bar}");
