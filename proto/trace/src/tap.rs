@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the readers read through: it hashes the bytes, remembers how they end, bounds a
+//! The reader below all formats: it hashes the bytes, remembers how they end, bounds a
 //! line, so that a file without line ends does not fill the memory, and numbers lines.
 
 use sha2::{Digest, Sha256};
@@ -86,7 +86,6 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Of bytes.
     #[must_use]
     pub fn of(bytes: Bytes<'a>) -> Self {
         let reader = BufReader::with_capacity(1 << 16, Tap::lines(bytes));

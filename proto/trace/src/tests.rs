@@ -118,7 +118,7 @@ fn files_are_read_in_the_format_that_is_asked_for() {
     assert!(error.contains("none"), "{error}");
     let error = read_rate(directory.path(), None).unwrap_err().to_string();
     assert!(error.contains("is no file"), "{error}");
-    // Nobody writes it, and so nobody waits.
+    // The file is endless, so the reader must stop by itself.
     let error = read_rate(Path::new("/dev/zero"), None).unwrap_err().to_string();
     assert!(error.contains("is no file"), "{error}");
     let large = File::create(directory.path().join("large")).unwrap();
