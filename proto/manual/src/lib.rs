@@ -16,11 +16,10 @@ use std::path::Path;
 pub struct Page {
     /// Name of the file, such as `linkctl-set-rate.1`.
     pub name: String,
-    /// In roff.
     pub text: Vec<u8>,
 }
 
-/// All pages of a program; `section` is `1` for commands, `8` for what administrators start.
+/// All pages of a program; `section` is `1` for commands, `8` for administration programs.
 ///
 /// # Errors
 /// If a page cannot be rendered, which memory alone decides.
@@ -77,7 +76,7 @@ pub fn write_completions(command: &Command, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What a tree has and its pages do not name, for tests: subcommands and options that are not
+/// Subcommands and options of a tree that its pages do not name, for tests: those that are not
 /// hidden, and pages that are not there.
 #[must_use]
 pub fn unnamed(command: &Command, pages: &[Page]) -> Vec<String> {
