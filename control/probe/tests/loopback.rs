@@ -38,7 +38,7 @@ impl Running {
     }
 }
 
-/// A log in a directory of its own.
+/// A log in a temporary directory.
 struct Lab {
     directory: TempDir,
 }
@@ -155,7 +155,7 @@ fn a_resumed_log_goes_on_up_to_the_count_of_all_runs() {
     let report = lab.send(&plan(reflector.address, 120), true).unwrap();
     assert_eq!((report.first_sequence, report.counts.sent), (50, 70));
     assert_eq!(lab.rows().len(), 120);
-    // Nothing is left to do.
+    // No probes remain.
     assert_eq!(lab.send(&plan(reflector.address, 120), true).unwrap().counts.sent, 0);
     assert_eq!(lab.rows().len(), 120);
     let resumed = |line: &&String| line.starts_with("# resumed_utc = ");

@@ -198,7 +198,7 @@ fn memory_is_bounded_by_the_timeout_and_not_by_the_run() {
         most = most.max(prober.outstanding.len());
         assert!(prober.history.len() <= HISTORY);
     }
-    // Timeout / interval, and the one that was just sent.
+    // Timeout / interval, plus the probe that was just sent.
     assert_eq!(most, 11);
     assert!(most <= limit && prober.outstanding.capacity() <= limit.next_power_of_two());
 
