@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Of a run from 12:00 to 13:00.
+    /// Certificate of a run from 12:00 to 13:00.
     fn certificate(verdict: &str, late_ns: u64) -> String {
         let holds = late_ns <= 1_000_000;
         format!(

@@ -89,7 +89,7 @@ fn one_long_outage_does_not_pass_for_many_isolated_losses() {
     let fitted = fitted(log(COUNT, |n| (!lost(n)).then(|| quiet(n))));
     says(&unidentified(&fitted), &["outages: ", "how long outages last"]);
     for class in pipes(&fitted).iter().flat_map(|pipe| &pipe.outages) {
-        // Of nine probes lost alone in a quarter of an hour: a hundred seconds each way
+        // For nine probes lost alone in a quarter of an hour: a hundred seconds each way
         // or half a minute at worst, and not a third of a second.
         assert!(class.duration_ns > INTERVAL_NS || class.interval_ns > 30 * S, "{class:?}");
     }

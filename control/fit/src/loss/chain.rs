@@ -6,7 +6,7 @@
 //! closed form (D. R. Cox, H. D. Miller, "The Theory of Stochastic Processes", 1965,
 //! §4.5), and so is that of all together. A *peaked* class has outages of nearly equal
 //! length: the sum of [`PHASES`] exponential phases (A. K. Erlang's method of stages).
-//! It stands for the emulator's fixed law, which no log follows to the nanosecond.
+//! It approximates the emulator's fixed law, which no log follows to the nanosecond.
 //!
 //! Isolated losses hit each probe independently.
 
@@ -37,9 +37,9 @@ pub struct Law {
     pub isolated: f64,
 }
 
-/// What happens from one probe to the next.
+/// Transition from one probe to the next.
 enum Step {
-    /// Of each chain: the probability to go down, and to stay down.
+    /// For each chain: the probabilities of going down and of staying down.
     Chains(Vec<(f64, f64)>),
     Matrix(DMatrix<f64>),
 }
@@ -147,7 +147,7 @@ impl Steps<'_> {
     }
 }
 
-/// A run as it goes on: the state after a number of lost probes, given these, and their
+/// A run in progress: the state after a number of lost probes, given these, and their
 /// probability.
 struct Walk {
     state: DVector<f64>,
@@ -180,7 +180,7 @@ impl Walk {
             let steady = (kept - self.kept).abs() <= 1e-14 * kept;
             self.kept = kept;
             if steady {
-                // It goes on like this.
+                // The remaining probes continue with the same ratio.
                 self.log += f64::from(n - k - 1) * kept.ln();
                 break;
             }

@@ -34,7 +34,7 @@ fn baseline(text: &str) -> Baseline {
     baseline_with(text, &Options::default())
 }
 
-/// The error of a text that is none.
+/// The error for a text that is no baseline.
 fn refused_with(text: &str, options: &Options) -> String {
     read_with(text, options).unwrap_err().to_string()
 }
@@ -82,7 +82,7 @@ fn in_ms(baseline: &Baseline) -> Vec<(u64, Option<u64>)> {
     baseline.series.iter().map(|p| (p.sent_ns / MS, p.rtt_ns.map(|rtt| rtt / MS))).collect()
 }
 
-/// A log of our own prober, with a row of each (sequence, seconds, ms).
+/// A log of `linkctl probe`, with a row for each (sequence, seconds, ms).
 fn probe_log(header: &str, rows: impl IntoIterator<Item = (u64, f64, Option<f64>)>) -> String {
     let mut text = format!(
         "# format = linkemu-probe 1\n{header}sequence,sent_utc,sent_s,rtt_ms,there_ms,back_ms\n"

@@ -40,12 +40,12 @@ pub struct Candidate<'a> {
     pub unit: &'static str,
     /// From values to the unit.
     pub scale: f64,
-    /// Of the baseline and of the link.
+    /// Baseline first, then link.
     pub values: [f64; 2],
     pub tolerance: f64,
     /// How the tolerance was derived, for the report.
     pub because: String,
-    /// Of the baseline and of the link.
+    /// Baseline first, then link.
     pub errors: [Error<'a>; 2],
     /// Whether the figure is left out if the baseline is too short to estimate it. A longer log
     /// has rarer events, so without this the rarest figure would always be undecided.
@@ -179,7 +179,7 @@ mod tests {
 
     const HOUR: Lengths = Lengths { baseline_s: Some(3_600.0), link_s: None };
 
-    /// A figure with a tolerance of 10, whose error is that of the baseline alone: one standard
+    /// A figure with a tolerance of 10 and the error of the baseline alone: one standard
     /// error now, less with the square root of the length.
     fn candidate(off: f64, sigma: f64) -> Candidate<'static> {
         Candidate {

@@ -191,7 +191,7 @@ fn the_stated_spacing_must_be_the_measured_one() {
         &refused(&probe_log("# spacing = constant\n", rows)),
         &["exponential", "header says at constant"],
     );
-    // Of a few the file knows better.
+    // With few intervals, the file's statement takes precedence.
     let few: Vec<_> = cumulated(uniform(6).map(|u| -0.2 * u.ln()).take(10));
     assert_eq!(baseline(&probe_log("# spacing = poisson\n", few)).spacing, Spacing::Poisson);
 }
