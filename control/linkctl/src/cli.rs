@@ -65,7 +65,6 @@ Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
   4 a check did not hold   5 a check could not be decided: the logs are too short";
 
-/// The first word.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Change the link; says from which instant the change is in force

@@ -13,7 +13,6 @@ pub const EXAMPLES: &str = "\
 Example:
   linkctl man ./pages                       then: man ./pages/linkctl-set-rate.1";
 
-/// Where to.
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Write here; made if it is not there

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl box` on machines of files: trees of `/proc` and `/sys` with tools that change them,
-//! so that what is changed, and that nothing is, shows. Nothing of the machine that runs this is
-//! looked at.
+//! so that changes, and their absence, are visible. Nothing is read from the machine that runs
+//! this.
 
 use crate::box_machine::{self, BOX, Machine, NICS};
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn apply_takes_the_ports_and_undo_gives_them_back() {
     assert_eq!(shown["complete"], true);
     assert_eq!(shown["ports"][0]["mac"], "3c:fd:fe:00:00:00");
     assert!(shown["steps"].as_array().unwrap().iter().all(|s| s["in_force"] == true), "{shown}");
-    // Once more: nothing is left to do, and what was before is not forgotten.
+    // Again: no steps remain, and the previous state is still recorded.
     let (json, code) = machine.json("apply box.toml");
     assert_eq!((code, json["changed"].as_bool()), (0, Some(false)), "{json}");
 
@@ -346,7 +346,7 @@ fn a_device_in_use_is_not_taken_from_its_program() {
     assert_eq!(output.code, 1);
     assert!(output.err.contains("in use by linkd-dataplane (process 77)"), "{}", output.err);
     assert_eq!(machine.state(), before);
-    // That it runs is no reason against what is so already.
+    // A running dataplane is no obstacle if nothing changes.
     assert_eq!(machine.run("apply box.toml").code, 0);
 }
 

@@ -36,7 +36,7 @@ fn packet(
     }
 }
 
-/// Two chunks: packets whose times are not in order, and copies that were missed.
+/// Two chunks: packets with times out of order, and missed copies.
 fn chunks() -> Vec<pb::CaptureChunk> {
     use pb::CapturePoint::{Dropped, Egress, Ingress, Marked};
     use pb::Direction::{Forward, Return};
@@ -80,7 +80,7 @@ fn chunks() -> Vec<pb::CaptureChunk> {
     vec![first, second]
 }
 
-/// What the file says.
+/// Content of the file.
 #[derive(Debug, Default)]
 struct Read {
     section: Vec<String>,

@@ -227,7 +227,7 @@ fn a_rate_trace_comes_out_of_a_file() {
     }
     assert_eq!(lab.forward().rate_trace, trace(100_000_000, &[1_203_200; 2]));
     lab.done("profile put links/varied.toml");
-    // What linkd is sent names no file.
+    // The part that linkd receives contains no file name.
     let part = ["set", "part", "rate_trace = { file = \"lte\" }"];
     let output = lab.command("").args(part).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -255,7 +255,7 @@ fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
         assert_eq!((pipe.duplicate, pipe.corrupt, pipe.rate_bps), (0.01, 0.5, Some(0)));
         assert_eq!(pipe.reorder, Some(reordered));
     }
-    // What loses nothing is no loss.
+    // A loss of zero removes the loss.
     lab.done("set loss none");
     assert_eq!((lab.forward().duplicate, lab.forward().reorder), (0.01, Some(reordered)));
     let none = ["duplicate = \"0 %\"", "corrupt = \"0 %\"", "reorder = \"none\""];
@@ -264,7 +264,7 @@ fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
         (0.0, 0.0, None)
     });
     assert_eq!(lab.back().reorder, Some(reordered));
-    // Each word is a line of its own in what is wrong with them.
+    // Each word is a separate line of the error message.
     let generation = lab.json("-o json show")["generation"].clone();
     let (code, told) = part(&["rate = \"1 Mbit/s\"", "duplicat = \"1 %\""], "both");
     assert_eq!(code, Some(1));
@@ -405,7 +405,7 @@ fn statistics_in_json_keep_their_keys() {
         "queue": {"packets": 1, "bytes": 1_000},
         "queue_max_bytes": 18_000_000,
         "marked": {"packets": 0, "bytes": 0},
-        // That dataplane counts none.
+        // Not reported by that dataplane.
         "queue_delay_ns": null,
         "lateness_ns": null,
         "duplicated": {"packets": 0, "bytes": 0},
@@ -520,7 +520,7 @@ fn unreachable_is_3_and_says_how_to_start() {
     let error = lab.fails(3, "-o json --socket /nonexistent/linkd.sock show");
     let error: Value = serde_json::from_str(&error).unwrap();
     assert_eq!(error["error"]["code"], "unreachable");
-    // Nothing is asked of linkd for these.
+    // These commands do not contact linkd.
     assert!(lab.done("--socket /nonexistent/linkd.sock completion bash").contains("linkctl"));
     drop(std::os::unix::net::UnixListener::bind(lab.at("dead.sock")).unwrap());
     assert!(lab.fails(3, "--socket dead.sock show").contains("nobody listens there"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl doctor` on this machine: forms, exit codes, and what it says of linkd and the
-//! dataplane. What it says of the machine itself, the unit tests hold on machines of files.
+//! `linkctl doctor` on this machine: forms, exit codes, and the findings on linkd and the
+//! dataplane. Unit tests cover the findings on the machine, with machines of files.
 
 use crate::lab::{Lab, text};
 use serde_json::Value;

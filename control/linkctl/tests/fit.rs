@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl fit`: baselines of a known link in every format, and what comes out.
+//! `linkctl fit`: baselines of a known link in every format, and the results.
 
 use crate::baseline_lab::{
     COLUMNS, GEO, INTERVAL_NS, Lab, MS, columns, day, irtt, ping, probe_csv, short_csv,

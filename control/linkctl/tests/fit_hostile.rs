@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How `linkctl fit` tells an error: the exit code, the name of the file, the remedy, and nothing
+//! Errors of `linkctl fit`: the exit code, the name of the file, the remedy, and nothing
 //! written. Which logs and traces are refused is tested in the crates `fit` and `trace`.
 
 use crate::baseline_lab::{INTERVAL_NS, Lab, S, probe_csv, quiet, regularly, short_csv};
@@ -127,7 +127,7 @@ fn places_that_cannot_be_written_are_told_before_the_baseline_is_read() {
     fs::create_dir(lab.at("folder")).unwrap();
     lab.write("file", "");
     let before = lab.files();
-    // The baseline is not there: that would be told next.
+    // The baseline does not exist, which would be the next error.
     for (file, parts) in [
         (
             "nowhere/mine.toml",
@@ -136,7 +136,7 @@ fn places_that_cannot_be_written_are_told_before_the_baseline_is_read() {
         ("file/mine.toml", &["no folder file"]),
         ("folder", &["folder: it is a folder; name a file in it"]),
         ("folder/", &["it is a folder"]),
-        // Nobody may make files there, not even root.
+        // Not even root may create files there.
         ("/proc/mine.toml", &["cannot write /proc/mine.toml: "]),
     ] {
         let error = lab.error(1, &format!("fit absent.csv --write {file}"));

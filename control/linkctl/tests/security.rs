@@ -97,7 +97,7 @@ fn what_is_wrong_with_certificates_is_told_in_plain_words() {
         // Options.
         (2, format!("--server 127.0.0.1:{port} --ca ca/ca.pem"), "needs --cert, --key too"),
         (2, "--server 127.0.0.1".to_owned(), "HOST:PORT"),
-        // Nobody there.
+        // No listener.
         (3, good.replace(&port.to_string(), "1"), "nobody listens there"),
     ] {
         let told = lab.fails(code, &format!("{line} show"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a box needs that many share: leases, events, stored profiles, named requests.
+//! Commands for a shared box: leases, events, stored profiles, named requests.
 
 use crate::lab::{Lab, text};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use switch::fake::Fake;
 use tokio::runtime::Runtime;
 
-/// A lab whose dataplane says that there is a switch.
+/// A lab with a dataplane that reports a switch.
 fn with(address: &str) -> Lab {
     let lab = Lab::new();
     {
@@ -30,7 +30,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl top` on a terminal of its own: it shows, it ends, it comes back.
+//! `linkctl top` on a separate terminal: it shows the link, ends and reconnects.
 
 use crate::lab::Lab;
 use nix::pty::{Winsize, openpty};
@@ -43,7 +43,7 @@ impl Terminal {
         Self { master, slave: pty.slave, before, screen, child }
     }
 
-    /// Waits until all these stand on it.
+    /// Waits until the screen shows all `texts`.
     fn shows(&self, texts: &[&str]) {
         self.comes_to(|screen| texts.iter().all(|text| screen.contents().contains(text)));
     }

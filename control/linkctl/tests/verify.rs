@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Output, Stdio};
 use std::sync::OnceLock;
 
-/// A lab with a day of a link that has enough losses in it to tell their rate.
+/// A lab with a day of a link that has enough losses to estimate their rate.
 fn lab() -> Lab {
     static LOSSY: OnceLock<Series> = OnceLock::new();
     let lab = Lab::new();
@@ -86,7 +86,7 @@ fn a_log_that_is_too_short_ends_with_5_and_the_needed_length() {
     assert!(lab.read("page.html").contains("? undecided"));
 }
 
-/// The certificate of a run of that hour, whose packets were that late.
+/// The certificate of a run of that hour with this lateness.
 fn certificate(hour: u8, late_ns: u64) -> String {
     let holds = late_ns <= 1_000_000;
     let verdict = if holds { "pass" } else { "fail" };

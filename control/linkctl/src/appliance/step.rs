@@ -60,7 +60,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it changes, without how: of two steps at one target there is one.
+    /// The object that the step changes: there is at most one step per target.
     pub fn target(&self) -> String {
         match self {
             Self::Hugepages { .. } => format!("/{}", self.pages().display()),
@@ -99,7 +99,6 @@ impl Step {
         }
     }
 
-    /// Command that undoes it.
     pub fn undo_command(&self, tool: Tool) -> String {
         match self {
             Self::Hugepages { before, .. } => format!("echo {before} > {}", self.target()),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Puts copies in the order of their times.
 //!
-//! The dataplane finds out up to [`LATE`] late what became of a packet, and each of its
+//! The dataplane knows the fate of a packet up to [`LATE`] late, and each of its
 //! workers sends its own. So a copy waits until the dataplane's clock is that much further:
-//! what is written is in order then. Of [`HELD`] copies, or [`BYTES`], the first does not wait.
+//! the file is then in order. Above [`HELD`] copies, or [`BYTES`], the first copy does not wait.
 
 use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
@@ -13,7 +13,6 @@ use std::collections::BinaryHeap;
 const LATE: u64 = 1_000_000_000;
 /// Copies that wait at most.
 const HELD: usize = 1 << 18;
-/// Their bytes.
 const BYTES: usize = 64 << 20;
 
 /// A copy and its client.
@@ -22,14 +21,13 @@ pub struct Packet {
     pub copy: pb::CapturedPacket,
     /// Client, as the dataplane names it.
     pub client: String,
-    /// Order of arrival.
     sequence: u64,
 }
 
 impl Eq for Packet {}
 
 impl Ord for Packet {
-    /// The earliest is the greatest; of equal times, the one that came first.
+    /// The earliest copy is the greatest; at equal times, the first arrival.
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |p: &Self| (p.copy.time_ns, p.sequence);
         key(other).cmp(&key(self))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What makes a worker late: other work on its core, clock frequencies, a hypervisor. And the
-//! counter that it takes the time from.
+//! Causes of late workers: other work on their cores, clock frequencies, a hypervisor. And the
+//! counter that provides the time.
 
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, at_boot, cores, list, read};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 const CPU: &str = "devices/system/cpu";
-/// Time that a hypervisor took, of all: above this it is said.
+/// Share of the time taken by a hypervisor above which it is reported.
 const STOLEN: f64 = 0.001;
 
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {

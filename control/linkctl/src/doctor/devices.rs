@@ -20,7 +20,7 @@ pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     found
 }
 
-/// A port whose device was not found.
+/// A port without a device.
 pub fn lost(check: &'static str, error: &str) -> Finding {
     let why = "the box's file names it as a port";
     Finding::warning(check, error, why, "lspci -D -nn -d ::0200").bad_if(true)
@@ -30,8 +30,8 @@ fn drivers(machine: &Machine, wanted: &Wanted) -> Finding {
     iommu(machine, !wanted.pci.is_empty(), false)
 }
 
-/// Whether a device can be handed over: bad if it is `needed`. Who `loads` vfio-pci needs the
-/// IOMMU only.
+/// Whether a device can be handed over: bad if it is `needed`. If apply `loads` vfio-pci, only the
+/// IOMMU is required.
 pub fn iommu(machine: &Machine, needed: bool, loads: bool) -> Finding {
     const CHECK: &str = "DPDK drivers";
     let module = |name: &str| machine.has(format!("module/{name}"));

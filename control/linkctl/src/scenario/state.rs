@@ -7,7 +7,6 @@ use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
 
-/// A step in JSON.
 #[derive(Debug, Serialize)]
 pub struct StepView<'a> {
     index: u64,
@@ -24,7 +23,6 @@ impl<'a> From<&'a pb::PlannedStep> for StepView<'a> {
 }
 
 impl StepView<'_> {
-    /// A line.
     pub fn text(&self) -> String {
         let Self { index, after_ns, label, action } = self;
         let label = if label.is_empty() { String::new() } else { format!("{label}: ") };
@@ -32,7 +30,6 @@ impl StepView<'_> {
     }
 }
 
-/// A state in JSON.
 #[derive(Debug, Serialize)]
 pub struct StateView<'a> {
     phase: String,
@@ -82,7 +79,6 @@ impl<'a> From<&'a pb::ScenarioState> for StateView<'a> {
 }
 
 impl StateView<'_> {
-    /// Some lines.
     pub fn text(&self) -> String {
         if self.run == 0 {
             return "no scenario has run since linkd started".to_owned();

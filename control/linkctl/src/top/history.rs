@@ -3,7 +3,7 @@
 //!
 //! It is kept in buckets of half a second of the dataplane's clock, so that the memory of
 //! a client does not depend on the interval of the snapshots: 120 buckets of 20 bytes, 24 MB
-//! for 10,000 clients. What passed between two snapshots is spread evenly over the buckets
+//! for 10,000 clients. The bytes between two snapshots are spread evenly over the buckets
 //! that lie between.
 
 use crate::top::rates::Row;
@@ -16,9 +16,9 @@ const BUCKET_S: f64 = BUCKET_NS as f64 / 1e9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
-    /// What left towards the client, bit/s.
+    /// Transmitted towards the client, bit/s.
     Forward,
-    /// What left from the client, bit/s.
+    /// Transmitted from the client, bit/s.
     Return,
     /// The longest queues, both directions together, bytes.
     Queue,
@@ -39,7 +39,6 @@ struct Bucket {
     values: [f32; 4],
 }
 
-/// One client's minute.
 #[derive(Clone, Debug, Default)]
 pub struct History(VecDeque<Bucket>);
 
@@ -165,7 +164,7 @@ mod tests {
         // Its end is the start of the next bucket, which holds the queue.
         assert_eq!(at(30 * S, Series::Queue), [(80, 700)]);
         assert!(at(71 * S, Series::Forward).is_empty());
-        // Of a narrow chart it is a part of a column, in which the queue is the longest.
+        // In a narrow chart the bucket is a part of a column, which shows the longest queue.
         assert_eq!(history.chart(Series::Forward, 30 * S, 12)[7], 800_000);
         assert_eq!(history.chart(Series::Queue, 30 * S, 12)[8], 700);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates of each client, from two snapshots and the current link.
 //!
-//! Rates are of bytes that left, in bit/s of frames without FCS, over the dataplane's own
-//! clock between the snapshots. Without two snapshots of one dataplane there are none:
-//! `None`, never zero. The queueing delay is an estimate, queue bytes × 8 / the rate in
-//! force: what a frame would wait that came now, if the rate stays. Of a rate that changes
+//! Rates count transmitted bytes, in bit/s of frames without FCS, over the dataplane's own
+//! clock between the snapshots. Without two snapshots of one dataplane there is no rate:
+//! `None`, never zero. The queueing delay is an estimate, queue bytes × 8 / the current
+//! rate: the wait of a frame that arrives now, if the rate stays. For a rate that changes
 //! with time it takes the mean.
 
 use proto::linkemu::v1 as pb;
@@ -52,7 +52,7 @@ impl Serving {
         }
     }
 
-    /// What `queue` bytes wait.
+    /// Waiting time of `queue` bytes.
     pub fn wait(self, queue: u64) -> Wait {
         match self {
             Self::Unknown => Wait::Unknown,
@@ -97,7 +97,6 @@ impl From<pb::Link> for Link {
     }
 }
 
-/// One client and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
     /// Rate of transmission in bit/s.
@@ -117,7 +116,6 @@ impl Flow {
     }
 }
 
-/// One client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Its address, or what else it is called.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The terminal as a screen, given back as it was however the command ends: by a key, a
+//! The terminal as a screen, restored however the command ends: by a key, a
 //! signal, an error or a panic. (Only SIGKILL leaves it; `reset` helps then.)
 
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ impl Screen {
     /// Takes the terminal. A panic gives it back before it is reported.
     pub fn open() -> Result<Self, Failure> {
         ratatui::try_init().map(Self).map_err(|error| {
-            // What was done so far is undone.
+            // Reverts the changes so far.
             ratatui::restore();
             Failure::failed("terminal", format!("cannot use this terminal: {error}"))
                 .hint("without one: linkctl stats --watch")

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// linkd in a runtime of its own, so that the test may block on linkctl.
+/// linkd in a separate runtime, so that the test may block on linkctl.
 pub struct Lab {
     pub directory: TempDir,
     pub fake: FakeDataplane,
@@ -37,7 +37,6 @@ impl Lab {
         (lab, address)
     }
 
-    /// Starts linkd.
     pub fn start(&mut self) {
         self.start_with(|_| Security::default());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands in which cell.
+//! Content of the cells.
 
 use super::*;
 use crate::top::model::Event;
@@ -147,7 +147,7 @@ fn silence_and_pause_are_said() {
     let buffer = drawn(&mut model, 80, 24, silent);
     assert_eq!(lines(&buffer)[2], "no news for 5.2s");
     assert_eq!(colour(&buffer, "no news"), Color::Red);
-    // Of slow snapshots it is none.
+    // With slow snapshots it does not count as silence.
     let slow = Moment { interval: Duration::from_secs(10), ..silent };
     assert_eq!(lines(&drawn(&mut model, 80, 24, slow))[2], "live, every 10.0s");
     press(&mut model, "p");

@@ -51,7 +51,7 @@ fn figures_are_sorted_the_largest_first() {
         assert_eq!(model.sort, sort);
         assert_eq!(names(&model), first, "{sort:?}");
     }
-    // Of the return direction there are no queues: addresses decide.
+    // The return direction has no queues, so addresses determine the order.
     press(&mut model, "dd");
     model.sort = Sort::Queue;
     model.order();
@@ -150,7 +150,7 @@ fn what_went_away_is_said_until_news_come() {
     model.take(Event::Away("cannot reach linkd".into()));
     assert_eq!(model.away.as_deref(), Some("cannot reach linkd"));
     assert_eq!(model.rows.len(), 4);
-    // Another dataplane: its clock starts anew, and so do the charts.
+    // Another dataplane: its clock restarts, and so do the charts.
     let clients = vec![client("10.0.0.9", 5, 0, 0)];
     model.take(Event::Stats(Box::new(snapshot(S, clients))));
     assert_eq!(model.away, None);
