@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_long_as_their_counts_and_what_is_there_is_seen() {
+    fn bars_are_proportional_and_nonzero_counts_visible() {
         let bars = times(&[1_000, 2_000, 4_000], &[0, 1, 1_000_000, 0]).bars().unwrap();
         let lines: Vec<_> = bars.lines().collect();
         assert_eq!(lines.len(), 2, "{bars}");
