@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_too_large_is_none() {
+    fn invalid_or_too_large_number_is_none() {
         for text in ["", ".", "-", "1 2", "1,5", "0x10", "nan", "inf", "e5", "1e", "1e9999", "--1"]
         {
             assert_eq!(value(text, 1), None, "{text}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_those_that_were_written() {
+    fn decimals_are_kept_as_written() {
         let decimals = |text: &str| decimal(text.as_bytes(), MS).unwrap().decimals;
         assert_eq!(decimals("598"), 0);
         assert_eq!(decimals("598.120"), 3);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_those_written_but_for_padding() {
+    fn steps_are_kept_except_padding() {
         let mut steps = Steps::new(MS);
         steps.see(decimal(b"598.000", MS).unwrap());
         assert_eq!(steps.step(), 1_000);

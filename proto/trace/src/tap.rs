@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_that_of_all_bytes() {
+    fn hash_covers_all_bytes() {
         // FIPS 180-2, appendix B.1.
         let tap = Tap::lines(Box::new(&b"abc"[..]));
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
