@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_page_for_each_command_that_is_not_hidden() {
+    fn visible_command_has_a_page() {
         let pages = pages(&tree(), "1").unwrap();
         let names: Vec<_> = pages.iter().map(|page| page.name.as_str()).collect();
         assert_eq!(names, ["tool-set-rate.1", "tool-set.1", "tool.1"]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_is_found() {
+    fn unnamed_option_is_found() {
         let mut all = pages(&tree(), "8").unwrap();
         assert_eq!(all[0].name, "tool-set-rate.8");
         all[0].text = b"nothing".to_vec();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_the_names_that_man_and_shells_look_for() {
+    fn files_have_names_that_man_and_shells_expect() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("share/man");
         assert_eq!(write_pages(&tree(), "1", &deep).unwrap(), 3);
