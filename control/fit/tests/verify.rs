@@ -132,7 +132,7 @@ fn a_measured_log_passes_or_fails_as_its_link_does() {
 }
 
 #[test]
-fn a_log_of_two_minutes_passes_nothing_and_says_how_long_it_has_to_be() {
+fn two_minute_log_passes_nothing_and_reports_needed_length() {
     let (short, settings) = (hours(1.0 / 30.0, 1), Settings::default());
     let input = Input::Log(short);
     // This does not depend on the link or on the length of its log.

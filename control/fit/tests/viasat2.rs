@@ -49,7 +49,7 @@ fn figures(pipe: &pb::Pipe) -> Vec<f64> {
 }
 
 #[test]
-fn the_built_in_profile_is_what_the_fit_makes_of_its_source() {
+fn built_in_profile_equals_fit_of_its_source() {
     let fitted = fit(&baseline(), &options()).unwrap().profile;
     let built_in = built_in();
     let provenance = |p: &Profile| p.as_proto().provenance.clone().unwrap();

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_known_by_its_straight_line() {
+    fn slot_is_detected_by_its_straight_line() {
         let (base, period) = slot(|p| 0.575 + 0.043 * p, 0.0).unwrap();
         assert!((base - 0.575).abs() < 1e-9 && (period - 0.043).abs() < 1e-9);
         // Neither an exponential nor a normal body is one.
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn draws_that_are_held_long_are_what_is_seen() {
+    fn draws_held_long_equal_observed_delays() {
         let seen: Vec<f64> = (0..=100).map(|i| f64::from(i) * 1e-4).collect();
         let drawn = drawn(&seen, 1000.0);
         assert!(seen.iter().zip(&drawn).all(|(s, d)| (s - d).abs() < 1e-6));
     }
 
     #[test]
-    fn draws_that_are_held_shortly_are_smaller_than_what_is_seen() {
+    fn draws_held_shortly_are_below_observed_delays() {
         let seen: Vec<f64> = (0..=100).map(|i| f64::from(i) * 1e-4).collect();
         let values = drawn(&seen, 0.02);
         assert!(values[50] < seen[50] - 1e-4, "{}", values[50]);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_outage_is_seen_as_often_and_as_long_as_geometry_says() {
+    fn rare_outage_has_geometric_frequency_and_length() {
         // Seen with probability (D/δ)(1 − e^(−δ/D)); each further probe with e^(−δ/D).
         let (rate, mean, interval) = (1e-6, 0.32, 0.2_f64);
         let law = law(&[(rate, mean)], 1, 0.0);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_costs_no_more_than_the_way_to_its_steady_state() {
+    fn long_run_stops_at_its_steady_state() {
         let law = law(&[(1e-4, 60.0)], 1, 0.0);
         let million = law.run_probability(1_000_000, 0.2);
         assert!(million == 0.0, "underflows, in no time");

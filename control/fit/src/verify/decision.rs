@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_of_each_log_and_a_log_that_is_longer_stays_as_it_is() {
+    fn needed_length_applies_to_each_log_and_keeps_longer_logs() {
         let of = |sigmas: [f64; 2], baseline_s, link_s| {
             let errors = sigmas
                 .map(|sigma| Box::new(move |z: f64, by: f64| z * sigma / by.sqrt()) as Error<'_>);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_figure_that_the_baseline_does_not_tell_is_named_and_not_compared() {
+    fn rare_figure_unknown_to_baseline_is_named_not_compared() {
         let rare = |sigma| Candidate { rare: true, ..candidate(0.0, sigma) };
         let (rows, remark) = decide(vec![candidate(0.0, 1.0), rare(2.0)], 0.95, HOUR);
         assert_eq!((rows.len(), remark), (2, None));

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_come_together_have_a_larger_error_than_counts_that_do_not() {
+    fn clustered_counts_have_larger_errors_than_scattered_counts() {
         let even = ratio(400, 1e6, false);
         let mut joined = even.clone();
         // All of a hundred blocks' counts in every tenth, and then in neighbouring ones.
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_fall_with_the_length_and_those_of_nothing_counted_faster() {
+    fn errors_fall_with_length_and_faster_for_zero_counts() {
         let (some, none) = (ratio(10_000, 1e6, true), ratio(0, 1e6, true));
         let falls = |ratio: &Ratio| ratio.error(1.6, 1.0) / ratio.error(1.6, 100.0);
         assert!((falls(&some) / 10.0 - 1.0).abs() < 1e-3, "{}", falls(&some));
