@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_recognised_in_what_does_not_parse() {
+    fn json_option_is_recognised_in_invalid_command() {
         let wants = |line: &str| wants_json(line.split(' ').map(OsString::from));
         assert!(wants("linkctl -o json x") && wants("linkctl x --output=json"));
         assert!(!wants("linkctl -o text json"));

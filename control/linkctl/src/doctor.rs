@@ -125,7 +125,7 @@ mod tests {
     use machine::tests::Tree;
 
     #[test]
-    fn a_machine_that_tells_nothing_is_looked_at_without_harm() {
+    fn empty_machine_is_checked_without_error() {
         let wanted = Wanted { named: true, cores: vec![2], ..Wanted::default() };
         let findings = local(&Tree::new(&[]).machine(), &wanted, None);
         assert!(findings.len() >= 10);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_is_told_with_reason_and_command() {
+    fn problem_is_reported_with_reason_and_command() {
         let found = [
             Finding::ok("SMT", "off"),
             Finding::warning("hugepages", "none", "slower", "echo 88 > x").bad_if(true),

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_said_in_words() {
+    fn lease_is_described_in_words() {
         let lease = pb::Lease {
             holder: "ci-7".into(),
             expires: Some(prost_types::Timestamp { seconds: 1_790_000_000, nanos: 0 }),

@@ -53,9 +53,7 @@ pub async fn run(context: &Context) -> Result<(), Failure> {
         });
     }
     match profile {
-        None => {
-            output::text("# no profile is set: set one, such as `linkctl set profile viasat2`")
-        }
+        None => output::text("# no profile is set: set one, such as `linkctl set profile viasat2`"),
         Some(profile) => {
             let since = instant::applied(&applied, "since");
             let toml = toml(profile)?;

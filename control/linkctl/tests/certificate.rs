@@ -30,7 +30,7 @@ fn sound() -> pb::Stats {
 }
 
 #[test]
-fn a_sound_run_passes_and_marks_only_if_told() {
+fn sound_run_passes_and_marks_only_on_request() {
     let lab = Lab::new();
     lab.fake.state().stats = sound();
     lab.fake.state().generation = 2;
@@ -85,7 +85,7 @@ fn a_run_in_which_the_emulator_lost_packets_fails_with_4() {
 }
 
 #[test]
-fn without_a_span_or_linkd_there_is_none() {
+fn certificate_needs_a_span_and_linkd() {
     let lab = Lab::new();
     let refused = lab.fails(1, "certificate");
     assert!(refused.contains("older"), "{refused}");

@@ -106,7 +106,7 @@ fn a_profile_is_set_by_name_and_from_a_file() {
 }
 
 #[test]
-fn every_set_changes_what_it_says() {
+fn set_command_changes_the_named_part() {
     let lab = Lab::new();
     lab.done("set profile viasat2");
     lab.done("set rate 72Mbit/s --direction forward");
@@ -156,7 +156,7 @@ fn every_set_changes_what_it_says() {
 }
 
 #[test]
-fn what_is_typed_first_works_or_says_what_to_type() {
+fn first_attempts_work_or_give_a_remedy() {
     let lab = Lab::new();
     std::fs::write(
         lab.at("geo.toml"),
@@ -239,7 +239,7 @@ fn a_rate_trace_comes_out_of_a_file() {
 }
 
 #[test]
-fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
+fn part_is_set_with_profile_keys_and_removed() {
     let lab = Lab::new();
     lab.done("set profile viasat2");
     let part = |words: &[&str], direction: &str| {
@@ -282,7 +282,7 @@ fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
 }
 
 #[test]
-fn an_expected_generation_is_held_to() {
+fn expected_generation_is_enforced() {
     let lab = Lab::new();
     lab.done("set profile viasat2 --expect-generation 0");
     let refused = lab.fails(1, "set rate down --expect-generation 9");
@@ -319,7 +319,7 @@ fn the_link_shown_can_be_set_again() {
 }
 
 #[test]
-fn what_varies_and_where_it_is_from_is_shown() {
+fn variation_and_its_source_are_shown() {
     let lab = Lab::new();
     std::fs::write(lab.at("varied.toml"), VARIED).unwrap();
     lab.done("set profile varied.toml");
@@ -442,7 +442,7 @@ fn statistics_in_json_keep_their_keys() {
 }
 
 #[test]
-fn statistics_in_text_say_whether_they_balance() {
+fn statistics_in_text_report_balance() {
     let lab = Lab::new();
     lab.fake.state().stats = stats();
     let shown = lab.done("stats");
@@ -504,7 +504,7 @@ fn watching_ends_with_3_when_the_dataplane_dies() {
 }
 
 #[test]
-fn unreachable_is_3_and_says_how_to_start() {
+fn unreachable_linkd_exits_3_with_start_command() {
     let mut lab = Lab::new();
     lab.running = None;
     let error = lab.fails(3, "show");
@@ -527,7 +527,7 @@ fn unreachable_is_3_and_says_how_to_start() {
 }
 
 #[test]
-fn refused_is_1_with_the_violations() {
+fn refusal_exits_1_with_violations() {
     let lab = Lab::new();
     let error = lab.fails(1, "set rate down");
     assert!(error.contains("no profile is set yet"), "{error}");
@@ -550,7 +550,7 @@ fn refused_is_1_with_the_violations() {
 }
 
 #[test]
-fn usage_is_2_also_in_json() {
+fn usage_error_exits_2_also_in_json() {
     let lab = Lab::new();
     for line in ["", "set rate 72", "set queue 0", "frobnicate", "set profile", "stats --watch 0s"]
     {
@@ -566,7 +566,7 @@ fn usage_is_2_also_in_json() {
 }
 
 #[test]
-fn a_check_that_does_not_hold_is_4() {
+fn failed_check_exits_4() {
     let lab = Lab::new();
     let good = lab.done("profile show viasat2");
     std::fs::write(lab.at("good.toml"), &good).unwrap();

@@ -34,7 +34,7 @@ delay.base = "1 ms"
 "#;
 
 #[test]
-fn the_table_is_of_the_dataplane_that_runs_or_of_what_is_given() {
+fn table_uses_running_dataplane_or_given_values() {
     let lab = with_room();
     let shown = lab.done("envelope");
     assert!(
@@ -54,7 +54,7 @@ fn the_table_is_of_the_dataplane_that_runs_or_of_what_is_given() {
 }
 
 #[test]
-fn the_table_in_json_is_what_memory_and_rate_give() {
+fn table_in_json_follows_memory_and_rate() {
     let lab = Lab::new();
     let json = lab.json(&format!("-o json {OFFLINE} --clients 100"));
     let room = serde_json::json!({
@@ -78,7 +78,7 @@ fn the_table_in_json_is_what_memory_and_rate_give() {
 }
 
 #[test]
-fn a_profile_that_fits_says_how_far_it_can_go_and_one_that_does_not_is_4() {
+fn fitting_profile_shows_headroom_and_oversized_exits_4() {
     let lab = with_room();
     let shown = lab.done("envelope --profile viasat2");
     assert!(
@@ -111,7 +111,7 @@ fn a_profile_that_fits_says_how_far_it_can_go_and_one_that_does_not_is_4() {
 }
 
 #[test]
-fn it_works_without_linkd_and_says_how_if_it_is_missing() {
+fn envelope_works_without_linkd_given_its_values() {
     let mut lab = with_room();
     std::fs::write(lab.at("huge.toml"), HUGE).unwrap();
     let line = format!("{OFFLINE} --clients 1 --profile huge.toml");
@@ -149,7 +149,7 @@ fn it_works_without_linkd_and_says_how_if_it_is_missing() {
 }
 
 #[test]
-fn a_link_that_does_not_fit_is_refused_with_the_numbers_or_taken_as_lossy_and_said_to_be() {
+fn oversized_link_is_refused_or_accepted_as_lossy() {
     let lab = with_room();
     lab.fake.state().excess = Some("needs 9.6 GB, 4 GB reserved: at most 112 ms".into());
     let error = lab.fails(1, "set profile viasat2");

@@ -47,7 +47,7 @@ fn numbered(lab: &Lab, names: &[&str]) {
 }
 
 #[test]
-fn without_a_switch_there_is_nothing_of_it_to_see() {
+fn missing_switch_is_not_shown() {
     let lab = Lab::new();
     lab.done("set profile transparent");
     assert!(!lab.done("show").contains("stages"));
@@ -61,7 +61,7 @@ fn without_a_switch_there_is_nothing_of_it_to_see() {
 }
 
 #[test]
-fn a_switch_that_is_not_there_is_shown_and_the_link_can_be_set_again() {
+fn unreachable_switch_is_shown_and_link_can_be_set() {
     let address = nowhere();
     let lab = with(&address);
     let shown = lab.done("switch show");

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_before_the_first_apply_counts() {
+    fn state_before_first_apply_is_recorded() {
         let pages = |before, count| Step::Hugepages { node: None, kib: 2048, before, count };
         assert_eq!(merged(&pages(0, 600), pages(600, 700)), pages(0, 700));
         assert_eq!(merged(&pages(0, 600), pages(600, 400)), pages(0, 600));

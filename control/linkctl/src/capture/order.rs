@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_wait_until_none_that_is_earlier_can_come() {
+    fn copies_wait_until_no_earlier_copy_can_arrive() {
         let mut order = Order::default();
         order.take(chunk(LATE, &[7, 3, 7, 0]));
         let times = |order: &mut Order| {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn waiting_copies_are_bounded() {
         let mut order = Order::default();
         let times: Vec<u64> = (0..HELD as u64 + 3).map(|n| u64::MAX - n).collect();
         order.take(chunk(0, &times));

@@ -129,7 +129,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn some_driver_must_hand_devices_over_if_the_box_has_any() {
+    fn box_with_devices_needs_a_driver_to_hand_them_over() {
         let tree = Tree::new(&[]);
         let none = Wanted::default();
         let pci = Wanted { pci: vec!["0000:01:00.0".into()], ..Wanted::default() };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_the_box_must_be_there_and_handed_over() {
+    fn device_of_the_box_must_exist_and_be_handed_over() {
         let tree = Tree::new(&[("sys/bus/pci/devices/0000:01:00.0/vendor", "0x8086")]);
         let look = || device(&tree.machine(), "0000:01:00.0");
         is(&device(&tree.machine(), "0000:02:00.0"), Bad, "no such PCI device");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_of_the_box_must_be_there_and_up() {
+    fn interface_of_the_box_must_exist_and_be_up() {
         let tree = Tree::new(&[("sys/class/net/veth0/flags", "0x1003\n")]);
         is(&interface(&tree.machine(), "veth0"), Good, "up");
         is(&interface(&tree.machine(), "veth1"), Bad, "no such interface");

@@ -144,7 +144,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_nothing() {
+    fn missing_files_give_nothing() {
         let machine = Tree::new(&[]).machine();
         assert_eq!(machine.sys("nothing"), None);
         assert!(machine.names("nothing").is_empty() && !machine.has("nothing"));

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn hugepages_are_enough_or_there_is_a_command_for_them() {
+    fn too_few_hugepages_give_a_command() {
         let small = "sys/kernel/mm/hugepages/hugepages-2048kB/";
         let tree = Tree::new(&[]);
         let set = |total: &str, free: &str| {

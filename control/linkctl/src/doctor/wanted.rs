@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_box_is_refused() {
+    fn invalid_box_file_is_refused() {
         assert!(Wanted::read(Path::new("/nonexistent")).is_err());
         assert!(Wanted::read(Path::new("/")).is_err());
     }

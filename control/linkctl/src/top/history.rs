@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_stands_where_it_was_and_leaves_after_a_minute() {
+    fn burst_keeps_its_place_and_leaves_after_a_minute() {
         let mut history = History::default();
         history.add(10 * S, 10 * S + BUCKET_NS, &row(8e6, 700));
         let at = |now, series| -> Vec<(usize, u64)> {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_drop_in_a_minute_is_seen() {
+    fn single_drop_in_a_minute_is_visible() {
         let mut history = History::default();
         history.add(10 * S, 11 * S, &row(0.0, 0));
         for columns in [1, 10, 120] {

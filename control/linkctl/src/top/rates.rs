@@ -233,7 +233,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_left_between_two_snapshots() {
+    fn rate_counts_bytes_between_two_snapshots() {
         let last = snapshot(1_000_000_000, vec![client("10.0.0.2", 1_000, 0, 5)]);
         let this = snapshot(1_500_000_000, vec![client("10.0.0.2", 126_000, 18_000_000, 9)]);
         let rows = rows(Some(&last), &this, &link());
@@ -267,7 +267,7 @@ pub mod tests {
     }
 
     #[test]
-    fn clients_are_known_by_name_wherever_they_stand() {
+    fn clients_are_matched_by_name_in_any_order() {
         let last = snapshot(0, vec![client("a", 0, 0, 0), client("b", 1_000, 0, 0)]);
         let this = snapshot(
             1_000_000_000,
@@ -279,7 +279,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_an_expired_client_carried_is_not_a_rate() {
+    fn expired_client_has_no_rate() {
         let last = snapshot(0, vec![client("a", 9_000, 0, 0), client(EXPIRED, 1_000, 0, 0)]);
         let this = snapshot(1_000_000_000, vec![client(EXPIRED, 10_000, 0, 0)]);
         let rows = rows(Some(&last), &this, &link());
@@ -287,7 +287,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_wait_is_the_queue_over_the_rate_in_force() {
+    fn wait_is_queue_over_current_rate() {
         let trace = |rates: &[u64]| pb::Pipe {
             rate_trace: Some(pb::RateTrace { step_ns: 1, rates_bps: rates.to_vec() }),
             ..Default::default()
@@ -310,7 +310,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_not_impaired_has_no_queueing_delay() {
+    fn unimpaired_client_has_no_queueing_delay() {
         let this = snapshot(1, vec![client("bypass", 0, 0, 0), client("default", 0, 0, 0)]);
         let waits: Vec<_> = rows(None, &this, &link()).iter().map(|r| r.forward.wait).collect();
         assert_eq!(waits, [Wait::Unknown, Wait::Seconds(0.0)]);

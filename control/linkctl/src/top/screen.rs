@@ -35,7 +35,7 @@ mod tests {
     use std::io::Read;
     use std::process::{Command, Stdio};
 
-    /// Not a test by itself: [`a_panic_gives_the_terminal_back`] runs it in a terminal.
+    /// Not a test by itself: [`panic_restores_the_terminal`] runs it in a terminal.
     #[test]
     #[ignore = "takes the terminal and panics"]
     fn panics() {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back() {
+    fn panic_restores_the_terminal() {
         let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = nix::pty::openpty(Some(&size), None).unwrap();
         let before = tcgetattr(&pty.slave).unwrap();
