@@ -33,7 +33,7 @@ impl Default for Limits {
             emulator_drops: 0,
             lateness_p99_ns: 1_000_000,
             stall_ns: 10_000_000,
-            // Memory is taken a segment at a time: what is fuller was full but for some.
+            // Memory is allocated in segments: above this limit it was practically full.
             memory_percent: 99,
             changes: None,
         }
@@ -152,11 +152,10 @@ pub struct Certificate {
     pub lateness_ns: Lateness,
     /// The longest of all workers, and of the clock.
     pub stall_max_ns: u64,
-    /// Of all workers.
+    /// Over all workers.
     pub memory: Memory,
     pub workers: Vec<Worker>,
     pub conservation: Conservation,
-    /// Remarks for the reader.
     pub remarks: Vec<&'static str>,
 }
 

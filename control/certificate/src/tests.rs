@@ -25,7 +25,7 @@ fn sound() -> pb::Stats {
             ..Default::default()
         }),
         memory: Some(pb::Memory { capacity_bytes: 2_000, used_bytes: 0, used_max_bytes: 1_000 }),
-        // Of before the mark.
+        // From before the mark.
         emulator_drops: 1_000,
         stall_max_ns: 10_000_000,
         span: Some(pb::Span {
@@ -44,7 +44,7 @@ fn judged(stats: pb::Stats, limits: &Limits) -> Certificate {
     Certificate::new(&stats.into(), limits).unwrap()
 }
 
-/// What fails by the default limits if a sound run is changed so.
+/// The criteria that fail by the default limits after this change to a sound run.
 fn failing(change: impl Fn(&mut pb::Stats, &mut pb::Span)) -> Vec<(&'static str, u64, u64)> {
     let mut stats = sound();
     let mut span = stats.span.take().unwrap();
@@ -57,7 +57,7 @@ fn failing(change: impl Fn(&mut pb::Stats, &mut pb::Span)) -> Vec<(&'static str,
 }
 
 #[test]
-fn a_run_at_its_limits_passes() {
+fn run_at_its_limits_passes() {
     let certificate = judged(sound(), &Limits::default());
     assert_eq!(certificate.verdict, Verdict::Pass);
     assert_eq!((certificate.generation, certificate.changes), (7, 3));
@@ -77,7 +77,7 @@ fn a_run_at_its_limits_passes() {
 }
 
 #[test]
-fn each_criterion_fails_beyond_its_limit_and_alone() {
+fn criterion_beyond_its_limit_fails_alone() {
     assert_eq!(failing(|_, _| {}), []);
     assert_eq!(failing(|_, span| span.sent = None), [("packets", 0, 1)]);
     assert_eq!(failing(|_, span| span.overload = 1), [("emulator_drops", 1, 0)]);
@@ -98,7 +98,7 @@ fn each_criterion_fails_beyond_its_limit_and_alone() {
 }
 
 #[test]
-fn limits_can_be_moved() {
+fn changed_limits_change_the_verdict() {
     let stats =
         || pb::Stats { span: Some(pb::Span { missed: 5, ..sound().span.unwrap() }), ..sound() };
     let verdict = |limits: Limits| judged(stats(), &limits).verdict;
@@ -114,7 +114,7 @@ fn limits_can_be_moved() {
 }
 
 #[test]
-fn one_worker_that_is_full_is_not_hidden_by_another_that_is_empty() {
+fn full_worker_beside_empty_worker_fails() {
     let mut stats = sound();
     stats.workers[0].memory.as_mut().unwrap().used_max_bytes = 1_000;
     stats.workers[1].memory.as_mut().unwrap().used_max_bytes = 0;
@@ -123,7 +123,7 @@ fn one_worker_that_is_full_is_not_hidden_by_another_that_is_empty() {
 }
 
 #[test]
-fn what_is_not_a_failure_is_said() {
+fn condition_without_failure_is_remarked() {
     let mut stats = sound();
     stats.span.as_mut().unwrap().marked = false;
     stats.span.as_mut().unwrap().lossy = true;
@@ -133,13 +133,13 @@ fn what_is_not_a_failure_is_said() {
 }
 
 #[test]
-fn without_a_span_there_is_no_verdict() {
+fn certificate_without_span_has_no_verdict() {
     let stats = pb::Stats { span: None, ..sound() };
     assert_eq!(Certificate::new(&stats.into(), &Limits::default()).unwrap_err(), NoSpan);
 }
 
 #[test]
-fn figures_that_no_dataplane_counts_do_no_harm() {
+fn extreme_figures_do_not_overflow() {
     let all = u64::MAX;
     let memory = Some(pb::Memory { capacity_bytes: all, used_bytes: all, used_max_bytes: all });
     let stats = pb::Stats {

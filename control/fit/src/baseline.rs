@@ -96,8 +96,8 @@ impl Series {
         self.rtt_ns.push(probe.rtt_ns.map_or(LOST, |rtt| rtt.min(LOST - 1)));
     }
 
-    /// The next probe comes after a break: between it and the one before nobody
-    /// looked, or the clock jumped.
+    /// The next probe comes after a break: in between, no probe was sent or the
+    /// clock jumped.
     pub fn interrupt(&mut self) {
         let next = self.sent_ns.len();
         if next > 0 && self.breaks.last() != Some(&next) {
@@ -120,7 +120,6 @@ impl Series {
         self.sent_ns.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sent_ns.is_empty()

@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Of a run from 12:00 to 13:00.
+    /// Certificate of a run from 12:00 to 13:00.
     fn certificate(verdict: &str, late_ns: u64) -> String {
         let holds = late_ns <= 1_000_000;
         format!(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_passes_vouches_for_the_log_that_was_recorded_in_it() {
+    fn passing_run_vouches_for_its_log() {
         let within = Some(["2026-01-01T12:00:01Z", "2026-01-01T12:59:59Z"]);
         let said = vouched(within, &certificate("pass", 20_000)).unwrap();
         let expected = "the certificate of the emulator (run.json) passes: lateness_p99 20 us, at \
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_fails_is_refused_with_its_criteria() {
+    fn failing_run_is_refused_with_its_criteria() {
         let said = vouched(None, &certificate("fail", 3_200_000)).unwrap_err();
         assert!(said.contains("(lateness_p99 3.2 ms, at most 1 ms)"), "{said}");
         // Independent of the verdict.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_another_time_is_refused_with_both_times() {
+    fn certificate_of_another_time_is_refused_with_both_times() {
         for recorded in [
             ["2026-01-01T11:59:49Z", "2026-01-01T12:30:00Z"],
             ["2026-01-01T12:30:00Z", "2026-01-01T13:00:11Z"],
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_certificates() {
+    fn other_file_is_not_read_as_certificate() {
         for text in ["", "{}", "[1]", &certificate("pass", 1).replace("lateness_p99", "stall")] {
             let said = vouched(None, text).unwrap_err();
             assert!(said.starts_with("run.json is not the certificate of a run ("), "{said}");

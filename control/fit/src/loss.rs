@@ -4,7 +4,7 @@
 //! A probe every δ samples an alternating process. After a probe that came back the
 //! process is known to be up, so a log is a sequence of independent runs ([`Runs`]),
 //! and the likelihood of a run is that of a Markov chain sampled at the probes' own
-//! instants ([`chain`]). What is estimated is the law of the process that the
+//! instants ([`chain`]). The estimate is the law of the process that the
 //! emulator plays, not the loss of packets.
 //!
 //! Times are in seconds.

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_data_do_not_bound_is_infinite() {
+    fn unbounded_parameter_has_infinite_interval() {
         let f = |p: &[f64]| -(-p[0]).max(0.0);
         let m = maximise(&f, &[1.0], 0.5);
         assert_eq!(profile_interval(&f, &m, 0).1, f64::INFINITY);

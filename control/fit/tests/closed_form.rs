@@ -58,7 +58,7 @@ fn stated_law(profile: &pb::Profile) -> Law {
 }
 
 #[test]
-fn a_week_of_pings_is_what_the_profile_states() {
+fn week_of_pings_matches_the_profile() {
     let catalog = Catalog::built_in();
     let viasat2 = catalog.get("viasat2").unwrap();
     let series = viasat2_week();

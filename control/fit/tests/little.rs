@@ -84,19 +84,19 @@ fn isolated_losses_have_a_stated_duration() {
 }
 
 #[test]
-fn one_long_outage_does_not_pass_for_many_isolated_losses() {
+fn long_outage_is_distinguished_from_isolated_losses() {
     let lost = |n: u64| (2_000..3_000).contains(&n) || n % 500 == 250;
     let fitted = fitted(log(COUNT, |n| (!lost(n)).then(|| quiet(n))));
     says(&unidentified(&fitted), &["outages: ", "how long outages last"]);
     for class in pipes(&fitted).iter().flat_map(|pipe| &pipe.outages) {
-        // Of nine probes lost alone in a quarter of an hour: a hundred seconds each way
+        // For nine probes lost alone in a quarter of an hour: a hundred seconds each way
         // or half a minute at worst, and not a third of a second.
         assert!(class.duration_ns > INTERVAL_NS || class.interval_ns > 30 * S, "{class:?}");
     }
 }
 
 #[test]
-fn stated_values_that_contradict_the_log_are_refused() {
+fn stated_values_contradicting_the_log_are_refused() {
     let isolated = Options { isolated_ns: Some(300 * MS), ..options() };
     let told = refused_with(short(), &isolated);
     says(&told, &["300 ms are longer than the probing interval", "at most the interval"]);

@@ -71,7 +71,7 @@ fn an_outage_lasts_as_long_whatever_the_probing_interval() {
 }
 
 #[test]
-fn sat20_s_counts_give_the_law_that_explains_them() {
+fn sat20_counts_give_their_law() {
     let counts = LossCounts { lost: 604, single: 465, runs: 44, longest: 11 };
     let runs = Runs::of_counts(&counts, 3_024_000, 200_000_000);
     let losses = estimate(&runs, OPTIONS);

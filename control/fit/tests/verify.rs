@@ -15,7 +15,7 @@ use profile::{Catalog, Profile};
 const DAY: u64 = 86_400 * 5;
 
 /// A geostationary link with losses of two kinds, slots and excursions. There are enough losses in
-/// a day to tell their rate within the margin.
+/// a day to estimate their rate within the margin.
 const GEO: &str = r#"
 name = "geo"
 [forward]
@@ -132,10 +132,10 @@ fn a_measured_log_passes_or_fails_as_its_link_does() {
 }
 
 #[test]
-fn a_log_of_two_minutes_passes_nothing_and_says_how_long_it_has_to_be() {
+fn two_minute_log_passes_nothing_and_reports_needed_length() {
     let (short, settings) = (hours(1.0 / 30.0, 1), Settings::default());
     let input = Input::Log(short);
-    // Whatever the link is like, and however short its own log is.
+    // This does not depend on the link or on the length of its log.
     let itself = against_profile(&input, &geo(), &settings).unwrap();
     assert_eq!(itself.verdict(), Verdict::Undecided, "{:#?}", itself.rows);
     let needed = itself.needed_s().unwrap() / 3600.0;
@@ -152,7 +152,7 @@ fn a_log_of_two_minutes_passes_nothing_and_says_how_long_it_has_to_be() {
     // Nor does a long baseline help a short log.
     let live = against_log(day(), &hours(1.0 / 30.0, 2), "live", &settings).unwrap();
     assert_eq!(live.verdict(), Verdict::Undecided, "{:?}", failed(&live));
-    // What is far enough outside is seen even so.
+    // A figure far enough outside is still detected.
     let transparent = Catalog::built_in().get("transparent").unwrap().clone();
     let other = against_profile(&input, &transparent, &settings).unwrap();
     assert_eq!(other.verdict(), Verdict::Fail);
@@ -184,7 +184,7 @@ fn a_worse_link_does_not_widen_its_own_tolerance() {
 
 #[test]
 fn a_figure_near_zero_has_the_tolerance_of_its_floor() {
-    // An hour without a loss, whose round trips differ by 10 us.
+    // An hour without a loss, with round trips that differ by 10 us.
     let quiet = log(18_000, |n| Some(600 * MS + n % 7 * 10_000 / 6));
     let itself =
         against_log(&Input::Log(quiet.clone()), &quiet, "itself", &Settings::default()).unwrap();
@@ -201,7 +201,7 @@ fn a_figure_near_zero_has_the_tolerance_of_its_floor() {
         assert!((row.tolerance / tolerance - 1.0).abs() < 1e-6, "{row:?}");
         assert_eq!(row.verdict, verdict, "{row:?}");
     }
-    // Two logs whose 2.7 counts more than none are a third of 2 × 10⁻⁵ of the probes together:
+    // The 2.7 counts above zero of both logs are a third of 2 × 10⁻⁵ of the probes together:
     // √2 × 406,000 probes each.
     let needed = itself.needed_s().unwrap() * 5.0 / 2.0_f64.sqrt();
     assert!((needed / 406_000.0 - 1.0).abs() < 0.01, "{needed} probes");

@@ -49,7 +49,7 @@ fn figures(pipe: &pb::Pipe) -> Vec<f64> {
 }
 
 #[test]
-fn the_built_in_profile_is_what_the_fit_makes_of_its_source() {
+fn built_in_profile_equals_fit_of_its_source() {
     let fitted = fit(&baseline(), &options()).unwrap().profile;
     let built_in = built_in();
     let provenance = |p: &Profile| p.as_proto().provenance.clone().unwrap();
@@ -96,7 +96,7 @@ fn its_loss_events_pass_a_chi_squared_test_against_the_published_ones() {
     let cells = [[published.single, single], [published.runs, runs], [beyond[0], beyond[1]]];
     println!("(published, a week of the profile): single, runs, beyond the second: {cells:?}");
     // Two samples of the same time: (a − b)² / (a + b) each. Probes beyond the second come in
-    // geometric numbers, whose variance is 1/(1 − q) times their mean.
+    // geometric numbers, with a variance of 1/(1 − q) times their mean.
     let q = beyond[0] as f64 / (beyond[0] + published.runs) as f64;
     let variance = [1.0, 1.0, 2.0 / (1.0 - q)];
     let statistic: f64 = cells

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl box`: checks the description of a box, and takes and gives back what it names of
+//! `linkctl box`: checks the description of a box, and reserves and releases the resources of
 //! this machine: hugepages, and ports for vfio-pci.
 //!
-//! All is checked before anything is changed, what was before is written down before it is
+//! Everything is checked before any change, the previous state is recorded before it is
 //! changed, and all of it ends with the boot (docs/adr/0035).
 
 mod here;
@@ -41,7 +41,6 @@ Examples:
 A port that carries the default route, this session or an address is never taken. What
 apply does ends with the boot. Exit codes: 0 done, 1 failed, 4 a check is bad.";
 
-/// Where the machine is.
 #[derive(Debug, Args)]
 pub struct Where {
     /// Look for /proc, /sys, /dev, /run and the tools below this directory
@@ -49,7 +48,6 @@ pub struct Where {
     pub root: PathBuf,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Check a box's file, by itself or against this machine; changes nothing
@@ -103,7 +101,6 @@ fn read(path: &Path) -> Result<BoxFile, Failure> {
     })
 }
 
-/// Contradictions within the file.
 fn disagreements(file: &BoxFile, path: &Path) -> Vec<Finding> {
     let finding = |problem: boxfile::Problem| {
         let why = "the file does not agree with itself";
@@ -238,7 +235,7 @@ fn undo(form: Output, dry_run: bool, place: &Where) -> Result<(), Failure> {
 #[derive(Serialize)]
 struct Shown<'a> {
     file: Option<&'a Path>,
-    /// An apply came to its end.
+    /// The apply completed.
     complete: bool,
     ports: &'a [boxfile::Binding],
     #[serde(flatten)]

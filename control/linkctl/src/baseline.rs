@@ -26,7 +26,6 @@ pub struct BaselineArgs {
     pub certificate: Option<PathBuf>,
 }
 
-/// A format of baselines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FormatArg {
     /// Of linkctl probe send.

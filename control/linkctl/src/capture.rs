@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl capture`: a client's packets as they come and as they leave, as a pcapng file.
 //!
-//! What linkd sends is put in the order of its times ([`order`]) and written ([`file`]). An
+//! The chunks from linkd are sorted by time ([`order`]) and written ([`file`]). An
 //! interrupt, an end of linkd and a full disk all leave a whole file, as far as it goes.
 
 mod file;
@@ -26,7 +26,6 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl capture --client 10.0.0.2 -w run.pcapng             until interrupted
@@ -50,7 +49,6 @@ The link goes on as it would without. If it is too fast for who reads, copies ar
 not packets: the summary counts them, and the file for each interface (isb_ifdrop). One
 capture runs at a time, and needs the role operator: it shows what is in the packets.";
 
-/// What to capture.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
     /// Whose packets: an address or a name of `linkctl clients`, or bypass (what is not IP), or
@@ -138,8 +136,8 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     };
     free(path)?;
     let connection = Connection::open(context).await?;
-    // A pipe waits here for who reads it: signals still end it, and nobody is kept from
-    // capturing.
+    // Opening a pipe blocks until it has a reader: signals still end it, and other clients can
+    // still capture.
     let out = open(path)?;
     let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let signals = signals.map(|signal| {
@@ -150,7 +148,7 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     let mut client = connection.captures();
     let chunks = connection.answer(client.capture(args.request())).await;
     if chunks.is_err() && path.metadata().is_ok_and(|file| file.is_file()) {
-        // It was made for what does not come.
+        // Removes the file because the capture did not start.
         let _ = fs::remove_file(path);
     }
     let chunks = chunks?;
@@ -235,7 +233,7 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// Somebody ends it: nothing comes any more.
+    /// A signal ends the capture: no more chunks follow.
     fn interrupt(&mut self) -> Option<pb::CaptureChunk> {
         self.interrupted = true;
         None
@@ -272,7 +270,7 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// What is there already stays, unless it is no file, such as a pipe.
+/// Refuses an existing path, unless it is not a regular file, such as a pipe.
 fn free(path: &Path) -> Result<(), Failure> {
     if !is_stdout(path) && path.metadata().is_ok_and(|there| there.is_file()) {
         let path = path.display();

@@ -27,7 +27,7 @@ fails has to be repeated, with what docs/certificate.md says of each criterion.
 
 Exit code 4 if a criterion does not hold.";
 
-/// What a run is held to.
+/// Limits of a run.
 #[derive(Debug, Args)]
 pub struct CertificateArgs {
     /// Begin the next run after this one: start high-water marks, lateness and stalls anew

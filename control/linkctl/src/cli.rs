@@ -65,7 +65,6 @@ Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
   4 a check did not hold   5 a check could not be decided: the logs are too short";
 
-/// The first word.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Change the link; says from which instant the change is in force
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_recognised_in_what_does_not_parse() {
+    fn json_option_is_recognised_in_invalid_command() {
         let wants = |line: &str| wants_json(line.split(' ').map(OsString::from));
         assert!(wants("linkctl -o json x") && wants("linkctl x --output=json"));
         assert!(!wants("linkctl -o text json"));

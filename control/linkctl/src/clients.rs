@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl clients`: which frames are whose.
+//! `linkctl clients`: the assignment of frames to clients.
 
 use crate::connection::Connection;
 use crate::context::{Context, Output};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use view::instant;
 
-/// What `--help` ends with.
+/// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl clients set clients.toml          replaces all that is said of the clients
@@ -41,7 +41,6 @@ A file of clients:
 
 A MAC goes before a VLAN, that before a prefix; of prefixes the longest wins.";
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Replace all that is said of the clients; the profile stays

@@ -29,7 +29,7 @@ use tower::Service;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// To connect over the network, the handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Of an answer: the statistics of many thousand clients.
+/// Largest answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
 /// Sends the token of a lease with each request.
@@ -48,7 +48,6 @@ impl Interceptor for Leased {
 /// The way that requests take.
 pub type Way = InterceptedService<Channel, Leased>;
 
-/// A client of linkd.
 pub struct Connection {
     place: Place,
     fault: Fault,
@@ -107,7 +106,6 @@ impl Connection {
         LinkemuClient::new(self.way.clone()).max_decoding_message_size(ANSWER_BYTES)
     }
 
-    /// Calls `linkemu.v1.Linkemu`.
     pub async fn call<T, F>(&self, call: impl FnOnce(LinkemuClient<Way>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -154,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// The answer of what a box need not have, or a linkd need not know.
+    /// The answer of an optional part of a box, or of a call that an older linkd lacks.
     pub async fn optional<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -209,7 +207,7 @@ pub async fn channel(socket: &Path) -> Result<Channel, String> {
     endpoint.connect_with_connector(unix(socket)).await.map_err(|error| cause(&error))
 }
 
-/// What TLS says goes before what became of it.
+/// The TLS error takes precedence over its consequence.
 fn unreachable(place: &Place, fault: &Fault, why: &str) -> Failure {
     match (&place.server, fault.words()) {
         (None, _) => Failure::unreachable(&place.socket, why),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl doctor`: is this machine fit to run linkemu?
 //!
-//! Each check reads what the kernel says of the machine, from roots of `/proc` and `/sys` that
-//! are parameters, and gives a [`Finding`]: what was found, why it matters, and what to type. It
+//! Each check reads the kernel's state of the machine, from roots of `/proc` and `/sys` that
+//! are parameters, and gives a [`Finding`]: the observation, the reason, and the command. It
 //! changes nothing.
 
 pub mod cores;
@@ -35,7 +35,6 @@ Examples:
 
 It changes nothing. Exit codes: 0 nothing is bad, 4 something is.";
 
-/// What to look at.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Check what this description of a box names: its ports, cores and memory
@@ -76,7 +75,7 @@ pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     tell(context.output, &findings)
 }
 
-/// What is in files. Limits are those of the dataplane's process, or of this one.
+/// Checks of files. Limits are those of the dataplane's process, or of this one.
 fn local(machine: &Machine, wanted: &Wanted, dataplane: Option<String>) -> Vec<Finding> {
     let of = dataplane.as_deref().unwrap_or("self");
     let mut findings = memory::check(machine, wanted, of);
@@ -85,7 +84,7 @@ fn local(machine: &Machine, wanted: &Wanted, dataplane: Option<String>) -> Vec<F
     findings
 }
 
-/// Tells what was found, and fails if something is bad.
+/// Prints the findings, and fails if one of them is bad.
 pub fn tell(form: Output, findings: &[Finding]) -> Result<(), Failure> {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let (bad, warnings) = (count(Level::Bad), count(Level::Warning));
@@ -104,7 +103,7 @@ fn verdict(bad: usize) -> Result<(), Failure> {
     }
 }
 
-/// A row for each; lines are not broken, for commands are to be copied.
+/// One row per finding; lines are not broken, so that commands can be copied.
 pub fn table(findings: &[Finding]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -126,7 +125,7 @@ mod tests {
     use machine::tests::Tree;
 
     #[test]
-    fn a_machine_that_tells_nothing_is_looked_at_without_harm() {
+    fn empty_machine_is_checked_without_error() {
         let wanted = Wanted { named: true, cores: vec![2], ..Wanted::default() };
         let findings = local(&Tree::new(&[]).machine(), &wanted, None);
         assert!(findings.len() >= 10);
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_is_told_with_reason_and_command() {
+    fn problem_is_reported_with_reason_and_command() {
         let found = [
             Finding::ok("SMT", "off"),
             Finding::warning("hugepages", "none", "slower", "echo 88 > x").bad_if(true),

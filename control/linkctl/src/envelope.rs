@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl envelope`: what can be held without loss, by the same figures with which the
-//! dataplane takes and refuses plans ([`emu::envelope`]).
+//! `linkctl envelope`: the load that is possible without loss, with the same figures by which the
+//! dataplane accepts and refuses plans ([`emu::envelope`]).
 //!
 //! Memory, ports and clients are those of the dataplane that runs, or those that are
 //! given. If all three are given nothing is asked of linkd, and profiles are the built-in
@@ -42,7 +42,7 @@ Exit code 4 if the profile does not fit.";
 pub const FRAME: u32 = 1_514;
 const SEED: u64 = 1;
 
-/// Of what to show the envelope.
+/// Room, clients and profile of the envelope.
 #[derive(Debug, Args)]
 pub struct EnvelopeArgs {
     /// Say whether this profile fits, and how far each of its parameters can go: a name,
@@ -83,7 +83,7 @@ fn frame(text: &str) -> Result<u32, String> {
 }
 
 pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> {
-    // What is wrong with a file is told before linkd is asked.
+    // Faults of a file are reported before linkd is asked.
     let file = args.profile.as_deref().filter(|p| p.contains('/') || p.ends_with(".toml"));
     let file = file.map(|path| Profile::from_file(Path::new(path))).transpose()?;
     let (room, profile) = match offline(args) {

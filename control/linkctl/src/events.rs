@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl events`: what has happened, and what happens.
+//! `linkctl events`: past and current events.
 
 use crate::connection::Connection;
 use crate::context::{Context, Output};
@@ -10,7 +10,6 @@ use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
 
-/// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl events                            what linkd remembers
@@ -21,7 +20,6 @@ Examples:
 Each has its instant in UTC and, if it is a change, on the dataplane's clock: so it can be
 joined with captures. Numbers begin anew with each start of linkd.";
 
-/// Which events.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
     /// Only those after this number

@@ -190,7 +190,6 @@ impl Failure {
         self
     }
 
-    /// Message without hints.
     pub fn message(&self) -> &str {
         match self {
             Self::Told(report) => &report.message,
@@ -206,7 +205,7 @@ impl Failure {
             Self::Closed => return ExitCode::from(OK),
         };
         let text = if as_json { report.json() } else { report.text() };
-        // Without stderr there is nobody to tell.
+        // Without stderr the message cannot be shown.
         let _ = writeln!(std::io::stderr(), "{text}");
         ExitCode::from(report.exit)
     }

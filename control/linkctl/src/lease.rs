@@ -20,7 +20,6 @@ use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use view::instant;
 
-/// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl lease run --ttl 1min --return-to transparent -- pytest tests/link
@@ -37,7 +36,6 @@ time ends by itself, and returns the link to the profile that it names.";
 /// The environment variable that carries a token.
 const TOKEN: &str = "LINKEMU_LEASE";
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Lease {
     /// Acquire one; prints its token
@@ -64,7 +62,7 @@ pub enum Lease {
     },
 }
 
-/// What a lease is like.
+/// Terms of a lease.
 #[derive(Clone, Debug, Args)]
 pub struct Terms {
     /// Who has it, such as a CI job; without it, user and host
@@ -227,7 +225,7 @@ async fn run_with(
             every.tick().await;
             let request = pb::RenewLeaseRequest { token: token.clone() };
             if let Err(error) = connection.answer(connection.leases().renew_lease(request)).await {
-                // The command goes on: it is told when it changes the link.
+                // The command continues; it is notified when it changes the link.
                 let _ = error.report(false);
             }
         }
@@ -286,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_said_in_words() {
+    fn lease_is_described_in_words() {
         let lease = pb::Lease {
             holder: "ci-7".into(),
             expires: Some(prost_types::Timestamp { seconds: 1_790_000_000, nanos: 0 }),

@@ -3,7 +3,7 @@
 //!
 //! One command tree ([`cli`]); each command asks linkd, over its unix socket or over TLS, and
 //! prints text or JSON. Results go to stdout, errors to stderr; the exit code says
-//! what became of it ([`failure`]).
+//! gives the result ([`failure`]).
 
 mod appliance;
 mod argument;

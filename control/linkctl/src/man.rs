@@ -13,7 +13,6 @@ pub const EXAMPLES: &str = "\
 Example:
   linkctl man ./pages                       then: man ./pages/linkctl-set-rate.1";
 
-/// Where to.
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Write here; made if it is not there
@@ -51,7 +50,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn every_subcommand_and_option_has_its_place_in_the_pages() {
+    fn subcommands_and_options_are_in_the_pages() {
         let pages = manual::pages(&Cli::command(), "1").unwrap();
         assert_eq!(manual::unnamed(&Cli::command(), &pages), [""; 0]);
         let find = |name: &str| pages.iter().find(|page| page.name == name).unwrap();

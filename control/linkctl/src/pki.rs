@@ -38,7 +38,6 @@ const NAME_CHARS: usize = 64;
 /// The files of an authority.
 const CA: &str = "ca";
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Pki {
     /// Make an authority, which signs all others
@@ -103,7 +102,6 @@ pub enum Pki {
     },
 }
 
-/// Where to write.
 #[derive(Debug, Args)]
 pub struct To {
     /// Write into this directory; without it, that of the authority, or this one for an authority

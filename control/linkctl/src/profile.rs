@@ -23,7 +23,6 @@ Examples:
   linkctl profile put mine.toml             then `linkctl set profile` knows it by name
   linkctl profile check mine.toml           exit code 4 if it is wrong; needs no linkd";
 
-/// What to do with profiles.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// All that can be set by name

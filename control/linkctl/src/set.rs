@@ -34,7 +34,6 @@ Examples:
 
 Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
 
-/// Examples of `set part`.
 pub const PART_EXAMPLES: &str = "\
 Examples:
   linkctl set part 'duplicate = \"0.1 %\"' 'corrupt = \"0.01 %\"' -d forward
@@ -57,7 +56,6 @@ pub enum Law {
     Fixed,
 }
 
-/// What to change.
 #[derive(Debug, Subcommand)]
 pub enum Set {
     /// Replace the whole link and start its random processes anew
@@ -319,11 +317,11 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
             if let (Some(interval_ns), Some(duration_ns)) = (*every, *duration) {
                 pipe.outages.push(pb::Outage { interval_ns, duration_ns, law: law as i32 });
             }
-            // All that the channel loses, or the class alone would not be what is lost.
+            // Includes all losses of the channel: the class alone would not give the target.
             (&LOSSES, target)
         }
         Patch::Part { part, target } => {
-            // One a line, so that the place of an error tells which.
+            // One entry per line, so that the place of an error identifies it.
             let part = Part::from_toml(&part.join("\n"))
                 .map_err(|violations| Failure::invalid("this is no part of a link", violations))?;
             (pipe, given) = (part.pipe, part.paths);

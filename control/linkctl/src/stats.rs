@@ -18,7 +18,6 @@ Examples:
   linkctl stats --watch 200ms               again and again
   linkctl -o json stats --watch | jq -c .emulator_drops";
 
-/// How to show statistics.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
     /// Again every INTERVAL (10 ms to 1 h) until interrupted
@@ -29,9 +28,8 @@ pub struct StatsArgs {
     pub mark: bool,
 }
 
-/// Cursor home, and clear what is below.
+/// Cursor home, and clear the rest of the screen.
 const HOME: &str = "\x1b[H\x1b[J";
-/// Clear the screen first.
 const CLEAR: &str = "\x1b[2J";
 
 pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {

@@ -14,7 +14,6 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use view::{Snapshot, Stage, Switch, stages};
 
-/// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl switch show                       is it ready, what it counted, how long frames took
@@ -42,7 +41,6 @@ A closed gate is an outage from now on until it is opened; ARP and neighbour dis
 is no part of a profile, and all are open when linkd starts. Frames pass where neither their
 client's gate nor that of all is closed.";
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show whether it is ready, what it counted, and how long frames were away
@@ -55,7 +53,6 @@ pub enum Command {
     },
 }
 
-/// What to do with a gate.
 #[derive(Debug, Subcommand)]
 pub enum Gate {
     /// Let no frame out: an outage
@@ -64,7 +61,6 @@ pub enum Gate {
     Open(Of),
 }
 
-/// Whose gate.
 #[derive(Clone, Debug, Args)]
 pub struct Of {
     /// A client's name or address, as in `linkctl clients list`; without it, that of all
@@ -123,8 +119,8 @@ async fn show(context: &Context) -> Result<(), Failure> {
     output::text(&text)
 }
 
-/// The four ways between the switch and the box. The switch is read first: what is missing
-/// towards the box is lost, what is missing from there may be on its way.
+/// The four paths between the switch and the box. The switch is read first: a frame missing
+/// towards the box is lost, a frame missing from there may be in flight.
 fn wires(switch: &Switch, snapshot: &Snapshot) -> Vec<Wire> {
     let port = |name: &str| snapshot.ports.iter().find(|port| port.name == name);
     let received = |name| port(name).map_or(0, |port| port.received.packets);

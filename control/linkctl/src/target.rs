@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 
-/// Which pipes, and on what condition.
+/// Selected pipes and precondition.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
     /// Towards the client, from it, or each of both
@@ -13,7 +13,6 @@ pub struct Target {
     pub condition: Condition,
 }
 
-/// On what condition.
 #[derive(Clone, Debug, Args)]
 pub struct Condition {
     /// Refuse if another generation is in force: someone else changed the link

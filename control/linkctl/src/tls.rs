@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS towards linkd: whom we believe, what we show, and what went wrong in words.
+//! TLS towards linkd: trusted authorities, our certificate, and explanations of errors.
 //!
 //! TLS 1.3 only, as linkd serves it. In it the server judges our certificate after our
 //! side of the handshake is done; the verdict comes with the first read. [`Watched`]
@@ -135,7 +135,7 @@ pub async fn connect(connector: TlsConnector, server: Server, fault: Fault) -> i
     }
 }
 
-/// What TLS says, in words; nothing if TLS has no part in it.
+/// Explanation of a TLS error; `None` for other errors.
 fn words(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match tls {

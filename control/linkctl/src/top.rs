@@ -39,7 +39,6 @@ linkctl stats --watch.";
 /// Longest interval between redraws; the age of the statistics is shown.
 const REDRAW: Duration = Duration::from_millis(500);
 
-/// How to look.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// A new picture every INTERVAL (10 ms to 1 h)
@@ -97,7 +96,7 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Failure> {
                         break Ok(());
                     }
                 }
-                // A resize: drawn anew with the next turn.
+                // A resize: the next iteration redraws the screen.
                 Some(Ok(_)) => {}
                 // The terminal is gone.
                 Some(Err(_)) | None => break Ok(()),

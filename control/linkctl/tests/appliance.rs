@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl box` on machines of files: trees of `/proc` and `/sys` with tools that change them,
-//! so that what is changed, and that nothing is, shows. Nothing of the machine that runs this is
-//! looked at.
+//! so that changes, and their absence, are visible. Nothing is read from the machine that runs
+//! this.
 
 use crate::box_machine::{self, BOX, Machine, NICS};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn a_file_is_checked_by_itself() {
 }
 
 #[test]
-fn a_machine_that_has_all_of_it_passes() {
+fn complete_machine_passes() {
     let machine = Machine::new();
     let (json, code) = machine.json("check box.toml --here");
     let bad: Vec<_> =
@@ -40,7 +40,7 @@ fn a_machine_that_has_all_of_it_passes() {
 }
 
 #[test]
-fn apply_takes_the_ports_and_undo_gives_them_back() {
+fn apply_takes_ports_and_undo_restores_them() {
     let machine = Machine::new();
     machine.set("sys/bus/pci/devices/0000:01:00.1/driver_override", "ixgbe\n");
     let before = machine.state();
@@ -67,7 +67,7 @@ fn apply_takes_the_ports_and_undo_gives_them_back() {
     assert_eq!(shown["complete"], true);
     assert_eq!(shown["ports"][0]["mac"], "3c:fd:fe:00:00:00");
     assert!(shown["steps"].as_array().unwrap().iter().all(|s| s["in_force"] == true), "{shown}");
-    // Once more: nothing is left to do, and what was before is not forgotten.
+    // Again: no steps remain, and the previous state is still recorded.
     let (json, code) = machine.json("apply box.toml");
     assert_eq!((code, json["changed"].as_bool()), (0, Some(false)), "{json}");
 
@@ -102,7 +102,7 @@ fn without_driverctl_dpdks_own_tool_does_it() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_remedy_and_nothing_is_changed() {
+fn faults_are_reported_with_remedy_and_nothing_changes() {
     type Change = (&'static str, fn(&Machine), &'static [&'static str]);
     let changes: &[Change] = &[
         (
@@ -266,7 +266,7 @@ fn what_is_wrong_is_told_with_its_remedy_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_step_that_fails_undoes_those_before_it() {
+fn failing_step_undoes_earlier_steps() {
     for (name, change, words) in [
         (
             "the second device is not let go",
@@ -296,7 +296,7 @@ fn a_step_that_fails_undoes_those_before_it() {
 }
 
 #[test]
-fn after_a_crash_undo_restores_what_was_and_apply_goes_on() {
+fn undo_after_crash_restores_and_apply_continues() {
     for again in [false, true] {
         let machine = Machine::new();
         let before = machine.state();
@@ -319,7 +319,7 @@ fn after_a_crash_undo_restores_what_was_and_apply_goes_on() {
 }
 
 #[test]
-fn an_undo_that_is_killed_is_taken_up_again() {
+fn killed_undo_is_resumed() {
     let machine = Machine::new();
     let before = machine.state();
     assert_eq!(machine.run("apply box.toml").code, 0);
@@ -337,7 +337,7 @@ fn an_undo_that_is_killed_is_taken_up_again() {
 }
 
 #[test]
-fn a_device_in_use_is_not_taken_from_its_program() {
+fn device_in_use_is_not_taken() {
     let machine = Machine::new();
     assert_eq!(machine.run("apply box.toml").code, 0);
     machine.hold(0, "linkd-dataplane");
@@ -346,7 +346,7 @@ fn a_device_in_use_is_not_taken_from_its_program() {
     assert_eq!(output.code, 1);
     assert!(output.err.contains("in use by linkd-dataplane (process 77)"), "{}", output.err);
     assert_eq!(machine.state(), before);
-    // That it runs is no reason against what is so already.
+    // A running dataplane is no obstacle if nothing changes.
     assert_eq!(machine.run("apply box.toml").code, 0);
 }
 
@@ -364,7 +364,7 @@ fn another_box_is_not_applied_over_the_first() {
 }
 
 #[test]
-fn hugepages_that_others_reserved_stay() {
+fn hugepages_reserved_by_others_stay() {
     let machine = Machine::new();
     machine.set_pages("700");
     assert_eq!(machine.run("apply box.toml").code, 0);
@@ -378,7 +378,7 @@ fn hugepages_that_others_reserved_stay() {
 }
 
 #[test]
-fn a_card_beside_whose_driver_dpdk_works_keeps_it() {
+fn bifurcated_driver_is_kept() {
     let machine = Machine::new();
     for nic in 0..NICS {
         machine.set(&format!("sys/bus/pci/devices/0000:01:00.{nic}/vendor"), "0x15b3\n");
@@ -399,7 +399,7 @@ fn a_card_beside_whose_driver_dpdk_works_keeps_it() {
 }
 
 #[test]
-fn two_at_once_are_one_after_the_other() {
+fn concurrent_applies_are_serialised() {
     let machine = Machine::new();
     let _held = machine.lock();
     let output = machine.run("apply box.toml");
@@ -409,7 +409,7 @@ fn two_at_once_are_one_after_the_other() {
 }
 
 #[test]
-fn a_record_that_is_none_is_not_believed() {
+fn invalid_record_is_refused() {
     let machine = Machine::new();
     for text in
         ["odd", "{}", "{\"version\":9,\"file\":\"x\",\"complete\":true,\"ports\":[],\"steps\":[]}"]

@@ -36,7 +36,7 @@ fn packet(
     }
 }
 
-/// Two chunks: packets whose times are not in order, and copies that were missed.
+/// Two chunks: packets with times out of order, and missed copies.
 fn chunks() -> Vec<pb::CaptureChunk> {
     use pb::CapturePoint::{Dropped, Egress, Ingress, Marked};
     use pb::Direction::{Forward, Return};
@@ -80,6 +80,7 @@ fn chunks() -> Vec<pb::CaptureChunk> {
     vec![first, second]
 }
 
+/// Content of the file.
 #[derive(Debug, Default)]
 struct Read {
     section: Vec<String>,
@@ -240,7 +241,7 @@ fn standard_output_takes_the_packets_and_the_summary_goes_aside() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_a_whole_file() {
+fn interrupt_leaves_a_whole_file() {
     let lab = Lab::new();
     {
         let mut state = lab.fake.state();
@@ -265,7 +266,7 @@ fn an_interrupt_ends_it_with_a_whole_file() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_leaves_no_file() {
+fn impossible_capture_is_reported_and_leaves_no_file() {
     let mut lab = Lab::new();
     std::fs::write(lab.at("there.pcapng"), "mine").unwrap();
     lab.fake.state().refuse = Some(tonic::Status::resource_exhausted("somebody captures already"));

@@ -5,7 +5,7 @@ use crate::baseline_lab::short_csv;
 use crate::lab::{Lab, text};
 use proto::linkemu::v1 as pb;
 
-/// What a sound dataplane says 5 s after a mark.
+/// Statistics of a sound dataplane 5 s after a mark.
 fn sound() -> pb::Stats {
     let utc = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
     let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
@@ -30,7 +30,7 @@ fn sound() -> pb::Stats {
 }
 
 #[test]
-fn a_sound_run_passes_and_marks_only_if_told() {
+fn sound_run_passes_and_marks_only_on_request() {
     let lab = Lab::new();
     lab.fake.state().stats = sound();
     lab.fake.state().generation = 2;
@@ -50,7 +50,7 @@ fn a_sound_run_passes_and_marks_only_if_told() {
     assert_eq!(json["changes"], 2);
     assert!(json["criteria"].as_array().unwrap().iter().all(|c| c["holds"] == true));
     assert_eq!(lab.fake.state().marks, 0);
-    // What is written is what vouches for a log, here one of another time.
+    // The output is a valid certificate for a log, here for one of another time.
     std::fs::write(lab.at("run.json"), json.to_string()).unwrap();
     std::fs::write(lab.at("link.csv"), short_csv()).unwrap();
     let (run, log) = (lab.at("run.json"), lab.at("link.csv"));
@@ -85,7 +85,7 @@ fn a_run_in_which_the_emulator_lost_packets_fails_with_4() {
 }
 
 #[test]
-fn without_a_span_or_linkd_there_is_none() {
+fn certificate_needs_a_span_and_linkd() {
     let lab = Lab::new();
     let refused = lab.fails(1, "certificate");
     assert!(refused.contains("older"), "{refused}");

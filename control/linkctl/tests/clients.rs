@@ -74,7 +74,7 @@ fn the_clients_shown_can_be_set_again_and_cleared() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_told_by_line_and_changes_nothing() {
+fn wrong_file_is_reported_by_line_and_changes_nothing() {
     let lab = lab();
     let wrong = FILE.replace("10.1.0.0/24", "10.1.0.7/24").replace("\"bob\"", "\"alice\"");
     std::fs::write(lab.at("wrong.toml"), wrong).unwrap();

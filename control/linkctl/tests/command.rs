@@ -106,7 +106,7 @@ fn a_profile_is_set_by_name_and_from_a_file() {
 }
 
 #[test]
-fn every_set_changes_what_it_says() {
+fn set_command_changes_the_named_part() {
     let lab = Lab::new();
     lab.done("set profile viasat2");
     lab.done("set rate 72Mbit/s --direction forward");
@@ -156,7 +156,7 @@ fn every_set_changes_what_it_says() {
 }
 
 #[test]
-fn what_is_typed_first_works_or_says_what_to_type() {
+fn first_attempts_work_or_give_a_remedy() {
     let lab = Lab::new();
     std::fs::write(
         lab.at("geo.toml"),
@@ -227,7 +227,7 @@ fn a_rate_trace_comes_out_of_a_file() {
     }
     assert_eq!(lab.forward().rate_trace, trace(100_000_000, &[1_203_200; 2]));
     lab.done("profile put links/varied.toml");
-    // What linkd is sent names no file.
+    // The part that linkd receives contains no file name.
     let part = ["set", "part", "rate_trace = { file = \"lte\" }"];
     let output = lab.command("").args(part).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -239,7 +239,7 @@ fn a_rate_trace_comes_out_of_a_file() {
 }
 
 #[test]
-fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
+fn part_is_set_with_profile_keys_and_removed() {
     let lab = Lab::new();
     lab.done("set profile viasat2");
     let part = |words: &[&str], direction: &str| {
@@ -255,7 +255,7 @@ fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
         assert_eq!((pipe.duplicate, pipe.corrupt, pipe.rate_bps), (0.01, 0.5, Some(0)));
         assert_eq!(pipe.reorder, Some(reordered));
     }
-    // What loses nothing is no loss.
+    // A loss of zero removes the loss.
     lab.done("set loss none");
     assert_eq!((lab.forward().duplicate, lab.forward().reorder), (0.01, Some(reordered)));
     let none = ["duplicate = \"0 %\"", "corrupt = \"0 %\"", "reorder = \"none\""];
@@ -264,7 +264,7 @@ fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
         (0.0, 0.0, None)
     });
     assert_eq!(lab.back().reorder, Some(reordered));
-    // Each word is a line of its own in what is wrong with them.
+    // Each word is a separate line of the error message.
     let generation = lab.json("-o json show")["generation"].clone();
     let (code, told) = part(&["rate = \"1 Mbit/s\"", "duplicat = \"1 %\""], "both");
     assert_eq!(code, Some(1));
@@ -282,7 +282,7 @@ fn a_part_is_set_in_a_profile_s_words_and_taken_away_again() {
 }
 
 #[test]
-fn an_expected_generation_is_held_to() {
+fn expected_generation_is_enforced() {
     let lab = Lab::new();
     lab.done("set profile viasat2 --expect-generation 0");
     let refused = lab.fails(1, "set rate down --expect-generation 9");
@@ -319,7 +319,7 @@ fn the_link_shown_can_be_set_again() {
 }
 
 #[test]
-fn what_varies_and_where_it_is_from_is_shown() {
+fn variation_and_its_source_are_shown() {
     let lab = Lab::new();
     std::fs::write(lab.at("varied.toml"), VARIED).unwrap();
     lab.done("set profile varied.toml");
@@ -405,7 +405,7 @@ fn statistics_in_json_keep_their_keys() {
         "queue": {"packets": 1, "bytes": 1_000},
         "queue_max_bytes": 18_000_000,
         "marked": {"packets": 0, "bytes": 0},
-        // That dataplane counts none.
+        // Not reported by that dataplane.
         "queue_delay_ns": null,
         "lateness_ns": null,
         "duplicated": {"packets": 0, "bytes": 0},
@@ -442,7 +442,7 @@ fn statistics_in_json_keep_their_keys() {
 }
 
 #[test]
-fn statistics_in_text_say_whether_they_balance() {
+fn statistics_in_text_report_balance() {
     let lab = Lab::new();
     lab.fake.state().stats = stats();
     let shown = lab.done("stats");
@@ -504,7 +504,7 @@ fn watching_ends_with_3_when_the_dataplane_dies() {
 }
 
 #[test]
-fn unreachable_is_3_and_says_how_to_start() {
+fn unreachable_linkd_exits_3_with_start_command() {
     let mut lab = Lab::new();
     lab.running = None;
     let error = lab.fails(3, "show");
@@ -520,14 +520,14 @@ fn unreachable_is_3_and_says_how_to_start() {
     let error = lab.fails(3, "-o json --socket /nonexistent/linkd.sock show");
     let error: Value = serde_json::from_str(&error).unwrap();
     assert_eq!(error["error"]["code"], "unreachable");
-    // Nothing is asked of linkd for these.
+    // These commands do not contact linkd.
     assert!(lab.done("--socket /nonexistent/linkd.sock completion bash").contains("linkctl"));
     drop(std::os::unix::net::UnixListener::bind(lab.at("dead.sock")).unwrap());
     assert!(lab.fails(3, "--socket dead.sock show").contains("nobody listens there"));
 }
 
 #[test]
-fn refused_is_1_with_the_violations() {
+fn refusal_exits_1_with_violations() {
     let lab = Lab::new();
     let error = lab.fails(1, "set rate down");
     assert!(error.contains("no profile is set yet"), "{error}");
@@ -550,7 +550,7 @@ fn refused_is_1_with_the_violations() {
 }
 
 #[test]
-fn usage_is_2_also_in_json() {
+fn usage_error_exits_2_also_in_json() {
     let lab = Lab::new();
     for line in ["", "set rate 72", "set queue 0", "frobnicate", "set profile", "stats --watch 0s"]
     {
@@ -566,7 +566,7 @@ fn usage_is_2_also_in_json() {
 }
 
 #[test]
-fn a_check_that_does_not_hold_is_4() {
+fn failed_check_exits_4() {
     let lab = Lab::new();
     let good = lab.done("profile show viasat2");
     std::fs::write(lab.at("good.toml"), &good).unwrap();

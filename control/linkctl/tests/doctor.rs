@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl doctor` on this machine: forms, exit codes, and what it says of linkd and the
-//! dataplane. What it says of the machine itself, the unit tests hold on machines of files.
+//! `linkctl doctor` on this machine: forms, exit codes, and the findings on linkd and the
+//! dataplane. Unit tests cover the findings on the machine, with machines of files.
 
 use crate::lab::{Lab, text};
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn of<'a>(checks: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
-fn linkd_and_the_dataplane_are_asked_for_their_versions() {
+fn versions_of_linkd_and_dataplane_are_checked() {
     let mut lab = Lab::new();
     // The fake socket is made with the rights of the test.
     let rights = std::os::unix::fs::PermissionsExt::from_mode(0o660);
@@ -46,7 +46,7 @@ fn linkd_and_the_dataplane_are_asked_for_their_versions() {
 }
 
 #[test]
-fn what_a_box_names_and_is_not_there_is_bad() {
+fn missing_resource_of_a_box_is_bad() {
     let lab = Lab::new();
     let text = "[ports]\nwan = \"ffff:ff:1f.7\"\nclient = \"net_af_packet,iface=nosuch0\"\n\
                 [workers]\ncores = [8000]\n[memory]\npackets = \"8000000 GiB\"\nhuge = \"on\"\n\

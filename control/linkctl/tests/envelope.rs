@@ -34,7 +34,7 @@ delay.base = "1 ms"
 "#;
 
 #[test]
-fn the_table_is_of_the_dataplane_that_runs_or_of_what_is_given() {
+fn table_uses_running_dataplane_or_given_values() {
     let lab = with_room();
     let shown = lab.done("envelope");
     assert!(
@@ -54,7 +54,7 @@ fn the_table_is_of_the_dataplane_that_runs_or_of_what_is_given() {
 }
 
 #[test]
-fn the_table_in_json_is_what_memory_and_rate_give() {
+fn table_in_json_follows_memory_and_rate() {
     let lab = Lab::new();
     let json = lab.json(&format!("-o json {OFFLINE} --clients 100"));
     let room = serde_json::json!({
@@ -72,13 +72,13 @@ fn the_table_in_json_is_what_memory_and_rate_give() {
         assert!(delay(2, "any") < delay(2, of), "{of}: {json}");
         assert!((delay(0, of) / delay(4, of) / 100.0 - 1.0).abs() < 1e-6, "{of}: {json}");
     }
-    // A port of another rate is a row of its own.
+    // A port with another rate has a separate row.
     let json = lab.json("-o json envelope --memory 4GB --port-rate 40Gbit/s --clients 1");
     assert_eq!(json["table"].as_array().unwrap().len(), 6);
 }
 
 #[test]
-fn a_profile_that_fits_says_how_far_it_can_go_and_one_that_does_not_is_4() {
+fn fitting_profile_shows_headroom_and_oversized_exits_4() {
     let lab = with_room();
     let shown = lab.done("envelope --profile viasat2");
     assert!(
@@ -94,7 +94,7 @@ fn a_profile_that_fits_says_how_far_it_can_go_and_one_that_does_not_is_4() {
     assert!(profile["excesses"][0].as_str().unwrap().contains("of 1000 clients"), "{json}");
     let error: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
     assert_eq!(error["error"]["code"], "check_failed");
-    // What is offered holds, and one more does not.
+    // The offered number of clients fits, and one more does not.
     lab.done(&format!("envelope --profile viasat2 --clients {clients}"));
     lab.fails(4, &format!("envelope --profile viasat2 --clients {}", clients + 1));
     let queue = profile["largest"]["queue_bytes"]["value"]["forward"].as_u64().unwrap();
@@ -111,7 +111,7 @@ fn a_profile_that_fits_says_how_far_it_can_go_and_one_that_does_not_is_4() {
 }
 
 #[test]
-fn it_works_without_linkd_and_says_how_if_it_is_missing() {
+fn envelope_works_without_linkd_given_its_values() {
     let mut lab = with_room();
     std::fs::write(lab.at("huge.toml"), HUGE).unwrap();
     let line = format!("{OFFLINE} --clients 1 --profile huge.toml");
@@ -141,7 +141,7 @@ fn it_works_without_linkd_and_says_how_if_it_is_missing() {
     for line in ["envelope --clients 0", "envelope --clients 100001", "envelope --memory 4Gb"] {
         lab.fails(2, line);
     }
-    // The edges of what can be given.
+    // The limits of the arguments.
     for (memory, clients) in [("0B", 1), ("0B", 100_000), ("18000000TB", 100_000)] {
         let rest = format!("--memory {memory} --port-rate 1bit/s --clients {clients}");
         lab.done(&format!("envelope {rest} --max-frame 14B"));
@@ -149,7 +149,7 @@ fn it_works_without_linkd_and_says_how_if_it_is_missing() {
 }
 
 #[test]
-fn a_link_that_does_not_fit_is_refused_with_the_numbers_or_taken_as_lossy_and_said_to_be() {
+fn oversized_link_is_refused_or_accepted_as_lossy() {
     let lab = with_room();
     lab.fake.state().excess = Some("needs 9.6 GB, 4 GB reserved: at most 112 ms".into());
     let error = lab.fails(1, "set profile viasat2");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl fit`: baselines of a known link in every format, and what comes out.
+//! `linkctl fit`: baselines of a known link in every format, and the results.
 
 use crate::baseline_lab::{
     COLUMNS, GEO, INTERVAL_NS, Lab, MS, columns, day, irtt, ping, probe_csv, short_csv,
@@ -123,7 +123,7 @@ fn the_json_has_these_keys() {
 }
 
 #[test]
-fn both_ways_to_name_the_file_write_the_same_that_is_printed_without() {
+fn both_file_options_write_the_printed_profile() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     let (out, err) = lab.ends(0, "fit link.csv -w mine.toml");
@@ -147,7 +147,7 @@ fn both_ways_to_name_the_file_write_the_same_that_is_printed_without() {
 }
 
 #[test]
-fn the_text_says_what_was_estimated_how_well_and_what_is_not_known() {
+fn text_reports_estimates_errors_and_unknowns() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     let (out, _) = lab.ends(0, "fit link.csv -w mine.toml");
@@ -166,7 +166,7 @@ fn the_text_says_what_was_estimated_how_well_and_what_is_not_known() {
 }
 
 #[test]
-fn a_fit_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it() {
+fn failed_fit_leaves_the_file_unchanged() {
     let lab = Lab::new();
     lab.write("empty.csv", "");
     lab.write("mine.toml", "precious");
@@ -177,7 +177,7 @@ fn a_fit_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_with_its_mode_and_through_links() {
+fn existing_file_is_replaced_with_its_mode_and_through_links() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     lab.write("real.toml", "old");
@@ -201,7 +201,7 @@ fn a_file_that_is_there_is_replaced_with_its_mode_and_through_links() {
 }
 
 #[test]
-fn a_command_does_not_overwrite_what_it_reads() {
+fn command_does_not_overwrite_its_input() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     lab.write("like.toml", GEO);
@@ -224,7 +224,7 @@ fn a_command_does_not_overwrite_what_it_reads() {
 }
 
 #[test]
-fn rates_and_queues_are_those_that_are_stated() {
+fn rates_and_queues_are_as_stated() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     let of = |line: &str| {

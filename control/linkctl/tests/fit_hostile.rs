@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How `linkctl fit` tells an error: the exit code, the name of the file, the remedy, and nothing
+//! Errors of `linkctl fit`: the exit code, the name of the file, the remedy, and nothing
 //! written. Which logs and traces are refused is tested in the crates `fit` and `trace`.
 
 use crate::baseline_lab::{INTERVAL_NS, Lab, S, probe_csv, quiet, regularly, short_csv};
@@ -60,7 +60,7 @@ fn a_file_that_may_not_be_read_is_named() {
 }
 
 #[test]
-fn log_that_was_put_right_is_fitted_with_a_warning_that_the_profile_keeps() {
+fn corrected_log_is_fitted_with_a_lasting_warning() {
     let lab = Lab::new();
     let log = short_csv();
     lab.write("link.csv", &log[..log.len() - 20]);
@@ -95,7 +95,7 @@ fn options_that_contradict_the_baseline_are_refused() {
 }
 
 #[test]
-fn options_that_say_nothing_possible_are_usage_errors() {
+fn impossible_options_are_usage_errors() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     for (line, parts) in [
@@ -122,12 +122,12 @@ fn options_that_say_nothing_possible_are_usage_errors() {
 }
 
 #[test]
-fn places_that_cannot_be_written_are_told_before_the_baseline_is_read() {
+fn unwritable_path_is_reported_before_reading() {
     let lab = Lab::new();
     fs::create_dir(lab.at("folder")).unwrap();
     lab.write("file", "");
     let before = lab.files();
-    // The baseline is not there: that would be told next.
+    // The baseline does not exist, which would be the next error.
     for (file, parts) in [
         (
             "nowhere/mine.toml",
@@ -136,7 +136,7 @@ fn places_that_cannot_be_written_are_told_before_the_baseline_is_read() {
         ("file/mine.toml", &["no folder file"]),
         ("folder", &["folder: it is a folder; name a file in it"]),
         ("folder/", &["it is a folder"]),
-        // Nobody may make files there, not even root.
+        // Not even root may create files there.
         ("/proc/mine.toml", &["cannot write /proc/mine.toml: "]),
     ] {
         let error = lab.error(1, &format!("fit absent.csv --write {file}"));
@@ -154,7 +154,7 @@ fn places_that_cannot_be_written_are_told_before_the_baseline_is_read() {
 }
 
 #[test]
-fn value_that_no_profile_can_say_is_refused_with_its_field_and_a_hint() {
+fn value_outside_profiles_is_refused_with_field_and_hint() {
     let lab = Lab::new();
     let seventy = regularly(INTERVAL_NS, 4_500, |n| Some(70 * S + quiet(n)));
     lab.write("seventy.csv", probe_csv(&seventy, INTERVAL_NS));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// 2 GB for ten million probes, in KiB as the kernel counts.
 const KIB_PER_MILLION: u64 = 200_000_000 / 1_024;
-/// What the program takes for any log: its text, the heap's arenas and the reader's buffers.
+/// Memory of the program for any log: its text, the heap's arenas and the reader's buffers.
 const KIB_ANYWAY: u64 = 64 << 10;
 /// A minute for ten million probes.
 const CPU_S_PER_MILLION: f64 = 6.0;
@@ -50,7 +50,7 @@ fn fit_stays_within_its_limits(millions: f64) {
     let mut child = command.stdout(Stdio::from(out)).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let mut peak = 0;
-    // The peak only rises, so the last reading before the end is it, but for a few milliseconds.
+    // The peak never falls, so the last reading before the end is close to the final peak.
     while let Some(kib) = peak_kib(pid) {
         peak = kib;
         std::thread::sleep(Duration::from_millis(5));

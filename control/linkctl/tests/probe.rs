@@ -147,7 +147,7 @@ fn an_interrupted_sender_leaves_a_whole_file_and_says_what_it_measured() {
 }
 
 #[test]
-fn a_sender_that_nobody_answers_says_so_once_and_goes_on() {
+fn sender_without_answers_reports_once_and_continues() {
     // Holds the port, but only for datagrams from the discard port.
     let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
     holder.connect("127.0.0.1:9").unwrap();
@@ -163,7 +163,7 @@ fn a_sender_that_nobody_answers_says_so_once_and_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_exit_code_and_the_remedy() {
+fn impossible_request_is_refused_with_exit_code_and_remedy() {
     let lab = Lab::new("127.0.0.1:9");
     for (options, expected) in [
         ("--interval 0ms", "--interval 0 ms: give 10 us to 1 h"),

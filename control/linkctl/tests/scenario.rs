@@ -39,7 +39,7 @@ fn the_built_in_ones_are_listed_and_shown_as_files_that_check() {
 }
 
 #[test]
-fn a_wrong_file_is_told_with_places_and_exit_code_4() {
+fn wrong_file_is_reported_with_places_and_exit_code_4() {
     let lab = lab();
     fs::write(lab.at("wrong.toml"), "name = \"it\"\n[[step]]\nlable = \"x\"\n").unwrap();
     let output = lab.run("scenario check short.toml wrong.toml");
@@ -108,7 +108,7 @@ fn a_run_ends_with_its_state_and_a_log_of_every_step() {
 }
 
 #[test]
-fn one_that_was_left_to_linkd_is_seen_paused_and_stopped() {
+fn detached_run_is_watched_paused_and_stopped() {
     let lab = lab();
     assert!(lab.done("scenario status").contains("no scenario has run"));
     assert!(lab.fails(1, "scenario stop").contains("no scenario runs"));
@@ -126,7 +126,7 @@ fn one_that_was_left_to_linkd_is_seen_paused_and_stopped() {
 }
 
 #[test]
-fn an_interrupt_stops_it_and_the_exit_code_says_so() {
+fn interrupt_stops_the_run_with_its_exit_code() {
     let lab = lab();
     let mut command = lab.command("scenario run endless.toml");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

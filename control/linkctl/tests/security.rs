@@ -55,7 +55,7 @@ fn with(address: SocketAddr, who: &str) -> String {
 }
 
 #[test]
-fn a_denied_command_is_told_the_role_it_needs() {
+fn denied_command_names_the_needed_role() {
     let (lab, address) = secure();
     let told = lab.fails(1, &format!("{} set profile viasat2", with(address, "a-viewer")));
     assert!(told.contains("needs the role operator") && told.contains("gives viewer"), "{told}");
@@ -76,7 +76,7 @@ fn a_denied_command_is_told_the_role_it_needs() {
 }
 
 #[test]
-fn what_is_wrong_with_certificates_is_told_in_plain_words() {
+fn certificate_faults_are_explained() {
     let (lab, address) = secure();
     let directory = lab.directory.path();
     done(directory, "pki ca --name other -d other");
@@ -97,7 +97,7 @@ fn what_is_wrong_with_certificates_is_told_in_plain_words() {
         // Options.
         (2, format!("--server 127.0.0.1:{port} --ca ca/ca.pem"), "needs --cert, --key too"),
         (2, "--server 127.0.0.1".to_owned(), "HOST:PORT"),
-        // Nobody there.
+        // No listener.
         (3, good.replace(&port.to_string(), "1"), "nobody listens there"),
     ] {
         let told = lab.fails(code, &format!("{line} show"));
@@ -106,7 +106,7 @@ fn what_is_wrong_with_certificates_is_told_in_plain_words() {
 }
 
 #[test]
-fn a_server_with_another_name_is_not_believed() {
+fn server_with_another_name_is_refused() {
     let (lab, address) = Lab::with(|directory| {
         done(directory, "pki ca --name lab -d ca");
         done(directory, "pki server --ca ca --host linkemu.lab");

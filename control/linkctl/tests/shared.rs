@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a box needs that many share: leases, events, stored profiles, named requests.
+//! Commands for a shared box: leases, events, stored profiles, named requests.
 
 use crate::lab::{Lab, text};
 
@@ -24,7 +24,7 @@ fn a_lease_is_acquired_used_renewed_and_released() {
 }
 
 #[test]
-fn a_command_runs_with_a_lease_and_its_exit_code_is_ours() {
+fn command_under_lease_passes_its_exit_code() {
     let lab = Lab::new();
     let linkctl = env!("CARGO_BIN_EXE_linkctl");
     let with = |script: &str| {
@@ -49,7 +49,7 @@ fn a_command_runs_with_a_lease_and_its_exit_code_is_ours() {
 }
 
 #[test]
-fn events_are_told_with_their_instants() {
+fn events_are_shown_with_their_times() {
     let lab = Lab::new();
     lab.done("set profile viasat2");
     lab.done("set rate 72Mbit/s --direction forward");

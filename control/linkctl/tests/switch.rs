@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use switch::fake::Fake;
 use tokio::runtime::Runtime;
 
-/// A lab whose dataplane says that there is a switch.
+/// A lab with a dataplane that reports a switch.
 fn with(address: &str) -> Lab {
     let lab = Lab::new();
     {
@@ -30,7 +30,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -47,7 +47,7 @@ fn numbered(lab: &Lab, names: &[&str]) {
 }
 
 #[test]
-fn without_a_switch_there_is_nothing_of_it_to_see() {
+fn missing_switch_is_not_shown() {
     let lab = Lab::new();
     lab.done("set profile transparent");
     assert!(!lab.done("show").contains("stages"));
@@ -61,7 +61,7 @@ fn without_a_switch_there_is_nothing_of_it_to_see() {
 }
 
 #[test]
-fn a_switch_that_is_not_there_is_shown_and_the_link_can_be_set_again() {
+fn unreachable_switch_is_shown_and_link_can_be_set() {
     let address = nowhere();
     let lab = with(&address);
     let shown = lab.done("switch show");

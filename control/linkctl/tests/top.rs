@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl top` on a terminal of its own: it shows, it ends, it comes back.
+//! `linkctl top` on a separate terminal: it shows the link, ends and reconnects.
 
 use crate::lab::Lab;
 use nix::pty::{Winsize, openpty};
@@ -43,7 +43,7 @@ impl Terminal {
         Self { master, slave: pty.slave, before, screen, child }
     }
 
-    /// Waits until all these stand on it.
+    /// Waits until the screen shows all `texts`.
     fn shows(&self, texts: &[&str]) {
         self.comes_to(|screen| texts.iter().all(|text| screen.contents().contains(text)));
     }
@@ -96,7 +96,7 @@ fn lab() -> Lab {
 }
 
 #[test]
-fn it_shows_the_link_and_every_way_out_gives_the_terminal_back() {
+fn every_exit_restores_the_terminal() {
     let lab = lab();
     for way in [b"q".as_slice(), b"\x03", b"\x1b", b"term"] {
         let mut terminal = Terminal::open(&lab, "top --interval 50ms");
@@ -126,7 +126,7 @@ fn keys_change_the_view() {
 }
 
 #[test]
-fn it_outlives_the_dataplane_and_linkd_and_finds_them_again() {
+fn view_survives_restarts_and_reconnects() {
     let mut lab = lab();
     let mut terminal = Terminal::open(&lab, "top --interval 50ms");
     terminal.shows(&["live, every"]);
@@ -145,7 +145,7 @@ fn it_outlives_the_dataplane_and_linkd_and_finds_them_again() {
 }
 
 #[test]
-fn it_starts_without_linkd_and_waits_for_it() {
+fn view_starts_without_linkd_and_waits() {
     let mut lab = lab();
     lab.stop();
     let mut terminal = Terminal::open(&lab, "top");
@@ -157,7 +157,7 @@ fn it_starts_without_linkd_and_waits_for_it() {
 }
 
 #[test]
-fn without_a_terminal_or_for_json_it_names_what_to_take_instead() {
+fn view_without_terminal_or_in_json_names_alternative() {
     let lab = lab();
     let error = lab.fails(2, "top");
     assert!(error.contains("needs a terminal") && error.contains("linkctl stats --watch"));

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Output, Stdio};
 use std::sync::OnceLock;
 
-/// A lab with a day of a link that has enough losses in it to tell their rate.
+/// A lab with a day of a link that has enough losses to estimate their rate.
 fn lab() -> Lab {
     static LOSSY: OnceLock<Series> = OnceLock::new();
     let lab = Lab::new();
@@ -44,7 +44,7 @@ fn failed(found: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_link_and_what_was_fitted_to_it_hold() {
+fn fitted_link_passes() {
     let lab = lab();
     lab.ends(0, "fit link.csv -w mine.toml");
     let (out, err) = lab.ends(0, "verify mine.toml --baseline link.csv");
@@ -86,7 +86,7 @@ fn a_log_that_is_too_short_ends_with_5_and_the_needed_length() {
     assert!(lab.read("page.html").contains("? undecided"));
 }
 
-/// The certificate of a run of that hour, whose packets were that late.
+/// The certificate of a run of that hour with this lateness.
 fn certificate(hour: u8, late_ns: u64) -> String {
     let holds = late_ns <= 1_000_000;
     let verdict = if holds { "pass" } else { "fail" };
@@ -99,7 +99,7 @@ fn certificate(hour: u8, late_ns: u64) -> String {
 }
 
 #[test]
-fn a_log_of_a_late_emulator_is_refused_and_one_without_a_certificate_is_said_to_be_unknown() {
+fn log_of_late_emulator_is_refused_and_uncertified_is_unknown() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     lab.write("run.json", certificate(0, 20_000));
@@ -158,7 +158,7 @@ fn a_log_of_a_late_emulator_is_refused_and_one_without_a_certificate_is_said_to_
 }
 
 #[test]
-fn the_json_has_these_keys_and_no_number_is_missing() {
+fn json_has_stable_keys_and_all_numbers() {
     let lab = lab();
     lab.write("lossy.toml", lossy());
     let found = lab.json("verify lossy.toml --baseline link.csv --report page.html --seed 2");
@@ -208,7 +208,7 @@ fn the_json_has_these_keys_and_no_number_is_missing() {
 }
 
 #[test]
-fn the_report_is_one_page_that_needs_nothing_else() {
+fn report_is_one_self_contained_page() {
     let lab = lab();
     lab.write("geo.toml", GEO);
     let (out, err) = lab.ends(4, "verify geo.toml --baseline link.csv --report page.html");
@@ -233,7 +233,7 @@ fn the_report_is_one_page_that_needs_nothing_else() {
 }
 
 #[test]
-fn what_was_wrong_with_the_baseline_is_said_once() {
+fn baseline_faults_are_reported_once() {
     let lab = Lab::new();
     let mut log = short_csv();
     log.truncate(log.len() - 9);
@@ -386,6 +386,6 @@ fn live_link_is_compared() -> bool {
 }
 
 #[test]
-fn a_live_link_is_probed_as_its_baseline_was_and_compared() {
+fn live_link_is_probed_like_its_baseline() {
     let _ = live_link_is_compared() || live_link_is_compared();
 }

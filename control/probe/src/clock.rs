@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_wall_clock_leaves_the_instant_of_reading() {
+    fn wall_clock_step_falls_back_to_reading_time() {
         let (empty, read) = (at(2 * S, 0), 4 * S);
         for step in [-10, -1, 1, 10] {
             // The datagram was stamped before the step, or after it.
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_that_cannot_be_leaves_the_instant_of_reading() {
+    fn impossible_stamp_falls_back_to_reading_time() {
         let read = at(4 * S, 0);
         let empty = at(2 * S, 0);
         let future = Some(at(4 * S + US, 0).utc);

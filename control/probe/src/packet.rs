@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(header in header(), padding in 0..=LARGEST - HEADER) {
+        fn encoded_packet_is_decoded(header in header(), padding in 0..=LARGEST - HEADER) {
             let mut bytes = header.encode().to_vec();
             bytes.resize(HEADER + padding, 0x5a);
             prop_assert_eq!(Header::decode(&bytes), Ok(header));
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_decoded_is_the_only_encoding(bytes in mangled()) {
+        fn decoded_packet_has_one_encoding(bytes in mangled()) {
             if let Ok(header) = Header::decode(&bytes) {
                 prop_assert_eq!(&header.encode()[..], &bytes[..HEADER]);
             }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_what_the_header_says() {
+    fn layout_matches_the_header() {
         let kind = Kind::Reply { received_ns: 0x0102_0304_0506_0708 };
         let bytes = Header { kind, session: 0x1112_1314, sequence: 0x2122_2324 }.encode();
         let expected =

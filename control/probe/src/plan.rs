@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_cannot_be_is_refused_with_the_limit() {
+    fn impossible_plan_is_refused_with_limit() {
         let (us, s) = (Duration::from_micros, Duration::from_secs);
         assert_eq!(plan().check(), Ok(()));
         assert_eq!(Plan { interval: us(10), ..plan() }.check(), Ok(()));

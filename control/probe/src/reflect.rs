@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reflector: answers each request with a reply that is as long, and nothing else.
 //!
-//! It keeps no state of its clients. It answers from the address that the request came to,
+//! It keeps no state of its clients. It answers from the destination address of the request,
 //! and not at all if that is a broadcast or multicast address. As with ping, the source of a
 //! request can be forged; the answer is one packet of the same size.
 

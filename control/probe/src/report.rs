@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_ratio_is_of_the_probes_whose_fate_is_known() {
+    fn loss_ratio_counts_probes_with_known_fate() {
         assert_eq!(Counts::default().loss_ratio(), None);
         let counts =
             Counts { sent: 100, received: 3, lost: 1, outstanding: 96, ..Counts::default() };

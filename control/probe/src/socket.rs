@@ -17,8 +17,8 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, SystemTime};
 
-/// Room for what a stalled link lets out at once; the kernel gives what its
-/// `net.core.rmem_max` allows.
+/// Room for the burst after a stall of the link; the kernel grants up to
+/// `net.core.rmem_max`.
 const BUFFER: usize = 4 << 20;
 
 /// Local address that a datagram was sent to.
@@ -98,8 +98,8 @@ impl Receiver {
     }
 }
 
-/// Answers a datagram, from the address that it came to. One that came to many hosts is
-/// not answered, so that nobody sets all of them on a victim.
+/// Answers a datagram from its destination address. A datagram to a broadcast or multicast
+/// address is not answered, to prevent amplification attacks on a victim.
 pub(crate) fn answer(socket: &UdpSocket, datagram: &Datagram<'_>) -> Result<(), Errno> {
     let fd = socket.as_raw_fd();
     let from = datagram.from.as_ref();

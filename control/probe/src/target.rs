@@ -122,7 +122,7 @@ mod tests {
         #[test]
         fn a_target_is_shown_as_it_is_read(text in "\\PC{0,40}") {
             if let Ok(target) = text.parse::<Target>() {
-                // A bracket inside a name does not resolve; what is shown is not read again.
+                // A bracket inside a name does not resolve, and the shown form is not parsed again.
                 prop_assume!(!text.contains(['[', ']']));
                 prop_assert_eq!(target.to_string().parse(), Ok(target));
             }

@@ -38,7 +38,7 @@ impl Running {
     }
 }
 
-/// A log in a directory of its own.
+/// A log in a temporary directory.
 struct Lab {
     directory: TempDir,
 }
@@ -147,7 +147,7 @@ fn padded_poisson_probes_with_synchronised_clocks_give_one_way_delays() {
 }
 
 #[test]
-fn a_resumed_log_goes_on_up_to_the_count_of_all_runs() {
+fn resumed_log_continues_to_the_count_of_all_runs() {
     let reflector = Running::at("127.0.0.1:0");
     let lab = Lab::new();
     assert_eq!(lab.send(&plan(reflector.address, 50), false).unwrap().counts.sent, 50);
@@ -155,7 +155,7 @@ fn a_resumed_log_goes_on_up_to_the_count_of_all_runs() {
     let report = lab.send(&plan(reflector.address, 120), true).unwrap();
     assert_eq!((report.first_sequence, report.counts.sent), (50, 70));
     assert_eq!(lab.rows().len(), 120);
-    // Nothing is left to do.
+    // No probes remain.
     assert_eq!(lab.send(&plan(reflector.address, 120), true).unwrap().counts.sent, 0);
     assert_eq!(lab.rows().len(), 120);
     let resumed = |line: &&String| line.starts_with("# resumed_utc = ");
@@ -238,7 +238,7 @@ fn a_broadcast_is_not_answered() {
 }
 
 #[test]
-fn where_nobody_listens_probes_are_lost_and_the_run_goes_on() {
+fn probes_without_listener_are_lost_and_the_run_continues() {
     // Holds the port, but only for datagrams from the discard port.
     let holder = client("127.0.0.1:0");
     holder.connect("127.0.0.1:9").unwrap();
@@ -362,7 +362,7 @@ fn a_held_up_sender_skips_its_probes_and_the_kernels_stamps_keep_the_round_trips
 }
 
 #[test]
-fn what_cannot_be_had_is_named_and_leaves_no_file() {
+fn unavailable_resource_is_named_and_leaves_no_file() {
     let lab = Lab::new();
     let here: SocketAddr = "127.0.0.1:9".parse().unwrap();
     for (plan, expected) in [

@@ -16,11 +16,10 @@ use std::path::Path;
 pub struct Page {
     /// Name of the file, such as `linkctl-set-rate.1`.
     pub name: String,
-    /// In roff.
     pub text: Vec<u8>,
 }
 
-/// All pages of a program; `section` is `1` for commands, `8` for what administrators start.
+/// All pages of a program; `section` is `1` for commands, `8` for administration programs.
 ///
 /// # Errors
 /// If a page cannot be rendered, which memory alone decides.
@@ -77,7 +76,7 @@ pub fn write_completions(command: &Command, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What a tree has and its pages do not name, for tests: subcommands and options that are not
+/// Subcommands and options of a tree that its pages do not name, for tests: those that are not
 /// hidden, and pages that are not there.
 #[must_use]
 pub fn unnamed(command: &Command, pages: &[Page]) -> Vec<String> {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_page_for_each_command_that_is_not_hidden() {
+    fn visible_command_has_a_page() {
         let pages = pages(&tree(), "1").unwrap();
         let names: Vec<_> = pages.iter().map(|page| page.name.as_str()).collect();
         assert_eq!(names, ["tool-set-rate.1", "tool-set.1", "tool.1"]);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_is_found() {
+    fn unnamed_option_is_found() {
         let mut all = pages(&tree(), "8").unwrap();
         assert_eq!(all[0].name, "tool-set-rate.8");
         all[0].text = b"nothing".to_vec();
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_the_names_that_man_and_shells_look_for() {
+    fn files_have_names_that_man_and_shells_expect() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("share/man");
         assert_eq!(write_pages(&tree(), "1", &deep).unwrap(), 3);

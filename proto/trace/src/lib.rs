@@ -4,15 +4,15 @@
 //! A mahimahi trace has one line for each opportunity to send 1504 bytes, with the
 //! millisecond at which it comes (`PACKET_SIZE` in mahimahi's `link_queue.hh`; the bytes are
 //! those of the IP packet and four of its TUN device). It starts again after the last one,
-//! whose time is its period. An opportunity at *t* is what was earned in the millisecond
+//! and its time is the period. An opportunity at *t* was earned in the millisecond
 //! before.
 //!
 //! CSV has two columns, of which the header names the units: `time_s` (or `ms`, `us`,
 //! `ns`) and `rate_bps` (or `kbps`, `mbps`, `gbps`). A rate holds until the next row's time,
 //! the last one as long as the one before.
 //!
-//! Both become steps of equal length, of which the last ends where the trace ends: the
-//! length is the one that was asked for, changed so that a whole number of steps fits. So
+//! Both become steps of equal length, and the last step ends where the trace ends: the
+//! length is the requested one, changed so that a whole number of steps fits. So
 //! the duration and the bytes are those of the trace, to rounding.
 
 mod error;
@@ -145,7 +145,7 @@ fn read(
 /// and what it carries, in bits times 10⁹.
 struct Trace {
     pieces: Vec<(u64, u128)>,
-    /// What the step is if none is asked for.
+    /// Step length if none is requested.
     usual_step_ns: u64,
 }
 
@@ -168,7 +168,7 @@ impl Trace {
         }
         let mut rates = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         let mut pieces = self.pieces.iter();
-        // The piece at hand, what is left of it, and where that begins.
+        // The current piece, its remaining length, and its start.
         let (mut piece, mut at) = (pieces.next(), 0_u64);
         let mut left = piece.map_or(0, |piece| piece.1);
         let bound = |step: u64| (u128::from(end) * u128::from(step) / u128::from(count)) as u64;
@@ -211,7 +211,7 @@ fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Tra
         if end > SPAN_NS {
             return Err(RateError::Span { line: number });
         }
-        // One at zero is earned in the first millisecond, as there is none before.
+        // An opportunity at zero is earned in the first millisecond, as there is none before.
         let end = end.max(MS);
         let last = pieces.last().map_or(0, |piece| piece.0);
         if end < last {

@@ -2,7 +2,7 @@
 //! Decimal numbers as logs write them, read exactly into whole units.
 //!
 //! A float holds the nanoseconds since 1970 only to 256 of them, so the digits are
-//! taken as they are. What is finer than the unit is rounded half away from zero.
+//! taken as they are. Digits below the unit are rounded half away from zero.
 
 /// Digits that are taken; those after them are finer than anything that is measured.
 const DIGITS: u32 = 18;
@@ -10,14 +10,13 @@ const DIGITS: u32 = 18;
 /// A number as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal {
-    /// In whole units.
     pub value: i64,
     /// The value of its last digit is `10^-decimals`.
     pub decimals: i32,
 }
 
 /// Reads a decimal number with an optional sign, fraction and exponent, and gives it in
-/// units of which `factor` make one of what was written: with a factor of 1,000,000,
+/// a smaller unit, `factor` of them per written unit: with a factor of 1,000,000,
 /// milliseconds in nanoseconds. `None` if it is no number, or too large.
 pub fn decimal(text: &[u8], factor: u64) -> Option<Decimal> {
     let (negative, unsigned) = match text {
@@ -91,7 +90,6 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// No number was seen.
     pub fn new(factor: u64) -> Self {
         Self { factor, decimals: 0, divisor: factor, count: 0 }
     }
@@ -104,8 +102,8 @@ impl Steps {
         }
     }
 
-    /// The step: the last place that was written. Of a hundred numbers and more whose last
-    /// places are all zero, the last place that is not: padding is no precision.
+    /// The step: the last written decimal place. If a hundred numbers or more all have zeros in
+    /// the last places, the last nonzero place: padding is no precision.
     pub fn step(&self) -> u64 {
         let written = place(self.factor, self.decimals);
         if self.count >= 100 { written.max(self.divisor) } else { written }
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_too_large_is_none() {
+    fn invalid_or_too_large_number_is_none() {
         for text in ["", ".", "-", "1 2", "1,5", "0x10", "nan", "inf", "e5", "1e", "1e9999", "--1"]
         {
             assert_eq!(value(text, 1), None, "{text}");
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_those_that_were_written() {
+    fn decimals_are_kept_as_written() {
         let decimals = |text: &str| decimal(text.as_bytes(), MS).unwrap().decimals;
         assert_eq!(decimals("598"), 0);
         assert_eq!(decimals("598.120"), 3);
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_those_written_but_for_padding() {
+    fn steps_are_kept_except_padding() {
         let mut steps = Steps::new(MS);
         steps.see(decimal(b"598.000", MS).unwrap());
         assert_eq!(steps.step(), 1_000);

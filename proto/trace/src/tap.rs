@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the readers read through: it hashes the bytes, remembers how they end, bounds a
+//! The reader below all formats: it hashes the bytes, remembers how they end, bounds a
 //! line, so that a file without line ends does not fill the memory, and numbers lines.
 
 use sha2::{Digest, Sha256};
@@ -86,7 +86,6 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Of bytes.
     #[must_use]
     pub fn of(bytes: Bytes<'a>) -> Self {
         let reader = BufReader::with_capacity(1 << 16, Tap::lines(bytes));
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_that_of_all_bytes() {
+    fn hash_covers_all_bytes() {
         // FIPS 180-2, appendix B.1.
         let tap = Tap::lines(Box::new(&b"abc"[..]));
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

@@ -34,7 +34,7 @@ fn one_opportunity_a_millisecond_is_12_mbit_per_s() {
 }
 
 #[test]
-fn opportunities_are_counted_where_they_come() {
+fn opportunities_are_counted_at_their_times() {
     // Two at 50 ms, none in the second step, three at the very end of the third.
     let trace = steps("50\n50\n300\n300\n300\n", None).unwrap();
     let one = OPPORTUNITY_BYTES * 8 * 10;
@@ -66,7 +66,7 @@ fn rows_hold_until_the_next() {
 }
 
 #[test]
-fn units_are_those_of_the_header() {
+fn units_follow_the_header() {
     let text = "# a link\nloss,rate_kbps,time_ms\n\n0,1000,0\n0,144.5,500\n";
     let trace = steps(text, None).unwrap();
     assert_eq!((trace.step_ns, trace.rates_bps), (500 * MS, vec![1_000_000, 144_500]));
@@ -106,7 +106,7 @@ fn bad_traces_are_refused() {
 }
 
 #[test]
-fn files_are_read_in_the_format_that_is_asked_for() {
+fn file_is_read_in_the_requested_format() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace");
     std::fs::write(&path, "5\n10\n").unwrap();
@@ -118,7 +118,7 @@ fn files_are_read_in_the_format_that_is_asked_for() {
     assert!(error.contains("none"), "{error}");
     let error = read_rate(directory.path(), None).unwrap_err().to_string();
     assert!(error.contains("is no file"), "{error}");
-    // Nobody writes it, and so nobody waits.
+    // The file is endless, so the reader must stop by itself.
     let error = read_rate(Path::new("/dev/zero"), None).unwrap_err().to_string();
     assert!(error.contains("is no file"), "{error}");
     let large = File::create(directory.path().join("large")).unwrap();

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_that_are_unknown_are_kept() {
+    fn unknown_reasons_are_kept() {
         let snapshot = snapshot(&[pipe((10, 1_000), (5, 500))]);
         assert_eq!(snapshot.clients[0].forward.dropped.other, Count { packets: 1, bytes: 100 });
         let json = serde_json::to_value(&snapshot).unwrap();

@@ -190,7 +190,7 @@ impl Times {
                 (None, None) => "all".to_owned(),
             };
             let product = u128::from(*count) * u128::from(BAR);
-            // What is there is seen.
+            // A nonzero count has a visible bar.
             let length = product.div_ceil(u128::from(most)).min(u128::from(BAR));
             let bar = "#".repeat(usize::try_from(length).unwrap_or_default());
             let line = format!("  {label:<12} {count:>12} {bar}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_long_as_their_counts_and_what_is_there_is_seen() {
+    fn bars_are_proportional_and_nonzero_counts_visible() {
         let bars = times(&[1_000, 2_000, 4_000], &[0, 1, 1_000_000, 0]).bars().unwrap();
         let lines: Vec<_> = bars.lines().collect();
         assert_eq!(lines.len(), 2, "{bars}");

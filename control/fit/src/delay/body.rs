@@ -47,7 +47,7 @@ pub fn slot(quantiles: impl Fn(f64) -> f64, error: f64) -> Option<(f64, f64)> {
 
 /// The values that a process of held values must draw so that what leaves it, first in
 /// first out, has the quantiles `seen`: a fall is caught up with as fast as time passes,
-/// which raises the delay. With F the law of the draws, G that of what is seen and τ the
+/// which raises the delay. With F the law of the draws, G the law of the observed delays and τ the
 /// mean time of holding,
 ///
 /// G(x) = F(x) exp(−(1/τ) ∫ₓ (1 − F)),
@@ -77,7 +77,7 @@ pub fn drawn(seen: &[f64], correlation: f64) -> Vec<f64> {
         }
     }
     curve.reverse();
-    // What is left at the bottom is an atom there.
+    // The probability that remains at the bottom is an atom there.
     let mut j = 0;
     let draws = (0..=last).map(|i| {
         let p = i as f64 / last as f64;
@@ -90,8 +90,8 @@ pub fn drawn(seen: &[f64], correlation: f64) -> Vec<f64> {
     draws.collect()
 }
 
-/// The quantiles of a body from those that were seen, which excursions have added to: of
-/// what is seen up to x, the body alone has as much more as excursions keep from it.
+/// The quantiles of a body from the observed ones, to which excursions have added: the share of
+/// the body up to x is the observed share, corrected for the time spent in excursions.
 #[must_use]
 pub fn without(seen: &[f64], law: &Law) -> Vec<f64> {
     let Some(last) = seen.len().checked_sub(1).filter(|n| *n > 0) else { return seen.to_vec() };
@@ -134,7 +134,7 @@ pub fn without(seen: &[f64], law: &Law) -> Vec<f64> {
 /// How long values are held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Correlation {
-    /// The mean time; `None` if probes are too far apart to tell.
+    /// Mean time; `None` if the probes are too far apart to estimate it.
     pub value: Option<Interval>,
     /// The autocorrelation of one probe with the next.
     pub next: f64,
@@ -164,7 +164,7 @@ impl Pairs {
     fn autocorrelation(&self) -> f64 {
         let cov = self.xy - self.x * self.y / self.n;
         let var = (self.xx - self.x * self.x / self.n) * (self.yy - self.y * self.y / self.n);
-        // What is left of rounding is no variance.
+        // A variance within the rounding error counts as zero.
         if var > 1e-20 * self.xx * self.yy && var > 0.0 { cov / var.sqrt() } else { 0.0 }
     }
 }
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_known_by_its_straight_line() {
+    fn slot_is_detected_by_its_straight_line() {
         let (base, period) = slot(|p| 0.575 + 0.043 * p, 0.0).unwrap();
         assert!((base - 0.575).abs() < 1e-9 && (period - 0.043).abs() < 1e-9);
         // Neither an exponential nor a normal body is one.
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn draws_that_are_held_long_are_what_is_seen() {
+    fn draws_held_long_equal_observed_delays() {
         let seen: Vec<f64> = (0..=100).map(|i| f64::from(i) * 1e-4).collect();
         let drawn = drawn(&seen, 1000.0);
         assert!(seen.iter().zip(&drawn).all(|(s, d)| (s - d).abs() < 1e-6));
     }
 
     #[test]
-    fn draws_that_are_held_shortly_are_smaller_than_what_is_seen() {
+    fn draws_held_shortly_are_below_observed_delays() {
         let seen: Vec<f64> = (0..=100).map(|i| f64::from(i) * 1e-4).collect();
         let values = drawn(&seen, 0.02);
         assert!(values[50] < seen[50] - 1e-4, "{}", values[50]);

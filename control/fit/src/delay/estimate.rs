@@ -91,7 +91,7 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
     let mut base = at(0.0);
     let interval = baseline.interval_ns as f64 / 1e9;
     let mut unidentified = Vec::new();
-    // A sender whose jitter is well below the slot keeps the phase of its probes.
+    // If the sender's jitter is well below the slot, its probes keep their phase.
     let jitter = jitter(baseline);
     let slot = body::slot(at, 0.0)
         .filter(|(_, period)| *period > 8.0 * resolution && *period <= LONGEST_SLOT);
@@ -160,7 +160,7 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
         && quantiles.len() > 1
         && found.shape.classes > 0
     {
-        // What excursions add within the body is not the body's.
+        // Delays that excursions add within the body do not belong to the body.
         let law = found.shape.law(found.at.as_slice());
         let quantiles = body::without(quantiles, &law);
         let body = Body::Held { quantiles, correlation: *correlation };
@@ -217,7 +217,7 @@ pub(super) fn best_of(
     best
 }
 
-/// The quantiles of what is below the threshold, less the base.
+/// Quantiles of the delays below the threshold, minus the base.
 fn seen(sorted: &[u64], base: f64, threshold: f64) -> Vec<f64> {
     let within = sorted.partition_point(|y| (*y as f64) <= threshold * 1e9).max(1);
     let of = |i: usize| sorted[(within - 1) * i / (TABLE - 1)] as f64 / 1e9 - base;
@@ -338,7 +338,7 @@ fn gamma_nodes(lag: usize, interval: f64) -> Vec<f64> {
     }
 }
 
-/// Levels from the body up to what enough probes exceed, and pairs above the body.
+/// Levels from the body up to the highest one that enough probes exceed, and pairs above the body.
 fn figures(sorted: &[u64], slot: bool, threshold: f64, resolution: f64, blocks: usize) -> Figures {
     let n = sorted.len() as f64;
     let exceeded = |p: f64| sorted[((n - 1.0) * (1.0 - p)) as usize] as f64 / 1e9;
@@ -346,7 +346,7 @@ fn figures(sorted: &[u64], slot: bool, threshold: f64, resolution: f64, blocks: 
     let snap = |y: f64| ((y / resolution).floor() + 0.5) * resolution;
     let above = sorted.len() - sorted.partition_point(|y| (*y as f64) <= threshold * 1e9);
     let mut p = above as f64 / n;
-    // Within a slot a few levels tell its length.
+    // Within a slot a few levels determine its length.
     let inside = [0.75, 0.5, 0.25, 0.1].into_iter().filter(|q| slot && *q > 1.2 * p);
     let mut levels: Vec<f64> = inside.map(|q| snap(exceeded(q))).collect();
     let most = (blocks / 12).clamp(6, 26);

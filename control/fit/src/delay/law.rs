@@ -99,7 +99,7 @@ impl Excursions {
     /// The levels differ by less than the lag.
     #[must_use]
     pub fn joint(&self, x1: f64, x2: f64, lag: f64) -> f64 {
-        // From this extra delay on, what is left of the fall alone lasts for the lag.
+        // From this extra delay on, the rest of the fall alone lasts for the lag.
         let k = x2 + lag;
         let m = x1.max(x2);
         if m >= self.max {
@@ -125,7 +125,7 @@ impl Excursions {
     }
 }
 
-/// What varies all the time.
+/// The part of the delay that varies all the time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// The wait for a slot, uniform up to the period.
@@ -153,7 +153,7 @@ impl Body {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
     pub base: f64,
-    /// What varies all the time.
+    /// The part that varies all the time.
     pub body: Body,
     /// Classes of excursions; where several are on, the largest counts.
     pub excursions: Vec<Excursions>,
@@ -187,7 +187,7 @@ impl Law {
     pub fn joint(&self, y: f64, lag: f64) -> f64 {
         match &self.body {
             Body::Slot { period, regular: true } => {
-                // The second wait is shorter by the lag, or longer by what is left of a slot.
+                // The second wait is shorter by the lag, or longer by the rest of a slot.
                 let less = lag.rem_euclid(*period);
                 let pair = |w1: f64, w2: f64| self.both(y, w1, w2, lag + w2 - w1);
                 let before = RULE.integrate(0.0, less, |w| pair(w, w - less + period));
@@ -203,7 +203,7 @@ impl Law {
             Body::Held { quantiles, correlation } => {
                 let same = (-lag / correlation).exp();
                 let held = mean(quantiles, 6, |v| self.both(y, v, v, lag));
-                // Of two independent values, the mean over both is near that at their means.
+                // The mean over both of two independent values is near the value at their means.
                 let middle = mean(quantiles, 24, |v| v);
                 let apart = mean(quantiles, 6, |v| self.both(y, v, middle, lag));
                 same * held + (1.0 - same) * apart

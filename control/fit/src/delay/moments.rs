@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a log says about the law of its round trips, with the errors of that.
+//! Moments of the round trips in a log, with their errors.
 //!
 //! Two kinds of figures: the share of probes in each band of round trips, and the share
 //! of pairs, a lag apart, that are both above a level. Their covariance comes from
@@ -32,13 +32,12 @@ impl Figures {
         self.levels.len() + self.joints.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.levels.is_empty()
     }
 
-    /// What a law says; `lags` are the spans of time that each number of probes takes,
+    /// Moments under a law; `lags` are the spans of time that each number of probes takes,
     /// equally likely.
     #[must_use]
     pub fn of_law(&self, law: &Law, lags: impl Fn(usize) -> Vec<f64>) -> DVector<f64> {
@@ -75,7 +74,7 @@ struct Block {
 }
 
 impl Moments {
-    /// Of a log, in `blocks` blocks of equally many probes.
+    /// Moments of a log, in `blocks` blocks with the same number of probes.
     #[must_use]
     pub fn of_series(series: &Series, figures: Figures, blocks: usize) -> Self {
         let mut lags: Vec<usize> = figures.joints.iter().map(|j| j.lag).collect();
@@ -146,7 +145,7 @@ impl Moments {
         Self { figures, mean, covariance, reading, probes, blocks: Some(blocks) }
     }
 
-    /// Without what is known by a share of `error` or worse: such errors are not normal.
+    /// Omits figures with a relative error of `error` or more: such errors are not normal.
     /// The bands at the top become one.
     #[must_use]
     pub fn precise(self, error: f64) -> Self {
@@ -201,7 +200,7 @@ mod tests {
             joints: vec![Joint { level: 1, lag: 1 }, Joint { level: 0, lag: 2 }],
         };
         let m = Moments::of_series(&s, figures, 2);
-        // Of 7: one within 10 to 20, two within 20 to 30, two above.
+        // Seven round trips: one within 10 to 20, two within 20 to 30, two above.
         for (k, n) in [(0, 1.0), (1, 2.0), (2, 2.0)] {
             assert!((m.mean[k] - n / 7.0).abs() < 1e-12, "{k}");
         }

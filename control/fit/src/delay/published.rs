@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The law of a study's published curve of round trips.
 //!
-//! A curve has no time in it: how long episodes last is stated, not estimated, and so is
-//! what follows from it, how often they come. Its errors are those of reading it off a
+//! A curve has no time in it: the duration of episodes is stated, not estimated, and the
+//! frequency of episodes follows from it. The errors are those of reading the curve off a
 //! plot, and those of the study's own sample under the law.
 
 use nalgebra::{DMatrix, DVector};
@@ -49,8 +49,8 @@ pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayErr
             (least, Body::Held { quantiles, correlation: interval / 4.0 }, threshold)
         }
     };
-    // The body tells base and slot. Its edge is softer than a slot's and is left to chance;
-    // beyond it, every point tells the tail.
+    // The body determines base and slot. Its edge is softer than a slot's and is left to chance;
+    // beyond it, every point determines the tail.
     let edge = threshold + EDGE * (threshold - base);
     let used: Vec<(f64, f64)> = points
         .iter()

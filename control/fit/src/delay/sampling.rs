@@ -2,7 +2,7 @@
 //! How much the figures of a log vary by chance, if a law holds.
 //!
 //! Episodes come at random, so the counts that they leave are compound Poisson sums:
-//! their covariance is the number of episodes times the mean product of what one leaves.
+//! their covariance is the number of episodes times the mean product of one episode's counts.
 //! That mean is taken over a lattice of episodes (durations, extra delays, phases of the
 //! probes and of the slots; the Kronecker sequence of the plastic number's kin,
 //! H. Niederreiter, 1992), so that it is the same in every run. The law's own errors are
@@ -54,7 +54,7 @@ pub fn covariance(law: &Law, figures: &Figures, interval: f64, probes: f64) -> D
     sum
 }
 
-/// What one episode leaves: counts, and which are not zero.
+/// The counts that one episode leaves, and the indices of the nonzero ones.
 fn leave(
     law: &Law,
     class: &Excursions,

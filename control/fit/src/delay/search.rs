@@ -52,7 +52,7 @@ fn of_shape(shape: f64) -> f64 {
 
 /// A weak prior that keeps shapes off their bounds: the standard deviation of tanh⁻¹.
 const SHAPE_PRIOR: f64 = 2.0;
-/// An interval beyond its least whose logarithm is below this is the least.
+/// An interval counts as the least one if the logarithm of its excess is below this.
 pub(super) const AT_BOUND: f64 = -8.0;
 /// The place of the shape among the parameters of a class.
 const SHAPE: usize = 2;
@@ -190,7 +190,7 @@ pub(super) struct Fitted {
     pub(super) distance: f64,
     /// The squared distance in errors that are the same for all laws, to compare them by.
     pub(super) compared: f64,
-    /// What one more class must take off it.
+    /// Least decrease of the distance that justifies one more class.
     pub(super) cost: f64,
 }
 
@@ -243,12 +243,12 @@ pub(super) fn fit(
         Vec::new()
     } else {
         let slope = problem.slope();
-        // Along what is at its bound there is no slope, and no end to the error.
+        // A parameter at its bound has no slope, so its error has no limit.
         let ridge = DMatrix::from_diagonal_element(at.len(), at.len(), 1e-6);
         let inverse = (slope.transpose() * slope + ridge).try_inverse()?;
         (0..at.len()).map(|i| inverse[(i, i)].max(0.0).sqrt()).collect()
     };
-    // A log's own errors are the same for all laws; a curve has none of its own.
+    // A log's own errors are the same for all laws; a curve has no errors itself.
     let compared = if moments.blocks.is_some() { own_distance } else { distance };
     let cost = shape.per_class() as f64 * n.ln();
     // A class without bounds from the log is rejected.
@@ -277,7 +277,7 @@ fn search(
     Some((problem.distance(&at).norm_squared(), at)).filter(|(d, _)| d.is_finite())
 }
 
-/// What makes the errors of the figures independent and of size one: the inverse of the
+/// Whitens the errors of the figures (independent, of size one): the inverse of the
 /// Cholesky factor of their covariance.
 fn whitener(moments: &Moments, covariance: &DMatrix<f64>) -> Option<DMatrix<f64>> {
     let mut v = covariance + &moments.reading;
@@ -306,7 +306,7 @@ fn starts(shape: &Shape, moments: &Moments, threshold: f64, interval: f64) -> Ve
     if tail.len() < 2 + shape.classes {
         return Vec::new();
     }
-    // How long an episode lasts whose next probe is as often still raised.
+    // Duration of episodes that explains how often the next probe is still raised.
     let mut lasting: Vec<(usize, f64)> = Vec::new();
     for (k, joint) in moments.figures.joints.iter().enumerate().filter(|(_, j)| j.lag == 1) {
         let again = moments.mean[levels.len() + k] / above[joint.level].max(1e-12);

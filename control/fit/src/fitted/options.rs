@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the user states beside a baseline.
+//! Values that the user states in addition to a baseline.
 
 use profile::{OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Rate, Violations};
 use proto::linkemu::v1 as pb;
@@ -14,7 +14,7 @@ pub enum Direction {
     Both,
 }
 
-/// What the user states because round trips do not determine it.
+/// Values that the user states because round trips do not determine them.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub name: String,
@@ -34,7 +34,7 @@ pub struct Options {
     /// Duration of routine delay episodes, for published figures only: a log determines it. Default:
     /// half of the probing interval.
     pub routine_ns: Option<u64>,
-    /// Duration of rare delay episodes, likewise.
+    /// Duration of rare delay episodes, in nanoseconds.
     pub rare_ns: Option<u64>,
 }
 

@@ -6,7 +6,7 @@
 //! closed form (D. R. Cox, H. D. Miller, "The Theory of Stochastic Processes", 1965,
 //! §4.5), and so is that of all together. A *peaked* class has outages of nearly equal
 //! length: the sum of [`PHASES`] exponential phases (A. K. Erlang's method of stages).
-//! It stands for the emulator's fixed law, which no log follows to the nanosecond.
+//! It approximates the emulator's fixed law, which no log follows to the nanosecond.
 //!
 //! Isolated losses hit each probe independently.
 
@@ -36,9 +36,9 @@ pub struct Law {
     pub isolated: f64,
 }
 
-/// What happens from one probe to the next.
+/// Transition from one probe to the next.
 enum Step {
-    /// Of each chain: the probability to go down, and to stay down.
+    /// For each chain: the probabilities of going down and of staying down.
     Chains(Vec<(f64, f64)>),
     Matrix(DMatrix<f64>),
 }
@@ -146,7 +146,7 @@ impl Steps<'_> {
     }
 }
 
-/// A run as it goes on: the state after a number of lost probes, given these, and their
+/// A run in progress: the state after a number of lost probes, given these, and their
 /// probability.
 struct Walk {
     state: DVector<f64>,
@@ -179,7 +179,7 @@ impl Walk {
             let steady = (kept - self.kept).abs() <= 1e-14 * kept;
             self.kept = kept;
             if steady {
-                // It goes on like this.
+                // The remaining probes continue with the same ratio.
                 self.log += f64::from(n - k - 1) * kept.ln();
                 break;
             }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_outage_is_seen_as_often_and_as_long_as_geometry_says() {
+    fn rare_outage_has_geometric_frequency_and_length() {
         // Seen with probability (D/δ)(1 − e^(−δ/D)); each further probe with e^(−δ/D).
         let (rate, mean, interval) = (1e-6, 0.32, 0.2_f64);
         let law = law(&[(rate, mean)], 1, 0.0);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_costs_no_more_than_the_way_to_its_steady_state() {
+    fn long_run_stops_at_its_steady_state() {
         let law = law(&[(1e-4, 60.0)], 1, 0.0);
         let million = law.run_probability(1_000_000, 0.2);
         assert!(million == 0.0, "underflows, in no time");

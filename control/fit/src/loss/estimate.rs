@@ -17,7 +17,7 @@ const MOST_GAPS: usize = 64;
 /// Least runs of a class.
 const LEAST_RUNS: u64 = 3;
 
-/// What the user states about the losses.
+/// Values that the user states about the losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossOptions {
     /// How long an isolated loss lasts, in seconds; half of the interval where not stated.
@@ -210,7 +210,7 @@ pub fn estimate(runs: &Runs, options: LossOptions) -> Losses {
     let mut tried: Vec<(f64, Candidate, Maximum)> = CANDIDATES
         .into_iter()
         .filter(|c| several >= least(c.classes) && (!c.peaked || gaps <= MOST_GAPS))
-        // Of which only the sum is known, runs cannot tell the shape of their law.
+        // If only the sum of the runs is known, they cannot determine the shape of their law.
         .filter(|c| !runs.grouped || (c.classes < 2 && !c.peaked))
         .filter_map(|c| {
             let starts = c.starts(runs, directions);

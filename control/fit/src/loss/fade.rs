@@ -112,7 +112,7 @@ fn log_likelihood(runs: &Runs, at: &[f64]) -> f64 {
     log
 }
 
-/// Fades, where the runs tell them.
+/// Fades, if the runs determine them.
 #[must_use]
 pub fn estimate_fade(runs: &Runs) -> Option<FadeEstimate> {
     let n = runs.begins_s.len();

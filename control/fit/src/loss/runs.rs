@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::baseline::{LossCounts, Series, Spacing};
 
-/// Gaps are told apart to this part of the probing interval.
+/// Gaps are distinguished to this fraction of the probing interval.
 const PARTS: f64 = 64.0;
 /// A gap of one interval.
 pub(super) const WHOLE: u32 = 64;
@@ -16,7 +16,7 @@ const JITTER: f64 = 0.25;
 /// A run of lost probes between two that came back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
-    /// Gaps between the probes, from the one that came back before the run: (gap in parts
+    /// Gaps between the probes, from the last answered probe before the run: (gap in parts
     /// of the interval, how many times).
     pub gaps: Vec<(u32, u32)>,
     /// Whether a probe that came back ends it; the end of the log does not.
@@ -41,11 +41,11 @@ pub struct Runs {
     pub runs: BTreeMap<Run, u64>,
     /// Lost probes before the first of a stretch that came back: they tell nothing.
     pub leading: u64,
-    /// Instants at which runs begin, in seconds, for what changes slowly; none for counts.
+    /// Instants at which runs begin, in seconds, for slow variations; empty for counts.
     pub begins_s: Vec<f64>,
     /// Stretches of the log, in seconds.
     pub stretches_s: Vec<(f64, f64)>,
-    /// Whether the lengths of runs of two and more are known by their sum alone.
+    /// Whether only the sum of the lengths of runs of two and more is known.
     pub grouped: bool,
 }
 
@@ -100,7 +100,7 @@ impl Runs {
         runs
     }
 
-    /// Of a study's counts. Runs of two and more are taken as equally long as can be: with
+    /// From a study's counts. Runs of two and more are assumed as equal in length as possible: with
     /// one class of exponential outages only their sum matters.
     #[must_use]
     pub fn of_counts(counts: &LossCounts, samples: u64, interval_ns: u64) -> Self {

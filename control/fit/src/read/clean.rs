@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the rows of a log to a baseline: in order, each probe once, at a known interval.
 //!
-//! Whatever is put right is counted and said in the baseline's remarks; what cannot be is
-//! an error.
+//! Every correction is counted and reported in the baseline's remarks; a fault that cannot be
+//! corrected is an error.
 
 use super::error::{Place, ReadError, counted, duration};
 use super::place;
@@ -45,7 +45,7 @@ pub(super) enum Missing {
 pub(super) struct Log {
     pub format: Format,
     pub rows: Vec<Row>,
-    /// What a row's line is.
+    /// Converts a row's line number to its place.
     pub place: fn(u64) -> Place,
     /// Whether the log has sequence numbers; otherwise the order in time gives them.
     pub numbered: bool,

@@ -124,7 +124,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// A record as it may have stood in the file.
+/// A record approximately as the file had it.
 fn joined(record: &ByteRecord) -> String {
     shown(&record.iter().collect::<Vec<_>>().join(&b","[..]))
 }

@@ -113,7 +113,7 @@ impl Reader {
             || text.starts_with(b"From ");
         if silent && let Some(sequence) = sequence(text) {
             self.unwrap(sequence).ok_or_else(|| bad("the sequence number goes back"))?;
-            // A redirect comes beside the answer, not in its place.
+            // A redirect is printed in addition to the answer and does not replace it.
             let error = text.starts_with(b"From ") && find(text, b"Redirect").is_none();
             self.errors += u64::from(error);
             return Ok(());
@@ -184,7 +184,7 @@ impl Reader {
 
     fn finish(mut self, given: Option<u64>) -> Result<Log, ReadError> {
         let mut log = self.log;
-        // Whatever the first line seemed to say.
+        // Regardless of the first line.
         let lowest = log.rows.iter().map(|row| row.sequence).min();
         if let (Some(first), Some(lowest)) = (self.first, lowest) {
             self.first = Some(first.min(lowest));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Probes in time: from the clock of a log to time since the first probe, with the lost
-//! probes in their places, and interrupted where the clock was set or nobody probed.
+//! probes in their places, and interrupted where the clock was set or no probes were sent.
 //!
 //! Send times come out strictly ascending over the whole series.
 
@@ -14,7 +14,7 @@ const CENTURY_NS: u64 = 36_525 * 86_400 * S;
 /// Breaks that are named in the remarks, each with its line.
 const NAMED: u64 = 5;
 
-/// Places the probes of a log, whose longest round trip is given.
+/// Places the probes of a log with the given longest round trip.
 pub(super) fn place(
     log: &Log,
     interval: &Interval,
@@ -70,7 +70,7 @@ impl<'a> Placing<'a> {
         let pause = self.log.breaks_between(before, row);
         let jump = !pause && jumps_by(elapsed, expected, numbers, self.interval);
         if elapsed < 0 && (jump || pause) {
-            // How long it really was only the numbers tell.
+            // Only the sequence numbers determine the real length.
             self.offset = i128::from(self.last) + expected - sent(self.log, row);
         }
         let time = u64::try_from(sent(self.log, row) + self.offset).unwrap_or(0);
@@ -148,7 +148,7 @@ fn jumps_by(elapsed: i128, expected: i128, numbers: u64, interval: &Interval) ->
     elapsed < -rounding || (elapsed - expected).abs() > limit
 }
 
-/// What was done, in probes but for the pauses and gaps.
+/// Corrections, in probes except for the pauses and gaps.
 #[derive(Default)]
 struct Counts {
     pauses: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `linkctl probe send` writes: comment lines `# key = value`, a header, and a row of CSV
+//! The output of `linkctl probe send`: comment lines `# key = value`, a header, and a row of CSV
 //! without quotes for each probe that was sent, in order. An empty round trip is a loss.
 //!
 //! A row's time is `sent_s`, of a monotonic clock; a comment `# resumed_utc = ...` marks
@@ -23,7 +23,7 @@ const S: u64 = 1_000_000_000;
 pub(super) fn read(bytes: Bytes<'_>) -> Result<(Log, String), ReadError> {
     let mut lines = Lines::of(bytes);
     let mut reader = Reader::new();
-    // A row that cannot be read, until the next line tells whether the writer was stopped.
+    // An unreadable row; the next line determines whether the writer was stopped.
     let mut doubt: Option<ReadError> = None;
     let mut dropped = 0;
     while let Some(line) = lines.next()? {

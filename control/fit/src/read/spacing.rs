@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The probing interval, from the times at which probes were sent.
 //!
-//! Only neighbours count: two probes whose sequence numbers follow each other, with no
-//! break between them. A lost probe whose send time was not logged has none, so that no
+//! Only neighbours count: two probes with consecutive sequence numbers and no
+//! break between them. A lost probe without a logged send time has no neighbours, so no
 //! interpolated time enters. Quantiles decide, not moments: a clock that was set and a
 //! prober that was held up leave intervals of any length.
 
@@ -11,7 +11,7 @@ use super::error::{ReadError, duration};
 use crate::baseline::Spacing;
 use std::ops::{Range, RangeInclusive};
 
-/// How far intervals may be from what was stated, and windows from each other.
+/// Largest deviation of intervals from the stated one, and of windows from each other.
 const STATED: f64 = 0.05;
 const WINDOW: f64 = 0.2;
 /// The coefficient of variation from which on intervals cannot have been meant as constant:
@@ -66,7 +66,7 @@ impl Interval {
     }
 }
 
-/// The time between two probes of which one was sent next after the other.
+/// Time between two probes that were sent in direct succession.
 fn neighbours(log: &Log, pair: &[Row]) -> Option<u64> {
     let [before, after] = pair else { return None };
     if after.sequence.checked_sub(before.sequence) != Some(1) || log.breaks_between(before, after) {
@@ -127,10 +127,10 @@ fn classify(
         (false, true) => Some(Spacing::Poisson),
         (false, false) => None,
     };
-    // Of a few intervals the file knows better.
+    // With few intervals, the file's statement takes precedence.
     let spacing = match (found, stated) {
         (_, Some(stated)) if spacings.len() < 50 => stated,
-        // And it knows what was meant, where a busy host was seldom on time.
+        // It also takes precedence if a busy host was rarely on time.
         (None, Some(Spacing::Constant)) if variation < HELD_UP => {
             remarks.push(format!(
                 "The prober was often late: its intervals, which the file says are constant, vary \
@@ -174,7 +174,7 @@ fn name(spacing: Spacing) -> &'static str {
 struct Window {
     start: usize,
     median: u64,
-    /// What the median of a longer stretch can be, if all of it is like this one.
+    /// Possible medians of a longer stretch, if all of it is like this one.
     range: RangeInclusive<u64>,
 }
 
@@ -226,7 +226,7 @@ fn of_windows(windows: &[Window]) -> u64 {
     middle(&mut medians).map_or(0, |m| m.median)
 }
 
-/// The row from which on intervals are more like `after` than like `before`: the one that
+/// The row after which intervals are closer to `after` than to `before`: the choice that
 /// leaves the fewest on the wrong side.
 fn boundary(log: &Log, range: Range<usize>, before: u64, after: u64) -> usize {
     let (mut best, mut at, mut score) = (0_i64, range.start, 0_i64);

@@ -138,7 +138,7 @@ pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<Summary, Read
     })
 }
 
-/// Whether it describes a link, and not what was measured of one.
+/// Whether the text describes a link rather than a measurement of one.
 fn is_profile(text: &str) -> bool {
     let table = text.parse::<toml::Table>();
     table.is_ok_and(|table| table.contains_key("forward") && table.contains_key("return"))

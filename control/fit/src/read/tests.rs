@@ -34,7 +34,7 @@ fn baseline(text: &str) -> Baseline {
     baseline_with(text, &Options::default())
 }
 
-/// The error of a text that is none.
+/// The error for a text that is no baseline.
 fn refused_with(text: &str, options: &Options) -> String {
     read_with(text, options).unwrap_err().to_string()
 }
@@ -82,7 +82,7 @@ fn in_ms(baseline: &Baseline) -> Vec<(u64, Option<u64>)> {
     baseline.series.iter().map(|p| (p.sent_ns / MS, p.rtt_ns.map(|rtt| rtt / MS))).collect()
 }
 
-/// A log of our own prober, with a row of each (sequence, seconds, ms).
+/// A log of `linkctl probe`, with a row for each (sequence, seconds, ms).
 fn probe_log(header: &str, rows: impl IntoIterator<Item = (u64, f64, Option<f64>)>) -> String {
     let mut text = format!(
         "# format = linkemu-probe 1\n{header}sequence,sent_utc,sent_s,rtt_ms,there_ms,back_ms\n"
@@ -95,7 +95,7 @@ fn probe_log(header: &str, rows: impl IntoIterator<Item = (u64, f64, Option<f64>
 }
 
 #[test]
-fn formats_are_told_from_the_content() {
+fn format_is_detected_from_content() {
     let format = |text: &str| super::format(text.as_bytes(), &Options::default());
     assert_eq!(format("# format = linkemu-probe 1\n").unwrap(), Format::Probe);
     assert_eq!(format("\u{feff}# format = linkemu-probe 1\r\n").unwrap(), Format::Probe);
@@ -109,7 +109,7 @@ fn formats_are_told_from_the_content() {
 }
 
 #[test]
-fn what_is_no_format_is_refused_with_the_remedy() {
+fn unknown_format_is_refused_with_remedy() {
     let all = ["probe", "ping", "irtt", "columns", "summary", "--columns sent=NAME,rtt=NAME"];
     says(&refused("hello\n"), &all);
     says(&refused("{\"a\": 1}\n"), &all);
@@ -121,7 +121,7 @@ fn what_is_no_format_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn options_that_contradict_are_refused() {
+fn contradictory_options_are_refused() {
     let columns: Option<Columns> = Some("sent=a,rtt=b".parse().unwrap());
     let options = Options { format: Some(Format::Ping), columns, ..Options::default() };
     says(&refused_with("a,b\n", &options), &["ping", "leave one"]);
@@ -134,7 +134,7 @@ fn options_that_contradict_are_refused() {
 }
 
 #[test]
-fn what_is_in_no_format_is_named_as_what_it_seems_to_be() {
+fn unsupported_content_is_named_by_its_likely_format() {
     let refused = |bytes: &[u8]| {
         let options = Options::default();
         read_from(Box::new(bytes), "test", &options).unwrap_err().to_string()
@@ -164,7 +164,7 @@ fn a_file_is_read_from_its_path_and_named() {
 }
 
 #[test]
-fn the_hash_is_that_of_the_file() {
+fn hash_covers_the_whole_file() {
     // Longer than the head, so that both parts are hashed.
     let rows = (0..5_000).map(|n| (n, n as f64 * 0.2, Some(600.0)));
     let text = probe_log("", rows);

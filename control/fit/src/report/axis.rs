@@ -13,7 +13,7 @@ const LARGEST: f64 = 1e12;
 /// Steps of an axis in hours that people can read off.
 const HOURS: [f64; 10] = [0.25, 0.5, 1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 168.0, 336.0];
 
-/// What the values of a linear axis are, which decides its ticks.
+/// Quantity on a linear axis, which determines its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Real,
@@ -24,7 +24,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Axis {
     logarithmic: bool,
-    /// Of the plotted value: the logarithm on a logarithmic axis.
+    /// Start of the plotted value: the logarithm on a logarithmic axis.
     from: f64,
     to: f64,
     ticks: Vec<f64>,
@@ -48,7 +48,7 @@ impl Axis {
     pub fn linear(values: impl Iterator<Item = f64>, kind: Kind) -> Self {
         let (least, largest) = extent(values.filter(|v| v.abs() <= LARGEST)).unwrap_or((0.0, 1.0));
         let span = largest - least;
-        // A single value is in the middle, and a span that rounding could make is none.
+        // A single value is in the middle; a span within the rounding error counts as one value.
         let rounding = 1e-9 * largest.abs().max(least.abs()).max(1.0);
         let pad = if span > rounding { 0.03 * span } else { rounding.max(0.5) };
         Self::between(least - pad, largest + pad, kind)

@@ -3,7 +3,7 @@
 //!
 //! They are drawn at twice the size of the page, because the plotting library rounds to whole
 //! pixels, and without a background: the page's style turns black into its own ink. The colours
-//! are those of Okabe and Ito (2008), which are told apart by those who do not see red and green;
+//! are those of Okabe and Ito (2008), which red-green colour-blind readers can distinguish;
 //! the baseline is solid with circles, the link dashed with triangles.
 
 use plotters::coord::Shift;
@@ -304,7 +304,7 @@ impl Panel {
         Ok(())
     }
 
-    /// Says whose points are missing.
+    /// Names the sides that have no points.
     fn missing(&self, curves: &[(Side, Vec<Path>)]) -> String {
         let missing: Vec<Side> = curves.iter().filter(|c| c.1.is_empty()).map(|c| c.0).collect();
         let given = |side| self.curves.iter().any(|(s, c)| *s == side && !c.is_empty());

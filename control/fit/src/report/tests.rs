@@ -152,7 +152,7 @@ fn the_same_comparison_gives_the_same_report() {
 }
 
 #[test]
-fn a_plot_says_whose_points_are_missing() {
+fn plot_names_side_without_points() {
     let mut comparison = comparison();
     comparison.plots.time_series.baseline.clear();
     comparison.plots.run_lengths.baseline = vec![(1.0, 0.0), (2.0, f64::NAN)];
@@ -184,7 +184,7 @@ fn a_gap_of_the_time_series_is_not_bridged() {
 }
 
 #[test]
-fn a_long_curve_is_thinned_to_what_can_be_seen() {
+fn long_curve_is_thinned_to_visible_points() {
     let mut comparison = comparison();
     let long = |n: u32| -> Curve {
         (0..n).map(|i| f64::from(i) / f64::from(n)).map(|s| (600.0 + 100.0 * s, 1.0 - s)).collect()
@@ -208,7 +208,7 @@ fn the_text_ends_with_the_verdict_and_explains_what_failed() {
 }
 
 #[test]
-fn both_forms_say_what_is_undecided_and_how_long_the_logs_have_to_be() {
+fn both_forms_report_undecided_figures_and_needed_length() {
     let mut comparison = comparison();
     comparison.rows.retain(|row| row.verdict == Verdict::Pass);
     comparison.rows.push(undecided(Group::Quantiles, "p95", [450.0, 476.0, 20.0]));

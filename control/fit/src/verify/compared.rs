@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is compared: figures of the baseline and of the link, each with its tolerance and its
+//! The compared figures of the baseline and of the link, each with its tolerance and its
 //! errors.
 //!
 //! A tolerance is a share, the margin, of the baseline's figure, or of a floor where that figure is
-//! near zero. Nothing of the link is in it. docs/modelling.md ("Verification") lists both.
+//! near zero. It does not depend on the link. docs/modelling.md ("Verification") lists both.
 
 use super::comparison::Group;
 use super::decision::{Candidate, Error};
@@ -109,8 +109,8 @@ impl<'a> Compared<'a> {
         self.push(named, values, tolerance, errors);
     }
 
-    /// The tolerance of a quantile that is so far from the median, in ns, in a distribution whose
-    /// distance from p5 to p95 is `spread`.
+    /// The tolerance, in ns, of a quantile at this distance from the median, in a distribution with
+    /// a distance `spread` from p5 to p95.
     fn of_quantile(&self, apart: f64, spread: f64, step: f64) -> (f64, String) {
         let percent = short(100.0 * self.margin);
         let floor = (spread / 2.0).max(APART_NS);
@@ -283,7 +283,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// Of ascending round trips those that are exceeded with the probabilities of `places`, then its
+/// The ascending round trips that are exceeded with the probabilities of `places`, then the
 /// levels.
 pub fn own_levels(sorted: &[u64], places: &Places) -> Vec<u64> {
     let own = places.quantiles.iter().map(|(p, _)| exceeded(sorted, *p));

@@ -43,7 +43,6 @@ pub enum Verdict {
     Undecided,
 }
 
-/// A figure of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub group: Group,
@@ -62,7 +61,7 @@ pub struct Row {
     pub because: String,
     /// Whether they are that near.
     pub verdict: Verdict,
-    /// Of an undecided figure: how long each log has to be to decide it, in seconds; none if no
+    /// For an undecided figure: the length of each log that decides it, in seconds; `None` if no
     /// length is known to.
     pub needed_s: Option<f64>,
 }
@@ -108,7 +107,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of all figures together: the link fails if one of them fails, and passes if all of them
+    /// Verdict over all figures: the link fails if one of them fails, and passes if all of them
     /// pass. Without figures nothing was shown.
     #[must_use]
     pub fn verdict(&self) -> Verdict {

@@ -40,12 +40,12 @@ pub struct Candidate<'a> {
     pub unit: &'static str,
     /// From values to the unit.
     pub scale: f64,
-    /// Of the baseline and of the link.
+    /// Baseline first, then link.
     pub values: [f64; 2],
     pub tolerance: f64,
     /// How the tolerance was derived, for the report.
     pub because: String,
-    /// Of the baseline and of the link.
+    /// Baseline first, then link.
     pub errors: [Error<'a>; 2],
     /// Whether the figure is left out if the baseline is too short to estimate it. A longer log
     /// has rarer events, so without this the rarest figure would always be undecided.
@@ -179,7 +179,7 @@ mod tests {
 
     const HOUR: Lengths = Lengths { baseline_s: Some(3_600.0), link_s: None };
 
-    /// A figure with a tolerance of 10, whose error is that of the baseline alone: one standard
+    /// A figure with a tolerance of 10 and the error of the baseline alone: one standard
     /// error now, less with the square root of the length.
     fn candidate(off: f64, sigma: f64) -> Candidate<'static> {
         Candidate {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_of_each_log_and_a_log_that_is_longer_stays_as_it_is() {
+    fn needed_length_applies_to_each_log_and_keeps_longer_logs() {
         let of = |sigmas: [f64; 2], baseline_s, link_s| {
             let errors = sigmas
                 .map(|sigma| Box::new(move |z: f64, by: f64| z * sigma / by.sqrt()) as Error<'_>);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_figure_that_the_baseline_does_not_tell_is_named_and_not_compared() {
+    fn rare_figure_unknown_to_baseline_is_named_not_compared() {
         let rare = |sigma| Candidate { rare: true, ..candidate(0.0, sigma) };
         let (rows, remark) = decide(vec![candidate(0.0, 1.0), rare(2.0)], 0.95, HOUR);
         assert_eq!((rows.len(), remark), (2, None));

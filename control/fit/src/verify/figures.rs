@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures of a series of probes, each with what it is made of in blocks, so that its
+//! Figures of a series of probes, each with its counts per block, so that its
 //! error is known.
 
 use crate::baseline::Series;
@@ -105,7 +105,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Of a series, given its round trips in ascending order: shares and episodes above `levels`
+    /// Figures of a series with ascending round trips: shares and episodes above `levels`
     /// (in ns), and the autocorrelation of round trips, cut at `cut`, at `lags` (in probes).
     #[must_use]
     pub fn of(series: &Series, sorted: Vec<u64>, levels: &[u64], lags: &[usize], cut: u64) -> Self {
@@ -237,7 +237,7 @@ pub fn sorted(series: &Series) -> Vec<u64> {
     sorted
 }
 
-/// Of ascending round trips the one that is exceeded with probability `p`; zero without any.
+/// The one of the ascending round trips that is exceeded with probability `p`; zero without any.
 #[must_use]
 pub fn exceeded(sorted: &[u64], p: f64) -> u64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0 };
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_come_together_have_a_larger_error_than_counts_that_do_not() {
+    fn clustered_counts_have_larger_errors_than_scattered_counts() {
         let even = ratio(400, 1e6, false);
         let mut joined = even.clone();
         // All of a hundred blocks' counts in every tenth, and then in neighbouring ones.
@@ -319,13 +319,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_fall_with_the_length_and_those_of_nothing_counted_faster() {
+    fn errors_fall_with_length_and_faster_for_zero_counts() {
         let (some, none) = (ratio(10_000, 1e6, true), ratio(0, 1e6, true));
         let falls = |ratio: &Ratio| ratio.error(1.6, 1.0) / ratio.error(1.6, 100.0);
         assert!((falls(&some) / 10.0 - 1.0).abs() < 1e-3, "{}", falls(&some));
         assert!((falls(&none) / 100.0 - 1.0).abs() < 1e-9, "{}", falls(&none));
         assert_eq!(Ratio::new(true).error(1.6, 1.0), f64::INFINITY);
-        // What is left of a share near one is counted.
+        // For a share near one, the remainder is counted.
         let most = ratio(1_000_000 - 100, 1e6, true).error(1.6, 1.0);
         assert!((most / ratio(100, 1e6, true).error(1.6, 1.0) - 1.0).abs() < 0.05, "{most}");
     }

@@ -50,8 +50,8 @@ pub fn play(
     // Outstanding probes, oldest first: (send time, round trip).
     let mut open: VecDeque<(u64, Option<u64>)> = VecDeque::new();
     let mut closed = 0_u64;
-    // So many of these have their fate: first in, first out, what was sent before one that
-    // came back is lost if it did not.
+    // Number of probes with a known fate: first in, first out, so a probe that was sent before an
+    // answered one is lost if it was not answered.
     let mut decided = 0_usize;
     let mut echoes: Vec<u64> = Vec::new();
     let mut sends = sent_ns.into_iter().peekable();
@@ -87,7 +87,7 @@ pub fn play(
         for number in echoes.drain(..) {
             engine.arrive(now, Direction::Forward, &probe(number));
         }
-        // None of these is in flight.
+        // None of these probes is in flight.
         if engine.next_deadline().is_none() {
             decided = open.len();
         }
@@ -122,7 +122,7 @@ fn payload(frame: &[u8]) -> u64 {
     u64::from_be_bytes(number)
 }
 
-/// Instants of `count` probes, an interval apart but for a jitter of up to half a
+/// Send times of `count` probes, one interval apart except for a jitter of up to half a
 /// millisecond (or a hundredth of the interval), as a common host's sender has: a perfect
 /// one would beat with the slots of a link.
 pub fn regular(interval_ns: u64, count: u64) -> impl Iterator<Item = u64> {

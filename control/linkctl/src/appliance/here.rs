@@ -103,7 +103,7 @@ fn missing(host: &Host, file: &BoxFile) -> u64 {
     wanted.count.saturating_sub(there).saturating_mul(wanted.size.bytes())
 }
 
-/// What is reserved, or can be.
+/// Hugepages that are reserved or can be reserved.
 fn hugepages(host: &Host, file: &BoxFile, wanted: &Hugepages) -> Finding {
     const CHECK: &str = "hugepages";
     let size = wanted.size.name();
@@ -132,7 +132,7 @@ fn hugepages(host: &Host, file: &BoxFile, wanted: &Hugepages) -> Finding {
     Finding::ok(CHECK, format!("{found}; apply reserves the rest"))
 }
 
-/// The node on which hugepages are to be: as the file says, else that of all its cores.
+/// NUMA node for the hugepages: from the file, otherwise the common node of all its cores.
 pub fn node_of(host: &Host, file: &BoxFile) -> Option<u32> {
     if file.workers.numa_node.is_some() {
         return file.workers.numa_node;

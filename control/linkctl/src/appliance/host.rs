@@ -23,7 +23,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The one whose trees are below `root`.
+    /// Host with its trees below `root`.
     pub fn below(root: &Path) -> Self {
         let sys = root.join("sys");
         Self {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine's interfaces carry: default routes, addresses, and the session of whoever
-//! asks. `ip -j` (iproute2) tells of all routing tables; what it does not tell is not taken for
+//! The use of the machine's interfaces: default routes, addresses, and the session of the
+//! user. `ip -j` (iproute2) lists all routing tables; an interface without data does not count as
 //! free.
 //!
 //! A session over SSH is found by `SSH_CONNECTION` in the environment of this process and of
-//! those above it: sudo takes it out of its own.
+//! its ancestors, because sudo removes it from its child's environment.
 
 use crate::appliance::host::{Host, words};
 use procfs::FromRead;
@@ -91,8 +91,8 @@ impl Network {
         Ok(network)
     }
 
-    /// What an interface is needed for, itself or by what is above it (a bond, a bridge, a
-    /// VLAN); nothing if it is free.
+    /// The uses of an interface, by itself or by an interface above it (a bond, a bridge, a
+    /// VLAN); empty if it is free.
     pub fn use_of(&self, host: &Host, iface: &str) -> Option<String> {
         let stack = stack(host, iface);
         let carries = |upper: &String, what: String| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The steps of apply, in their order: what can fail for want of memory first, what takes
-//! something away from the kernel last.
+//! The steps of apply, in order: steps that can fail for lack of memory come first, steps that
+//! take something away from the kernel last.
 //!
-//! The record with all steps and what was before stands before the first one is done. A step
+//! The record with all steps and the previous state is written before the first step. A step
 //! that fails, and those that this apply did before it, are undone.
 
 use crate::appliance::here::{self, Checked};
@@ -18,7 +18,7 @@ use std::path::Path;
 /// As the kernel names its process.
 const DATAPLANE: &str = "linkd-dataplane";
 
-/// What apply is to do.
+/// The steps of apply, and the previous state.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Steps that are not done yet.
@@ -29,7 +29,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// From what the file names and what there is.
+    /// Plans the steps from the file and the state of the machine.
     ///
     /// # Errors
     /// If another box is applied.
@@ -160,7 +160,7 @@ fn goals(host: &Host, file: &BoxFile, checked: &Checked) -> Vec<Step> {
 
 fn binding(host: &Host, port: &Seen, old: &[Binding]) -> Option<Binding> {
     let found = here::binding(host, port)?;
-    // vfio-pci shows no MAC address: the one that it had is in the record.
+    // vfio-pci shows no MAC address, so it is taken from the record.
     let of = old.iter().find(|o| o.address == found.address).and_then(|o| o.mac.clone());
     Some(Binding { mac: found.mac.clone().or(of), ..found })
 }
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_before_the_first_apply_counts() {
+    fn state_before_first_apply_is_recorded() {
         let pages = |before, count| Step::Hugepages { node: None, kib: 2048, before, count };
         assert_eq!(merged(&pages(0, 600), pages(600, 700)), pages(0, 700));
         assert_eq!(merged(&pages(0, 600), pages(600, 400)), pages(0, 600));

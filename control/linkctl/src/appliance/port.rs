@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a port that the box's file names is there, fit and free. Drivers are not yet as they
-//! are to be: that is for apply to do.
+//! Whether a port that the box's file names exists, is suitable and is free. Its driver may still
+//! be a different one, because apply changes it.
 
 use crate::appliance::host::Host;
 use crate::appliance::network::Network;
@@ -89,7 +89,6 @@ impl Seen {
             .unwrap_or_else(|| Finding::ok(self.check(), format!("{iface}: free")))
     }
 
-    /// Uses of an interface.
     fn free(&self, host: &Host, network: &Network, iface: &str) -> Option<Finding> {
         let found = format!("{iface} {}", network.use_of(host, iface)?);
         let why = "what goes through it would end in the emulator, or this machine off the network";

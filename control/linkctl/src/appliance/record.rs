@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What apply did, and what was before: written before anything is changed, so that undo knows
+//! The record of apply and of the previous state: written before any change, so that undo knows
 //! it after a crash too. It is below `/run`, which a boot empties, as a boot undoes all of it.
 //!
-//! The directory is root's alone to write: undo does as root what stands there.
+//! Only root may write to the directory, because undo executes the record as root.
 
 use crate::appliance::host::Host;
 use crate::appliance::step::Step;

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_with_too_little_memory_is_told_what_to_write() {
+    fn box_with_too_little_memory_gets_a_remedy() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hw-configs/veth-dev/box.toml");
         let mut file = BoxFile::read(std::path::Path::new(path)).unwrap();
         file.memory.packets = Some(256 << 20);

@@ -60,7 +60,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it changes, without how: of two steps at one target there is one.
+    /// The object that the step changes: there is at most one step per target.
     pub fn target(&self) -> String {
         match self {
             Self::Hugepages { .. } => format!("/{}", self.pages().display()),

@@ -34,7 +34,7 @@ const WITH_PACKET_ID: [u8; 96] = [
     // Section, without options.
     0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0,
     255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 28,
-    // Interface, likewise.
+    // Interface, with the same layout.
     0, 0, 0, 1, 0, 0, 0, 20, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20,
     // Packet: interface, time, lengths, the option 5 of 8 bytes, the end of options.
     0, 0, 0, 6, 0, 0, 0, 48, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -58,7 +58,7 @@ pub struct Counts {
     pub sent: u64,
     pub marked: u64,
     pub dropped: u64,
-    /// That nobody took in time, of all of these.
+    /// Packets that were not read in time, over all filters.
     pub missed: u64,
 }
 
@@ -83,7 +83,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Of an empty file.
+    /// Writes the header of an empty file.
     pub fn new(out: W) -> Self {
         Self {
             out: Some(BufWriter::new(out)),
@@ -277,7 +277,7 @@ fn names(direction: pb::Direction, point: pb::CapturePoint) -> (String, &'static
     (format!("{}-{end}", if forward { "forward" } else { "return" }), description)
 }
 
-/// What the bytes do not say.
+/// Text for the properties that the bytes do not contain.
 fn comment(copy: &pb::CapturedPacket, client: &str) -> String {
     let mut words = Vec::new();
     match copy.point() {
@@ -292,7 +292,7 @@ fn comment(copy: &pb::CapturedPacket, client: &str) -> String {
     if copy.number == 0 {
         words.push("received before the capture began".to_owned());
     }
-    // Of the others it is in the packet.
+    // For all other packets the address is in the packet.
     if client.parse::<IpAddr>().is_err() {
         words.push(format!("client: {client}"));
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Puts copies in the order of their times.
 //!
-//! The dataplane finds out up to [`LATE`] late what became of a packet, and each of its
+//! The dataplane knows the fate of a packet up to [`LATE`] late, and each of its
 //! workers sends its own. So a copy waits until the dataplane's clock is that much further:
-//! what is written is in order then. Of [`HELD`] copies, or [`BYTES`], the first does not wait.
+//! the file is then in order. Above [`HELD`] copies, or [`BYTES`], the first copy does not wait.
 
 use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
@@ -13,7 +13,6 @@ use std::collections::BinaryHeap;
 const LATE: u64 = 1_000_000_000;
 /// Copies that wait at most.
 const HELD: usize = 1 << 18;
-/// Their bytes.
 const BYTES: usize = 64 << 20;
 
 /// A copy and its client.
@@ -22,14 +21,13 @@ pub struct Packet {
     pub copy: pb::CapturedPacket,
     /// Client, as the dataplane names it.
     pub client: String,
-    /// Order of arrival.
     sequence: u64,
 }
 
 impl Eq for Packet {}
 
 impl Ord for Packet {
-    /// The earliest is the greatest; of equal times, the one that came first.
+    /// The earliest copy is the greatest; at equal times, the first arrival.
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |p: &Self| (p.copy.time_ns, p.sequence);
         key(other).cmp(&key(self))
@@ -95,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_wait_until_none_that_is_earlier_can_come() {
+    fn copies_wait_until_no_earlier_copy_can_arrive() {
         let mut order = Order::default();
         order.take(chunk(LATE, &[7, 3, 7, 0]));
         let times = |order: &mut Order| {
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn waiting_copies_are_bounded() {
         let mut order = Order::default();
         let times: Vec<u64> = (0..HELD as u64 + 3).map(|n| u64::MAX - n).collect();
         order.take(chunk(0, &times));

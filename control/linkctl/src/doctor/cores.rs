@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What makes a worker late: other work on its core, clock frequencies, a hypervisor. And the
-//! counter that it takes the time from.
+//! Causes of late workers: other work on their cores, clock frequencies, a hypervisor. And the
+//! counter that provides the time.
 
 use crate::doctor::finding::Finding;
 use crate::doctor::machine::{Machine, at_boot, cores, list, read};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 const CPU: &str = "devices/system/cpu";
-/// Time that a hypervisor took, of all: above this it is said.
+/// Share of the time taken by a hypervisor above which it is reported.
 const STOLEN: f64 = 0.001;
 
 pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_the_box_names_must_be_there() {
+    fn core_named_by_the_box_must_exist() {
         let tree = Tree::new(&[("sys/devices/system/cpu/online", "0-3\n")]);
         assert_eq!(missing(&tree.machine(), &on(&[2, 3])), None);
         let found = missing(&tree.machine(), &on(&[3, 4])).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_cores_are_to_be_isolated_and_tickless() {
+    fn worker_cores_must_be_isolated_and_tickless() {
         let tree = Tree::new(&[("sys/devices/system/cpu/online", "0-3\n")]);
         let set = |name: &str, cores: &str| {
             tree.write(&format!("sys/devices/system/cpu/{name}"), cores);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_governor_is_to_be_performance_where_there_is_one() {
+    fn governor_must_be_performance_if_present() {
         let tree = Tree::new(&[("sys/devices/system/cpu/online", "0-1\n")]);
         let set = |core: usize, governor: &str| {
             let path = format!("sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_that_are_on_are_said() {
+    fn online_siblings_are_reported() {
         let tree = Tree::new(&[]);
         is(&siblings(&tree.machine()), Good, "none");
         tree.write("sys/devices/system/cpu/smt/active", "1\n");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_to_be_constant_and_trusted() {
+    fn counter_must_be_constant_and_trusted() {
         let tree = Tree::new(&[]);
         let source = "sys/devices/system/clocksource/clocksource0/current_clocksource";
         let flags = |flags: &str| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_a_hypervisor_took_is_said() {
+    fn stolen_time_is_reported() {
         let tree = Tree::new(&[]);
         let set = |steal: u64| {
             let text = format!(

@@ -20,7 +20,7 @@ pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     found
 }
 
-/// A port whose device was not found.
+/// A port without a device.
 pub fn lost(check: &'static str, error: &str) -> Finding {
     let why = "the box's file names it as a port";
     Finding::warning(check, error, why, "lspci -D -nn -d ::0200").bad_if(true)
@@ -30,8 +30,8 @@ fn drivers(machine: &Machine, wanted: &Wanted) -> Finding {
     iommu(machine, !wanted.pci.is_empty(), false)
 }
 
-/// Whether a device can be handed over: bad if it is `needed`. Who `loads` vfio-pci needs the
-/// IOMMU only.
+/// Whether a device can be handed over: bad if it is `needed`. If apply `loads` vfio-pci, only the
+/// IOMMU is required.
 pub fn iommu(machine: &Machine, needed: bool, loads: bool) -> Finding {
     const CHECK: &str = "DPDK drivers";
     let module = |name: &str| machine.has(format!("module/{name}"));
@@ -129,7 +129,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn some_driver_must_hand_devices_over_if_the_box_has_any() {
+    fn box_with_devices_needs_a_driver_to_hand_them_over() {
         let tree = Tree::new(&[]);
         let none = Wanted::default();
         let pci = Wanted { pci: vec!["0000:01:00.0".into()], ..Wanted::default() };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_the_box_must_be_there_and_handed_over() {
+    fn device_of_the_box_must_exist_and_be_handed_over() {
         let tree = Tree::new(&[("sys/bus/pci/devices/0000:01:00.0/vendor", "0x8086")]);
         let look = || device(&tree.machine(), "0000:01:00.0");
         is(&device(&tree.machine(), "0000:02:00.0"), Bad, "no such PCI device");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_of_the_box_must_be_there_and_up() {
+    fn interface_of_the_box_must_exist_and_be_up() {
         let tree = Tree::new(&[("sys/class/net/veth0/flags", "0x1003\n")]);
         is(&interface(&tree.machine(), "veth0"), Good, "up");
         is(&interface(&tree.machine(), "veth1"), Bad, "no such interface");

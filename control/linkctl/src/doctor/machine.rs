@@ -11,9 +11,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// `/proc`.
     pub proc: PathBuf,
-    /// `/sys`.
     pub sys: PathBuf,
 }
 
@@ -40,8 +38,8 @@ impl Machine {
         names
     }
 
-    /// The name of what a link of `/sys` points to, such as a device's driver; `None` if it is
-    /// not there.
+    /// The name of the target of a link in `/sys`, such as a device's driver; `None` if it does
+    /// not exist.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.sys.join(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
@@ -70,9 +68,9 @@ pub fn read(path: &Path) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The kernel's list of cores; what is none is left out.
+/// The kernel's list of cores; invalid entries are omitted.
 pub fn cores(text: &str) -> Vec<usize> {
-    // No machine has more: a bound on what an odd file could make us do.
+    // No machine has more cores: limits the work on a malformed file.
     const MOST: usize = 8192;
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -146,7 +144,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_nothing() {
+    fn missing_files_give_nothing() {
         let machine = Tree::new(&[]).machine();
         assert_eq!(machine.sys("nothing"), None);
         assert!(machine.names("nothing").is_empty() && !machine.has("nothing"));

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// A page of the small kind, bytes.
 const SMALL: u64 = 2 << 20;
-/// A limit above this is none, bytes.
+/// A limit above this counts as unlimited, bytes.
 const NO_LIMIT: u64 = 1 << 50;
 
 pub fn check(machine: &Machine, wanted: &Wanted, of: &str) -> Vec<Finding> {
@@ -51,7 +51,7 @@ pub fn hugepages(machine: &Machine, wanted: &Wanted) -> Finding {
         kinds.iter().map(|(_, kib)| part(*kib)).fold(0, u64::saturating_add)
     };
     let (total, free) = (bytes("nr_hugepages"), bytes("free_hugepages"));
-    // /proc/meminfo counts what is reserved of all sizes, for kernels that hide /sys.
+    // /proc/meminfo counts reserved pages of all sizes, for kernels that hide /sys.
     let meminfo = Meminfo::from_file(machine.proc.join("meminfo")).ok();
     let total = total.max(meminfo.and_then(|info| info.hugetlb).unwrap_or(0));
     let needed = wanted.buffers.saturating_add(DPDK_BYTES);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn hugepages_are_enough_or_there_is_a_command_for_them() {
+    fn too_few_hugepages_give_a_command() {
         let small = "sys/kernel/mm/hugepages/hugepages-2048kB/";
         let tree = Tree::new(&[]);
         let set = |total: &str, free: &str| {

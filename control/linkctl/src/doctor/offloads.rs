@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_real_device_they_are_said() {
+    fn offloads_on_a_real_device_are_reported() {
         let tree = Tree::new(&[("sys/class/net/eth0/device/vendor", "0x8086")]);
         let found = judge(&tree.machine(), "eth0", &on(&["rx-lro"]));
         assert_eq!(
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_shown_by_a_command() {
+    fn offloads_unknown_to_the_kernel_give_a_command() {
         let found = judge(&Tree::new(&[]).machine(), "eth0", &Err("no such device".into()));
         assert_eq!((found.level, found.remedy.as_str()), (Level::Warning, "ethtool -k eth0"));
     }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_said() {
+    fn other_version_is_reported() {
         assert_eq!(judge("linkd", OWN).level, Good);
         let other = judge("dataplane", "0.0.9");
         assert_eq!(other.level, Warning);

@@ -54,7 +54,7 @@ mod tests {
     use crate::doctor::finding::Level;
 
     #[test]
-    fn a_clock_that_is_not_synchronised_is_said() {
+    fn unsynchronised_clock_is_reported() {
         let good = judge(Ok(Sync { synchronised: true, error_us: 1_500 }));
         assert_eq!(
             (good.level, good.found.as_str()),

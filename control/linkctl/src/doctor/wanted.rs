@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine is wanted for: the ports, cores and memory of a box's file, and the
+//! Requirements for the machine: the ports, cores and memory of a box's file, and the
 //! interfaces of `--iface`.
 //!
 //! The file is read as `linkd-dataplane --box` and `linkctl box` read it.
@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use boxfile::{BoxFile, BoxFileError, Device, Huge, Memory, Roots};
 use std::path::Path;
 
-/// What the machine is wanted for.
+/// Requirements for the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// A box's file names it, so what is missing is bad.
+    /// A box's file names the requirements, so a missing resource is bad.
     pub named: bool,
     pub pci: Vec<String>,
     /// Kernel interfaces that are ports.
@@ -55,7 +55,7 @@ impl Wanted {
         Ok(Self::of(&file, &Roots::default()))
     }
 
-    /// What a box's file asks of the machine that `roots` tell about.
+    /// Requirements of a box's file for the machine below `roots`.
     pub fn of(file: &BoxFile, roots: &Roots) -> Self {
         let mut wanted = Self {
             named: true,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_box_is_refused() {
+    fn invalid_box_file_is_refused() {
         assert!(Wanted::read(Path::new("/nonexistent")).is_err());
         assert!(Wanted::read(Path::new("/")).is_err());
     }

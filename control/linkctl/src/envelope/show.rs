@@ -61,7 +61,7 @@ struct ProfileView<'a> {
     fits: bool,
     needed_bytes: u64,
     events_per_second: u64,
-    /// Of a second of a core, and the most that may be.
+    /// Nanoseconds per second of a core, and the limit.
     work_ns: u64,
     work_max_ns: u64,
     largest: LargestView,
@@ -93,7 +93,7 @@ struct PairView {
 }
 
 impl<'a> View<'a> {
-    /// Of a room, and of a profile if there is one.
+    /// Envelope of a room, and of a profile if there is one.
     pub fn new(room: Room, profile: Option<(&'a str, &Plan)>) -> Self {
         let Room { clients, port_bps, frame, capacity, workers, .. } = room;
         let row = |rate_bps| RowView {

@@ -101,7 +101,6 @@ fn trimmed(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Estimates as JSON.
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     name: &'a str,
@@ -119,7 +118,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Of a profile that was written to `file`, if to any.
+    /// Result for a profile that was written to `file`, if any.
     pub fn new(fitted: &'a Fitted, file: Option<&Path>) -> Self {
         let p = provenance(fitted);
         Self {

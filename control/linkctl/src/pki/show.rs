@@ -97,7 +97,7 @@ fn view(found: &Certificate) -> View<'_> {
     }
 }
 
-/// Escapes control characters: the fields come from whoever made the certificate.
+/// Escapes control characters: the issuer of the certificate controls the fields.
 fn text(view: &View<'_>) -> String {
     let clean = |text: &str| text.escape_debug().to_string();
     let mut lines = vec![

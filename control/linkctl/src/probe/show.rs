@@ -29,7 +29,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a run by this plan.
+    /// Result of a run with this plan.
     pub fn new(plan: &Plan) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let open = plan.extent == Extent::Open;
@@ -149,7 +149,6 @@ fn shown(time: Duration) -> String {
     format_duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Result of `probe send`.
 #[derive(Serialize)]
 pub struct SendView<'a> {
     target: String,

@@ -27,7 +27,6 @@ shares of 4294967295 and packets; or TheaterQ's extended format; or what a first
 names. Rows last 1 ms or more, and what does not change is no step. JITTER, DUP_DELAY
 and a QUEUE_ID that changes have no counterpart and are refused, or ignored.";
 
-/// What to make it of.
 #[derive(Clone, Debug, Args)]
 #[command(group(ArgGroup::new("traces").required(true).multiple(true).args(["forward", "back"])))]
 pub struct ImportArgs {
@@ -57,7 +56,7 @@ pub struct ImportArgs {
     pub write: Option<PathBuf>,
 }
 
-/// What a limit counts.
+/// Unit of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LimitIn {
     /// Packets, of 1518 bytes each
@@ -76,7 +75,6 @@ struct View<'a> {
     toml: &'a str,
 }
 
-/// Makes it.
 pub fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let inputs: Vec<_> = args.forward.iter().chain(&args.back).map(PathBuf::as_path).collect();
     let to = args.write.as_deref().map(|path| Destination::new("--write", path, &inputs));
@@ -94,7 +92,7 @@ pub fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     };
     let (mut forward, mut back) = (open(args.forward.as_deref())?, open(args.back.as_deref())?);
     let imported = import.read(named(&mut forward), named(&mut back)).map_err(refused)?;
-    // It is told what is wrong with the name, or a pass that is too short.
+    // The error explains an invalid name or a pass that is too short.
     let scenario = Scenario::from_toml(&imported.toml)
         .map_err(|found| Failure::invalid("the traces make no valid scenario", found))?;
     warn(&imported.remarks);

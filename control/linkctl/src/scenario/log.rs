@@ -37,7 +37,7 @@ enum Form {
 }
 
 impl Log {
-    /// Makes the file, over what was there.
+    /// Creates the file, or truncates an existing one.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let file = File::create(path).map_err(|error| failed(path, &error))?;
         let json = path.extension().is_some_and(|it| it == "json" || it == "jsonl");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl scenario`: what there is, and the one that runs.
+//! `linkctl scenario`: the available scenarios, and the running one.
 
 pub mod import;
 mod log;
@@ -37,7 +37,6 @@ A run ends with its last events; --log has all steps. Ctrl-C stops a scenario th
 without --detach; a second one leaves it to linkd.
 Exit codes of run and watch: 0 it came to its end, 1 it was stopped or failed.";
 
-/// What to do with scenarios.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
     /// All that can be run by name
@@ -83,7 +82,6 @@ pub enum Scenario {
     Status,
 }
 
-/// How to run one.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// A scenario's name, or a file: with a '/' in it, or ending in .toml
@@ -153,7 +151,6 @@ fn view(scenario: &pb::Scenario, whole: bool) -> View<'_> {
     View { name, description, source, steps, length_ns, toml: whole.then_some(toml.as_str()) }
 }
 
-/// A length for people.
 fn length(ns: Option<u64>) -> String {
     ns.map_or_else(|| "without end".to_owned(), format_duration)
 }
@@ -162,7 +159,6 @@ fn count(steps: Option<u64>) -> String {
     steps.map_or_else(|| "no end".to_owned(), |n| n.to_string())
 }
 
-/// Does it.
 pub async fn run(context: &Context, what: &Scenario) -> Result<(), Failure> {
     match what {
         Scenario::Check { files, profiles } => return check(context.output, files, profiles),
@@ -222,7 +218,6 @@ fn list(format: Output, scenarios: &[pb::Scenario]) -> Result<(), Failure> {
     output::text(&table.trim_fmt())
 }
 
-/// Reads a file.
 fn file(path: &Path) -> Result<Result<Checked, Violations>, Failure> {
     match Checked::from_file(path) {
         Ok(scenario) => Ok(Ok(scenario)),

@@ -49,7 +49,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Follows the one that runs.
+/// Follows the running scenario.
 pub async fn watch(context: &Context, log: Option<&Path>) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let mut follower = Follower::new(&connection, log).await?;
@@ -105,12 +105,12 @@ fn told(format: Output, state: &pb::ScenarioState) -> Result<(), Failure> {
     }
 }
 
-/// What linkd tells of a run.
+/// linkd's events and states of a run.
 struct Follower {
     events: Streaming<pb::Event>,
     states: Streaming<pb::ScenarioState>,
     log: Option<Log>,
-    /// Of the run, and so many before them.
+    /// The last events of the run, and the number of earlier ones.
     last: VecDeque<pb::Event>,
     before: u64,
     interrupt: Signal,
@@ -140,8 +140,8 @@ impl Follower {
         let bar = bar(context.output, started);
         let mut last = started.clone();
         let mut stopping = false;
-        // Its last event says that there are no more steps to come. Its last state may never
-        // be seen, if another run has begun by then.
+        // Its last event reports that no steps remain. Its last state may never
+        // be seen, if another run has begun before.
         let (mut end, mut superseded) = (None, false);
         while end.is_none() || last.runs() && !superseded {
             tokio::select! {
@@ -213,7 +213,7 @@ impl Follower {
             self.before += 1;
         }
         self.last.push_back(event.clone());
-        // Of other runs events may come before this one's first.
+        // Events of other runs may come before this run's first one.
         Ok(event.scenario_run == run.run
             && [ScenarioFinished, ScenarioStopped].contains(&event.kind()))
     }
@@ -236,7 +236,7 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09} s", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// What a stream that never ends by itself gave.
+/// The item of a stream that never ends by itself.
 fn whole<T>(connection: &Connection, next: Result<Option<T>, Status>) -> Result<T, Failure> {
     let next = next.map_err(|status| connection.failure(&status))?;
     next.ok_or_else(|| Failure::failed("unavailable", "linkd ended the stream"))

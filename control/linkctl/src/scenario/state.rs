@@ -7,7 +7,6 @@ use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
 
-/// A step in JSON.
 #[derive(Debug, Serialize)]
 pub struct StepView<'a> {
     index: u64,
@@ -31,7 +30,6 @@ impl StepView<'_> {
     }
 }
 
-/// A state in JSON.
 #[derive(Debug, Serialize)]
 pub struct StateView<'a> {
     phase: String,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The picture: head, clients, charts of the chosen client, keys. What does not fit is left
-//! out, the least needed first.
+//! The picture: head, clients, charts of the chosen client, keys. If space is short, the least
+//! needed parts are left out first.
 
 use crate::top::format::{UNKNOWN, cut, si, time};
 use crate::top::history::Series;
@@ -14,12 +14,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Sparkline, Table};
 use std::time::Duration;
 
-/// Silence above this many intervals, and above [`QUIET`], is said.
+/// Silence above this many intervals, and above [`QUIET`], is reported.
 const INTERVALS: u32 = 4;
 const QUIET: Duration = Duration::from_secs(2);
 /// Width of a column with a figure, in characters.
 const FIGURE: u16 = 8;
-/// Of a kind of drops.
+/// Width of a column with drops of one kind.
 const KIND: u16 = 7;
 /// The least for a client's address.
 const CLIENT: u16 = 10;
@@ -41,11 +41,11 @@ const HELP: [&str; 10] = [
     "OWN drops are the emulator's, or frames",
 ];
 
-/// What of the time of drawing is shown.
+/// State at the time of drawing.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub interval: Duration,
-    /// Since the last news.
+    /// Time since the last snapshot.
     pub silent: Duration,
 }
 
@@ -89,7 +89,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, moment: Moment) {
         Some(health) => figures(model, health),
         None => [Line::from("linkemu"), Line::default()],
     };
-    // Where there is one line only, what is wrong goes first.
+    // If there is only one line, errors take precedence.
     let state = state(model, moment);
     let lines = if area.height == 1 && model.away.is_some() {
         vec![state]
@@ -154,7 +154,7 @@ fn used(used: &Use) -> Vec<Span<'static>> {
     match &used.failed {
         None => {}
         Some(failed) if failed.is_empty() => spans.push("  certificate PASS".green()),
-        // Nothing was sent since the mark.
+        // No packets were sent since the mark.
         Some(failed) if *failed == ["packets"] => spans.push("  certificate: no packets yet".dim()),
         Some(failed) => {
             spans.push(format!("  certificate FAIL: {}", failed.join(", ")).red().bold());

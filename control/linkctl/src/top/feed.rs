@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the news come from: linkd's stream of statistics, the link whenever another generation
-//! is in force, and every [`LOOK`] its certificate, lease and scenario. Lost connections are retried.
+//! The sources of the view: linkd's stream of statistics, the link whenever its generation
+//! changes, and every [`LOOK`] its certificate, lease and scenario. Lost connections are retried.
 
 use crate::connection::Connection;
 use crate::context::Place;
@@ -54,7 +54,7 @@ async fn asked(connection: &Connection) -> Option<Use> {
         let of = state.steps.map_or_else(String::new, |steps| format!(" of {steps}"));
         format!("{}, step {}{of}", state.name, state.steps_done)
     });
-    // There is none before the first mark, and of no dataplane.
+    // There is no certificate before the first mark or without a dataplane.
     let mut certificates = connection.certificates();
     let certificate = certificates.get_certificate(pb::GetCertificateRequest::default());
     let certificate = connection.answer(certificate).await.ok();

@@ -4,7 +4,7 @@
 pub const UNKNOWN: &str = "-";
 
 /// Three significant digits and a decimal prefix, in at most five columns: `0`, `7`,
-/// `1.23k`, `144M`. What is between 0 and 1 is said with one digit.
+/// `1.23k`, `144M`. Values between 0 and 1 have one digit.
 pub fn si(value: f64) -> String {
     const PREFIXES: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     if !value.is_finite() || value < 0.0 {
@@ -46,7 +46,7 @@ pub fn time(seconds: f64) -> String {
 }
 
 /// The name in at most `width` columns: its start and its end, for addresses differ there.
-/// What is no letter of a name is not let through to the terminal.
+/// Non-printable characters of a name are not sent to the terminal.
 pub fn cut(name: &str, width: usize) -> String {
     let clean: Vec<char> =
         name.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();

@@ -3,7 +3,7 @@
 //!
 //! It is kept in buckets of half a second of the dataplane's clock, so that the memory of
 //! a client does not depend on the interval of the snapshots: 120 buckets of 20 bytes, 24 MB
-//! for 10,000 clients. What passed between two snapshots is spread evenly over the buckets
+//! for 10,000 clients. The bytes between two snapshots are spread evenly over the buckets
 //! that lie between.
 
 use crate::top::rates::Row;
@@ -16,9 +16,9 @@ const BUCKET_S: f64 = BUCKET_NS as f64 / 1e9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
-    /// What left towards the client, bit/s.
+    /// Transmitted towards the client, bit/s.
     Forward,
-    /// What left from the client, bit/s.
+    /// Transmitted from the client, bit/s.
     Return,
     /// The longest queues, both directions together, bytes.
     Queue,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_stands_where_it_was_and_leaves_after_a_minute() {
+    fn burst_keeps_its_place_and_leaves_after_a_minute() {
         let mut history = History::default();
         history.add(10 * S, 10 * S + BUCKET_NS, &row(8e6, 700));
         let at = |now, series| -> Vec<(usize, u64)> {
@@ -164,13 +164,13 @@ mod tests {
         // Its end is the start of the next bucket, which holds the queue.
         assert_eq!(at(30 * S, Series::Queue), [(80, 700)]);
         assert!(at(71 * S, Series::Forward).is_empty());
-        // Of a narrow chart it is a part of a column, in which the queue is the longest.
+        // In a narrow chart the bucket is a part of a column, which shows the longest queue.
         assert_eq!(history.chart(Series::Forward, 30 * S, 12)[7], 800_000);
         assert_eq!(history.chart(Series::Queue, 30 * S, 12)[8], 700);
     }
 
     #[test]
-    fn one_drop_in_a_minute_is_seen() {
+    fn single_drop_in_a_minute_is_visible() {
         let mut history = History::default();
         history.add(10 * S, 11 * S, &row(0.0, 0));
         for columns in [1, 10, 120] {

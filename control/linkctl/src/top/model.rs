@@ -56,7 +56,6 @@ pub struct Use {
     pub scenario: Option<String>,
 }
 
-/// Input of the view.
 #[derive(Debug)]
 pub enum Event {
     /// Certificate, lease and scenario were read.
@@ -79,9 +78,8 @@ pub struct Model {
     pub rows: Vec<Row>,
     /// Why there is no news.
     pub away: Option<String>,
-    /// What they are sorted by.
     pub sort: Sort,
-    /// What queue, delay and drops are of.
+    /// Direction of queue, delay and drops.
     pub way: Way,
     pub paused: bool,
     pub help: bool,

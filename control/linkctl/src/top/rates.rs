@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates of each client, from two snapshots and the current link.
 //!
-//! Rates are of bytes that left, in bit/s of frames without FCS, over the dataplane's own
-//! clock between the snapshots. Without two snapshots of one dataplane there are none:
-//! `None`, never zero. The queueing delay is an estimate, queue bytes × 8 / the rate in
-//! force: what a frame would wait that came now, if the rate stays. Of a rate that changes
+//! Rates count transmitted bytes, in bit/s of frames without FCS, over the dataplane's own
+//! clock between the snapshots. Without two snapshots of one dataplane there is no rate:
+//! `None`, never zero. The queueing delay is an estimate, queue bytes × 8 / the current
+//! rate: the wait of a frame that arrives now, if the rate stays. For a rate that changes
 //! with time it takes the mean.
 
 use proto::linkemu::v1 as pb;
@@ -52,7 +52,7 @@ impl Serving {
         }
     }
 
-    /// What `queue` bytes wait.
+    /// Waiting time of `queue` bytes.
     pub fn wait(self, queue: u64) -> Wait {
         match self {
             Self::Unknown => Wait::Unknown,
@@ -232,7 +232,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_left_between_two_snapshots() {
+    fn rate_counts_bytes_between_two_snapshots() {
         let last = snapshot(1_000_000_000, vec![client("10.0.0.2", 1_000, 0, 5)]);
         let this = snapshot(1_500_000_000, vec![client("10.0.0.2", 126_000, 18_000_000, 9)]);
         let rows = rows(Some(&last), &this, &link());
@@ -266,7 +266,7 @@ pub mod tests {
     }
 
     #[test]
-    fn clients_are_known_by_name_wherever_they_stand() {
+    fn clients_are_matched_by_name_in_any_order() {
         let last = snapshot(0, vec![client("a", 0, 0, 0), client("b", 1_000, 0, 0)]);
         let this = snapshot(
             1_000_000_000,
@@ -278,7 +278,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_an_expired_client_carried_is_not_a_rate() {
+    fn expired_client_has_no_rate() {
         let last = snapshot(0, vec![client("a", 9_000, 0, 0), client(EXPIRED, 1_000, 0, 0)]);
         let this = snapshot(1_000_000_000, vec![client(EXPIRED, 10_000, 0, 0)]);
         let rows = rows(Some(&last), &this, &link());
@@ -286,7 +286,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_wait_is_the_queue_over_the_rate_in_force() {
+    fn wait_is_queue_over_current_rate() {
         let trace = |rates: &[u64]| pb::Pipe {
             rate_trace: Some(pb::RateTrace { step_ns: 1, rates_bps: rates.to_vec() }),
             ..Default::default()
@@ -309,7 +309,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_not_impaired_has_no_queueing_delay() {
+    fn unimpaired_client_has_no_queueing_delay() {
         let this = snapshot(1, vec![client("bypass", 0, 0, 0), client("default", 0, 0, 0)]);
         let waits: Vec<_> = rows(None, &this, &link()).iter().map(|r| r.forward.wait).collect();
         assert_eq!(waits, [Wait::Unknown, Wait::Seconds(0.0)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The terminal as a screen, given back as it was however the command ends: by a key, a
+//! The terminal as a screen, restored however the command ends: by a key, a
 //! signal, an error or a panic. (Only SIGKILL leaves it; `reset` helps then.)
 
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ impl Screen {
     /// Takes the terminal. A panic gives it back before it is reported.
     pub fn open() -> Result<Self, Failure> {
         ratatui::try_init().map(Self).map_err(|error| {
-            // What was done so far is undone.
+            // Reverts the changes so far.
             ratatui::restore();
             Failure::failed("terminal", format!("cannot use this terminal: {error}"))
                 .hint("without one: linkctl stats --watch")
@@ -35,7 +35,7 @@ mod tests {
     use std::io::Read;
     use std::process::{Command, Stdio};
 
-    /// Not a test by itself: [`a_panic_gives_the_terminal_back`] runs it in a terminal.
+    /// Not a test by itself: [`panic_restores_the_terminal`] runs it in a terminal.
     #[test]
     #[ignore = "takes the terminal and panics"]
     fn panics() {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back() {
+    fn panic_restores_the_terminal() {
         let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = nix::pty::openpty(Some(&size), None).unwrap();
         let before = tcgetattr(&pty.slave).unwrap();

@@ -71,7 +71,7 @@ pub fn regularly(interval_ns: u64, count: u64, rtt: impl Fn(u64) -> Option<u64>)
     series
 }
 
-/// What spreads a number over 0 to `below`, evenly and without order.
+/// Spreads a number over 0 to `below`, evenly and without order.
 pub fn scattered(number: u64, below: u64) -> u64 {
     // SplitMix64 (G. L. Steele, 2014).
     let z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -109,14 +109,14 @@ pub fn probe_head(interval_ns: u64) -> String {
 
 /// A row of it.
 pub fn probe_row(sequence: u64, sent_ns: u64, rtt_ns: Option<u64>) -> String {
-    // Nobody reads the wall clock but people: it is right for a day.
+    // The wall clock is for readers only: it is valid for a day.
     let (s, ns) = (sent_ns / S, sent_ns % S);
     let (h, m, s_of) = (s / 3_600 % 24, s / 60 % 60, s % 60);
     let rtt = rtt_ns.map_or(String::new(), |r| format!("{}.{:06}", r / MS, r % MS));
     format!("{sequence},2026-01-01T{h:02}:{m:02}:{s_of:02}.{ns:09}Z,{s}.{ns:09},{rtt},,\n")
 }
 
-/// What `linkctl probe send` writes.
+/// Output of `linkctl probe send`.
 pub fn probe_csv(series: &Series, interval_ns: u64) -> String {
     let mut text = probe_head(interval_ns);
     for (number, probe) in (0..).zip(series.iter()) {
@@ -125,7 +125,7 @@ pub fn probe_csv(series: &Series, interval_ns: u64) -> String {
     text
 }
 
-/// What `ping -D` prints: three digits of a round trip, and the time of the answer.
+/// Output of `ping -D`: three digits of a round trip, and the time of the answer.
 pub fn ping(series: &Series) -> String {
     let mut text = String::from("PING far.example (192.0.2.7) 56(84) bytes of data.\n");
     for (number, probe) in (1_u64..).zip(series.iter()) {
@@ -160,7 +160,7 @@ pub fn ping(series: &Series) -> String {
     text
 }
 
-/// What `irtt client -o` writes.
+/// Output of `irtt client -o`.
 pub fn irtt(series: &Series, interval_ns: u64) -> String {
     let mut text = format!(
         "{{\n    \"version\": {{\"irtt\": \"0.9.1\", \"protocol\": 1, \"json_format\": 1}},\n    \
@@ -186,7 +186,7 @@ pub fn irtt(series: &Series, interval_ns: u64) -> String {
     text + "\n]}\n"
 }
 
-/// What somebody's own tool writes; its columns are [`COLUMNS`].
+/// Output of a custom tool, with the columns [`COLUMNS`].
 pub fn columns(series: &Series) -> String {
     let mut text = String::from("host;when;n;answer_us\n");
     for (number, probe) in (0..).zip(series.iter()) {
@@ -243,7 +243,7 @@ impl Lab {
         self.command(line).output().unwrap()
     }
 
-    /// What a command printed that must end with `code`: standard output, and error.
+    /// Standard output and error of a command that must end with `code`.
     pub fn ends(&self, code: i32, line: &str) -> (String, String) {
         let output = self.run(line);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -257,7 +257,7 @@ impl Lab {
         serde_json::from_str(&self.ends(0, &format!("-o json {line}")).0).unwrap()
     }
 
-    /// What `linkctl profile check` says of a file that must be valid.
+    /// Requires that `linkctl profile check` accepts the file.
     pub fn check(&self, name: &str) {
         let (out, _) = self.ends(0, &format!("profile check {name}"));
         assert!(out.contains("is valid"), "{out}");

@@ -2,7 +2,7 @@
 //! A machine of files with two nodes, three cards' ports and fake tools, and linkctl on it.
 //!
 //! The tools do to the tree what the real ones do to the kernel. A file `fail/X`, `lie/X` or
-//! `kill/X` makes them fail at X, do nothing at X, or kill linkctl when it comes to X.
+//! `kill/X` makes them fail at X, do nothing at X, or kill linkctl at X.
 
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ count = 600
 ptp = \"/dev/ptp0\"
 ";
 
-/// What the kernel says of a memory with too little for the hugepages.
+/// The kernel's figures for a memory with too little space for the hugepages.
 pub const SMALL: &str = "MemTotal: 2000000 kB\nMemFree: 100 kB\nMemAvailable: 1100000 kB\n\
     Buffers: 0 kB\nCached: 0 kB\nSwapCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\n\
     SwapTotal: 0 kB\nSwapFree: 0 kB\nDirty: 0 kB\nWriteback: 0 kB\nMapped: 0 kB\n\
@@ -258,7 +258,7 @@ impl Machine {
         self.write(&format!("proc/{name}/environ"), "HOME=/root\0");
     }
 
-    /// The shell above linkctl has come over SSH.
+    /// Makes the shell above linkctl an SSH session.
     pub fn session(&self, connection: &str) {
         let environment = format!("HOME=/root\0SSH_CONNECTION={connection}\0PATH=/bin\0");
         self.write("proc/50/environ", &environment);

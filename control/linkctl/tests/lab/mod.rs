@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// linkd in a runtime of its own, so that the test may block on linkctl.
+/// linkd in a separate runtime, so that the test may block on linkctl.
 pub struct Lab {
     pub directory: TempDir,
     pub fake: FakeDataplane,

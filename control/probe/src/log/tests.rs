@@ -112,7 +112,7 @@ fn an_existing_file_is_refused_with_the_remedy_and_kept() {
 }
 
 #[test]
-fn to_resume_what_is_not_there_or_empty_begins_it() {
+fn resuming_missing_or_empty_log_begins_it() {
     let lab = Lab::new();
     assert_eq!(lab.resume(&plan(), S).unwrap().1, Opened::default());
     fs::write(lab.path(), "").unwrap();
@@ -132,7 +132,7 @@ fn a_log_is_written_by_one_sender() {
 }
 
 #[test]
-fn a_log_of_another_plan_is_refused_with_the_differences() {
+fn log_of_another_plan_is_refused_with_differences() {
     let lab = Lab::new();
     lab.two();
     let before = lab.text();
@@ -173,7 +173,7 @@ fn time_ascends_over_a_break_although_the_wall_clock_was_set_back() {
 }
 
 #[test]
-fn a_log_cut_anywhere_goes_on_after_its_last_whole_row() {
+fn log_cut_anywhere_resumes_after_last_whole_row() {
     let lab = Lab::new();
     lab.two();
     let whole = lab.text();
@@ -197,7 +197,7 @@ fn a_log_cut_anywhere_goes_on_after_its_last_whole_row() {
 }
 
 #[test]
-fn a_file_of_zeros_after_a_power_failure_goes_on_after_its_last_whole_row() {
+fn zero_filled_log_resumes_after_last_whole_row() {
     let lab = Lab::new();
     lab.two();
     let mut bytes = fs::read(lab.path()).unwrap();
@@ -208,7 +208,7 @@ fn a_file_of_zeros_after_a_power_failure_goes_on_after_its_last_whole_row() {
 }
 
 #[test]
-fn a_long_log_goes_on_after_its_last_row() {
+fn long_log_resumes_after_last_row() {
     let lab = Lab::new();
     let mut log = lab.create(&plan());
     // More than is read of a tail.
@@ -221,7 +221,7 @@ fn a_long_log_goes_on_after_its_last_row() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_with_what_is_wrong_and_kept() {
+fn invalid_log_is_refused_with_reason_and_kept() {
     let lab = Lab::new();
     lab.two();
     let whole = lab.text();
@@ -248,7 +248,7 @@ fn what_is_no_log_is_refused_with_what_is_wrong_and_kept() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_named() {
+fn unopenable_path_is_named() {
     let lab = Lab::new();
     let missing = lab.directory.path().join("no/log.csv");
     let error = Log::open(&missing, &plan(), false, 0, start()).unwrap_err().to_string();

@@ -112,7 +112,7 @@ fn a_number_that_was_not_sent_is_foreign() {
 }
 
 #[test]
-fn numbers_go_on_beyond_32_bits() {
+fn numbers_continue_beyond_32_bits() {
     let start = Start { sequence: u64::from(u32::MAX), elapsed: Duration::ZERO };
     let mut prober = Prober::new(&plan(Extent::Open), 0, start);
     send(&mut prober, 3);
@@ -126,7 +126,7 @@ fn numbers_go_on_beyond_32_bits() {
 }
 
 #[test]
-fn a_sender_that_was_held_up_skips_and_does_not_burst() {
+fn late_sender_skips_probes_without_burst() {
     let mut prober = prober(Extent::Open);
     send(&mut prober, 1);
     // Due at 10, 20, ... 120 ms; at 125 ms that of 120 ms is not late by an interval.
@@ -176,7 +176,7 @@ fn counts_and_durations_are_of_the_log_over_all_its_runs() {
 }
 
 #[test]
-fn who_is_told_to_end_awaits_what_is_under_way() {
+fn stopped_sender_awaits_probes_in_flight() {
     let mut prober = prober(Extent::Open);
     send(&mut prober, 2);
     prober.end();
@@ -198,7 +198,7 @@ fn memory_is_bounded_by_the_timeout_and_not_by_the_run() {
         most = most.max(prober.outstanding.len());
         assert!(prober.history.len() <= HISTORY);
     }
-    // Timeout / interval, and the one that was just sent.
+    // Timeout / interval, plus the probe that was just sent.
     assert_eq!(most, 11);
     assert!(most <= limit && prober.outstanding.capacity() <= limit.next_power_of_two());
 

@@ -70,7 +70,7 @@ fn duplicates_are_dropped_and_the_first_kept() {
 }
 
 #[test]
-fn a_clock_that_is_set_interrupts_the_series() {
+fn clock_step_interrupts_the_series() {
     for (by, words) in [(3_600.0, "1 h forward"), (-3_600.0, "1 h back"), (2.5, "2.5 s forward")] {
         let mut rows = regular(100, 0.2);
         rows[60..].iter_mut().for_each(|row| row.1 += by);
@@ -84,7 +84,7 @@ fn a_clock_that_is_set_interrupts_the_series() {
 }
 
 #[test]
-fn a_long_gap_that_the_numbers_explain_is_no_break() {
+fn long_gap_with_matching_numbers_is_no_break() {
     let mut rows = regular(60_000, 0.2);
     rows.drain(10_000..19_999);
     // The prober's own pace drifts by 3 % there.
@@ -119,7 +119,7 @@ fn more_than_a_century_is_an_error() {
 }
 
 #[test]
-fn equal_time_stamps_of_neighbours_are_moved_apart() {
+fn equal_neighbour_timestamps_are_separated() {
     let mut rows = regular(100, 0.2);
     rows[50].1 = rows[49].1;
     let baseline = baseline_with(&csv(rows), &options());
@@ -130,7 +130,7 @@ fn equal_time_stamps_of_neighbours_are_moved_apart() {
 }
 
 #[test]
-fn exponential_intervals_are_told_from_constant_ones() {
+fn exponential_intervals_are_distinguished_from_constant() {
     let rows = cumulated(uniform(1).map(|u| -0.2 * u.ln()).take(20_000));
     let poisson = baseline_with(&csv(rows.clone()), &options());
     assert_eq!(poisson.spacing, Spacing::Poisson);
@@ -157,7 +157,7 @@ fn exponential_intervals_are_told_from_constant_ones() {
 }
 
 #[test]
-fn a_prober_that_is_often_late_is_believed_that_its_intervals_are_constant() {
+fn often_late_prober_keeps_stated_constant_spacing() {
     let log = |least: f64, most: f64| {
         let gaps = uniform(4).map(|u| if u < 0.5 { least } else { most }).take(5_000);
         let mut at = 0.0;
@@ -174,7 +174,7 @@ fn a_prober_that_is_often_late_is_believed_that_its_intervals_are_constant() {
 }
 
 #[test]
-fn a_prober_that_is_held_up_now_and_then_is_still_regular() {
+fn occasionally_late_prober_is_regular() {
     let stalls = uniform(5).map(|u| if u < 0.01 { 2.0 } else { 0.2 }).take(5_000);
     let baseline = baseline_with(&csv(cumulated(stalls)), &options());
     assert_eq!((baseline.spacing, baseline.interval_ns), (Spacing::Constant, 200 * MS));
@@ -191,7 +191,7 @@ fn the_stated_spacing_must_be_the_measured_one() {
         &refused(&probe_log("# spacing = constant\n", rows)),
         &["exponential", "header says at constant"],
     );
-    // Of a few the file knows better.
+    // With few intervals, the file's statement takes precedence.
     let few: Vec<_> = cumulated(uniform(6).map(|u| -0.2 * u.ln()).take(10));
     assert_eq!(baseline(&probe_log("# spacing = poisson\n", few)).spacing, Spacing::Poisson);
 }
@@ -228,7 +228,7 @@ fn the_given_interval_must_be_the_measured_one() {
 }
 
 #[test]
-fn a_column_that_is_no_sequence_is_refused() {
+fn non_sequence_column_is_refused() {
     let rows = (0..20).map(|n| (n * 1_000_000, n as f64, Some(600.0)));
     says(&refused_with(&csv(rows), &options()), &["sequence numbers are missing", "column"]);
     let huge = [(0, 0.0, Some(1.0)), (i64::MAX as u64, 1.0, Some(1.0))];

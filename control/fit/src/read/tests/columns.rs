@@ -39,7 +39,7 @@ fn numbers_without_a_row_are_losses() {
 }
 
 #[test]
-fn a_loss_without_a_send_time_has_that_of_its_number() {
+fn loss_without_send_time_is_timed_by_its_number() {
     let text = "n,t,rtt\n0,,\n1,1.0,600\n2,2.0,600\n3,,\n4,4.0,600\n5,,\n";
     let baseline = baseline_with(text, &named("sent=t,rtt=rtt,seq=n"));
     let answered: Vec<bool> = baseline.series.iter().map(|p| p.rtt_ns.is_some()).collect();
@@ -48,7 +48,7 @@ fn a_loss_without_a_send_time_has_that_of_its_number() {
 }
 
 #[test]
-fn without_numbers_gaps_are_not_losses_and_said() {
+fn gaps_without_numbers_are_reported_not_lost() {
     let rows = (0..50_u64).filter(|n| n % 10 != 7);
     let rows: String = rows.map(|n| format!("{n},600\n")).collect();
     let baseline = baseline_with(&format!("t,rtt\n{rows}"), &named("sent=t,rtt=rtt"));
@@ -57,7 +57,7 @@ fn without_numbers_gaps_are_not_losses_and_said() {
 }
 
 #[test]
-fn a_last_line_that_is_cut_off_is_left_out() {
+fn truncated_last_line_is_ignored() {
     let text = "n,t,rtt\n0,0,600\n1,1,600\n2,2";
     let log = baseline_with(text, &named("sent=t,rtt=rtt,seq=n"));
     assert_eq!(log.series.len(), 2);
@@ -104,7 +104,7 @@ fn lines_are_counted_as_editors_do() {
 }
 
 #[test]
-fn columns_that_do_not_exist_are_named() {
+fn missing_columns_are_named() {
     let text = "n,t,rtt\n0,0,600\n1,1,600\n";
     says(&refused_with(text, &named("sent=time,rtt=rtt")), &["\"time\"", "\"n,t,rtt\""]);
     says(&refused_with(text, &named("sent=t:hours,rtt=rtt")), &["\"t:hours\""]);
@@ -112,7 +112,7 @@ fn columns_that_do_not_exist_are_named() {
 }
 
 #[test]
-fn a_mapping_that_is_none_is_refused() {
+fn invalid_mapping_is_refused() {
     says(&refused_columns("t,rtt"), &["\"t\" has no =", "sent=NAME"]);
     says(&refused_columns("sent=t"), &["rtt=NAME is missing"]);
     says(&refused_columns("rtt=t"), &["sent=NAME is missing"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whatever the bytes, a reader neither panics nor gives a baseline that is none.
+//! For any bytes, a reader neither panics nor returns an invalid baseline.
 
 use super::*;
 use proptest::prelude::*;

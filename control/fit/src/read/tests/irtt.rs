@@ -58,12 +58,12 @@ fn output_is_read() {
 }
 
 #[test]
-fn output_without_the_wall_clock_does_not_say_when_it_was_recorded() {
+fn output_without_wall_clock_has_no_recording_time() {
     assert_eq!(baseline(&output(&trips(|_| None))).recorded, None);
 }
 
 #[test]
-fn the_monotonic_clock_is_preferred_as_it_is_never_set() {
+fn monotonic_clock_is_preferred() {
     let jumps =
         |n| Some(1_508_180_723_502_727_340 + n * 200 * MS + if n > 6 { 3_600 * S } else { 0 });
     assert_eq!(baseline(&output(&trips(jumps))).series.segments().len(), 1);
@@ -72,7 +72,7 @@ fn the_monotonic_clock_is_preferred_as_it_is_never_set() {
 }
 
 #[test]
-fn one_way_delays_of_clocks_that_differ_are_not_used() {
+fn one_way_delays_of_unsynchronised_clocks_are_ignored() {
     let text = output(&trips(|_| None)).replace("\"receive\": 2000", "\"receive\": -2000");
     let baseline = baseline(&text);
     assert_eq!(baseline.one_way, None);

@@ -47,7 +47,7 @@ fn a_log_with_time_stamps_is_read() {
 }
 
 #[test]
-fn trailing_losses_count_but_for_those_that_may_have_been_on_the_way() {
+fn trailing_losses_count_unless_possibly_in_flight() {
     let text = ended(answers((1..=100).filter(|n| *n != 7)), 110);
     let baseline = baseline(&text);
     // Three intervals make the round trip of 598 ms.
@@ -76,7 +76,7 @@ fn numbers_are_counted_on_after_65535() {
 }
 
 #[test]
-fn answers_that_overtake_are_put_in_order() {
+fn reordered_answers_are_sorted() {
     let mut text = answers(1..=50);
     text = text.replace("icmp_seq=20 ", "icmp_seq=x ").replace("icmp_seq=21 ", "icmp_seq=20 ");
     text = text.replace("icmp_seq=x ", "icmp_seq=21 ");
@@ -190,7 +190,7 @@ fn bad_lines_are_named() {
 }
 
 #[test]
-fn a_ping_that_nothing_answers_is_no_baseline() {
+fn ping_without_answers_is_refused() {
     let text = "PING a (192.0.2.1) 56(84) bytes of data.\n\n--- a ping statistics ---\n\
                 5 packets transmitted, 0 received, 100% packet loss, time 4096ms\n";
     says(&refused(text), &["all 5 probes were lost"]);

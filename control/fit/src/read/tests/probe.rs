@@ -34,7 +34,7 @@ fn a_log_is_read() {
 }
 
 #[test]
-fn clocks_that_are_not_synchronised_give_no_one_way_delays() {
+fn unsynchronised_clocks_give_no_one_way_delays() {
     let text = GOLDEN.replace("synchronised = true", "synchronised = false");
     assert_eq!(baseline(&text).one_way, None);
     let text = GOLDEN.replace(",29", ",-29").replace(",28", ",-28");
@@ -57,7 +57,7 @@ fn a_resumed_run_comes_after_a_break() {
 }
 
 #[test]
-fn a_run_whose_numbers_and_clock_start_again_is_appended() {
+fn run_with_restarted_numbers_and_clock_is_appended() {
     let text = format!(
         "{GOLDEN}# resumed_utc = 2026-03-01T13:00:00Z\n\
          0,2026-03-01T13:00:00Z,0,600.1,,\n1,2026-03-01T13:00:00.2Z,0.2,600.2,,\n"
@@ -68,7 +68,7 @@ fn a_run_whose_numbers_and_clock_start_again_is_appended() {
 }
 
 #[test]
-fn numbers_that_go_on_after_a_break_are_kept() {
+fn numbers_continuing_after_break_are_kept() {
     let text = format!(
         "{GOLDEN}# resumed_utc = 2026-03-01T13:00:00Z\n\
          10,2026-03-01T13:00:00Z,3600.0001,600.1,,\n11,2026-03-01T13:00:00.2Z,3600.2,600.2,,\n"
@@ -88,7 +88,7 @@ fn missing_numbers_are_no_losses() {
 }
 
 #[test]
-fn a_line_that_is_cut_off_is_left_out() {
+fn truncated_line_is_ignored() {
     let cut = GOLDEN.trim_end();
     for cut in [cut, cut.strip_suffix("3.620").unwrap(), &cut[..cut.len() - 30]] {
         let baseline = baseline(cut);
@@ -142,7 +142,7 @@ fn a_stated_interval_must_be_the_measured_one() {
 }
 
 #[test]
-fn a_log_without_an_answer_is_none() {
+fn log_without_answer_is_refused() {
     let head = &GOLDEN[..GOLDEN.find("0,2026").unwrap()];
     says(&refused(head), &["no probe"]);
     says(&refused(&format!("{head}0,2026-03-01T12:00:00Z,0,600,,\n")), &["one probe"]);

@@ -85,21 +85,21 @@ fn contradictions_are_named() {
 }
 
 #[test]
-fn keys_that_do_not_exist_are_refused() {
+fn unknown_keys_are_refused() {
     says(&refused(&GOLDEN.replace("longest", "max")), &["max", "summary"]);
     says(&refused(&GOLDEN.replace("lost = 604\n", "")), &["missing field `lost`"]);
     says(&refused(&GOLDEN.replace("604", "-604")), &["summary"]);
 }
 
 #[test]
-fn an_interval_that_was_given_must_be_that_of_the_study() {
+fn given_interval_must_match_the_study() {
     let with = |ns| Options { interval_ns: Some(ns), ..Options::default() };
     assert!(read_with(GOLDEN, &with(201 * MS)).is_ok());
     says(&refused_with(GOLDEN, &with(100 * MS)), &["200 ms apart", "--interval says 100 ms"]);
 }
 
 #[test]
-fn a_profile_is_no_baseline_and_the_error_says_so() {
+fn profile_as_baseline_is_refused_with_explanation() {
     let profile = "name = \"x\"\nsource = \"y\"\n[forward]\nrate = \"down\"\n[return]\n\
                    [provenance]\ninterval = \"200 ms\"\n";
     says(&refused(profile), &["it is a profile", "what that was fitted to"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands in which cell.
+//! Content of the cells.
 
 use super::*;
 use crate::top::model::Event;
@@ -38,7 +38,7 @@ fn colour(buffer: &Buffer, text: &str) -> Color {
 }
 
 #[test]
-fn all_is_on_a_screen_of_80_by_24() {
+fn screen_of_80_by_24_shows_everything() {
     let buffer = drawn(&mut three(), 80, 24, MOMENT);
     let lines = lines(&buffer);
     let first = "linkemu viasat2  generation 0  clients 4  forward 144Mb/s  return 12.0Mb/s";
@@ -77,7 +77,7 @@ fn the_chosen_row_is_reversed_and_the_column_of_the_sort_underlined() {
 }
 
 #[test]
-fn the_direction_says_of_what_queue_delay_and_drops_are() {
+fn direction_is_shown_for_queue_delay_and_drops() {
     let mut model = three();
     press(&mut model, "d");
     assert!(lines(&drawn(&mut model, 80, 24, MOMENT))[4].contains("18.0M    1.0s"));
@@ -130,7 +130,7 @@ fn emulator_drops_are_red_when_there_are_any() {
 }
 
 #[test]
-fn who_went_away_is_named_in_red_while_the_last_figures_stay() {
+fn lost_source_is_named_in_red_with_the_last_figures() {
     let mut model = three();
     model.take(Event::Away("cannot reach linkd at /x: nobody listens there".into()));
     let buffer = drawn(&mut model, 80, 24, MOMENT);
@@ -141,13 +141,13 @@ fn who_went_away_is_named_in_red_while_the_last_figures_stay() {
 }
 
 #[test]
-fn silence_and_pause_are_said() {
+fn silence_and_pause_are_reported() {
     let mut model = three();
     let silent = Moment { silent: Duration::from_millis(5_200), ..MOMENT };
     let buffer = drawn(&mut model, 80, 24, silent);
     assert_eq!(lines(&buffer)[2], "no news for 5.2s");
     assert_eq!(colour(&buffer, "no news"), Color::Red);
-    // Of slow snapshots it is none.
+    // With slow snapshots it does not count as silence.
     let slow = Moment { interval: Duration::from_secs(10), ..silent };
     assert_eq!(lines(&drawn(&mut model, 80, 24, slow))[2], "live, every 10.0s");
     press(&mut model, "p");
@@ -157,7 +157,7 @@ fn silence_and_pause_are_said() {
 }
 
 #[test]
-fn a_link_that_is_down_has_no_delay_and_one_that_varies_has_one_of_its_mean() {
+fn down_link_has_no_delay_and_varying_link_has_mean_delay() {
     for (forward, delay) in [
         (Serving::Down, "down"),
         (Serving::Mean(72e6), "~2.0s"),
@@ -174,7 +174,7 @@ fn a_link_that_is_down_has_no_delay_and_one_that_varies_has_one_of_its_mean() {
 }
 
 #[test]
-fn narrow_screens_leave_out_what_is_needed_least() {
+fn narrow_screen_omits_least_needed_columns() {
     let head = |width| lines(&drawn(&mut three(), width, 12, MOMENT))[3].clone();
     assert!(head(77).ends_with("OWN"));
     let all = head(76);

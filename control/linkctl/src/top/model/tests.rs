@@ -51,7 +51,7 @@ fn figures_are_sorted_the_largest_first() {
         assert_eq!(model.sort, sort);
         assert_eq!(names(&model), first, "{sort:?}");
     }
-    // Of the return direction there are no queues: addresses decide.
+    // The return direction has no queues, so addresses determine the order.
     press(&mut model, "dd");
     model.sort = Sort::Queue;
     model.order();
@@ -61,7 +61,7 @@ fn figures_are_sorted_the_largest_first() {
 }
 
 #[test]
-fn the_chosen_client_stays_chosen_wherever_it_goes() {
+fn chosen_client_stays_chosen_after_moving() {
     let mut model = three();
     model.fit(10);
     assert_eq!(model.place(), Some(0));
@@ -112,7 +112,7 @@ fn scrolling_keeps_the_chosen_client_on_the_screen() {
 }
 
 #[test]
-fn keys_end_it_and_help_is_put_away_first() {
+fn keys_close_help_before_ending() {
     let mut model = three();
     assert!(model.key(KeyEvent::from(KeyCode::Esc)));
     assert!(press(&mut model, "q"));
@@ -127,7 +127,7 @@ fn keys_end_it_and_help_is_put_away_first() {
 }
 
 #[test]
-fn a_picture_that_stands_still_goes_on_with_what_came_meanwhile() {
+fn paused_view_resumes_with_the_latest_snapshot() {
     let mut model = three();
     press(&mut model, "p");
     let more = || vec![client("10.0.0.9", 3_000_000, 0, 0)];
@@ -145,12 +145,12 @@ fn a_picture_that_stands_still_goes_on_with_what_came_meanwhile() {
 }
 
 #[test]
-fn what_went_away_is_said_until_news_come() {
+fn lost_source_is_reported_until_the_next_snapshot() {
     let mut model = three();
     model.take(Event::Away("cannot reach linkd".into()));
     assert_eq!(model.away.as_deref(), Some("cannot reach linkd"));
     assert_eq!(model.rows.len(), 4);
-    // Another dataplane: its clock starts anew, and so do the charts.
+    // Another dataplane: its clock restarts, and so do the charts.
     let clients = vec![client("10.0.0.9", 5, 0, 0)];
     model.take(Event::Stats(Box::new(snapshot(S, clients))));
     assert_eq!(model.away, None);
