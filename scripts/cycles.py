@@ -13,7 +13,6 @@ from collections import defaultdict
 from pathlib import Path
 
 KNOWN = {
-    "control/linkd": "control dataplane leases scenarios switch",
 }
 
 

@@ -4,6 +4,14 @@
 //! The dataplane owns the link. What [`Saver`] keeps of it serves to restore a dataplane that was
 //! restarted, and for nothing else.
 
+mod lease;
+mod profiles;
+mod restore;
+mod switch;
+
+pub(crate) use lease::LeaseService;
+pub(crate) use switch::SwitchService;
+
 use crate::audit::{Audit, Line};
 use crate::caller::Caller;
 use crate::dataplane::Dataplane;
@@ -12,13 +20,13 @@ use crate::given;
 use crate::leases::{Leases, Now};
 use crate::named::Named;
 use crate::refusal;
-use crate::state::{self, Saver};
-use profile::{Catalog, Part, Profile, Violations};
+use crate::state::Saver;
+use profile::{Catalog, Part, Violations};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tonic::{Code, Response, Status};
@@ -106,11 +114,6 @@ impl Control {
         }))
     }
 
-    /// The profiles that can be set by name, without those that are not read yet.
-    pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.0.catalog.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn dataplane(&self) -> &Dataplane {
         &self.0.dataplane
     }
@@ -129,120 +132,6 @@ impl Control {
         let (who, subject, message) = (who.to_owned(), subject.to_owned(), message.into());
         let kind = kind as i32;
         self.0.events.publish(pb::Event { kind, who, subject, message, ..Default::default() });
-    }
-
-    /// Reads the stored profiles that are not in the catalog yet.
-    pub async fn read_all(&self) {
-        loop {
-            let Some(name) = self.0.unread.lock().await.keys().next().cloned() else { return };
-            self.read(&name).await;
-        }
-    }
-
-    /// Reads a stored profile if it is not in the catalog yet.
-    async fn read(&self, name: &str) {
-        // One reader at a time, so that no file is read twice.
-        let mut unread = self.0.unread.lock().await;
-        let Some(path) = unread.get(name).cloned() else { return };
-        let this = self.clone();
-        let reading = tokio::task::spawn_blocking(move || {
-            let profile = state::read_profile(&path)?;
-            let mut catalog = this.0.catalog.write().unwrap_or_else(PoisonError::into_inner);
-            let put = catalog.put(profile, false);
-            put.map(drop).map_err(|error| format!("a stored profile is left out: {error}"))
-        });
-        match reading.await {
-            Ok(Ok(())) => {}
-            Ok(Err(damage)) => self.tell(pb::EventKind::StateDamaged, "", name, damage),
-            Err(error) => tracing::error!(%error, name, "a stored profile cannot be read"),
-        }
-        unread.remove(name);
-    }
-
-    /// A profile by its name.
-    pub async fn named(&self, name: &str) -> Result<Profile, Status> {
-        self.read(name).await;
-        let catalog = self.catalog();
-        let found = catalog.get(name).cloned();
-        found.ok_or_else(|| refusal::no_profile(name, catalog.nearest(name)))
-    }
-
-    async fn requested(
-        &self,
-        profile: Option<pb::set_profile_request::Profile>,
-    ) -> Result<pb::Profile, Status> {
-        use pb::set_profile_request::Profile as Requested;
-        match profile {
-            None => {
-                Err(refusal::field("profile", "missing: give a name, a whole profile, or `toml`"))
-            }
-            Some(Requested::Name(name)) => Ok(self.named(&name).await?.into_proto()),
-            Some(Requested::Inline(message)) => self.unnamed(message).await,
-            Some(Requested::Toml(text)) => {
-                let read = given::text(text).await?;
-                let profile = read.map_err(|found| refusal::invalid("the profile", &found))?;
-                self.unnamed(profile.into_proto()).await
-            }
-        }
-    }
-
-    /// A profile of the request. Another profile under a known name would be taken for the known
-    /// one.
-    async fn unnamed(&self, profile: pb::Profile) -> Result<pb::Profile, Status> {
-        let name = &profile.name;
-        self.read(name).await;
-        match self.catalog().get(name) {
-            Some(known) if *known.as_proto() != profile => {
-                let mut found = Violations::default();
-                found.push(
-                    "name",
-                    format!(
-                        "{name:?} is the name of another profile that linkd has: give this one a \
-                         name of its own"
-                    ),
-                );
-                Err(refusal::invalid("the profile", &found))
-            }
-            _ => Ok(profile),
-        }
-    }
-
-    /// Stores a profile; true if another one had its name.
-    pub async fn put_profile(
-        &self,
-        caller: &Caller,
-        profile: Profile,
-        replace: bool,
-    ) -> Result<bool, Status> {
-        self.read_all().await;
-        let changing = self.changing().await;
-        let mut catalog = self.catalog().clone();
-        let replaced = catalog.put(profile.clone(), replace).map_err(refusal::not_stored)?;
-        if replaced {
-            changing.leases.check_profile(caller, profile.name())?;
-        }
-        let stored = profile.clone();
-        let put = self.0.saver.on_disk(move |directory| directory.put_profile(&stored));
-        put.await.map_err(unwritten)?;
-        *self.0.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
-        let message = if replaced { "in place of another one" } else { "stored" };
-        self.tell(pb::EventKind::ProfileStored, &caller.name, profile.name(), message);
-        Ok(replaced)
-    }
-
-    pub async fn delete_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
-        self.read_all().await;
-        let changing = self.changing().await;
-        self.named(name).await?;
-        changing.leases.check_profile(caller, name)?;
-        let mut catalog = self.catalog().clone();
-        catalog.remove(name).map_err(refusal::not_stored)?;
-        let deleted = name.to_owned();
-        let delete = self.0.saver.on_disk(move |directory| directory.delete_profile(&deleted));
-        delete.await.map_err(unwritten)?;
-        *self.0.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
-        self.tell(pb::EventKind::ProfileDeleted, &caller.name, name, "deleted");
-        Ok(())
     }
 
     pub async fn set_profile(
@@ -381,22 +270,6 @@ impl Control {
         self.0.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the current plan and keeps it. Restores a dataplane that was restarted, lets the switch
-    /// do its part, and stops a scenario without a lease.
-    pub async fn look(&self, changing: &mut Changing) -> Result<dp::GetPlanResponse, Status> {
-        let mut current = self.0.dataplane.plan().await?;
-        self.0.dataplane.meet(current.instance).await?;
-        if self.bring_back(&current).await? {
-            current = self.0.dataplane.plan().await?;
-            self.bring_back(&current).await?;
-        }
-        self.settle_scenario(&changing.leases).await;
-        let generation = current.applied.unwrap_or_default().generation;
-        let plan = current.plan.clone().unwrap_or_default();
-        self.match_switch(changing, &plan, generation, current.instance).await?;
-        Ok(current)
-    }
-
     /// A snapshot. With `mark` another span begins after it, which ends the run of the holder of
     /// a lease: only they may ask for that.
     pub async fn stats(&self, caller: &Caller, mark: bool) -> Result<pb::Stats, Status> {
@@ -407,76 +280,6 @@ impl Control {
         let changing = self.changing().await;
         changing.leases.check(caller)?;
         self.0.dataplane.stats(true).await
-    }
-
-    /// Keeps what the dataplane answered. One that was restarted is restored to the last link; then
-    /// true.
-    ///
-    /// # Errors
-    /// If the dataplane does not answer.
-    async fn bring_back(&self, current: &dp::GetPlanResponse) -> Result<bool, Status> {
-        let Shared { dataplane, saver, .. } = &*self.0;
-        let dp::GetPlanResponse { plan, applied, instance, .. } = current;
-        let (instance, applied) = (*instance, applied.unwrap_or_default());
-        let kept = saver.state();
-        let is_new = instance != kept.instance;
-        if is_new && kept.instance != 0 && kept.scenario.is_some() {
-            self.end_scenario("the dataplane was restarted, and the scenario ended with it");
-        }
-        let is_empty = is_new && applied.generation == 0;
-        let Some(last) = kept.plan.filter(|_| is_empty) else {
-            if (instance, applied.generation) != (kept.instance, kept.generation) {
-                saver.update(|state| {
-                    state.instance = instance;
-                    state.generation = applied.generation;
-                    state.lossy = applied.lossy;
-                    // A dataplane's initial plan was not set by a caller.
-                    if applied.generation > 0 {
-                        state.plan = plan.clone();
-                    }
-                });
-            }
-            return Ok(false);
-        };
-        let message = "it has lost what was in force";
-        self.tell(pb::EventKind::DataplaneRestarted, "", "", message);
-        let dp::Plan { profile, seed, clients, .. } = last;
-        let name = profile.as_ref().map_or("", |profile| &profile.name).to_owned();
-        let change =
-            dp::Change { profile, seed: Some(seed), clients, restart: true, ..Default::default() };
-        let cause = dp::Cause {
-            what: "the last link is back".to_owned(),
-            kind: pb::EventKind::LinkRestored as i32,
-            ..Default::default()
-        };
-        let request = dp::ApplyRequest {
-            change: Some(change),
-            cause: Some(cause),
-            expected_generation: Some(0),
-            lossy: kept.lossy,
-            expected_instance: instance,
-            ..Default::default()
-        };
-        match dataplane.apply(request).await {
-            Ok(dp::ApplyResponse { applied, .. }) => {
-                saver.update(|state| {
-                    state.instance = instance;
-                    state.generation = applied.unwrap_or_default().generation;
-                });
-                Ok(true)
-            }
-            // Another change was faster, and counts.
-            Err(status) if status.code() == Code::Aborted => Ok(true),
-            Err(status) if is_away(&status) => Err(status),
-            Err(status) => {
-                // Not tried again with this dataplane.
-                saver.update(|state| {
-                    (state.instance, state.generation) = (instance, 0);
-                });
-                self.tell(pb::EventKind::LinkNotRestored, "", &name, status.message());
-                Ok(false)
-            }
-        }
     }
 
     /// Publishes an event of the dataplane.
@@ -514,109 +317,6 @@ impl Control {
         &self.0.saver
     }
 
-    /// Ends the lease that runs, and returns the link as it says; gives the generation of
-    /// that. Where the dataplane does not answer, the lease stays.
-    pub async fn end_lease(
-        &self,
-        changing: &mut Changing,
-        kind: pb::EventKind,
-        who: &str,
-    ) -> Result<Option<u64>, Status> {
-        let Some(held) = &changing.leases.0 else { return Ok(None) };
-        let holder = held.lease.holder.clone();
-        let name = held.lease.return_profile.clone();
-        let linkd = Caller::linkd();
-        let cause = Cause { what: "the end of a lease", caller: &linkd };
-        // Otherwise a step could follow the return of the link.
-        self.settle_scenario(&Leases(None)).await;
-        let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
-        if !name.is_empty() {
-            let returned = match self.named(&name).await {
-                Ok(profile) => {
-                    let profile = Some(profile.into_proto());
-                    let change = dp::Change { profile, restart: true, ..Default::default() };
-                    self.apply(changing, cause, None, change, Terms::default()).await
-                }
-                Err(status) => Err(status),
-            };
-            match &returned {
-                Err(status) if is_away(status) => {
-                    return Err(status.clone());
-                }
-                Err(status) => {
-                    message = format!("the link cannot return to {name}: {}", status.message());
-                }
-                Ok(change) => {
-                    generation = change.applied.map(|applied| applied.generation);
-                    message = format!("the link returns to {name}");
-                    self.note(cause, &returned);
-                }
-            }
-        }
-        changing.leases.0 = None;
-        if let Err(status) = self.save_lease(&changing.leases).await {
-            tracing::error!(why = status.message(), "the end of a lease is not on the disk");
-        }
-        self.tell(kind, who, &holder, message);
-        Ok(generation)
-    }
-
-    /// Saves the lease, and waits until it is on the disk.
-    pub async fn save_lease(&self, leases: &Leases) -> Result<(), Status> {
-        self.keep_lease(leases);
-        self.0.saver.save().await.map_err(unwritten)
-    }
-
-    /// Saves the lease soon, and wakes who waits for its end.
-    pub fn keep_lease(&self, leases: &Leases) {
-        self.0.saver.update(|state| leases.to_state(state));
-        self.0.lease_changed.send_replace(());
-    }
-
-    /// Reports when the lease is another one, or has another end.
-    pub fn lease_changes(&self) -> watch::Receiver<()> {
-        self.0.lease_changed.subscribe()
-    }
-
-    /// Keeps a plan that was applied.
-    fn keep_link(&self, plan: &dp::Plan, applied: pb::Applied) {
-        self.0.saver.update(|state| {
-            if applied.generation > state.generation {
-                state.plan = Some(plan.clone());
-                state.lossy = applied.lossy;
-                state.generation = applied.generation;
-            }
-        });
-    }
-
-    /// Stops the scenario if its caller may not change the link any longer.
-    pub async fn settle_scenario(&self, leases: &Leases) {
-        let Some(run) = self.0.saver.state().scenario else { return };
-        let lease = Some(run.token).filter(|token| !token.is_empty());
-        let Err(lost) = leases.check(&Caller { lease, ..Caller::linkd() }) else { return };
-        let reason = format!("it lost the link: {}", lost.message());
-        match self.0.dataplane.stop_scenario(&reason, false).await {
-            Ok(_) => self.0.saver.update(|state| state.scenario = None),
-            // It has ended.
-            Err(status) if status.code() == Code::FailedPrecondition => {}
-            Err(status) => tracing::warn!(why = status.message(), "cannot stop the scenario yet"),
-        }
-    }
-
-    /// Reports that the scenario ended with its dataplane.
-    fn end_scenario(&self, message: &str) {
-        let Some(run) = self.0.saver.state().scenario else { return };
-        self.0.saver.update(|state| state.scenario = None);
-        self.publish(pb::Event {
-            kind: pb::EventKind::ScenarioStopped as i32,
-            who: run.who,
-            subject: run.name,
-            message: message.to_owned(),
-            scenario_run: run.run,
-            ..Default::default()
-        });
-    }
-
     /// Logs a change or its refusal.
     pub fn note(&self, cause: Cause<'_>, answer: &Result<pb::ChangeResponse, Status>) {
         let Cause { what, caller } = cause;
@@ -643,7 +343,7 @@ fn part(request: pb::PatchLinkRequest) -> Result<dp::Part, Status> {
     }
     let read = found.into_result().and_then(|()| Part::from_toml(&toml));
     let read = read.map_err(|found| refusal::invalid("the patch", &found))?;
-    Ok(crate::scenarios::part(direction, &read))
+    Ok(given::part(direction, &read))
 }
 
 /// Runs a change to completion, even if the caller disconnects: otherwise the current link, the disk

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The profile in a request: a message, or the TOML text of a profile file.
+//! The profile in a request: a message, or the TOML text of a profile file. And parts of one.
 
 use crate::refusal;
-use profile::{Profile, Violations};
+use profile::{Part, Profile, Violations};
+use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use tokio::task::spawn_blocking;
 use tonic::Status;
@@ -33,4 +34,11 @@ pub(crate) async fn profile(
             Err(refusal::field("toml", "given beside `profile`: give one of the two"))
         }
     }
+}
+
+/// A part of a pipe as a message.
+pub(crate) fn part(direction: i32, part: &Part) -> dp::Part {
+    let paths = part.paths.iter().map(|path| (*path).to_owned()).collect();
+    let mask = Some(prost_types::FieldMask { paths });
+    dp::Part { direction, pipe: Some(part.pipe.clone()), mask }
 }

@@ -9,17 +9,15 @@
 //! wall clock and continues during suspension. The wall clock shows its end to people, and gives
 //! the remaining time after a restart of linkd.
 
-use crate::caller::{Caller, Role};
-use crate::control::{Control, to_its_end};
+use crate::caller::Caller;
 use crate::refusal;
 use nix::time::ClockId;
 use prost_types::Timestamp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::leases_server;
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// Times to live: 1 s to 24 h.
 const TTL_NS: RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
@@ -32,8 +30,8 @@ const STEP: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// Since the boot, suspension included.
-    boot: Duration,
-    wall: SystemTime,
+    pub boot: Duration,
+    pub wall: SystemTime,
 }
 
 impl Now {
@@ -47,11 +45,11 @@ impl Now {
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub lease: pb::Lease,
-    token: String,
+    pub token: String,
     /// The caller and the name of the request that it was acquired by, if that had one.
-    request: Option<(String, String)>,
+    pub request: Option<(String, String)>,
     /// Since the boot.
-    ends: Duration,
+    pub ends: Duration,
 }
 
 impl Held {
@@ -137,7 +135,7 @@ impl Leases {
         !is_right
     }
 
-    fn with(&mut self, token: &str) -> Result<&mut Held, Status> {
+    pub fn with(&mut self, token: &str) -> Result<&mut Held, Status> {
         match &mut self.0 {
             Some(held) if held.token == token => Ok(held),
             _ => Err(Status::not_found(
@@ -148,7 +146,7 @@ impl Leases {
 }
 
 /// The message for callers without the lease.
-fn taken(lease: &pb::Lease) -> String {
+pub(crate) fn taken(lease: &pb::Lease) -> String {
     let until = lease.expires.map_or(String::new(), |at| format!(" until {at}"));
     let purpose = match lease.purpose.as_str() {
         "" => String::new(),
@@ -162,20 +160,20 @@ fn taken(lease: &pb::Lease) -> String {
 }
 
 /// When a lease ends, by both clocks.
-fn from_now(ttl_ns: u64, now: Now) -> (Duration, Timestamp) {
+pub(crate) fn from_now(ttl_ns: u64, now: Now) -> (Duration, Timestamp) {
     let ttl = Duration::from_nanos(ttl_ns);
     (now.boot + ttl, Timestamp::from(now.wall + ttl))
 }
 
 /// 128 random bits.
-fn new_token() -> Result<String, Status> {
+pub(crate) fn new_token() -> Result<String, Status> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| Status::internal(format!("cannot draw a token: {error}")))?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-fn checked(request: &pb::AcquireLeaseRequest) -> Result<(), Status> {
+pub(crate) fn checked(request: &pb::AcquireLeaseRequest) -> Result<(), Status> {
     let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, request_id, .. } = request;
     for (path, text) in [("holder", holder), ("purpose", purpose)] {
         if text.chars().count() > TEXT_CHARS {
@@ -197,129 +195,6 @@ fn checked(request: &pb::AcquireLeaseRequest) -> Result<(), Status> {
         return Err(refusal::field("ttl_ns", message));
     }
     refusal::check_request_id(request_id)
-}
-
-impl Control {
-    async fn acquire_lease(
-        &self,
-        caller: &Caller,
-        request: pb::AcquireLeaseRequest,
-    ) -> Result<pb::AcquireLeaseResponse, Status> {
-        checked(&request)?;
-        let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, return_profile, steal, request_id } =
-            request;
-        if !return_profile.is_empty() {
-            self.named(&return_profile).await?;
-        }
-        if steal && caller.role < Role::Admin {
-            return Err(Status::permission_denied(format!(
-                "only an admin takes a lease from its holder, and {} is none: wait, or ask one",
-                caller.name
-            )));
-        }
-        let name = (!request_id.is_empty()).then(|| (caller.name.clone(), request_id));
-        let mut changing = self.changing().await;
-        let stolen = match &changing.leases.0 {
-            Some(held) if name.is_some() && held.request == name => {
-                let (lease, token) = (Some(held.lease.clone()), held.token.clone());
-                return Ok(pb::AcquireLeaseResponse { lease, token });
-            }
-            Some(held) if !steal => return Err(Status::failed_precondition(taken(&held.lease))),
-            held => held.as_ref().map(|held| held.lease.holder.clone()),
-        };
-        let token = new_token()?;
-        let now = Now::read();
-        let (ends, expires) = from_now(ttl_ns, now);
-        let lease = pb::Lease {
-            holder,
-            purpose,
-            who: caller.name.clone(),
-            acquired: Some(now.wall.into()),
-            expires: Some(expires),
-            ttl_ns,
-            return_profile,
-        };
-        let held = Held { lease: lease.clone(), token: token.clone(), request: name, ends };
-        let before = changing.leases.0.replace(held);
-        if let Err(status) = self.save_lease(&changing.leases).await {
-            // Without an answer, no caller has the token.
-            changing.leases.0 = before;
-            self.keep_lease(&changing.leases);
-            return Err(status);
-        }
-        let message = format!("for {}", profile::format_duration(ttl_ns));
-        let (kind, message) = match stolen {
-            None => (pb::EventKind::LeaseAcquired, message),
-            Some(from) => (pb::EventKind::LeaseStolen, format!("{message}, from {from}")),
-        };
-        self.tell(kind, &caller.name, &lease.holder, message);
-        self.settle_scenario(&changing.leases).await;
-        Ok(pb::AcquireLeaseResponse { lease: Some(lease), token })
-    }
-
-    async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
-        let mut changing = self.changing().await;
-        let held = changing.leases.with(token)?;
-        let (ends, expires) = from_now(held.lease.ttl_ns, Now::read());
-        held.ends = ends;
-        held.lease.expires = Some(expires);
-        let lease = held.lease.clone();
-        self.keep_lease(&changing.leases);
-        Ok(lease)
-    }
-
-    async fn release_lease(
-        &self,
-        caller: &Caller,
-        token: &str,
-    ) -> Result<pb::ReleaseLeaseResponse, Status> {
-        let mut changing = self.changing().await;
-        changing.leases.with(token)?;
-        let generation =
-            self.end_lease(&mut changing, pb::EventKind::LeaseReleased, &caller.name).await?;
-        Ok(pb::ReleaseLeaseResponse { generation })
-    }
-}
-
-pub(crate) struct Service(pub Control);
-
-#[tonic::async_trait]
-impl leases_server::Leases for Service {
-    async fn acquire_lease(
-        &self,
-        request: Request<pb::AcquireLeaseRequest>,
-    ) -> Result<Response<pb::AcquireLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.clone());
-        let request = request.into_inner();
-        to_its_end(async move { control.acquire_lease(&caller, request).await }).await
-    }
-
-    async fn renew_lease(
-        &self,
-        request: Request<pb::RenewLeaseRequest>,
-    ) -> Result<Response<pb::Lease>, Status> {
-        let (control, token) = (self.0.clone(), request.into_inner().token);
-        to_its_end(async move { control.renew_lease(&token).await }).await
-    }
-
-    async fn release_lease(
-        &self,
-        request: Request<pb::ReleaseLeaseRequest>,
-    ) -> Result<Response<pb::ReleaseLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.clone());
-        let token = request.into_inner().token;
-        to_its_end(async move { control.release_lease(&caller, &token).await }).await
-    }
-
-    async fn get_lease(
-        &self,
-        _: Request<pb::GetLeaseRequest>,
-    ) -> Result<Response<pb::Lease>, Status> {
-        match &self.0.changing().await.leases.0 {
-            Some(held) => Ok(Response::new(held.lease.clone())),
-            None => Err(Status::not_found("no lease runs: whoever may change the link can")),
-        }
-    }
 }
 
 #[cfg(test)]

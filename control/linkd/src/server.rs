@@ -4,7 +4,7 @@
 use crate::accept::{Door, accept};
 use crate::audit::{Audit, AuditError};
 use crate::authorisation::Authorisation;
-use crate::control::Control;
+use crate::control::{Control, LeaseService, SwitchService};
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
 use crate::limits::{Limits, Slots};
@@ -12,10 +12,10 @@ use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
 use crate::state::{Directory, Kept, Saver, StateError};
-use crate::switch::{self, Switches};
+use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
-use crate::{captures, certificates, keeper, leases};
+use crate::{captures, certificates, keeper};
 use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
@@ -243,8 +243,8 @@ impl Server {
             watching: watching.clone(),
         };
         let certificates = certificates::Service(control.clone());
-        let leases = leases::Service(control.clone());
-        let switch = switch::Service(control.clone());
+        let leases = LeaseService(control.clone());
+        let switch = SwitchService(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
         let unknown = tonic_health::ServingStatus::NotServing;
         reporter.set_service_status(pb::linkemu_server::SERVICE_NAME, unknown).await;

@@ -8,7 +8,6 @@ mod follow;
 mod steps;
 
 pub(crate) use follow::follow;
-pub(crate) use steps::part;
 
 use crate::caller::Caller;
 use crate::control::{Control, to_its_end};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiles the items of a timeline to the steps that the dataplane executes.
 
+use crate::given::part;
 use crate::refusal;
 use profile::{Part, Violations};
 use prost::Message;
@@ -17,13 +18,6 @@ const TRIED: usize = 1_000;
 const UPLOAD: usize = 1_024;
 /// and their encoded bytes.
 const UPLOAD_BYTES: usize = 1 << 20;
-
-/// A part of a pipe as a message.
-pub(crate) fn part(direction: i32, part: &Part) -> dp::Part {
-    let paths = part.paths.iter().map(|path| (*path).to_owned()).collect();
-    let mask = Some(prost_types::FieldMask { paths });
-    dp::Part { direction, pipe: Some(part.pipe.clone()), mask }
-}
 
 /// The change that an action makes; none if it makes none.
 fn change(

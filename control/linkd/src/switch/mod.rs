@@ -7,25 +7,22 @@
 
 mod account;
 mod clients;
-mod service;
+mod config;
 mod split;
-mod state;
+pub(crate) mod state;
 
-pub(crate) use service::Service;
 pub(crate) use split::{Split, StageDecision};
 pub(crate) use state::{counts, is_ready};
 
 use crate::events::Events;
-use ::switch::{
-    Config, Counts, Error, Loss, News, Phase, Program, Sides, Status as Standing, Switch, Target,
-};
+use ::switch::{Counts, Error, Loss, News, Phase, Status as Standing, Switch};
 use account::{Account, Away, Reading};
+use config::config;
 use emu::units::{ByDirection, Direction};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use split::{Stages, split};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -311,7 +308,7 @@ impl Switches {
     }
 
     /// The gates that are closed in the switch, of clients that there are.
-    fn gates(&self) -> Vec<pb::Gate> {
+    pub fn gates(&self) -> Vec<pb::Gate> {
         let Some(current) = self.current() else { return Vec::new() };
         let Ok(session) = &current.session else { return Vec::new() };
         let gates = locked(&current.gates);
@@ -471,47 +468,7 @@ fn slot(loss: Loss, number: u16) -> u32 {
     if loss == Loss::None { 0 } else { number.into() }
 }
 
-fn config(declared: &dp::Switch) -> Result<Config, String> {
-    let target = match declared.target() {
-        dp::SwitchTarget::Bmv2 => Target::Bmv2,
-        dp::SwitchTarget::Tofino => Target::Tofino,
-        dp::SwitchTarget::Unspecified => {
-            return Err("the dataplane does not say what it is: it is of another version".into());
-        }
-    };
-    let program = match (declared.program.as_str(), target) {
-        ("", Target::Bmv2) => Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
-        ("", Target::Tofino) => {
-            return Err("linkd brings no program for a Tofino: name the directory of yours as \
-                 `program` in the box's file"
-                .into());
-        }
-        (directory, target) => Program::read(Path::new(directory), target)
-            .map_err(|error| format!("{error}; see `program` in the box's file"))?,
-    };
-    let dp::Switch { address, device, election, box_wan_port, box_client_port, .. } = declared;
-    let port = |port: &u32| u16::try_from(*port).unwrap_or(u16::MAX);
-    let ports = |ports: &[u32]| ports.iter().map(port).collect();
-    Ok(Config {
-        address: address.clone(),
-        device: *device,
-        election: *election,
-        target,
-        box_ports: Sides { wan: port(box_wan_port), client: port(box_client_port) },
-        host_ports: Sides {
-            wan: ports(&declared.wan_ports),
-            client: ports(&declared.client_ports),
-        },
-        stages: ::switch::Stages {
-            classifies: declared.classifies,
-            loses: declared.loses,
-            marks: declared.marks,
-        },
-        program,
-    })
-}
-
-fn none_there() -> tonic::Status {
+pub(crate) fn none_there() -> tonic::Status {
     tonic::Status::failed_precondition(
         "this box has no P4 switch: [switch] in the box's file (linkd-dataplane --box) says that \
          there is one",

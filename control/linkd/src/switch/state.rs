@@ -80,7 +80,7 @@ pub(crate) fn is_ready(look: &Look) -> bool {
 }
 
 /// The complete state, for the current `plan` and the possible `split` of its profile.
-pub(super) fn state(
+pub(crate) fn state(
     look: &Look,
     plan: Option<(&Split, Option<&dp::Offload>)>,
     gates: Vec<pb::Gate>,

@@ -9,6 +9,9 @@
 //! Each step expects the generation of the step before it. A change by another caller withdraws all
 //! pending steps.
 
+mod hold;
+mod report;
+
 use super::{Answer, Command, Link, Made, Refusal, Terms};
 use crate::scenario::uploads::Uploads;
 use crate::{Entry, Journal, stale_message};
@@ -19,7 +22,7 @@ use proto::linkemu::v1 as pb;
 use std::collections::VecDeque;
 use std::future::{pending, poll_fn};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -150,12 +153,6 @@ async fn joined(answer: &mut JoinHandle<Result<Made, Refusal>>) -> Result<Made, 
     answer.await.unwrap_or_else(|_| {
         Err(Refusal::Refused("the request ended without a result: please report this".to_owned()))
     })
-}
-
-fn planned(step: &dp::Step, shift_ns: u64) -> pb::PlannedStep {
-    let dp::Step { index, at_ns, label, action, .. } = step;
-    let after_ns = at_ns.saturating_add(shift_ns);
-    pb::PlannedStep { index: *index, after_ns, label: label.clone(), action: action.clone() }
 }
 
 fn is_wait(step: &dp::Step) -> bool {
@@ -418,114 +415,6 @@ impl<L: Link> Run<L> {
         }
     }
 
-    /// Executes a command. A pause lasts until its end; `tolerate` says whether others may change
-    /// the link meanwhile.
-    async fn obey(&mut self, command: Option<Command>, tolerate: bool) -> Result<(), Halt> {
-        match command {
-            None => Err(Halt::ending()),
-            Some(Command::Stop { reason, restore, answer }) => {
-                Err(Halt { reason, restore, answer: Some(answer) })
-            }
-            Some(Command::Resume { answer, .. }) => {
-                self.reply(Some(answer));
-                Ok(())
-            }
-            Some(Command::Pause { who, answer }) => self.pause(&who, answer, tolerate).await,
-            Some(Command::Notify { .. }) => Ok(()),
-        }
-    }
-
-    async fn pause(&mut self, who: &str, answer: Answer, tolerate: bool) -> Result<(), Halt> {
-        let paused_ns = self.link.now_ns();
-        self.withdraw().await?;
-        self.tell(pb::EventKind::ScenarioPaused, paused_ns, format!("by {who}"));
-        self.show(pb::ScenarioPhase::Paused, format!("paused by {who}"));
-        self.reply(Some(answer));
-        loop {
-            tokio::select! {
-                biased;
-                command = self.commands.recv() => match command {
-                    Some(Command::Resume { who, answer }) => {
-                        let now = self.link.now_ns();
-                        let paused = now.saturating_sub(paused_ns);
-                        let shift_ns = &mut self.progress.shift_ns;
-                        *shift_ns = shift_ns.saturating_add(paused);
-                        let length = format_duration(paused / 1_000_000 * 1_000_000);
-                        let message = format!("by {who} after {length}");
-                        self.tell(pb::EventKind::ScenarioResumed, now, message);
-                        self.show(pb::ScenarioPhase::Running, String::new());
-                        self.reply(Some(answer));
-                        return self.read_current().await;
-                    }
-                    Some(Command::Pause { answer, .. }) => self.reply(Some(answer)),
-                    Some(Command::Stop { reason, restore, answer }) => {
-                        return Err(Halt { reason, restore, answer: Some(answer) });
-                    }
-                    Some(Command::Notify { .. }) => {}
-                    None => return Err(Halt::ending()),
-                },
-                _ = self.others.changed() => {
-                    self.others.mark_changed();
-                    self.check_others(tolerate)?;
-                }
-            }
-        }
-    }
-
-    /// Waits for an event, which delays all later steps.
-    async fn wait(&mut self, step: &dp::Step, wait: &dp::Wait) -> Result<(), Halt> {
-        // A scenario that waits for a change of the link tolerates it.
-        let expects_change = wait.event() == pb::EventKind::LinkChanged;
-        let tolerate = self.options.tolerate_changes || expects_change;
-        self.uploads.set_waiting(Some(step.clone()));
-        self.show(pb::ScenarioPhase::Waiting, step.action.clone());
-        let met_ns = loop {
-            let end_ns = self.planned_ns(step).saturating_add(wait.timeout_ns);
-            let end = self.instant(end_ns);
-            tokio::select! {
-                biased;
-                command = self.commands.recv() => match command {
-                    Some(Command::Notify { index, time_ns }) if index == step.index => {
-                        break time_ns.unwrap_or_else(|| self.link.now_ns());
-                    }
-                    command => {
-                        self.obey(command, tolerate).await?;
-                        self.show(pb::ScenarioPhase::Waiting, step.action.clone());
-                    }
-                },
-                _ = self.others.changed() => {
-                    self.others.mark_changed();
-                    self.check_others(tolerate)?;
-                }
-                () = tokio::time::sleep_until(end) => {
-                    if self.link.now_ns() < end_ns {
-                        continue;
-                    }
-                    if wait.go_on {
-                        break end_ns;
-                    }
-                    let timeout = format_duration(wait.timeout_ns);
-                    return Err(Halt::because(format!(
-                        "step {}: {} did not come within {timeout}",
-                        step.index,
-                        wait.event().as_str_name().trim_start_matches("EVENT_KIND_")
-                    )));
-                }
-            }
-        };
-        if expects_change {
-            self.check_others(true)?;
-        }
-        self.read_current().await?;
-        // This includes pauses during the wait.
-        let plan = self.progress.start_ns.saturating_add(step.at_ns);
-        let shift_ns = &mut self.progress.shift_ns;
-        *shift_ns = (*shift_ns).max(met_ns.saturating_sub(plan));
-        self.uploads.set_waiting(None);
-        self.show(pb::ScenarioPhase::Running, String::new());
-        Ok(())
-    }
-
     /// Applies the link from before the scenario; returns the result in words.
     async fn restore(&mut self) -> String {
         let Made { plan, applied } = &self.before;
@@ -553,112 +442,6 @@ impl<L: Link> Run<L> {
             Err(Refusal::Stale(why) | Refusal::Refused(why)) => {
                 format!("{name} could not be applied again: {why}")
             }
-        }
-    }
-
-    /// Reports a change that was applied.
-    fn made(&mut self, step: &dp::Step, planned_ns: u64, made: &Made) {
-        let Made { plan, applied } = made;
-        self.progress.generation = applied.generation;
-        self.progress.seed = plan.seed;
-        self.progress.seeded = true;
-        self.progress.tries = 0;
-        let utc = applied.effective_utc.and_then(|utc| utc.try_into().ok());
-        let utc = utc.unwrap_or_else(|| self.link.utc(applied.effective_ns));
-        self.done(step, planned_ns, applied.effective_ns, utc, Some(applied.generation));
-    }
-
-    /// Reports a step that changes nothing. It is on time if it was known at its instant.
-    fn passed(&mut self, step: &dp::Step, planned_ns: u64, sent_ns: u64) {
-        let actual = planned_ns.max(sent_ns);
-        self.done(step, planned_ns, actual, self.link.utc(actual), None);
-    }
-
-    fn done(
-        &self,
-        step: &dp::Step,
-        planned_ns: u64,
-        actual_ns: u64,
-        utc: SystemTime,
-        generation: Option<u64>,
-    ) {
-        let late_ns = actual_ns.saturating_sub(planned_ns);
-        let late = match late_ns {
-            ..=LATE_NS => String::new(),
-            ns => format!(", late by {}", format_duration(ns / 1_000 * 1_000)),
-        };
-        if late_ns > LATE_NS {
-            tracing::warn!(step = step.index, late_ns, "a scenario's step was late");
-        }
-        let dp::Step { index, label, action, .. } = step;
-        let named = if label.is_empty() { String::new() } else { format!("{label}: ") };
-        let event = pb::Event {
-            utc: Some(utc.into()),
-            generation,
-            scenario_step: Some(pb::ScenarioStep {
-                run: self.state.borrow().run,
-                index: *index,
-                label: label.clone(),
-                planned_ns,
-                planned_utc: Some((utc - Duration::from_nanos(late_ns)).into()),
-                late_ns,
-            }),
-            ..self.event(
-                pb::EventKind::ScenarioStep,
-                actual_ns,
-                format!("step {index}, {named}{action}{late}"),
-            )
-        };
-        self.journal.push(|_| Entry { event, id: String::new() });
-        self.state.send_modify(|state| {
-            state.steps_done = index + 1;
-            state.late_steps += u64::from(late_ns > LATE_NS);
-            state.late_max_ns = state.late_max_ns.max(late_ns);
-            state.last = Some(planned(step, self.progress.shift_ns));
-        });
-        self.show(pb::ScenarioPhase::Running, String::new());
-    }
-
-    fn event(&self, kind: pb::EventKind, time_ns: u64, message: String) -> pb::Event {
-        let state = self.state.borrow();
-        pb::Event {
-            utc: Some(self.link.utc(time_ns).into()),
-            time_ns: Some(time_ns),
-            kind: kind as i32,
-            who: state.who.clone(),
-            subject: state.name.clone(),
-            message,
-            scenario_run: state.run,
-            ..Default::default()
-        }
-    }
-
-    fn tell(&self, kind: pb::EventKind, time_ns: u64, message: String) {
-        let event = self.event(kind, time_ns, message);
-        self.journal.push(|_| Entry { event, id: String::new() });
-    }
-
-    /// Publishes the state. The events that it follows from are published before.
-    fn show(&self, phase: pb::ScenarioPhase, message: String) {
-        let Progress { start_ns, shift_ns, sent, .. } = &self.progress;
-        let sent = sent.iter().map(|sent| sent.step.clone());
-        let coming = sent.chain(self.uploads.ahead(NEXT)).take(NEXT);
-        let next: Vec<_> = coming.map(|step| planned(&step, *shift_ns)).collect();
-        let start_ns = start_ns.saturating_add(*shift_ns);
-        let elapsed_ns = self.link.now_ns().saturating_sub(start_ns);
-        self.state.send_modify(|state| {
-            state.phase = phase as i32;
-            state.next = next;
-            state.elapsed_ns = elapsed_ns;
-            state.generation = self.progress.generation;
-            state.message = message;
-        });
-    }
-
-    fn reply(&self, answer: Option<Answer>) {
-        if let Some(answer) = answer {
-            // The caller may be gone.
-            let _ = answer.send(self.state.borrow().clone());
         }
     }
 }

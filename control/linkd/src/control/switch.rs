@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkemu.v1.Switch`: shows the switch, and moves its gates.
 
-use super::{none_there, state};
+use super::{Control, to_its_end};
 use crate::caller::Caller;
-use crate::control::{Control, to_its_end};
 use crate::refusal;
+use crate::switch::{none_there, state};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::switch_server;
 use tonic::{Request, Response, Status};
 
-pub(crate) struct Service(pub Control);
+pub(crate) struct SwitchService(pub Control);
 
 impl Control {
     async fn switch_state(&self) -> Result<pb::SwitchState, Status> {
@@ -47,7 +47,7 @@ impl Control {
 }
 
 #[tonic::async_trait]
-impl switch_server::Switch for Service {
+impl switch_server::Switch for SwitchService {
     async fn get_switch(
         &self,
         _: Request<pb::GetSwitchRequest>,

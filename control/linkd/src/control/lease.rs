@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkemu.v1.Leases`, the end of a lease, and the scenario that runs under it.
+
+use super::{Cause, Changing, Control, Terms, is_away, to_its_end, unwritten};
+use crate::caller::{Caller, Role};
+use crate::leases::{Held, Leases, Now, checked, from_now, new_token, taken};
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::leases_server;
+use tokio::sync::watch;
+use tonic::{Code, Request, Response, Status};
+
+impl Control {
+    /// Ends the lease that runs, and returns the link as it says; gives the generation of
+    /// that. Where the dataplane does not answer, the lease stays.
+    pub async fn end_lease(
+        &self,
+        changing: &mut Changing,
+        kind: pb::EventKind,
+        who: &str,
+    ) -> Result<Option<u64>, Status> {
+        let Some(held) = &changing.leases.0 else { return Ok(None) };
+        let holder = held.lease.holder.clone();
+        let name = held.lease.return_profile.clone();
+        let linkd = Caller::linkd();
+        let cause = Cause { what: "the end of a lease", caller: &linkd };
+        // Otherwise a step could follow the return of the link.
+        self.settle_scenario(&Leases(None)).await;
+        let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
+        if !name.is_empty() {
+            let returned = match self.named(&name).await {
+                Ok(profile) => {
+                    let profile = Some(profile.into_proto());
+                    let change = dp::Change { profile, restart: true, ..Default::default() };
+                    self.apply(changing, cause, None, change, Terms::default()).await
+                }
+                Err(status) => Err(status),
+            };
+            match &returned {
+                Err(status) if is_away(status) => {
+                    return Err(status.clone());
+                }
+                Err(status) => {
+                    message = format!("the link cannot return to {name}: {}", status.message());
+                }
+                Ok(change) => {
+                    generation = change.applied.map(|applied| applied.generation);
+                    message = format!("the link returns to {name}");
+                    self.note(cause, &returned);
+                }
+            }
+        }
+        changing.leases.0 = None;
+        if let Err(status) = self.save_lease(&changing.leases).await {
+            tracing::error!(why = status.message(), "the end of a lease is not on the disk");
+        }
+        self.tell(kind, who, &holder, message);
+        Ok(generation)
+    }
+
+    /// Saves the lease, and waits until it is on the disk.
+    pub async fn save_lease(&self, leases: &Leases) -> Result<(), Status> {
+        self.keep_lease(leases);
+        self.0.saver.save().await.map_err(unwritten)
+    }
+
+    /// Saves the lease soon, and wakes who waits for its end.
+    pub fn keep_lease(&self, leases: &Leases) {
+        self.0.saver.update(|state| leases.to_state(state));
+        self.0.lease_changed.send_replace(());
+    }
+
+    /// Reports when the lease is another one, or has another end.
+    pub fn lease_changes(&self) -> watch::Receiver<()> {
+        self.0.lease_changed.subscribe()
+    }
+
+    /// Stops the scenario if its caller may not change the link any longer.
+    pub async fn settle_scenario(&self, leases: &Leases) {
+        let Some(run) = self.0.saver.state().scenario else { return };
+        let lease = Some(run.token).filter(|token| !token.is_empty());
+        let Err(lost) = leases.check(&Caller { lease, ..Caller::linkd() }) else { return };
+        let reason = format!("it lost the link: {}", lost.message());
+        match self.0.dataplane.stop_scenario(&reason, false).await {
+            Ok(_) => self.0.saver.update(|state| state.scenario = None),
+            // It has ended.
+            Err(status) if status.code() == Code::FailedPrecondition => {}
+            Err(status) => tracing::warn!(why = status.message(), "cannot stop the scenario yet"),
+        }
+    }
+
+    /// Reports that the scenario ended with its dataplane.
+    pub(super) fn end_scenario(&self, message: &str) {
+        let Some(run) = self.0.saver.state().scenario else { return };
+        self.0.saver.update(|state| state.scenario = None);
+        self.publish(pb::Event {
+            kind: pb::EventKind::ScenarioStopped as i32,
+            who: run.who,
+            subject: run.name,
+            message: message.to_owned(),
+            scenario_run: run.run,
+            ..Default::default()
+        });
+    }
+}
+
+impl Control {
+    async fn acquire_lease(
+        &self,
+        caller: &Caller,
+        request: pb::AcquireLeaseRequest,
+    ) -> Result<pb::AcquireLeaseResponse, Status> {
+        checked(&request)?;
+        let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, return_profile, steal, request_id } =
+            request;
+        if !return_profile.is_empty() {
+            self.named(&return_profile).await?;
+        }
+        if steal && caller.role < Role::Admin {
+            return Err(Status::permission_denied(format!(
+                "only an admin takes a lease from its holder, and {} is none: wait, or ask one",
+                caller.name
+            )));
+        }
+        let name = (!request_id.is_empty()).then(|| (caller.name.clone(), request_id));
+        let mut changing = self.changing().await;
+        let stolen = match &changing.leases.0 {
+            Some(held) if name.is_some() && held.request == name => {
+                let (lease, token) = (Some(held.lease.clone()), held.token.clone());
+                return Ok(pb::AcquireLeaseResponse { lease, token });
+            }
+            Some(held) if !steal => return Err(Status::failed_precondition(taken(&held.lease))),
+            held => held.as_ref().map(|held| held.lease.holder.clone()),
+        };
+        let token = new_token()?;
+        let now = Now::read();
+        let (ends, expires) = from_now(ttl_ns, now);
+        let lease = pb::Lease {
+            holder,
+            purpose,
+            who: caller.name.clone(),
+            acquired: Some(now.wall.into()),
+            expires: Some(expires),
+            ttl_ns,
+            return_profile,
+        };
+        let held = Held { lease: lease.clone(), token: token.clone(), request: name, ends };
+        let before = changing.leases.0.replace(held);
+        if let Err(status) = self.save_lease(&changing.leases).await {
+            // Without an answer, no caller has the token.
+            changing.leases.0 = before;
+            self.keep_lease(&changing.leases);
+            return Err(status);
+        }
+        let message = format!("for {}", profile::format_duration(ttl_ns));
+        let (kind, message) = match stolen {
+            None => (pb::EventKind::LeaseAcquired, message),
+            Some(from) => (pb::EventKind::LeaseStolen, format!("{message}, from {from}")),
+        };
+        self.tell(kind, &caller.name, &lease.holder, message);
+        self.settle_scenario(&changing.leases).await;
+        Ok(pb::AcquireLeaseResponse { lease: Some(lease), token })
+    }
+
+    async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
+        let mut changing = self.changing().await;
+        let held = changing.leases.with(token)?;
+        let (ends, expires) = from_now(held.lease.ttl_ns, Now::read());
+        held.ends = ends;
+        held.lease.expires = Some(expires);
+        let lease = held.lease.clone();
+        self.keep_lease(&changing.leases);
+        Ok(lease)
+    }
+
+    async fn release_lease(
+        &self,
+        caller: &Caller,
+        token: &str,
+    ) -> Result<pb::ReleaseLeaseResponse, Status> {
+        let mut changing = self.changing().await;
+        changing.leases.with(token)?;
+        let generation =
+            self.end_lease(&mut changing, pb::EventKind::LeaseReleased, &caller.name).await?;
+        Ok(pb::ReleaseLeaseResponse { generation })
+    }
+}
+
+pub(crate) struct LeaseService(pub Control);
+
+#[tonic::async_trait]
+impl leases_server::Leases for LeaseService {
+    async fn acquire_lease(
+        &self,
+        request: Request<pb::AcquireLeaseRequest>,
+    ) -> Result<Response<pb::AcquireLeaseResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.0.clone());
+        let request = request.into_inner();
+        to_its_end(async move { control.acquire_lease(&caller, request).await }).await
+    }
+
+    async fn renew_lease(
+        &self,
+        request: Request<pb::RenewLeaseRequest>,
+    ) -> Result<Response<pb::Lease>, Status> {
+        let (control, token) = (self.0.clone(), request.into_inner().token);
+        to_its_end(async move { control.renew_lease(&token).await }).await
+    }
+
+    async fn release_lease(
+        &self,
+        request: Request<pb::ReleaseLeaseRequest>,
+    ) -> Result<Response<pb::ReleaseLeaseResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.0.clone());
+        let token = request.into_inner().token;
+        to_its_end(async move { control.release_lease(&caller, &token).await }).await
+    }
+
+    async fn get_lease(
+        &self,
+        _: Request<pb::GetLeaseRequest>,
+    ) -> Result<Response<pb::Lease>, Status> {
+        match &self.0.changing().await.leases.0 {
+            Some(held) => Ok(Response::new(held.lease.clone())),
+            None => Err(Status::not_found("no lease runs: whoever may change the link can")),
+        }
+    }
+}

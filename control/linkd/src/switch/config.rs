@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration of a session, from the box file's description of the switch.
+
+use proto::dataplane::v1 as dp;
+use std::path::Path;
+use switch::{Config, Program, Sides, Target};
+
+pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
+    let target = match declared.target() {
+        dp::SwitchTarget::Bmv2 => Target::Bmv2,
+        dp::SwitchTarget::Tofino => Target::Tofino,
+        dp::SwitchTarget::Unspecified => {
+            return Err("the dataplane does not say what it is: it is of another version".into());
+        }
+    };
+    let program = match (declared.program.as_str(), target) {
+        ("", Target::Bmv2) => Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
+        ("", Target::Tofino) => {
+            return Err("linkd brings no program for a Tofino: name the directory of yours as \
+                 `program` in the box's file"
+                .into());
+        }
+        (directory, target) => Program::read(Path::new(directory), target)
+            .map_err(|error| format!("{error}; see `program` in the box's file"))?,
+    };
+    let dp::Switch { address, device, election, box_wan_port, box_client_port, .. } = declared;
+    let port = |port: &u32| u16::try_from(*port).unwrap_or(u16::MAX);
+    let ports = |ports: &[u32]| ports.iter().map(port).collect();
+    Ok(Config {
+        address: address.clone(),
+        device: *device,
+        election: *election,
+        target,
+        box_ports: Sides { wan: port(box_wan_port), client: port(box_client_port) },
+        host_ports: Sides {
+            wan: ports(&declared.wan_ports),
+            client: ports(&declared.client_ports),
+        },
+        stages: switch::Stages {
+            classifies: declared.classifies,
+            loses: declared.loses,
+            marks: declared.marks,
+        },
+        program,
+    })
+}
