@@ -81,7 +81,7 @@ impl<'a> From<&'a pb::ScenarioState> for StateView<'a> {
 impl StateView<'_> {
     pub fn text(&self) -> String {
         if self.run == 0 {
-            return "no scenario has run since linkd started".to_owned();
+            return "no scenario has run since the dataplane started".to_owned();
         }
         let why =
             if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
