@@ -337,6 +337,12 @@ impl Dataplane {
             if status.code() == Code::AlreadyExists {
                 return crate::refusal::field("request_id", REUSED);
             }
+            if status.code() == Code::Unimplemented {
+                return Status::failed_precondition(format!(
+                    "the dataplane at {} is of another version than linkd: restart linkd-dataplane",
+                    self.path.display()
+                ));
+            }
             // The dataplane's own answer; its transport metadata stays here.
             let details = status.details().to_vec().into();
             return Status::with_details(status.code(), status.message(), details);
