@@ -125,6 +125,19 @@ impl Dataplane {
         call(self.client.clone(), self.tokened(message)).await
     }
 
+    /// The answer to a request that changes something, within its deadline.
+    async fn within<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        tokio::time::timeout(APPLY_DEADLINE, answer).await.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(format!(
+                "the dataplane at {} did not answer within {APPLY_DEADLINE:?}",
+                self.path.display()
+            )))
+        })
+    }
+
     /// The switch before it, if there is one.
     pub fn switches(&self) -> &Switches {
         &self.switches
@@ -206,7 +219,7 @@ impl Dataplane {
     pub async fn set_offload(&self, request: dp::SetOffloadRequest) -> Result<(), Status> {
         let call =
             |mut c: DataplaneClient<Channel>, request| async move { c.set_offload(request).await };
-        let answer = self.controlling(request, call).await;
+        let answer = self.within(self.controlling(request, call)).await;
         answer.map_err(|status| self.translate(status))?;
         self.switches.in_use(request.offload.as_ref());
         Ok(())
@@ -219,7 +232,7 @@ impl Dataplane {
     ) -> Result<dp::RunScenarioResponse, Status> {
         let call =
             |mut c: DataplaneClient<Channel>, request| async move { c.run_scenario(request).await };
-        let answer = self.controlling(request, call).await;
+        let answer = self.within(self.controlling(request, call)).await;
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
@@ -230,7 +243,7 @@ impl Dataplane {
         let call = |mut c: DataplaneClient<Channel>, request| async move {
             c.extend_scenario(request).await
         };
-        let answer = self.controlling(request, call).await;
+        let answer = self.within(self.controlling(request, call)).await;
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 

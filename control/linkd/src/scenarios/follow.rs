@@ -67,6 +67,7 @@ async fn follow_once(
     // Sequence of the event of the last step, with which a wait begins.
     let mut last_step = *last.borrow();
     let mut retry = None;
+    let mut is_first = true;
     loop {
         tokio::select! {
             message = stream.message() => {
@@ -81,7 +82,8 @@ async fn follow_once(
                     }
                     Some(Told::Scenario(now)) => {
                         status = now;
-                        scenarios.show(&status);
+                        scenarios.show(&status, is_first);
+                        is_first = false;
                         waiting = wait(&status, waiting, last_step);
                         retry = extend(scenarios, &status).await;
                     }
@@ -156,7 +158,8 @@ async fn try_to_extend(
     else {
         return Ok(None);
     };
-    if *room == 0 {
+    // Less room is reported again with each step.
+    if (*room as usize) < steps::UPLOAD {
         return Ok(None);
     }
     let control = &scenarios.control;
@@ -208,9 +211,13 @@ async fn recovered(control: &Control, run: u64, next_index: u64) -> Result<Unfin
 }
 
 impl Scenarios {
-    /// Takes a status of the dataplane.
-    fn show(&self, status: &dp::ScenarioStatus) {
+    /// Takes a status of the dataplane. One of an earlier run, which was on its way when a new run
+    /// began, is ignored; the first one of a connection may be of another dataplane.
+    fn show(&self, status: &dp::ScenarioStatus, is_first: bool) {
         let Some(state) = &status.state else { return };
+        if state.run < self.state.borrow().run && !is_first {
+            return;
+        }
         self.state.send_if_modified(|known| {
             let changed = known != state;
             known.clone_from(state);

@@ -10,7 +10,7 @@ mod steps;
 pub(crate) use follow::follow;
 
 use crate::caller::Caller;
-use crate::control::{Control, to_its_end};
+use crate::control::{Control, is_away, to_its_end};
 use crate::named::Named;
 use crate::refusal;
 use crate::watching::Watching;
@@ -214,19 +214,37 @@ impl Scenarios {
         };
         // The status of the run may be here before the answer.
         self.exchange(None);
-        let started = self.control.dataplane().run_scenario(request).await?;
+        // Before it runs: if the answer is lost, the end of the lease has to stop it all the same.
+        let mut kept = ScenarioRun {
+            run: 0,
+            instance: from.instance,
+            name: request.name.clone(),
+            who: request.who.clone(),
+            token: caller.lease.unwrap_or_default(),
+        };
+        let before = self.control.saver().state().scenario;
+        self.control.saver().update(|state| state.scenario = Some(kept.clone()));
+        let started = match self.control.dataplane().run_scenario(request).await {
+            Err(status) if !is_away(&status) => {
+                self.control.saver().update(|state| state.scenario = before);
+                return Err(status);
+            }
+            started => started?,
+        };
         let state = started.state.unwrap_or_default();
         if !complete {
             let run = state.run;
             self.exchange(Some(Unfinished { run, timeline: rest, profiles, tolerate_changes }));
         }
-        let kept = ScenarioRun {
-            run: state.run,
-            instance: from.instance,
-            name: state.name.clone(),
-            who: state.who.clone(),
-            token: caller.lease.unwrap_or_default(),
-        };
+        // Watchers that come after the answer see this run.
+        self.state.send_if_modified(|known| {
+            let is_new = known.run != state.run;
+            if is_new {
+                known.clone_from(&state);
+            }
+            is_new
+        });
+        kept.run = state.run;
         self.control.saver().update(|state| state.scenario = Some(kept));
         self.control.settle_scenario(&changing.leases).await;
         Ok(pb::RunScenarioResponse { state: Some(state), ..response })

@@ -15,7 +15,7 @@ use tonic::Status;
 /// Steps that are tried on paper before a scenario starts.
 const TRIED: usize = 1_000;
 /// Steps in one upload,
-const UPLOAD: usize = 1_024;
+pub(super) const UPLOAD: usize = 1_024;
 /// and their encoded bytes.
 const UPLOAD_BYTES: usize = 1 << 20;
 

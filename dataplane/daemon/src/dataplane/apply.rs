@@ -196,7 +196,8 @@ impl Dataplane {
         let (asked, mut place) = {
             let mut history = self.0.history.lock().await;
             let now = Instant(self.0.clock.now());
-            history.schedule.check(now, at)?;
+            // A stall while the lock was held makes a step late, and is no reason to refuse it.
+            history.schedule.check(now, at.max(now))?;
             let at = at.max(now + self.lead());
             let before = history.tip(at);
             let generation = before.applied.generation;
