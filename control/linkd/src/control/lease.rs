@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status};
 
 impl Control {
-    /// Ends the lease that runs, and returns the link as it says; gives the generation of
-    /// that. Where the dataplane does not answer, the lease stays.
+    /// Ends the active lease and applies its return profile, if it names one. Returns the generation
+    /// of that change. The lease stays if the dataplane does not answer.
     pub async fn end_lease(
         &self,
         changing: &mut Changing,
@@ -102,9 +102,7 @@ impl Control {
             ..Default::default()
         });
     }
-}
 
-impl Control {
     async fn acquire_lease(
         &self,
         caller: &Caller,

@@ -76,6 +76,21 @@ impl History {
     fn tip(&self, at: Instant) -> &Current {
         self.schedule.tip(at).unwrap_or(&self.current)
     }
+
+    /// Keeps the answer to a request with a key, and the plans of the newest answers.
+    fn remember(&mut self, request: Request, made: &Made) {
+        if request.key.is_empty() {
+            return;
+        }
+        self.keys.keep(request, made.clone());
+        let mut bytes = 0;
+        for made in self.keys.answers_mut() {
+            bytes += made.plan.as_deref().map_or(0, prost::Message::encoded_len);
+            if bytes > PLAN_BYTES {
+                made.plan = None;
+            }
+        }
+    }
 }
 
 impl Dataplane {
@@ -312,14 +327,7 @@ impl Dataplane {
         history.current = next;
         let Current { plan, applied, remarks } = history.current.clone();
         let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
-        history.keys.keep(terms.request, made.clone());
-        let mut bytes = 0;
-        for made in history.keys.answers_mut() {
-            bytes += made.plan.as_deref().map_or(0, prost::Message::encoded_len);
-            if bytes > PLAN_BYTES {
-                made.plan = None;
-            }
-        }
+        history.remember(terms.request, &made);
         made
     }
 
