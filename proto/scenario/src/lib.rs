@@ -108,11 +108,6 @@ impl Scenario {
         self.extent.length_ns
     }
 
-    /// Whether it waits for events, and so may take longer.
-    pub fn waits(&self) -> bool {
-        step::any(&self.step, &|action| matches!(action, Action::Wait(_)))
-    }
-
     /// The names of the profiles that it sets, as they come; some perhaps more than once.
     pub fn profiles(&self) -> Vec<&str> {
         let mut names = Vec::new();

@@ -135,10 +135,3 @@ pub(crate) fn each<'a>(steps: &'a [Step], show: &mut impl FnMut(&'a Action)) {
         }
     }
 }
-
-/// Whether any action is such a one.
-pub(crate) fn any(steps: &[Step], such: &dyn Fn(&Action) -> bool) -> bool {
-    let mut found = false;
-    each(steps, &mut |action| found |= such(action));
-    found
-}
