@@ -25,7 +25,7 @@ use tokio_stream::wrappers::ReceiverStream;
 /// descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Limits of time and bytes for reading from a refused peer, so that the reason reaches it: closing
-/// a socket with unread bytes discards what was sent.
+/// a socket with unread bytes discards sent data.
 const LINGER: (Duration, u64) = (Duration::from_secs(1), 64 << 10);
 
 /// Refusals that are sent at a time to connections over the unix socket beyond the limit.

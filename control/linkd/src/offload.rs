@@ -11,7 +11,7 @@ use proto::linkemu::v1 as pb;
 use tonic::{Code, Status};
 
 impl Control {
-    /// Offloads what the switch can do of a plan, if that is not done already.
+    /// Offloads the stages of a plan that the switch can execute, unless it does so already.
     ///
     /// # Errors
     /// If the dataplane does not answer.

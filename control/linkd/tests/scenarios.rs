@@ -453,7 +453,7 @@ async fn rest_of_a_long_scenario_is_uploaded_while_it_runs() {
     let mut lab = Lab::new();
     let mut client = client(&mut lab).await;
     let mut stream = events(&lab).await;
-    // More steps than the dataplane keeps, 0.1 ms apart, of which linkd is away for some time.
+    // More steps than the dataplane keeps, 0.1 ms apart. linkd is away for some of them.
     let steps = "[[step]]\nrepeat = 6000\n[[step.step]]\nafter = \"100 us\"\nlabel = \"x\"\n";
     client.run_scenario(toml(steps)).await.unwrap();
     while next(&mut stream).await.kind() != pb::EventKind::ScenarioStep {}

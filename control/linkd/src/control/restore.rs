@@ -23,8 +23,7 @@ impl Control {
         Ok(current)
     }
 
-    /// Keeps what the dataplane answered. One that was restarted is restored to the last link; then
-    /// true.
+    /// Keeps the current plan. A restarted dataplane is restored to the last link; then true.
     ///
     /// # Errors
     /// If the dataplane does not answer.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One account over the dataplane and the switch.
 //!
-//! The dataplane counts as sent what it passed to the switch. Packets that the switch then lost, or
+//! The dataplane counts every frame that it passed to the switch as sent. Packets that the switch then lost, or
 //! a closed gate dropped, are moved from sent to dropped, by client and direction. So received +
 //! duplicated = sent + dropped + held still holds.
 //!
