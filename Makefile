@@ -16,9 +16,12 @@ BENCH_ARGS ?=
 # Arguments for the test programs of a suite, for example a filter by name.
 export TEST_ARGS ?=
 BASE ?=
+# Of `make repro`: the studies, and further arguments, for example --short.
+STUDY ?= sat20
+REPRO_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench deb test soak $(SUITES) lint install clean
+.PHONY: help setup build demo bench repro deb test soak $(SUITES) lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +39,10 @@ bench: ## What a packet costs, beside the driver alone (BASE=REV BENCH_ARGS=--qu
 	@scripts/setup.sh bench
 	$(CARGO) build --release -p perf
 	$(TARGET_DIR)/release/bench --out $(BENCH_OUT) $(BASE:%=--base %) $(BENCH_ARGS)
+
+repro: build ## Published studies with real hosts (STUDY="sat20 …" REPRO_ARGS=--short; as root)
+	$(CARGO) build -p repro
+	for study in $(STUDY); do $(TARGET_DIR)/debug/repro run $$study $(REPRO_ARGS) || exit; done
 
 deb: ## Debian packages of the release build, in build/deb
 	@scripts/setup.sh deb

@@ -23,8 +23,8 @@ use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::wait;
 
-/// Enough for Ethernet, IPv4 and the fixed part of TCP.
-const SNAP_BYTES: &str = "80";
+/// Enough for Ethernet, IPv4 and TCP with all options.
+const SNAP_BYTES: &str = "100";
 const ETHERNET_BYTES: usize = 14;
 
 /// Key of a TCP segment in both captures.
@@ -81,7 +81,12 @@ impl Capture {
     }
 
     /// Ends the capture and reads its TCP segments.
-    pub fn finish(mut self) -> Result<Vec<Segment>> {
+    pub fn finish(self) -> Result<Vec<Segment>> {
+        segments(&self.stop()?)
+    }
+
+    /// Ends the capture and returns its file, which has all packets.
+    pub fn stop(mut self) -> Result<PathBuf> {
         // The kernel passes packets on in blocks, up to a second late, and tcpdump discards an
         // unread block when it is stopped.
         wait::until("tcpdump has read all packets", Duration::from_secs(20), || {
@@ -95,7 +100,7 @@ impl Capture {
         if !lossless {
             return Err(Error::parse("tcpdump's own account", said));
         }
-        segments(&self.path)
+        Ok(self.path)
     }
 }
 

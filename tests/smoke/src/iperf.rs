@@ -206,7 +206,7 @@ impl Report {
 }
 
 /// Whether a TCP socket listens on this port in this thread's namespace.
-fn listens(port: u16) -> Result<bool> {
+pub fn listens(port: u16) -> Result<bool> {
     use crate::error::Trying;
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp")
         .trying(|| "read the table of sockets".to_owned())?;

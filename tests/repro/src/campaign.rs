@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The order of a study's flows: rounds, in each round every row once, so that the algorithms take
+//! turns. One flow at a time. A void flow is repeated at once, up to a limit.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::bed::Attempt;
+use crate::link::Resolved;
+use crate::machine::Machine;
+use crate::store::{Record, Store, identity};
+use crate::study::{Row, Study};
+
+/// Seed of round 1, less one. The seeds of a study are the same in each run.
+const SEED: u64 = 1000;
+
+/// What to run.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub study: &'a Study,
+    /// Rows with the link of each.
+    pub rows: Vec<(&'a Row, Resolved)>,
+    pub rounds: u32,
+    /// No flow is started that would probably end later.
+    pub limit: Option<Duration>,
+    pub machine: Machine,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All flows are there.
+    Complete,
+    /// The time limit was reached; another run continues.
+    OutOfTime,
+}
+
+impl Plan<'_> {
+    /// Runs the flows that are missing. `attempt` runs one, `tell` gets each result.
+    ///
+    /// # Errors
+    /// If a bed cannot be built, a file cannot be written, or too many attempts in a row are void.
+    pub fn run(
+        &self,
+        store: &Store,
+        mut attempt: impl FnMut(&Row, &Resolved, u64) -> anyhow::Result<Attempt>,
+        mut tell: impl FnMut(&Record),
+    ) -> anyhow::Result<End> {
+        let begin = Instant::now();
+        let mut longest = Duration::ZERO;
+        for round in 1..=self.rounds {
+            for (row, link) in &self.rows {
+                let identity = identity(self.study, row, link, &self.machine.kernel)?;
+                let mut void = 0;
+                while store.take(&row.name, round, &identity)?.is_none() {
+                    if self.limit.is_some_and(|limit| begin.elapsed() + longest > limit) {
+                        return Ok(End::OutOfTime);
+                    }
+                    let (start, started) = (Instant::now(), jiff::Timestamp::now().to_string());
+                    let seed = SEED + u64::from(round);
+                    let attempt = attempt(row, link, seed)
+                        .with_context(|| format!("{}, round {round}", row.name))?;
+                    longest = longest.max(start.elapsed());
+                    let record = Record {
+                        study: self.study.name.clone(),
+                        row: row.name.clone(),
+                        round,
+                        seed,
+                        started,
+                        identity: identity.clone(),
+                        profile: link.identity.clone(),
+                        machine: self.machine.clone(),
+                        attempt,
+                    };
+                    store.put(&record)?;
+                    tell(&record);
+                    if let Some(reason) = &record.attempt.void {
+                        void += 1;
+                        if void >= self.study.limits.attempts {
+                            bail!(
+                                "{}, round {round}: {void} attempts in a row were void, the last \
+                                 one because {reason}. Run again on a quieter machine: valid flows \
+                                 are kept",
+                                row.name
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        Ok(End::Complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const STUDY: &str = r#"
+        name = "s"
+        title = "t"
+        source = "c"
+        hosts.published = "none"
+        link.profile = "geo-600"
+        limits = { stall = "350 ms", lateness = "10 ms", experiment = "5 min", attempts = 3 }
+        metrics = {}
+        size = { flows = 3, short = 1, pause = "0 s" }
+        [[row]]
+        name = "cubic"
+        [[row.transfer]]
+        tool = "iperf3"
+        algorithm = "cubic"
+        bytes = 1000
+        [[row]]
+        name = "bbr"
+        [[row.transfer]]
+        tool = "iperf3"
+        algorithm = "bbr"
+        duration = "1 s"
+    "#;
+
+    fn void(reason: &str) -> Attempt {
+        Attempt { void: Some(reason.to_owned()), ..Attempt::default() }
+    }
+
+    fn plan(study: &Study, rounds: u32) -> Plan<'_> {
+        let link = |row: &Row| crate::link::resolve(&study.link, &row.link, Path::new(""), None);
+        let rows = study.row.iter().map(|row| (row, link(row).unwrap())).collect();
+        Plan { study, rows, rounds, limit: None, machine: Machine::default() }
+    }
+
+    /// Runs with a result for each attempt, and returns the rows and seeds of the attempts.
+    fn run(
+        plan: &Plan<'_>,
+        store: &Store,
+        mut result: impl FnMut(usize) -> Attempt,
+    ) -> (anyhow::Result<End>, Vec<(String, u64)>) {
+        let mut made = Vec::new();
+        let end = plan.run(
+            store,
+            |row, _, seed| {
+                made.push((row.name.clone(), seed));
+                Ok(result(made.len()))
+            },
+            |_| (),
+        );
+        (end, made)
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn rows_take_turns_and_share_the_seed_of_a_round() {
+        let study = Study::parse(STUDY).unwrap();
+        let (_folder, store) = store();
+        let (end, made) = run(&plan(&study, 2), &store, |_| Attempt::default());
+        assert_eq!(end.unwrap(), End::Complete);
+        let made: Vec<_> = made.iter().map(|(row, seed)| (row.as_str(), *seed)).collect();
+        assert_eq!(made, [("cubic", 1001), ("bbr", 1001), ("cubic", 1002), ("bbr", 1002)]);
+    }
+
+    #[test]
+    fn interrupted_run_continues_with_missing_flows() {
+        let study = Study::parse(STUDY).unwrap();
+        let (_folder, store) = store();
+        run(&plan(&study, 1), &store, |_| Attempt::default()).0.unwrap();
+        let (_, made) = run(&plan(&study, 2), &store, |_| Attempt::default());
+        assert_eq!(made.iter().map(|m| m.1).collect::<Vec<_>>(), [1002, 1002]);
+    }
+
+    #[test]
+    fn void_flow_is_repeated_up_to_the_limit() {
+        let study = Study::parse(STUDY).unwrap();
+        let (_folder, store) = store();
+        let once = |n| if n == 1 { void("late") } else { Attempt::default() };
+        let (end, made) = run(&plan(&study, 1), &store, once);
+        assert_eq!((end.unwrap(), made.len()), (End::Complete, 3));
+        let (_folder, store) = self::store();
+        let (end, made) = run(&plan(&study, 1), &store, |_| void("late"));
+        assert_eq!(made.len(), 3);
+        assert!(end.unwrap_err().to_string().contains("late"));
+        assert_eq!(store.void("cubic").unwrap().len(), 3);
+    }
+
+    #[test]
+    fn run_without_time_starts_no_flow() {
+        let study = Study::parse(STUDY).unwrap();
+        let (_folder, store) = store();
+        let mut plan = plan(&study, 3);
+        plan.limit = Some(Duration::ZERO);
+        let (end, made) = run(&plan, &store, |_| Attempt::default());
+        assert_eq!((end.unwrap(), made.len()), (End::OutOfTime, 0));
+    }
+
+    #[test]
+    fn changed_definition_makes_flows_stale() {
+        let study = Study::parse(STUDY).unwrap();
+        let (_folder, store) = store();
+        run(&plan(&study, 1), &store, |_| Attempt::default()).0.unwrap();
+        let other = Study::parse(&STUDY.replace("bytes = 1000", "bytes = 2000")).unwrap();
+        let (_, made) = run(&plan(&other, 1), &store, |_| Attempt::default());
+        assert_eq!(made.iter().map(|m| m.0.as_str()).collect::<Vec<_>>(), ["cubic"]);
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `repro`: see the crate's documentation and docs/testing.md.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Parser, Subcommand};
+use repro::campaign::{End, Plan};
+use repro::figure::Statistic;
+use repro::machine::Machine;
+use repro::store::{Record, Store};
+use repro::study::{Row, Study};
+use repro::{bed, link, statistics};
+use smoke::binaries::{Binaries, Lack, check_machine};
+use smoke::cpus::Cpus;
+use smoke::estate;
+
+/// Repeats published measurements with real hosts on the emulator (as root).
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the missing flows of a study, one after another
+    Run(Run),
+    /// List the studies and their rows
+    List,
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// Name of a study, or its file
+    study: String,
+    /// Run these rows only
+    #[arg(long, value_name = "NAME")]
+    row: Vec<String>,
+    /// Valid flows of each row; the study's number if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9999))]
+    flows: Option<u32>,
+    /// The short form of the study
+    #[arg(long)]
+    short: bool,
+    /// Start no flow that would probably end later than this
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    limit: Option<Duration>,
+    /// Use this profile instead of the study's (a built-in one or a file)
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+    /// Directory of the results; build/repro/STUDY if absent
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(run) => self::run(&run),
+        Command::List => list(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn list() -> anyhow::Result<ExitCode> {
+    for name in repro::study::names() {
+        let (study, _) = Study::load(&name)?;
+        println!("{name}: {}", study.title);
+        for row in &study.row {
+            match &row.not_run {
+                None => println!("  {}", row.name),
+                Some(reason) => println!("  {} (not run: {reason})", row.name),
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Exit code of a run that the time limit ended.
+const UNFINISHED: u8 = 3;
+
+fn run(run: &Run) -> anyhow::Result<ExitCode> {
+    let (study, file) = Study::load(&run.study)?;
+    let beside = file.parent().unwrap_or(Path::new(""));
+    let rows: Vec<&Row> = if run.row.is_empty() {
+        study.row.iter().filter(|r| r.not_run.is_none()).collect()
+    } else {
+        run.row.iter().map(|name| study.row(name)).collect::<Result<_, _>>()?
+    };
+    if let Some(row) = rows.iter().find(|r| r.not_run.is_some()) {
+        let reason = row.not_run.as_deref().unwrap_or_default();
+        return Err(anyhow!("{} cannot be run: {reason}", row.name));
+    }
+    let rows = rows
+        .into_iter()
+        .map(|row| {
+            let link = link::resolve(&study.link, &row.link, beside, run.profile.as_deref());
+            link.with_context(|| format!("the link of {}", row.name)).map(|link| (row, link))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    check_machine().and(Binaries::find().map(drop)).map_err(|lack| match lack {
+        Lack::Part(reason) | Lack::Permission(reason) => anyhow!(reason),
+    })?;
+    estate::watch_signals()?;
+    let cpus = Cpus::available();
+    cpus.keep_to_hosts();
+    let directory = run.out.clone().unwrap_or_else(|| Path::new("build/repro").join(&study.name));
+    let store = Store::open(&directory)?;
+    let form = if run.short { study.size.short } else { study.size.flows };
+    let plan = Plan {
+        study: &study,
+        rounds: run.flows.unwrap_or(form),
+        limit: run.limit,
+        machine: Machine::here(),
+        rows,
+    };
+    let mut first = true;
+    let end = plan.run(
+        &store,
+        |row, link, seed| {
+            if !std::mem::take(&mut first) {
+                std::thread::sleep(study.size.pause);
+            }
+            bed::attempt(&study, row, link, seed, &cpus)
+        },
+        |record| println!("{}", line(record)),
+    )?;
+    for (row, link) in &plan.rows {
+        let identity = repro::store::identity(&study, row, link, &plan.machine.kernel)?;
+        println!("{}", total(row, &store.valid(&row.name, Some(&identity))?));
+    }
+    println!("results: {}", directory.display());
+    Ok(match end {
+        End::Complete => ExitCode::SUCCESS,
+        End::OutOfTime => {
+            println!("the time limit ended the run: run it again to continue");
+            ExitCode::from(UNFINISHED)
+        }
+    })
+}
+
+/// Metrics of the one-line forms, with their labels.
+const SHOWN: [(&str, &str); 10] = [
+    ("steady_mbps", "steady Mb/s"),
+    ("steady_rtt_mean_ms", "RTT ms"),
+    ("startup_mbps", "start-up Mb/s"),
+    ("startup_rtt_mean_ms", "RTT ms"),
+    ("object_1mb_s", "1 MB s"),
+    ("object_5mb_s", "5 MB s"),
+    ("object_30mb_s", "30 MB s"),
+    ("object_50mb_s", "50 MB s"),
+    ("goodput_mbps", "all Mb/s"),
+    ("retransmitted_share", "retransmitted"),
+];
+
+/// One flow in a line.
+fn line(record: &Record) -> String {
+    let Record { row, round, attempt, .. } = record;
+    let outcome = match &attempt.void {
+        Some(reason) => format!("VOID: {reason}"),
+        None => "valid".to_owned(),
+    };
+    let values = SHOWN.iter().filter_map(|(name, label)| {
+        attempt.metrics.get(*name).map(|value| format!("{label} {}", digits(*value)))
+    });
+    let values: Vec<_> = values.chain([outcome]).collect();
+    format!("{row} {round}: {}", values.join(", "))
+}
+
+/// A row in a line: mean (SD) of each metric.
+fn total(row: &Row, records: &[Record]) -> String {
+    let values = SHOWN.iter().filter_map(|(name, label)| {
+        let values: Vec<f64> =
+            records.iter().filter_map(|r| r.attempt.metrics.get(*name).copied()).collect();
+        let mean = statistics::estimate(&values, Statistic::Mean)?.value;
+        let sd = statistics::deviation(&values).map_or("-".to_owned(), digits);
+        Some(format!("{label} {} ({sd})", digits(mean)))
+    });
+    let values: Vec<_> = values.collect();
+    format!("{}, {} flows, mean (SD): {}", row.name, records.len(), values.join(", "))
+}
+
+/// Three to four significant digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.1}"),
+        v if v >= 1.0 || v == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.5}"),
+    }
+}

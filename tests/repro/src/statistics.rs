@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Statistics over flows, with confidence intervals at 95 %.
+
+use statrs::distribution::{Binomial, ChiSquared, ContinuousCDF, DiscreteCDF, StudentsT};
+
+use crate::figure::Statistic;
+
+const CONFIDENCE: f64 = 0.95;
+
+/// An estimate and its confidence interval. Without enough values the interval is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Estimate {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Number of flows.
+    pub flows: usize,
+}
+
+#[must_use]
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Sample standard deviation; absent for fewer than two values.
+#[must_use]
+pub fn deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|_| values.len() > 1)?;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    Some((squares / (values.len() - 1) as f64).sqrt())
+}
+
+/// Quantile of sorted values, interpolated.
+#[must_use]
+pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
+    let place = p * sorted.len().checked_sub(1)? as f64;
+    let (low, part) = (place.floor() as usize, place.fract());
+    let high = sorted.get(low + 1).or(sorted.last())?;
+    Some(sorted.get(low)? * (1.0 - part) + high * part)
+}
+
+/// A statistic of the flows of a row: the mean by Student's t, the standard deviation by
+/// chi-squared (for normal values), the median by order statistics.
+#[must_use]
+pub fn estimate(values: &[f64], statistic: Statistic) -> Option<Estimate> {
+    let flows = values.len();
+    let around = |value: f64, ends: Option<(f64, f64)>| {
+        let (low, high) = ends.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+        Estimate { value, low, high, flows }
+    };
+    match statistic {
+        Statistic::Mean => {
+            let half = deviation(values).and_then(|sd| Some(sd * margin(flows)?));
+            mean(values).map(|m| around(m, half.map(|h| (m - h, m + h))))
+        }
+        Statistic::Sd => deviation(values).map(|sd| {
+            let ends = chi(flows).map(|(low, high)| (sd * low, sd * high));
+            around(sd, ends)
+        }),
+        Statistic::Median => {
+            let mut sorted = values.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            quantile(&sorted, 0.5).map(|m| around(m, median_ends(&sorted)))
+        }
+    }
+}
+
+/// The mean difference of two rows and its interval (Welch).
+#[must_use]
+pub fn difference(less: &[f64], more: &[f64]) -> Option<Estimate> {
+    let (a, b) = (mean(less)?, mean(more)?);
+    let flows = less.len().min(more.len());
+    let part = |values: &[f64]| Some(deviation(values)?.powi(2) / values.len() as f64);
+    let interval = || {
+        let (x, y) = (part(less)?, part(more)?);
+        let freedom =
+            (x + y).powi(2) / (x * x / (less.len() - 1) as f64 + y * y / (more.len() - 1) as f64);
+        let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf((1.0 + CONFIDENCE) / 2.0);
+        Some((b - a - t * (x + y).sqrt(), b - a + t * (x + y).sqrt()))
+    };
+    // Two rows without any spread differ by exactly this.
+    let exact = || (flows > 1 && part(less)? + part(more)? == 0.0).then_some((b - a, b - a));
+    let (low, high) = exact().or_else(interval).unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+    Some(Estimate { value: b - a, low, high, flows })
+}
+
+/// Half the interval of a mean, in standard deviations.
+fn margin(flows: usize) -> Option<f64> {
+    let t = StudentsT::new(0.0, 1.0, flows.checked_sub(1)? as f64).ok()?;
+    Some(t.inverse_cdf((1.0 + CONFIDENCE) / 2.0) / (flows as f64).sqrt())
+}
+
+/// Factors of a standard deviation at the ends of its interval.
+fn chi(flows: usize) -> Option<(f64, f64)> {
+    let freedom = flows.checked_sub(1)? as f64;
+    let chi = ChiSquared::new(freedom).ok()?;
+    let end = |p: f64| (freedom / chi.inverse_cdf(p)).sqrt();
+    Some((end((1.0 + CONFIDENCE) / 2.0), end((1.0 - CONFIDENCE) / 2.0)))
+}
+
+/// The order statistics that enclose the median; absent for fewer than six values.
+fn median_ends(sorted: &[f64]) -> Option<(f64, f64)> {
+    let binomial = Binomial::new(0.5, sorted.len() as u64).ok()?;
+    // The largest k with P(X < k) at most 2.5 %.
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let most = (1..=sorted.len() as u64).take_while(|k| binomial.cdf(k - 1) <= tail).last()?;
+    let k = usize::try_from(most).ok()?;
+    Some((*sorted.get(k - 1)?, *sorted.get(sorted.len() - k)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(estimate: Estimate, value: f64, low: f64, high: f64) {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-3;
+        let Estimate { value: v, low: l, high: h, .. } = estimate;
+        assert!(near(v, value) && near(l, low) && near(h, high), "{estimate:?}");
+    }
+
+    #[test]
+    fn intervals_match_tables() {
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0];
+        // t(4, 97.5 %) = 2.776; chi-squared(4) = 0.4844 and 11.143; s = 1.5811.
+        close(estimate(&values, Statistic::Mean).unwrap(), 3.0, 1.0368, 4.9632);
+        close(estimate(&values, Statistic::Sd).unwrap(), 1.5811, 0.9473, 4.5434);
+    }
+
+    #[test]
+    fn median_of_ten_lies_between_the_second_and_ninth() {
+        let values: Vec<f64> = (1..=10).rev().map(f64::from).collect();
+        close(estimate(&values, Statistic::Median).unwrap(), 5.5, 2.0, 9.0);
+        let few = estimate(&values[..5], Statistic::Median).unwrap();
+        assert_eq!((few.low, few.high), (f64::NEG_INFINITY, f64::INFINITY));
+    }
+
+    #[test]
+    fn one_flow_has_no_interval() {
+        let one = estimate(&[3.0], Statistic::Mean).unwrap();
+        assert_eq!((one.value, one.low, one.high), (3.0, f64::NEG_INFINITY, f64::INFINITY));
+        assert_eq!(estimate(&[3.0], Statistic::Sd), None);
+        assert_eq!(estimate(&[], Statistic::Mean), None);
+    }
+
+    #[test]
+    fn difference_has_the_interval_of_welch() {
+        let less = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let more = [11.0, 12.0, 13.0, 14.0, 15.0];
+        // Equal variances: t(8, 97.5 %) = 2.306, times the square root of 1.
+        close(difference(&less, &more).unwrap(), 10.0, 7.694, 12.306);
+        close(difference(&[1.0, 1.0], &[2.0, 2.0]).unwrap(), 1.0, 1.0, 1.0);
+    }
+
+    #[test]
+    fn quantile_interpolates() {
+        assert_eq!(quantile(&[1.0, 2.0, 4.0], 0.75), Some(3.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The description of a study: hosts, link, experiments, and the figures that it published.
+//!
+//! A study is a TOML file in `tests/repro/studies`. Each `[[row]]` is an experiment that is repeated:
+//! one or more simultaneous transfers over one link. Each `[[figure]]` is a published number, with
+//! its tolerance and its place in the paper.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Deserializer, Serialize};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// Short name, for example `sat20`: the name of the file and of the directory of results.
+    pub name: String,
+    pub title: String,
+    /// Citation.
+    pub source: String,
+    /// What a reader must know about the comparison.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    pub hosts: Hosts,
+    pub link: Link,
+    pub limits: Limits,
+    pub metrics: Metrics,
+    pub size: Size,
+    pub row: Vec<Row>,
+    #[serde(default)]
+    pub figure: Vec<crate::figure::Figure>,
+    #[serde(default)]
+    pub order: Vec<crate::figure::Order>,
+}
+
+/// Settings of the two hosts.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hosts {
+    /// Software of the authors' hosts, for the report.
+    pub published: String,
+    /// Kernel parameters below `/proc/sys`, with dots, of both hosts.
+    #[serde(default)]
+    pub sysctl: BTreeMap<String, String>,
+    /// MTU of the hosts' interfaces; 1500 if absent.
+    pub mtu: Option<u16>,
+    /// Queueing discipline of the hosts' interfaces, as `tc qdisc replace … root` takes it.
+    pub qdisc: Option<String>,
+}
+
+/// A profile, and the parameters of it that are replaced.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Name of a built-in profile, or a file relative to the study's file.
+    pub profile: Option<String>,
+    /// Paths that are removed first, for example `forward.queue.random_drop`.
+    #[serde(default)]
+    pub remove: Vec<String>,
+    /// Tables that are merged into the profile's TOML.
+    #[serde(default)]
+    pub change: toml::Table,
+}
+
+/// Conditions under which a flow counts.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Longest stall of the emulator.
+    #[serde(deserialize_with = "span", serialize_with = "written")]
+    pub stall: Duration,
+    /// Lateness of the emulator that 99 % of packets must not exceed.
+    #[serde(deserialize_with = "span", serialize_with = "written")]
+    pub lateness: Duration,
+    /// Longest duration of an experiment.
+    #[serde(deserialize_with = "span", serialize_with = "written")]
+    pub experiment: Duration,
+    /// Void attempts in a row after which a run gives up.
+    pub attempts: u32,
+}
+
+/// Definitions of the metrics, as the authors computed them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// Bytes of the start-up phase: its throughput is this over the whole seconds that it took.
+    pub startup_bytes: Option<u64>,
+    /// Bytes between which the steady state is measured.
+    pub steady_bytes: Option<[u64; 2]>,
+    /// Sizes of objects for download times, in bytes.
+    #[serde(default)]
+    pub object_bytes: Vec<u64>,
+    /// Round-trip times of at most this are ignored.
+    #[serde(default, deserialize_with = "some_span", serialize_with = "some_written")]
+    pub rtt_floor: Option<Duration>,
+    /// Round-trip times from this time on belong to the steady state.
+    #[serde(default, deserialize_with = "some_span", serialize_with = "some_written")]
+    pub rtt_steady_from: Option<Duration>,
+    /// A round-trip time: the share of samples at or above it is a metric.
+    #[serde(default, deserialize_with = "some_span", serialize_with = "some_written")]
+    pub rtt_high: Option<Duration>,
+}
+
+/// Number of valid flows of each row, and the pause between experiments.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// In the full form. A figure with fewer flows does not agree: it is undecided.
+    pub flows: u32,
+    /// In the short form, which takes at most 25 minutes.
+    pub short: u32,
+    #[serde(deserialize_with = "span")]
+    pub pause: Duration,
+}
+
+/// An experiment that is repeated.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// Name, unique in the study.
+    pub name: String,
+    /// Changes of the study's link.
+    #[serde(default)]
+    pub link: Link,
+    /// Simultaneous transfers.
+    #[serde(default)]
+    pub transfer: Vec<Transfer>,
+    /// Reason for which this row cannot be run; it has no transfers then.
+    pub not_run: Option<String>,
+}
+
+/// A download: the server sends, the client receives.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// Prefix of its metrics (`NAME.METRIC`) if a row has several transfers.
+    #[serde(default)]
+    pub name: String,
+    pub tool: Tool,
+    /// Congestion control, as the sender's system calls it.
+    pub algorithm: String,
+    /// Exactly one of `bytes` and `duration`.
+    pub bytes: Option<u64>,
+    #[serde(default, deserialize_with = "some_span", serialize_with = "some_written")]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tool {
+    /// `iperf3 --reverse`: kernel TCP.
+    Iperf3,
+}
+
+impl Study {
+    /// Reads a study by name, or by the path of its file.
+    ///
+    /// # Errors
+    /// If the file cannot be read or a description is inconsistent.
+    pub fn load(name: &str) -> anyhow::Result<(Self, PathBuf)> {
+        let path = if name.contains('/') || Path::new(name).extension().is_some() {
+            PathBuf::from(name)
+        } else {
+            directory().join(format!("{name}.toml"))
+        };
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("read the study {}; there are {}", path.display(), names().join(", "))
+        })?;
+        let study = Self::parse(&text).with_context(|| path.display().to_string())?;
+        Ok((study, path))
+    }
+
+    /// # Errors
+    /// As [`Study::load`].
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let study: Self = toml::from_str(text)?;
+        study.check()?;
+        Ok(study)
+    }
+
+    /// The row of this name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn row(&self, name: &str) -> anyhow::Result<&Row> {
+        let found = self.row.iter().find(|r| r.name == name);
+        found.with_context(|| {
+            let known: Vec<_> = self.row.iter().map(|r| r.name.as_str()).collect();
+            format!("{} has no row {name:?}; it has {}", self.name, known.join(", "))
+        })
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.size.flows > 0, "size.flows is 0: at least 1");
+        ensure!(self.limits.attempts > 0, "limits.attempts is 0: at least 1");
+        ensure!(self.link.profile.is_some(), "link.profile is missing");
+        let mut names = HashSet::new();
+        for row in &self.row {
+            row.check().with_context(|| format!("row {:?}", row.name))?;
+            ensure!(names.insert(&row.name), "two rows have the name {:?}", row.name);
+        }
+        let mut ids = HashSet::new();
+        for figure in &self.figure {
+            self.row(&figure.row).with_context(|| format!("figure {:?}", figure.id))?;
+            figure.check().with_context(|| format!("figure {:?}", figure.id))?;
+            ensure!(ids.insert(&figure.id), "two figures have the id {:?}", figure.id);
+        }
+        for order in &self.order {
+            for side in [&order.less, &order.more] {
+                self.row(side).with_context(|| format!("order {:?}", order.id))?;
+            }
+            ensure!(ids.insert(&order.id), "two figures have the id {:?}", order.id);
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    fn check(&self) -> anyhow::Result<()> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        ensure!(
+            !self.name.is_empty() && self.name.chars().all(plain),
+            "a name has letters, digits, `-`, `_` and `.`: it is part of a file's name"
+        );
+        ensure!(
+            self.transfer.is_empty() == self.not_run.is_some(),
+            "it needs either transfers or the reason `not_run`"
+        );
+        let mut names = HashSet::new();
+        for transfer in &self.transfer {
+            if transfer.bytes.is_some() == transfer.duration.is_some() {
+                bail!("a transfer needs either `bytes` or `duration`");
+            }
+            ensure!(
+                names.insert(&transfer.name),
+                "two transfers have the name {:?}: their metrics would be the same",
+                transfer.name
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The directory of the studies.
+#[must_use]
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("studies")
+}
+
+/// Names of all studies, sorted.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let files = std::fs::read_dir(directory()).into_iter().flatten().flatten();
+    let mut names: Vec<String> = files
+        .filter(|f| f.path().extension().is_some_and(|e| e == "toml"))
+        .filter_map(|f| Some(f.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    humantime::parse_duration(&text)
+        .map_err(|e| serde::de::Error::custom(format!("{text:?} is no duration: {e}")))
+}
+
+fn some_span<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    span(from).map(Some)
+}
+
+fn written<S: serde::Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&humantime::format_duration(*span))
+}
+
+#[allow(clippy::ref_option)]
+fn some_written<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    span.map(|s| humantime::format_duration(s).to_string()).serialize(to)
+}
