@@ -24,7 +24,7 @@ fn probes(plans: &[EpisodePlan], directions: usize, seed: u64, interval: Nanos, 
             let key =
                 StreamKey { seed, client: ClientKey::Default, direction: *direction, epoch: 0 };
             let plan = PipePlan { outages: plans.to_vec(), ..PipePlan::transparent() };
-            Channel::new(&plan.channel(true), key, Instant::ZERO)
+            Channel::new(&plan.channel(true), key, Instant::ZERO, Instant::ZERO)
         })
         .collect();
     let mut series = Series::default();

@@ -71,14 +71,20 @@ fn outage() -> impl Strategy<Value = pb::Outage> {
 }
 
 fn excursion() -> impl Strategy<Value = pb::Excursion> {
-    (quantity(), quantity(), quantity(), quantity(), real(), quantity()).prop_map(
-        |(interval_ns, duration_ns, location_ns, scale_ns, shape, max_ns)| pb::Excursion {
+    let regime = option::of((quantity(), quantity(), real()));
+    (quantity(), quantity(), quantity(), quantity(), real(), quantity(), regime).prop_map(
+        |(interval_ns, duration_ns, location_ns, scale_ns, shape, max_ns, regime)| pb::Excursion {
             interval_ns,
             duration_ns,
             location_ns,
             scale_ns,
             shape,
             max_ns,
+            regime: regime.map(|(interval_ns, duration_ns, factor)| pb::Fade {
+                interval_ns,
+                duration_ns,
+                factor,
+            }),
         },
     )
 }
@@ -118,6 +124,36 @@ fn losses() -> BoxedStrategy<pb::Pipe> {
         .boxed()
 }
 
+fn varies() -> impl Strategy<Value = (Option<pb::Capacity>, Option<pb::Reconfiguration>)> {
+    let capacity = (real(), real(), quantity(), vec(real(), 0..4)).prop_map(
+        |(mean, spread, correlation_ns, daily)| pb::Capacity {
+            mean,
+            spread,
+            correlation_ns,
+            daily,
+        },
+    );
+    let words = (-1..4_i32, -1..4_i32, -1..4_i32);
+    let lists = (vec(quantity(), 0..4), vec(real(), 0..4));
+    let reconfiguration = (quantity(), quantity(), words, lists, real(), quantity()).prop_map(
+        |(period_ns, phase_ns, words, (delays_ns, shares), outage_probability, outage_ns)| {
+            let (clock, values, outage_law) = words;
+            pb::Reconfiguration {
+                period_ns,
+                phase_ns,
+                clock,
+                values,
+                delays_ns,
+                shares,
+                outage_probability,
+                outage_ns,
+                outage_law,
+            }
+        },
+    );
+    (option::of(capacity), option::of(reconfiguration))
+}
+
 fn pipe() -> BoxedStrategy<pb::Pipe> {
     let body = (quantity(), vec(quantity(), 0..4))
         .prop_map(|(correlation_ns, quantiles_ns)| pb::Body { correlation_ns, quantiles_ns });
@@ -130,22 +166,24 @@ fn pipe() -> BoxedStrategy<pb::Pipe> {
         pb::Fade { interval_ns, duration_ns, factor }
     });
     let rate = (option::of(quantity()), option::of(trace));
+    let rate = (rate, varies());
     let parts = (rate, any::<i32>(), losses(), option::of(queue()), vec(outage(), 0..20));
     (parts, option::of(fade), option::of(delay))
-        .prop_map(
-            |(((rate_bps, rate_trace), overhead_bytes, losses, queue, outages), fade, delay)| {
-                pb::Pipe {
-                    rate_bps,
-                    rate_trace,
-                    overhead_bytes,
-                    queue,
-                    outages,
-                    fade,
-                    delay,
-                    ..losses
-                }
-            },
-        )
+        .prop_map(|((rate, overhead_bytes, losses, queue, outages), fade, delay)| {
+            let ((rate_bps, rate_trace), (capacity, reconfiguration)) = rate;
+            pb::Pipe {
+                capacity,
+                reconfiguration,
+                rate_bps,
+                rate_trace,
+                overhead_bytes,
+                queue,
+                outages,
+                fade,
+                delay,
+                ..losses
+            }
+        })
         .boxed()
 }
 

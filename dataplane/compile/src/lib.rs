@@ -9,19 +9,21 @@ use emu::aqm::codel::CoDelPlan;
 use emu::aqm::pie::PiePlan;
 use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
-use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
 use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::framing::{Framing, LinkLayer};
+use emu::held::HeldPlan;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::reorder::ReorderPlan;
-use emu::shaper::{RatePlan, RateTrace};
-use emu::units::{BitRate, ByDirection, Nanos, Probability};
+use emu::units::{ByDirection, Nanos, Probability};
 use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
+
+mod vary;
 
 /// Compiles a plan that came over the wire.
 ///
@@ -82,11 +84,12 @@ fn pipe(p: &model::Pipe) -> PipePlan {
     let queue = p.queue.unwrap_or_default();
     let delay = p.delay.clone().unwrap_or_default();
     PipePlan {
-        rate: rate(p),
+        rate: vary::rate(p),
         framing: framing(p),
         queue: QueuePlan { limit: queue.limit_bytes, aqm: aqm(&queue), ecn: queue.ecn },
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),
+        boundary: p.reconfiguration.as_ref().and_then(vary::boundary),
         packet_loss: loss(p),
         duplicate: Probability::new(p.duplicate),
         corrupt: Probability::new(p.corrupt),
@@ -104,17 +107,11 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         delay: DelayPlan {
             base: Nanos(delay.base_ns),
             slot: Nanos(delay.slot_ns),
+            level: p.reconfiguration.as_ref().and_then(vary::level),
             body: delay.body.as_ref().map(body),
             excursions: delay.excursions.iter().map(excursion).collect(),
         },
         offload: OffloadPlan::default(),
-    }
-}
-
-fn rate(p: &model::Pipe) -> RatePlan {
-    match &p.rate_trace {
-        Some(t) => RatePlan::Trace(RateTrace::new(Nanos(t.step_ns), &t.rates_bps)),
-        None => p.rate_bps.map_or(BitRate::Unlimited, BitRate::bps).into(),
     }
 }
 
@@ -174,21 +171,22 @@ fn fade(f: &model::Fade) -> FadePlan {
     FadePlan { interval: Nanos(f.interval_ns), duration: Nanos(f.duration_ns), factor: f.factor }
 }
 
-fn body(b: &model::Body) -> BodyPlan {
-    BodyPlan {
-        correlation: Nanos(b.correlation_ns),
-        quantiles: b.quantiles_ns.iter().map(|q| Nanos(*q)).collect(),
-    }
+fn body(b: &model::Body) -> HeldPlan {
+    HeldPlan::renewal(Nanos(b.correlation_ns), b.quantiles_ns.iter().copied().map(Nanos))
 }
 
 fn outage(o: &model::Outage) -> EpisodePlan {
     EpisodePlan {
         interval: Nanos(o.interval_ns),
         duration: Nanos(o.duration_ns),
-        law: match o.law() {
-            model::DurationLaw::Fixed => DurationLaw::Fixed,
-            _ => DurationLaw::Exponential,
-        },
+        law: law(o.law()),
+    }
+}
+
+fn law(law: model::DurationLaw) -> DurationLaw {
+    match law {
+        model::DurationLaw::Fixed => DurationLaw::Fixed,
+        _ => DurationLaw::Exponential,
     }
 }
 
@@ -200,6 +198,7 @@ fn excursion(e: &model::Excursion) -> ExcursionPlan {
         scale: Nanos(e.scale_ns),
         shape: e.shape,
         max: Nanos(e.max_ns),
+        regime: e.regime.as_ref().map(fade),
     }
 }
 
@@ -207,7 +206,8 @@ fn excursion(e: &model::Excursion) -> ExcursionPlan {
 mod tests {
     use super::*;
     use emu::check::PlanError;
-    use emu::units::Direction;
+    use emu::shaper::{RatePlan, RateTrace};
+    use emu::units::{BitRate, Direction};
 
     fn plan(change: impl FnOnce(&mut model::Pipe)) -> pb::Plan {
         let mut profile =
@@ -266,9 +266,8 @@ mod tests {
             (pipe.duplicate, pipe.corrupt),
             (Probability::new(0.125), Probability::new(0.75))
         );
-        let quantiles = [0, 1_000, 7_000].map(Nanos).into();
-        let correlation = Nanos::from_millis(2);
-        assert_eq!(pipe.delay.body, Some(BodyPlan { correlation, quantiles }));
+        let body = HeldPlan::renewal(Nanos::from_millis(2), [0, 1_000, 7_000].map(Nanos));
+        assert_eq!(pipe.delay.body, Some(body));
         // The other direction has none of it.
         let other = &compiled.pipes[Direction::Return];
         assert!(matches!(other.rate, RatePlan::Constant(BitRate::PerSec(_))));

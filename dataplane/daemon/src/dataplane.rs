@@ -102,6 +102,9 @@ struct Shared {
     /// How long callers wait for workers.
     patience: Duration,
     capturing: Arc<Semaphore>,
+    /// UTC of the clock's zero at the last restart of the random processes, in nanoseconds
+    /// since 1970.
+    utc_zero: AtomicU64,
 }
 
 /// The dataplane, as its service and its shutdown see it; clones are the same one.
@@ -132,6 +135,7 @@ impl Dataplane {
         patience: Duration,
     ) -> Self {
         let start = utc(&clock, Instant::ZERO);
+        let utc_zero = utc_zero(&clock);
         let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
         let current = Current { plan, applied, remarks: Vec::new() };
@@ -153,6 +157,7 @@ impl Dataplane {
             others: watch::Sender::new(0),
             patience,
             capturing: Arc::new(Semaphore::new(1)),
+            utc_zero: AtomicU64::new(utc_zero),
         }))
     }
 
@@ -357,6 +362,13 @@ async fn gather<T>(asked: Vec<Answer<T>>) -> Result<Vec<T>, DataplaneError> {
         done.push(answer.await.map_err(|_| CommandError::Gone)?);
     }
     Ok(done)
+}
+
+/// UTC of the clock's zero, in nanoseconds since 1970.
+fn utc_zero(clock: &TscClock) -> u64 {
+    let zero = SystemTime::try_from(utc(clock, Instant::ZERO)).unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = zero.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The wall-clock time of an instant.

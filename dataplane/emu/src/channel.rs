@@ -6,7 +6,8 @@
 //! has; queue drops have not. Isolated losses are a class of short episodes of
 //! fixed length, because a ping log cannot tell one lost frame from an outage
 //! shorter than its interval: the length is a stated prior (docs/modelling.md).
-//! In a fade ([`crate::episode::fade`]) the outages of all classes are more frequent.
+//! In a fade ([`crate::episode::fade`]) the outages of all classes are more frequent. Other
+//! outages lie around the boundaries of a period ([`crate::episode::boundary`]).
 //!
 //! Differs from `tc-netem`'s loss in that the state follows time and not the
 //! frames. Its losses per frame exist too ([`crate::loss`]), for comparison, and runs
@@ -14,6 +15,7 @@
 //! lost to the outage, else as dropped by count.
 
 use crate::drop_run::{DropRun, DropRunPlan};
+use crate::episode::boundary::{Boundaries, BoundaryPlan};
 use crate::episode::fade::{FadePlan, Fades};
 use crate::episode::{EpisodePlan, Episodes};
 use crate::loss::{Loss, LossPlan};
@@ -26,6 +28,8 @@ use crate::units::Instant;
 pub struct ChannelPlan<'a> {
     pub outages: &'a [EpisodePlan],
     pub fade: Option<FadePlan>,
+    /// Outages at the boundaries of a period.
+    pub boundary: Option<BoundaryPlan>,
     /// Loss of single frames.
     pub loss: LossPlan,
     pub drop_run: Option<DropRunPlan>,
@@ -38,30 +42,31 @@ pub struct Channel {
     processes: Box<Processes>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Processes {
     classes: Vec<Episodes>,
     /// The classes have copies of this cursor. It is never ahead of them.
     fades: Option<Fades>,
+    boundaries: Option<Boundaries>,
     loss: Option<Loss>,
     run: Option<DropRun>,
 }
 
 impl Channel {
-    /// The processes start at `at`.
+    /// The processes start at `at`. Periods since a start count from `start`.
     #[must_use]
-    pub fn new(plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) -> Self {
-        let processes = Processes { classes: Vec::new(), fades: None, loss: None, run: None };
-        let mut c = Self { clear_until: Instant::ZERO, processes: Box::new(processes) };
-        c.replan(plan, key, at);
+    pub fn new(plan: &ChannelPlan<'_>, key: StreamKey, at: Instant, start: Instant) -> Self {
+        let processes = Box::default();
+        let mut c = Self { clear_until: Instant::ZERO, processes };
+        c.replan(plan, key, at, start);
         c
     }
 
     /// Takes a new plan from `at` on. Classes are compared by position; a class with unchanged
     /// parameters and fades continues.
-    pub fn replan(&mut self, plan: &ChannelPlan<'_>, key: StreamKey, at: Instant) {
+    pub fn replan(&mut self, plan: &ChannelPlan<'_>, key: StreamKey, at: Instant, start: Instant) {
         self.clear_until = Instant::ZERO;
-        let Processes { classes, fades, loss, run } = &mut *self.processes;
+        let Processes { classes, fades, boundaries, loss, run } = &mut *self.processes;
         *loss = match loss.take() {
             Some(loss) => loss.replanned(plan.loss, key),
             None => Loss::new(plan.loss, key),
@@ -69,7 +74,10 @@ impl Channel {
         *run = DropRun::replanned(run.take(), plan.drop_run);
         let stays = fades.as_ref().map(Fades::plan) == plan.fade;
         if !stays {
-            *fades = plan.fade.map(|f| Fades::new(f, key, at));
+            *fades = plan.fade.map(|f| Fades::new(f, Stream::new(key, Stage::Fade, 0), at));
+        }
+        if boundaries.as_ref().map(Boundaries::plan) != plan.boundary {
+            *boundaries = plan.boundary.map(|b| Boundaries::new(b, key, at, start));
         }
         let fades = fades.as_ref();
         classes.truncate(plan.outages.len());
@@ -111,12 +119,14 @@ impl Channel {
     /// Whether there is an outage at `t`.
     pub fn is_out(&mut self, t: Instant) -> bool {
         // Every class is asked, so that all advance to `t`.
-        let Processes { classes, loss, run, .. } = &mut *self.processes;
-        let out = classes.iter_mut().fold(false, |out, c| c.covers(t) | out);
+        let Processes { classes, boundaries, loss, run, .. } = &mut *self.processes;
+        let reconfigured = boundaries.as_mut().is_some_and(|b| b.covers(t));
+        let out = classes.iter_mut().fold(reconfigured, |out, c| c.covers(t) | out);
         self.clear_until = if out || loss.is_some() || run.is_some() {
             Instant::ZERO
         } else {
-            classes.iter().map(Episodes::start).min().unwrap_or(Instant::MAX)
+            let boundary = boundaries.iter().map(Boundaries::start);
+            classes.iter().map(Episodes::start).chain(boundary).min().unwrap_or(Instant::MAX)
         };
         out
     }
@@ -143,7 +153,7 @@ mod tests {
     }
 
     fn new(plan: &PipePlan, key: StreamKey, at: Instant) -> Channel {
-        Channel::new(&plan.channel(true), key, at)
+        Channel::new(&plan.channel(true), key, at, Instant::ZERO)
     }
 
     fn with(outages: &[EpisodePlan]) -> PipePlan {
@@ -207,7 +217,7 @@ mod tests {
             looked_at.is_out(Instant(i * 1_000_000));
         }
         for c in [&mut looked_at, &mut left_alone] {
-            c.replan(&with(&[b]).channel(true), key(5), at);
+            c.replan(&with(&[b]).channel(true), key(5), at, Instant::ZERO);
         }
         for i in 3_000..6_000 {
             let t = Instant(i * 1_000_000);
@@ -224,7 +234,12 @@ mod tests {
         };
         let first_outage = |epoch| {
             let mut c = new(&with(&[]), key(5), Instant::ZERO);
-            c.replan(&with(&[a]).channel(true), StreamKey { epoch, ..key(5) }, Instant::ZERO);
+            c.replan(
+                &with(&[a]).channel(true),
+                StreamKey { epoch, ..key(5) },
+                Instant::ZERO,
+                Instant::ZERO,
+            );
             (0..).map(|i| Instant(i * 100_000_000)).find(|t| c.is_out(*t)).unwrap()
         };
         assert_eq!(first_outage(1), first_outage(1));
@@ -241,7 +256,7 @@ mod tests {
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
         let mut changed = new(&with(&[a]), key(5), Instant::ZERO);
         let mut kept = changed.clone();
-        changed.replan(&with(&[a, b]).channel(true), key(5), Instant(1_000_000));
+        changed.replan(&with(&[a, b]).channel(true), key(5), Instant(1_000_000), Instant::ZERO);
         let first = |c: &mut Channel| {
             (1..2_000).map(|i| c.is_out(Instant(i * 1_000_000))).collect::<Vec<_>>()
         };
@@ -323,7 +338,7 @@ mod tests {
         let plan = fading(&[class, class], fade);
         let mut c = new(&plan, key(4), Instant::ZERO);
         let plan = fading(&[class, other, other], fade);
-        c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(4) }, at);
+        c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(4) }, at, Instant::ZERO);
         let (mut apart, mut out) = ([0; 2], 0);
         for i in 0..1_000_000_u64 {
             let t = at + Nanos::from_millis(i);
@@ -348,7 +363,12 @@ mod tests {
         let b = EpisodePlan { interval: Nanos::from_secs(3600), ..a };
         let outs = |plan: &PipePlan| {
             let mut c = new(&fading(&[a], FADE), key(5), Instant::ZERO);
-            c.replan(&plan.channel(true), StreamKey { epoch: 1, ..key(5) }, Instant(1_000_000));
+            c.replan(
+                &plan.channel(true),
+                StreamKey { epoch: 1, ..key(5) },
+                Instant(1_000_000),
+                Instant::ZERO,
+            );
             (1..20_000)
                 .map(|i| c.processes.classes[0].covers(Instant(i * 1_000_000)))
                 .collect::<Vec<_>>()
@@ -379,7 +399,7 @@ mod tests {
         let mut c = new(&PipePlan::transparent(), key(1), Instant::ZERO);
         assert_eq!(c.lose(Instant(1)), None);
         let lossy = PipePlan { packet_loss: Probability::ONE.into(), ..plan };
-        c.replan(&lossy.channel(true), key(1), Instant(1));
+        c.replan(&lossy.channel(true), key(1), Instant(1), Instant::ZERO);
         assert_eq!(c.lose(Instant(1)), Some(DropReason::Loss));
     }
 

@@ -5,10 +5,9 @@ use thiserror::Error;
 
 use crate::aqm::AqmPlan;
 use crate::beam::BeamsError;
-use crate::delay::BodyPlan;
 use crate::envelope::{self, Shortage, TooBusy};
-use crate::episode::EpisodePlan;
 use crate::episode::fade::{FadePlan, MAX_FACTOR};
+use crate::held::{HeldPlan, Values};
 use crate::plan::{PipePlan, Plan, Room};
 use crate::shaper::{RatePlan, RateTrace};
 use crate::units::Nanos;
@@ -22,11 +21,11 @@ pub const MAX_CLASSES: usize = 8;
 pub const MIN_STEP: Nanos = Nanos::from_millis(1);
 /// The most steps of a rate trace.
 pub const MAX_STEPS: usize = 65_536;
-/// The shortest mean hold of a delay's body, for the same reason as [`MIN_INTERVAL`].
+/// The shortest mean hold of a value, for the same reason as [`MIN_INTERVAL`].
 pub const MIN_CORRELATION: Nanos = Nanos::from_millis(1);
 /// The shortest time between updates of PIE, for the same reason.
 pub const MIN_UPDATE: Nanos = Nanos::from_millis(1);
-/// The most quantiles of a delay's body.
+/// The most values of a table.
 pub const MAX_QUANTILES: usize = 1_025;
 
 /// A plan that the core does not take.
@@ -42,13 +41,13 @@ pub enum PlanError {
     Factor(f64),
     /// A process with too many events in a fade.
     #[error(
-        "mean interval of {} ns between outages in a fade of factor {factor}, at least {} ns: \
+        "mean interval of {} ns between episodes in a fade of factor {factor}, at least {} ns: \
          choose a smaller factor",
         .interval.0, MIN_INTERVAL.0
     )]
     Faded {
         factor: f64,
-        /// Mean interval between two outages of a class in a fade.
+        /// Mean interval between two episodes of a class in a fade.
         interval: Nanos,
     },
     /// A trace with too few steps or too many.
@@ -57,15 +56,15 @@ pub enum PlanError {
     /// A trace with steps that are too short.
     #[error("steps of {} ns in a rate trace, at least {} ns: choose longer ones", .0.0, MIN_STEP.0)]
     Step(Nanos),
-    /// A body with too few quantiles or too many.
-    #[error("{0} quantiles of a delay, 1 to {MAX_QUANTILES}: choose a coarser table")]
+    /// A table with too few values or too many.
+    #[error("{0} values of a delay or a rate, 1 to {MAX_QUANTILES}: choose a coarser table")]
     Quantiles(usize),
-    /// A body with quantiles that do not ascend.
-    #[error("quantile {0} of a delay is smaller than the one before it: sort them")]
+    /// Quantiles that do not ascend.
+    #[error("quantile {0} of a delay or a rate is smaller than the one before it: sort them")]
     Descending(usize),
-    /// A body with too many holds.
+    /// A process with too many holds.
     #[error(
-        "correlation of {} ns of a delay, at least {} ns: choose a longer one",
+        "values of a delay or a rate are held for {} ns, at least {} ns: choose a longer time",
         .0.0, MIN_CORRELATION.0
     )]
     Correlation(Nanos),
@@ -127,34 +126,44 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
     }
     let outages = p.outages.iter().map(|o| o.interval);
     let excursions = p.delay.excursions.iter().map(|e| e.interval);
-    for i in outages.chain(excursions).chain(p.fade.map(|f| f.interval)) {
+    for i in outages.chain(excursions) {
         if i < MIN_INTERVAL {
             return Err(PlanError::Interval(i));
         }
     }
     if let Some(f) = p.fade {
-        check_fade(f, &p.outages)?;
+        check_fade(f, p.outages.iter().map(|o| o.interval))?;
     }
-    if let RatePlan::Trace(t) = &p.rate {
-        check_trace(t)?;
+    for e in &p.delay.excursions {
+        if let Some(r) = e.regime {
+            check_fade(r, [e.interval].into_iter())?;
+        }
+    }
+    match &p.rate {
+        RatePlan::Constant(_) => {}
+        RatePlan::Trace(t) => check_trace(t)?,
+        RatePlan::Varying(v) => v.shares.iter().flatten().try_for_each(check_held)?,
+    }
+    if let Some(period) = p.boundary.map(|b| b.grid.period).filter(|n| *n < MIN_CORRELATION) {
+        return Err(PlanError::Correlation(period));
     }
     if let AqmPlan::Pie(pie) = p.queue.aqm
         && pie.update < MIN_UPDATE
     {
         return Err(PlanError::Update(pie.update));
     }
-    if let Some(b) = &p.delay.body {
-        check_body(b)?;
-    }
-    Ok(())
+    [&p.delay.level, &p.delay.body].into_iter().flatten().try_for_each(check_held)
 }
 
-fn check_fade(f: FadePlan, outages: &[EpisodePlan]) -> Result<(), PlanError> {
+fn check_fade(f: FadePlan, intervals: impl Iterator<Item = Nanos>) -> Result<(), PlanError> {
+    if f.interval < MIN_INTERVAL {
+        return Err(PlanError::Interval(f.interval));
+    }
     if !(1.0..=MAX_FACTOR).contains(&f.factor) {
         return Err(PlanError::Factor(f.factor));
     }
-    for o in outages {
-        let interval = f.shortened(o.interval);
+    for interval in intervals {
+        let interval = f.shortened(interval);
         if interval < MIN_INTERVAL {
             return Err(PlanError::Faded { factor: f.factor, interval });
         }
@@ -172,16 +181,18 @@ fn check_trace(t: &RateTrace) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn check_body(b: &BodyPlan) -> Result<(), PlanError> {
-    let n = b.quantiles.len();
+fn check_held(plan: &HeldPlan) -> Result<(), PlanError> {
+    let n = plan.values.table().len();
     if !(1..=MAX_QUANTILES).contains(&n) {
         return Err(PlanError::Quantiles(n));
     }
-    if let Some(i) = b.quantiles.windows(2).position(|w| w[1] < w[0]) {
+    if let Values::Quantiles(table) = &plan.values
+        && let Some(i) = table.windows(2).position(|w| w[1] < w[0])
+    {
         return Err(PlanError::Descending(i + 1));
     }
-    if b.correlation < MIN_CORRELATION {
-        return Err(PlanError::Correlation(b.correlation));
+    if plan.interval() < MIN_CORRELATION {
+        return Err(PlanError::Correlation(plan.interval()));
     }
     Ok(())
 }
@@ -190,7 +201,8 @@ fn check_body(b: &BodyPlan) -> Result<(), PlanError> {
 mod tests {
     use super::*;
     use crate::aqm::pie::PiePlan;
-    use crate::episode::DurationLaw;
+    use crate::delay::ExcursionPlan;
+    use crate::episode::{DurationLaw, EpisodePlan};
     use crate::plan::Room;
     use crate::store::SEGMENT;
     use crate::units::BitRate;
@@ -228,9 +240,9 @@ mod tests {
         assert!(varying.check(Room { capacity: varying.memory(ROOM), ..ROOM }).is_ok());
     }
 
-    fn body(correlation: u64, quantiles: &[u64]) -> BodyPlan {
-        let quantiles = quantiles.iter().map(|q| Nanos::from_millis(*q)).collect();
-        BodyPlan { correlation: Nanos::from_millis(correlation), quantiles }
+    fn body(correlation: u64, quantiles: &[u64]) -> HeldPlan {
+        let quantiles = quantiles.iter().map(|q| Nanos::from_millis(*q));
+        HeldPlan::renewal(Nanos::from_millis(correlation), quantiles)
     }
 
     #[test]
@@ -247,7 +259,7 @@ mod tests {
         assert_eq!(trace(Nanos::from_secs(1), 0), PlanError::Steps(0));
         assert_eq!(trace(Nanos::from_secs(1), 65_537), PlanError::Steps(65_537));
         assert_eq!(trace(Nanos(999_999), 1), PlanError::Step(Nanos(999_999)));
-        let holds = |b: BodyPlan| refused(&|p| p.delay.body = Some(b.clone()));
+        let holds = |b: HeldPlan| refused(&|p| p.delay.body = Some(b.clone()));
         assert_eq!(holds(body(10, &[])), PlanError::Quantiles(0));
         assert_eq!(holds(body(10, &[1; 1_026])), PlanError::Quantiles(1_026));
         assert_eq!(holds(body(10, &[1, 1, 3, 2])), PlanError::Descending(3));
@@ -279,6 +291,25 @@ mod tests {
         assert!(matches!(fade(1000, f64::NAN), PlanError::Factor(_)));
         let interval = Nanos::from_millis(8);
         assert_eq!(fade(1000, 125.0), PlanError::Faded { factor: 125.0, interval });
+        let regime = |factor| {
+            refused(&|p| {
+                p.delay.excursions = vec![ExcursionPlan {
+                    interval: Nanos::from_secs(1),
+                    duration: Nanos::from_millis(1),
+                    location: Nanos::ZERO,
+                    scale: Nanos::ZERO,
+                    shape: 0.0,
+                    max: Nanos::ZERO,
+                    regime: Some(FadePlan {
+                        interval: Nanos::from_secs(60),
+                        duration: Nanos::from_secs(60),
+                        factor,
+                    }),
+                }];
+            })
+        };
+        assert_eq!(regime(125.0), PlanError::Faded { factor: 125.0, interval });
+        assert_eq!(regime(0.5), PlanError::Factor(0.5));
     }
 
     #[test]

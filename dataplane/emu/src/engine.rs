@@ -27,6 +27,7 @@ use crate::pipe::{Pipe, Shared};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::rules::Rules;
+use crate::shaper::Origin;
 use crate::store::{MAX_FRAME, Store};
 use crate::units::{ByDirection, Direction, Instant};
 use crate::wheel::{MAX_ID, Wheel};
@@ -166,7 +167,7 @@ impl<B: Buffer> Engine<B> {
             reported: 0,
         };
         engine.beams.form(&plan.beams, engine.limits.frame, at);
-        engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since });
+        engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since, start: at });
         engine.wheel.grow(2 * (room + MAX_BEAMS));
         advise_large_pages(&mut engine.slots);
         for key in [ClientKey::Bypass, ClientKey::Default] {
@@ -198,8 +199,10 @@ impl<B: Buffer> Engine<B> {
             let bypass = key == ClientKey::Bypass;
             let plan = if bypass { &self.bypass } else { &in_force.plan.pipes[direction] };
             let stream = StreamKey { seed: in_force.plan.seed, client: key, direction, epoch };
-            let since = (self.now, in_force.since[direction]);
-            let pipe = Pipe::new(plan, stream, since, (id, id < self.limits.offloaded));
+            let origin =
+                Origin { trace: in_force.since[direction], start: in_force.start, key: stream };
+            let place = (id, id < self.limits.offloaded);
+            let pipe = Pipe::new(plan, &origin, self.now, place);
             let version = self.version;
             match self.slots.get_mut(pipe_id(id, direction) as usize) {
                 // The wheel still knows when to bring it up.

@@ -228,12 +228,22 @@ fn micro_events(p: &PipePlan) -> u128 {
         // Each class has its own cursor, and both ends of a fade are events.
         events += 2 * (p.outages.len() as u128 + 1) * every(f.interval + f.duration);
     }
-    let DelayPlan { body, excursions, .. } = &p.delay;
-    events += excursions.iter().map(|e| every(e.interval + e.duration)).sum::<u128>();
+    let DelayPlan { level, body, excursions, .. } = &p.delay;
+    for e in excursions {
+        let quiet = e.regime.map_or(e.interval, |r| r.shortened(e.interval));
+        events += every(quiet + e.duration);
+        events += e.regime.map_or(0, |r| 2 * every(r.interval + r.duration));
+    }
+    events += p.boundary.map_or(0, |b| every(b.grid.period));
+    if let RatePlan::Varying(varying) = &p.rate {
+        let shares = varying.shares.iter().flatten();
+        events += shares.map(|s| every(s.interval())).sum::<u128>();
+    }
     if let AqmPlan::Pie(pie) = p.queue.aqm {
         events += every(pie.update);
     }
-    events + body.as_ref().map_or(0, |b| every(b.correlation))
+    let held = [level, body].into_iter().flatten();
+    events + held.map(|h| every(h.interval())).sum::<u128>()
 }
 
 /// The largest rate of a pipe in bit/s; `None` is not limited.

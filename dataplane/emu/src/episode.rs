@@ -10,6 +10,7 @@
 //! Among fades ([`fade`]) the quiet spans are consumed piece by piece, at the
 //! boundaries of the regime: each of these ends an episode of no length.
 
+pub mod boundary;
 pub mod fade;
 
 use crate::rng::Stream;

@@ -36,6 +36,7 @@ pub mod envelope;
 pub mod episode;
 pub mod frame;
 pub mod framing;
+pub mod held;
 pub mod histogram;
 pub mod loss;
 mod memory;

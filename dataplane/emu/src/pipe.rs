@@ -27,8 +27,7 @@ use crate::histogram::{Lateness, QueueDelay};
 use crate::observe::Observer;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
-use crate::rng::StreamKey;
-use crate::shaper::Shaper;
+use crate::shaper::{Origin, Shaper};
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Store};
 use crate::units::{Direction, Instant, Probability};
@@ -139,16 +138,16 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty pipe whose processes start at `at`. A rate trace runs since `since`. It is a
-    /// pipe of the engine's client `index`. With `is_offloaded`, losses and marks that a plan
+    /// An empty pipe whose processes start at `at`. It is a pipe of the engine's client `index`. With `is_offloaded`, losses and marks that a plan
     /// offloads are done behind the egress.
     #[must_use]
     pub fn new(
         plan: &PipePlan,
-        key: StreamKey,
-        (at, since): (Instant, Instant),
+        origin: &Origin,
+        at: Instant,
         (index, is_offloaded): (u32, bool),
     ) -> Self {
+        let Origin { key, start, .. } = *origin;
         let loss = if is_offloaded { plan.offload.loss } else { 0 };
         let cold = Cold {
             aqm: Aqm::new(plan.queue, key, at),
@@ -176,9 +175,9 @@ impl Pipe {
             observed: false,
             reports_schedule: false,
             at_arrival: at_arrival(plan),
-            shaper: Shaper::new(&plan.rate, plan.framing, since),
-            channel: Channel::new(&plan.channel(loss == 0), key, at),
-            delay: Delay::new(&plan.delay, key, at),
+            shaper: Shaper::new(&plan.rate, plan.framing, at, origin),
+            channel: Channel::new(&plan.channel(loss == 0), key, at, start),
+            delay: Delay::new(&plan.delay, key, at, start),
             fifo: Fifo::default(),
             received: Count::default(),
             sent: Count::default(),

@@ -13,13 +13,14 @@ use crate::channel::ChannelPlan;
 use crate::delay::DelayPlan;
 use crate::drop_run::DropRunPlan;
 use crate::episode::EpisodePlan;
+use crate::episode::boundary::BoundaryPlan;
 use crate::episode::fade::FadePlan;
 use crate::framing::Framing;
 use crate::loss::LossPlan;
 use crate::reorder::ReorderPlan;
 use crate::rules::Rules;
 use crate::shaper::RatePlan;
-use crate::units::{BitRate, ByDirection, Probability};
+use crate::units::{BitRate, ByDirection, Nanos, Probability};
 
 /// The resources of a dataplane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct PipePlan {
     pub outages: Vec<EpisodePlan>,
     /// Episodes in which outages of all classes are more frequent.
     pub fade: Option<FadePlan>,
+    /// Outages at the boundaries of a period.
+    pub boundary: Option<BoundaryPlan>,
     /// How the channel loses single frames.
     pub packet_loss: LossPlan,
     /// Runs of frames that are dropped by count.
@@ -83,6 +86,7 @@ impl PipePlan {
             queue: QueuePlan::tail_drop(1 << 20),
             outages: Vec::new(),
             fade: None,
+            boundary: None,
             packet_loss: LossPlan::None,
             drop_run: None,
             duplicate: Probability::ZERO,
@@ -105,6 +109,7 @@ impl PipePlan {
         ChannelPlan {
             outages: &self.outages,
             fade: self.fade,
+            boundary: self.boundary,
             loss: if draws { self.packet_loss } else { LossPlan::None },
             drop_run: self.drop_run,
         }
@@ -131,6 +136,22 @@ impl Plan {
     pub fn transparent() -> Self {
         let pipes = ByDirection([PipePlan::transparent(), PipePlan::transparent()]);
         Self { seed: 1, pipes, beams: Arc::default(), rules: Arc::default(), epoch: 0 }
+    }
+
+    /// Sets the UTC of [`Instant::ZERO`](crate::units::Instant::ZERO), in nanoseconds since
+    /// 1970, for periods with a phase in UTC.
+    pub fn align(&mut self, zero: Nanos) {
+        for pipe in &mut self.pipes.0 {
+            if let RatePlan::Varying(varying) = &mut pipe.rate {
+                varying.shares.iter_mut().flatten().for_each(|s| s.align(zero));
+            }
+            if let Some(boundary) = &mut pipe.boundary {
+                boundary.grid.align(zero);
+            }
+            if let Some(level) = &mut pipe.delay.level {
+                level.align(zero);
+            }
+        }
     }
 
     /// The plan where clients are offloaded, or else with all of it done here.

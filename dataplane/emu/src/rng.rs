@@ -36,6 +36,14 @@ pub enum Stage {
     Duplicate = 8,
     Corrupt = 9,
     Reorder = 10,
+    /// The regime in which excursions of a class are more frequent.
+    Regime = 11,
+    /// Reconfigurations: the delay of each period.
+    Level = 12,
+    /// Reconfigurations: the outages at the boundaries.
+    Boundary = 13,
+    /// Shares of the rate, by process.
+    Share = 14,
 }
 
 /// The common part of the keys of a pipe's streams.
@@ -95,15 +103,15 @@ impl Stream {
     /// linear between them, in integers. Of an empty table it is zero; where a table
     /// falls, it stays.
     #[allow(clippy::cast_possible_truncation)]
-    pub fn quantile(&mut self, table: &[Nanos]) -> Nanos {
+    pub fn quantile(&mut self, table: &[u64]) -> u64 {
         let gaps = table.len().saturating_sub(1);
         // The word as a fraction of 2⁶⁴, in gaps: the high half is which, the low one
         // how far into it.
         let at = u128::from(self.0.next_u64()) * gaps as u128;
         let (gap, into) = ((at >> 64) as usize, at & u128::from(u64::MAX));
         let low = table.get(gap).copied().unwrap_or_default();
-        let width = table.get(gap + 1).map_or(0, |high| high.0.saturating_sub(low.0));
-        low + Nanos(((u128::from(width) * into) >> 64) as u64)
+        let width = table.get(gap + 1).map_or(0, |high| high.saturating_sub(low));
+        low.saturating_add(((u128::from(width) * into) >> 64) as u64)
     }
 
     /// Exponential with the given mean, rounded to a nanosecond.
@@ -162,15 +170,15 @@ mod tests {
     #[test]
     fn draws_follow_any_table_of_quantiles() {
         let mut s = stream(1, Stage::Body);
-        let mut all = |table: &[Nanos]| {
-            let drawn: Vec<Nanos> = (0..1000).map(|_| s.quantile(table)).collect();
+        let mut all = |table: &[u64]| {
+            let drawn: Vec<u64> = (0..1000).map(|_| s.quantile(table)).collect();
             (*drawn.iter().min().unwrap(), *drawn.iter().max().unwrap())
         };
-        assert_eq!(all(&[]), (Nanos(0), Nanos(0)));
-        assert_eq!(all(&[Nanos(7)]), (Nanos(7), Nanos(7)));
-        assert_eq!(all(&[Nanos(7), Nanos(3)]), (Nanos(7), Nanos(7)));
-        let (low, high) = all(&[Nanos(u64::MAX - 10), Nanos(u64::MAX)]);
-        assert!(low.0 >= u64::MAX - 10 && low < high);
+        assert_eq!(all(&[]), (0, 0));
+        assert_eq!(all(&[7]), (7, 7));
+        assert_eq!(all(&[7, 3]), (7, 7));
+        let (low, high) = all(&[u64::MAX - 10, u64::MAX]);
+        assert!(low >= u64::MAX - 10 && low < high);
     }
 
     #[test]
@@ -190,8 +198,8 @@ mod tests {
         assert!((m - 500.0 - scale / (1.0 - shape)).abs() < 5.0 * sd / root, "pareto {m}");
         // Two gaps of probability 1/2 each, uniform on 0 to 1 and on 1 to 4: mean 1.5,
         // second moment (1/3 + 7) / 2, so the variance is 17/12.
-        let table = [Nanos(0), Nanos(1_000_000), Nanos(4_000_000)];
-        let m = mean(&mut || s.quantile(&table));
+        let table = [0, 1_000_000, 4_000_000];
+        let m = mean(&mut || Nanos(s.quantile(&table)));
         assert!((m - 1.5e6).abs() < 5.0 * 1e6 * (17.0_f64 / 12.0).sqrt() / root, "quantile {m}");
         let hits = (0..N).filter(|_| s.chance(Probability::new(0.3))).count();
         let sd = (f64::from(N) * 0.21).sqrt();

@@ -18,20 +18,25 @@
 //! Differs from a token bucket (`tc-tbf`) in having no burst allowance.
 
 mod trace;
+mod varying;
 
 use std::num::NonZeroU64;
 
 use crate::framing::Framing;
+use crate::rng::StreamKey;
 use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 
 pub use trace::RateTrace;
 use trace::{Running, Step};
+use varying::Varying;
+pub use varying::VaryingPlan;
 
 /// The rate of a shaper in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatePlan {
     Constant(BitRate),
     Trace(RateTrace),
+    Varying(VaryingPlan),
 }
 
 impl RatePlan {
@@ -40,6 +45,7 @@ impl RatePlan {
         match self {
             Self::Constant(rate) => *rate,
             Self::Trace(trace) => trace.max(),
+            Self::Varying(varying) => varying.max(),
         }
     }
 }
@@ -64,22 +70,57 @@ enum Service {
     },
 }
 
+/// The origins of a rate that changes over time.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Start of a rate trace.
+    pub trace: Instant,
+    /// Start of periods that count since a start.
+    pub start: Instant,
+    /// Key of the random processes.
+    pub key: StreamKey,
+}
+
+/// A rate that changes over time.
+#[derive(Clone, Debug)]
+enum Course {
+    Trace(Running),
+    Varying(Varying),
+}
+
+impl Course {
+    /// The step at `t`; at a boundary, the one that begins.
+    fn step_at(&mut self, t: Instant) -> Step {
+        match self {
+            Self::Trace(trace) => trace.step_at(t),
+            Self::Varying(varying) => varying.step_at(t),
+        }
+    }
+}
+
 /// The shaper of one pipe. Serves one frame at a time.
 #[derive(Clone, Debug)]
 pub struct Shaper {
     /// Step in which the frame in service ends, or the last one ended.
     step: Step,
-    trace: Option<Box<Running>>,
+    course: Option<Box<Course>>,
     framing: Framing,
     service: Service,
 }
 
 impl Shaper {
-    /// An idle shaper that counts frames as `framing` says. A trace runs since `since`.
+    /// An idle shaper that counts frames as `framing` says. Its processes start at `at`.
     #[must_use]
-    pub fn new(plan: &RatePlan, framing: Framing, since: Instant) -> Self {
-        let (step, trace) = run(plan, since, since);
-        Self { step, trace, framing, service: Service::Idle }
+    pub fn new(plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) -> Self {
+        let (step, course) = run(plan, None, at, origin);
+        Self { step, course, framing, service: Service::Idle }
+    }
+
+    /// An idle shaper with a constant rate.
+    #[must_use]
+    pub fn constant(rate: BitRate, framing: Framing) -> Self {
+        let step = Step { rate, until: Instant::MAX };
+        Self { step, course: None, framing, service: Service::Idle }
     }
 
     /// Whether no frame is in service.
@@ -99,13 +140,11 @@ impl Shaper {
     /// The rate at which the frame in service ends, or, without one, the rate at `at`; none
     /// where there is no limit, or the link is down.
     #[must_use]
-    pub fn rate(&self, at: Instant) -> Option<NonZeroU64> {
-        // The step of an idle shaper is the one in which the last frame ended.
-        let step = match &self.trace {
-            Some(trace) if self.is_idle() && at >= self.step.until => trace.step_at(at),
-            _ => self.step,
-        };
-        match step.rate {
+    pub fn rate(&mut self, at: Instant) -> Option<NonZeroU64> {
+        if self.is_idle() {
+            self.keep_up(at);
+        }
+        match self.step.rate {
             BitRate::PerSec(rate) => Some(rate),
             BitRate::Unlimited | BitRate::Down => None,
         }
@@ -137,12 +176,21 @@ impl Shaper {
     #[inline]
     pub fn start(&mut self, at: Instant, len: u32) {
         debug_assert!(self.is_idle());
-        if at >= self.step.until
-            && let Some(trace) = &self.trace
-        {
-            self.step = trace.step_at(at);
-        }
+        self.keep_up(at);
         self.serve(at, 0, len);
+    }
+
+    /// Advances an idle shaper to `at`.
+    #[inline]
+    pub fn keep_up(&mut self, at: Instant) {
+        if at >= self.step.until
+            && let Some(course) = &mut self.course
+        {
+            if let Course::Varying(varying) = &mut **course {
+                varying.forget(at);
+            }
+            self.step = course.step_at(at);
+        }
     }
 
     /// Takes the next frame, which arrived at `arrived`, at the exact instant at which the
@@ -166,28 +214,47 @@ impl Shaper {
     }
 
     /// Takes a new rate and framing at `at`. The framing counts from the next
-    /// frame on, the rate from this instant. A trace runs since `since`.
-    pub fn replan(&mut self, plan: &RatePlan, framing: Framing, at: Instant, since: Instant) {
+    /// frame on, the rate from this instant. An unchanged process continues.
+    pub fn replan(&mut self, plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) {
         let work = self.work_left(at);
         self.framing = framing;
-        (self.step, self.trace) = run(plan, at, since);
+        (self.step, self.course) = run(plan, self.course.take(), at, origin);
+        if let Some(work) = work {
+            self.spend(at, work);
+        }
+    }
+
+    /// Restarts the processes at `at`, with a new rate and framing.
+    pub fn restart(&mut self, plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) {
+        let work = self.work_left(at);
+        *self = Self::new(plan, framing, at, origin);
+        if let Some(work) = work {
+            self.spend(at, work);
+        }
+    }
+
+    /// Takes a constant rate and a framing at `at`, as [`Shaper::replan`].
+    pub fn set_constant(&mut self, rate: BitRate, framing: Framing, at: Instant) {
+        let work = self.work_left(at);
+        *self = Self::constant(rate, framing);
         if let Some(work) = work {
             self.spend(at, work);
         }
     }
 
     /// The rest of the frame in service at `at`, in bit-nanoseconds.
-    fn work_left(&self, at: Instant) -> Option<u64> {
+    fn work_left(&mut self, at: Instant) -> Option<u64> {
         let (end, fraction) = match self.service {
             Service::Idle => return None,
             Service::Halted { work } => return Some(work),
             Service::Busy { at, fraction } => (at, fraction),
         };
-        let work = match (&self.trace, self.step.rate) {
-            (Some(trace), _) => {
+        let work = match (self.course.as_deref_mut(), self.step.rate) {
+            (Some(Course::Trace(trace)), _) => {
                 let left = trace.work(end).saturating_sub(trace.work(at));
                 u64::try_from(left).unwrap_or(u64::MAX)
             }
+            (Some(Course::Varying(varying)), _) => varying.work(at, end),
             (None, BitRate::PerSec(r)) => end.since(at).0.saturating_mul(r.get()),
             (None, _) => 0,
         };
@@ -211,7 +278,7 @@ impl Shaper {
                 fraction: work % r.get(),
             },
         };
-        if self.trace.is_some() && !self.ends_in_step() {
+        if self.course.is_some() && !self.ends_in_step() {
             self.cross(at, work);
         }
     }
@@ -219,13 +286,20 @@ impl Shaper {
     /// Begins `work` that does not end in the step that the shaper is in.
     #[cold]
     fn cross(&mut self, at: Instant, work: u64) {
-        let Some(trace) = &self.trace else { return };
-        self.service = match trace.reach(trace.work(at) + u128::from(work)) {
+        let Some(course) = &mut self.course else { return };
+        let reached = match &mut **course {
+            Course::Trace(trace) => trace.reach(trace.work(at) + u128::from(work)),
+            Course::Varying(varying) => {
+                varying.forget(at);
+                varying.reach(at, work)
+            }
+        };
+        self.service = match reached {
             Some((at, fraction, step)) => {
                 self.step = step;
                 Service::Busy { at, fraction }
             }
-            // All of the trace is down.
+            // The link stays down.
             None => Service::Halted { work },
         };
     }
@@ -239,15 +313,28 @@ impl Shaper {
     }
 }
 
-/// The step that is on at `at`, and the trace that it belongs to.
-fn run(plan: &RatePlan, at: Instant, since: Instant) -> (Step, Option<Box<Running>>) {
-    match plan {
-        RatePlan::Constant(rate) => (Step { rate: *rate, until: Instant::MAX }, None),
+/// The step at `at`, and the course that it belongs to. Unchanged processes of `before`
+/// continue.
+fn run(
+    plan: &RatePlan,
+    before: Option<Box<Course>>,
+    at: Instant,
+    origin: &Origin,
+) -> (Step, Option<Box<Course>>) {
+    let mut course = match plan {
+        RatePlan::Constant(rate) => return (Step { rate: *rate, until: Instant::MAX }, None),
         RatePlan::Trace(trace) => {
-            let running = Running { trace: trace.clone(), since };
-            (running.step_at(at), Some(Box::new(running)))
+            Course::Trace(Running { trace: trace.clone(), since: origin.trace })
         }
-    }
+        RatePlan::Varying(plan) => {
+            let before = before.and_then(|before| match *before {
+                Course::Varying(varying) => Some(varying),
+                Course::Trace(_) => None,
+            });
+            Course::Varying(Varying::new(plan, before, at, origin))
+        }
+    };
+    (course.step_at(at), Some(Box::new(course)))
 }
 
 #[cfg(test)]

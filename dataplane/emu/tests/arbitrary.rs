@@ -10,18 +10,20 @@ use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
-use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
 use emu::ecn;
 use emu::engine::{Departure, Engine, Limits};
+use emu::episode::boundary::BoundaryPlan;
 use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::frame::{Buffer, Frame};
 use emu::framing::{Framing, LinkLayer};
+use emu::held::{Clock, Grid, HeldPlan, Hold, Values};
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rules::{Rule, Rules};
-use emu::shaper::{RatePlan, RateTrace};
+use emu::shaper::{RatePlan, RateTrace, VaryingPlan};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
@@ -40,7 +42,14 @@ pub fn rate() -> impl Strategy<Value = RatePlan> {
     let step = prop_oneof![Just(0), 100_000_u64..2_000_000_000];
     let trace = (1_u64..40, prop::collection::vec(step, 1..6))
         .prop_map(|(ms, rates)| RateTrace::new(Nanos::from_millis(ms), &rates));
+    let share = || prop::option::of(held(1 << 32));
+    let varying =
+        (1_000_000_u64..2_000_000_000, [share(), share(), share()]).prop_map(|(peak, shares)| {
+            let peak = std::num::NonZeroU64::new(peak).expect("not zero");
+            RatePlan::Varying(VaryingPlan { peak, shares })
+        });
     prop_oneof![
+        3 => varying,
         1 => Just(BitRate::Unlimited.into()),
         1 => Just(BitRate::Down.into()),
         6 => (100_000_u64..2_000_000_000).prop_map(|r| BitRate::bps(r).into()),
@@ -48,33 +57,78 @@ pub fn rate() -> impl Strategy<Value = RatePlan> {
     ]
 }
 
+fn grid() -> impl Strategy<Value = Grid> {
+    let clock = prop_oneof![
+        Just(Clock::Start),
+        any::<u32>().prop_map(|zero| Clock::Utc(Nanos(u64::from(zero) << 30))),
+    ];
+    (10_u64..300, any::<u32>(), clock).prop_map(|(period, phase, clock)| Grid {
+        period: Nanos::from_millis(period),
+        phase: Nanos(phase.into()),
+        clock,
+    })
+}
+
+/// A process with values up to `max`.
+pub fn held(max: u64) -> impl Strategy<Value = HeldPlan> {
+    let hold = prop_oneof![
+        (1_u64..100).prop_map(|ms| Hold::Exponential(Nanos::from_millis(ms))),
+        grid().prop_map(Hold::Period),
+    ];
+    (hold, prop::collection::vec(0..=max, 1..8), any::<bool>()).prop_map(
+        |(hold, mut values, listed)| {
+            let values = if listed {
+                Values::Listed(values.into())
+            } else {
+                values.sort_unstable();
+                Values::Quantiles(values.into())
+            };
+            HeldPlan { hold, values }
+        },
+    )
+}
+
+fn boundary() -> impl Strategy<Value = BoundaryPlan> {
+    (grid(), 0.0..=1.0, 0_u64..400, any::<bool>()).prop_map(|(grid, p, ms, fixed)| BoundaryPlan {
+        grid,
+        probability: Probability::new(p),
+        duration: Nanos::from_millis(ms),
+        law: if fixed { DurationLaw::Fixed } else { DurationLaw::Exponential },
+    })
+}
+
 pub fn delay() -> impl Strategy<Value = DelayPlan> {
-    let excursion = (10_u64..200, 1_u64..50, 0_u64..30, 1_u64..30, -0.3..0.6).prop_map(
-        |(interval, duration, location, scale, shape)| ExcursionPlan {
+    let regime = prop::option::of((10_u64..500, 10_u64..300, 1.0..3.0_f64)).prop_map(|regime| {
+        regime.map(|(interval, duration, factor)| FadePlan {
             interval: Nanos::from_millis(interval),
             duration: Nanos::from_millis(duration),
-            location: Nanos::from_millis(location),
-            scale: Nanos::from_millis(scale),
-            shape,
-            max: Nanos::from_millis(100),
-        },
-    );
-    let body = (1_u64..100, prop::collection::vec(0_u64..80_000_000, 1..8)).prop_map(
-        |(correlation, mut quantiles)| {
-            quantiles.sort_unstable();
-            let quantiles = quantiles.into_iter().map(Nanos).collect();
-            BodyPlan { correlation: Nanos::from_millis(correlation), quantiles }
-        },
-    );
+            factor,
+        })
+    });
+    let figures = (30_u64..200, 1_u64..50, 0_u64..30, 1_u64..30, -0.3..0.6);
+    let excursion =
+        (figures, regime).prop_map(|((interval, duration, location, scale, shape), regime)| {
+            ExcursionPlan {
+                interval: Nanos::from_millis(interval),
+                duration: Nanos::from_millis(duration),
+                location: Nanos::from_millis(location),
+                scale: Nanos::from_millis(scale),
+                shape,
+                max: Nanos::from_millis(100),
+                regime,
+            }
+        });
     (
         0_u64..400_000_000,
         prop_oneof![Just(0), 1_u64..50_000_000],
-        prop::option::of(body),
+        prop::option::of(held(80_000_000)),
+        prop::option::of(held(80_000_000)),
         prop::collection::vec(excursion, 0..3),
     )
-        .prop_map(|(base, slot, body, excursions)| DelayPlan {
+        .prop_map(|(base, slot, level, body, excursions)| DelayPlan {
             base: Nanos(base),
             slot: Nanos(slot),
+            level,
             body,
             excursions,
         })
@@ -142,6 +196,7 @@ prop_compose! {
         queue in queue(),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
+        boundary in prop::option::of(boundary()),
         packet_loss in packet_loss(),
         duplicate in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
         corrupt in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
@@ -162,6 +217,7 @@ prop_compose! {
                 duration: Nanos::from_millis(duration),
                 factor,
             }),
+            boundary,
             packet_loss,
             drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan {
                 pass,

@@ -4,11 +4,12 @@
 
 use crate::numbered::resolve;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
-use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::framing::Framing;
+use emu::held::HeldPlan;
 use emu::plan::{PipePlan, Plan};
 use emu::shaper::{RatePlan, RateTrace};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
@@ -29,6 +30,7 @@ fn plan() -> Plan {
         scale: Nanos::from_millis(30),
         shape: 0.3,
         max: Nanos::from_millis(500),
+        regime: None,
     };
     let pipe = PipePlan {
         rate: BitRate::bps(6_000_000).into(),
@@ -114,8 +116,8 @@ fn seed_gives_recorded_fates_of_varying_link() {
             factor: 4.5,
         });
         p.packet_loss = Probability::new(0.01).into();
-        let quantiles = [0, 2, 3, 15].map(Nanos::from_millis).into();
-        p.delay.body = Some(BodyPlan { correlation: Nanos::from_millis(70), quantiles });
+        let quantiles = [0, 2, 3, 15].map(Nanos::from_millis);
+        p.delay.body = Some(HeldPlan::renewal(Nanos::from_millis(70), quantiles));
     }
     assert_eq!(fates(&plan), 0x6859_13cf_1c8d_43cc);
 }

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
-use emu::delay::{BodyPlan, DelayPlan, ExcursionPlan};
+use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::engine::{Engine, Limits};
 use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::framing::Framing;
+use emu::held::HeldPlan;
 use emu::loss::LossPlan;
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
@@ -54,6 +55,7 @@ fn plan() -> Plan {
             duration: Nanos::from_millis(20),
             law: DurationLaw::Exponential,
         }],
+        boundary: None,
         fade: Some(FadePlan {
             interval: Nanos::from_millis(800),
             duration: Nanos::from_millis(200),
@@ -67,10 +69,11 @@ fn plan() -> Plan {
         delay: DelayPlan {
             base: Nanos::from_millis(300),
             slot: Nanos::from_millis(43),
-            body: Some(BodyPlan {
-                correlation: Nanos::from_millis(70),
-                quantiles: [0, 2, 3, 15].map(Nanos::from_millis).into(),
-            }),
+            level: None,
+            body: Some(HeldPlan::renewal(
+                Nanos::from_millis(70),
+                [0, 2, 3, 15].map(Nanos::from_millis),
+            )),
             excursions: vec![ExcursionPlan {
                 interval: Nanos::from_millis(400),
                 duration: Nanos::from_millis(50),
@@ -78,6 +81,7 @@ fn plan() -> Plan {
                 scale: Nanos::from_millis(30),
                 shape: 0.3,
                 max: Nanos::from_millis(500),
+                regime: None,
             }],
         },
         offload: OffloadPlan::default(),

@@ -10,6 +10,7 @@ mod provenance;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod vary;
 
 use crate::limits::*;
 use crate::schema::{Field, Kind, Table, compare, either};
@@ -277,6 +278,7 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     if let Some(it) = &pipe.fade {
         fade(found, &at("fade"), it, &pipe.outages);
     }
+    vary::check(found, path, pipe);
     let Some(delay) = &pipe.delay else { return };
     if let Some(it) = &delay.body {
         let path = at("delay.body.quantiles");
@@ -284,7 +286,11 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         ascending(found, &path, &it.quantiles_ns);
     }
     for (i, excursion) in delay.excursions.iter().take(*DELAY_EXCURSIONS_ITEMS.end()).enumerate() {
-        self::excursion(found, &at(&format!("delay.excursions[{i}]")), excursion);
+        let path = at(&format!("delay.excursions[{i}]"));
+        self::excursion(found, &path, excursion);
+        if let Some(it) = &excursion.regime {
+            factor(found, &format!("{path}.regime"), it, excursion.interval_ns);
+        }
     }
 }
 
@@ -294,15 +300,20 @@ fn fade(found: &mut Violations, path: &str, fade: &pb::Fade, outages: &[pb::Outa
                        of outages, or leave out the fade";
         found.push(path, message);
     }
-    // Intervals and factors out of range are reported elsewhere.
     let shortest = outages.iter().map(|outage| outage.interval_ns).min().unwrap_or(0);
+    factor(found, path, fade, shortest);
+}
+
+/// Checks the factor of a fade of episodes with this least interval.
+fn factor(found: &mut Violations, path: &str, fade: &pb::Fade, shortest: u64) {
+    // Intervals and factors out of range are reported elsewhere.
     let least = *OUTAGE_INTERVAL_NS.start();
     if OUTAGE_INTERVAL_NS.contains(&shortest)
         && FADE_FACTOR.contains(&fade.factor)
         && (shortest as f64) / fade.factor < least as f64
     {
         let message = format!(
-            "{} makes the shortest interval between outages, {}, shorter than {}: write at most {}",
+            "{} makes the shortest interval between episodes, {}, shorter than {}: write at most {}",
             fade.factor,
             format_duration(shortest),
             format_duration(least),

@@ -139,7 +139,7 @@ fn each_error_names_place_path_value_and_remedy() {
         (
             "delay.base = \"275 ms\"",
             "delay.base = \"275 ms\"\nfade = { interval = \"8 h\", duration = \"1 h\", factor = 200 }\noutages = [{ interval = \"1 s\", duration = \"1 s\", law = \"fixed\" }]",
-            "line 6, column 55: forward.fade.factor: 200 makes the shortest interval between outages, 1 s, shorter than 10 ms: write at most 100",
+            "line 6, column 55: forward.fade.factor: 200 makes the shortest interval between episodes, 1 s, shorter than 10 ms: write at most 100",
         ),
         (
             "delay.base = \"275 ms\"",

@@ -21,15 +21,23 @@ fn excursion() -> impl Strategy<Value = pb::Excursion> {
         EXCURSION_MAX_NS,
         EXCURSION_MAX_NS,
         SHAPE_MIN..SHAPE_BELOW,
+        option::of((FADE_INTERVAL_NS, FADE_INTERVAL_NS, 0.0..=1.0_f64)),
     )
-        .prop_map(|(interval_ns, duration_ns, a, b, scale_ns, shape)| pb::Excursion {
+        .prop_map(|(interval_ns, duration_ns, a, b, scale_ns, shape, regime)| pb::Excursion {
             interval_ns,
             duration_ns,
             location_ns: a.min(b),
             scale_ns,
             shape,
             max_ns: a.max(b),
+            regime: regime.map(|regime| fade(regime, interval_ns)),
         })
+}
+
+/// A fade that leaves intervals of `shortest` long enough.
+fn fade((interval_ns, duration_ns, share): (u64, u64, f64), shortest: u64) -> pb::Fade {
+    let most = (shortest as f64 / *OUTAGE_INTERVAL_NS.start() as f64).min(*FADE_FACTOR.end());
+    pb::Fade { interval_ns, duration_ns, factor: 1.0 + share * (most.floor() - 1.0) }
 }
 
 /// Tail drop, or one of the AQMs.
@@ -110,11 +118,7 @@ fn channel() -> impl Strategy<Value = (Vec<pb::Outage>, Option<pb::Fade>)> {
     let fade = option::of((FADE_INTERVAL_NS, FADE_INTERVAL_NS, 0.0..=1.0_f64));
     (vec(outage(), PIPE_OUTAGES_ITEMS), fade).prop_map(|(outages, fade)| {
         let shortest = outages.iter().map(|outage| outage.interval_ns).min();
-        let fade = fade.zip(shortest).map(|((interval_ns, duration_ns, share), shortest)| {
-            let most =
-                (shortest as f64 / *OUTAGE_INTERVAL_NS.start() as f64).min(*FADE_FACTOR.end());
-            pb::Fade { interval_ns, duration_ns, factor: 1.0 + share * (most.floor() - 1.0) }
-        });
+        let fade = fade.zip(shortest).map(|(it, shortest)| self::fade(it, shortest));
         (outages, fade)
     })
 }
@@ -174,11 +178,60 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
     })
 }
 
+fn capacity() -> impl Strategy<Value = pb::Capacity> {
+    let daily = vec(CAPACITY_DAILY, CAPACITY_DAILY_ITEMS);
+    (CAPACITY_MEAN, 0.0..0.99_f64, CAPACITY_CORRELATION_NS, daily).prop_map(
+        |(mean, share, correlation_ns, daily)| {
+            let most = (mean * (1.0 - mean)).sqrt().min(*CAPACITY_SPREAD.end());
+            pb::Capacity { mean, spread: share * most, correlation_ns, daily }
+        },
+    )
+}
+
+fn reconfiguration() -> impl Strategy<Value = pb::Reconfiguration> {
+    let lists = (vec(RECONFIGURATION_DELAYS_NS, 1..40), vec(0.0..=1.0_f64, 0..40), 1..=2_i32);
+    let outage = option::of((0.001..=1.0_f64, 0..=2_i32));
+    (RECONFIGURATION_PERIOD_NS, 0.0..1.0_f64, 1..=2_i32, lists, outage).prop_map(
+        |(period_ns, phase, clock, (mut delays_ns, mut shares, values), outage)| {
+            delays_ns.sort_unstable();
+            shares.sort_by(f64::total_cmp);
+            let outage_ns = period_ns.min(*RECONFIGURATION_OUTAGE_NS.end());
+            let (outage_probability, outage_law) = outage.unwrap_or_default();
+            pb::Reconfiguration {
+                period_ns,
+                phase_ns: ((period_ns - 1) as f64 * phase) as u64,
+                clock,
+                values,
+                delays_ns,
+                shares,
+                outage_probability,
+                outage_ns: if outage.is_some() { outage_ns } else { 0 },
+                outage_law,
+            }
+        },
+    )
+}
+
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    (rate(), (PIPE_OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
-        |((rate_bps, rate_trace), framing, losses, queue, (outages, fade), delay)| {
+    let varies = (option::of(capacity()), option::of(reconfiguration()));
+    (rate(), varies, (PIPE_OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
+        |(
+            (rate_bps, rate_trace),
+            (capacity, mut reconfiguration),
+            framing,
+            losses,
+            queue,
+            (outages, fade),
+            delay,
+        )| {
             let (overhead_bytes, link_layer) = framing;
+            let capacity = capacity.filter(|_| rate_bps.is_some_and(|bps| bps > 0));
+            if let Some(it) = reconfiguration.as_mut().filter(|_| rate_bps.is_none_or(|r| r == 0)) {
+                it.shares.clear();
+            }
             pb::Pipe {
+                capacity,
+                reconfiguration,
                 rate_bps,
                 rate_trace,
                 overhead_bytes,

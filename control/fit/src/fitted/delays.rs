@@ -104,6 +104,7 @@ pub(super) fn split(
             scale_ns: rounded(law.scale),
             shape: (law.shape * 1e3).round() / 1e3,
             max_ns: rounded(law.max),
+            regime: None,
         });
     }
     notes.test(delays.goodness.as_ref());

@@ -110,7 +110,7 @@ impl Capacity<'_> {
             (pipe.rate_bps, pipe.rate_trace) = (rate.bps(), None);
         }
         if let Some(trace) = self.trace {
-            (pipe.rate_bps, pipe.rate_trace) = (None, Some(trace));
+            (pipe.rate_bps, pipe.rate_trace, pipe.capacity) = (None, Some(trace), None);
         }
         if let Some(limit_bytes) = self.queue_bytes {
             pipe.queue.get_or_insert_default().limit_bytes = limit_bytes;
@@ -134,6 +134,7 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
     let pb::Pipe {
         rate_bps,
         rate_trace,
+        capacity,
         overhead_bytes,
         min_frame_bytes,
         link_layer,
@@ -148,7 +149,8 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         outages: _,
         fade: _,
         delay: _,
+        reconfiguration: _,
     } = pipe.clone();
     let framed = pb::Pipe { overhead_bytes, min_frame_bytes, link_layer, ..unlimited() };
-    pb::Pipe { rate_bps, rate_trace, queue, ..framed }
+    pb::Pipe { rate_bps, rate_trace, capacity, queue, ..framed }
 }

@@ -6,18 +6,19 @@
 //! the change, so that no other change comes between.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use compile::compile;
 use emu::envelope;
 use emu::plan::Plan;
-use emu::units::Instant;
+use emu::units::{Instant, Nanos};
 use owner::{Merged, Request, merge, subject};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio::sync::MutexGuard;
 use worker::command::{Change, Changed, Waiting};
 
-use super::{BUSY, Dataplane, DataplaneError, History, KEY_BYTES, LEAD, gather, utc};
+use super::{BUSY, Dataplane, DataplaneError, History, KEY_BYTES, LEAD, gather, utc, utc_zero};
 use crate::current::Current;
 use crate::names::{self, ClientsError};
 
@@ -256,6 +257,10 @@ impl Dataplane {
         }
         let invalid = |violations| DataplaneError::Invalid { what: subject, violations };
         let mut compiled = compile(&plan).map_err(invalid)?;
+        // Periods with a phase in UTC follow the wall clock as it was at the last restart.
+        let zero =
+            if restart { utc_zero(&self.0.clock) } else { self.0.utc_zero.load(Ordering::Relaxed) };
+        compiled.align(Nanos(zero));
         for (pipe, arm) in compiled.pipes.0.iter_mut().zip(arm) {
             if let Some(run) = &mut pipe.drop_run {
                 run.arm = arm;
@@ -271,6 +276,7 @@ impl Dataplane {
         let limits = envelope::remarks(&compiled, room).into_iter().map(|r| r.to_string());
         let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
         let applied = model::Applied { lossy, ..model::Applied::default() };
+        self.0.utc_zero.store(zero, Ordering::Relaxed);
         Ok(Ready { next: Current { plan, applied, remarks }, compiled, restart })
     }
 

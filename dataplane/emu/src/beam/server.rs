@@ -119,7 +119,7 @@ pub struct Beam {
 impl Beam {
     pub fn new(terms: Terms, at: Instant) -> Self {
         Self {
-            server: Shaper::new(&terms.rate.into(), terms.framing, at),
+            server: Shaper::constant(terms.rate, terms.framing),
             terms,
             serving: None,
             round: VecDeque::new(),
@@ -142,7 +142,7 @@ impl Beam {
     /// Takes other terms at `at`, to which it has been advanced. They apply to the frame in
     /// service too, except for its framing.
     pub fn replan(&mut self, terms: Terms, at: Instant) {
-        self.server.replan(&terms.rate.into(), terms.framing, at, at);
+        self.server.set_constant(terms.rate, terms.framing, at);
         self.terms = terms;
         self.now = at;
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::frame::Buffer;
 use crate::plan::Plan;
 use crate::rng::StreamKey;
+use crate::shaper::Origin;
 use crate::units::{ByDirection, Direction, Instant};
 
 use super::{BYPASS, Engine, SETTLED};
@@ -19,6 +20,8 @@ pub(super) struct Change {
     pub(super) epoch: u32,
     /// Start of each direction's rate trace.
     pub(super) since: ByDirection<Instant>,
+    /// The last restart of the random processes.
+    pub(super) start: Instant,
 }
 
 impl<B: Buffer> Engine<B> {
@@ -38,6 +41,7 @@ impl<B: Buffer> Engine<B> {
         let plan = plan.offloaded(self.limits.offloaded > 0);
         let Some(before) = self.changes.back() else { return at };
         let mut since = before.since;
+        let start = if restart { at } else { before.start };
         let turned =
             Direction::BOTH.map(|d| restart || plan.pipes[d].rate != before.plan.pipes[d].rate);
         for direction in Direction::BOTH {
@@ -55,7 +59,7 @@ impl<B: Buffer> Engine<B> {
         self.epoch = plan.epoch;
         let regroups = plan.beams.regroups(&before.plan.beams);
         self.end_beams(at, &plan.beams, regroups);
-        self.changes.push_back(Change { at, plan, restart, epoch, since });
+        self.changes.push_back(Change { at, plan, restart, epoch, since, start });
         self.version += 1;
         self.begin_beams(at, regroups, turned);
         self.generation = generation;
@@ -94,11 +98,12 @@ impl<B: Buffer> Engine<B> {
         let direction = Direction::BOTH[id as usize % 2];
         let first = self.changes.len() - missed as usize;
         for change in self.changes.range(first..) {
-            let Change { at, plan, restart, epoch, since } = change;
+            let Change { at, plan, restart, epoch, since, start } = change;
             let client = slot.client;
             let key = StreamKey { seed: plan.seed, client, direction, epoch: *epoch };
-            let (plan, since) = (&plan.pipes[direction], since[direction]);
-            slot.pipe.replan(&mut self.shared, plan, key, *at, since, *restart);
+            let origin = Origin { trace: since[direction], start: *start, key };
+            let plan = &plan.pipes[direction];
+            slot.pipe.replan(&mut self.shared, plan, &origin, *at, *restart);
         }
         if slot.pipe.is_in_beam() {
             self.tell_beam_rate(id);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
 use crate::check::PlanError;
-use crate::delay::{BodyPlan, ExcursionPlan};
+use crate::delay::ExcursionPlan;
 use crate::episode::fade::FadePlan;
 use crate::episode::{DurationLaw, EpisodePlan};
+use crate::held::HeldPlan;
 use crate::si;
 use proptest::prelude::*;
 
@@ -83,8 +84,7 @@ fn impossible_plan_is_refused_without_remedy() {
 fn processes_above_core_share_are_refused_with_numbers() {
     let body = |correlation| {
         let mut p = plan(None, 1 << 20, ms(0));
-        p.pipes.0[1].delay.body =
-            Some(BodyPlan { correlation, quantiles: [Nanos(0), Nanos(1)].into() });
+        p.pipes.0[1].delay.body = Some(HeldPlan::renewal(correlation, [Nanos(0), Nanos(1)]));
         p
     };
     let room = Room { clients: 10_000, capacity: u64::MAX, ..ROOM };
@@ -117,6 +117,7 @@ fn every_process_counts_and_a_fade_makes_outages_more_frequent() {
         scale: Nanos(0),
         shape: 0.0,
         max: Nanos(0),
+        regime: None,
     }];
     assert_eq!(events(&p, one), 3);
     // Each of the outages 5 a second, and 2 ends of a fade for the three cursors.

@@ -2,7 +2,8 @@
 //! Fades: a slow regime over the outages of a channel.
 //!
 //! Clear and faded times alternate ([`crate::episode`]), and in a fade outages come more
-//! often by a factor; how long they last is the same. This is a doubly stochastic process
+//! often by a factor; how long they last is the same. Excursions of the delay have regimes of
+//! the same kind ([`crate::delay`]). This is a doubly stochastic process
 //! of D. R. Cox ("Some statistical methods connected with series of events", 1955) with
 //! two states, as Gilbert's and Elliott's models of a channel, in time.
 //!
@@ -15,7 +16,7 @@
 //! from one stream and are functions of time, so they agree.
 
 use super::{DurationLaw, EpisodePlan, Episodes};
-use crate::rng::{Stage, Stream, StreamKey};
+use crate::rng::Stream;
 use crate::units::{Instant, Nanos};
 
 pub const MAX_FACTOR: f64 = 1e6;
@@ -79,10 +80,9 @@ impl Quiet {
 impl Fades {
     /// Fades of which the first is still to come at `at`.
     #[must_use]
-    pub fn new(plan: FadePlan, key: StreamKey, at: Instant) -> Self {
+    pub fn new(plan: FadePlan, stream: Stream, at: Instant) -> Self {
         let FadePlan { interval, duration, factor } = plan;
         let law = DurationLaw::Exponential;
-        let stream = Stream::new(key, Stage::Fade, 0);
         let regime = Episodes::new(EpisodePlan { interval, duration, law }, stream, at);
         Self { plan, pace: pace(factor), regime }
     }
@@ -122,6 +122,7 @@ fn pace(factor: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::client::ClientKey;
+    use crate::rng::{Stage, StreamKey};
     use crate::units::Direction;
 
     fn key() -> StreamKey {
@@ -130,7 +131,8 @@ mod tests {
 
     fn fades(factor: f64) -> Fades {
         let (interval, duration) = (Nanos::from_secs(60), Nanos::from_secs(20));
-        Fades::new(FadePlan { interval, duration, factor }, key(), Instant::ZERO)
+        let stream = Stream::new(key(), Stage::Fade, 0);
+        Fades::new(FadePlan { interval, duration, factor }, stream, Instant::ZERO)
     }
 
     /// Counts the outages and the quiet time, in the clear and in fades, exactly.
@@ -202,7 +204,8 @@ mod tests {
         assert_eq!((a, b), (start, end));
         assert_eq!(f.consume(b, quiet), Consumed::At(end + Nanos(5)));
         assert_eq!(f.consume(end, Quiet(0)), Consumed::At(end));
-        let mut last = Fades::new(f.plan(), key(), Instant(u64::MAX - 1));
+        let mut last =
+            Fades::new(f.plan(), Stream::new(key(), Stage::Fade, 0), Instant(u64::MAX - 1));
         let consumed = last.consume(Instant::MAX, Quiet::from(Nanos(u64::MAX)));
         assert_eq!(consumed, Consumed::Until(Instant::MAX, Quiet::from(Nanos(u64::MAX))));
     }

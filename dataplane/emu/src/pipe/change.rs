@@ -8,25 +8,25 @@ use crate::duplicate::Duplicate;
 use crate::frame::Buffer;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
-use crate::rng::StreamKey;
+use crate::shaper::Origin;
 use crate::units::Instant;
 
 use super::{Cold, Extras, Pipe, Shared, at_arrival};
 
 impl Pipe {
     /// Applies a plan at `at`; with `restart`, all random processes restart
-    /// with the key's seed. A rate trace runs since `since`. Frames in the pipe
+    /// with the key's seed. Frames in the pipe
     /// keep their place: the one in service continues at the new rate, a smaller limit
     /// purges nothing, a smaller delay overtakes nothing.
     pub fn replan<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         plan: &PipePlan,
-        key: StreamKey,
+        origin: &Origin,
         at: Instant,
-        since: Instant,
         restart: bool,
     ) {
+        let Origin { key, start, .. } = *origin;
         // All of it: frames that a plan without a limit released must leave under that plan.
         self.serve(shared, at, u32::MAX);
         self.admitted = plan.queue.admits_up_to();
@@ -34,18 +34,19 @@ impl Pipe {
         self.at_arrival = at_arrival(plan);
         self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
         let channel = plan.channel(self.cold.loss == 0);
-        self.shaper.replan(&plan.rate, plan.framing, at, since);
         if restart {
+            self.shaper.restart(&plan.rate, plan.framing, at, origin);
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.duplicate = None;
             self.cold.corrupt = None;
             self.cold.reorder = None;
-            self.channel = Channel::new(&channel, key, at);
-            self.delay.restart(&plan.delay, key, at);
+            self.channel = Channel::new(&channel, key, at, start);
+            self.delay.restart(&plan.delay, key, at, start);
         } else {
+            self.shaper.replan(&plan.rate, plan.framing, at, origin);
             self.cold.aqm.replan(plan.queue, at);
-            self.channel.replan(&channel, key, at);
-            self.delay.replan(&plan.delay, key, at);
+            self.channel.replan(&channel, key, at, start);
+            self.delay.replan(&plan.delay, key, at, start);
         }
         if self.extras.watched {
             self.attach(at, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
@@ -70,6 +71,9 @@ impl Pipe {
         // Frames that have yet to leave the queue ask for earlier instants.
         if self.shaper.finish().is_some_and(|finish| finish <= at) {
             return;
+        }
+        if self.shaper.is_idle() {
+            self.shaper.keep_up(at);
         }
         self.cold.aqm.keep_up(at);
         self.channel.keep_up(at);

@@ -296,7 +296,7 @@ fn fade_keeps_every_outage_above_its_minimum_interval() {
     assert_eq!(found[0].0, "forward.fade.factor");
     assert_eq!(
         found[0].1,
-        "141600.5 makes the shortest interval between outages, 23 min 36 s, shorter than 10 ms: \
+        "141600.5 makes the shortest interval between episodes, 23 min 36 s, shorter than 10 ms: \
          write at most 141600"
     );
     // An interval out of range is reported once.
@@ -351,4 +351,86 @@ fn every_limit_of_a_provenance_is_checked() {
         |p| p.goodness[0].degrees_of_freedom = f64::INFINITY,
         "provenance.goodness[0].degrees_of_freedom",
     );
+}
+
+fn capacity(mean: f64, spread: f64) -> pb::Capacity {
+    pb::Capacity { mean, spread, correlation_ns: 60_000_000_000, daily: vec![1.0, 0.9] }
+}
+
+#[test]
+fn capacity_needs_constant_rate_and_feasible_spread() {
+    let of = |capacity, rate: fn(&mut pb::Pipe)| {
+        broken(|p| {
+            rate(forward(p));
+            forward(p).capacity = Some(capacity);
+        })
+    };
+    let valid = capacity(0.85, 0.12);
+    let path = |found: &[(String, String)]| found.iter().map(|f| f.0.clone()).collect::<Vec<_>>();
+    let none = of(valid.clone(), |p| p.rate_bps = None);
+    assert_eq!(path(&none), ["forward.capacity"]);
+    assert!(none[0].1.contains("there is no rate"), "{}", none[0].1);
+    let trace = of(valid.clone(), |p| {
+        p.rate_bps = None;
+        p.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps: vec![5_000] });
+    });
+    assert_eq!(path(&trace), ["forward.capacity"]);
+    let wide = of(capacity(0.9, 0.3), |_| ());
+    assert_eq!(path(&wide), ["forward.capacity.spread"]);
+    assert!(wide[0].1.contains("30 % is too much"), "{}", wide[0].1);
+    let constant = pb::Capacity { spread: 0.0, mean: 1.0, ..valid };
+    let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    forward(&mut profile).capacity = Some(constant);
+    assert_eq!(validate(&profile), Ok(()));
+}
+
+#[test]
+fn reconfiguration_needs_a_change_and_a_phase_within_its_period() {
+    let valid = pb::Reconfiguration {
+        period_ns: 15_000_000_000,
+        phase_ns: 12_000_000_000,
+        clock: pb::PeriodClock::Utc as i32,
+        values: pb::ValueOrder::Drawn as i32,
+        delays_ns: vec![0, 4_000_000],
+        shares: vec![0.5, 1.0],
+        outage_probability: 0.2,
+        outage_ns: 80_000_000,
+        outage_law: 0,
+    };
+    let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    forward(&mut profile).reconfiguration = Some(valid.clone());
+    assert_eq!(validate(&profile), Ok(()));
+    let one = |change: fn(&mut pb::Reconfiguration), path: &str| {
+        let mut changed = valid.clone();
+        change(&mut changed);
+        let found = broken(|p| forward(p).reconfiguration = Some(changed));
+        let paths: Vec<_> = found.iter().map(|f| f.0.as_str()).collect();
+        assert_eq!(paths, [format!("forward.reconfiguration{path}")], "{found:?}");
+    };
+    one(|r| r.phase_ns = r.period_ns, ".phase");
+    one(|r| r.clock = 0, ".clock");
+    one(|r| r.delays_ns.reverse(), ".delays[1]");
+    one(|r| r.shares.reverse(), ".shares[1]");
+    one(|r| r.outage_ns = 0, ".outage");
+    one(|r| r.outage_ns = r.period_ns + 1, ".outage");
+    one(|r| r.outage_probability = 0.0, ".outage_probability");
+    one(
+        |r| {
+            (r.delays_ns, r.shares) = (vec![], vec![]);
+            (r.outage_ns, r.outage_probability) = (0, 0.0);
+        },
+        "",
+    );
+}
+
+#[test]
+fn regime_keeps_intervals_of_its_excursions_long_enough() {
+    let found = broken_pipe(|p| {
+        let e = &mut p.delay.as_mut().unwrap().excursions;
+        e.push(pb::Excursion { interval_ns: 1 << 30, duration_ns: 1 << 20, ..Default::default() });
+        e[0].regime =
+            Some(pb::Fade { interval_ns: 60_000_000_000, duration_ns: 1_000_000_000, factor: 1e6 });
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "forward.delay.excursions[0].regime.factor");
 }

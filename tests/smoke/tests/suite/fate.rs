@@ -35,7 +35,7 @@ pub fn channel(
     let plan = Plan { profile: Some(profile.as_proto().clone()), seed, ..Plan::default() };
     let plan = compile::compile(&plan).map_err(|e| anyhow!("{}: {e}", profile.name()))?;
     let key = StreamKey { seed, client: ClientKey::Ip(IpAddr::V4(client)), direction, epoch: 0 };
-    Ok(Channel::new(&plan.pipes[direction].channel(true), key, Instant::ZERO))
+    Ok(Channel::new(&plan.pipes[direction].channel(true), key, Instant::ZERO, Instant::ZERO))
 }
 
 /// The first outage that begins within `span`, in nanoseconds.
