@@ -198,7 +198,7 @@ mod tests {
             profile::EXAMPLES,
         ];
         let probe = [probe::EXAMPLES, probe::reflect::EXAMPLES, probe::send::EXAMPLES];
-        let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES];
+        let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES, scenario::orbit::EXAMPLES];
         let lab = [lease::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
         let rest = [
             fit::EXAMPLES,
@@ -234,6 +234,12 @@ mod tests {
             ("scenario import -w a.toml", "--forward"),
             ("scenario import --write a.toml --repeat", "--forward"),
             ("scenario import --forward a.csv --ignore jiter", "the nearest is \"JITTER\""),
+            ("scenario orbit --tle a", "--ground"),
+            ("scenario orbit --tle a --ground 91,0", "latitude 91 is outside of -90 to 90"),
+            ("scenario orbit --tle a --ground 1,2 --elevation 90", "less than 90 degrees"),
+            ("scenario orbit --tle a --ground 1,2 --step 1ms", "outside of 10 ms to 1 min"),
+            ("scenario orbit --tle a --ground 1,2 --reconfigure 0s", "outside of 100 ms to 1 d"),
+            ("scenario orbit --tle a --ground 1,2 --start noon", "2026-01-01T12:00:00Z"),
             ("set rate", "<RATE|unlimited|down>"),
             ("set rate 5Mbit/s --trace f", "cannot be used with"),
             ("set rate 5Mbit/s --trace-step 1s", "--trace"),

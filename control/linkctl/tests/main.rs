@@ -15,6 +15,7 @@ mod fit;
 mod fit_hostile;
 mod fit_size;
 mod lab;
+mod orbit;
 mod probe;
 mod scenario;
 mod security;

@@ -3,6 +3,7 @@
 
 pub mod import;
 mod log;
+pub mod orbit;
 mod run;
 mod state;
 
@@ -28,6 +29,7 @@ Examples:
   linkctl scenario check my-fade.toml       exit code 4 if it is wrong; needs no linkd
   linkctl scenario run my-fade.toml --dry-run
   linkctl scenario import --forward down.csv -w mine.toml
+  linkctl scenario orbit --tle leo.tle --ground 50.7,4.6 -w leo.toml
   linkctl scenario run rain-fade --seed 7 --log steps.csv
   linkctl scenario run link-flap --detach
   linkctl scenario watch
@@ -59,6 +61,9 @@ pub enum Scenario {
     /// Make one of traces of TheaterQ; needs no linkd
     #[command(after_help = import::EXAMPLES)]
     Import(import::ImportArgs),
+    /// Make one of the orbits of satellites; needs no linkd
+    #[command(after_help = orbit::EXAMPLES)]
+    Orbit(Box<orbit::OrbitArgs>),
     /// Run one to its end
     Run(RunArgs),
     /// Stop the time of the one that runs
@@ -163,6 +168,7 @@ pub async fn run(context: &Context, what: &Scenario) -> Result<(), Failure> {
     match what {
         Scenario::Check { files, profiles } => return check(context.output, files, profiles),
         Scenario::Import(args) => return import::run(context, args),
+        Scenario::Orbit(args) => return orbit::run(context, args),
         Scenario::Run(args) => return run::run(context, args).await,
         Scenario::Watch { log } => return run::watch(context, log.as_deref()).await,
         _ => {}
