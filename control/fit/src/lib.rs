@@ -31,6 +31,7 @@ pub mod loss;
 pub mod numeric;
 pub mod read;
 pub mod report;
+pub mod traffic;
 pub mod verify;
 
 /// Nanoseconds in seconds.

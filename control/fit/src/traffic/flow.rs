@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One bulk flow from a server to a client over the link of a profile, in virtual time.
+
+use std::collections::VecDeque;
+
+use emu::units::{Direction, Instant};
+use profile::Profile;
+
+use super::path::{Content, Path};
+use super::tcp::{Ack, Bbr, Control, Cubic, DELAY_NS, MSS, Receiver, Sender};
+use crate::verify::PlayError;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// A lost handshake is repeated after this time, RFC 6298 §2.1.
+const HANDSHAKE_NS: u64 = SECOND_NS;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Cubic,
+    Bbr,
+}
+
+impl std::str::FromStr for Algorithm {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "cubic" => Ok(Self::Cubic),
+            "bbr" => Ok(Self::Bbr),
+            other => Err(format!("{other:?} is no modelled congestion control: cubic or bbr")),
+        }
+    }
+}
+
+/// The hosts and the transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub algorithm: Algorithm,
+    pub bytes: u64,
+    /// Most bytes that the receiver lets be in flight.
+    pub receive_window: u64,
+    /// Linux 5.1 and later: BBR's window allows for lumps of acknowledgements.
+    pub lumps: bool,
+    /// Time that the server takes for an acknowledgement.
+    ///
+    /// A link with slots delivers hundreds of them at once. What the server sends in the middle of
+    /// such a burst makes the delivery rate of BBR too high, by up to a slot per round trip.
+    pub per_ack_ns: u64,
+    /// The flow is given up after this time.
+    pub limit_ns: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            algorithm: Algorithm::Cubic,
+            bytes: 1 << 30,
+            receive_window: 30_000_000,
+            lumps: true,
+            per_ack_ns: 4_000,
+            limit_ns: 600 * SECOND_NS,
+        }
+    }
+}
+
+/// What was observed of a flow. Times count from the first packet of the server.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Bytes that the client's application had at the end of each whole second, and at the end.
+    pub received: Vec<u64>,
+    /// Instant, and round trip of the segment that is acknowledged, both in µs.
+    pub rtts: Vec<(u32, u32)>,
+    pub segments: u64,
+    pub transmissions: u64,
+    pub recoveries: u32,
+    pub timeouts: u32,
+    pub complete: bool,
+}
+
+/// Plays a flow.
+///
+/// # Errors
+/// If the profile cannot be played.
+pub fn play(profile: &Profile, seed: u64, setup: &Setup) -> Result<Flow, PlayError> {
+    let mut run = Run::new(Path::new(profile, seed)?, *setup, seed);
+    run.run();
+    Ok(run.finish())
+}
+
+struct Run {
+    path: Path,
+    setup: Setup,
+    seed: u64,
+    total: u32,
+    sender: Option<Sender>,
+    receiver: Receiver,
+    /// Acknowledgements that the server has yet to process, and when the first of them is done.
+    acks: VecDeque<Ack>,
+    busy: u64,
+    /// When the delayed acknowledgement is sent.
+    delayed: Option<u64>,
+    /// When the handshake is repeated.
+    handshake: Option<u64>,
+    flow: Flow,
+}
+
+impl Run {
+    fn new(path: Path, setup: Setup, seed: u64) -> Self {
+        let total = u32::try_from(setup.bytes.div_ceil(MSS)).unwrap_or(u32::MAX);
+        Self {
+            path,
+            setup,
+            seed,
+            total,
+            sender: None,
+            receiver: Receiver::default(),
+            acks: VecDeque::new(),
+            busy: 0,
+            delayed: None,
+            handshake: Some(0),
+            flow: Flow::default(),
+        }
+    }
+
+    fn run(&mut self) {
+        let mut arrived = Vec::new();
+        let deadline = |s: &Option<Sender>| s.as_ref().and_then(Sender::deadline);
+        loop {
+            let processed = (!self.acks.is_empty()).then_some(self.busy);
+            let timers = [self.handshake, self.delayed, deadline(&self.sender), processed];
+            let path = self.path.next_deadline().map(|at| at.0);
+            let Some(now) = timers.into_iter().chain([path]).flatten().min() else { break };
+            if now > self.setup.limit_ns || self.receiver.delivered() == self.total {
+                break;
+            }
+            self.count(now);
+            let at = Instant(now);
+            self.path.release(at, &mut arrived);
+            for (direction, content) in arrived.drain(..) {
+                match (direction, content) {
+                    (Direction::Forward, content) => self.at_client(now, content),
+                    (Direction::Return, content) => self.at_server(now, content),
+                }
+            }
+            if self.delayed.is_some_and(|at| at <= now) {
+                self.delayed = None;
+                if let Some(ack) = self.receiver.delayed() {
+                    self.path.send(at, Direction::Return, Content::Ack(ack));
+                }
+            }
+            self.path.flush(at, Direction::Return);
+            if self.busy <= now
+                && let Some(ack) = self.acks.pop_front()
+            {
+                self.acknowledge(now, &ack);
+                self.busy = now + self.setup.per_ack_ns;
+            }
+            if self.handshake.is_some_and(|at| at <= now) {
+                self.handshake = Some(now + HANDSHAKE_NS);
+                self.path.send(at, Direction::Forward, Content::Handshake);
+            }
+            if let Some(sender) = &mut self.sender {
+                let path = &mut self.path;
+                sender.transmit(now, |n| path.send(at, Direction::Forward, Content::Data(n)));
+            }
+            self.path.flush(at, Direction::Forward);
+        }
+    }
+
+    /// Enters the seconds that have passed.
+    fn count(&mut self, now: u64) {
+        while (self.flow.received.len() as u64 + 1) * SECOND_NS <= now {
+            self.flow.received.push(u64::from(self.receiver.delivered()) * MSS);
+        }
+    }
+
+    fn at_client(&mut self, now: u64, content: Content) {
+        let at = Instant(now);
+        match content {
+            Content::Handshake => self.path.send(at, Direction::Return, Content::Handshake),
+            Content::Data(number) => match self.receiver.receive(number) {
+                Some(ack) => {
+                    self.delayed = None;
+                    self.path.send(at, Direction::Return, Content::Ack(ack));
+                }
+                None => self.delayed = Some(now + DELAY_NS),
+            },
+            Content::Ack(_) => {}
+        }
+    }
+
+    fn at_server(&mut self, now: u64, content: Content) {
+        match content {
+            Content::Handshake if self.sender.is_none() => {
+                // Of a repeated handshake, the last one.
+                let rtt = self.handshake.map_or(now, |again| now - (again - HANDSHAKE_NS));
+                self.handshake = None;
+                let control: Box<dyn Control> = match self.setup.algorithm {
+                    Algorithm::Cubic => Box::<Cubic>::default(),
+                    Algorithm::Bbr => Box::new(Bbr::new(self.seed, self.setup.lumps, now, rtt)),
+                };
+                let window = self.setup.receive_window / MSS;
+                let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
+                self.sender = Some(Sender::new(control, self.total, window, now, rtt));
+            }
+            Content::Ack(ack) => {
+                if self.acks.is_empty() {
+                    self.busy = self.busy.max(now + self.setup.per_ack_ns);
+                }
+                self.acks.push_back(ack);
+            }
+            Content::Handshake | Content::Data(_) => {}
+        }
+    }
+
+    fn acknowledge(&mut self, now: u64, ack: &Ack) {
+        if let Some(rtt) = self.sender.as_mut().and_then(|s| s.acknowledge(now, ack)) {
+            let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+            self.flow.rtts.push((us(now), us(rtt)));
+        }
+    }
+
+    fn finish(mut self) -> Flow {
+        self.flow.received.push(u64::from(self.receiver.delivered()) * MSS);
+        self.flow.complete = self.receiver.delivered() == self.total;
+        self.flow.segments = self.receiver.delivered().into();
+        if let Some(sender) = &self.sender {
+            self.flow.transmissions = sender.sums.transmissions;
+            self.flow.recoveries = sender.sums.recoveries;
+            self.flow.timeouts = sender.sums.timeouts;
+        }
+        self.flow
+    }
+}
+
+impl Flow {
+    /// Whole seconds until `bytes` were received; none if they were not.
+    #[must_use]
+    pub fn seconds_to(&self, bytes: u64) -> Option<usize> {
+        let place = self.received.partition_point(|r| *r < bytes);
+        (place < self.received.len()).then_some(place + 1)
+    }
+
+    /// Mbit/s from byte `from` to byte `to`, over whole seconds.
+    #[must_use]
+    pub fn throughput(&self, from: u64, to: u64) -> Option<f64> {
+        let begin = if from == 0 { 0 } else { self.seconds_to(from)? };
+        let seconds = self.seconds_to(to)?.checked_sub(begin).filter(|s| *s > 0)?;
+        Some((to - from) as f64 * 8e-6 / seconds as f64)
+    }
+
+    /// Round trips in ms above `least_ms` within a span in seconds.
+    pub fn rtts_ms(
+        &self,
+        span_s: std::ops::Range<f64>,
+        least_ms: f64,
+    ) -> impl Iterator<Item = f64> + '_ {
+        self.rtts
+            .iter()
+            .filter(move |(at, _)| span_s.contains(&(f64::from(*at) / 1e6)))
+            .map(|(_, rtt)| f64::from(*rtt) / 1e3)
+            .filter(move |rtt| *rtt > least_ms)
+    }
+}
