@@ -132,7 +132,7 @@ impl Cubic {
 impl Control for Cubic {
     fn acked(&mut self, acked: &Acked, w: &mut Window) {
         if let Some(delay) = acked.rtt
-            && !self.epoch.is_some_and(|epoch| acked.now - epoch < SETTLE_NS)
+            && self.epoch.is_none_or(|epoch| acked.now - epoch >= SETTLE_NS)
         {
             let least = self.delay_min.map_or(delay, |least| least.min(delay));
             self.delay_min = Some(least);

@@ -24,6 +24,8 @@ struct Sent {
     /// Number of its latest transmission.
     transmission: u64,
     at: u64,
+    /// When it was sent first.
+    begun: u64,
     /// State of the flow when it was sent, for delivery-rate samples.
     delivered: u64,
     delivered_at: u64,
@@ -155,8 +157,8 @@ impl Sender {
         self.window.size
     }
 
-    /// Takes an acknowledgement. Returns the round trip of a segment that was sent once and is now
-    /// acknowledged in order, if there is one.
+    /// Takes an acknowledgement. Returns the time since the first transmission of the segment that it
+    /// ends with, as captures show it (`tcp.analysis.ack_rtt` of Wireshark).
     pub fn acknowledge(&mut self, now: u64, ack: &Ack) -> Option<u64> {
         let prior_in_flight = self.in_flight;
         let una = self.una;
@@ -213,12 +215,11 @@ impl Sender {
         let mut rtt = None;
         while self.una < next {
             let Some(sent) = self.segments.pop_front() else { break };
+            rtt = Some(now - sent.begun);
             if sent.sacked {
                 self.sacked_count -= 1;
-                rtt = None;
             } else {
                 self.deliver(now, self.una, sent, delivery);
-                rtt = (!sent.retransmitted).then(|| now - sent.at);
             }
             self.una += 1;
         }
@@ -427,9 +428,12 @@ impl Sender {
             (self.first_at, self.delivered_at) = (now, now);
         }
         self.sums.transmissions += 1;
+        let place = (number - self.una) as usize;
+        let begun = self.segments.get(place).map_or(now, |sent| sent.begun);
         let sent = Sent {
             transmission: self.sums.transmissions,
             at: now,
+            begun,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_at: self.first_at,
@@ -440,7 +444,7 @@ impl Sender {
         if number == self.next {
             self.segments.push_back(sent);
             self.next += 1;
-        } else if let Some(place) = self.segments.get_mut((number - self.una) as usize) {
+        } else if let Some(place) = self.segments.get_mut(place) {
             *place = sent;
         }
         self.order.push_back((number, sent.transmission));
