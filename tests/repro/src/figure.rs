@@ -11,13 +11,19 @@ pub struct Figure {
     /// Name, unique in the study.
     pub id: String,
     pub row: String,
+    /// Rows with flows that count as well.
+    #[serde(default)]
+    pub with: Vec<String>,
     /// Metric of a flow, for example `steady_mbps`.
     pub metric: String,
     #[serde(default)]
     pub statistic: Statistic,
+    /// The value is a ratio: to the same statistic of another metric.
+    pub per: Option<String>,
+    /// The value is a ratio: to the same statistic of another row.
+    pub relative_to: Option<String>,
     pub value: f64,
-    /// Accepted deviation, as a share of the value. For a standard deviation, `factor` takes its
-    /// place.
+    /// Accepted deviation, as a share of the value. Either this or `factor`.
     pub tolerance: Option<f64>,
     /// Accepted factor, in both directions.
     pub factor: Option<f64>,
@@ -45,6 +51,8 @@ pub struct Order {
     pub metric: String,
     #[serde(default)]
     pub statistic: Statistic,
+    /// The ratio to the same statistic of another metric is compared.
+    pub per: Option<String>,
     /// Row with the lower value.
     pub less: String,
     /// Row with the higher value.

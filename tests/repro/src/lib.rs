@@ -4,7 +4,8 @@
 //!
 //! A [`study`] describes hosts, link, experiments and published figures. [`campaign`] runs its
 //! flows one after another on a [`bed`], and [`store`] keeps one file per flow, so that a run can be
-//! resumed. [`packets`] reads the sender's capture, [`metrics`] computes what the authors computed.
+//! resumed. [`packets`] reads the sender's capture, [`metrics`] computes what the
+//! authors computed. [`verdict`] compares, [`report`] writes.
 // Counts and sizes here are far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
@@ -16,6 +17,8 @@ pub mod link;
 pub mod machine;
 pub mod metrics;
 pub mod packets;
+pub mod report;
 pub mod statistics;
 pub mod store;
 pub mod study;
+pub mod verdict;

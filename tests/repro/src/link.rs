@@ -11,6 +11,9 @@ use toml::{Table, Value};
 
 use crate::study::Link;
 
+/// Name under which a profile is set: linkd refuses a changed profile with the name of a built-in one.
+const NAME: &str = "repro";
+
 /// A complete profile.
 #[derive(Clone, Debug)]
 pub struct Resolved {
@@ -19,10 +22,10 @@ pub struct Resolved {
 }
 
 /// Which profile it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity {
     pub name: String,
-    /// SHA-256 of its TOML, with all changes.
+    /// SHA-256 of its TOML with all changes, whatever its name.
     pub sha256: String,
 }
 
@@ -48,12 +51,14 @@ pub fn resolve(
         }
         merge(&mut table, &link.change);
     }
+    let name = table.insert("name".to_owned(), NAME.into());
+    let name = name.as_ref().and_then(Value::as_str).unwrap_or(named).to_owned();
     let text = toml::to_string(&table).context("the changed profile")?;
     let profile = Profile::from_toml(&text)
         .map_err(|e| anyhow!("{named} is not valid with the changes of the study: {e}"))?;
     let toml = profile.to_toml();
     let sha256 = hex(&Sha256::digest(toml.as_bytes()));
-    Ok(Resolved { identity: Identity { name: profile.name().to_owned(), sha256 }, toml })
+    Ok(Resolved { identity: Identity { name, sha256 }, toml })
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

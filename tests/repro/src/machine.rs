@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The machine and the software of a flow.
 
+use std::fmt;
 use std::fs;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
     pub cores: usize,
@@ -33,6 +34,14 @@ impl Machine {
             iperf3: said("iperf3", &["--version"]).lines().next().unwrap_or_default().to_owned(),
             commit: commit(),
         }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, virtual_machine, kernel, iperf3, commit } = self;
+        let kind = if *virtual_machine { "virtual machine, " } else { "" };
+        write!(f, "{kind}{cpu} ({cores} cores), Linux {kernel}, {iperf3}, commit {commit}")
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `repro`: see the crate's documentation and docs/testing.md.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,9 +10,11 @@ use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use repro::campaign::{End, Plan};
 use repro::figure::Statistic;
-use repro::machine::Machine;
+use repro::machine::{self, Machine};
+use repro::report::{Report, digits, document, page, plots};
 use repro::store::{Record, Store};
 use repro::study::{Row, Study};
+use repro::verdict::Judged;
 use repro::{bed, link, statistics};
 use smoke::binaries::{Binaries, Lack, check_machine};
 use smoke::cpus::Cpus;
@@ -29,9 +32,30 @@ struct Arguments {
 enum Command {
     /// Run the missing flows of a study, one after another
     Run(Run),
+    /// Compare the results with the published figures; writes report.html and report.json
+    Report(Compare),
     /// List the studies and their rows
     List,
 }
+
+#[derive(Debug, clap::Args)]
+struct Compare {
+    /// Names of studies, or their files
+    #[arg(required = true)]
+    study: Vec<String>,
+    /// Directory with a directory of results for each study
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
+    results: PathBuf,
+    /// Also replace the sections of these studies in this document
+    #[arg(long, value_name = "FILE")]
+    document: Option<PathBuf>,
+    /// Compare the flows of this kernel release; of the running one if absent
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Option<String>,
+}
+
+/// Directory of all results.
+const RESULTS: &str = "build/repro";
 
 #[derive(Debug, clap::Args)]
 struct Run {
@@ -43,10 +67,10 @@ struct Run {
     /// Valid flows of each row; the study's number if absent
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9999))]
     flows: Option<u32>,
-    /// The short form of the study
+    /// The short form of the study, for at most 25 minutes
     #[arg(long)]
     short: bool,
-    /// Start no flow that would probably end later than this
+    /// Start no flow that would probably end later than this after the start
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     limit: Option<Duration>,
     /// Use this profile instead of the study's (a built-in one or a file)
@@ -60,6 +84,7 @@ struct Run {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(run) => self::run(&run),
+        Command::Report(compare) => report(&compare),
         Command::List => list(),
     };
     done.unwrap_or_else(|error| {
@@ -73,15 +98,64 @@ fn list() -> anyhow::Result<ExitCode> {
         let (study, _) = Study::load(&name)?;
         println!("{name}: {}", study.title);
         for row in &study.row {
-            match &row.not_run {
-                None => println!("  {}", row.name),
-                Some(reason) => println!("  {} (not run: {reason})", row.name),
-            }
+            println!("  {} {}", row.name, elsewhere(row));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn report(compare: &Compare) -> anyhow::Result<ExitCode> {
+    let kernel = compare.kernel.clone().unwrap_or_else(machine::kernel);
+    for name in &compare.study {
+        let (study, file) = Study::load(name)?;
+        let beside = file.parent().unwrap_or(Path::new(""));
+        let report = Report::of(&study, beside, &compare.results, &kernel)?;
+        let directory = compare.results.join(&study.name);
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("make the directory {}", directory.display()))?;
+        let page = page::page(&report, &plots::draw(&report, &directory)?);
+        let json = serde_json::to_string_pretty(&report)? + "\n";
+        for (name, text) in [("report.html", page), ("report.json", json)] {
+            let path = directory.join(name);
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
+        if let Some(path) = &compare.document {
+            let old = fs::read_to_string(path).unwrap_or_default();
+            fs::write(path, document::replace(&old, &report))
+                .with_context(|| format!("write {}", path.display()))?;
+        }
+        for judged in &report.figures {
+            println!("{}", verdict(judged));
+        }
+        println!("{name}: {}; {}", report.total(), directory.join("report.html").display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A figure in a line.
+fn verdict(judged: &Judged) -> String {
+    let paper = judged.paper.map(|p| format!(", paper {}", digits(p))).unwrap_or_default();
+    let ours = judged.ours.map_or_else(String::new, |o| {
+        let [value, low, high] = [o.value, o.low, o.high].map(digits);
+        format!(", ours {value} ({low} to {high}, {} flows)", o.flows)
+    });
+    let reason =
+        if judged.reason.is_empty() { String::new() } else { format!(": {}", judged.reason) };
+    let Judged { place, what, verdict, .. } = judged;
+    format!("{place}: {what}{paper}{ours}: {}{reason}", verdict.word())
+}
+
+/// Why a row has no transfers.
+fn elsewhere(row: &Row) -> String {
+    match (&row.not_run, &row.from) {
+        (Some(reason), _) => format!("(not run: {reason})"),
+        (None, Some(study)) => format!("(flows of {study})"),
+        (None, None) => String::new(),
+    }
+}
+
+/// Time limit of the short form.
+const SHORT: Duration = Duration::from_secs(25 * 60);
 /// Exit code of a run that the time limit ended.
 const UNFINISHED: u8 = 3;
 
@@ -89,13 +163,12 @@ fn run(run: &Run) -> anyhow::Result<ExitCode> {
     let (study, file) = Study::load(&run.study)?;
     let beside = file.parent().unwrap_or(Path::new(""));
     let rows: Vec<&Row> = if run.row.is_empty() {
-        study.row.iter().filter(|r| r.not_run.is_none()).collect()
+        study.runnable().collect()
     } else {
         run.row.iter().map(|name| study.row(name)).collect::<Result<_, _>>()?
     };
-    if let Some(row) = rows.iter().find(|r| r.not_run.is_some()) {
-        let reason = row.not_run.as_deref().unwrap_or_default();
-        return Err(anyhow!("{} cannot be run: {reason}", row.name));
+    if let Some(row) = rows.iter().find(|r| r.transfer.is_empty()) {
+        return Err(anyhow!("{} cannot be run: {}", row.name, elsewhere(row)));
     }
     let rows = rows
         .into_iter()
@@ -110,13 +183,13 @@ fn run(run: &Run) -> anyhow::Result<ExitCode> {
     estate::watch_signals()?;
     let cpus = Cpus::available();
     cpus.keep_to_hosts();
-    let directory = run.out.clone().unwrap_or_else(|| Path::new("build/repro").join(&study.name));
+    let directory = run.out.clone().unwrap_or_else(|| Path::new(RESULTS).join(&study.name));
     let store = Store::open(&directory)?;
     let form = if run.short { study.size.short } else { study.size.flows };
     let plan = Plan {
         study: &study,
         rounds: run.flows.unwrap_or(form),
-        limit: run.limit,
+        limit: run.limit.or(run.short.then_some(SHORT)),
         machine: Machine::here(),
         rows,
     };
@@ -184,13 +257,4 @@ fn total(row: &Row, records: &[Record]) -> String {
     });
     let values: Vec<_> = values.collect();
     format!("{}, {} flows, mean (SD): {}", row.name, records.len(), values.join(", "))
-}
-
-/// Three to four significant digits.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.1}"),
-        v if v >= 1.0 || v == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.5}"),
-    }
 }

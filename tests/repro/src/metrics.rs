@@ -59,13 +59,9 @@ pub fn compute(trace: &Trace, definitions: &Definitions) -> Metrics {
     }
     if let Some(size) = definitions.startup_bytes {
         put(&mut all, "startup_mbps", time_of(trace, size).and_then(|t| rate(size, whole(t))));
-        let power = ratio(&all, "startup_mbps", "startup_rtt_mean_ms");
-        put(&mut all, "startup_power", power);
     }
     if let Some([from, to]) = definitions.steady_bytes {
         steady(&mut all, trace, from, to);
-        let power = ratio(&all, "steady_mbps", "steady_rtt_mean_ms");
-        put(&mut all, "steady_power", power);
     }
     all
 }
@@ -108,11 +104,6 @@ fn rate(bytes: u64, seconds: f64) -> Option<f64> {
 /// The authors count in seconds: the second in which something happens has passed.
 fn whole(seconds: f64) -> f64 {
     seconds.ceil()
-}
-
-/// Throughput over round-trip time, in Mbit/s per second (RFC 5166: power).
-fn ratio(all: &Metrics, mbps: &str, rtt_ms: &str) -> Option<f64> {
-    Some(all.get(mbps)? / (all.get(rtt_ms)? / 1e3))
 }
 
 /// When the client had received this many bytes without a gap.
@@ -166,7 +157,8 @@ fn spread(all: &mut Metrics, name: &str, seconds: &[f64], definitions: &Definiti
     }
 }
 
-/// Throughput between two numbers of bytes: over whole seconds, and its quantiles over seconds.
+/// Throughput between two numbers of bytes: over whole seconds, its quantiles over seconds, and the
+/// share of seconds with less than half of the median.
 fn steady(all: &mut Metrics, trace: &Trace, from: u64, to: u64) {
     let (Some(start), Some(end)) = (time_of(trace, from), time_of(trace, to)) else { return };
     put(all, "steady_mbps", rate(to - from, whole(end) - whole(start)));
@@ -175,6 +167,10 @@ fn steady(all: &mut Metrics, trace: &Trace, from: u64, to: u64) {
     seconds.sort_by(f64::total_cmp);
     for (label, p) in QUANTILES {
         put(all, &format!("steady_second_{label}_mbps"), quantile(&seconds, p));
+    }
+    if let Some(median) = quantile(&seconds, 0.5) {
+        let low = seconds.partition_point(|&mbps| mbps < median / 2.0);
+        put(all, "steady_low_seconds_share", Some(low as f64 / seconds.len() as f64));
     }
 }
 
@@ -240,7 +236,6 @@ mod tests {
         near(&metrics, "steady_rtt_mean_ms", 1200.0);
         near(&metrics, "steady_rtt_high_share", 1.0);
         near(&metrics, "startup_rtt_high_share", 0.0);
-        near(&metrics, "startup_power", 400.0 / 14.0 / 0.6);
     }
 
     #[test]

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statistics over flows, with confidence intervals at 95 %.
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{Binomial, ChiSquared, ContinuousCDF, DiscreteCDF, StudentsT};
 
 use crate::figure::Statistic;
 
 const CONFIDENCE: f64 = 0.95;
+/// Of the bootstrap: the same flows give the same interval.
+const SEED: u64 = 1;
+const RESAMPLES: usize = 2000;
 
 /// An estimate and its confidence interval. Without enough values the interval is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -65,22 +70,82 @@ pub fn estimate(values: &[f64], statistic: Statistic) -> Option<Estimate> {
     }
 }
 
-/// The mean difference of two rows and its interval (Welch).
+/// The difference of a statistic of two rows (`more` less `less`). Each flow has one value, or two of
+/// which the ratio of the statistics counts. Means by Welch's t, all else by the bootstrap.
 #[must_use]
-pub fn difference(less: &[f64], more: &[f64]) -> Option<Estimate> {
+pub fn difference(less: &[Vec<f64>], more: &[Vec<f64>], statistic: Statistic) -> Option<Estimate> {
+    let value = |less: &[Vec<f64>], more: &[Vec<f64>]| {
+        Some(combined(more, statistic)? - combined(less, statistic)?)
+    };
+    let single = less.iter().chain(more).all(|flow| flow.len() == 1);
+    if single && statistic == Statistic::Mean {
+        return welch(&less.concat(), &more.concat());
+    }
+    bootstrap(less, more, value)
+}
+
+/// The ratio of a statistic of two rows.
+#[must_use]
+pub fn ratio(top: &[f64], bottom: &[f64], statistic: Statistic) -> Option<Estimate> {
+    let single = |values: &[f64]| values.iter().map(|v| vec![*v]).collect::<Vec<_>>();
+    bootstrap(&single(top), &single(bottom), |top, bottom| {
+        Some(combined(top, statistic)? / combined(bottom, statistic)?)
+    })
+}
+
+/// The ratio of a statistic of two metrics of the same flows.
+#[must_use]
+pub fn paired(flows: &[Vec<f64>], statistic: Statistic) -> Option<Estimate> {
+    bootstrap(flows, flows, |flows, _| combined(flows, statistic))
+}
+
+/// A statistic of flows with one value each, or the ratio for flows with two.
+fn combined(flows: &[Vec<f64>], statistic: Statistic) -> Option<f64> {
+    let of = |place: usize| {
+        let values: Vec<f64> = flows.iter().filter_map(|f| f.get(place).copied()).collect();
+        estimate(&values, statistic).map(|e| e.value)
+    };
+    let top = of(0)?;
+    Some(of(1).map_or(top, |bottom| top / bottom))
+}
+
+/// Percentile interval of a function of two rows, from a fixed seed.
+fn bootstrap(
+    one: &[Vec<f64>],
+    other: &[Vec<f64>],
+    value: impl Fn(&[Vec<f64>], &[Vec<f64>]) -> Option<f64>,
+) -> Option<Estimate> {
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut again = |flows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        (0..flows.len()).map(|_| flows[random.random_range(0..flows.len())].clone()).collect()
+    };
+    let estimate = value(one, other)?;
+    let draws = (0..RESAMPLES).filter_map(|_| value(&again(one), &again(other)));
+    let mut drawn: Vec<f64> = draws.filter(|v| v.is_finite()).collect();
+    drawn.sort_by(f64::total_cmp);
+    let flows = one.len().min(other.len());
+    let end = |p: f64| quantile(&drawn, p).filter(|_| flows > 1);
+    let low = end((1.0 - CONFIDENCE) / 2.0).unwrap_or(f64::NEG_INFINITY);
+    let high = end((1.0 + CONFIDENCE) / 2.0).unwrap_or(f64::INFINITY);
+    Some(Estimate { value: estimate, low, high, flows })
+}
+
+fn welch(less: &[f64], more: &[f64]) -> Option<Estimate> {
     let (a, b) = (mean(less)?, mean(more)?);
     let flows = less.len().min(more.len());
     let part = |values: &[f64]| Some(deviation(values)?.powi(2) / values.len() as f64);
     let interval = || {
         let (x, y) = (part(less)?, part(more)?);
+        if x + y == 0.0 {
+            // Two rows without any spread differ by exactly this.
+            return Some((b - a, b - a));
+        }
         let freedom =
             (x + y).powi(2) / (x * x / (less.len() - 1) as f64 + y * y / (more.len() - 1) as f64);
         let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf((1.0 + CONFIDENCE) / 2.0);
         Some((b - a - t * (x + y).sqrt(), b - a + t * (x + y).sqrt()))
     };
-    // Two rows without any spread differ by exactly this.
-    let exact = || (flows > 1 && part(less)? + part(more)? == 0.0).then_some((b - a, b - a));
-    let (low, high) = exact().or_else(interval).unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+    let (low, high) = interval().unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
     Some(Estimate { value: b - a, low, high, flows })
 }
 
@@ -147,8 +212,17 @@ mod tests {
         let less = [1.0, 2.0, 3.0, 4.0, 5.0];
         let more = [11.0, 12.0, 13.0, 14.0, 15.0];
         // Equal variances: t(8, 97.5 %) = 2.306, times the square root of 1.
-        close(difference(&less, &more).unwrap(), 10.0, 7.694, 12.306);
-        close(difference(&[1.0, 1.0], &[2.0, 2.0]).unwrap(), 1.0, 1.0, 1.0);
+        close(welch(&less, &more).unwrap(), 10.0, 7.694, 12.306);
+        close(welch(&[1.0, 1.0], &[2.0, 2.0]).unwrap(), 1.0, 1.0, 1.0);
+    }
+
+    #[test]
+    fn bootstrap_interval_of_a_mean_is_near_that_of_student() {
+        let flows: Vec<Vec<f64>> = (0..40).map(|n| vec![100.0 + f64::from(n % 8), 1.0]).collect();
+        let student = estimate(&flows.iter().map(|f| f[0]).collect::<Vec<_>>(), Statistic::Mean);
+        let (ours, student) = (paired(&flows, Statistic::Mean).unwrap(), student.unwrap());
+        assert!((ours.value - student.value).abs() < 1e-9);
+        assert!((ours.low - student.low).abs() < 0.1 && (ours.high - student.high).abs() < 0.1);
     }
 
     #[test]

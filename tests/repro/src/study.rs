@@ -129,6 +129,8 @@ pub struct Row {
     pub transfer: Vec<Transfer>,
     /// Reason for which this row cannot be run; it has no transfers then.
     pub not_run: Option<String>,
+    /// Another study, with a row of this name: its flows are the flows of this row.
+    pub from: Option<String>,
 }
 
 /// A download: the server sends, the client receives.
@@ -180,6 +182,11 @@ impl Study {
         Ok(study)
     }
 
+    /// Rows that can be run in this study.
+    pub fn runnable(&self) -> impl Iterator<Item = &Row> {
+        self.row.iter().filter(|row| !row.transfer.is_empty())
+    }
+
     /// The row of this name.
     ///
     /// # Errors
@@ -203,7 +210,10 @@ impl Study {
         }
         let mut ids = HashSet::new();
         for figure in &self.figure {
-            self.row(&figure.row).with_context(|| format!("figure {:?}", figure.id))?;
+            let rows = [Some(&figure.row), figure.relative_to.as_ref()];
+            for row in rows.into_iter().flatten().chain(&figure.with) {
+                self.row(row).with_context(|| format!("figure {:?}", figure.id))?;
+            }
             figure.check().with_context(|| format!("figure {:?}", figure.id))?;
             ensure!(ids.insert(&figure.id), "two figures have the id {:?}", figure.id);
         }
@@ -224,9 +234,10 @@ impl Row {
             !self.name.is_empty() && self.name.chars().all(plain),
             "a name has letters, digits, `-`, `_` and `.`: it is part of a file's name"
         );
+        let sources = [!self.transfer.is_empty(), self.not_run.is_some(), self.from.is_some()];
         ensure!(
-            self.transfer.is_empty() == self.not_run.is_some(),
-            "it needs either transfers or the reason `not_run`"
+            sources.into_iter().filter(|given| *given).count() == 1,
+            "it needs one of: transfers, the reason `not_run`, or the study `from` which it comes"
         );
         let mut names = HashSet::new();
         for transfer in &self.transfer {
@@ -278,4 +289,39 @@ fn written<S: serde::Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Err
 #[allow(clippy::ref_option)]
 fn some_written<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     span.map(|s| humantime::format_duration(s).to_string()).serialize(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_study_is_consistent_and_its_links_resolve() {
+        let all = names();
+        assert!(all.contains(&"sat20".to_owned()), "{all:?}");
+        for name in all {
+            let (study, file) = Study::load(&name).unwrap();
+            assert_eq!(study.name, name);
+            for row in &study.row {
+                let beside = file.parent().unwrap();
+                crate::link::resolve(&study.link, &row.link, beside, None).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn inconsistent_description_names_its_place() {
+        let text = std::fs::read_to_string(directory().join("sat20.toml")).unwrap();
+        for (from, to, part) in [
+            ("row = \"cubic\"\nmetric", "row = \"reno\"\nmetric", "reno"),
+            ("bytes = 1_073_741_824", "", "`bytes` or `duration`"),
+            ("tolerance = 0.05", "tolerance = -1.0", "above 0"),
+            ("name = \"bbr\"", "name = \"cubic\"", "two rows"),
+            ("stall = \"350 ms\"", "stall = \"350\"", "no duration"),
+            ("id = \"object-1mb-bbr\"", "id = \"object-1mb-cubic\"", "two figures"),
+        ] {
+            let error = Study::parse(&text.replacen(from, to, 1)).unwrap_err();
+            assert!(format!("{error:#}").contains(part), "{part}: {error:#}");
+        }
+    }
 }
