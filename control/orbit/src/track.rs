@@ -17,7 +17,7 @@ use crate::horizon::hidden_for_s;
 use std::collections::BTreeSet;
 
 const S: u64 = 1_000_000_000;
-/// Resolution of a rise or a set.
+/// Resolution of a rise or a set, which are whole multiples of it after a whole step.
 const FINE_NS: u64 = 1_000_000;
 /// Samples of a track.
 pub const SAMPLES: u64 = 200_000;
@@ -319,7 +319,8 @@ impl<'a> Sky<'a> {
     fn change(&self, choice: Choice, from: u64, to: u64, sets: bool) -> u64 {
         let (mut before, mut after) = (from, to);
         while after - before > FINE_NS {
-            let middle = before + (after - before) / 2;
+            let half = (after - before) / 2 / FINE_NS * FINE_NS;
+            let middle = before + half.max(FINE_NS);
             match self.sample(choice, middle).is_some() == sets {
                 true => before = middle,
                 false => after = middle,

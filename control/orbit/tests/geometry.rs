@@ -97,7 +97,7 @@ fn processing_and_distant_gateway_lengthen_the_delay() {
     assert_eq!(samples(&follow(&query, &circles))[0].delay_ns, overhead.delay_ns + 5_000_000);
     query.processing_ns = 0;
     // The nearest of those that see the satellite.
-    query.gateways = ["0,-120", "0,60", "10,20"].map(|site| site.parse().unwrap()).into();
+    query.gateways = ["0,-120", "0,40", "10,20", "0,30"].map(|site| site.parse().unwrap()).into();
     let track = follow(&query, &circles);
     let link = track.intervals[0].link.as_ref().unwrap();
     assert_eq!(link.gateway, 2);

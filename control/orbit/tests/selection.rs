@@ -55,7 +55,7 @@ fn loss_of_visibility_between_samples_is_found_to_the_millisecond() {
     assert!(fine.unserved_ns() > 0);
     assert_eq!(coarse.intervals.len(), fine.intervals.len());
     for (a, b) in starts(&coarse).into_iter().zip(starts(&fine)) {
-        assert!(a.abs_diff(b) <= 2_000_000, "{a} {b}");
+        assert!(a.abs_diff(b) <= 1_000_000 && a % 1_000_000 == 0, "{a} {b}");
     }
 }
 
