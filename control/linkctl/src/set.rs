@@ -43,8 +43,8 @@ Examples:
   linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
 
 The keys are those of [forward] and [return] in a profile. \"none\" is a value of
-gilbert_elliott, four_state_loss, drop_run, reorder, fade, queue.random_drop,
-queue.red, queue.codel, queue.pie, delay.body and link_layer; lists are taken away by [], and
+gilbert_elliott, four_state_loss, drop_run, reorder, fade, capacity, reconfiguration,
+queue.random_drop, queue.red, queue.codel, queue.pie, delay.body and link_layer; lists are taken away by [], and
 probabilities by \"0 %\".";
 
 /// How a random duration is drawn.
@@ -77,6 +77,10 @@ pub enum Set {
 #[derive(Debug, Subcommand)]
 pub enum Patch {
     /// Change the rate, of each direction
+    ///
+    /// A rate that varies (capacity, or shares of a reconfiguration) continues to vary, with the
+    /// new rate as its peak; `set part 'capacity = "none"'` makes it constant. A trace, and
+    /// "unlimited", remove what varies it.
     Rate {
         /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
         #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate, required_unless_present = "trace")]

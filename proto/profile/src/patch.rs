@@ -82,7 +82,8 @@ impl Patch {
     /// Applies the change.
     ///
     /// Fields that exclude a given value and are not named are removed: other members of its
-    /// choice, a fade without outages, and ECN marks without an AQM.
+    /// choice, a fade without outages, the outages of a reconfiguration with new outages, ECN marks without an AQM, shares of a rate that is not
+    /// constant, and a reconfiguration that changes nothing.
     pub fn apply(&self, pipe: &mut pb::Pipe) {
         let table = Table::named("Pipe");
         // With reflection a list takes several times its size. Long lists are kept aside unless
@@ -121,6 +122,23 @@ impl Patch {
         if pipe.outages.is_empty() && self.names("outages") && !self.names("fade") {
             pipe.fade = None;
         }
+        if pipe.rate_bps.is_none() && rates.iter().any(|path| self.names(path)) {
+            self.remove_shares(pipe);
+        }
+        if let Some(it) = &mut pipe.reconfiguration
+            && self.names("outages")
+            && !self.names("reconfiguration")
+        {
+            (it.outage_probability, it.outage_ns) = (0.0, 0);
+        }
+        let nothing_changes = |it: &pb::Reconfiguration| {
+            it.delays_ns.is_empty() && it.shares.is_empty() && it.outage_probability <= 0.0
+        };
+        if !self.names("reconfiguration")
+            && pipe.reconfiguration.as_ref().is_some_and(nothing_changes)
+        {
+            pipe.reconfiguration = None;
+        }
         let is_aqm = |field: &&Field| field.parameter.choice == "aqm";
         if let Some(queue) = &mut pipe.queue
             && self.paths.iter().any(|path| path.steps.last().is_some_and(is_aqm))
@@ -128,6 +146,19 @@ impl Patch {
             && !queue.has_aqm()
         {
             queue.ecn = false;
+        }
+    }
+
+    /// Removes the shares of a rate that is no longer constant, unless they are named.
+    fn remove_shares(&self, pipe: &mut pb::Pipe) {
+        if !self.names("capacity") {
+            pipe.capacity = None;
+        }
+        if let Some(it) = &mut pipe.reconfiguration
+            && !self.names("reconfiguration")
+            && !self.names("reconfiguration.shares")
+        {
+            it.shares.clear();
         }
     }
 
@@ -190,6 +221,47 @@ mod tests {
         assert_eq!((varied.rate_bps, &varied.rate_trace), (Some(5_000), &None));
         Patch::new(&before, &["rate_trace"]).unwrap().apply(&mut varied);
         assert_eq!((varied.rate_bps, varied.rate_trace), (None, before.rate_trace));
+    }
+
+    fn reconfigured() -> pb::Pipe {
+        pb::Pipe {
+            rate_bps: Some(9_000_000),
+            rate_trace: None,
+            capacity: Some(pb::Capacity { mean: 0.5, ..Default::default() }),
+            reconfiguration: Some(pb::Reconfiguration {
+                shares: vec![0.5],
+                outage_probability: 0.2,
+                outage_ns: 80_000_000,
+                ..Default::default()
+            }),
+            ..pipe()
+        }
+    }
+
+    #[test]
+    fn rate_that_is_not_constant_removes_its_shares() {
+        let mut patched = reconfigured();
+        let down = pb::Pipe { rate_bps: Some(0), ..Default::default() };
+        Patch::new(&down, &["rate_bps"]).unwrap().apply(&mut patched);
+        assert_eq!(patched, pb::Pipe { rate_bps: Some(0), ..reconfigured() });
+        Patch::new(&pb::Pipe::default(), &["rate_bps"]).unwrap().apply(&mut patched);
+        assert_eq!((patched.rate_bps, patched.capacity), (None, None));
+        assert_eq!(patched.reconfiguration.unwrap().shares, [0.0; 0]);
+    }
+
+    #[test]
+    fn removed_outages_leave_other_changes_of_a_reconfiguration() {
+        let patch = Patch::new(&pb::Pipe::default(), &["outages"]).unwrap();
+        let mut patched = reconfigured();
+        patch.apply(&mut patched);
+        let left = patched.reconfiguration.as_mut().unwrap();
+        assert_eq!((left.outage_probability, left.outage_ns, left.shares.len()), (0.0, 0, 1));
+        left.shares.clear();
+        patch.apply(&mut patched);
+        assert_eq!(patched.reconfiguration, None);
+        // A link without a reconfiguration gets none.
+        patch.apply(&mut patched);
+        assert_eq!(patched.reconfiguration, None);
     }
 
     #[test]

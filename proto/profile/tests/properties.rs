@@ -225,8 +225,8 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
             delay,
         )| {
             let (overhead_bytes, link_layer) = framing;
-            let capacity = capacity.filter(|_| rate_bps.is_some_and(|bps| bps > 0));
-            if let Some(it) = reconfiguration.as_mut().filter(|_| rate_bps.is_none_or(|r| r == 0)) {
+            let capacity = capacity.filter(|_| rate_bps.is_some());
+            if let Some(it) = reconfiguration.as_mut().filter(|_| rate_bps.is_none()) {
                 it.shares.clear();
             }
             pb::Pipe {

@@ -25,7 +25,7 @@ fn constant_rate(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let remedy = "give a rate such as rate = \"144 Mbit/s\", or leave out the shares of it";
     if pipe.rate_trace.is_some() {
         found.push(path, format!("a rate trace varies by itself: {remedy}"));
-    } else if pipe.rate_bps.is_none_or(|bps| bps == 0) {
+    } else if pipe.rate_bps.is_none() {
         found.push(path, format!("there is no rate of which a share could remain: {remedy}"));
     }
 }
