@@ -32,6 +32,7 @@ pub fn trace(path: &Path, step_ns: Option<u64>) -> Result<pb::RateTrace, Failure
                 "{path}: {error}: --trace-step {} or longer",
                 format_duration(*enough_ns).replace(' ', "")
             ),
+            TraceError::Runs { .. } => format!("{path}: {error}: --trace-step 10ms"),
             TraceError::Rate(
                 RateError::Io { .. } | RateError::NoFile { .. } | RateError::Bytes { .. },
             ) => error.to_string(),

@@ -104,7 +104,7 @@ pub struct FitArgs {
     /// A rate from the client that changes
     #[arg(long, value_name = "FILE")]
     return_trace: Option<PathBuf>,
-    /// The step of rates that change; otherwise 100 ms, or a CSV's own
+    /// The step of rates that change; otherwise mahimahi's opportunities, or a CSV's own
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     trace_step: Option<u64>,
     /// The limit of both queues, such as 36MB; what --like drops at random stays

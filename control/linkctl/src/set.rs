@@ -88,7 +88,8 @@ pub enum Patch {
         /// A trace of mahimahi, or CSV such as time_s,rate_mbps: from the change on, over and over
         #[arg(long, value_name = "FILE", conflicts_with = "rate")]
         trace: Option<PathBuf>,
-        /// Length of its steps, over which it is averaged; without it 100 ms, or as CSV's rows are
+        /// Length of its steps, over which it is averaged; without it, the single opportunities of
+        /// mahimahi, or the rows of CSV
         #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace", conflicts_with = "rate")]
         trace_step: Option<u64>,
         #[command(flatten)]
@@ -262,7 +263,7 @@ fn of_round_trip(what: &Patch) -> Option<String> {
 fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure> {
     use pb::set_profile_request::Profile::{Inline, Name};
     if profile == "-" {
-        let text = std::io::read_to_string(std::io::stdin().take(profile::MESSAGE_BYTES as u64))
+        let text = std::io::read_to_string(std::io::stdin().take(profile::FILE_BYTES as u64))
             .map_err(|error| {
                 Failure::failed("io", format!("cannot read standard input: {error}"))
             })?;

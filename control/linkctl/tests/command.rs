@@ -198,17 +198,24 @@ fn a_rate_trace_comes_out_of_a_file() {
     std::fs::write(lab.at("lte"), times).unwrap();
     std::fs::write(lab.at("rates.csv"), "time_s,rate_mbps\n0,10\n1,20\n").unwrap();
     lab.done("set rate --trace lte -d forward");
-    let trace =
-        |step_ns, rates_bps: &[u64]| Some(pb::RateTrace { step_ns, rates_bps: rates_bps.to_vec() });
+    let trace = |step_ns, rates_bps: &[u64]| {
+        Some(pb::RateTrace { step_ns, rates_bps: rates_bps.to_vec(), opportunities: None })
+    };
     let forward = lab.forward();
-    assert_eq!((forward.rate_bps, forward.rate_trace), (None, trace(100_000_000, &[1_203_200; 2])));
+    // Single opportunities; with a step, their mean.
+    let runs = vec![10 * 16 + 1; 20];
+    let opportunities = Some(pb::Opportunities { size_bytes: 1504, runs });
+    let single = Some(pb::RateTrace { step_ns: 1_000_000, opportunities, ..Default::default() });
+    assert_eq!((forward.rate_bps, &forward.rate_trace), (None, &single));
+    lab.done("set rate --trace lte -d forward --trace-step 100ms");
+    assert_eq!(lab.forward().rate_trace, trace(100_000_000, &[1_203_200; 2]));
     assert_eq!(lab.back().rate_bps, Some(12_000_000));
     lab.done("set rate --trace rates.csv --trace-step 2s");
     assert_eq!(lab.back().rate_trace, trace(2_000_000_000, &[15_000_000]));
     let told = lab.fails(1, "set rate --trace none");
     assert!(told.contains("cannot read none"), "{told}");
     std::fs::write(lab.at("long"), "100000000\n").unwrap();
-    let told = lab.fails(1, "set rate --trace long");
+    let told = lab.fails(1, "set rate --trace long --trace-step 100ms");
     assert!(
         told.contains("1000000 steps of 100 ms") && told.contains("--trace-step 1.526s"),
         "{told}"
@@ -225,7 +232,7 @@ fn a_rate_trace_comes_out_of_a_file() {
     for line in ["profile check links/varied.toml", "set profile links/varied.toml"] {
         lab.done(line);
     }
-    assert_eq!(lab.forward().rate_trace, trace(100_000_000, &[1_203_200; 2]));
+    assert_eq!(lab.forward().rate_trace, single);
     lab.done("profile put links/varied.toml");
     // The part that linkd receives contains no file name.
     let part = ["set", "part", "rate_trace = { file = \"lte\" }"];
@@ -330,7 +337,9 @@ fn variation_and_its_source_are_shown() {
     let shown = lab.json("show -o json");
     let pipe = serde_json::json!({
         "rate_bps": null,
-        "rate_trace": {"step_ns": 100_000_000, "rates_bps": [12_000_000, 0]},
+        "rate_trace": {
+            "step_ns": 100_000_000, "rates_bps": [12_000_000, 0], "opportunities": null,
+        },
         "packet_loss": 0.0,
         "gilbert_elliott": {
             "to_bad": 0.005, "to_good": 0.25, "loss_in_bad": 1.0, "loss_in_good": 0.0,

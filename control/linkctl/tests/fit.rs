@@ -271,14 +271,14 @@ fn a_rate_trace_becomes_one_of_the_same_mean_in_a_valid_profile() {
     // Mahimahi: 1504 bytes at each line, more and more seldom, for 10 s.
     let mut ms = 0;
     let mut opportunities = String::new();
-    let mut count = 0;
+    let mut count = 0_u64;
     while ms < 10_000 {
         ms += 1 + ms / 2_000;
         opportunities += &format!("{ms}\n");
         count += 1;
     }
     lab.write("down.trace", &opportunities);
-    let of_down = f64::from(count) * 1504.0 * 8.0 / (f64::from(ms) / 1e3);
+    let of_down = count as f64 * 1504.0 * 8.0 / (f64::from(ms) / 1e3);
     // Ten minutes of seconds.
     let rates: Vec<u64> =
         (0..600).map(|s| if s % 60 < 3 { 0 } else { 1_000 * (s % 7 + 1) }).collect();
@@ -288,6 +288,13 @@ fn a_rate_trace_becomes_one_of_the_same_mean_in_a_valid_profile() {
 
     lab.ends(0, "fit link.csv --forward-trace down.trace --return-trace up.csv -w mine.toml");
     lab.check("mine.toml");
+    // Without a step the opportunities stay single.
+    let profile = Profile::from_toml(&lab.read("mine.toml")).unwrap().as_proto().clone();
+    let trace = profile.forward_pipe.unwrap().rate_trace.unwrap();
+    assert_eq!(trace.opportunities.unwrap().runs.iter().map(|run| run % 16).sum::<u64>(), count);
+
+    let averaged = "fit link.csv --forward-trace down.trace --return-trace up.csv --trace-step 1s";
+    lab.ends(0, &format!("{averaged} -w mine.toml"));
     let profile = Profile::from_toml(&lab.read("mine.toml")).unwrap().as_proto().clone();
     let traces = [profile.forward_pipe, profile.return_pipe].map(|pipe| {
         let pipe = pipe.unwrap();

@@ -169,10 +169,13 @@ fn value_outside_profiles_is_refused_with_field_and_hint() {
 fn rate_trace_that_cannot_be_used_is_named_with_the_remedy() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
-    let huge: String = (1..=100_000).map(|n| format!("{}\n", n * 100)).collect();
+    let huge: String = (1..=100_000).map(|n| format!("{n},1000\n")).collect();
+    let huge = format!("time_s,rate_kbps\n{huge}");
+    let many: String = (1..=600_000).map(|n| format!("{n}\n")).collect();
     for (name, text, parts) in [
         ("words.trace", "1\nfast\n", &["words.trace: ", "line 2", "\"fast\""][..]),
-        ("huge.trace", &huge, &["100000 steps of 100 ms", "65536", "--trace-step 153ms or longer"]),
+        ("huge.trace", &huge, &["100000 steps of 1 s", "65536", "--trace-step 1.526s or longer"]),
+        ("many.trace", &many, &["600000 runs of opportunities", "524288", "write a step"]),
         (
             "slow.csv",
             "time_s,rate_bps\n0,10\n1,10\n",
@@ -188,6 +191,6 @@ fn rate_trace_that_cannot_be_used_is_named_with_the_remedy() {
     let message = refused(&lab, 1, "link.csv --forward-trace absent.trace");
     says("absent", &message, &["cannot read absent.trace"]);
     // The remedy helps.
-    lab.ends(0, "fit link.csv --forward-trace huge.trace --trace-step 153ms -w mine.toml");
+    lab.ends(0, "fit link.csv --forward-trace huge.trace --trace-step 1.526s -w mine.toml");
     lab.check("mine.toml");
 }

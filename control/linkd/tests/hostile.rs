@@ -160,8 +160,11 @@ fn pipe() -> BoxedStrategy<pb::Pipe> {
     let delay = (quantity(), quantity(), vec(excursion(), 0..20), option::of(body)).prop_map(
         |(base_ns, slot_ns, excursions, body)| pb::Delay { base_ns, slot_ns, excursions, body },
     );
-    let trace = (quantity(), vec(quantity(), 0..4))
-        .prop_map(|(step_ns, rates_bps)| pb::RateTrace { step_ns, rates_bps });
+    let opportunities = (0_u32..70_000, vec(quantity(), 0..4))
+        .prop_map(|(size_bytes, runs)| pb::Opportunities { size_bytes, runs });
+    let trace = (quantity(), vec(quantity(), 0..4), option::of(opportunities)).prop_map(
+        |(step_ns, rates_bps, opportunities)| pb::RateTrace { step_ns, rates_bps, opportunities },
+    );
     let fade = (quantity(), quantity(), real()).prop_map(|(interval_ns, duration_ns, factor)| {
         pb::Fade { interval_ns, duration_ns, factor }
     });

@@ -152,7 +152,11 @@ async fn a_patch_changes_what_its_mask_names() {
 async fn a_rate_and_a_rate_trace_replace_each_other() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
-    let trace = pb::RateTrace { step_ns: 100_000_000, rates_bps: vec![12_000_000, 0] };
+    let trace = pb::RateTrace {
+        step_ns: 100_000_000,
+        rates_bps: vec![12_000_000, 0],
+        ..Default::default()
+    };
     let traced = pb::Pipe { rate_trace: Some(trace.clone()), ..Default::default() };
     // No trace to take away: the rate stays.
     lab.patch(Forward, &["rate_trace"], pb::Pipe::default()).await.unwrap();
@@ -350,7 +354,8 @@ async fn traces_at_their_limit_are_taken() {
         let pipe = pipe.as_mut().unwrap();
         pipe.rate_bps = None;
         let rates_bps = vec![400_000_000_000; *profile::RATE_TRACE_RATES_BPS_ITEMS.end()];
-        pipe.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps });
+        pipe.rate_trace =
+            Some(pb::RateTrace { step_ns: 1_000_000, rates_bps, opportunities: None });
     }
     let request = pb::SetProfileRequest {
         profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),

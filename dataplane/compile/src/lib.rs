@@ -203,6 +203,9 @@ fn excursion(e: &model::Excursion) -> ExcursionPlan {
 }
 
 #[cfg(test)]
+mod opportunities;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use emu::check::PlanError;
@@ -238,6 +241,7 @@ mod tests {
             p.rate_trace = Some(model::RateTrace {
                 step_ns: 5_000_000,
                 rates_bps: vec![0, 144_000_000, 2_000],
+                opportunities: None,
             });
             p.fade = Some(model::Fade {
                 interval_ns: 60_000_000_000,

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use emu::episode::boundary::BoundaryPlan;
 use emu::held::{Clock, Grid, HeldPlan, Hold, Values};
-use emu::shaper::{RatePlan, RateTrace, VaryingPlan};
+use emu::shaper::{Opportunities, RatePlan, RateTrace, VaryingPlan};
 use emu::units::{BitRate, Nanos, Probability};
 use proto::linkemu::v1 as model;
 use statrs::distribution::{Beta, ContinuousCDF};
@@ -19,6 +19,12 @@ const GAPS: u32 = 256;
 
 pub(super) fn rate(p: &model::Pipe) -> RatePlan {
     if let Some(t) = &p.rate_trace {
+        if let Some(it) = &t.opportunities {
+            // The checks exclude larger numbers.
+            let runs = it.runs.iter().map(|run| ((run / 16) as u32, (run % 16) as u32));
+            let step = Nanos(t.step_ns);
+            return RatePlan::Opportunities(Opportunities::new(step, it.size_bytes, runs));
+        }
         return RatePlan::Trace(RateTrace::new(Nanos(t.step_ns), &t.rates_bps));
     }
     let shares = [

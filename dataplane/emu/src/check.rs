@@ -9,7 +9,7 @@ use crate::envelope::{self, Shortage, TooBusy};
 use crate::episode::fade::{FadePlan, MAX_FACTOR};
 use crate::held::{HeldPlan, Values};
 use crate::plan::{PipePlan, Plan, Room};
-use crate::shaper::{RatePlan, RateTrace};
+use crate::shaper::{Opportunities, RatePlan, RateTrace};
 use crate::units::Nanos;
 
 /// The shortest mean interval of a process: it bounds the work of catching up
@@ -21,6 +21,8 @@ pub const MAX_CLASSES: usize = 8;
 pub const MIN_STEP: Nanos = Nanos::from_millis(1);
 /// The most steps of a rate trace.
 pub const MAX_STEPS: usize = 65_536;
+/// The most instants of a trace of opportunities.
+pub const MAX_INSTANTS: usize = 524_288;
 /// The shortest mean hold of a value, for the same reason as [`MIN_INTERVAL`].
 pub const MIN_CORRELATION: Nanos = Nanos::from_millis(1);
 /// The shortest time between updates of PIE, for the same reason.
@@ -56,6 +58,12 @@ pub enum PlanError {
     /// A trace with steps that are too short.
     #[error("steps of {} ns in a rate trace, at least {} ns: choose longer ones", .0.0, MIN_STEP.0)]
     Step(Nanos),
+    /// Opportunities that never come, or too many.
+    #[error(
+        "{0} instants with opportunities: 1 to {MAX_INSTANTS}, and a turn of a step at least; \
+         use a shorter trace"
+    )]
+    Opportunities(usize),
     /// A table with too few values or too many.
     #[error("{0} values of a delay or a rate, 1 to {MAX_QUANTILES}: choose a coarser table")]
     Quantiles(usize),
@@ -142,6 +150,7 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
     match &p.rate {
         RatePlan::Constant(_) => {}
         RatePlan::Trace(t) => check_trace(t)?,
+        RatePlan::Opportunities(o) => check_opportunities(o)?,
         RatePlan::Varying(v) => v.shares.iter().flatten().try_for_each(check_held)?,
     }
     if let Some(period) = p.boundary.map(|b| b.grid.period).filter(|n| *n < MIN_CORRELATION) {
@@ -177,6 +186,16 @@ fn check_trace(t: &RateTrace) -> Result<(), PlanError> {
     }
     if t.step() < MIN_STEP {
         return Err(PlanError::Step(t.step()));
+    }
+    Ok(())
+}
+
+fn check_opportunities(o: &Opportunities) -> Result<(), PlanError> {
+    if !o.is_sound() || o.instants() > MAX_INSTANTS {
+        return Err(PlanError::Opportunities(o.instants()));
+    }
+    if o.step() < MIN_STEP {
+        return Err(PlanError::Step(o.step()));
     }
     Ok(())
 }

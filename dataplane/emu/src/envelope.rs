@@ -54,6 +54,8 @@ pub const MAX_WORK: Nanos = Nanos(NANOS_PER_SEC / 10);
 struct Demand {
     /// In bit/s; `None` is not limited.
     rate: Option<u64>,
+    /// Bytes beyond the rate that can leave a shaper in any span of time.
+    burst: u64,
     framing: Framing,
     queue: u64,
     delay: Nanos,
@@ -73,7 +75,6 @@ struct Demand {
 
 impl Demand {
     fn of(p: &PipePlan, beams: &BeamsPlan, direction: Direction) -> Self {
-        let rate = largest_rate(&p.rate);
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
         let limits = |beam| beams.limits(beam, direction);
@@ -83,8 +84,16 @@ impl Demand {
             && beams.shares.values().all(|s| limits(s.beam));
         let beams = all.then(|| beams_let_through(beams, direction));
         let aside = p.reorder.map(|r| r.by);
+        let (rate, burst) = match &p.rate {
+            RatePlan::Opportunities(trace) => {
+                let bound = trace.bound(delay + aside.map_or(Nanos(0), |by| delay + by));
+                (Some(bound.rate), bound.burst)
+            }
+            _ => (largest_rate(&p.rate), 0),
+        };
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
-        Self { rate, framing: p.framing, queue, delay, drops_late, copies, aside, shared, beams }
+        let framing = p.framing;
+        Self { rate, burst, framing, queue, delay, drops_late, copies, aside, shared, beams }
     }
 
     /// Whether frames wait: for their client's shaper or for its beam.
@@ -125,7 +134,10 @@ impl Demand {
             frame * u128::from(self.copies)
         };
         let line = match (self.drops_late, self.shared) {
-            (false, false) => in_delay(self.shaped(room)),
+            (false, false) => {
+                let burst = frames_of(u128::from(self.burst) * clients(room), self.framing);
+                (in_delay(self.shaped(room)) + burst).min(in_delay(self.brought(room)))
+            }
             (true, false) => in_delay(self.brought(room)),
             (false, true) => {
                 let beams = self.beams.map_or(u128::MAX, in_delay);

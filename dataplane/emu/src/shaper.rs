@@ -15,8 +15,12 @@
 //! When a frame will have left is known when it enters service, however many steps that
 //! takes: the shaper remembers the step in which it ends.
 //!
+//! Delivery opportunities are the alternative to a rate: a frame leaves at one of them
+//! ([`opportunity`]).
+//!
 //! Differs from a token bucket (`tc-tbf`) in having no burst allowance.
 
+mod opportunity;
 mod trace;
 mod varying;
 
@@ -26,10 +30,15 @@ use crate::framing::Framing;
 use crate::rng::StreamKey;
 use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
 
+use opportunity::Link;
+pub use opportunity::{Bound, Opportunities};
 pub use trace::RateTrace;
 use trace::{Running, Step};
 use varying::Varying;
 pub use varying::VaryingPlan;
+
+/// Work of a byte, in bit-nanoseconds.
+const WORK_OF_BYTE: u64 = 8 * NANOS_PER_SEC;
 
 /// The rate of a shaper in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +46,7 @@ pub enum RatePlan {
     Constant(BitRate),
     Trace(RateTrace),
     Varying(VaryingPlan),
+    Opportunities(Opportunities),
 }
 
 impl RatePlan {
@@ -46,6 +56,7 @@ impl RatePlan {
             Self::Constant(rate) => *rate,
             Self::Trace(trace) => trace.max(),
             Self::Varying(varying) => varying.max(),
+            Self::Opportunities(trace) => trace.max(),
         }
     }
 }
@@ -86,6 +97,7 @@ pub struct Origin {
 enum Course {
     Trace(Running),
     Varying(Varying),
+    Opportunities(Link),
 }
 
 impl Course {
@@ -94,6 +106,14 @@ impl Course {
         match self {
             Self::Trace(trace) => trace.step_at(t),
             Self::Varying(varying) => varying.step_at(t),
+            Self::Opportunities(link) => Step { rate: link.mean(), until: Instant::MAX },
+        }
+    }
+
+    fn link(&mut self) -> Option<&mut Link> {
+        match self {
+            Self::Opportunities(link) => Some(link),
+            Self::Trace(_) | Self::Varying(_) => None,
         }
     }
 }
@@ -138,7 +158,7 @@ impl Shaper {
     }
 
     /// The rate at which the frame in service ends, or, without one, the rate at `at`; none
-    /// where there is no limit, or the link is down.
+    /// where there is no limit, or the link is down. With opportunities, their mean rate.
     #[must_use]
     pub fn rate(&mut self, at: Instant) -> Option<NonZeroU64> {
         if self.is_idle() {
@@ -155,6 +175,9 @@ impl Shaper {
     #[must_use]
     pub fn ahead(&self, bytes: u32) -> Option<Instant> {
         let finish = self.finish()?;
+        if let Some(Course::Opportunities(link)) = self.course.as_deref() {
+            return Some(link.ahead(bytes.into()));
+        }
         let BitRate::PerSec(rate) = self.step.rate else { return Some(finish) };
         let span = u64::from(bytes) * 8 * NANOS_PER_SEC / rate.get();
         Some((finish + Nanos(span)).min(self.step.until.max(finish)))
@@ -199,7 +222,12 @@ impl Shaper {
     #[inline]
     pub fn follow(&mut self, len: u32, arrived: Instant) {
         if let Service::Busy { at, fraction } = self.service {
-            if arrived > at {
+            if arrived < at
+                && let Some(link) = self.course.as_mut().and_then(|course| course.link())
+            {
+                let at = link.follow(self.framing.bytes(len));
+                self.service = Service::Busy { at, fraction: 0 };
+            } else if arrived > at {
                 self.serve(arrived, 0, len);
             } else {
                 self.serve(at, fraction, len);
@@ -255,6 +283,7 @@ impl Shaper {
                 u64::try_from(left).unwrap_or(u64::MAX)
             }
             (Some(Course::Varying(varying)), _) => varying.work(at, end),
+            (Some(Course::Opportunities(link)), _) => link.left(at).saturating_mul(WORK_OF_BYTE),
             (None, BitRate::PerSec(r)) => end.since(at).0.saturating_mul(r.get()),
             (None, _) => 0,
         };
@@ -270,6 +299,11 @@ impl Shaper {
     /// Begins `work` at `at`, which is in the step that the shaper is in.
     #[inline]
     fn spend(&mut self, at: Instant, work: u64) {
+        if let Some(link) = self.course.as_mut().and_then(|course| course.link()) {
+            let at = link.start(at, work.div_ceil(WORK_OF_BYTE));
+            self.service = Service::Busy { at, fraction: 0 };
+            return;
+        }
         self.service = match self.step.rate {
             BitRate::Unlimited => Service::Busy { at, fraction: 0 },
             BitRate::Down => Service::Halted { work },
@@ -293,6 +327,8 @@ impl Shaper {
                 varying.forget(at);
                 varying.reach(at, work)
             }
+            // Such work ends in the step, which has no end.
+            Course::Opportunities(_) => return,
         };
         self.service = match reached {
             Some((at, fraction, step)) => {
@@ -329,10 +365,15 @@ fn run(
         RatePlan::Varying(plan) => {
             let before = before.and_then(|before| match *before {
                 Course::Varying(varying) => Some(varying),
-                Course::Trace(_) => None,
+                Course::Trace(_) | Course::Opportunities(_) => None,
             });
             Course::Varying(Varying::new(plan, before, at, origin))
         }
+        RatePlan::Opportunities(trace) => match Link::new(trace, origin.trace) {
+            Some(link) => Course::Opportunities(link),
+            // There is never an opportunity.
+            None => return (Step { rate: BitRate::Down, until: Instant::MAX }, None),
+        },
     };
     (course.step_at(at), Some(Box::new(course)))
 }

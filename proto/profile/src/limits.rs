@@ -15,9 +15,8 @@ pub const NAME_CHARS: usize = 64;
 pub const TEXT_BYTES: usize = 4_096;
 /// Maximum total length of the texts of a provenance, bytes.
 pub const PROVENANCE_BYTES: usize = 64 << 10;
-/// Maximum size of a profile's message, bytes: two full rate traces and everything else at its
-/// limit.
-pub const MESSAGE_BYTES: usize = 1 << 20;
-/// Maximum size of a TOML profile, bytes: the same with each rate in its longest form,
-/// "399.999999999 Gbit/s".
-pub const FILE_BYTES: usize = 4 << 20;
+/// Maximum size of a profile's message, bytes: two full traces of rates, or of opportunities of
+/// which most have no more than 7 steps between them, and everything else at its limit.
+pub const MESSAGE_BYTES: usize = 2 << 20;
+/// Maximum size of a TOML profile, bytes: the same with each number in its longest form.
+pub const FILE_BYTES: usize = 8 << 20;

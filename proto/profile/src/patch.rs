@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A partial change of a pipe: new values, and the paths of the fields to change.
 
-use crate::limits::{BODY_QUANTILES_NS_ITEMS, RATE_TRACE_RATES_BPS_ITEMS};
+use crate::limits::{
+    BODY_QUANTILES_NS_ITEMS, OPPORTUNITIES_RUNS_ITEMS, RATE_TRACE_RATES_BPS_ITEMS,
+};
 use crate::schema::{self, Field, Kind, Path, Table};
 use crate::{Violations, nearest};
 use prost_reflect::DynamicMessage;
@@ -35,11 +37,15 @@ impl Patch {
             found.push("mask", message);
             return Err(found);
         }
-        let rates = values.rate_trace.as_ref().map_or(0, |trace| trace.rates_bps.len());
+        let trace = values.rate_trace.as_ref();
+        let rates = trace.map_or(0, |trace| trace.rates_bps.len());
+        let opportunities = trace.and_then(|trace| trace.opportunities.as_ref());
+        let runs = opportunities.map_or(0, |it| it.runs.len());
         let body = values.delay.as_ref().and_then(|delay| delay.body.as_ref());
         let quantiles = body.map_or(0, |body| body.quantiles_ns.len());
         for (path, count, most) in [
             ("pipe.rate_trace.rates", rates, *RATE_TRACE_RATES_BPS_ITEMS.end()),
+            ("pipe.rate_trace.opportunities.runs", runs, *OPPORTUNITIES_RUNS_ITEMS.end()),
             ("pipe.delay.body.quantiles", quantiles, *BODY_QUANTILES_NS_ITEMS.end()),
         ] {
             if count > most {

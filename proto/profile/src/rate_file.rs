@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading a rate trace from a file: mahimahi or CSV ([`trace`]).
+//! Reading a rate trace from a file: mahimahi or CSV ([`trace`]). A mahimahi trace without a step
+//! becomes single opportunities.
 //!
 //! The process that reads a profile's file also reads the trace file it names. The message contains
 //! rates and never a file name, so a request cannot make another process open a file. A text
 //! without a file, for example of a request, cannot name one.
 
-use crate::limits::{PIPE_RATE_BPS, RATE_TRACE_RATES_BPS_ITEMS};
+use crate::limits::{OPPORTUNITIES_RUNS_ITEMS, PIPE_RATE_BPS, RATE_TRACE_RATES_BPS_ITEMS};
 use crate::{Rate, format_duration};
 use proto::linkemu::v1 as pb;
 use std::path::{Component, Path, PathBuf};
-use trace::{RateError, RateFormat, read_rate};
+use trace::{Opportunities, RateError, RateFile, RateFormat, RateSteps, read_rate};
 
 /// Finest step of a mahimahi trace, ns.
 const MS: u64 = 1_000_000;
+/// Factor of the steps in an item of runs; the opportunities in it are fewer.
+const RUN: u64 = 16;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceFile {
@@ -38,6 +41,13 @@ pub enum TraceError {
         /// A step length that fits, ns.
         enough_ns: u64,
     },
+    /// More instants than a profile can hold.
+    #[error(
+        "{count} runs of opportunities are more than the {} that a profile holds: write a step, \
+         over which they are averaged",
+        OPPORTUNITIES_RUNS_ITEMS.end()
+    )]
+    Runs { count: usize },
     /// The profile was not read from a file.
     #[error(
         "a file is looked for beside the profile's file, and this text came without one: write \
@@ -48,12 +58,42 @@ pub enum TraceError {
     Elsewhere(String),
 }
 
-/// Reads a trace in steps of about `step_ns`. Default: 100 ms, or the rows of a CSV.
+/// Reads a trace in steps of about `step_ns`. Default: the opportunities of mahimahi, or the rows of
+/// a CSV.
 ///
 /// # Errors
 /// If it is not a trace, or has more steps than a profile can hold.
 pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceError> {
-    let steps = read_rate(path, step_ns)?;
+    match read_rate(path, step_ns)? {
+        RateFile::Steps(steps) => of_steps(steps),
+        RateFile::Opportunities(found) => of_opportunities(&found),
+    }
+}
+
+fn of_opportunities(found: &Opportunities) -> Result<TraceFile, TraceError> {
+    let (count, most) = (packed(&found.runs).count(), *OPPORTUNITIES_RUNS_ITEMS.end());
+    if count > most {
+        return Err(TraceError::Runs { count });
+    }
+    let size_bytes = u32::try_from(found.bytes).unwrap_or(u32::MAX);
+    let runs = packed(&found.runs).collect();
+    let opportunities = Some(pb::Opportunities { size_bytes, runs });
+    let trace = pb::RateTrace { step_ns: found.step_ns, rates_bps: Vec::new(), opportunities };
+    Ok(TraceFile { trace, remarks: Vec::new() })
+}
+
+/// The items of `Opportunities.runs`: a run with too many opportunities for one is several.
+fn packed(runs: &[(u64, u64)]) -> impl Iterator<Item = u64> {
+    let most = RUN - 1;
+    runs.iter().flat_map(move |(gap, count)| {
+        let first = gap * RUN + count.min(&most);
+        let rest = count.saturating_sub(most);
+        let full = std::iter::repeat_n(most, usize::try_from(rest / most).unwrap_or(0));
+        std::iter::once(first).chain(full).chain(Some(rest % most).filter(|rest| *rest > 0))
+    })
+}
+
+fn of_steps(steps: RateSteps) -> Result<TraceFile, TraceError> {
     let (count, most) = (steps.rates_bps.len(), *RATE_TRACE_RATES_BPS_ITEMS.end());
     let (step_ns, mut remarks) = (steps.step_ns, steps.remarks);
     if count > most {
@@ -73,7 +113,8 @@ pub fn read_trace(path: &Path, step_ns: Option<u64>) -> Result<TraceFile, TraceE
     if slow > 0 {
         remarks.push(format!("{slow} steps of less than {} are down", Rate::from_bps(Some(least))));
     }
-    Ok(TraceFile { trace: pb::RateTrace { step_ns, rates_bps }, remarks })
+    let trace = pb::RateTrace { step_ns, rates_bps, opportunities: None };
+    Ok(TraceFile { trace, remarks })
 }
 
 /// Path of a file that a profile in `directory` names.

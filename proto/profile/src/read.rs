@@ -152,15 +152,18 @@ impl Reader<'_> {
         let unread = pb::RateTrace {
             step_ns: *RATE_TRACE_STEP_NS.end(),
             rates_bps: vec![*RATE_TRACE_RATES_BPS.end()],
+            opportunities: None,
         };
         table.reflect(&self.trace_beside(node, table).unwrap_or(unread))
     }
 
     fn trace_beside(&mut self, node: &Node<'_>, table: &Table) -> Option<pb::RateTrace> {
         let step = table.field("step_ns").and_then(|field| self.field(node, field));
-        if let Some(value) = node.table.get("rates") {
-            let message = "the file is given as well: write one of both".to_owned();
-            self.fail(&node.at("rates"), value.span(), message);
+        for key in ["rates", "opportunities"] {
+            if let Some(value) = node.table.get(key) {
+                let message = "the file is given as well: write one of both".to_owned();
+                self.fail(&node.at(key), value.span(), message);
+            }
         }
         let item = self.value(node, FILE)?;
         let name = self.string(&item)?;

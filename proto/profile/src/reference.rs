@@ -94,6 +94,9 @@ fn takes(table: &Table, field: &Field) -> String {
         let _ = write!(takes, "; not with {}", others.join(", "));
     }
     match (field.parameter.required, field.parameter.default.as_str()) {
+        (true, _) if table.name() == "RateTrace" && !others.is_empty() => {
+            takes += "; **required** without these or `file`";
+        }
         (true, _) if table.name() == "RateTrace" => takes += "; **required** without `file`",
         (true, _) if !others.is_empty() => takes += "; **required** without these",
         (true, _) => takes += "; **required**",

@@ -66,8 +66,15 @@ pub fn validate_pipe(path: &str, pipe: &pb::Pipe) -> Result<(), Violations> {
 fn without_values(pipe: &pb::Pipe) -> pb::Pipe {
     let mut light = pipe.clone();
     if let Some(trace) = &mut light.rate_trace {
-        let least = *RATE_TRACE_RATES_BPS_ITEMS.start();
-        trace.rates_bps = vec![*RATE_TRACE_RATES_BPS.start(); least];
+        if let Some(opportunities) = &mut trace.opportunities {
+            opportunities.runs =
+                vec![*OPPORTUNITIES_RUNS.start(); *OPPORTUNITIES_RUNS_ITEMS.start()];
+        }
+        // Without opportunities, [`values`] reports a list that is too short.
+        if trace.opportunities.is_none() || !trace.rates_bps.is_empty() {
+            let least = *RATE_TRACE_RATES_BPS_ITEMS.start();
+            trace.rates_bps = vec![*RATE_TRACE_RATES_BPS.start(); least];
+        }
     }
     if let Some(body) = light.delay.as_mut().and_then(|delay| delay.body.as_mut()) {
         let least = *BODY_QUANTILES_NS_ITEMS.start();
@@ -113,6 +120,8 @@ fn check(found: &mut Violations, path: &str, table: &Table, message: &DynamicMes
     for field in &table.fields {
         let value = message.get_field(&field.descriptor);
         match (value.as_list(), field.table(), field.is_given(message)) {
+            // The other member of its choice is given.
+            (Some([]), ..) if table.alternatives(field).any(|it| it.is_given(message)) => {}
             (Some(items), inner, _) => list(found, &at(field), field, inner, items),
             (None, Some(inner), true) => {
                 if let Some(message) = value.as_message() {
@@ -262,7 +271,12 @@ fn text(text: &str) -> Option<String> {
 fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let at = |field: &str| format!("{path}.{field}");
     if let Some(trace) = &pipe.rate_trace {
-        values(found, &at("rate_trace.rates"), "RateTrace", "rates_bps", &trace.rates_bps);
+        match &trace.opportunities {
+            Some(it) => opportunities(found, &at("rate_trace.opportunities.runs"), &it.runs),
+            None => {
+                values(found, &at("rate_trace.rates"), "RateTrace", "rates_bps", &trace.rates_bps)
+            }
+        }
     }
     if let Some(trace) = &pipe.rate_trace
         && !trace.rates_bps.is_empty()
@@ -291,6 +305,18 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         if let Some(it) = &excursion.regime {
             factor(found, &format!("{path}.regime"), it, excursion.interval_ns);
         }
+    }
+}
+
+fn opportunities(found: &mut Violations, path: &str, runs: &[u64]) {
+    values(found, path, "Opportunities", "runs", runs);
+    if !runs.is_empty() && runs.iter().all(|run| run % 16 == 0) {
+        let message = "there is never an opportunity: write rate = \"down\" instead";
+        found.push(path, message);
+    } else if !runs.is_empty() && runs.iter().all(|run| run / 16 == 0) {
+        let message = "all opportunities are at the start, and the trace has no duration: add \
+                       steps, 16 for each, to an item";
+        found.push(path, message);
     }
 }
 

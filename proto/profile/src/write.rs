@@ -57,8 +57,11 @@ impl Toml {
             (Kind::Text, Value::List(items)) => {
                 self.pair(key, &items.iter().map(|item| field.format(item)).collect::<Vec<_>>());
             }
+            (Kind::Count, Value::List(items)) => {
+                self.list(key, items.iter().map(|item| field.format(item)));
+            }
             (_, Value::List(items)) => {
-                self.quantities(key, items.iter().map(|item| field.format(item)));
+                self.list(key, items.iter().map(|item| format!("\"{}\"", field.format(item))));
             }
             (Kind::Switch, _) => self.pair(key, &value.as_bool()),
             (Kind::Count, _) => self.pair(key, &whole(value)),
@@ -77,19 +80,20 @@ impl Toml {
         self.0 += &toml::to_string_pretty(&BTreeMap::from([(key, value)])).unwrap_or_default();
     }
 
-    /// Prints a list of quantities. They contain no characters that TOML escapes.
-    fn quantities(&mut self, key: &str, quantities: impl Iterator<Item = String>) {
+    /// Prints a list of counts, or of quoted quantities, which contain no characters that TOML
+    /// escapes.
+    fn list(&mut self, key: &str, items: impl Iterator<Item = String>) {
         const INDENT: &str = "   ";
-        let quoted: Vec<_> = quantities.map(|quantity| format!("\"{quantity}\"")).collect();
-        let line = format!("{key} = [{}]", quoted.join(", "));
+        let items: Vec<_> = items.collect();
+        let line = format!("{key} = [{}]", items.join(", "));
         if line.len() <= COLUMNS {
             self.0 += &format!("{line}\n");
             return;
         }
         self.0 += &format!("{key} = [\n{INDENT}");
         let mut columns = INDENT.len();
-        for quantity in quoted {
-            let item = format!(" {quantity},");
+        for item in items {
+            let item = format!(" {item},");
             if columns + item.len() > COLUMNS {
                 self.0 += &format!("\n{INDENT}");
                 columns = INDENT.len();

@@ -104,12 +104,21 @@ fn rate() -> impl Strategy<Value = (Option<u64>, Option<pb::RateTrace>)> {
     let trace = (RATE_TRACE_STEP_NS, PIPE_RATE_BPS, vec(bps(), 0..40)).prop_map(
         |(step_ns, rate, mut rates)| {
             rates.insert(rates.len() / 2, rate);
-            pb::RateTrace { step_ns, rates_bps: rates }
+            pb::RateTrace { step_ns, rates_bps: rates, ..Default::default() }
+        },
+    );
+    let runs = vec(prop_oneof![9 => 1..200_u64, 1 => OPPORTUNITIES_RUNS], 0..40);
+    let opportunities = (RATE_TRACE_STEP_NS, OPPORTUNITIES_SIZE_BYTES, runs).prop_map(
+        |(step_ns, size_bytes, mut runs)| {
+            runs.push(17);
+            let opportunities = Some(pb::Opportunities { size_bytes, runs });
+            pb::RateTrace { step_ns, opportunities, ..Default::default() }
         },
     );
     prop_oneof![
         option::of(bps()).prop_map(|bps| (bps, None)),
         trace.prop_map(|trace| (None, Some(trace))),
+        opportunities.prop_map(|trace| (None, Some(trace))),
     ]
 }
 
@@ -313,7 +322,12 @@ fn largest() -> pb::Profile {
         rate_bps: None,
         rate_trace: Some(pb::RateTrace {
             step_ns: 3_599_999_999_999,
-            rates_bps: vec![399_999_999_999; *RATE_TRACE_RATES_BPS_ITEMS.end()],
+            rates_bps: Vec::new(),
+            opportunities: Some(pb::Opportunities {
+                size_bytes: 65_535,
+                // The longest numbers of a byte.
+                runs: vec![127; *OPPORTUNITIES_RUNS_ITEMS.end()],
+            }),
         }),
         overhead_bytes: -64,
         link_layer: pb::LinkLayer::Atm.into(),
@@ -407,7 +421,17 @@ fn largest_profile_fits_and_round_trips() {
 
 #[test]
 fn quantity_lists_print_several_items_per_line() {
-    let toml = Profile::try_from(largest()).unwrap().to_toml();
+    let mut profile = largest();
+    for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe].into_iter().flatten() {
+        pipe.rate_trace = Some(pb::RateTrace {
+            step_ns: 3_599_999_999_999,
+            rates_bps: vec![399_999_999_999; *RATE_TRACE_RATES_BPS_ITEMS.end()],
+            ..Default::default()
+        });
+    }
+    assert!(profile.encoded_len() < MESSAGE_BYTES, "{}", profile.encoded_len());
+    let toml = Profile::try_from(profile).unwrap().to_toml();
+    assert!(toml.len() < FILE_BYTES, "{}", toml.len());
     let (mut lines, mut items) = (0, 0);
     for line in toml.lines().filter(|line| line.starts_with("    \"") && line.ends_with(',')) {
         assert!(line.len() <= 100, "{line}");

@@ -34,15 +34,21 @@ fn trace_file_beside_the_profile_gives_its_rates() {
     let lines: String = times.iter().map(|ms| format!("{ms}\n")).collect();
     fs::create_dir(at("traces")).unwrap();
     fs::write(at("traces/lte.mahimahi"), lines).unwrap();
+    // One at the start, 49 after 3 ms, and one after 8 ms more.
+    fs::write(at("bursts"), format!("0\n{}11\n", "3\n".repeat(49))).unwrap();
     fs::write(at("lte.csv"), "time_s,rate_mbps\n0,10\n1,0\n3,20\n").unwrap();
     for (named, written) in [
         (
-            "{ file = \"traces/lte.mahimahi\" }",
+            "{ file = \"traces/lte.mahimahi\", step = \"100 ms\" }",
             "{ step = \"100 ms\", rates = [\"12.032 Mbit/s\", \"24.064 Mbit/s\"] }",
         ),
         (
             "{ file = \"./traces/lte.mahimahi\", step = \"200 ms\" }",
             "{ step = \"200 ms\", rates = [\"18.048 Mbit/s\"] }",
+        ),
+        (
+            "{ file = \"bursts\" }",
+            "{ step = \"1 ms\", opportunities = { size = \"1504 B\", runs = [1, 63, 15, 15, 4, 129] } }",
         ),
         (
             "{ file = \"lte.csv\", step = \"1 s\" }",
@@ -70,6 +76,7 @@ fn invalid_trace_file_is_refused_at_its_place() {
     fs::write(at("short"), "1\n2\n").unwrap();
     fs::write(at("slow.csv"), "time_s,rate_bps\n0,5000\n1,999\n").unwrap();
     fs::write(at("long"), format!("{}\n", *RATE_TRACE_RATES_BPS_ITEMS.end() * 100 + 100)).unwrap();
+    fs::write(at("many"), (0..524_289).map(|ms| format!("{ms}\n")).collect::<String>()).unwrap();
     let absolute = at("short").display().to_string();
     let inner = at("inner");
     for (named, place, expected) in [
@@ -86,7 +93,7 @@ fn invalid_trace_file_is_refused_at_its_place() {
         ("{ file = \"short\", step = 5 }", "forward.rate_trace.step: ", "write a unit"),
         ("{ file = \"slow.csv\" }", "forward.rate_trace.rates[1]: ", "999 bit/s"),
         (
-            "{ file = \"long\" }",
+            "{ file = \"long\", step = \"100 ms\" }",
             "forward.rate_trace.file: ",
             "65537 steps of 100 ms are more than the 65536 that a profile holds: 101 ms each",
         ),
@@ -94,6 +101,16 @@ fn invalid_trace_file_is_refused_at_its_place() {
             "{ file = \"short\", rates = [\"1 Mbit/s\"] }",
             "line 3, column 40: forward.rate_trace.rates: ",
             "the file is given as well",
+        ),
+        (
+            "{ file = \"short\", opportunities = { size = \"1504 B\", runs = [17] } }",
+            "line 3, column 48: forward.rate_trace.opportunities: ",
+            "the file is given as well",
+        ),
+        (
+            "{ file = \"many\" }",
+            "forward.rate_trace.file: ",
+            "524289 runs of opportunities are more",
         ),
         ("{ fil = \"short\" }", "forward.rate_trace.fil: ", "the nearest is \"file\""),
     ] {
@@ -110,7 +127,7 @@ fn remainder_of_a_split_opportunity_is_not_a_rate() {
     let path = directory.path().join("gap");
     // 200 steps of 100.005 ms: 5 us of the last millisecond of the first are in the second.
     std::fs::write(&path, "101\n20001\n").unwrap();
-    let read = profile::read_trace(&path, None).unwrap();
+    let read = profile::read_trace(&path, Some(100_000_000)).unwrap();
     let rates = &read.trace.rates_bps;
     assert!(rates.iter().all(|rate| *rate == 0 || *rate >= 1_000), "{rates:?}");
     assert!(read.remarks.iter().any(|r| r.contains("are down")), "{:?}", read.remarks);

@@ -4,23 +4,25 @@
 //! A mahimahi trace has one line for each opportunity to send 1504 bytes, with the
 //! millisecond at which it comes (`PACKET_SIZE` in mahimahi's `link_queue.hh`; the bytes are
 //! those of the IP packet and four of its TUN device). It starts again after the last one,
-//! and its time is the period. An opportunity at *t* was earned in the millisecond
-//! before.
+//! and its time is the period. Without a step it is read as single opportunities ([`Opportunities`]).
+//! With one it is averaged; an opportunity at *t* was earned in the millisecond before.
 //!
 //! CSV has two columns, of which the header names the units: `time_s` (or `ms`, `us`,
 //! `ns`) and `rate_bps` (or `kbps`, `mbps`, `gbps`). A rate holds until the next row's time,
 //! the last one as long as the one before.
 //!
-//! Both become steps of equal length, and the last step ends where the trace ends: the
+//! Rates are steps of equal length, and the last step ends where the trace ends: the
 //! length is the requested one, changed so that a whole number of steps fits. So
 //! the duration and the bytes are those of the trace, to rounding.
 
 mod error;
 pub mod number;
+mod opportunities;
 pub mod tap;
 pub mod text;
 
 pub use error::{RateError, RateFormat};
+pub use opportunities::Opportunities;
 
 use number::decimal;
 use std::fs::File;
@@ -29,7 +31,8 @@ use std::path::Path;
 use tap::{Bytes, Lines};
 use text::{counted, shown};
 
-const OPPORTUNITY_BYTES: u64 = 1_504;
+/// Bytes of an opportunity of mahimahi.
+pub const OPPORTUNITY_BYTES: u64 = 1_504;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 /// The step if none is asked for.
@@ -57,13 +60,21 @@ pub struct RateSteps {
     pub remarks: Vec<String>,
 }
 
-/// Reads a trace in either format. Without a step, that of a mahimahi trace is 100 ms, that
-/// of CSV the median time between its rows.
+/// A trace as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RateFile {
+    Steps(RateSteps),
+    Opportunities(Opportunities),
+}
+
+/// Reads a trace in either format. Without a step, a mahimahi trace is read as single
+/// opportunities, and CSV in steps of the median time between its rows.
 ///
 /// # Errors
 /// If it is in neither format, or a line of it cannot be understood.
-pub fn read_rate(path: &Path, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
-    open(path, None, step_ns)
+pub fn read_rate(path: &Path, step_ns: Option<u64>) -> Result<RateFile, RateError> {
+    let (bytes, name) = open(path)?;
+    either(bytes, &name, step_ns).map_err(|error| error.named(&name))
 }
 
 /// Reads a trace of mahimahi.
@@ -71,7 +82,7 @@ pub fn read_rate(path: &Path, step_ns: Option<u64>) -> Result<RateSteps, RateErr
 /// # Errors
 /// If a line is no time in milliseconds, or earlier than the one before.
 pub fn mahimahi(path: &Path, step_ns: u64) -> Result<RateSteps, RateError> {
-    open(path, Some(RateFormat::Mahimahi), Some(step_ns))
+    steps(path, RateFormat::Mahimahi, Some(step_ns))
 }
 
 /// Reads CSV with a column of times and one of rates.
@@ -79,14 +90,16 @@ pub fn mahimahi(path: &Path, step_ns: u64) -> Result<RateSteps, RateError> {
 /// # Errors
 /// If the header does not name them with their units, or a line cannot be understood.
 pub fn csv(path: &Path, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
-    open(path, Some(RateFormat::Csv), step_ns)
+    steps(path, RateFormat::Csv, step_ns)
 }
 
-fn open(
-    path: &Path,
-    format: Option<RateFormat>,
-    step_ns: Option<u64>,
-) -> Result<RateSteps, RateError> {
+fn steps(path: &Path, format: RateFormat, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
+    let (bytes, name) = open(path)?;
+    read(bytes, &name, Some(format), step_ns).map_err(|error| error.named(&name))
+}
+
+/// The bytes of a file, and its name for messages.
+fn open(path: &Path) -> Result<(Bytes<'static>, String), RateError> {
     let name = path.display().to_string();
     let named = |error: io::Error| RateError::from(error).named(&name);
     // Before it is opened: a pipe without a writer would wait for one.
@@ -98,8 +111,15 @@ fn open(
         return Err(RateError::Bytes { name });
     }
     // It may grow meanwhile.
-    let bytes = file.take(FILE_BYTES);
-    read(Box::new(bytes), &name, format, step_ns).map_err(|error| error.named(&name))
+    Ok((Box::new(file.take(FILE_BYTES)), name))
+}
+
+fn either(bytes: Bytes<'_>, name: &str, step_ns: Option<u64>) -> Result<RateFile, RateError> {
+    let begun = Begun::of(bytes, None)?;
+    if begun.format == RateFormat::Mahimahi && step_ns.is_none() {
+        return opportunities::read(begun, name).map(RateFile::Opportunities);
+    }
+    begun.steps(name, step_ns).map(RateFile::Steps)
 }
 
 fn read(
@@ -108,37 +128,82 @@ fn read(
     format: Option<RateFormat>,
     step_ns: Option<u64>,
 ) -> Result<RateSteps, RateError> {
-    let mut lines = Lines::of(bytes);
-    // The first line without a comment determines the format.
-    let (begin, number) = loop {
-        let Some(line) = lines.next()? else { return Err(RateError::NoDuration) };
-        let text = line.text.trim_ascii();
-        if !text.is_empty() && !text.starts_with(b"#") {
-            break (text.to_vec(), line.number);
+    Begun::of(bytes, format)?.steps(name, step_ns)
+}
+
+/// A file of which the first line was read.
+struct Begun<'a> {
+    lines: Lines<'a>,
+    format: RateFormat,
+    /// The first line without a comment, and its number.
+    begin: Vec<u8>,
+    number: u64,
+}
+
+impl<'a> Begun<'a> {
+    fn of(bytes: Bytes<'a>, format: Option<RateFormat>) -> Result<Self, RateError> {
+        let mut lines = Lines::of(bytes);
+        // The first line without a comment determines the format.
+        let (begin, number) = loop {
+            let Some(line) = lines.next()? else { return Err(RateError::NoDuration) };
+            let text = line.text.trim_ascii();
+            if !text.is_empty() && !text.starts_with(b"#") {
+                break (text.to_vec(), line.number);
+            }
+        };
+        let is_time = begin.iter().all(u8::is_ascii_digit);
+        let has_columns = Layout::find(&begin).is_ok();
+        let format = match format {
+            Some(format) => format,
+            None if is_time => RateFormat::Mahimahi,
+            None if has_columns || begin.contains(&b',') => RateFormat::Csv,
+            None => return Err(RateError::UnknownFormat { begin: shown(&begin) }),
+        };
+        Ok(Self { lines, format, begin, number })
+    }
+
+    fn steps(mut self, name: &str, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
+        let mut remarks = Vec::new();
+        let trace = match self.format {
+            RateFormat::Mahimahi => averaged(&mut self)?,
+            RateFormat::Csv => rows(&mut self.lines, &self.begin, &mut remarks)?,
+        };
+        let (step_ns, rates_bps) = trace.steps(self.format, step_ns)?;
+        Ok(RateSteps {
+            step_ns,
+            rates_bps,
+            name: name.into(),
+            format: self.format,
+            sha256: self.lines.sha256()?,
+            remarks,
+        })
+    }
+
+    /// The milliseconds of a mahimahi trace, ascending. The last one is not zero.
+    fn times(&mut self, mut found: impl FnMut(u64)) -> Result<(), RateError> {
+        let mut last = 0;
+        let mut add = |text: &[u8], number: u64| {
+            let bad = |problem: &str| RateError::line(number, problem, text);
+            let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+            let ms = plain.then(|| decimal(text, 1)).flatten();
+            let ms = ms.ok_or_else(|| bad("this is no whole number of milliseconds"))?;
+            let ms = ms.value.unsigned_abs();
+            if ms.saturating_mul(MS) > SPAN_NS {
+                return Err(RateError::Span { line: number });
+            }
+            if ms < last {
+                return Err(bad("this is earlier than the line before"));
+            }
+            last = ms;
+            found(ms);
+            Ok(())
+        };
+        add(&self.begin, self.number)?;
+        while let Some(line) = self.lines.next()? {
+            add(line.text.trim_ascii(), line.number)?;
         }
-    };
-    let is_time = begin.iter().all(u8::is_ascii_digit);
-    let has_columns = Layout::find(&begin).is_ok();
-    let format = match format {
-        Some(format) => format,
-        None if is_time => RateFormat::Mahimahi,
-        None if has_columns || begin.contains(&b',') => RateFormat::Csv,
-        None => return Err(RateError::UnknownFormat { begin: shown(&begin) }),
-    };
-    let mut remarks = Vec::new();
-    let trace = match format {
-        RateFormat::Mahimahi => opportunities(&mut lines, &begin, number)?,
-        RateFormat::Csv => rows(&mut lines, &begin, &mut remarks)?,
-    };
-    let (step_ns, rates_bps) = trace.steps(format, step_ns)?;
-    Ok(RateSteps {
-        step_ns,
-        rates_bps,
-        name: name.into(),
-        format,
-        sha256: lines.sha256()?,
-        remarks,
-    })
+        if last == 0 { Err(RateError::NoDuration) } else { Ok(()) }
+    }
 }
 
 /// Pieces of constant rate: the end of each, in ns from the start of the trace, ascending,
@@ -198,25 +263,14 @@ impl Trace {
     }
 }
 
-/// Reads the rest of a mahimahi trace.
-fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Trace, RateError> {
+/// Reads the rest of a mahimahi trace as pieces of a rate.
+fn averaged(begun: &mut Begun<'_>) -> Result<Trace, RateError> {
     let mut pieces: Vec<(u64, u128)> = Vec::new();
     let bits = u128::from(OPPORTUNITY_BYTES * 8) * u128::from(S);
-    let mut add = |text: &[u8], number: u64| {
-        let bad = |problem: &str| RateError::line(number, problem, text);
-        let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-        let ms = plain.then(|| decimal(text, 1)).flatten();
-        let ms = ms.ok_or_else(|| bad("this is no whole number of milliseconds"))?;
-        let end = ms.value.unsigned_abs().saturating_mul(MS);
-        if end > SPAN_NS {
-            return Err(RateError::Span { line: number });
-        }
+    begun.times(|ms| {
         // An opportunity at zero is earned in the first millisecond, as there is none before.
-        let end = end.max(MS);
+        let end = (ms * MS).max(MS);
         let last = pieces.last().map_or(0, |piece| piece.0);
-        if end < last {
-            return Err(bad("this is earlier than the line before"));
-        }
         if end > last {
             if end - last > MS {
                 pieces.push((end - MS, 0));
@@ -226,15 +280,7 @@ fn opportunities(lines: &mut Lines<'_>, begin: &[u8], number: u64) -> Result<Tra
         if let Some(piece) = pieces.last_mut() {
             piece.1 += bits;
         }
-        Ok(ms.value)
-    };
-    let mut last = add(begin, number)?;
-    while let Some(line) = lines.next()? {
-        last = add(line.text.trim_ascii(), line.number)?;
-    }
-    if last == 0 {
-        return Err(RateError::NoDuration);
-    }
+    })?;
     Ok(Trace { pieces, usual_step_ns: STEP_NS })
 }
 

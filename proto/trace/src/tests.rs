@@ -7,6 +7,28 @@ fn steps(text: &str, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
     read(Box::new(text.as_bytes()), "a trace", None, step_ns)
 }
 
+fn opportunities(text: &str) -> Opportunities {
+    match either(Box::new(text.as_bytes()), "a trace", None) {
+        Ok(RateFile::Opportunities(found)) => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn lines_of_a_millisecond_are_one_run() {
+    let found = opportunities("# a link\n0\n0\n3\n3\n3\n20\n");
+    assert_eq!((found.step_ns, found.bytes), (MS, 1504));
+    assert_eq!(found.runs, [(0, 2), (3, 3), (17, 1)]);
+    assert_eq!(opportunities("1").runs, [(1, 1)]);
+    let bad = |text: &str| either(Box::new(text.as_bytes()), "it", None).unwrap_err().to_string();
+    assert!(bad("0\n0\n").contains("no duration"), "{}", bad("0\n0\n"));
+    assert!(bad("5\n4\n").contains("line 2: this is earlier"), "{}", bad("5\n4\n"));
+    assert!(bad("5\n\n6\n").contains("line 2: this is no whole number"), "{}", bad("5\n\n6\n"));
+    // With a step it is averaged.
+    let averaged = either(Box::new("1\n".as_bytes()), "it", Some(MS)).unwrap();
+    assert!(matches!(averaged, RateFile::Steps(_)), "{averaged:?}");
+}
+
 fn refused(text: &str, parts: &[&str]) {
     let error = steps(text, None).unwrap_err().to_string();
     for part in parts {
@@ -110,7 +132,7 @@ fn file_is_read_in_the_requested_format() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace");
     std::fs::write(&path, "5\n10\n").unwrap();
-    assert_eq!(read_rate(&path, None).unwrap().rates_bps, [2_406_400]);
+    assert_eq!(mahimahi(&path, 10 * MS).unwrap().rates_bps, [2_406_400]);
     assert_eq!(mahimahi(&path, 5 * MS).unwrap().rates_bps, [2_406_400; 2]);
     let error = csv(&path, None).unwrap_err().to_string();
     assert!(error.contains("no column"), "{error}");

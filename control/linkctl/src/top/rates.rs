@@ -33,6 +33,9 @@ impl Serving {
     /// Serving rate of a current pipe.
     pub fn of(pipe: &pb::Pipe) -> Self {
         if let Some(trace) = &pipe.rate_trace {
+            if let Some(it) = &trace.opportunities {
+                return Self::of_opportunities(trace.step_ns, it);
+            }
             let steps = trace.rates_bps.len() as f64;
             let sum: f64 = trace.rates_bps.iter().map(|bps| *bps as f64).sum();
             return if sum > 0.0 { Self::Mean(sum / steps) } else { Self::Down };
@@ -42,6 +45,13 @@ impl Serving {
             Some(0) => Self::Down,
             Some(bps) => Self::At(bps as f64),
         }
+    }
+
+    fn of_opportunities(step_ns: u64, it: &pb::Opportunities) -> Self {
+        let steps: u64 = it.runs.iter().map(|run| run / 16).sum();
+        let count: u64 = it.runs.iter().map(|run| run % 16).sum();
+        let seconds = steps as f64 * step_ns as f64 / 1e9;
+        Self::Mean(count as f64 * f64::from(it.size_bytes) * 8.0 / seconds)
     }
 
     /// In bit/s, if it is limited.
@@ -288,7 +298,11 @@ pub mod tests {
     #[test]
     fn wait_is_queue_over_current_rate() {
         let trace = |rates: &[u64]| pb::Pipe {
-            rate_trace: Some(pb::RateTrace { step_ns: 1, rates_bps: rates.to_vec() }),
+            rate_trace: Some(pb::RateTrace {
+                step_ns: 1,
+                rates_bps: rates.to_vec(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let rate = |rate_bps| pb::Pipe { rate_bps, ..Default::default() };

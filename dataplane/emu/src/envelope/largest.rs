@@ -71,7 +71,8 @@ impl Fits {
             let room = Room { clients: u32::try_from(n).unwrap_or(u32::MAX), ..room };
             n <= busy && needed(&demands, room) <= room.capacity
         });
-        let limited = |d: &Demand| d.rate.filter(|r| *r > 0);
+        // The rate of opportunities is no parameter.
+        let limited = |d: &Demand| d.rate.filter(|r| *r > 0 && d.burst == 0);
         Self {
             clients: clients.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             delay: in_proportion(

@@ -19,7 +19,11 @@ fn broken_pipe(change: impl FnOnce(&mut pb::Pipe)) -> Vec<(String, String)> {
     broken(|p| {
         let pipe = forward(p);
         pipe.rate_bps = None;
-        pipe.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps: vec![0, 5_000] });
+        pipe.rate_trace = Some(pb::RateTrace {
+            step_ns: 1_000_000,
+            rates_bps: vec![0, 5_000],
+            ..Default::default()
+        });
         pipe.fade = Some(pb::Fade { interval_ns: 1 << 40, duration_ns: 1 << 30, factor: 30.0 });
         pipe.packet_loss = 0.5;
         pipe.delay.as_mut().unwrap().body =
@@ -53,6 +57,35 @@ fn fade(pipe: &mut pb::Pipe) -> &mut pb::Fade {
 
 fn body(pipe: &mut pb::Pipe) -> &mut pb::Body {
     pipe.delay.as_mut().unwrap().body.as_mut().unwrap()
+}
+
+#[test]
+fn opportunities_are_checked() {
+    let of = |step_ns: u64, size_bytes: u32, runs: &[u64]| {
+        let opportunities = Some(pb::Opportunities { size_bytes, runs: runs.to_vec() });
+        let trace = pb::RateTrace { step_ns, opportunities, ..Default::default() };
+        broken_pipe(|pipe| *self::trace(pipe) = trace)
+    };
+    let runs = "forward.rate_trace.opportunities.runs";
+    for (trace, path, expected) in [
+        (of(1_000_000, 1504, &[]), runs, "a list of 0 is too short"),
+        (of(1_000_000, 1504, &[16, 32]), runs, "never an opportunity"),
+        (of(1_000_000, 1504, &[1, 15]), runs, "no duration"),
+        (of(1_000_000, 1504, &[17, 0]), "forward.rate_trace.opportunities.runs[1]", "0 is below 1"),
+        (of(999_999, 1504, &[17]), "forward.rate_trace.step", "is below 1 ms"),
+        (of(1_000_000, 0, &[17]), "forward.rate_trace.opportunities.size", "is below 1 B"),
+        (of(1_000_000, 1504, &vec![17; 524_289]), runs, "a list of 524289 is too long"),
+    ] {
+        assert_eq!(trace.len(), 1, "{trace:?}");
+        assert_eq!(trace[0].0, path);
+        assert!(trace[0].1.contains(expected), "{trace:?}");
+    }
+    let found = broken_pipe(|pipe| {
+        let opportunities = Some(pb::Opportunities { size_bytes: 1504, runs: vec![17] });
+        trace(pipe).opportunities = opportunities;
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].1.contains("rates is given as well"), "{found:?}");
 }
 
 #[test]
@@ -372,7 +405,11 @@ fn capacity_needs_constant_rate_and_feasible_spread() {
     assert!(none[0].1.contains("there is no rate"), "{}", none[0].1);
     let trace = of(valid.clone(), |p| {
         p.rate_bps = None;
-        p.rate_trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps: vec![5_000] });
+        p.rate_trace = Some(pb::RateTrace {
+            step_ns: 1_000_000,
+            rates_bps: vec![5_000],
+            ..Default::default()
+        });
     });
     assert_eq!(path(&trace), ["forward.capacity"]);
     let wide = of(capacity(0.9, 0.3), |_| ());
