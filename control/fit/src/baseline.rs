@@ -19,7 +19,7 @@ pub struct Source {
     /// The file as it was given, or the study.
     pub name: String,
     pub format: Format,
-    /// SHA-256 of the file's bytes, in hexadecimal.
+    /// SHA-256 of the file's bytes, unpacked if gzip packed them, in hexadecimal.
     pub sha256: String,
 }
 
@@ -58,6 +58,17 @@ pub enum Spacing {
     /// At equal intervals with the sender's jitter.
     Constant,
     Poisson,
+    /// At any times: the probes follow the answers, or the user says so.
+    Irregular,
+}
+
+/// Pace of a prober that sends a probe only when the one before was answered or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// From an answer to the next probe; `None` if that is sent at the interval.
+    pub after_answer_ns: Option<u64>,
+    /// From a lost probe to the next: the timeout and what follows it.
+    pub after_loss_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +94,8 @@ pub struct Series {
     rtt_ns: Vec<u64>,
     /// First probes after a break, ascending; zero is not among them.
     breaks: Vec<usize>,
+    /// Those of the breaks over which the time is not known.
+    jumps: Vec<usize>,
 }
 
 impl Series {
@@ -96,9 +109,17 @@ impl Series {
         self.rtt_ns.push(probe.rtt_ns.map_or(LOST, |rtt| rtt.min(LOST - 1)));
     }
 
-    /// The next probe comes after a break: in between, no probe was sent or the
-    /// clock jumped.
+    /// The next probe comes after a break of unknown length: the clock jumped.
     pub fn interrupt(&mut self) {
+        self.pause();
+        let next = self.sent_ns.len();
+        if next > 0 && self.jumps.last() != Some(&next) {
+            self.jumps.push(next);
+        }
+    }
+
+    /// The next probe comes after a break: no probe was sent until then.
+    pub fn pause(&mut self) {
         let next = self.sent_ns.len();
         if next > 0 && self.breaks.last() != Some(&next) {
             self.breaks.push(next);
@@ -111,6 +132,7 @@ impl Series {
         self.interrupt();
         let offset = self.sent_ns.len();
         self.breaks.extend(other.breaks.iter().map(|b| b + offset));
+        self.jumps.extend(other.jumps.iter().map(|b| b + offset));
         self.sent_ns.extend(other.sent_ns.iter().map(|t| t.saturating_add(end)));
         self.rtt_ns.extend_from_slice(&other.rtt_ns);
     }
@@ -146,9 +168,31 @@ impl Series {
     /// The stretches without a break; none is empty.
     #[must_use]
     pub fn segments(&self) -> Vec<Range<usize>> {
-        let ends = self.breaks.iter().copied().chain([self.len()]);
+        self.between(&self.breaks)
+    }
+
+    /// The stretches over which all times are known; none is empty.
+    #[must_use]
+    pub fn timed(&self) -> Vec<Range<usize>> {
+        self.between(&self.jumps)
+    }
+
+    fn between(&self, breaks: &[usize]) -> Vec<Range<usize>> {
+        let ends = breaks.iter().copied().chain([self.len()]);
         let mut start = 0;
         ends.map(|end| std::mem::replace(&mut start, end)..end).filter(|s| !s.is_empty()).collect()
+    }
+
+    /// The same probes, with a break wherever two are more than `most_ns` apart.
+    #[must_use]
+    pub fn paused_where_longer(&self, most_ns: u64) -> Self {
+        let mut series = self.clone();
+        let gaps = self.sent_ns.windows(2).zip(1..);
+        let long = gaps.filter(|(pair, _)| pair[1].saturating_sub(pair[0]) > most_ns);
+        series.breaks.extend(long.map(|(_, next)| next));
+        series.breaks.sort_unstable();
+        series.breaks.dedup();
+        series
     }
 
     #[must_use]
@@ -166,6 +210,8 @@ pub struct Baseline {
     pub interval_ns: u64,
     /// How the probes were spaced.
     pub spacing: Spacing,
+    /// Set if the prober waits for each answer.
+    pub waiting: Option<Waiting>,
     /// The finest step of the round trips that were written.
     pub resolution_ns: u64,
     pub series: Series,

@@ -161,6 +161,7 @@ mod tests {
             source: Source { name, format: Format::Probe, sha256 },
             interval_ns: 1,
             spacing: Spacing::Constant,
+            waiting: None,
             resolution_ns: 1,
             series: Series::default(),
             one_way: None,

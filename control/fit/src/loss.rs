@@ -34,6 +34,12 @@ impl Interval {
         Self { value: f(self.value), low: a.min(b), high: a.max(b) }
     }
 
+    /// With the ends of another interval, if they are further out.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self { low: self.low.min(other.low), high: self.high.max(other.high), ..self }
+    }
+
     /// Whether it covers `x`.
     #[must_use]
     pub fn covers(&self, x: f64) -> bool {

@@ -15,6 +15,9 @@ use argmin_math::{ArgminAdd, ArgminMul, ArgminSub};
 /// log-likelihood falls from its maximum to the end of a 95 % interval (S. S. Wilks,
 /// 1938).
 pub const DROP_95: f64 = 1.920_729_410_347_062;
+/// The same for the 97.5 % quantile: two parameters are both inside with 95 % (C. E. Bonferroni,
+/// 1936).
+pub const DROP_97_5: f64 = 2.511_943_092_2;
 /// The 97.5 % quantile of the normal distribution.
 pub const Z_95: f64 = 1.959_963_984_540_054;
 /// Represents a likelihood of zero; finite, so that the search can recover.
@@ -115,6 +118,16 @@ pub fn profile_interval<F: Fn(&[f64]) -> f64>(
     maximum: &Maximum,
     parameter: usize,
 ) -> (f64, f64) {
+    profile_interval_at(DROP_95, f, maximum, parameter)
+}
+
+/// The same, where the maximum has fallen by `fall`.
+pub fn profile_interval_at<F: Fn(&[f64]) -> f64>(
+    fall: f64,
+    f: &F,
+    maximum: &Maximum,
+    parameter: usize,
+) -> (f64, f64) {
     let best = maximum.at[parameter];
     // Where the others were best last: a near place to start from.
     let others = std::cell::RefCell::new(maximum.at.clone());
@@ -128,7 +141,7 @@ pub fn profile_interval<F: Fn(&[f64]) -> f64>(
         let from = others.borrow().clone();
         let found = climb(&restricted, &from, &[0.05], 1e-4);
         *others.borrow_mut() = found.at;
-        maximum.value - found.value - DROP_95
+        maximum.value - found.value - fall
     };
     let end = |sign: f64| {
         let mut near = 0.0;

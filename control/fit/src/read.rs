@@ -8,20 +8,22 @@
 mod clean;
 mod columns;
 mod error;
+mod guess;
 mod irtt;
 mod ping;
 mod place;
 mod probe;
 mod spacing;
 mod summary;
+mod waiting;
 
 pub use columns::Columns;
 pub use error::{Place, ReadError};
 
-use crate::baseline::{Baseline, Format, Summary};
+use crate::baseline::{Baseline, Format, Spacing, Summary};
 use error::{duration, shown};
 use std::fs::File;
-use std::io::{Cursor, Read as _};
+use std::io::{BufReader, Cursor, Read as _};
 use std::path::Path;
 use trace::tap::{BOM, Bytes};
 use trace::{number, tap};
@@ -30,6 +32,9 @@ use trace::{number, tap};
 const HEAD: u64 = 1 << 16;
 /// Lines of it among which ping's first one is searched.
 const HEAD_LINES: usize = 100;
+/// Begin of a file that gzip packed, and the most bytes that are unpacked.
+const GZIP: &[u8] = b"\x1f\x8b";
+const UNPACKED: u64 = 1 << 36;
 const DAY_NS: u64 = 86_400_000_000_000;
 
 /// How to read a file.
@@ -40,6 +45,8 @@ pub struct Options {
     /// Probing interval; the log must agree with it.
     pub interval_ns: Option<u64>,
     pub columns: Option<Columns>,
+    /// How the probes are spaced; found from the times if `None`.
+    pub spacing: Option<Spacing>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -59,26 +66,40 @@ pub fn read(path: &Path, options: &Options) -> Result<Input, ReadError> {
     read_from(Box::new(file), &name, options).map_err(|error| error.named(&name))
 }
 
-fn read_from(mut file: Bytes<'_>, name: &str, options: &Options) -> Result<Input, ReadError> {
-    let mut head = Vec::new();
-    (&mut file).take(HEAD).read_to_end(&mut head)?;
+fn read_from(file: Bytes<'_>, name: &str, options: &Options) -> Result<Input, ReadError> {
+    let (mut head, mut file) = unpacked(file)?;
+    (&mut file).take(HEAD.saturating_sub(head.len() as u64)).read_to_end(&mut head)?;
     let format = format(&head, options)?;
     let given = options.interval_ns;
     if let Some(interval) = given.filter(|ns| !(1..=DAY_NS).contains(ns)) {
         return Err(ReadError::Interval { interval: duration(interval) });
     }
     let bytes: Bytes<'_> = Box::new(Cursor::new(head.clone()).chain(file));
-    let (log, sha256) = match format {
+    let (mut log, sha256) = match format {
         Format::Probe => probe::read(bytes)?,
         Format::Ping => ping::read(bytes, given)?,
         Format::Irtt => irtt::read(bytes)?,
         Format::Columns => match &options.columns {
             Some(columns) => columns::read(bytes, &head, columns)?,
-            None => return Err(ReadError::ColumnsNotNamed { header: shown(first_line(&head)) }),
+            None => return Err(not_named(&head)),
         },
         Format::Summary => return summary::read(bytes, given).map(Input::Summary),
     };
+    log.stated = options.spacing;
     clean::clean(log, name.into(), sha256, given).map(Input::Log)
+}
+
+/// The beginning of a file, and the rest of it: of one that gzip packed, as irtt does, the unpacked
+/// bytes.
+fn unpacked(mut file: Bytes<'_>) -> Result<(Vec<u8>, Bytes<'_>), ReadError> {
+    let mut magic = Vec::new();
+    (&mut file).take(GZIP.len() as u64).read_to_end(&mut magic)?;
+    if magic != GZIP {
+        return Ok((magic, file));
+    }
+    let packed = Cursor::new(magic).chain(file);
+    let bytes = flate2::read::MultiGzDecoder::new(BufReader::new(packed));
+    Ok((Vec::new(), Box::new(bytes.take(UNPACKED))))
 }
 
 /// The format of a file that begins with `head`.
@@ -88,8 +109,7 @@ fn format(head: &[u8], options: &Options) -> Result<Format, ReadError> {
         return Err(ReadError::Empty);
     }
     let packers = [
-        (&b"\x1f\x8b"[..], "gzip"),
-        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (&b"\x28\xb5\x2f\xfd"[..], "zstd"),
         (b"\xfd7zXZ\0", "xz"),
         (b"BZh", "bzip2"),
         (b"PK\x03\x04", "zip"),
@@ -128,13 +148,19 @@ fn unknown(head: &[u8]) -> ReadError {
     }
     let begin = first_line(head);
     let json = begin.starts_with(b"{") || begin.starts_with(b"[");
-    if !json && begin.iter().any(|byte| b",;\t".contains(byte)) {
-        return ReadError::ColumnsNotNamed { header: shown(begin) };
+    if !json && (guess::guess(head).is_some() || begin.iter().any(|byte| b",;\t".contains(byte))) {
+        return not_named(head);
     }
     // If there are only comments, the first one.
     let begin = if begin.is_empty() { head.trim_ascii_start() } else { begin };
     let line = begin.split(|byte| *byte == b'\n').next().unwrap_or_default();
     ReadError::UnknownFormat { begin: shown(line) }
+}
+
+/// Reports a table without named columns.
+fn not_named(head: &[u8]) -> ReadError {
+    let guess = guess::guess(head).unwrap_or_else(|| "sent=NAME:s,rtt=NAME:ms".into());
+    ReadError::ColumnsNotNamed { header: shown(first_line(head)), guess }
 }
 
 /// The first line that is no comment.

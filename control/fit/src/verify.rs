@@ -12,5 +12,5 @@ mod subject;
 
 pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict, length};
 pub use judge::{Settings, against_log, against_profile};
-pub use play::{PlayError, play, regular};
+pub use play::{PlayError, play, play_waiting, regular};
 pub use subject::{VerifyError, check_baseline, live_plan, read_log};

@@ -35,6 +35,7 @@ pub fn baseline(series: Series) -> Baseline {
         source,
         interval_ns: INTERVAL_NS,
         spacing: Spacing::Constant,
+        waiting: None,
         resolution_ns: 1,
         series,
         one_way: None,

@@ -65,7 +65,7 @@ fn constant_round_trip_is_fitted_without_variation() {
 fn log_without_losses_gives_their_upper_bound() {
     let fitted = fitted(log(COUNT, |n| Some(quiet(n))));
     assert!(pipes(&fitted).iter().all(|pipe| pipe.outages.is_empty()));
-    let bound = "losses: none of 4499 probes was lost, so fewer than one in 1499 is (95 %)";
+    let bound = "losses: none of 4500 probes was lost, so fewer than one in 1500 is (95 %)";
     says(&unidentified(&fitted), &[bound]);
 }
 

@@ -6,6 +6,8 @@ mod closed_form;
 mod common;
 mod little;
 mod losses;
+mod real;
 mod truth;
 mod verify;
 mod viasat2;
+mod waiting;

@@ -268,6 +268,7 @@ fn failure(code: &'static str, log: &Path, error: VerifyError) -> Failure {
                 _ => failure,
             }
         }
+        error @ VerifyError::TooFew { .. } => Failure::undecided(error.to_string()),
         VerifyError::Certificate(error) => Failure::failed("certificate", error.to_string()),
         VerifyError::Play(error) => Failure::failed("play", error.to_string()),
         error => Failure::failed(code, error.to_string()),

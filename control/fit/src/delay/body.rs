@@ -196,7 +196,7 @@ pub fn correlation(
     let time = |rho: f64| {
         let rho = rho.clamp(1e-6, 1.0 - 1e-9);
         match spacing {
-            Spacing::Constant => -(lag as f64) * interval / rho.ln(),
+            Spacing::Constant | Spacing::Irregular => -(lag as f64) * interval / rho.ln(),
             // The mean of e^(−t/τ) over a sum of exponential gaps.
             Spacing::Poisson => interval / (rho.powf(-1.0 / lag as f64) - 1.0),
         }

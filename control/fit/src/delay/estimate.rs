@@ -79,7 +79,11 @@ pub enum DelayError {
 /// # Errors
 /// If the log has too few.
 pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
-    let series = &baseline.series;
+    // Pairs of probes are compared at equal distances.
+    let paused = baseline
+        .waiting
+        .map(|_| baseline.series.paused_where_longer(baseline.interval_ns.saturating_mul(3) / 2));
+    let series = paused.as_ref().unwrap_or(&baseline.series);
     let mut sorted: Vec<u64> = series.iter().filter_map(|p| p.rtt_ns).collect();
     if sorted.len() < LEAST_SAMPLES {
         return Err(DelayError::TooFew(sorted.len()));
@@ -138,7 +142,7 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
         }
     };
     let lags = |lag: usize| match baseline.spacing {
-        Spacing::Constant => vec![lag as f64 * interval],
+        Spacing::Constant | Spacing::Irregular => vec![lag as f64 * interval],
         Spacing::Poisson => gamma_nodes(lag, interval),
     };
     let observed = interval * series.len() as f64;

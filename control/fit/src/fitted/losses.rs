@@ -69,8 +69,7 @@ pub(super) fn outages(
         add(class.interval, class.duration, class.peaked, false);
     }
     if let Some(isolated) = losses.isolated {
-        let stated = isolated.duration_s;
-        add(isolated.interval, Interval { value: stated, low: stated, high: stated }, true, true);
+        add(isolated.interval, isolated.duration, true, true);
     }
     notes.test(losses.goodness.as_ref());
     notes.unidentified.extend(losses.unidentified.iter().cloned());

@@ -5,8 +5,8 @@
 //! corrected is an error.
 
 use super::error::{Place, ReadError, counted, duration};
-use super::place;
-use super::spacing::Interval;
+use super::spacing::{self, Interval};
+use super::{place, waiting};
 use crate::baseline::{Baseline, Format, OneWay, Source, Spacing};
 use jiff::Timestamp;
 
@@ -63,6 +63,10 @@ pub(super) struct Log {
     /// Probing interval from the log.
     pub interval: Option<u64>,
     pub spacing: Option<Spacing>,
+    /// The spacing that the user states.
+    pub stated: Option<Spacing>,
+    /// Whether the user says that the times are those of answers and timeouts.
+    pub done: bool,
     /// The step of its round trips.
     pub resolution_ns: u64,
     /// One-way delays, to be believed if they are plausible.
@@ -90,6 +94,8 @@ impl Log {
             breaks: Vec::new(),
             interval: None,
             spacing: None,
+            stated: None,
+            done: false,
             resolution_ns: 1,
             there: Vec::new(),
             back: Vec::new(),
@@ -137,20 +143,19 @@ pub(super) fn clean(
     let one_way = one_way(&mut log, &mut remarks);
     order(&mut log, &mut remarks);
     let longest = enough(&log)?;
-    let interval = match log.untimed {
-        Some(ns) => Interval { ns, spacing: Spacing::Constant, count: log.rows.len() },
-        None => Interval::of(&log, &mut remarks)?,
-    };
+    let done = log.done;
+    waiting::to_the_beginning(&mut log, done, &mut remarks);
+    let interval = interval(&mut log, given, &mut remarks)?;
     if interval.ns == 0 {
         return Err(ReadError::Interval { interval: duration(0) });
     }
     interval.agrees(given, "--interval")?;
-    interval.agrees(log.interval, "the file itself")?;
     let series = place::place(&log, &interval, longest, &mut remarks)?;
     Ok(Baseline {
         source: Source { name, format: log.format, sha256 },
         interval_ns: interval.ns,
         spacing: interval.spacing,
+        waiting: interval.waiting,
         resolution_ns: log.resolution_ns,
         series,
         one_way,
@@ -158,6 +163,50 @@ pub(super) fn clean(
         emulator: None,
         remarks,
     })
+}
+
+/// The probing interval.
+fn interval(
+    log: &mut Log,
+    given: Option<u64>,
+    remarks: &mut Vec<String>,
+) -> Result<Interval, ReadError> {
+    if let Some(ns) = log.untimed {
+        return Ok(Interval::stated(ns, log.rows.len()));
+    }
+    let coarse = match (Interval::of(log, remarks), given) {
+        (Ok(interval), _) => return as_stated(log, interval, remarks),
+        (Err(ReadError::CoarseTimes { .. }), Some(given)) => given,
+        // The numbers tell how many probes were sent.
+        (Err(ReadError::CoarseTimes { .. }), None) if log.numbered => spacing::whole_mean(log),
+        (Err(error), _) => return Err(error),
+    };
+    Interval::stated(spacing::whole_mean(log), 0).agrees(Some(coarse), "--interval")?;
+    remarks.push(
+        "The time stamps are coarser than the interval: send times are the probe's number times the \
+         interval."
+            .into(),
+    );
+    log.untimed = Some(coarse);
+    Ok(Interval::stated(coarse, log.rows.len()))
+}
+
+/// The interval that was found, or the one that the file says, if a busy prober sent as many
+/// probes as that makes, but not in time.
+fn as_stated(log: &Log, found: Interval, remarks: &mut Vec<String>) -> Result<Interval, ReadError> {
+    let origin = "the file itself";
+    let Err(differs) = found.agrees(log.interval, origin) else { return Ok(found) };
+    let whole = Interval { ns: spacing::whole_mean(log), ..found };
+    let (Ok(()), Some(ns)) = (whole.agrees(log.interval, origin), log.interval) else {
+        return Err(differs);
+    };
+    remarks.push(format!(
+        "The prober was often late: half of its intervals are {} or less, where the file says {}; \
+         the send times are as they were logged.",
+        duration(found.ns),
+        duration(ns)
+    ));
+    Ok(Interval { ns, ..found })
 }
 
 /// Puts the rows in order and drops all but the first of each number.
@@ -181,11 +230,17 @@ fn order(log: &mut Log, remarks: &mut Vec<String>) {
         return;
     }
     let before = log.rows.len();
-    log.rows.dedup_by_key(|row| row.sequence);
+    log.rows.dedup_by(|next, kept| {
+        let same = next.sequence == kept.sequence;
+        if same && kept.rtt_ns == LOST {
+            *kept = *next;
+        }
+        same
+    });
     let repeated = (before - log.rows.len()) as u64;
     if repeated > 0 {
         let rows = counted(repeated, "row repeats", "rows repeat");
-        remarks.push(format!("{rows} a sequence number: the first of each was kept."));
+        remarks.push(format!("{rows} a sequence number: the first answer of each was kept."));
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CSV with a header and columns that the user named. Fields may be separated by commas,
-//! semicolons or tabs; lines that begin with `#` are comments.
+//! A table with columns that the user named or numbered. Fields are separated by commas,
+//! semicolons, tabs or spaces; lines that begin with `#` are comments. The first row is a header if
+//! it cannot be read as a probe.
 
 use super::clean::{LOST, Log, Row, round_trip};
 use super::error::{Place, ReadError, shown};
@@ -8,26 +9,35 @@ use super::number::{Steps, decimal};
 use super::tap::{Bytes, Tap};
 use crate::baseline::Format;
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
+use std::fmt;
 use std::io::Read;
 use std::str::FromStr;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
+/// Separators of fields, in the order in which they are tried.
+pub(super) const SEPARATORS: &[u8] = b",;\t ";
 
-/// Names and units of the columns of a CSV file.
+/// Names and units of the columns of a table.
 ///
-/// As a text: `sent=NAME[:UNIT],rtt=NAME[:UNIT],seq=NAME,lost=TEXT`, the last two optional.
+/// As a text: `sent=NAME[:UNIT],rtt=NAME[:UNIT],seq=NAME,lost=TEXT`, the last two optional, with
+/// `done=` in place of `sent=` if the times are those of answers and timeouts. A column without a
+/// name has its number, from 1. Or the meaning of each column in turn, as in `time:s,rtt:ms`: `time`
+/// (or `sent`), `done`, `rtt`, `seq`, and `_` for any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// The column of the send times: `NAME` or `NAME:UNIT`, with the unit `s`, `ms`, `us`,
-    /// `ns`, `unix` (seconds) or `rfc3339`; seconds if it is left out.
+    /// `ns`, `unix` (seconds) or `rfc3339`; seconds, or a date, if it is left out.
     pub sent: String,
+    /// Whether these are the times of answers and timeouts.
+    pub done: bool,
     /// The column of the round trips: `NAME` or `NAME:UNIT`; milliseconds if it is left
-    /// out. An empty cell is a loss.
+    /// out. An empty cell is a loss, as are -1 and words such as `NaN` and `timeout`.
     pub rtt: String,
     /// The column of the sequence numbers. Numbers without a row are losses.
     pub sequence: Option<String>,
-    /// The text that marks a loss in the column of the round trips.
+    /// Another text that marks a loss in the column of the round trips, or the column that says
+    /// whether a probe was lost.
     pub lost: Option<String>,
 }
 
@@ -37,27 +47,48 @@ impl FromStr for Columns {
     fn from_str(text: &str) -> Result<Self, ReadError> {
         let error = |problem: String| ReadError::ColumnsText { text: text.into(), problem };
         let (mut sent, mut rtt, mut sequence, mut lost) = (None, None, None, None);
-        for part in text.split(',') {
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| error(format!("{part:?} has no =; write sent=NAME,rtt=NAME")))?;
-            let place = match key.trim() {
+        let mut done = false;
+        let in_turn = !text.contains('=');
+        for (number, part) in (1..).zip(text.split(',')) {
+            let (key, value) = match part.split_once('=') {
+                Some((key, value)) => (key.trim(), value.to_owned()),
+                None if in_turn => {
+                    let (key, unit) = part.trim().split_once(':').map_or((part.trim(), ""), |p| p);
+                    let colon = if unit.is_empty() { "" } else { ":" };
+                    (key, format!("{number}{colon}{unit}"))
+                }
+                None => return Err(error(format!("{part:?} has no =; write sent=NAME,rtt=NAME"))),
+            };
+            let place = match key {
                 "sent" => &mut sent,
+                "time" if in_turn => &mut sent,
+                "done" => {
+                    done = true;
+                    &mut sent
+                }
                 "rtt" => &mut rtt,
                 "seq" => &mut sequence,
-                "lost" => &mut lost,
+                "lost" if !in_turn => &mut lost,
+                "_" if in_turn => continue,
+                key if in_turn => {
+                    return Err(error(format!(
+                        "{key:?} is none of time, done, rtt, seq and _; or write sent=NAME,rtt=NAME"
+                    )));
+                }
                 key => {
-                    let problem = format!("{key:?} is none of sent, rtt, seq and lost");
+                    let problem = format!("{key:?} is none of sent, done, rtt, seq and lost");
                     return Err(error(problem));
                 }
             };
-            if place.replace(value.to_string()).is_some() {
+            if place.replace(value).is_some() {
                 return Err(error(format!("{key:?} is there twice")));
             }
         }
-        let missing = |key: &str| error(format!("{key}=NAME is missing"));
+        let example = |key: &str| if in_turn { key.to_owned() } else { format!("{key}=NAME") };
+        let missing = |key: &str| error(format!("{} is missing", example(key)));
         Ok(Self {
-            sent: sent.ok_or_else(|| missing("sent"))?,
+            sent: sent.ok_or_else(|| missing(if in_turn { "time" } else { "sent" }))?,
+            done,
             rtt: rtt.ok_or_else(|| missing("rtt"))?,
             sequence,
             lost,
@@ -65,16 +96,28 @@ impl FromStr for Columns {
     }
 }
 
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = if self.done { "done" } else { "sent" };
+        write!(f, "{time}={},rtt={}", self.sent, self.rtt)?;
+        let rest = [("seq", &self.sequence), ("lost", &self.lost)];
+        rest.iter().try_for_each(|(key, value)| match value {
+            Some(value) => write!(f, ",{key}={value}"),
+            None => Ok(()),
+        })
+    }
+}
+
 /// How a cell is read.
 #[derive(Clone, Copy)]
-enum Unit {
+pub(super) enum Unit {
     /// A number of so many nanoseconds.
     Number(u64),
     Rfc3339,
 }
 
 /// Splits `NAME:UNIT`.
-fn named(text: &str, default: u64) -> (&str, Unit) {
+fn named(text: &str) -> (&str, Option<Unit>) {
     let with_unit = || {
         let (name, unit) = text.rsplit_once(':')?;
         let unit = match unit {
@@ -85,43 +128,96 @@ fn named(text: &str, default: u64) -> (&str, Unit) {
             "rfc3339" => Unit::Rfc3339,
             _ => return None,
         };
-        Some((name, unit))
+        Some((name, Some(unit)))
     };
-    with_unit().unwrap_or((text, Unit::Number(default)))
+    with_unit().unwrap_or((text, None))
 }
 
+/// Where the columns are.
 struct Layout<'a> {
+    columns: &'a Columns,
     sent: (usize, Unit),
     rtt: (usize, u64),
     sequence: Option<usize>,
-    lost: Option<&'a [u8]>,
+    lost: Option<Lost<'a>>,
     fields: usize,
+    /// Whether the first row has the names.
+    header: bool,
+}
+
+/// What marks a loss in addition to the usual words.
+enum Lost<'a> {
+    Text(&'a [u8]),
+    Column(usize),
 }
 
 impl<'a> Layout<'a> {
-    fn find(columns: &'a Columns, header: &ByteRecord) -> Result<Self, ReadError> {
+    /// From the first row, which has the names if it is a header.
+    fn find(columns: &'a Columns, first: &ByteRecord) -> Result<Self, ReadError> {
+        let by_name = |name: &str| {
+            first.iter().position(|field| field.trim_ascii() == name.trim().as_bytes())
+        };
+        let by_number = |name: &str| {
+            let number = name.trim().parse::<usize>().ok()?.checked_sub(1)?;
+            (number < first.len()).then_some(number)
+        };
         let at = |name: &str| {
-            header
-                .iter()
-                .position(|field| field.trim_ascii() == name.trim().as_bytes())
-                .ok_or_else(|| ReadError::NoColumn { column: name.into(), header: joined(header) })
+            by_name(name)
+                .or_else(|| by_number(name))
+                .ok_or_else(|| ReadError::NoColumn { column: name.into(), header: joined(first) })
         };
-        let (sent, sent_unit) = named(&columns.sent, S);
-        let (rtt, rtt_unit) = named(&columns.rtt, MS);
-        let Unit::Number(rtt_unit) = rtt_unit else {
-            return Err(ReadError::ColumnsText {
-                text: columns.rtt.clone(),
-                problem: "a round trip is no date: its unit is s, ms, us or ns".into(),
-            });
+        let (sent, sent_unit) = named(&columns.sent);
+        let (rtt, rtt_unit) = named(&columns.rtt);
+        let rtt_unit = match rtt_unit {
+            Some(Unit::Number(unit)) => unit,
+            None => MS,
+            Some(Unit::Rfc3339) => {
+                return Err(ReadError::ColumnsText {
+                    text: columns.rtt.clone(),
+                    problem: "a round trip is no date: its unit is s, ms, us or ns".into(),
+                });
+            }
         };
-        Ok(Self {
-            sent: (at(sent)?, sent_unit),
+        let sent = at(sent)?;
+        let dated = || first.get(sent).is_some_and(|cell| date(cell.trim_ascii()).is_some());
+        let default = if dated() { Unit::Rfc3339 } else { Unit::Number(S) };
+        let lost = columns.lost.as_deref().map(|lost| match by_name(lost) {
+            Some(column) => Lost::Column(column),
+            None => Lost::Text(lost.as_bytes()),
+        });
+        let mut layout = Self {
+            columns,
+            sent: (sent, sent_unit.unwrap_or(default)),
             rtt: (at(rtt)?, rtt_unit),
             sequence: columns.sequence.as_deref().map(at).transpose()?,
-            lost: columns.lost.as_deref().map(str::as_bytes),
-            fields: header.len(),
-        })
+            lost,
+            fields: first.len(),
+            header: true,
+        };
+        let mut scratch = Log::new(Format::Columns);
+        let probe = row(&layout, first, 1, &mut scratch, &mut Steps::new(1));
+        layout.header = probe.is_err();
+        Ok(layout)
     }
+
+    /// These columns with a text that marks a loss.
+    fn with_lost(&self, text: &[u8]) -> String {
+        let lost = Some(String::from_utf8_lossy(text).into_owned());
+        Columns { lost, ..self.columns.clone() }.to_string()
+    }
+}
+
+/// A date and time in nanoseconds; without a zone, in UTC.
+pub(super) fn date(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let time = match text.parse::<jiff::Timestamp>() {
+        Ok(time) => time,
+        Err(_) => {
+            let civil = text.parse::<jiff::civil::DateTime>().ok().filter(|_| text.len() > 10)?;
+            civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp()
+        }
+    };
+    i64::try_from(time.as_nanosecond()).ok()
 }
 
 /// A record approximately as the file had it.
@@ -148,7 +244,7 @@ pub(super) fn read(
         let mut reader = builder(delimiter).from_reader(head);
         next(&mut reader, &mut header).is_ok() && Layout::find(columns, &header).is_ok()
     };
-    let delimiter = b",;\t".iter().copied().find(|d| with(*d)).unwrap_or(b',');
+    let delimiter = SEPARATORS.iter().copied().find(|d| with(*d)).unwrap_or(b',');
     let mut reader = builder(delimiter).from_reader(Tap::lines(bytes));
     let mut record = ByteRecord::new();
     if !next(&mut reader, &mut record)? {
@@ -159,10 +255,12 @@ pub(super) fn read(
         record = fields.collect::<Vec<_>>().into();
     }
     let layout = Layout::find(columns, &record)?;
-    let mut log = Log { numbered: layout.sequence.is_some(), ..Log::new(Format::Columns) };
+    let numbered = layout.sequence.is_some();
+    let mut log = Log { numbered, done: columns.done, ..Log::new(Format::Columns) };
     let mut steps = Steps::new(layout.rtt.1);
     let mut line = 0;
-    while next(&mut reader, &mut record)? {
+    let mut first = !layout.header;
+    while std::mem::take(&mut first) || next(&mut reader, &mut record)? {
         // The reader stands after the line's end.
         line = reader.position().line().saturating_sub(1);
         if let Err(error) = row(&layout, &record, line, &mut log, &mut steps) {
@@ -196,6 +294,38 @@ fn next<R: Read>(reader: &mut Reader<R>, record: &mut ByteRecord) -> Result<bool
     }
 }
 
+/// Whether a cell in place of a round trip says that the probe was lost, as probers write it.
+fn is_lost(cell: &[u8]) -> bool {
+    const WORDS: [&str; 17] = [
+        "nan",
+        "null",
+        "none",
+        "nil",
+        "na",
+        "n/a",
+        "inf",
+        "lost",
+        "loss",
+        "timeout",
+        "timed out",
+        "timed_out",
+        "request timed out",
+        "unreachable",
+        "*",
+        "-",
+        "--",
+    ];
+    let minus_one = decimal(cell, 1_000).is_some_and(|n| n.value == -1_000);
+    cell.is_empty() || minus_one || WORDS.iter().any(|w| cell.eq_ignore_ascii_case(w.as_bytes()))
+}
+
+/// Whether a cell of a column of losses says that the probe was lost.
+fn is_true(cell: &[u8]) -> bool {
+    ["1", "true", "yes", "y", "x", "lost", "true_up", "true_down"]
+        .iter()
+        .any(|w| cell.eq_ignore_ascii_case(w.as_bytes()))
+}
+
 fn row(
     layout: &Layout<'_>,
     record: &ByteRecord,
@@ -219,7 +349,12 @@ fn row(
         None => 0,
     };
     let rtt = cell(layout.rtt.0);
-    let lost = rtt.is_empty() || layout.lost.is_some_and(|lost| lost == rtt);
+    let lost = is_lost(rtt)
+        || match layout.lost {
+            Some(Lost::Text(text)) => text == rtt,
+            Some(Lost::Column(index)) => is_true(cell(index)),
+            None => false,
+        };
     let sent = cell(layout.sent.0);
     if lost && sent.is_empty() && log.numbered {
         // Its number tells that it was sent, and so when.
@@ -229,27 +364,35 @@ fn row(
     }
     let sent_ns = match layout.sent.1 {
         Unit::Number(unit) => decimal(sent, unit).map(|number| number.value),
-        Unit::Rfc3339 => std::str::from_utf8(sent)
-            .ok()
-            .and_then(|text| text.parse::<jiff::Timestamp>().ok())
-            .and_then(|time| i64::try_from(time.as_nanosecond()).ok()),
+        Unit::Rfc3339 => date(sent),
     };
     let sent_ns = sent_ns.ok_or_else(|| {
         bad(match layout.sent.1 {
-            Unit::Number(_) => "the send time is no number".into(),
-            Unit::Rfc3339 => {
-                "the send time is no date and time with a zone, as 2020-07-24T00:00:00Z".into()
+            Unit::Number(_) => {
+                "the send time is no number; if it is a date, its unit is rfc3339".into()
             }
+            Unit::Rfc3339 => "the send time is no date and time, as 2020-07-24T00:00:00Z".into(),
         })
     })?;
     let rtt_ns = if lost {
         LOST
     } else {
         let number = decimal(rtt, layout.rtt.1).ok_or_else(|| {
-            bad("the round trip is no number; if it marks a lost probe, name it: lost=TEXT".into())
+            let columns = layout.with_lost(rtt);
+            bad(format!(
+                "the round trip is no number; if it marks a lost probe: --columns {columns:?}"
+            ))
+        })?;
+        let ns = round_trip(number.value, place, || shown(rtt));
+        let ns = ns.map_err(|error| match number.value {
+            ..=0 => bad(format!(
+                "a round trip must be more than zero; if it marks a lost probe: --columns {:?}",
+                layout.with_lost(rtt)
+            )),
+            _ => error,
         })?;
         steps.see(number);
-        round_trip(number.value, place, || shown(rtt))?
+        ns
     };
     log.rows.push(Row { line, sequence, sent_ns, rtt_ns });
     Ok(())

@@ -47,10 +47,14 @@ pub enum ReadError {
         remedy: &'static str,
     },
     #[error(
-        "the file is CSV, which does not say what its columns mean: name them, with their \
-         units, as in --columns sent=NAME:s,rtt=NAME:ms. Its header is {header:?}"
+        "the file is a table, which does not say what its columns mean: name them, with their \
+         units, as in --columns {guess:?}. It begins with {header:?}"
     )]
-    ColumnsNotNamed { header: String },
+    ColumnsNotNamed {
+        header: String,
+        /// Columns that the table seems to have.
+        guess: String,
+    },
     /// Columns were named, but of another format.
     #[error("columns are named, but the format is {}: leave one of them out", format.name())]
     ColumnsNotUsed { format: Format },
@@ -110,25 +114,29 @@ pub enum ReadError {
     Interval { interval: String },
     /// Several intervals in one log.
     #[error(
-        "{place}: the interval changes from {before} to {after}: split the file there, a \
-         baseline has one interval"
+        "{place}: the interval changes from {before} to {after}: split the file there, or read it \
+         with --spacing irregular, which takes the send times as they are"
     )]
     MixedIntervals { place: Place, before: String, after: String },
     /// Time stamps that do not tell neighbours apart.
     #[error(
         "half of the probes have the send time of the one before: the time stamps are coarser \
-         than the interval, write them with more digits"
+         than the interval; if the log has a row for each probe, --interval {interval} reads it \
+         with a probe per interval"
     )]
-    CoarseTimes,
+    CoarseTimes { interval: String },
     /// Send times that are neither regular nor random.
     #[error(
         "the intervals between probes are neither constant nor exponential: their coefficient \
          of variation is {variation:.2} (0 is constant, 1 exponential), their median {median} \
-         and their mean {mean}"
+         and their mean {mean}; --spacing irregular takes the send times as they are"
     )]
     Spacing { variation: f64, median: String, mean: String },
     /// Not spaced as the file says.
-    #[error("the probes are spaced {found}, but {origin} says {stated}")]
+    #[error(
+        "the probes are spaced {found}, but {origin} says {stated}; --spacing irregular takes the \
+         send times as they are"
+    )]
     SpacingDiffers {
         found: &'static str,
         /// Source of the contradicting value.

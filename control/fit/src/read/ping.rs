@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The output of ping: that of iputils with or without `-D` and `-O`, of busybox, and of
-//! BSD and macOS.
+//! The output of ping: that of iputils with or without `-D` and `-O`, of busybox, of BSD and
+//! macOS, and of fping with `-l` or `-c`. Lines before ping's first one and after its summary may be
+//! anything, and each line may begin with its date and time, as a pipe through `ts` adds.
 //!
 //! Lost are the sequence numbers without an answer. The number has 16 bits on the wire and
 //! starts again after 65535, so that more than 32,767 in a row without an answer cannot be
@@ -9,11 +10,12 @@
 //! interval.
 
 use super::clean::{Log, Row, recorded, round_trip};
+use super::columns::date;
 use super::error::{Place, ReadError, counted, shown};
 use super::number::{Decimal, decimal, place};
 use super::spacing::Interval;
 use super::tap::{Bytes, Line, Lines};
-use crate::baseline::{Format, Spacing};
+use crate::baseline::Format;
 use memchr::memmem::find;
 
 const MS: u64 = 1_000_000;
@@ -21,7 +23,16 @@ const S: u64 = 1_000_000_000;
 
 /// Whether a line is one of ping's.
 pub(super) fn recognises(line: &[u8]) -> bool {
-    line.starts_with(b"PING ") || find(line, b" bytes from ").is_some()
+    line.starts_with(b"PING ") || find(line, b" bytes from ").is_some() || fping(line).is_some()
+}
+
+/// What follows the number in a line of fping's, and the number: `host : [7], 64 bytes, 10.2 ms`.
+fn fping(line: &[u8]) -> Option<(u64, &[u8])> {
+    let rest = &line[find(line, b" : [")? + 4..];
+    let digits = digits(rest);
+    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    let rest = rest[digits.len()..].strip_prefix(b"], ")?;
+    (find(rest, b" bytes, ").is_some() || rest.starts_with(b"timed out")).then_some((number, rest))
 }
 
 /// Reads one; the second is its SHA-256.
@@ -55,7 +66,8 @@ struct Reader {
     /// The number of the first probe, which the first line tells.
     first: Option<u64>,
     stamped: Option<bool>,
-    /// The highest sequence number so far.
+    /// The lowest and the highest sequence number so far, of answered and of lost probes.
+    lowest: Option<u64>,
     highest: Option<u64>,
     /// Round trips by their decimals.
     decimals: [u64; 10],
@@ -74,6 +86,7 @@ impl Reader {
             log: Log { stopped: true, ..Log::new(Format::Ping) },
             first: None,
             stamped: None,
+            lowest: None,
             highest: None,
             decimals: [0; 10],
             errors: 0,
@@ -87,18 +100,27 @@ impl Reader {
 
     fn line(&mut self, line: &Line<'_>) -> Result<(), ReadError> {
         let (stamp, text) = stamp(line.text.strip_prefix(b"^C").unwrap_or(line.text));
+        let begun = self.highest.is_some() || self.first.is_some();
         let bad = |problem: &str| ReadError::line(Place::Line(line.number), problem, line.text);
         if text.trim_ascii().is_empty() {
             return Ok(());
         }
         if text.starts_with(b"PING") {
-            if self.highest.is_some() || self.first.is_some() {
+            if begun {
                 return Err(bad("a second run of ping begins: split the file there"));
             }
             // BSD and busybox write a colon, and count from zero.
             let zero = find(text, b"): ").is_some() || text.starts_with(b"PING6");
             self.first = Some(u64::from(!zero));
             return Ok(());
+        }
+        if let Some((number, rest)) = fping(text) {
+            self.first.get_or_insert(0);
+            self.see(number);
+            return match time(rest) {
+                Some(rtt) => self.answered(line, stamp, number, rtt),
+                None => Ok(()),
+            };
         }
         if find(text, b" bytes from ").is_some() {
             return self.answer(line, stamp, text);
@@ -123,7 +145,8 @@ impl Reader {
             return Ok(());
         }
         let notes = [&b"ping: "[..], b"ping6: ", b"Warning: ", b"wrong data byte", b"#", b"\r"];
-        if silent || notes.iter().any(|note| text.starts_with(note)) {
+        let other = !begun || self.totals.is_some();
+        if silent || other || notes.iter().any(|note| text.starts_with(note)) {
             if self.notes == 0 {
                 self.note = shown(text);
             }
@@ -155,10 +178,22 @@ impl Reader {
         let rtt = time(text).ok_or_else(|| {
             bad("the answer has no time: ping must send 16 bytes or more (-s) to measure it")
         })?;
+        self.answered(line, stamp, sequence, rtt)
+    }
+
+    fn answered(
+        &mut self,
+        line: &Line<'_>,
+        stamp: Option<i64>,
+        sequence: u64,
+        rtt: Decimal,
+    ) -> Result<(), ReadError> {
+        let at = Place::Line(line.number);
         let written = || format!("{} ms", rtt.value as f64 / MS as f64);
         let rtt_ns = round_trip(rtt.value, at, written)?;
         if *self.stamped.get_or_insert(stamp.is_some()) != stamp.is_some() {
-            return Err(bad("some answers have a time stamp (ping -D) and some have none"));
+            let problem = "some answers have a time stamp (ping -D) and some have none";
+            return Err(ReadError::line(at, problem, line.text));
         }
         // Ping rounds to three digits, so that the step varies with the size.
         let places = usize::try_from(rtt.decimals).unwrap_or(0).min(self.decimals.len() - 1);
@@ -173,23 +208,27 @@ impl Reader {
     fn unwrap(&mut self, wire: u16) -> Option<u64> {
         let Some(highest) = self.highest else {
             // The file may begin with any; before the first answer some may be lost.
-            self.highest = Some(u64::from(wire));
+            self.see(u64::from(wire));
             return self.highest;
         };
         let ahead = wire.wrapping_sub(highest as u16).cast_signed();
         let sequence = highest.checked_add_signed(i64::from(ahead))?;
-        self.highest = Some(highest.max(sequence));
+        self.see(sequence);
         Some(sequence)
+    }
+
+    fn see(&mut self, sequence: u64) {
+        self.lowest = Some(self.lowest.map_or(sequence, |lowest| lowest.min(sequence)));
+        self.highest = Some(self.highest.map_or(sequence, |highest| highest.max(sequence)));
     }
 
     fn finish(mut self, given: Option<u64>) -> Result<Log, ReadError> {
         let mut log = self.log;
         // Regardless of the first line.
-        let lowest = log.rows.iter().map(|row| row.sequence).min();
-        if let (Some(first), Some(lowest)) = (self.first, lowest) {
+        if let (Some(first), Some(lowest)) = (self.first, self.lowest) {
             self.first = Some(first.min(lowest));
         }
-        log.first = self.first;
+        log.first = self.first.or(self.lowest);
         if let (Some(first), Some(totals)) = (self.first, self.totals) {
             let end = first.saturating_add(totals.transmitted);
             let seen = self.highest.map_or(first, |highest| highest + 1);
@@ -205,9 +244,10 @@ impl Reader {
             }
             log.end = Some(end);
         } else {
+            log.end = self.highest.map(|highest| highest + 1);
             log.remarks.push(
-                "Ping's first line or its summary is missing: unanswered probes before the first \
-                 answer or after the last are left out."
+                "Ping's first line or its summary is missing: probes before the first line with a \
+                 number or after the last are not known."
                     .into(),
             );
         }
@@ -244,7 +284,7 @@ impl Reader {
         }
         if self.notes > 0 {
             let lines = counted(self.notes, "line is", "lines are");
-            log.remarks.push(format!("{lines} about ping itself, such as {:?}.", self.note));
+            log.remarks.push(format!("{lines} not about a probe, such as {:?}.", self.note));
         }
         Ok(log)
     }
@@ -258,19 +298,51 @@ fn untimed(totals: Option<Totals>, given: Option<u64>) -> Result<u64, ReadError>
         (1..=86_400 * S).contains(&ns).then_some(ns)
     });
     let Some(ns) = measured else { return given.ok_or(ReadError::NoInterval) };
-    Interval { ns, spacing: Spacing::Constant, count: 0 }.agrees(given, "--interval")?;
+    Interval::stated(ns, 0).agrees(given, "--interval")?;
     Ok(ns)
 }
 
-/// Splits off the time stamp of `-D`: `[1795283678.707028] `.
+/// Splits off the time stamp that a line begins with: that of `-D`, `[1795283678.707028] `, or a date
+/// and time. Anything else before ping's own words is left out.
 fn stamp(text: &[u8]) -> (Option<i64>, &[u8]) {
-    let parsed = || {
-        let inner = text.strip_prefix(b"[")?;
-        let end = memchr::memchr(b']', inner)?;
-        let stamp = decimal(&inner[..end], S)?;
-        Some((Some(stamp.value), inner[end + 1..].trim_ascii_start()))
+    let Some(begin) = begin(text) else { return (None, text) };
+    let (prefix, rest) = text.split_at(begin);
+    let trimmed = |byte: &u8| !b" \t[]()|:".contains(byte);
+    let (Some(first), Some(last)) =
+        (prefix.iter().position(trimmed), prefix.iter().rposition(trimmed))
+    else {
+        return (None, rest);
     };
-    parsed().unwrap_or((None, text))
+    let prefix = &prefix[first..=last];
+    let number = || decimal(prefix, S).map(|stamp| stamp.value);
+    (number().or_else(|| date(prefix)), rest)
+}
+
+/// Where ping's own words begin, if the line is one of its.
+fn begin(text: &[u8]) -> Option<usize> {
+    let after_digits = |words: &[u8]| {
+        let end = find(text, words)?;
+        let digits = text[..end].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        (digits > 0).then(|| end - digits)
+    };
+    if let Some(end) = find(text, b" : [").filter(|_| fping(text).is_some()) {
+        return Some(text[..end].iter().rposition(|byte| *byte == b' ').map_or(0, |at| at + 1));
+    }
+    let words: [&[u8]; 10] = [
+        b"PING",
+        b"no answer yet for ",
+        b"Request timeout for ",
+        b"From ",
+        b"--- ",
+        b"rtt ",
+        b"round-trip ",
+        b"ping: ",
+        b"pipe ",
+        b"Warning: ",
+    ];
+    after_digits(b" bytes from ")
+        .or_else(|| after_digits(b" packets transmitted"))
+        .or_else(|| words.iter().filter_map(|words| find(text, words)).min())
 }
 
 /// The number after `seq=`, or `icmp_seq `.
@@ -280,10 +352,10 @@ fn sequence(text: &[u8]) -> Option<u16> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The milliseconds after `time=`.
+/// The milliseconds after `time=`, or fping's after the bytes.
 fn time(text: &[u8]) -> Option<Decimal> {
-    let at = find(text, b" time=")?;
-    let number = &text[at + 6..];
+    let after = |words: &[u8]| find(text, words).map(|at| at + words.len());
+    let number = &text[after(b" time=").or_else(|| after(b" bytes, "))?..];
     let end = find(number, b" ms")?;
     decimal(&number[..end], MS)
 }

@@ -65,11 +65,13 @@ impl<'a> Placing<'a> {
     fn next(&mut self, before: &Row, row: &Row) -> Result<(), ReadError> {
         let place = (self.log.place)(row.line);
         let numbers = row.sequence.saturating_sub(before.sequence).max(1);
-        let expected = i128::from(numbers) * i128::from(self.interval.ns);
+        let expected = self.interval.expected(before, numbers);
         let elapsed = sent(self.log, row) - sent(self.log, before);
-        let pause = self.log.breaks_between(before, row);
-        let jump = !pause && jumps_by(elapsed, expected, numbers, self.interval);
-        if elapsed < 0 && (jump || pause) {
+        let resumed = self.log.breaks_between(before, row);
+        let late = elapsed - expected;
+        let limit = self.limit(expected, numbers);
+        let back = elapsed < -self.rounding() || (!resumed && late < -limit);
+        if back {
             // Only the sequence numbers determine the real length.
             self.offset = i128::from(self.last) + expected - sent(self.log, row);
         }
@@ -79,26 +81,56 @@ impl<'a> Placing<'a> {
             return Err(ReadError::Span { place });
         }
         let (between, counts) = (numbers - 1, &mut self.counts);
-        counts.pauses += u64::from(pause);
-        if jump {
-            self.jumps.see(place, elapsed - expected);
+        counts.resumed += u64::from(resumed);
+        let held_up = resumed || late > limit;
+        if back && !resumed {
+            self.jumps.see(place, late);
+        } else if late > limit && !resumed {
+            self.counts.pause(place, late);
         }
-        if jump || pause || (between > 0 && self.log.missing == Missing::Unknown) {
-            counts.unknown += between;
-            self.series.interrupt();
+        if between > 0 && (resumed || self.log.missing == Missing::Unknown) {
+            self.counts.unknown += between;
         } else {
-            let long = self.interval.spacing == Spacing::Constant && 2 * elapsed > 3 * expected;
-            counts.gaps += u64::from(long && !self.log.numbered);
-            counts.crowded += u64::from(elapsed <= 0);
-            counts.filled += between;
-            let (start, step) = (self.last, u128::from(time - self.last));
+            let constant = self.interval.spacing == Spacing::Constant;
+            let long = constant && 2 * elapsed > 3 * expected;
+            self.counts.gaps += u64::from(long && !self.log.numbered);
+            self.counts.crowded += u64::from(elapsed <= 0 && !back);
+            self.counts.filled += between;
+            let start = self.last;
+            // If the prober was held up, the lost probes were sent before that.
+            let whole = if held_up { expected } else { i128::from(time - start) };
+            let whole = u128::try_from(whole).unwrap_or(0).min(u128::from(time - start));
+            let all = self.interval.expected(before, numbers).unsigned_abs().max(1);
             for number in 1..numbers {
-                let share = step * u128::from(number) / u128::from(numbers);
-                self.push(start.saturating_add(share as u64), None);
+                let share = self.interval.expected(before, number).unsigned_abs();
+                self.push(start.saturating_add((whole * share / all) as u64), None);
             }
+        }
+        if back {
+            self.series.interrupt();
+        } else if held_up || (between > 0 && self.log.missing == Missing::Unknown) {
+            self.series.pause();
         }
         self.push(time, row.rtt());
         Ok(())
+    }
+
+    /// Time stamps and round trips are rounded: that far, time may seem to go back.
+    fn rounding(&self) -> i128 {
+        i128::from((self.interval.ns / 2).min(1_000_000))
+    }
+
+    /// By how much the time that passed may differ from what the sequence numbers explain.
+    fn limit(&self, expected: i128, numbers: u64) -> i128 {
+        // In intervals. The chance of an exponential one over 30 is 1e-13; the sum of n of
+        // them has a standard deviation of √n.
+        let usual = match self.interval.spacing {
+            Spacing::Constant | Spacing::Irregular => 10.0,
+            Spacing::Poisson => 30.0 + 10.0 * (numbers as f64).sqrt(),
+        };
+        let usual = (usual * self.interval.ns as f64) as i128;
+        // A prober's pace drifts: over many probes that is a share of them.
+        usual.max(i128::from(S)).max(expected / 20)
     }
 
     /// Places the probes after the last row.
@@ -108,8 +140,11 @@ impl<'a> Placing<'a> {
         // A prober that is stopped leaves unanswered what a round trip holds.
         let held = longest.saturating_add(self.interval.ns / 2) / self.interval.ns;
         self.counts.held = if self.log.stopped { after.min(held) } else { 0 };
-        for _ in self.counts.held..after {
-            self.push(self.last.saturating_add(self.interval.ns), None);
+        let start = self.last;
+        for number in 1..=after - self.counts.held {
+            let later = self.interval.expected(last, number).unsigned_abs();
+            let later = u64::try_from(later).unwrap_or(u64::MAX);
+            self.push(start.saturating_add(later), None);
         }
         if self.last > CENTURY_NS {
             return Err(ReadError::Span { place: (self.log.place)(last.line) });
@@ -132,26 +167,15 @@ fn sent(log: &Log, row: &Row) -> i128 {
     }
 }
 
-/// Whether the time that passed is not what the sequence numbers explain.
-fn jumps_by(elapsed: i128, expected: i128, numbers: u64, interval: &Interval) -> bool {
-    // Time stamps and round trips are rounded: that far, time may seem to go back.
-    let rounding = i128::from((interval.ns / 2).min(1_000_000));
-    // In intervals. The chance of an exponential one over 30 is 1e-13; the sum of n of
-    // them has a standard deviation of √n.
-    let usual = match interval.spacing {
-        Spacing::Constant => 10.0,
-        Spacing::Poisson => 30.0 + 10.0 * (numbers as f64).sqrt(),
-    };
-    let usual = (usual * interval.ns as f64) as i128;
-    // A prober's pace drifts: over many probes that is a share of them.
-    let limit = usual.max(i128::from(S)).max(expected / 20);
-    elapsed < -rounding || (elapsed - expected).abs() > limit
-}
-
 /// Corrections, in probes except for the pauses and gaps.
 #[derive(Default)]
 struct Counts {
+    resumed: u64,
+    /// Longer than the limit, where no probe was sent.
     pauses: u64,
+    longest: i128,
+    /// The first of them.
+    pause: Option<Place>,
     /// Without a row, and placed as lost.
     filled: u64,
     /// Without a row, and left out.
@@ -165,10 +189,26 @@ struct Counts {
 }
 
 impl Counts {
+    /// The prober was late by this time.
+    fn pause(&mut self, place: Place, late: i128) {
+        self.pause.get_or_insert(place);
+        self.pauses += 1;
+        self.longest = self.longest.max(late);
+    }
+
     fn remark(self, log: &Log, remarks: &mut Vec<String>) {
-        if self.pauses > 0 {
-            let times = counted(self.pauses, "time", "times");
+        if self.resumed > 0 {
+            let times = counted(self.resumed, "time", "times");
             remarks.push(format!("The prober was interrupted {times}: the series is, too."));
+        }
+        if let Some(place) = self.pause {
+            let times = counted(self.pauses, "time", "times");
+            let longest = u64::try_from(self.longest.unsigned_abs()).unwrap_or(u64::MAX);
+            remarks.push(format!(
+                "No probe was sent for longer than usual {times}, first at {place}, at most by {}: \
+                 the prober stood still, or its clock was set forward.",
+                duration(longest)
+            ));
         }
         let mut say = |count: u64, one: &str, many: &str, rest: &str| {
             if count > 0 {
@@ -187,7 +227,7 @@ impl Counts {
             self.unknown,
             "sequence number is missing",
             "sequence numbers are missing",
-            " at a break: these probes are left out.",
+            ": the prober sent no probe for them, or was interrupted there.",
         );
         say(
             self.held,
@@ -211,7 +251,7 @@ impl Counts {
     }
 }
 
-/// Where the clock was set, or the prober held up.
+/// Where the clock was set back.
 #[derive(Default)]
 struct Jumps {
     first: Option<Place>,
@@ -225,8 +265,7 @@ impl Jumps {
         self.count += 1;
         if self.count <= NAMED {
             let by = duration(u64::try_from(by_ns.unsigned_abs()).unwrap_or(u64::MAX));
-            let way = if by_ns < 0 { "back" } else { "forward" };
-            self.named.push(format!("{at} ({by} {way})"));
+            self.named.push(format!("{at} (by {by})"));
         }
     }
 
@@ -242,8 +281,7 @@ impl Jumps {
         };
         let named = self.named.join(", ");
         remarks.push(format!(
-            "The clock was set, or the prober stood still, at {named}{more}: the series is \
-             interrupted there."
+            "The clock was set back at {named}{more}: the series is interrupted there."
         ));
         Ok(())
     }

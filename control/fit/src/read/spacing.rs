@@ -6,9 +6,10 @@
 //! interpolated time enters. Quantiles decide, not moments: a clock that was set and a
 //! prober that was held up leave intervals of any length.
 
-use super::clean::{Log, Row};
+use super::clean::{LOST, Log, Row};
 use super::error::{ReadError, duration};
-use crate::baseline::Spacing;
+use super::waiting;
+use crate::baseline::{Spacing, Waiting};
 use std::ops::{Range, RangeInclusive};
 
 /// Largest deviation of intervals from the stated one, and of windows from each other.
@@ -24,34 +25,87 @@ pub(super) struct Interval {
     /// The median, or the mean if they are exponential.
     pub ns: u64,
     pub spacing: Spacing,
+    pub waiting: Option<Waiting>,
     pub count: usize,
 }
 
 impl Interval {
-    /// Finds the interval between `rows`, which are in order.
+    /// An interval that is not from the times of the probes.
+    pub const fn stated(ns: u64, count: usize) -> Self {
+        Self { ns, spacing: Spacing::Constant, waiting: None, count }
+    }
+
+    /// Finds the interval between `rows`, which are in order. Times at any spacing are taken as
+    /// they are if the log says so.
     pub fn of(log: &Log, remarks: &mut Vec<String>) -> Result<Self, ReadError> {
-        let mut spacings: Vec<u64> =
-            log.rows.windows(2).filter_map(|p| neighbours(log, p)).collect();
+        let pairs =
+            || log.rows.windows(2).filter_map(|p| Some((&p[0], &p[1], neighbours(log, p)?)));
+        let answered = |row: &Row| row.rtt_ns != LOST;
+        let mut after = [true, false].map(|answer| -> Vec<u64> {
+            pairs().filter(|(before, ..)| answered(before) == answer).map(|p| p.2).collect()
+        });
+        let waits = waiting::after_loss(log, &mut after);
+        let [after_answer, after_loss] = after;
+        let mut spacings = after_answer;
+        if waits.is_none() || spacings.is_empty() {
+            spacings.extend(after_loss);
+        }
         if spacings.is_empty() {
             // Every other probe is missing: the mean over the gap has to do.
             spacings.extend(log.rows.windows(2).filter_map(|pair| over_a_gap(log, pair)));
         }
         let Some(middle) = middle(&mut spacings) else { return Err(ReadError::NoNeighbours) };
         if middle.median == 0 {
-            return Err(ReadError::CoarseTimes);
+            return Err(ReadError::CoarseTimes { interval: duration(whole_mean(log)) });
         }
         if middle.median > 86_400_000_000_000 {
             return Err(ReadError::Interval { interval: duration(middle.median) });
         }
-        mixed(log)?;
-        classify(&spacings, &middle, log.spacing, remarks)
+        let stated = log.stated.or(log.spacing);
+        let follows = (stated.is_none() || stated == Some(Spacing::Irregular))
+            .then(|| waiting::after_answer(pairs(), &middle))
+            .flatten();
+        let mut interval = match (stated, follows) {
+            (_, Some(_)) | (Some(Spacing::Irregular), None) => {
+                Self { spacing: Spacing::Irregular, ..Self::stated(middle.median, spacings.len()) }
+            }
+            _ => {
+                mixed(log, waits.is_some())?;
+                classify(&spacings, &middle, log, remarks)?
+            }
+        };
+        let after_loss_ns = waits.or(follows.map(|pause| pause.saturating_add(interval.ns)));
+        interval.waiting =
+            after_loss_ns.map(|after_loss_ns| Waiting { after_answer_ns: follows, after_loss_ns });
+        interval.remark(remarks);
+        Ok(interval)
+    }
+
+    fn remark(&self, remarks: &mut Vec<String>) {
+        let Some(Waiting { after_answer_ns, after_loss_ns }) = self.waiting else { return };
+        let follows = match after_answer_ns {
+            Some(pause) => format!("sends {} after an answer and", duration(pause)),
+            None => "sends the next probe".into(),
+        };
+        remarks.push(format!(
+            "The prober waits for each answer: it {follows} {} after a lost probe. Losses count at \
+             these times.",
+            duration(after_loss_ns)
+        ));
+    }
+
+    /// The time in which probes with so many numbers are sent, after `before`.
+    pub fn expected(&self, before: &Row, numbers: u64) -> i128 {
+        let after_loss = self.waiting.map_or(self.ns, |w| w.after_loss_ns);
+        let first = if before.rtt_ns == LOST { after_loss } else { self.ns };
+        i128::from(first) + i128::from(numbers.saturating_sub(1)) * i128::from(after_loss)
     }
 
     /// Whether it is the interval that `origin` says.
     pub fn agrees(&self, stated: Option<u64>, origin: &'static str) -> Result<(), ReadError> {
         // The mean of n exponential intervals has a standard error of 1/√n.
         let chance = match self.spacing {
-            Spacing::Constant => 0.0,
+            Spacing::Constant | Spacing::Irregular => 0.0,
             Spacing::Poisson => 4.0 / (self.count as f64).sqrt(),
         };
         let Some(stated) = stated else { return Ok(()) };
@@ -86,16 +140,23 @@ fn over_a_gap(log: &Log, pair: &[Row]) -> Option<u64> {
     between.checked_div(after.sequence.checked_sub(before.sequence)?)
 }
 
+/// The mean time between all probes of a log.
+pub(super) fn whole_mean(log: &Log) -> u64 {
+    let (Some(first), Some(last)) = (log.rows.first(), log.rows.last()) else { return 0 };
+    let span = last.sent_ns.abs_diff(first.sent_ns);
+    span.checked_div(last.sequence.saturating_sub(first.sequence)).unwrap_or(0)
+}
+
 /// The middle of a sample.
 #[derive(Clone, Copy)]
-struct Middle {
-    tenth: u64,
-    median: u64,
-    nine_tenths: u64,
+pub(super) struct Middle {
+    pub tenth: u64,
+    pub median: u64,
+    pub nine_tenths: u64,
 }
 
 /// Reorders the sample; `None` if it is empty.
-fn middle(sample: &mut [u64]) -> Option<Middle> {
+pub(super) fn middle(sample: &mut [u64]) -> Option<Middle> {
     let last = sample.len().checked_sub(1)?;
     let mut quantile = |share: f64| {
         let index = (last as f64 * share).round() as usize;
@@ -107,9 +168,10 @@ fn middle(sample: &mut [u64]) -> Option<Middle> {
 fn classify(
     spacings: &[u64],
     middle: &Middle,
-    stated: Option<Spacing>,
+    log: &Log,
     remarks: &mut Vec<String>,
 ) -> Result<Interval, ReadError> {
+    let stated = log.stated.or(log.spacing);
     // An exponential interval is longer than twenty medians once in a million.
     let longest = middle.median.saturating_mul(20);
     let usual = || spacings.iter().filter(|ns| **ns <= longest).map(|ns| *ns as f64);
@@ -157,16 +219,17 @@ fn classify(
         (Some(found), _) => found,
     };
     let ns = match spacing {
-        Spacing::Constant => middle.median,
+        Spacing::Constant | Spacing::Irregular => middle.median,
         Spacing::Poisson => mean.round() as u64,
     };
-    Ok(Interval { ns, spacing, count: spacings.len() })
+    Ok(Interval { spacing, ..Interval::stated(ns, spacings.len()) })
 }
 
 fn name(spacing: Spacing) -> &'static str {
     match spacing {
         Spacing::Constant => "at constant intervals",
         Spacing::Poisson => "at exponential intervals",
+        Spacing::Irregular => "at irregular intervals",
     }
 }
 
@@ -179,14 +242,16 @@ struct Window {
 }
 
 /// An error if a part of the log has another interval than the rest.
-fn mixed(log: &Log) -> Result<(), ReadError> {
+fn mixed(log: &Log, waits: bool) -> Result<(), ReadError> {
+    let counts = |row: &Row| !(waits && row.rtt_ns == LOST);
     let size = (log.rows.len() / 10).clamp(10, 1_000);
     let mut windows = Vec::with_capacity(log.rows.len() / size + 1);
     let mut scratch = Vec::with_capacity(size);
     for start in (1..log.rows.len()).step_by(size) {
         scratch.clear();
         let rows = &log.rows[start - 1..(start + size).min(log.rows.len())];
-        scratch.extend(rows.windows(2).filter_map(|pair| neighbours(log, pair)));
+        let pairs = rows.windows(2).filter(|pair| counts(&pair[0]));
+        scratch.extend(pairs.filter_map(|pair| neighbours(log, pair)));
         if scratch.len() < size / 2 {
             continue;
         }

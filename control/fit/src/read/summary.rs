@@ -21,7 +21,7 @@
 use super::error::{ReadError, duration};
 use super::spacing::Interval;
 use super::tap::{Bytes, Tap};
-use crate::baseline::{Format, LossCounts, Source, Spacing, Summary};
+use crate::baseline::{Format, LossCounts, Source, Summary};
 use profile::{UnitError, format_probability, parse_duration, parse_probability};
 use serde::Deserialize;
 use std::io::Read as _;
@@ -119,8 +119,7 @@ pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<Summary, Read
         }
     }
     wrong.check()?;
-    Interval { ns: interval_ns, spacing: Spacing::Constant, count: 0 }
-        .agrees(given, "--interval")?;
+    Interval::stated(interval_ns, 0).agrees(given, "--interval")?;
     Ok(Summary {
         source: Source { name: file.source, format: Format::Summary, sha256: tap.sha256()? },
         interval_ns,

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 mod cleaning;
 mod columns;
+mod every_loss;
 mod hostile;
 mod irtt;
 mod ping;
@@ -113,11 +114,14 @@ fn unknown_format_is_refused_with_remedy() {
     let all = ["probe", "ping", "irtt", "columns", "summary", "--columns sent=NAME,rtt=NAME"];
     says(&refused("hello\n"), &all);
     says(&refused("{\"a\": 1}\n"), &all);
-    says(&refused("# a comment\nwhen;ms\n1;2\n"), &["name them", "--columns sent=", "\"when;ms\""]);
+    says(
+        &refused("# a comment\nwhen;ms\n1;2\n"),
+        &["name them", "--columns \"sent=when:s,rtt=ms:ms\"", "\"when;ms\""],
+    );
     says(&refused(""), &["empty"]);
     says(&refused(" \n\n"), &["empty"]);
-    let packed = read_from(Box::new(&b"\x1f\x8b\x08\x00"[..]), "a", &Options::default());
-    says(&packed.unwrap_err().to_string(), &["gzip", "unpack"]);
+    let packed = read_from(Box::new(&b"BZh9\x08\x00"[..]), "a", &Options::default());
+    says(&packed.unwrap_err().to_string(), &["bzip2", "unpack"]);
 }
 
 #[test]
@@ -143,7 +147,7 @@ fn unsupported_content_is_named_by_its_likely_format() {
     says(&refused(b"\xff\xfeP\0I\0N\0G\0"), &["UTF-16", "iconv"]);
     says(&refused(b"{\"a\": [1, 2]}"), &["none of the formats", "a\\\": [1, 2]"]);
     says(&refused(b"\n# of comments\n# alone\n"), &["it begins with \"# of comments\""]);
-    says(&refused(b"# of a table\ntime,rtt\n"), &["header is \"time,rtt\"", "--columns"]);
+    says(&refused(b"# of a table\ntime,rtt\n"), &["begins with \"time,rtt\"", "--columns"]);
     let long = refused("é".repeat(5000).as_bytes());
     says(&long, &[&format!("it begins with \"{}...\"", "é".repeat(100))]);
 }
@@ -161,6 +165,17 @@ fn a_file_is_read_from_its_path_and_named() {
     says(&missing.to_string(), &["cannot read", "none"]);
     let folder = read(directory.path(), &Options::default()).unwrap_err();
     says(&folder.to_string(), &["cannot read", &directory.path().display().to_string()]);
+}
+
+#[test]
+fn log_packed_with_gzip_is_read() {
+    let text = probe_log("", (0..5_000).map(|n| (n, n as f64, Some(600.0))));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, text.as_bytes()).unwrap();
+    let bytes = gzip.finish().unwrap();
+    let read = |bytes: &[u8]| read_from(Box::new(bytes), "a log", &Options::default());
+    assert_eq!(read(&bytes).unwrap(), Input::Log(baseline(&text)));
+    says(&read(&bytes[..bytes.len() / 2]).unwrap_err().to_string(), &["cannot read"]);
 }
 
 #[test]

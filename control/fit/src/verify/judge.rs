@@ -7,7 +7,7 @@ use super::compared::{Compared, LEAST_COUNT, Places, own_levels};
 use super::comparison::{Comparison, Curve, Pair, Plots};
 use super::decision::{Lengths, decide};
 use super::figures::{Figures, envelope, exceeded, sorted};
-use super::play::{PlayError, play, regular};
+use super::play::{PlayError, play, play_waiting, regular};
 use super::subject::{VerifyError, check_baseline, check_log};
 use crate::baseline::{Baseline, Series, Summary};
 use crate::delay::published::{above, inverse};
@@ -63,6 +63,9 @@ pub fn against_profile(
     check_baseline(input)?;
     let times = |seed: u64| -> Result<Series, PlayError> {
         match input {
+            Input::Log(Baseline { waiting: Some(waiting), interval_ns, series, .. }) => {
+                play_waiting(profile, seed, *interval_ns, *waiting, series.len())
+            }
             Input::Log(b) => {
                 let first = b.series.get(0).map_or(0, |p| p.sent_ns);
                 let sends = b.series.iter().map(|p| p.sent_ns - first + b.interval_ns);
@@ -124,6 +127,15 @@ pub fn against_log(
     let remarks = live.remarks.iter().map(|r| format!("the live log: {r}"));
     comparison.remarks.extend(remarks);
     comparison.remarks.push(emulator("the live log", live));
+    if let Input::Log(Baseline { waiting: Some(_), .. }) = input
+        && live.waiting.is_none()
+    {
+        comparison.remarks.push(
+            "the baseline's prober waits after a loss, and that of the live log does not: shares and \
+             lengths of losses differ for that alone"
+                .into(),
+        );
+    }
     Ok(comparison)
 }
 

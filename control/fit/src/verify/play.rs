@@ -11,7 +11,7 @@ use emu::engine::{Departure, Engine, Limits};
 use emu::units::{Direction, Instant};
 use proto::dataplane::v1::Plan;
 
-use crate::baseline::{Probe, Series};
+use crate::baseline::{Probe, Series, Waiting};
 use profile::{Profile, Violations};
 
 /// One client with few packets at a time needs little.
@@ -42,6 +42,90 @@ pub fn play(
     seed: u64,
     sent_ns: impl IntoIterator<Item = u64>,
 ) -> Result<Series, PlayError> {
+    played(profile, seed, &mut Timed(sent_ns.into_iter().peekable()))
+}
+
+/// Sends `count` probes as a prober that waits: each when the one before was answered or given up.
+///
+/// # Errors
+/// If the profile cannot be played.
+pub fn play_waiting(
+    profile: &Profile,
+    seed: u64,
+    interval_ns: u64,
+    waiting: Waiting,
+    count: usize,
+) -> Result<Series, PlayError> {
+    let jitter = Box::new(regular(interval_ns, u64::MAX / interval_ns.max(1)));
+    played(
+        profile,
+        seed,
+        &mut OneByOne { interval_ns, waiting, left: count, jitter, sent: 0, due: interval_ns },
+    )
+}
+
+/// When probes are sent.
+trait Sends {
+    /// The next time, if no answer comes before.
+    fn next(&mut self) -> Option<u64>;
+    /// The next probe is sent.
+    fn sent(&mut self, now: u64);
+    /// An answer comes, to the last probe or to one before. Returns whether it counts.
+    fn answered(&mut self, last: bool, now: u64) -> bool;
+}
+
+struct Timed<I: Iterator<Item = u64>>(std::iter::Peekable<I>);
+
+impl<I: Iterator<Item = u64>> Sends for Timed<I> {
+    fn next(&mut self) -> Option<u64> {
+        self.0.peek().copied()
+    }
+
+    fn sent(&mut self, _: u64) {
+        self.0.next();
+    }
+
+    fn answered(&mut self, _: bool, _: u64) -> bool {
+        true
+    }
+}
+
+struct OneByOne<'a> {
+    interval_ns: u64,
+    waiting: Waiting,
+    left: usize,
+    jitter: Box<dyn Iterator<Item = u64> + 'a>,
+    sent: u64,
+    due: u64,
+}
+
+impl Sends for OneByOne<'_> {
+    fn next(&mut self) -> Option<u64> {
+        (self.left > 0).then_some(self.due)
+    }
+
+    fn sent(&mut self, now: u64) {
+        self.left -= 1;
+        let late = self.jitter.next().unwrap_or(0) % self.interval_ns;
+        self.sent = now;
+        self.due = now.saturating_add(self.waiting.after_loss_ns).saturating_add(late).max(now + 1);
+    }
+
+    fn answered(&mut self, last: bool, now: u64) -> bool {
+        if last {
+            let late =
+                self.due.saturating_sub(self.sent.saturating_add(self.waiting.after_loss_ns));
+            let next = match self.waiting.after_answer_ns {
+                Some(pause) => now.saturating_add(pause),
+                None => self.sent.saturating_add(self.interval_ns),
+            };
+            self.due = next.saturating_add(late).max(now + 1);
+        }
+        last
+    }
+}
+
+fn played(profile: &Profile, seed: u64, sends: &mut dyn Sends) -> Result<Series, PlayError> {
     let profile = Some(profile.as_proto().clone());
     let plan = compile::compile(&Plan { profile, seed, ..Plan::default() })?;
     let mut engine = Engine::new(LIMITS, plan, Instant::ZERO)
@@ -54,10 +138,9 @@ pub fn play(
     // answered one is lost if it was not answered.
     let mut decided = 0_usize;
     let mut echoes: Vec<u64> = Vec::new();
-    let mut sends = sent_ns.into_iter().peekable();
     let mut number = 0_u64;
     loop {
-        let sending = sends.peek().map(|ns| Instant(*ns));
+        let sending = sends.next().map(Instant);
         let Some(now) = [sending, engine.next_deadline()].into_iter().flatten().min() else {
             break;
         };
@@ -65,18 +148,21 @@ pub fn play(
             engine.arrive(now, Direction::Return, &probe(number));
             open.push_back((now.0, None));
             number += 1;
-            sends.next();
+            sends.sent(now.0);
             if number.is_multiple_of(KEEP_UP) {
                 engine.keep_up(now);
             }
         }
+        let next = number;
         engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
             let number = payload(d.bytes());
             match d.direction {
                 Direction::Return => echoes.push(number),
                 Direction::Forward => {
                     let place = number.checked_sub(closed).and_then(|i| usize::try_from(i).ok());
-                    if let Some((i, probe)) = place.and_then(|i| Some((i, open.get_mut(i)?))) {
+                    if let Some((i, probe)) = place.and_then(|i| Some((i, open.get_mut(i)?)))
+                        && sends.answered(number + 1 == next, d.due.0)
+                    {
                         probe.1 = Some(d.due.0 - probe.0);
                         decided = decided.max(i + 1);
                     }
@@ -141,6 +227,28 @@ pub fn regular(interval_ns: u64, count: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_prober_sends_after_answer_or_timeout() {
+        let catalog = profile::Catalog::built_in();
+        let profile = catalog.get("viasat2").unwrap();
+        const S: u64 = 1_000_000_000;
+        let waiting = Waiting { after_answer_ns: None, after_loss_ns: 5 * S };
+        let series = play_waiting(profile, 1, S, waiting, 100_000).unwrap();
+        assert_eq!(series.len(), 100_000);
+        assert!(series.lost() > 5, "{}", series.lost());
+        let probes: Vec<Probe> = series.iter().collect();
+        for pair in probes.windows(2) {
+            let gap = pair[1].sent_ns - pair[0].sent_ns;
+            let least = pair[0].rtt_ns.map_or(5 * S, |rtt| S.max(rtt));
+            assert!((least..least + S / 100).contains(&gap), "{gap} {:?}", pair[0]);
+        }
+        let waiting = Waiting { after_answer_ns: Some(S), ..waiting };
+        let series = play_waiting(profile, 1, S, waiting, 1_000).unwrap();
+        let probes: Vec<Probe> = series.iter().collect();
+        let gap = probes[1].sent_ns - probes[0].sent_ns - probes[0].rtt_ns.unwrap();
+        assert!((S..S + S / 100).contains(&gap), "{gap}");
+    }
 
     #[test]
     fn every_probe_is_in_the_series_once_and_in_order() {

@@ -6,12 +6,14 @@ use profile::format_duration;
 use std::path::Path;
 use std::time::Duration;
 
+use super::comparison::length;
 use super::play::PlayError;
 use crate::baseline::{Baseline, Spacing};
 use crate::delay::estimate::LEAST_SAMPLES;
 use crate::digits::four_digits;
 use crate::emulator::{CertificateError, certify};
 use crate::read::{self, Input, ReadError};
+use crate::seconds;
 
 /// Largest relative difference of the probing intervals of two logs that are compared.
 const INTERVALS: f64 = 0.05;
@@ -20,9 +22,17 @@ const INTERVALS: f64 = 0.05;
 pub enum VerifyError {
     /// A log is too short for any figure.
     #[error(
-        "{name}: {count} {of} are too few to compare, which needs {LEAST_SAMPLES}: probe for longer"
+        "{name}: {count} {of} are too few to compare, which needs {LEAST_SAMPLES}: probe for {} or \
+         longer",
+        length(*needed_s)
     )]
-    TooFew { name: String, count: usize, of: &'static str },
+    TooFew {
+        name: String,
+        count: usize,
+        of: &'static str,
+        /// Length of a log that has enough, in seconds.
+        needed_s: f64,
+    },
     /// The log was probed at other intervals than the baseline.
     #[error(
         "{name}: it was probed at {log}, the baseline at {baseline}: episodes and runs of losses \
@@ -49,9 +59,7 @@ pub enum VerifyError {
 /// [`VerifyError::TooFew`]
 pub fn check_baseline(input: &Input) -> Result<(), VerifyError> {
     match input {
-        Input::Log(log) => {
-            enough(&log.source.name, log.series.len() - log.series.lost(), "round trips")
-        }
+        Input::Log(log) => enough(log, log.series.len() - log.series.lost(), "round trips"),
         Input::Summary(_) => Ok(()),
     }
 }
@@ -64,7 +72,7 @@ pub fn live_plan(baseline: &Input, target: Target, duration: Duration) -> Plan {
         interval: Duration::from_nanos(four_digits(interval_ns)),
         spacing: match spacing {
             Some(Spacing::Poisson) => probe::Spacing::Poisson { seed: None },
-            Some(Spacing::Constant) | None => probe::Spacing::Constant,
+            Some(Spacing::Constant | Spacing::Irregular) | None => probe::Spacing::Constant,
         },
         extent: Extent::Duration(duration),
         ..Plan::new(target)
@@ -89,9 +97,8 @@ pub fn read_log(path: &Path, certificate: Option<&Path>) -> Result<Baseline, Ver
 
 /// Checks that a log is long enough and was probed like the baseline.
 pub(super) fn check_log(baseline: &Input, log: &Baseline) -> Result<(), VerifyError> {
-    let name = &log.source.name;
     // Lost probes count: if nearly all are lost, the comparison shows that.
-    enough(name, log.series.len(), "probes")?;
+    enough(log, log.series.len(), "probes")?;
     let (interval_ns, spacing) = intervals(baseline);
     let difference = log.interval_ns.abs_diff(interval_ns) as f64;
     if difference <= INTERVALS * interval_ns as f64 && spacing.is_none_or(|s| s == log.spacing) {
@@ -102,7 +109,7 @@ pub(super) fn check_log(baseline: &Input, log: &Baseline) -> Result<(), VerifyEr
         format!("{kind}intervals of {}", format_duration(four_digits(ns)))
     };
     Err(VerifyError::Intervals {
-        name: name.clone(),
+        name: log.source.name.clone(),
         log: text(log.interval_ns, log.spacing),
         baseline: text(interval_ns, spacing.unwrap_or(Spacing::Constant)),
     })
@@ -116,9 +123,11 @@ fn intervals(input: &Input) -> (u64, Option<Spacing>) {
     }
 }
 
-fn enough(name: &str, count: usize, of: &'static str) -> Result<(), VerifyError> {
+fn enough(log: &Baseline, count: usize, of: &'static str) -> Result<(), VerifyError> {
     if count >= LEAST_SAMPLES {
         return Ok(());
     }
-    Err(VerifyError::TooFew { name: name.to_owned(), count, of })
+    let probes = LEAST_SAMPLES as f64 * log.series.len() as f64 / count.max(1) as f64;
+    let needed_s = probes * seconds(log.interval_ns);
+    Err(VerifyError::TooFew { name: log.source.name.clone(), count, of, needed_s })
 }

@@ -71,12 +71,18 @@ fn duplicates_are_dropped_and_the_first_kept() {
 
 #[test]
 fn clock_step_interrupts_the_series() {
-    for (by, words) in [(3_600.0, "1 h forward"), (-3_600.0, "1 h back"), (2.5, "2.5 s forward")] {
+    for (by, words) in [
+        (3_600.0, "for longer than usual 1 time, first at line 62, at most by 1 h:"),
+        (-3_600.0, "set back at line 62 (by 1 h)"),
+        (2.5, "at most by 2.5 s:"),
+    ] {
         let mut rows = regular(100, 0.2);
         rows[60..].iter_mut().for_each(|row| row.1 += by);
         let baseline = baseline_with(&csv(rows), &options());
         assert_eq!(baseline.series.segments(), [0..60, 60..100], "{by}");
-        says(&baseline.remarks[0], &["line 62", words]);
+        says(&baseline.remarks[0], &[words]);
+        // Only a clock that was set back leaves the time unknown.
+        assert_eq!(baseline.series.timed().len(), if by < 0.0 { 2 } else { 1 });
         if by < 0.0 {
             assert_eq!(in_ms(&baseline)[60].0, 12_000, "as the numbers say");
         }
@@ -103,7 +109,7 @@ fn long_gap_with_matching_numbers_is_no_break() {
 fn many_clock_steps_are_an_error() {
     let mut rows = regular(100, 0.2);
     for (index, row) in rows.iter_mut().enumerate() {
-        row.1 += (index / 5) as f64 * 100.0;
+        row.1 -= (index / 5) as f64 * 100.0;
     }
     says(&refused_with(&csv(rows), &options()), &["19 jumps in 100 probes", "line 7"]);
     let mut rows = regular(100, 1e12);
@@ -126,7 +132,10 @@ fn equal_neighbour_timestamps_are_separated() {
     assert_eq!(baseline.series.segments().len(), 1);
     says(&baseline.remarks[0], &["1 probe has a send time that is not after", "nanosecond"]);
     let coarse = regular(100, 0.2).into_iter().map(|row| (row.0, row.1.floor(), row.2));
-    says(&refused_with(&csv(coarse), &options()), &["coarser than the interval"]);
+    let coarse: Vec<_> = coarse.collect();
+    says(&refused_with(&csv(coarse.clone()), &unnumbered()), &["coarser than the interval"]);
+    // With numbers, it is known how many probes there were.
+    assert_eq!(baseline_with(&csv(coarse), &options()).series.len(), 100);
 }
 
 #[test]
@@ -153,7 +162,11 @@ fn exponential_intervals_are_distinguished_from_constant() {
 
     let uneven = uniform(4).map(|u| if u < 0.5 { 0.1 } else { 0.3 }).take(5_000);
     let error = refused_with(&csv(cumulated(uneven)), &options());
-    says(&error, &["neither constant nor exponential", "0.50"]);
+    says(&error, &["neither constant nor exponential", "0.50", "--spacing irregular"]);
+    let uneven = uniform(4).map(|u| if u < 0.5 { 0.1 } else { 0.3 }).take(5_000);
+    let any = Options { spacing: Some(Spacing::Irregular), ..options() };
+    let irregular = baseline_with(&csv(cumulated(uneven)), &any);
+    assert_eq!((irregular.spacing, irregular.series.len()), (Spacing::Irregular, 5_000));
 }
 
 #[test]
@@ -206,6 +219,7 @@ fn mixed_intervals_are_an_error_that_names_the_line() {
             let line = format!("line {}:", count / 4 + 3);
             let (from, to) = (first * 1e3, second * 1e3);
             says(&error, &[&line, "split the file", "interval changes from"]);
+            says(&error, &["--spacing irregular"]);
             let text = |ms: f64| duration((ms * 1e6).round() as u64);
             says(&error, &[&format!("from {} to {}", text(from), text(to))]);
         }
@@ -254,9 +268,40 @@ fn breaks_everywhere_leave_no_interval() {
 fn the_breaks_of_many_lines_are_not_all_named() {
     let mut rows = regular(1_000, 0.2);
     for (index, row) in rows.iter_mut().enumerate() {
-        row.1 += (index / 50) as f64 * 100.0;
+        row.1 -= (index / 50) as f64 * 100.0;
     }
     let baseline = baseline_with(&csv(rows), &options());
     assert_eq!(baseline.series.segments().len(), 20);
-    says(&baseline.remarks[0], &["line 52 (1 min 40 s forward)", "and 14 more"]);
+    says(&baseline.remarks[0], &["line 52 (by 1 min 40 s)", "and 14 more"]);
+}
+
+#[test]
+fn prober_that_follows_answers_is_irregular() {
+    let mut at = 0.0;
+    let rows = uniform(8).zip(uniform(9)).take(5_000).enumerate().map(|(n, (u, lost))| {
+        let rtt = (lost > 0.02).then_some(20.0 + 200.0 * u);
+        let row = (n as u64, at, rtt);
+        at += rtt.map_or(3.0, |ms| ms / 1e3) + 0.05;
+        row
+    });
+    let baseline = baseline_with(&csv(rows), &options());
+    assert_eq!(baseline.spacing, Spacing::Irregular);
+    let pace = baseline.waiting.unwrap();
+    assert_eq!(
+        (pace.after_answer_ns.map(|ns| ns / MS), pace.after_loss_ns / MS),
+        (Some(50), 3_050)
+    );
+    assert_eq!(baseline.series.segments().len(), 1);
+    says(
+        &baseline.remarks[0],
+        &["waits for each answer", "50 ms after an answer", "3.05 s after a"],
+    );
+}
+
+#[test]
+fn an_answer_counts_more_than_a_loss_of_the_same_number() {
+    let mut rows = regular(50, 0.2);
+    rows.insert(7, (7, 1.4, None));
+    let baseline = baseline_with(&csv(rows), &options());
+    assert_eq!((baseline.series.len(), baseline.series.lost()), (50, 0));
 }

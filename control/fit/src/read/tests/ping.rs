@@ -156,7 +156,7 @@ fn messages_about_ping_itself_are_counted() {
         "icmp_seq=9 ttl=64 time=598 ms\nwrong data byte #16 should be 0x10 but was 0x0\n#16\t0 11",
     );
     let text = text + "ping: sendmsg: Network is unreachable\n";
-    says(&baseline(&text).remarks.join(" "), &["3 lines are about ping itself", "wrong data byte"]);
+    says(&baseline(&text).remarks.join(" "), &["3 lines are not about a probe", "wrong data byte"]);
 }
 
 #[test]
@@ -195,4 +195,77 @@ fn ping_without_answers_is_refused() {
                 5 packets transmitted, 0 received, 100% packet loss, time 4096ms\n";
     says(&refused(text), &["all 5 probes were lost"]);
     says(&refused("PING a (192.0.2.1) 56(84) bytes of data.\n"), &["no probe"]);
+}
+
+/// The same log with other words before each line.
+fn prefixed(prefix: impl Fn(u64) -> String) -> String {
+    let lines = STAMPED.lines().map(|line| {
+        let (stamp, rest) = line
+            .split_once("] ")
+            .map_or((None, line), |(stamp, rest)| (stamp[1..].split_once('.'), rest));
+        let stamp =
+            stamp.map(|(s, us)| s.parse::<u64>().unwrap() * S + us.parse::<u64>().unwrap() * 1_000);
+        if rest.is_empty() {
+            "\n".into()
+        } else {
+            format!("{}{rest}\n", prefix(stamp.unwrap_or(0)))
+        }
+    });
+    lines.collect()
+}
+
+#[test]
+fn dates_before_each_line_are_its_time_stamps() {
+    let date = |ns: u64, format: &str| {
+        let time = jiff::Timestamp::from_nanosecond(ns.into()).unwrap();
+        jiff::fmt::strtime::format(format, time).unwrap()
+    };
+    for format in
+        ["%Y-%m-%dT%H:%M:%S.%6fZ ", "%Y-%m-%d %H:%M:%S.%6f: ", "[%Y-%m-%dT%H:%M:%S.%6f+00:00] "]
+    {
+        let log = baseline(&prefixed(|ns| date(ns, format)));
+        assert_eq!(in_ms(&log), in_ms(&baseline(STAMPED)), "{format}");
+        assert_eq!(recorded(&log), "2026-11-21T17:54:38.300028Z 2026-11-21T17:54:39.498028Z");
+    }
+}
+
+#[test]
+fn other_lines_before_and_after_are_left_out() {
+    let text = format!("$ ping -D -O 192.0.2.1\nnot a probe\n{STAMPED}\n$ exit\nbye\n");
+    let log = baseline(&text);
+    assert_eq!(in_ms(&log), in_ms(&baseline(STAMPED)));
+    says(&log.remarks.join(" "), &["4 lines are not about a probe", "$ ping -D"]);
+    // Between probes, they may hide one.
+    let text = STAMPED.replace("\n[1795283679.498028]", "\nhello\n[1795283679.498028]");
+    says(&refused(&text), &["line 6", "no line of ping's", "hello"]);
+}
+
+#[test]
+fn losses_at_the_ends_of_a_part_of_a_log_count() {
+    let text: String = STAMPED.lines().skip(2).take(5).map(|line| format!("{line}\n")).collect();
+    let log = baseline(&text);
+    assert_eq!(in_ms(&log)[..2], [(0, None), (200, Some(597))]);
+}
+
+#[test]
+fn fping_is_read() {
+    let mut text = String::new();
+    for n in 0..70_000_u64 {
+        let what = match n % 1_000 {
+            7 => "timed out (20.1 avg, 1% loss)".into(),
+            _ => format!("64 bytes, {}.5 ms (20.1 avg, 0% loss)", 20 + n % 3),
+        };
+        let us = n * 200_000 + if n % 1_000 == 7 { 500_000 } else { 20_500 + n % 3 * 1_000 };
+        writeln!(
+            text,
+            "[{}.{:05}] 192.0.2.1 : [{n}], {what}",
+            1_609_459_200 + us / 1_000_000,
+            us % 1_000_000 / 10
+        )
+        .unwrap();
+    }
+    let log = baseline(&text);
+    assert_eq!((log.series.len(), log.series.lost()), (70_000, 70));
+    assert_eq!((log.interval_ns, log.series.segments().len()), (200 * MS, 1));
+    assert_eq!(in_ms(&log)[6..9], [(1_200, Some(20)), (1_400, None), (1_600, Some(22))]);
 }
