@@ -3,6 +3,7 @@
 
 mod show;
 mod stated;
+mod summary;
 
 use crate::baseline::BaselineArgs;
 use crate::context::{Context, Output};
@@ -17,15 +18,17 @@ use profile::{Rate, parse_duration, parse_rate, parse_size};
 use std::path::{Path, PathBuf};
 
 pub const EXAMPLES: &str = "\
-Reads what linkctl probe send wrote, the output of ping (best with -D), the JSON of irtt,
-CSV whose columns you name, or published figures in TOML. The profile says where each
-figure is from, how sure it is, and what the baseline cannot tell.
+Reads what linkctl probe send wrote, the output of ping (best with -D) and of fping -D, the
+JSON of irtt, tables whose columns you name, or published figures in TOML, also packed with
+gzip. The profile says where each figure is from, how sure it is, and what the baseline
+cannot tell; --verbose prints that.
 
 Examples:
   linkctl fit link.csv -w mine.toml
   linkctl fit ping.log -w mine.toml --like viasat2
   linkctl fit ping.log --interval 200ms --isolated-duration 50ms
   linkctl fit log.csv --columns sent=time:s,rtt=rtt:ms -w mine.toml
+  linkctl fit table.txt --columns time:s,rtt:ms -w mine.toml
   linkctl fit link.csv --forward-rate 144Mbit/s --return-rate 12Mbit/s --queue 36MB
   linkctl fit link.csv --forward-trace down.trace -w mine.toml
   linkctl -o json fit link.csv --write mine.toml | jq .estimates
@@ -130,6 +133,10 @@ pub struct FitArgs {
     /// How long rare ones last
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     rare_duration: Option<u64>,
+    /// Print all estimates with their intervals, the tests of the model, and what the baseline
+    /// does not tell
+    #[arg(long)]
+    verbose: bool,
 }
 
 pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
@@ -149,15 +156,19 @@ pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
         destination.write(&fitted.profile.to_toml())?;
     }
     let path = destination.as_ref().map(Destination::path);
+    let text = |stream: Stream| {
+        let lines = summary::lines(&fitted, &args.baseline, path);
+        let summary = show::summary(&fitted, &lines, width(stream));
+        let all = args.verbose.then(|| show::all(&fitted, width(stream)));
+        summary + all.as_deref().unwrap_or_default()
+    };
     match (context.output, path) {
         (Output::Json, _) => output::json(&show::View::new(&fitted, path)),
         (Output::Text, Some(path)) => {
-            let text = show::text(&fitted, width(Stream::Out));
-            output::text(&format!("{text}\nwritten to {}", path.display()))
+            output::text(&format!("{}\nwritten to {}", text(Stream::Out), path.display()))
         }
         (Output::Text, None) => {
-            let text = show::text(&fitted, width(Stream::Err));
-            say(&text);
+            say(&text(Stream::Err));
             output::text(&fitted.profile.to_toml())
         }
     }

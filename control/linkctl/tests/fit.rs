@@ -138,7 +138,7 @@ fn both_file_options_write_the_printed_profile() {
     }
     let (printed, told) = lab.ends(0, "fit link.csv --name mine");
     assert_eq!(printed, with_o);
-    assert!(told.starts_with("mine: 4500 probes"), "{told}");
+    assert!(told.starts_with("mine\n read       link.csv: probe log, 4500 probes"), "{told}");
     let json = lab.json("fit link.csv --write mine.toml");
     assert_eq!(json["profile"], *with_o);
     assert_eq!(json["file"], "mine.toml");
@@ -147,12 +147,37 @@ fn both_file_options_write_the_printed_profile() {
 }
 
 #[test]
-fn text_reports_estimates_errors_and_unknowns() {
+fn text_says_in_ten_lines_what_a_user_must_know() {
     let lab = Lab::new();
     lab.write("link.csv", short_csv());
     let (out, _) = lab.ends(0, "fit link.csv -w mine.toml");
     for expected in [
-        "isolated losses\n\n PARAMETER ",
+        "mine\n read       link.csv: probe log, 4500 probes, one every 200 ms, ",
+        "\n losses     isolated losses; from all ",
+        " lost probes, in ",
+        "\n forward    delay ",
+        "; outages of 100 ms every ",
+        "\n return     delay ",
+        "\n uncertain  ",
+        "\n assumed    rates and queues; ",
+        "(--verbose says what and why)",
+        "\n next       linkctl verify mine.toml --baseline link.csv\n",
+        "\nwritten to mine.toml\n",
+    ] {
+        assert!(out.contains(expected), "{expected:?} is not in\n{out}");
+    }
+    assert!(out.lines().count() <= 12, "{out}");
+    assert!(out.lines().all(|line| line.trim_end() == line), "{out}");
+}
+
+#[test]
+fn verbose_text_reports_estimates_errors_and_unknowns() {
+    let lab = Lab::new();
+    lab.write("link.csv", short_csv());
+    let (out, _) = lab.ends(0, "fit link.csv -w mine.toml --verbose");
+    for expected in [
+        "\n next ",
+        "\n\n PARAMETER ",
         "95 % FROM",
         "\n forward and return\n   outages[0].interval ",
         " maximum likelihood\n",

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Estimates as text, and as JSON with stable keys.
 
-use ::fit::digits::four_digits;
 use ::fit::fitted::Fitted;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use profile::{Json, format_duration};
+use profile::Json;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::LazyLock;
 
 /// A p-value below this is not chance.
-const CHANCE: f64 = 1e-3;
+pub(super) const CHANCE: f64 = 1e-3;
 /// Where there are fewer columns, how each figure was estimated only the profile says.
 const WIDE: u16 = 110;
 
@@ -21,19 +20,19 @@ fn provenance(fitted: &Fitted) -> &pb::Provenance {
     fitted.profile.as_proto().provenance.as_ref().unwrap_or(&NONE)
 }
 
-/// Estimates as text of `width` columns.
-pub fn text(fitted: &Fitted, width: Option<u16>) -> String {
+/// The summary's lines as text of `width` columns.
+pub fn summary(fitted: &Fitted, lines: &[(&str, String)], width: Option<u16>) -> String {
+    let mut table = plain(width);
+    for (name, line) in lines {
+        table.add_row([*name, line]);
+    }
+    format!("{}\n{}\n", fitted.profile.name(), trimmed(&table))
+}
+
+/// All estimates as text of `width` columns.
+pub fn all(fitted: &Fitted, width: Option<u16>) -> String {
     let p = provenance(fitted);
-    let share = p.lost as f64 / p.samples.max(1) as f64 * 100.0;
-    let mut text = format!(
-        "{}: {} probes, one every {}, {} lost ({share:.4} %){}\n\n{}\n",
-        fitted.profile.name(),
-        p.samples,
-        format_duration(four_digits(p.interval_ns)),
-        p.lost,
-        fitted.losses.as_ref().map_or(String::new(), |l| format!(": {}", l.name)),
-        estimates(p, width)
-    );
+    let mut text = format!("\n{}\n", estimates(p, width));
     let tests: Vec<String> = p.goodness.iter().map(test).collect();
     text += &section("the law against the log", &tests, width);
     text += &section("not told by the baseline", &p.unidentified, width);
