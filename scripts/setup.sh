@@ -14,6 +14,7 @@
 #   hw       QEMU, a kernel and the guest's programs below build/tools/hw; the hw suite is skipped
 #            without them
 #   install  meson and ninja
+#   kernel   the same with the kernel of two studies (`make repro`), below build/tools/hw-4.15
 #   lint     buf below build/tools/buf, with npm: `make lint` checks the protos with it
 #   package  deb, and a Debian system that the packages are tested on, of this machine's release
 #   package-all  the same with the systems of all releases

@@ -22,6 +22,7 @@ use crate::iperf::Download;
 use crate::link::Resolved;
 use crate::metrics::{self, Metrics, Series};
 use crate::packets;
+use crate::server::Server;
 use crate::study::{Hosts, Limits, Row, Study, Tool};
 
 /// Port of the first transfer.
@@ -69,8 +70,9 @@ pub fn attempt(
     let file = bed.directory().write("link.toml", &link.toml)?;
     let linkctl = bed.linkctl()?;
     linkctl.set_profile(&file.display().to_string(), seed)?;
+    let mut server = Server::start(&bed, row, &study.hosts)?;
     linkctl.mark()?;
-    let mut attempt = match transfers(study, row, &bed) {
+    let mut attempt = match transfers(study, row, &bed, &mut server) {
         Ok(attempt) => attempt,
         Err(error) => Attempt { void: Some(format!("{error:#}")), ..Attempt::default() },
     };
@@ -108,7 +110,12 @@ fn hasten(pid: u32) {
 }
 
 /// Runs the transfers of a row and measures them.
-fn transfers(study: &Study, row: &Row, bed: &Testbed) -> anyhow::Result<Attempt> {
+fn transfers(
+    study: &Study,
+    row: &Row,
+    bed: &Testbed,
+    server: &mut Server,
+) -> anyhow::Result<Attempt> {
     let ports: Vec<u16> = (PORT..).take(row.transfer.len()).collect();
     let file = bed.directory().path("sender.pcap");
     let filter = format!("tcp portrange {PORT}-{}", ports.last().copied().unwrap_or(PORT));
@@ -117,7 +124,7 @@ fn transfers(study: &Study, row: &Row, bed: &Testbed) -> anyhow::Result<Attempt>
     let mut downloads = Vec::new();
     for (transfer, &port) in row.transfer.iter().zip(&ports) {
         match transfer.tool {
-            Tool::Iperf3 => downloads.push(Download::start(bed, transfer, port)?),
+            Tool::Iperf3 => downloads.push(Download::start(bed, server, transfer, port)?),
         }
     }
     while !downloads.iter_mut().all(Download::ended) {

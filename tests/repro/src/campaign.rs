@@ -20,11 +20,20 @@ const SEED: u64 = 1000;
 pub struct Plan<'a> {
     pub study: &'a Study,
     /// Rows with the link of each.
-    pub rows: Vec<(&'a Row, Resolved)>,
+    pub rows: Vec<Planned<'a>>,
     pub rounds: u32,
     /// No flow is started that would probably end later.
     pub limit: Option<Duration>,
     pub machine: Machine,
+}
+
+/// A row to run.
+#[derive(Debug)]
+pub struct Planned<'a> {
+    pub row: &'a Row,
+    pub link: Resolved,
+    /// Kernel of the sender.
+    pub kernel: String,
 }
 
 /// How a run ended.
@@ -50,8 +59,8 @@ impl Plan<'_> {
         let begin = Instant::now();
         let mut longest = Duration::ZERO;
         for round in 1..=self.rounds {
-            for (row, link) in &self.rows {
-                let identity = identity(self.study, row, link, &self.machine.kernel)?;
+            for Planned { row, link, kernel } in &self.rows {
+                let identity = identity(self.study, row, link, kernel)?;
                 let mut void = 0;
                 while store.take(&row.name, round, &identity)?.is_none() {
                     if self.limit.is_some_and(|limit| begin.elapsed() + longest > limit) {
@@ -71,6 +80,7 @@ impl Plan<'_> {
                         identity: identity.clone(),
                         profile: link.identity.clone(),
                         machine: self.machine.clone(),
+                        kernel: kernel.clone(),
                         attempt,
                     };
                     store.put(&record)?;
@@ -128,7 +138,8 @@ mod tests {
 
     fn plan(study: &Study, rounds: u32) -> Plan<'_> {
         let link = |row: &Row| crate::link::resolve(&study.link, &row.link, Path::new(""), None);
-        let rows = study.row.iter().map(|row| (row, link(row).unwrap())).collect();
+        let planned = |row| Planned { row, link: link(row).unwrap(), kernel: "6.1".to_owned() };
+        let rows = study.row.iter().map(planned).collect();
         Plan { study, rows, rounds, limit: None, machine: Machine::default() }
     }
 

@@ -5,21 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde_json::Value;
-use smoke::error::Error;
-use smoke::iperf::listens;
 use smoke::process::Process;
 use smoke::testbed::{SERVER, Testbed};
-use smoke::wait;
 
+use crate::server::Server;
 use crate::study::Transfer;
 
-const SOON: Duration = Duration::from_secs(10);
 /// The ends tell each other the results over a full queue.
 const GRACE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Download {
-    server: Process,
+    /// Absent if it runs in a guest.
+    server: Option<Process>,
     client: Process,
 }
 
@@ -28,16 +26,14 @@ impl Download {
     ///
     /// # Errors
     /// If the server does not listen.
-    pub fn start(bed: &Testbed, transfer: &Transfer, number: u16) -> anyhow::Result<Self> {
+    pub fn start(
+        bed: &Testbed,
+        server: &mut Server,
+        transfer: &Transfer,
+        number: u16,
+    ) -> anyhow::Result<Self> {
+        let server = server.iperf(bed, number)?;
         let (port, address) = (number.to_string(), SERVER.to_string());
-        let serve = ["iperf3", "-s", "-1", "-J", "-B", &address, "-p", &port];
-        let mut server = Process::spawn(bed.server().command(&serve))?;
-        wait::until("iperf3 listens", SOON, || {
-            if server.ended().is_some() {
-                return Err(Error::parse("iperf3 -s", server.stdout() + &server.stderr()));
-            }
-            bed.server().enter(move || listens(number)).map(|yes| yes.then_some(()))
-        })?;
         let client = bed.client_address(0).to_string();
         let amount = match (transfer.bytes, transfer.duration) {
             (Some(bytes), _) => ["-n".to_owned(), bytes.to_string()],
@@ -64,7 +60,8 @@ impl Download {
     /// # Errors
     /// If an end reports an error.
     pub fn finish(self) -> anyhow::Result<()> {
-        for (end, process) in [("client", self.client), ("server", self.server)] {
+        let ends = [("client", Some(self.client)), ("server", self.server)];
+        for (end, process) in ends.into_iter().filter_map(|(end, p)| Some((end, p?))) {
             let said = process.finish(GRACE)?;
             let report: Value = serde_json::from_str(&said.stdout)
                 .with_context(|| format!("iperf3's {end} wrote {}{}", said.stdout, said.stderr))?;

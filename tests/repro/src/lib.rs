@@ -18,6 +18,7 @@ pub mod machine;
 pub mod metrics;
 pub mod packets;
 pub mod report;
+pub mod server;
 pub mod statistics;
 pub mod store;
 pub mod study;

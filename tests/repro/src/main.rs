@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
-use repro::campaign::{End, Plan};
+use repro::campaign::{End, Plan, Planned};
 use repro::figure::Statistic;
 use repro::machine::{self, Machine};
 use repro::report::{Report, digits, document, page, plots};
 use repro::store::{Record, Store};
-use repro::study::{Row, Study};
+use repro::study::{Place, Row, Study};
 use repro::verdict::Judged;
-use repro::{bed, link, statistics};
+use repro::{bed, link, server, statistics};
 use smoke::binaries::{Binaries, Lack, check_machine};
 use smoke::cpus::Cpus;
 use smoke::estate;
@@ -76,6 +76,9 @@ struct Run {
     /// Use this profile instead of the study's (a built-in one or a file)
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
+    /// Run the sender in a guest with another kernel (LINKEMU_HW names its directory)
+    #[arg(long)]
+    guest: bool,
     /// Directory of the results; build/repro/STUDY if absent
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -162,21 +165,25 @@ const UNFINISHED: u8 = 3;
 fn run(run: &Run) -> anyhow::Result<ExitCode> {
     let (study, file) = Study::load(&run.study)?;
     let beside = file.parent().unwrap_or(Path::new(""));
-    let rows: Vec<&Row> = if run.row.is_empty() {
-        study.runnable().collect()
+    let mut rows: Vec<Row> = if run.row.is_empty() {
+        study.runnable().cloned().collect()
     } else {
-        run.row.iter().map(|name| study.row(name)).collect::<Result<_, _>>()?
+        run.row.iter().map(|name| study.row(name).cloned()).collect::<Result<_, _>>()?
     };
+    if run.guest {
+        rows.iter_mut().for_each(|row| row.server = Place::Guest);
+    }
     if let Some(row) = rows.iter().find(|r| r.transfer.is_empty()) {
         return Err(anyhow!("{} cannot be run: {}", row.name, elsewhere(row)));
     }
     let rows = rows
-        .into_iter()
+        .iter()
         .map(|row| {
-            let link = link::resolve(&study.link, &row.link, beside, run.profile.as_deref());
-            link.with_context(|| format!("the link of {}", row.name)).map(|link| (row, link))
+            let link = link::resolve(&study.link, &row.link, beside, run.profile.as_deref())
+                .with_context(|| format!("the link of {}", row.name))?;
+            Ok(Planned { row, link, kernel: server::kernel(row.server)? })
         })
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<anyhow::Result<Vec<_>>>()?;
     check_machine().and(Binaries::find().map(drop)).map_err(|lack| match lack {
         Lack::Part(reason) | Lack::Permission(reason) => anyhow!(reason),
     })?;
@@ -204,8 +211,8 @@ fn run(run: &Run) -> anyhow::Result<ExitCode> {
         },
         |record| println!("{}", line(record)),
     )?;
-    for (row, link) in &plan.rows {
-        let identity = repro::store::identity(&study, row, link, &plan.machine.kernel)?;
+    for Planned { row, link, kernel } in &plan.rows {
+        let identity = repro::store::identity(&study, row, link, kernel)?;
         println!("{}", total(row, &store.valid(&row.name, Some(&identity))?));
     }
     println!("results: {}", directory.display());

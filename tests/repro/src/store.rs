@@ -31,6 +31,8 @@ pub struct Record {
     pub identity: String,
     pub profile: link::Identity,
     pub machine: Machine,
+    /// Kernel of the sender.
+    pub kernel: String,
     #[serde(flatten)]
     pub attempt: Attempt,
 }
@@ -51,6 +53,7 @@ pub fn identity(study: &Study, row: &Row, link: &Resolved, kernel: &str) -> anyh
         &study.hosts.qdisc,
         &study.metrics,
         &row.transfer,
+        row.server,
         &link.identity.sha256,
         kernel,
     ))?;
@@ -174,6 +177,7 @@ mod tests {
             identity: identity.to_owned(),
             profile: link::Identity { name: String::new(), sha256: String::new() },
             machine: Machine::default(),
+            kernel: String::new(),
             attempt: Attempt { void: void.map(str::to_owned), ..Attempt::default() },
         }
     }

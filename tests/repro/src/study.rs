@@ -124,6 +124,9 @@ pub struct Row {
     /// Changes of the study's link.
     #[serde(default)]
     pub link: Link,
+    /// Where the sender runs.
+    #[serde(default)]
+    pub server: Place,
     /// Simultaneous transfers.
     #[serde(default)]
     pub transfer: Vec<Transfer>,
@@ -131,6 +134,17 @@ pub struct Row {
     pub not_run: Option<String>,
     /// Another study, with a row of this name: its flows are the flows of this row.
     pub from: Option<String>,
+}
+
+/// Host of the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// A network namespace, with the kernel of this machine.
+    #[default]
+    Namespace,
+    /// A QEMU guest with another kernel.
+    Guest,
 }
 
 /// A download: the server sends, the client receives.

@@ -64,13 +64,7 @@ fn section(report: &Report) -> String {
     for row in &report.rows {
         let _ = match &row.not_run {
             Some(reason) => writeln!(text, "- `{}` was not run: {reason}", row.name),
-            None => writeln!(
-                text,
-                "- `{}`: {} valid flows, {} void.",
-                row.name,
-                row.flows,
-                row.void.len()
-            ),
+            None => writeln!(text, "- `{}`: {}.", row.name, row.account()),
         };
     }
     for note in &report.notes {

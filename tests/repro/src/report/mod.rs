@@ -16,9 +16,10 @@ use crate::figure::Statistic;
 use crate::link::{self, Identity};
 use crate::machine::Machine;
 use crate::metrics::Metrics;
+use crate::server;
 use crate::statistics;
 use crate::store::{Record, Store, identity};
-use crate::study::{Row, Study};
+use crate::study::{Place, Row, Study};
 use crate::verdict::{self, Flows, Judged, Verdict};
 
 /// Everything that a report shows.
@@ -43,6 +44,8 @@ pub struct RowReport {
     pub name: String,
     pub not_run: Option<String>,
     pub flows: usize,
+    /// Kernels of the senders.
+    pub kernels: BTreeSet<String>,
     /// Reasons of void attempts.
     pub void: Vec<String>,
     /// Mean and standard deviation of each metric.
@@ -115,6 +118,17 @@ impl Report {
 }
 
 impl RowReport {
+    /// Flows and the sender's kernel.
+    pub(crate) fn account(&self) -> String {
+        let kernels: Vec<_> = self.kernels.iter().map(|k| format!("Linux {k}")).collect();
+        let sender = if kernels.is_empty() {
+            String::new()
+        } else {
+            format!(", sender {}", kernels.join(", "))
+        };
+        format!("{} valid flows, {} void{sender}", self.flows, self.void.len())
+    }
+
     fn of(
         study: &Study,
         row: &Row,
@@ -126,6 +140,7 @@ impl RowReport {
             name: row.name.clone(),
             not_run: row.not_run.clone(),
             flows: 0,
+            kernels: BTreeSet::new(),
             void: Vec::new(),
             metrics: BTreeMap::new(),
             records: Vec::new(),
@@ -144,10 +159,19 @@ impl RowReport {
         let link = link::resolve(&study.link, &row.link, beside, None)
             .with_context(|| format!("the link of {}", row.name))?;
         let store = Store::open(&directory)?;
-        report.records = store.valid(&row.name, Some(&identity(study, row, &link, kernel)?))?;
+        // The guest's kernel is a part of the project's set-up, the machine's is not.
+        let kernel = match row.server {
+            Place::Namespace => Some(kernel.to_owned()),
+            Place::Guest => server::kernel(row.server).ok(),
+        };
+        if let Some(kernel) = kernel {
+            let identity = identity(study, row, &link, &kernel)?;
+            report.records = store.valid(&row.name, Some(&identity))?;
+        }
         report.void =
             store.void(&row.name)?.into_iter().filter_map(|record| record.attempt.void).collect();
         report.flows = report.records.len();
+        report.kernels = report.records.iter().map(|r| r.kernel.clone()).collect();
         let names: BTreeSet<&String> =
             report.records.iter().flat_map(|r| r.attempt.metrics.keys()).collect();
         for name in names {

@@ -117,7 +117,7 @@ fn metrics(row: &RowReport) -> Markup {
     html! {
         h3 { (row.name) }
         @if let Some(reason) = &row.not_run { p { "Not run: " (reason) } }
-        @else { p { (row.flows) " valid flows, " (row.void.len()) " void" } }
+        @else { p { (row.account()) } }
         ul { @for reason in &row.void { li { "void: " (reason) } } }
         @if !row.metrics.is_empty() {
             table {
