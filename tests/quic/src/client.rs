@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::object;
 use crate::page::Page;
-use crate::report::{STEP, Transfer};
-use crate::stack::{self, Connection, Settings, StackName};
+use crate::report::{Fetched, STEP};
+use crate::stack::{self, Connection, Path, Settings, StackName};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -54,6 +54,11 @@ pub struct WorkArgs {
     page: Option<Page>,
 }
 
+/// Objects of a bulk transfer that are requested at once, and their size. One long object would end
+/// with a loss-tolerant sender on a lossy link: quinn limits the gaps of a stream.
+const BULK_OBJECTS: usize = 64;
+const BULK_OBJECT: u64 = 256 * 1024;
+
 /// What a client requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
@@ -77,7 +82,7 @@ impl WorkArgs {
 }
 
 /// Runs one transfer.
-pub async fn run(options: &Options) -> Result<Transfer> {
+pub async fn run(options: &Options) -> Result<Fetched> {
     let work = options.work.work()?;
     let x509 =
         fs::read(&options.x509).with_context(|| format!("read {}", options.x509.display()))?;
@@ -137,17 +142,19 @@ async fn transfer(
     work: Work,
     stack: &str,
     begin: Instant,
-) -> Result<Transfer> {
+) -> Result<Fetched> {
     let handshake = begin.elapsed();
     let arrivals = Arc::new(Mutex::new(Arrivals::new(begin)));
+    let udp = Arc::new(Mutex::new(Vec::new()));
+    let counting = tokio::spawn(count(connection.path(), begin, Arc::clone(&udp)));
     let objects = match work {
         Work::Bulk(time) => {
-            let endless = fetch(&mut connection, &[object::ENDLESS], &arrivals);
-            match timeout(time.saturating_sub(handshake), endless).await {
-                // The time is over.
-                Err(_) => 0,
-                Ok(ended) => bail!("the server ended an endless object: {ended:?}"),
+            let mut objects = 0;
+            let endless = fetch_endlessly(&mut connection, &arrivals, &mut objects);
+            if let Ok(ended) = timeout(time.saturating_sub(handshake), endless).await {
+                ended.context("before the end of the transfer's time")?;
             }
+            objects
         }
         Work::Object(bytes) => fetch(&mut connection, &[bytes], &arrivals).await?,
         Work::Page(page) => {
@@ -157,9 +164,13 @@ async fn transfer(
         }
     };
     let end = if matches!(work, Work::Bulk(_)) { begin.elapsed() } else { Duration::ZERO };
+    counting.abort();
+    let path = connection.path();
+    add(&udp, &path, begin);
     connection.close().await;
+    let udp = udp.lock().unwrap_or_else(PoisonError::into_inner);
     let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(Transfer {
+    Ok(Fetched {
         stack: stack.to_owned(),
         handshake_s: handshake.as_secs_f64(),
         first_byte_s: arrivals.first_byte.unwrap_or(arrivals.last_byte).as_secs_f64(),
@@ -167,7 +178,35 @@ async fn transfer(
         objects,
         bytes: arrivals.bytes,
         bytes_per_step: std::mem::take(&mut arrivals.per_step),
+        udp_bytes_per_step: differences(&udp),
     })
+}
+
+/// Records the received bytes of each step.
+async fn count(path: impl Path, begin: Instant, udp: Arc<Mutex<Vec<u64>>>) {
+    let mut step = tokio::time::interval_at((begin + STEP).into(), STEP);
+    loop {
+        step.tick().await;
+        add(&udp, &path, begin);
+    }
+}
+
+/// Sets the received bytes at the end of the current step. Steps that were missed have the same.
+fn add(udp: &Mutex<Vec<u64>>, path: &impl Path, begin: Instant) {
+    let bytes = path.sample().received_bytes;
+    let steps = begin.elapsed().as_nanos().div_ceil(STEP.as_nanos());
+    let steps = usize::try_from(steps).unwrap_or(usize::MAX);
+    let mut udp = udp.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = udp.len();
+    udp.resize(steps.max(known), bytes);
+    if let Some(current) = udp.last_mut() {
+        *current = bytes;
+    }
+}
+
+fn differences(totals: &[u64]) -> Vec<u64> {
+    let before = std::iter::once(&0).chain(totals);
+    totals.iter().zip(before).map(|(now, before)| now.saturating_sub(*before)).collect()
 }
 
 /// Fetches objects at once, each on a stream. Returns their number.
@@ -178,19 +217,48 @@ async fn fetch(
 ) -> Result<usize> {
     let mut streams = JoinSet::new();
     for &length in lengths {
-        let (send, receive) = connection.open().await?;
-        let arrivals = Arc::clone(arrivals);
-        streams.spawn(async move {
-            let on_part = |part| arrivals.lock().unwrap_or_else(PoisonError::into_inner).add(part);
-            let received = object::fetch(send, receive, length, on_part).await?;
-            if received != length {
-                bail!("an object of {length} bytes ended after {received}");
-            }
-            Ok(())
-        });
+        start(connection, &mut streams, length, arrivals).await?;
     }
     while let Some(ended) = streams.join_next().await {
         ended.context("a stream")??;
     }
     Ok(lengths.len())
+}
+
+/// Fetches one object after another on several streams, and counts them.
+async fn fetch_endlessly(
+    connection: &mut impl Connection,
+    arrivals: &Arc<Mutex<Arrivals>>,
+    objects: &mut usize,
+) -> Result<()> {
+    let mut streams = JoinSet::new();
+    loop {
+        while streams.len() < BULK_OBJECTS {
+            start(connection, &mut streams, BULK_OBJECT, arrivals).await?;
+        }
+        if let Some(ended) = streams.join_next().await {
+            ended.context("a stream")??;
+            *objects += 1;
+        }
+    }
+}
+
+/// Starts to fetch an object on a new stream.
+async fn start(
+    connection: &mut impl Connection,
+    streams: &mut JoinSet<Result<()>>,
+    length: u64,
+    arrivals: &Arc<Mutex<Arrivals>>,
+) -> Result<()> {
+    let (send, receive) = connection.open().await?;
+    let arrivals = Arc::clone(arrivals);
+    streams.spawn(async move {
+        let on_part = |part| arrivals.lock().unwrap_or_else(PoisonError::into_inner).add(part);
+        let received = object::fetch(send, receive, length, on_part).await?;
+        if received != length {
+            bail!("an object of {length} bytes ended after {received}");
+        }
+        Ok(())
+    });
+    Ok(())
 }

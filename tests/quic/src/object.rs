@@ -6,9 +6,6 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Length of an object that ends with its connection.
-pub const ENDLESS: u64 = u64::MAX;
-
 const CHUNK: usize = 64 * 1024;
 static ZEROS: [u8; CHUNK] = [0; CHUNK];
 

@@ -7,13 +7,15 @@
 //! agrees with an index that has about 200 bytes per image.
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a KB. With 1000 the index of the large page would have 96 KB.
 const KB: f64 = 1024.0;
 const SMALL_IMAGE: u64 = (3.7 * KB) as u64;
 const LARGE_IMAGE: u64 = (86.1 * KB) as u64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Page {
     Small,
     Medium,

@@ -11,7 +11,7 @@ pub const STEP: Duration = Duration::from_millis(100);
 
 /// Transfer as the client has seen it. Times are seconds since the client started to connect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Transfer {
+pub struct Fetched {
     pub stack: String,
     /// End of the handshake.
     pub handshake_s: f64,
@@ -23,15 +23,17 @@ pub struct Transfer {
     pub objects: usize,
     /// Payload bytes of all streams.
     pub bytes: u64,
-    /// Payload bytes in each step.
+    /// Payload bytes in each step, as the application reads them: in order.
     pub bytes_per_step: Vec<u64>,
+    /// Bytes of UDP payload in each step, repeated ones included, as a capture shows them.
+    pub udp_bytes_per_step: Vec<u64>,
 }
 
-impl Transfer {
-    /// Mean rate from the first byte to the end, in Mbit/s of payload.
+impl Fetched {
+    /// Mean rate of UDP payload from the first byte of an object to the end, in Mbit/s.
     #[must_use]
     pub fn throughput_mbps(&self) -> f64 {
-        rate(self.bytes, self.end_s - self.first_byte_s)
+        rate(self.udp_bytes_per_step.iter().sum(), self.end_s - self.first_byte_s)
     }
 
     /// Size of the page divided by its load time, connection set-up included, in Mbit/s.
@@ -45,7 +47,7 @@ fn rate(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
 }
 
-/// State of a connection's path at its sender.
+/// State of a connection's path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathSample {
     /// Seconds since the connection was accepted.
@@ -56,6 +58,8 @@ pub struct PathSample {
     /// Packets since the start of the connection.
     pub sent: u64,
     pub lost: u64,
+    /// Bytes of UDP payload since the start of the connection.
+    pub received_bytes: u64,
 }
 
 /// Connection as the server has seen it.

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use quicflow::page::Page;
-use quicflow::report::{Served, Transfer};
+use quicflow::report::{Fetched, Served};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_quicflow");
@@ -36,7 +36,7 @@ impl Server {
         Self { child, out, address, directory }
     }
 
-    fn fetch(&self, stack: &str, work: [&str; 2]) -> Transfer {
+    fn fetch(&self, stack: &str, work: [&str; 2]) -> Fetched {
         let fetched = Command::new(PROGRAM)
             .args(["fetch", "--stack", stack, "--connect", &self.address])
             .args(["--bind", "127.0.0.1:0", "--limit", "20"])
@@ -69,6 +69,8 @@ fn page_arrives_completely_with_every_stack_and_congestion_control() {
             let transfer = server.fetch(stack, ["--page", "big"]);
             assert_eq!((transfer.objects, transfer.bytes), (218, Page::Big.bytes()));
             assert_eq!(transfer.bytes_per_step.iter().sum::<u64>(), transfer.bytes);
+            let udp: u64 = transfer.udp_bytes_per_step.iter().sum();
+            assert!((1.0..1.2).contains(&(udp as f64 / transfer.bytes as f64)), "{udp}");
             let times = [0.0, transfer.handshake_s, transfer.first_byte_s, transfer.end_s];
             assert!(times.is_sorted() && transfer.goodput_mbps() > 1.0, "{transfer:?}");
             let served = server.stop();

@@ -80,7 +80,7 @@ pub trait Connection: Send + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Figures of a connection's path at its sender.
+/// Figures of a connection's path.
 pub trait Path: Send + 'static {
     /// The current state; `at_s` is left to the caller.
     fn sample(&self) -> PathSample;

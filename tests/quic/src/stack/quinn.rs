@@ -147,13 +147,15 @@ impl Connection for QuinnConnection {
 
 impl Path for quinn::Connection {
     fn sample(&self) -> PathSample {
-        let path = self.stats().path;
+        let stats = self.stats();
+        let path = stats.path;
         PathSample {
             at_s: 0.0,
             window_bytes: path.cwnd,
             rtt_ms: path.rtt.as_secs_f64() * 1e3,
             sent: path.sent_packets,
             lost: path.lost_packets,
+            received_bytes: stats.udp_rx.bytes,
         }
     }
 }

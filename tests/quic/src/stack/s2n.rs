@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::{bbr, cubic};
-use s2n_quic::provider::event::events::{PacketLost, PacketSent, RecoveryMetrics};
+use s2n_quic::provider::event::events::{
+    DatagramReceived, PacketLost, PacketSent, RecoveryMetrics,
+};
 use s2n_quic::provider::event::{self, ConnectionInfo, ConnectionMeta};
 use s2n_quic::provider::io::tokio as io;
 use s2n_quic::provider::limits::Limits;
@@ -197,6 +199,15 @@ impl event::Subscriber for Watch {
 
     fn on_packet_sent(&mut self, path: &mut Latest, _: &ConnectionMeta, _: &PacketSent) {
         path.change(|p| p.sent += 1);
+    }
+
+    fn on_datagram_received(
+        &mut self,
+        path: &mut Latest,
+        _: &ConnectionMeta,
+        e: &DatagramReceived,
+    ) {
+        path.change(|p| p.received_bytes += u64::from(e.len));
     }
 
     fn on_packet_lost(&mut self, path: &mut Latest, _: &ConnectionMeta, _: &PacketLost) {
