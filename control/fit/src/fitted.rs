@@ -224,6 +224,7 @@ fn assemble(
         goodness: notes.goodness,
         unidentified: notes.unidentified,
         remarks: measured.remarks.clone(),
+        sensitivities: Vec::new(),
     };
     let profile = pb::Profile {
         name: options.name.clone(),

@@ -80,7 +80,25 @@ pub fn maximise<F: Fn(&[f64]) -> f64>(f: &F, start: &[f64], step: f64) -> Maximu
     climb(f, start, &[step, step / 4.0], 1e-7)
 }
 
+/// As [`maximise`], of a function that takes long: one climb of at most `iterations` steps.
+pub fn maximise_within<F>(f: &F, start: &[f64], step: f64, iterations: u64) -> Maximum
+where
+    F: Fn(&[f64]) -> f64,
+{
+    climb_within(f, start, &[step], 1e-3, iterations)
+}
+
 fn climb<F: Fn(&[f64]) -> f64>(f: &F, start: &[f64], steps: &[f64], tolerance: f64) -> Maximum {
+    climb_within(f, start, steps, tolerance, 400 * start.len() as u64)
+}
+
+fn climb_within<F: Fn(&[f64]) -> f64>(
+    f: &F,
+    start: &[f64],
+    steps: &[f64],
+    tolerance: f64,
+    iterations: u64,
+) -> Maximum {
     let mut best = Maximum { at: start.to_vec(), value: finite(f(start)) };
     if start.is_empty() {
         return best;
@@ -96,9 +114,7 @@ fn climb<F: Fn(&[f64]) -> f64>(f: &F, start: &[f64], steps: &[f64], tolerance: f
         let found = NelderMead::new(simplex)
             .with_sd_tolerance(tolerance)
             .and_then(|s| {
-                Executor::new(Negative(f), s)
-                    .configure(|state| state.max_iters(400 * start.len() as u64))
-                    .run()
+                Executor::new(Negative(f), s).configure(|state| state.max_iters(iterations)).run()
             })
             .ok()
             .and_then(|r| Some((r.state().get_best_param()?.clone(), r.state().get_best_cost())));

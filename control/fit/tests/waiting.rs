@@ -45,7 +45,7 @@ fn log(prober: Prober, outages: &[Outages], seed: u64, seconds: f64) -> String {
     let plan = PipePlan { outages: plans.collect(), ..PipePlan::transparent() };
     let direction = Direction::Forward;
     let key = StreamKey { seed, client: ClientKey::Default, direction, epoch: 0 };
-    let mut channel = Channel::new(&plan.channel(true), key, Instant::ZERO);
+    let mut channel = Channel::new(&plan.channel(true), key, Instant::ZERO, Instant::ZERO);
     let mut text = String::from("time,rtt\n");
     let mut at = nanos(prober.interval);
     for number in 0.. {

@@ -4,6 +4,7 @@
 mod show;
 mod stated;
 mod summary;
+mod traffic;
 
 use crate::baseline::BaselineArgs;
 use crate::context::{Context, Output};
@@ -16,6 +17,7 @@ use ::fit::read::Input;
 use clap::{Args, ValueEnum};
 use profile::{Rate, parse_duration, parse_rate, parse_size};
 use std::path::{Path, PathBuf};
+use traffic::TrafficArgs;
 
 pub const EXAMPLES: &str = "\
 Reads what linkctl probe send wrote, the output of ping (best with -D) and of fping -D, the
@@ -36,6 +38,10 @@ Examples:
 A baseline that was recorded over an emulator is a link's only if the emulator was not late: give
 the certificate of that run.
   linkctl fit run.csv --certificate run.json -w mine.toml
+
+TCP downloads over the same link tell what pings leave open. The search takes minutes:
+  linkctl fit link.csv --like viasat2 --traffic cubic.json bbr.json -w mine.toml
+  linkctl fit link.csv --like viasat2 --traffic figures.toml bbr:flow.pcap -w mine.toml
 
 A ping tells neither rates nor queues: state them, or take them from another profile with
 --like. Then: linkctl verify mine.toml --baseline link.csv";
@@ -137,6 +143,8 @@ pub struct FitArgs {
     /// does not tell
     #[arg(long)]
     verbose: bool,
+    #[command(flatten)]
+    traffic: TrafficArgs,
 }
 
 pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
@@ -151,7 +159,11 @@ pub fn run(context: &Context, args: &FitArgs) -> Result<(), Failure> {
     bar.set_message("fitting");
     let fitted = fitted::fit(&input, &options);
     bar.finish_and_clear();
-    let fitted = fitted.map_err(failure)?;
+    let mut fitted = fitted.map_err(failure)?;
+    let calibrated = args.traffic.calibrate(&fitted.profile)?;
+    if let Some(calibrated) = &calibrated {
+        fitted.profile = calibrated.profile.clone();
+    }
     if let Some(destination) = &destination {
         destination.write(&fitted.profile.to_toml())?;
     }

@@ -36,6 +36,15 @@ pub fn warn(remarks: &[String]) {
     }
 }
 
+/// Starts a bar, which is hidden unless standard error is a terminal.
+pub fn bar(message: &str) -> ProgressBar {
+    let bar = spinner(message);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent} %, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// Starts a spinner, which is hidden unless standard error is a terminal.
 pub fn spinner(message: &str) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() {

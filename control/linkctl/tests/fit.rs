@@ -111,6 +111,7 @@ fn the_json_has_these_keys() {
         "goodness",
         "unidentified",
         "remarks",
+        "sensitivities",
         "profile",
     ];
     expected.sort_unstable();
@@ -355,4 +356,43 @@ fn published_figures_are_fitted_too() {
     assert_eq!((&fitted["samples"], &fitted["lost"]), (&3_024_000.into(), &604.into()));
     lab.check("mine.toml");
     assert!(lab.read("mine.toml").contains("source = \"a study\""));
+}
+
+const DOWNLOADS: &str = "source = \"a study\"\n[[flows]]\ncongestion_control = \"cubic\"\ncount = 20\n\
+                         time = [{ bytes = \"1 MB\", mean = \"7 s\", spread = \"1 s\" }]\n";
+
+#[test]
+fn traffic_estimates_what_pings_leave_open() {
+    let lab = Lab::new();
+    lab.write("link.csv", short_csv());
+    lab.write("downloads.toml", DOWNLOADS);
+    let line = "fit link.csv --like viasat2 --traffic downloads.toml --traffic-flows 2";
+    let fitted = lab.json(line);
+    let methods = fitted["estimates"].as_array().unwrap().iter();
+    let simulated = methods.filter(|e| e["method"] == "simulated moments").count();
+    assert!(simulated >= 3, "{fitted}");
+    let sensitivities = fitted["sensitivities"].as_array().unwrap();
+    // One time of a start-up tells little of the capacity: the prior does.
+    assert!(
+        sensitivities.iter().any(|s| s["prior"] == "forward: capacity.spread: prior"),
+        "{fitted}"
+    );
+    let profile = profile_of(&fitted);
+    assert!(profile.forward_pipe.unwrap().capacity.is_some());
+    let remarks = fitted["remarks"].as_array().unwrap();
+    assert!(remarks.iter().any(|r| r.as_str().unwrap().contains("20 flows of cubic: a study")));
+    assert_eq!(lab.json(line), fitted);
+}
+
+#[test]
+fn unusable_traffic_is_refused_and_nothing_is_written() {
+    let lab = Lab::new();
+    lab.write("link.csv", short_csv());
+    lab.write("downloads.toml", DOWNLOADS.replace("cubic", "reno"));
+    let line = "fit link.csv --like viasat2 -w mine.toml --traffic downloads.toml";
+    let (_, said) = lab.ends(1, line);
+    assert!(said.contains("\"reno\" is no modelled congestion control"), "{said}");
+    assert!(!lab.files().contains("mine.toml"));
+    lab.ends(2, "fit link.csv --traffic-flows 1 --traffic downloads.toml");
+    lab.ends(2, "fit link.csv --traffic-flows 5");
 }

@@ -25,7 +25,7 @@ macro_rules! json {
     )+};
 }
 
-json!(Profile, Estimate, Goodness);
+json!(Profile, Estimate, Goodness, Sensitivity);
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

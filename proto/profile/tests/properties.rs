@@ -277,10 +277,22 @@ fn goodness() -> impl Strategy<Value = pb::Goodness> {
     })
 }
 
+fn sensitivity() -> impl Strategy<Value = pb::Sensitivity> {
+    (TEXT_OF_SOME, TEXT, TEXT_OF_SOME, TEXT_OF_SOME, TEXT).prop_map(
+        |(prior, value, figure, change, per)| pb::Sensitivity { prior, value, figure, change, per },
+    )
+}
+
 fn provenance() -> impl Strategy<Value = pb::Provenance> {
     let head = (TEXT_OF_SOME, TEXT, "([0-9a-fA-F]{64})?");
     let counts = (PROVENANCE_SAMPLES, PROVENANCE_SAMPLES, PROVENANCE_INTERVAL_NS);
-    let lists = (vec(TEXT, 0..3), vec(TEXT, 0..3), vec(estimate(), 0..3), vec(goodness(), 0..3));
+    let lists = (
+        vec(TEXT, 0..3),
+        vec(TEXT, 0..3),
+        vec(estimate(), 0..3),
+        vec(goodness(), 0..3),
+        vec(sensitivity(), 0..3),
+    );
     (head, counts, lists).prop_map(|((source, format, sha256), (a, b, interval_ns), lists)| {
         pb::Provenance {
             source,
@@ -293,6 +305,7 @@ fn provenance() -> impl Strategy<Value = pb::Provenance> {
             remarks: lists.1,
             estimates: lists.2,
             goodness: lists.3,
+            sensitivities: lists.4,
         }
     })
 }

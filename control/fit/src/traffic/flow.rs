@@ -14,10 +14,20 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// A lost handshake is repeated after this time, RFC 6298 §2.1.
 const HANDSHAKE_NS: u64 = SECOND_NS;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A congestion control that is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     Cubic,
     Bbr,
+}
+
+impl std::fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        })
+    }
 }
 
 impl std::str::FromStr for Algorithm {
@@ -33,7 +43,7 @@ impl std::str::FromStr for Algorithm {
 }
 
 /// The hosts and the transfer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     pub algorithm: Algorithm,
     pub bytes: u64,

@@ -36,6 +36,8 @@ pub fn all(fitted: &Fitted, width: Option<u16>) -> String {
     let tests: Vec<String> = p.goodness.iter().map(test).collect();
     text += &section("the law against the log", &tests, width);
     text += &section("not told by the baseline", &p.unidentified, width);
+    let sensitivities: Vec<String> = p.sensitivities.iter().map(sensitivity).collect();
+    text += &section("figures depend on priors", &sensitivities, width);
     text
 }
 
@@ -72,6 +74,11 @@ fn test(g: &pb::Goodness) -> String {
         "{}: χ² {:.1} with {} {plural} of freedom, {p}",
         g.test, g.statistic, g.degrees_of_freedom
     )
+}
+
+fn sensitivity(s: &pb::Sensitivity) -> String {
+    let value = if s.value.is_empty() { String::new() } else { format!(" ({})", s.value) };
+    format!("{}{value}: {} changes by {}, {}", s.prior, s.figure, s.change, s.per)
 }
 
 /// A title and lines below it; nothing without lines.
@@ -113,6 +120,7 @@ pub struct View<'a> {
     goodness: Vec<Json>,
     unidentified: &'a [String],
     remarks: &'a [String],
+    sensitivities: Vec<Json>,
     profile: String,
 }
 
@@ -132,6 +140,7 @@ impl<'a> View<'a> {
             goodness: p.goodness.iter().map(Json::from).collect(),
             unidentified: &p.unidentified,
             remarks: &p.remarks,
+            sensitivities: p.sensitivities.iter().map(Json::from).collect(),
             profile: fitted.profile.to_toml(),
         }
     }

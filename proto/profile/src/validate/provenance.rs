@@ -4,7 +4,10 @@
 
 use super::{FAULTS, text};
 use crate::Violations;
-use crate::limits::{PROVENANCE_BYTES, PROVENANCE_ESTIMATES_ITEMS, PROVENANCE_GOODNESS_ITEMS};
+use crate::limits::{
+    PROVENANCE_BYTES, PROVENANCE_ESTIMATES_ITEMS, PROVENANCE_GOODNESS_ITEMS,
+    PROVENANCE_SENSITIVITIES_ITEMS,
+};
 use proto::linkemu::v1 as pb;
 use units::shown;
 
@@ -62,6 +65,17 @@ pub(super) fn check(found: &mut Violations, path: &str, provenance: &pb::Provena
             found.push(at("degrees_of_freedom"), message);
         }
     }
+    let enough = found.len() + FAULTS;
+    let sensitivities = provenance.sensitivities.iter().take(*PROVENANCE_SENSITIVITIES_ITEMS.end());
+    for (i, it) in sensitivities.enumerate() {
+        if found.len() >= enough {
+            break;
+        }
+        let at = |field: &str| at(&format!("sensitivities[{i}].{field}"));
+        required(found, at("prior"), &it.prior, "name the prior");
+        required(found, at("figure"), &it.figure, "name the figure that depends on it");
+        required(found, at("change"), &it.change, "write the change of the figure with its unit");
+    }
 }
 
 fn required(found: &mut Violations, path: String, value: &str, remedy: &str) {
@@ -76,8 +90,13 @@ fn bytes(provenance: &pb::Provenance) -> usize {
         .estimates
         .iter()
         .flat_map(|it| [&it.parameter, &it.value, &it.low, &it.high, &it.method]);
+    let sensitivities = provenance
+        .sensitivities
+        .iter()
+        .flat_map(|it| [&it.prior, &it.value, &it.figure, &it.change, &it.per]);
     [source, format, sha256]
         .into_iter()
+        .chain(sensitivities)
         .chain(&provenance.unidentified)
         .chain(&provenance.remarks)
         .chain(estimates)

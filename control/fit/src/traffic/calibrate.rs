@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Estimates parameters that pings leave open from the figures of bulk flows, by simulated moments
+//! (D. McFadden, Econometrica 57, 1989; C. Gouriéroux, A. Monfort, "Simulation-Based Econometric
+//! Methods", 1996).
+//!
+//! Flows of the model of TCP are played over the emulation core, and the parameters are searched
+//! whose flows have the observed figures. All evaluations use the same seeds, so that the distance
+//! does not jump from one to the next by chance alone. A figure counts by its error: of the
+//! observation, of the simulated flows, and of the model of TCP, which was compared with real hosts.
+//! Each parameter has a weak prior, so that what the figures do not tell stays where it was.
+//!
+//! The model guides the search. Confirm the profile with real hosts (docs/adr/0052).
+
+mod parameter;
+mod provenance;
+mod search;
+mod sensitivity;
+mod simulate;
+
+use profile::{Profile, Violations};
+
+use super::observation::Observation;
+use crate::goodness::Goodness;
+use crate::loss::Interval;
+use crate::verify::PlayError;
+
+pub use parameter::Parameter;
+pub use sensitivity::Sensitivity;
+pub use simulate::MODEL_ERRORS;
+
+/// Why nothing can be estimated from traffic.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    #[error(transparent)]
+    Play(#[from] PlayError),
+    #[error("what was estimated is outside of what a profile can say:\n{0}")]
+    Schema(#[from] Violations),
+    /// Nothing to estimate.
+    #[error(
+        "the profile has none of the parameters that flows tell of: a constant rate towards the \
+         client (--forward-rate, or --like), isolated losses, or random drop"
+    )]
+    NoParameter,
+    #[error("there are no figures of flows")]
+    NoFigure,
+}
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Flows per observation.
+    pub flows: usize,
+    pub seed: u64,
+    /// Points of the first stage of the search, and steps of the second.
+    pub points: usize,
+    pub steps: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { flows: 16, seed: 1, points: 16, steps: 30 }
+    }
+}
+
+/// An estimated parameter.
+#[derive(Clone, Debug)]
+pub struct Estimated {
+    pub parameter: Parameter,
+    pub interval: Interval,
+    /// Share of the prior's variance that the figures left; 1 if they tell nothing.
+    pub from_prior: f64,
+}
+
+/// An observed figure beside the model's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Congestion control and figure.
+    pub name: String,
+    pub unit: &'static str,
+    pub observed: f64,
+    pub modelled: f64,
+    /// Standard error of the difference.
+    pub error: f64,
+}
+
+/// A calibrated profile.
+#[derive(Clone, Debug)]
+pub struct Calibrated {
+    pub profile: Profile,
+    pub estimates: Vec<Estimated>,
+    pub figures: Vec<Compared>,
+    pub goodness: Option<Goodness>,
+    pub sensitivities: Vec<Sensitivity>,
+}
+
+/// Where a calibration is: simulations done, and about how many there are.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// Estimates the open parameters of a profile.
+///
+/// # Errors
+/// [`CalibrateError`]
+pub fn calibrate(
+    profile: &Profile,
+    observations: &[Observation],
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Calibrated, CalibrateError> {
+    if observations.iter().all(|o| o.figures.is_empty()) {
+        return Err(CalibrateError::NoFigure);
+    }
+    let parameters = parameter::of(profile);
+    if parameters.is_empty() {
+        return Err(CalibrateError::NoParameter);
+    }
+    let total = search::simulations(options, parameters.len());
+    let bench = simulate::Bench::new(profile, observations, options, progress, total);
+    let found = search::search(&bench, &parameters, options)?;
+    let calibrated = parameter::apply(profile, &parameters, &found.at)?;
+    let sensitivities = sensitivity::of(&bench, &calibrated, &parameters, &found)?;
+    provenance::assemble(calibrated, observations, &parameters, found, sensitivities)
+}
+
+#[cfg(test)]
+mod tests;

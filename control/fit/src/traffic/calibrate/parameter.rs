@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The parameters that flows tell of, and their weak priors.
+//!
+//! The search sees each on a scale without bounds: logarithms, and log-odds of shares.
+
+use profile::{
+    CAPACITY_CORRELATION_NS, OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Violations,
+    format_duration, format_probability,
+};
+use proto::linkemu::v1 as pb;
+
+use crate::digits::four_digits;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter {
+    /// Duration of isolated losses in both directions, in s. Their share of time stays, which pings
+    /// told, and so their interval is in proportion.
+    IsolatedDuration,
+    /// Probability of random drop at the limit of the queue towards the client.
+    DropAtLimit,
+    /// Mean share of the rate towards the client.
+    CapacityMean,
+    /// Standard deviation of that share.
+    CapacitySpread,
+    /// Time for which a share is kept, in s.
+    CapacityCorrelation,
+}
+
+/// A normal distribution on the scale of the search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    pub mean: f64,
+    pub spread: f64,
+}
+
+/// Least duration at which a search starts, in s.
+const LEAST_ISOLATED_S: f64 = 1e-4;
+/// The largest spread of a share, as a factor of that of a share that is zero or one.
+const WIDEST: f64 = 0.7;
+
+impl Parameter {
+    const ALL: [Self; 5] = [
+        Self::IsolatedDuration,
+        Self::DropAtLimit,
+        Self::CapacityMean,
+        Self::CapacitySpread,
+        Self::CapacityCorrelation,
+    ];
+
+    fn is_share(self) -> bool {
+        matches!(self, Self::DropAtLimit | Self::CapacityMean)
+    }
+
+    /// From the scale of the search.
+    #[must_use]
+    pub fn value(self, x: f64) -> f64 {
+        if self.is_share() { 1.0 / (1.0 + (-x).exp()) } else { x.exp() }
+    }
+
+    /// To the scale of the search.
+    #[must_use]
+    pub fn scale(self, value: f64) -> f64 {
+        if self.is_share() { (value / (1.0 - value)).ln() } else { value.ln() }
+    }
+
+    /// About a factor of ten either way for a duration or a probability, and three for the
+    /// variation of capacity.
+    #[must_use]
+    pub fn prior(self, start: f64) -> Prior {
+        let spread = match self {
+            Self::IsolatedDuration => 2.3,
+            Self::DropAtLimit | Self::CapacityMean | Self::CapacitySpread => 1.2,
+            Self::CapacityCorrelation => 1.2,
+        };
+        Prior { mean: self.scale(start), spread }
+    }
+
+    /// Its path in a profile.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::IsolatedDuration => "forward and return: isolated losses, duration",
+            Self::DropAtLimit => "forward: queue.random_drop.probability_at_limit",
+            Self::CapacityMean => "forward: capacity.mean",
+            Self::CapacitySpread => "forward: capacity.spread",
+            Self::CapacityCorrelation => "forward: capacity.correlation",
+        }
+    }
+
+    /// A value with its unit.
+    #[must_use]
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Self::IsolatedDuration | Self::CapacityCorrelation => {
+                let ns = (value * 1e9).clamp(1.0, 1e18) as u64;
+                format_duration(four_digits(ns))
+            }
+            Self::DropAtLimit | Self::CapacityMean | Self::CapacitySpread => {
+                format_probability((value.clamp(0.0, 1.0) * 1e4).round() / 1e4)
+            }
+        }
+    }
+
+    /// The value at which the search starts; none if the profile has no such parameter.
+    fn start(self, profile: &pb::Profile) -> Option<f64> {
+        let forward = profile.forward_pipe.as_ref()?;
+        let capacity = forward.capacity.as_ref();
+        match self {
+            // Half of the interval of pings is the longest one; so a decade below is the middle.
+            Self::IsolatedDuration => {
+                let longest = isolated(profile).map(|outage| outage.duration_ns).max()?;
+                Some((longest as f64 / 1e9 / 30.0).max(LEAST_ISOLATED_S))
+            }
+            Self::DropAtLimit => {
+                let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
+                Some(aqm.probability_at_limit.clamp(0.01, 0.9))
+            }
+            Self::CapacityMean | Self::CapacitySpread | Self::CapacityCorrelation
+                if forward.rate_bps.is_none_or(|rate| rate == 0) =>
+            {
+                None
+            }
+            Self::CapacityMean => Some(capacity.map_or(0.9, |c| c.mean.clamp(0.05, 0.99))),
+            Self::CapacitySpread => Some(capacity.map_or(0.08, |c| c.spread.max(0.01))),
+            Self::CapacityCorrelation => {
+                Some(capacity.map_or(60.0, |c| c.correlation_ns as f64 / 1e9))
+            }
+        }
+    }
+}
+
+/// Classes of outages of fixed length: isolated losses.
+pub(super) fn isolated(profile: &pb::Profile) -> impl Iterator<Item = &pb::Outage> {
+    let pipes = profile.forward_pipe.iter().chain(&profile.return_pipe);
+    pipes.flat_map(|p| &p.outages).filter(|o| o.law() == pb::DurationLaw::Fixed)
+}
+
+/// The parameters of a profile that flows tell of, with the values at which the search starts.
+pub fn of(profile: &Profile) -> Vec<(Parameter, f64)> {
+    let start = |p: Parameter| Some((p, p.start(profile.as_proto())?));
+    Parameter::ALL.into_iter().filter_map(start).collect()
+}
+
+/// The profile with other values of some parameters, given on the scale of the search.
+///
+/// # Errors
+/// If a value is outside of what a profile can say.
+pub fn apply(
+    profile: &Profile,
+    parameters: &[(Parameter, f64)],
+    at: &[f64],
+) -> Result<Profile, Violations> {
+    let mut proto = profile.as_proto().clone();
+    for ((parameter, _), x) in parameters.iter().zip(at) {
+        set(&mut proto, *parameter, parameter.value(*x));
+    }
+    limit_spread(&mut proto);
+    Profile::try_from(proto)
+}
+
+/// Sets a parameter, within the range of the schema.
+pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
+    let (Some(forward), Some(back)) = (&mut profile.forward_pipe, &mut profile.return_pipe) else {
+        return;
+    };
+    let share = |x: f64| (x * 1e4).round() / 1e4;
+    match parameter {
+        Parameter::IsolatedDuration => {
+            for outage in forward.outages.iter_mut().chain(&mut back.outages) {
+                if outage.law() == pb::DurationLaw::Fixed {
+                    lengthen(outage, value);
+                }
+            }
+        }
+        Parameter::DropAtLimit => {
+            let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
+            if let Some(aqm) = aqm {
+                aqm.probability_at_limit = share(value).max(aqm.probability_at_threshold);
+            }
+        }
+        Parameter::CapacityMean => {
+            forward.capacity.get_or_insert_default().mean = share(value).clamp(0.01, 0.999);
+        }
+        Parameter::CapacitySpread => {
+            forward.capacity.get_or_insert_default().spread = share(value);
+        }
+        Parameter::CapacityCorrelation => {
+            let ns = (value * 1e9).clamp(
+                *CAPACITY_CORRELATION_NS.start() as f64,
+                *CAPACITY_CORRELATION_NS.end() as f64,
+            );
+            forward.capacity.get_or_insert_default().correlation_ns = four_digits(ns as u64);
+        }
+    }
+}
+
+/// Changes the duration of an outage, and its interval in proportion.
+fn lengthen(outage: &mut pb::Outage, duration_s: f64) {
+    let share = outage.interval_ns as f64 / outage.duration_ns.max(1) as f64;
+    // The least duration and interval of a profile.
+    let least = *OUTAGE_DURATION_NS.start() as f64;
+    let least = least.max(*OUTAGE_INTERVAL_NS.start() as f64 / share);
+    let duration = (duration_s * 1e9).max(least);
+    let interval = (duration * share).min(*OUTAGE_INTERVAL_NS.end() as f64);
+    outage.duration_ns = four_digits(duration.min(*OUTAGE_DURATION_NS.end() as f64) as u64);
+    outage.interval_ns = four_digits(interval as u64);
+}
+
+/// A beta distribution has less than the spread of a share that is zero or one.
+fn limit_spread(profile: &mut pb::Profile) {
+    let capacity = profile.forward_pipe.as_mut().and_then(|p| p.capacity.as_mut());
+    if let Some(c) = capacity {
+        let widest = WIDEST * (c.mean * (1.0 - c.mean)).sqrt();
+        c.spread = c.spread.min((widest * 1e4).floor() / 1e4).min(0.5);
+    }
+}
