@@ -41,7 +41,7 @@ bench: ## What a packet costs, beside the driver alone (BASE=REV BENCH_ARGS=--qu
 	$(TARGET_DIR)/release/bench --out $(BENCH_OUT) $(BASE:%=--base %) $(BENCH_ARGS)
 
 repro: build ## Published studies with real hosts (STUDY="sat20 …" REPRO_ARGS=--short; as root)
-	$(CARGO) build -p repro
+	$(CARGO) build -p repro -p quicflow --features quicflow/s2n
 	for study in $(STUDY); do \
 	    $(TARGET_DIR)/debug/repro run $$study $(REPRO_ARGS) || [ $$? = 3 ] || exit; \
 	done

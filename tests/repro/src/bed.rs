@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One experiment on a fresh test bed: hosts as the study sets them, the link, the transfers with a
-//! capture at the sender, and the certificate of the run.
+//! Rounds of a row on a fresh test bed: hosts as the study sets them, the link, the transfers with a
+//! capture at the sender, and the certificate of the run. Usually it is one round.
 
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use smoke::capture::Capture;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
-use smoke::process::{run, words};
+use smoke::process::{Process, run, words};
 use smoke::starvation::Watch;
 use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER_INTERFACE, Testbed};
 use smoke::wait;
 
-use crate::iperf::Download;
 use crate::link::Resolved;
 use crate::metrics::{self, Metrics, Series};
-use crate::packets;
+use crate::quic;
 use crate::server::Server;
-use crate::study::{Hosts, Limits, Row, Study, Tool};
+use crate::study::{Hosts, Limits, Row, Study};
+use crate::transfers::Transfers;
 
-/// Port of the first transfer.
-const PORT: u16 = 5201;
 /// Niceness of the dataplane.
 const PRIORITY: &str = "-19";
-const LOOK: Duration = Duration::from_millis(50);
 /// Time in which a full queue drains.
 const DRAIN: Duration = Duration::from_secs(30);
 const COMMAND: Duration = Duration::from_secs(10);
@@ -48,19 +43,22 @@ pub struct Attempt {
     pub starved: Option<String>,
 }
 
-/// Runs one experiment.
+/// Runs rounds of a row at once, each with its own clients.
 ///
 /// # Errors
 /// If the bed cannot be built: another attempt would fail too. A fault of the run makes it void.
-pub fn attempt(
+pub fn attempts(
     study: &Study,
     row: &Row,
     link: &Resolved,
-    seed: u64,
+    (seed, rounds): (u64, usize),
     cpus: &Cpus,
-) -> anyhow::Result<Attempt> {
+) -> anyhow::Result<Vec<Attempt>> {
     let watch = Watch::start(cpus);
-    let bed = Testbed::new(Options { seed, ..Options::default() }, cpus)?;
+    let clients = u8::try_from(row.clients() * rounds).context("the number of clients")?;
+    let most = Some(u16::from(clients) + 1);
+    let options = Options { seed, clients, max_clients: most, ..Options::default() };
+    let bed = Testbed::new(options, cpus)?;
     for (host, interface) in [(bed.server(), SERVER_INTERFACE), (bed.client(), CLIENT_INTERFACE)] {
         set_up(host, interface, &study.hosts).context("set up the hosts")?;
     }
@@ -70,17 +68,34 @@ pub fn attempt(
     let file = bed.directory().write("link.toml", &link.toml)?;
     let linkctl = bed.linkctl()?;
     linkctl.set_profile(&file.display().to_string(), seed)?;
+    let scenario = link.scenario.as_deref().map(|name| {
+        Process::spawn(linkctl.command(&["scenario", "run", name, "--seed", &seed.to_string()]))
+    });
+    let scenario = scenario.transpose()?;
     let mut server = Server::start(&bed, row, &study.hosts)?;
     linkctl.mark()?;
-    let mut attempt = match transfers(study, row, &bed, &mut server) {
-        Ok(attempt) => attempt,
-        Err(error) => Attempt { void: Some(format!("{error:#}")), ..Attempt::default() },
+    let void = |error| Attempt { void: Some(format!("{error:#}")), ..Attempt::default() };
+    let mut attempts = match transfers(study, row, (&bed, &mut server), rounds) {
+        Ok(rounds) => rounds.into_iter().map(|round| round.unwrap_or_else(void)).collect(),
+        Err(error) => {
+            let error = format!("{error:#}");
+            (0..rounds).map(|_| void(anyhow!("{error}"))).collect::<Vec<_>>()
+        }
     };
-    let (certificate, fault) = certified(&linkctl, &study.limits)?;
-    attempt.certificate = certificate;
-    attempt.void = attempt.void.or(fault);
-    attempt.starved = watch.finish().starvation();
-    Ok(attempt)
+    let (certificate, mut fault) = certified(&linkctl, &study.limits)?;
+    if let Some(mut scenario) = scenario
+        && let Some(status) = scenario.ended()
+        && !status.success()
+    {
+        fault = Some(format!("the scenario ended with {status}: {}", scenario.stderr()));
+    }
+    let starved = watch.finish().starvation();
+    for attempt in &mut attempts {
+        attempt.certificate = certificate.clone();
+        attempt.void = attempt.void.take().or(fault.clone());
+        attempt.starved.clone_from(&starved);
+    }
+    Ok(attempts)
 }
 
 fn set_up(host: &Namespace, interface: &str, hosts: &Hosts) -> anyhow::Result<()> {
@@ -109,47 +124,40 @@ fn hasten(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/autogroup"), PRIORITY);
 }
 
-/// Runs the transfers of a row and measures them.
+/// Runs the transfers of a row and measures them, round by round.
 fn transfers(
     study: &Study,
     row: &Row,
-    bed: &Testbed,
-    server: &mut Server,
-) -> anyhow::Result<Attempt> {
-    let ports: Vec<u16> = (PORT..).take(row.transfer.len()).collect();
-    let file = bed.directory().path("sender.pcap");
-    let filter = format!("tcp portrange {PORT}-{}", ports.last().copied().unwrap_or(PORT));
-    let capture = Capture::start(bed.server(), SERVER_INTERFACE, &filter, file)?;
-    let begin = Instant::now();
-    let mut downloads = Vec::new();
-    for (transfer, &port) in row.transfer.iter().zip(&ports) {
-        match transfer.tool {
-            Tool::Iperf3 => downloads.push(Download::start(bed, server, transfer, port)?),
-        }
-    }
-    while !downloads.iter_mut().all(Download::ended) {
-        let limit = study.limits.experiment;
-        ensure!(begin.elapsed() < limit, "the transfers did not end within {limit:?}");
-        wait::until_instant(Instant::now() + LOOK);
-    }
-    downloads.into_iter().try_for_each(Download::finish)?;
+    (bed, server): (&Testbed, &mut Server),
+    rounds: usize,
+) -> anyhow::Result<Vec<anyhow::Result<Attempt>>> {
+    let mut transfers = Transfers::start(study, row, bed, server, rounds)?;
+    transfers.wait(study.limits.experiment)?;
     drain(&bed.linkctl()?)?;
-    measured(study, row, &ports, &capture.stop()?)
+    let rounds = transfers.finish(&study.metrics)?;
+    Ok(rounds.into_iter().map(|round| Ok(combined(row, round?))).collect())
 }
 
-fn measured(study: &Study, row: &Row, ports: &[u16], path: &Path) -> anyhow::Result<Attempt> {
-    let traces = packets::read(path, ports)?;
+/// The transfers of a round. Several have the prefix of their name, and the rates of those that
+/// share a client while another one is low.
+fn combined(row: &Row, measured: Vec<(Metrics, Series)>) -> Attempt {
     let mut attempt = Attempt::default();
-    for (transfer, port) in row.transfer.iter().zip(ports) {
-        let trace = traces.get(port).with_context(|| format!("no packet of port {port}"))?;
-        let values = metrics::compute(trace, &study.metrics);
+    let transfers = || row.transfer.iter().zip(&measured);
+    for (transfer, (_, series)) in transfers() {
+        for (other, (_, low)) in transfers() {
+            if transfer.name != other.name && transfer.client == other.client {
+                let name = format!("{}.while_{}_low_mbps", transfer.name, other.name);
+                metrics::put(&mut attempt.metrics, &name, quic::rate_while_low(series, low));
+            }
+        }
+    }
+    for (transfer, (values, series)) in row.transfer.iter().zip(measured) {
         let prefix =
             if row.transfer.len() > 1 { format!("{}.", transfer.name) } else { String::new() };
         attempt.metrics.extend(values.into_iter().map(|(name, v)| (format!("{prefix}{name}"), v)));
-        let series = metrics::series(trace, &study.metrics);
         attempt.series.insert(transfer.name.clone(), series);
     }
-    Ok(attempt)
+    attempt
 }
 
 /// Waits until the link holds no packet.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of a study's flows: rounds, in each round every row once, so that the algorithms take
-//! turns. One flow at a time. A void flow is repeated at once, up to a limit.
+//! turns. One row at a time; a row with parallel rounds runs its missing ones together. A void flow
+//! is repeated at once, up to a limit.
 
 use std::time::{Duration, Instant};
 
@@ -46,14 +47,15 @@ pub enum End {
 }
 
 impl Plan<'_> {
-    /// Runs the flows that are missing. `attempt` runs one, `tell` gets each result.
+    /// Runs the flows that are missing. `attempt` runs a number of rounds of a row at once, with one
+    /// seed, and `tell` gets each result.
     ///
     /// # Errors
     /// If a bed cannot be built, a file cannot be written, or too many attempts in a row are void.
     pub fn run(
         &self,
         store: &Store,
-        mut attempt: impl FnMut(&Row, &Resolved, u64) -> anyhow::Result<Attempt>,
+        mut attempt: impl FnMut(&Row, &Resolved, u64, usize) -> anyhow::Result<Vec<Attempt>>,
         mut tell: impl FnMut(&Record),
     ) -> anyhow::Result<End> {
         let begin = Instant::now();
@@ -68,24 +70,29 @@ impl Plan<'_> {
                     }
                     let (start, started) = (Instant::now(), jiff::Timestamp::now().to_string());
                     let seed = SEED + u64::from(round);
-                    let attempt = attempt(row, link, seed)
+                    let rounds = self.missing(store, row, round, &identity)?;
+                    let attempts = attempt(row, link, seed, rounds.len())
                         .with_context(|| format!("{}, round {round}", row.name))?;
                     longest = longest.max(start.elapsed());
-                    let record = Record {
-                        study: self.study.name.clone(),
-                        row: row.name.clone(),
-                        round,
-                        seed,
-                        started,
-                        identity: identity.clone(),
-                        profile: link.identity.clone(),
-                        machine: self.machine.clone(),
-                        kernel: kernel.clone(),
-                        attempt,
-                    };
-                    store.put(&record)?;
-                    tell(&record);
-                    if let Some(reason) = &record.attempt.void {
+                    let mut fault = None;
+                    for (round, attempt) in rounds.into_iter().zip(attempts) {
+                        let record = Record {
+                            study: self.study.name.clone(),
+                            row: row.name.clone(),
+                            round,
+                            seed,
+                            started: started.clone(),
+                            identity: identity.clone(),
+                            profile: link.identity.clone(),
+                            machine: self.machine.clone(),
+                            kernel: kernel.clone(),
+                            attempt,
+                        };
+                        store.put(&record)?;
+                        tell(&record);
+                        fault = fault.or(record.attempt.void);
+                    }
+                    if let Some(reason) = fault {
                         void += 1;
                         if void >= self.study.limits.attempts {
                             bail!(
@@ -100,6 +107,25 @@ impl Plan<'_> {
             }
         }
         Ok(End::Complete)
+    }
+
+    /// The missing round `from` and later ones that may run beside it.
+    fn missing(
+        &self,
+        store: &Store,
+        row: &Row,
+        from: u32,
+        identity: &str,
+    ) -> anyhow::Result<Vec<u32>> {
+        let mut rounds = Vec::new();
+        for round in from..=self.rounds {
+            if rounds.len() < usize::from(row.parallel)
+                && store.take(&row.name, round, identity)?.is_none()
+            {
+                rounds.push(round);
+            }
+        }
+        Ok(rounds)
     }
 }
 
@@ -152,9 +178,12 @@ mod tests {
         let mut made = Vec::new();
         let end = plan.run(
             store,
-            |row, _, seed| {
-                made.push((row.name.clone(), seed));
-                Ok(result(made.len()))
+            |row, _, seed, count| {
+                let one = |_| {
+                    made.push((row.name.clone(), seed));
+                    result(made.len())
+                };
+                Ok((0..count).map(one).collect())
             },
             |_| (),
         );
@@ -175,6 +204,27 @@ mod tests {
         assert_eq!(end.unwrap(), End::Complete);
         let made: Vec<_> = made.iter().map(|(row, seed)| (row.as_str(), *seed)).collect();
         assert_eq!(made, [("cubic", 1001), ("bbr", 1001), ("cubic", 1002), ("bbr", 1002)]);
+    }
+
+    #[test]
+    fn parallel_rounds_run_together_and_missing_ones_only() {
+        let study = STUDY.replace("name = \"bbr\"", "name = \"bbr\"\nparallel = 2");
+        let study = Study::parse(&study).unwrap();
+        let (_folder, store) = store();
+        // The second flow of the first pair is void, and repeated together with the third one.
+        let (end, made) =
+            run(
+                &plan(&study, 3),
+                &store,
+                |n| {
+                    if n == 3 { void("late") } else { Attempt::default() }
+                },
+            );
+        assert_eq!(end.unwrap(), End::Complete);
+        let made: Vec<_> = made.iter().map(|(row, seed)| (row.as_str(), *seed)).collect();
+        let (cubic, bbr) = (|n| ("cubic", n), |n| ("bbr", n));
+        let first = [cubic(1001), bbr(1001), bbr(1001), cubic(1002), bbr(1002), bbr(1002)];
+        assert_eq!(made, [&first[..], &[cubic(1003)]].concat());
     }
 
     #[test]

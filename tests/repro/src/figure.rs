@@ -41,6 +41,11 @@ pub enum Statistic {
     Mean,
     Sd,
     Median,
+    /// First quartile.
+    P25,
+    /// Third quartile.
+    P75,
+    Max,
 }
 
 /// A statement that one row has a lower value than another.
@@ -49,6 +54,8 @@ pub enum Statistic {
 pub struct Order {
     pub id: String,
     pub metric: String,
+    /// Metric of the row with the higher value, if it is another one.
+    pub more_metric: Option<String>,
     #[serde(default)]
     pub statistic: Statistic,
     /// The ratio to the same statistic of another metric is compared.

@@ -12,14 +12,17 @@
 pub mod bed;
 pub mod campaign;
 pub mod figure;
+pub mod grid;
 pub mod iperf;
 pub mod link;
 pub mod machine;
 pub mod metrics;
 pub mod packets;
+pub mod quic;
 pub mod report;
 pub mod server;
 pub mod statistics;
 pub mod store;
 pub mod study;
+pub mod transfers;
 pub mod verdict;

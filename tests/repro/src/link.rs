@@ -18,6 +18,7 @@ const NAME: &str = "repro";
 #[derive(Clone, Debug)]
 pub struct Resolved {
     pub toml: String,
+    pub scenario: Option<String>,
     pub identity: Identity,
 }
 
@@ -57,8 +58,11 @@ pub fn resolve(
     let profile = Profile::from_toml(&text)
         .map_err(|e| anyhow!("{named} is not valid with the changes of the study: {e}"))?;
     let toml = profile.to_toml();
-    let sha256 = hex(&Sha256::digest(toml.as_bytes()));
-    Ok(Resolved { identity: Identity { name, sha256 }, toml })
+    let scenario = row.scenario.as_ref().or(study.scenario.as_ref()).cloned();
+    let whole = toml.clone() + scenario.as_deref().unwrap_or_default();
+    let sha256 = hex(&Sha256::digest(whole.as_bytes()));
+    let identity = Identity { name, sha256 };
+    Ok(Resolved { toml, scenario, identity })
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -121,6 +125,14 @@ mod tests {
         let plain = resolved("profile = \"viasat2\"", "").unwrap();
         assert_ne!(plain.identity.sha256, both.identity.sha256);
         assert_eq!(plain.identity.name, "viasat2");
+    }
+
+    #[test]
+    fn scenario_is_part_of_the_identity() {
+        let plain = resolved("profile = \"lte-driving\"", "").unwrap();
+        let both = resolved("profile = \"lte-driving\"", "scenario = \"lte-highway\"").unwrap();
+        assert_eq!(both.scenario.as_deref(), Some("lte-highway"));
+        assert_ne!(plain.identity.sha256, both.identity.sha256);
     }
 
     #[test]

@@ -203,11 +203,11 @@ fn run(run: &Run) -> anyhow::Result<ExitCode> {
     let mut first = true;
     let end = plan.run(
         &store,
-        |row, link, seed| {
+        |row, link, seed, rounds| {
             if !std::mem::take(&mut first) {
                 std::thread::sleep(study.size.pause);
             }
-            bed::attempt(&study, row, link, seed, &cpus)
+            bed::attempts(&study, row, link, (seed, rounds), &cpus)
         },
         |record| println!("{}", line(record)),
     )?;

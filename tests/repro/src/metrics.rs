@@ -16,7 +16,7 @@ use crate::study::Metrics as Definitions;
 /// Values by name.
 pub type Metrics = BTreeMap<String, f64>;
 
-const QUANTILES: [(&str, f64); 7] = [
+pub(crate) const QUANTILES: [(&str, f64); 7] = [
     ("p5", 0.05),
     ("p10", 0.1),
     ("p25", 0.25),
@@ -55,8 +55,16 @@ pub fn compute(trace: &Trace, definitions: &Definitions) -> Metrics {
     }
     for &size in &definitions.object_bytes {
         let name = format!("object_{}_s", size_name(size));
-        put(&mut all, &name, time_of(trace, size));
+        let time = time_of(trace, size);
+        put(&mut all, &name, time);
+        let name = format!("object_{}", size_name(size));
+        put(&mut all, &format!("{name}_mbps"), time.and_then(|t| rate(size, t)));
+        let until = rtts.iter().filter(|(at, _)| time.is_some_and(|time| *at <= time));
+        let until: Vec<f64> = until.map(|r| r.1 * 1e3).collect();
+        put(&mut all, &format!("{name}_rtt_mean_ms"), mean(&until));
     }
+    in_flight(&mut all);
+    put(&mut all, "duplicate_ack_share", share(trace.duplicates, trace.acks));
     if let Some(size) = definitions.startup_bytes {
         put(&mut all, "startup_mbps", time_of(trace, size).and_then(|t| rate(size, whole(t))));
     }
@@ -90,10 +98,20 @@ fn size_name(bytes: u64) -> String {
     }
 }
 
-fn put(all: &mut Metrics, name: &str, value: Option<f64>) {
+pub(crate) fn put(all: &mut Metrics, name: &str, value: Option<f64>) {
     if let Some(value) = value.filter(|v| v.is_finite()) {
         all.insert(name.to_owned(), value);
     }
+}
+
+/// Mean bytes in flight, by Little's law.
+fn in_flight(all: &mut Metrics) {
+    let bytes = || Some(all.get("goodput_mbps")? * all.get("rtt_mean_ms")? * 125.0);
+    put(all, "in_flight_mean_bytes", bytes());
+}
+
+fn share(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| part as f64 / all as f64)
 }
 
 /// Mbit/s.
@@ -196,6 +214,7 @@ mod tests {
 
     fn definitions() -> Definitions {
         Definitions {
+            from_iperf3: false,
             startup_bytes: Some(50_000_000),
             steady_bytes: Some([500_000_000, 1_000_000_000]),
             object_bytes: vec![1_000_000, 30_000_000, 2_000_000_000],
@@ -227,6 +246,8 @@ mod tests {
         near(&metrics, "object_1mb_s", 0.8);
         near(&metrics, "object_30mb_s", 11.75);
         assert!(!metrics.contains_key("object_2000mb_s"));
+        near(&metrics, "object_1mb_mbps", 10.0);
+        near(&metrics, "object_1mb_rtt_mean_ms", 600.0);
     }
 
     #[test]

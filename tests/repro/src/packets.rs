@@ -31,6 +31,10 @@ pub struct Trace {
     pub rtts: Vec<(f64, f64)>,
     /// Transmissions of segments, and whether each was a retransmission.
     pub sent: Vec<(f64, bool)>,
+    /// Acknowledgements without data, and those of them that are duplicates as Wireshark defines
+    /// them (`tcp.analysis.duplicate_ack`): the same number and window as the one before.
+    pub acks: u64,
+    pub duplicates: u64,
 }
 
 /// A TCP segment of a capture. Time is in nanoseconds.
@@ -41,6 +45,7 @@ struct Segment {
     seq: u32,
     ack: Option<u32>,
     syn: bool,
+    window: u16,
     payload: u32,
 }
 
@@ -52,6 +57,8 @@ struct Connection {
     next: u64,
     acked: u64,
     start: Option<u64>,
+    /// Window of the last acknowledgement.
+    window: u16,
     /// End and first transmission of each segment in flight.
     flight: VecDeque<(u64, u64)>,
     trace: Trace,
@@ -90,8 +97,15 @@ impl Connection {
     }
 
     /// A segment from the client.
-    fn acknowledges(&mut self, at: u64, number: u32) {
+    fn acknowledges(&mut self, segment: &Segment, number: u32) {
+        let at = segment.at;
         let Some(ack) = self.relative(number, self.acked) else { return };
+        let before = std::mem::replace(&mut self.window, segment.window);
+        if segment.payload == 0 && !segment.syn {
+            self.trace.acks += 1;
+            let again = ack == self.acked && segment.window == before && !self.flight.is_empty();
+            self.trace.duplicates += u64::from(again);
+        }
         if ack <= self.acked {
             return;
         }
@@ -146,7 +160,7 @@ pub fn read(path: &Path, ports: &[u16]) -> anyhow::Result<BTreeMap<u16, Trace>> 
         } else if ports.contains(&destination)
             && let Some(ack) = segment.ack
         {
-            connections.entry((destination, source)).or_default().acknowledges(at, ack);
+            connections.entry((destination, source)).or_default().acknowledges(&segment, ack);
         }
     }
     Ok(largest(connections))
@@ -176,6 +190,7 @@ fn segment(at: u64, frame: &[u8]) -> Option<Segment> {
         seq: tcp.sequence_number(),
         ack: tcp.ack().then(|| tcp.acknowledgment_number()),
         syn: tcp.syn(),
+        window: tcp.window_size(),
         payload: u32::try_from(payload).ok()?,
     })
 }
@@ -187,27 +202,24 @@ mod tests {
     const MS: u64 = 1_000_000;
     const FIRST: u32 = u32::MAX - 1500;
 
-    fn sends(connection: &mut Connection, at_ms: u64, offset: u32, payload: u32) {
+    fn segment(at_ms: u64, offset: u32, payload: u32) -> Segment {
         let seq = FIRST.wrapping_add(1 + offset);
         let (at, ports) = (at_ms * MS, (1, 2));
-        connection.sends(&Segment { at, ports, seq, ack: Some(0), syn: false, payload });
+        Segment { at, ports, seq, ack: Some(0), syn: false, window: 9, payload }
+    }
+
+    fn sends(connection: &mut Connection, at_ms: u64, offset: u32, payload: u32) {
+        connection.sends(&segment(at_ms, offset, payload));
     }
 
     fn acks(connection: &mut Connection, at_ms: u64, offset: u32) {
-        connection.acknowledges(at_ms * MS, FIRST.wrapping_add(1 + offset));
+        connection.acknowledges(&segment(at_ms, 0, 0), FIRST.wrapping_add(1 + offset));
     }
 
     /// An open connection, whose time starts at 600 ms.
     fn open() -> Connection {
         let mut connection = Connection::default();
-        connection.sends(&Segment {
-            at: 0,
-            ports: (1, 2),
-            seq: FIRST,
-            ack: Some(0),
-            syn: true,
-            payload: 0,
-        });
+        connection.sends(&Segment { seq: FIRST, syn: true, ..segment(0, 0, 0) });
         acks(&mut connection, 600, 0);
         connection
     }
@@ -243,6 +255,22 @@ mod tests {
         acks(&mut connection, 1201, 500);
         assert_eq!(connection.trace.rtts, []);
         assert_eq!(connection.trace.acked, [(0.0, 0), (0.6, 500)]);
+    }
+
+    #[test]
+    fn repeated_acknowledgement_is_a_duplicate_while_data_is_in_flight() {
+        let mut connection = open();
+        sends(&mut connection, 600, 0, 1000);
+        sends(&mut connection, 601, 1000, 1000);
+        acks(&mut connection, 1200, 1000);
+        acks(&mut connection, 1201, 1000);
+        acks(&mut connection, 1202, 1000);
+        // Another window: an update, not a duplicate.
+        let update = Segment { window: 10, ..segment(1203, 0, 0) };
+        connection.acknowledges(&update, FIRST.wrapping_add(1001));
+        acks(&mut connection, 1204, 2000);
+        acks(&mut connection, 1205, 2000);
+        assert_eq!((connection.trace.acks, connection.trace.duplicates), (7, 2));
     }
 
     #[test]

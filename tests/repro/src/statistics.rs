@@ -45,7 +45,7 @@ pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
 }
 
 /// A statistic of the flows of a row: the mean by Student's t, the standard deviation by
-/// chi-squared (for normal values), the median by order statistics.
+/// chi-squared (for normal values), quantiles by order statistics.
 #[must_use]
 pub fn estimate(values: &[f64], statistic: Statistic) -> Option<Estimate> {
     let flows = values.len();
@@ -62,12 +62,22 @@ pub fn estimate(values: &[f64], statistic: Statistic) -> Option<Estimate> {
             let ends = chi(flows).map(|(low, high)| (sd * low, sd * high));
             around(sd, ends)
         }),
-        Statistic::Median => {
-            let mut sorted = values.to_vec();
-            sorted.sort_by(f64::total_cmp);
-            quantile(&sorted, 0.5).map(|m| around(m, median_ends(&sorted)))
+        Statistic::Median => quantile_of(values, 0.5),
+        Statistic::P25 => quantile_of(values, 0.25),
+        Statistic::P75 => quantile_of(values, 0.75),
+        // A property of these flows, without an interval.
+        Statistic::Max => {
+            values.iter().copied().reduce(f64::max).map(|most| around(most, Some((most, most))))
         }
     }
+}
+
+fn quantile_of(values: &[f64], p: f64) -> Option<Estimate> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let ends = quantile_ends(&sorted, p);
+    let (low, high) = ends.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+    quantile(&sorted, p).map(|value| Estimate { value, low, high, flows: values.len() })
 }
 
 /// The difference of a statistic of two rows (`more` less `less`). Each flow has one value, or two of
@@ -163,14 +173,17 @@ fn chi(flows: usize) -> Option<(f64, f64)> {
     Some((end((1.0 + CONFIDENCE) / 2.0), end((1.0 - CONFIDENCE) / 2.0)))
 }
 
-/// The order statistics that enclose the median; absent for fewer than six values.
-fn median_ends(sorted: &[f64]) -> Option<(f64, f64)> {
-    let binomial = Binomial::new(0.5, sorted.len() as u64).ok()?;
-    // The largest k with P(X < k) at most 2.5 %.
+/// The order statistics that enclose a quantile; absent if there are too few values (fewer than six
+/// for the median).
+fn quantile_ends(sorted: &[f64], p: f64) -> Option<(f64, f64)> {
+    let count = sorted.len() as u64;
+    let below = Binomial::new(p, count).ok()?;
     let tail = (1.0 - CONFIDENCE) / 2.0;
-    let most = (1..=sorted.len() as u64).take_while(|k| binomial.cdf(k - 1) <= tail).last()?;
-    let k = usize::try_from(most).ok()?;
-    Some((*sorted.get(k - 1)?, *sorted.get(sorted.len() - k)?))
+    // The largest and the smallest k with P(X < k) and P(X >= k) at most 2.5 %.
+    let low = (1..=count).take_while(|k| below.cdf(k - 1) <= tail).last()?;
+    let high = (1..=count).find(|k| 1.0 - below.cdf(k - 1) <= tail)?;
+    let at = |k: u64| sorted.get(usize::try_from(k).ok()? - 1).copied();
+    Some((at(low)?, at(high)?))
 }
 
 #[cfg(test)]
@@ -197,6 +210,16 @@ mod tests {
         close(estimate(&values, Statistic::Median).unwrap(), 5.5, 2.0, 9.0);
         let few = estimate(&values[..5], Statistic::Median).unwrap();
         assert_eq!((few.low, few.high), (f64::NEG_INFINITY, f64::INFINITY));
+    }
+
+    #[test]
+    fn quartiles_and_maximum_of_many_values() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        // Binomial(100, 1/4): 2.5 % below 17, and above 34.
+        let quartile = estimate(&values, Statistic::P25).unwrap();
+        close(quartile, 25.75, 17.0, 35.0);
+        close(estimate(&values, Statistic::P75).unwrap(), 75.25, 66.0, 84.0);
+        close(estimate(&values, Statistic::Max).unwrap(), 100.0, 100.0, 100.0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use quicflow::page::Page;
 use serde::{Deserialize, Deserializer, Serialize};
 
 #[derive(Clone, Debug, Deserialize)]
@@ -59,6 +60,8 @@ pub struct Link {
     /// Paths that are removed first, for example `forward.queue.random_drop`.
     #[serde(default)]
     pub remove: Vec<String>,
+    /// Built-in scenario that runs during the transfers, and may replace the profile.
+    pub scenario: Option<String>,
     /// Tables that are merged into the profile's TOML.
     #[serde(default)]
     pub change: toml::Table,
@@ -85,6 +88,10 @@ pub struct Limits {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
+    /// Throughput and retransmissions of iperf3's reports take the place of a capture: the authors
+    /// read them there, or a capture would disturb a fast flow.
+    #[serde(default)]
+    pub from_iperf3: bool,
     /// Bytes of the start-up phase: its throughput is this over the whole seconds that it took.
     pub startup_bytes: Option<u64>,
     /// Bytes between which the steady state is measured.
@@ -130,6 +137,14 @@ pub struct Row {
     /// Simultaneous transfers.
     #[serde(default)]
     pub transfer: Vec<Transfer>,
+    /// Number of rounds that run at once, each with clients of their own: links of a few Mbit/s
+    /// leave the machine idle.
+    #[serde(default = "one")]
+    pub parallel: u8,
+    /// Time between the starts of parallel rounds: they then see different parts of a link that
+    /// changes.
+    #[serde(default, deserialize_with = "some_span", serialize_with = "some_written")]
+    pub stagger: Option<Duration>,
     /// Reason for which this row cannot be run; it has no transfers then.
     pub not_run: Option<String>,
     /// Another study, with a row of this name: its flows are the flows of this row.
@@ -155,19 +170,38 @@ pub struct Transfer {
     #[serde(default)]
     pub name: String,
     pub tool: Tool,
+    /// QUIC stack, for `quic`.
+    pub stack: Option<Stack>,
     /// Congestion control, as the sender's system calls it.
     pub algorithm: String,
-    /// Exactly one of `bytes` and `duration`.
+    /// Client of the link, from 0 on. Transfers to one client share its queue and rate.
+    #[serde(default)]
+    pub client: u8,
+    /// Exactly one of `bytes`, `duration` and, for `quic`, `page`.
     pub bytes: Option<u64>,
     #[serde(default, deserialize_with = "some_span", serialize_with = "some_written")]
     pub duration: Option<Duration>,
+    pub page: Option<Page>,
 }
+
+/// Most clients of a bed: rounds at once times clients of a round.
+const CLIENTS: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tool {
     /// `iperf3 --reverse`: kernel TCP.
     Iperf3,
+    /// `quicflow`.
+    Quic,
+}
+
+/// A QUIC stack of `quicflow`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stack {
+    Quinn,
+    S2n,
 }
 
 impl Study {
@@ -191,7 +225,7 @@ impl Study {
     /// # Errors
     /// As [`Study::load`].
     pub fn parse(text: &str) -> anyhow::Result<Self> {
-        let study: Self = toml::from_str(text)?;
+        let study: Self = crate::grid::expand(text.parse()?)?.try_into()?;
         study.check()?;
         Ok(study)
     }
@@ -241,7 +275,29 @@ impl Study {
     }
 }
 
+impl Transfer {
+    fn check(&self) -> anyhow::Result<()> {
+        let amounts = [self.bytes.is_some(), self.duration.is_some(), self.page.is_some()];
+        if amounts.into_iter().filter(|given| *given).count() != 1 {
+            bail!("a transfer needs one of `bytes`, `duration` and `page`");
+        }
+        let quic = self.tool == Tool::Quic;
+        ensure!(
+            quic == self.stack.is_some(),
+            "`stack` belongs to the tool `quic`, and it needs one"
+        );
+        ensure!(quic || self.page.is_none(), "`page` belongs to the tool `quic`");
+        Ok(())
+    }
+}
+
 impl Row {
+    /// Number of clients in a round.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.transfer.iter().map(|t| usize::from(t.client) + 1).max().unwrap_or(1)
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         ensure!(
@@ -253,11 +309,19 @@ impl Row {
             sources.into_iter().filter(|given| *given).count() == 1,
             "it needs one of: transfers, the reason `not_run`, or the study `from` which it comes"
         );
+        let clients = self.clients() * usize::from(self.parallel);
+        ensure!(
+            (1..=CLIENTS).contains(&clients),
+            "{clients} clients at once (`parallel` times clients): 1 to {CLIENTS}"
+        );
+        let quic = self.transfer.iter().any(|t| t.tool == Tool::Quic);
+        ensure!(
+            self.server == Place::Namespace || !quic && self.parallel == 1,
+            "a guest sends by iperf3 only, and one round at a time"
+        );
         let mut names = HashSet::new();
         for transfer in &self.transfer {
-            if transfer.bytes.is_some() == transfer.duration.is_some() {
-                bail!("a transfer needs either `bytes` or `duration`");
-            }
+            transfer.check()?;
             ensure!(
                 names.insert(&transfer.name),
                 "two transfers have the name {:?}: their metrics would be the same",
@@ -284,6 +348,10 @@ pub fn names() -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+fn one() -> u8 {
+    1
 }
 
 fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -328,7 +396,7 @@ mod tests {
         let text = std::fs::read_to_string(directory().join("sat20.toml")).unwrap();
         for (from, to, part) in [
             ("row = \"cubic\"\nmetric", "row = \"reno\"\nmetric", "reno"),
-            ("bytes = 1_073_741_824", "", "`bytes` or `duration`"),
+            ("bytes = 1_073_741_824", "", "one of `bytes`"),
             ("tolerance = 0.05", "tolerance = -1.0", "above 0"),
             ("name = \"bbr\"", "name = \"cubic\"", "two rows"),
             ("stall = \"350 ms\"", "stall = \"350\"", "no duration"),

@@ -166,9 +166,13 @@ fn difference(flows: &Flows, explained: Option<&Explained>) -> (Verdict, String)
 pub fn order(order: &Order, flows: &Flows) -> Judged {
     let Order { metric, statistic, less, more, .. } = order;
     let divisor = order.per.as_ref();
-    let metrics: Vec<&String> = [metric].into_iter().chain(divisor).collect();
-    let values = |row| flows.of(&[row], &metrics);
-    let ours = statistics::difference(&values(less), &values(more), *statistic);
+    let more_metric = order.more_metric.as_ref().unwrap_or(metric);
+    let values = |row, metric| {
+        let metrics: Vec<&String> = [metric].into_iter().chain(divisor).collect();
+        flows.of(&[row], &metrics)
+    };
+    let sides = (values(less, metric), values(more, more_metric));
+    let ours = statistics::difference(&sides.0, &sides.1, *statistic);
     let (verdict, reason) = match (flows.reason_not_run(&[less, more]), ours) {
         (Some(reason), _) => (Verdict::NotRun, reason.clone()),
         (None, None) => (Verdict::Undecided, "no flows".to_owned()),
@@ -182,10 +186,16 @@ pub fn order(order: &Order, flows: &Flows) -> Judged {
         },
     };
     let per = divisor.map(|d| format!(" per {d}")).unwrap_or_default();
+    let what = match &order.more_metric {
+        None => format!("{less} < {more}: {} of {metric}{per}", word(*statistic)),
+        Some(other) => {
+            format!("{less} {metric} < {more} {other}: {}{per}", word(*statistic))
+        }
+    };
     Judged {
         id: order.id.clone(),
         place: order.place.clone(),
-        what: format!("{less} < {more}: {} of {metric}{per}", word(*statistic)),
+        what,
         paper: None,
         accepted: None,
         ours,
@@ -207,6 +217,9 @@ fn word(statistic: Statistic) -> &'static str {
         Statistic::Mean => "mean",
         Statistic::Sd => "SD",
         Statistic::Median => "median",
+        Statistic::P25 => "first quartile",
+        Statistic::P75 => "third quartile",
+        Statistic::Max => "maximum",
     }
 }
 
@@ -303,6 +316,19 @@ mod tests {
             assert_eq!(of(&high, &low, 4), Verdict::Differs);
             assert_eq!(of(&low, &low, 4), Verdict::Undecided);
         }
+    }
+
+    #[test]
+    fn order_of_two_metrics_of_a_row_is_decided() {
+        let text = "id = \"o\"\nless = \"bbr\"\nmore = \"bbr\"\nplace = \"IV\"\n";
+        let of = |less: &str, more: &str| {
+            let sides = format!("metric = \"{less}\"\nmore_metric = \"{more}\"");
+            let claim: Order = toml::from_str(&format!("{text}{sides}")).unwrap();
+            order(&claim, &flows(&[9.0, 10.0, 11.0], &[], 3)).verdict
+        };
+        // Metric d is 2 in all flows.
+        assert_eq!(of("d", "m"), Verdict::Agrees);
+        assert_eq!(of("m", "d"), Verdict::Differs);
     }
 
     #[test]

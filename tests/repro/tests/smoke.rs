@@ -54,7 +54,8 @@ fn attempt(text: &str, cpus: &Cpus) -> anyhow::Result<bed::Attempt> {
     let study = Study::parse(text)?;
     let row = study.row("cubic")?;
     let link: link::Resolved = resolve(&study.link, &row.link, Path::new(""), None)?;
-    bed::attempt(&study, row, &link, 1, cpus)
+    let attempts = bed::attempts(&study, row, &link, (1, 1), cpus)?;
+    attempts.into_iter().next().context("no attempt")
 }
 
 fn flow_is_measured_at_the_sender(cpus: &Cpus) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The stack of quinn-rs/quinn.
 
+use std::future::IntoFuture;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, 
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use tokio::task::JoinSet;
 
 use super::{Congestion, Connection, Path, SEND_BUFFER, STREAMS, Server, Settings, WINDOW};
 use crate::report::PathSample;
@@ -20,7 +22,11 @@ use crate::secret::{PROTOCOL, SERVER_NAME, Secret};
 /// Time for a close to leave.
 const CLOSING: Duration = Duration::from_millis(50);
 
-pub struct QuinnServer(Endpoint);
+pub struct QuinnServer {
+    endpoint: Endpoint,
+    /// Handshakes of several clients go on at once.
+    handshakes: JoinSet<Result<quinn::Connection, quinn::ConnectionError>>,
+}
 
 #[derive(Clone)]
 pub struct QuinnConnection {
@@ -46,7 +52,7 @@ impl QuinnServer {
         config.transport_config(Arc::new(transport(congestion, settings)));
         let runtime = Arc::new(TokioRuntime);
         let endpoint = Endpoint::new(EndpointConfig::default(), Some(config), socket, runtime)?;
-        Ok(Self(endpoint))
+        Ok(Self { endpoint, handshakes: JoinSet::new() })
     }
 }
 
@@ -55,15 +61,22 @@ impl Server for QuinnServer {
 
     async fn accept(&mut self) -> Option<QuinnConnection> {
         loop {
-            // A handshake that fails is not a connection.
-            if let Ok(connection) = self.0.accept().await?.await {
-                return Some(QuinnConnection { connection, endpoint: self.0.clone() });
+            tokio::select! {
+                incoming = self.endpoint.accept() => {
+                    self.handshakes.spawn(incoming?.into_future());
+                }
+                Some(ended) = self.handshakes.join_next() => {
+                    // A handshake that fails is not a connection.
+                    if let Ok(Ok(connection)) = ended {
+                        return Some(QuinnConnection { connection, endpoint: self.endpoint.clone() });
+                    }
+                }
             }
         }
     }
 
     fn local_address(&self) -> Result<SocketAddr> {
-        Ok(self.0.local_addr()?)
+        Ok(self.endpoint.local_addr()?)
     }
 }
 
