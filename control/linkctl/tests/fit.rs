@@ -377,6 +377,8 @@ fn traffic_estimates_what_pings_leave_open() {
         sensitivities.iter().any(|s| s["prior"] == "forward: capacity.spread: prior"),
         "{fitted}"
     );
+    let unidentified = fitted["unidentified"].to_string();
+    assert!(!unidentified.contains("is a stated prior, and their number"), "{unidentified}");
     let profile = profile_of(&fitted);
     assert!(profile.forward_pipe.unwrap().capacity.is_some());
     let remarks = fitted["remarks"].as_array().unwrap();

@@ -129,10 +129,21 @@ impl Parameter {
     }
 }
 
-/// Classes of outages of fixed length: isolated losses.
+/// Longest duration of an isolated loss: one probe was lost, so at most the interval of the probes.
+fn longest(profile: &pb::Profile) -> u64 {
+    let interval = profile.provenance.as_ref().map_or(0, |p| p.interval_ns);
+    if interval > 0 { interval } else { u64::MAX }
+}
+
+fn is_isolated(outage: &pb::Outage, longest: u64) -> bool {
+    outage.law() == pb::DurationLaw::Fixed && outage.duration_ns <= longest
+}
+
+/// Classes of outages that are isolated losses.
 pub(super) fn isolated(profile: &pb::Profile) -> impl Iterator<Item = &pb::Outage> {
+    let longest = longest(profile);
     let pipes = profile.forward_pipe.iter().chain(&profile.return_pipe);
-    pipes.flat_map(|p| &p.outages).filter(|o| o.law() == pb::DurationLaw::Fixed)
+    pipes.flat_map(|p| &p.outages).filter(move |outage| is_isolated(outage, longest))
 }
 
 /// The parameters of a profile that flows tell of, with the values at which the search starts.
@@ -160,6 +171,7 @@ pub fn apply(
 
 /// Sets a parameter, within the range of the schema.
 pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
+    let longest = longest(profile);
     let (Some(forward), Some(back)) = (&mut profile.forward_pipe, &mut profile.return_pipe) else {
         return;
     };
@@ -167,8 +179,8 @@ pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
     match parameter {
         Parameter::IsolatedDuration => {
             for outage in forward.outages.iter_mut().chain(&mut back.outages) {
-                if outage.law() == pb::DurationLaw::Fixed {
-                    lengthen(outage, value);
+                if is_isolated(outage, longest) {
+                    lengthen(outage, value.min(longest as f64 / 1e9));
                 }
             }
         }
@@ -212,5 +224,30 @@ fn limit_spread(profile: &mut pb::Profile) {
     if let Some(c) = capacity {
         let widest = WIDEST * (c.mean * (1.0 - c.mean)).sqrt();
         c.spread = c.spread.min((widest * 1e4).floor() / 1e4).min(0.5);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_outages_within_one_interval_of_probes_are_isolated_losses() {
+        let text = "name = \"lab\"\n[forward]\nrate = \"1 Mbit/s\"\nqueue.limit = \"1 MB\"\n\
+                    delay.base = \"1 ms\"\n[[forward.outages]]\ninterval = \"1 h\"\nduration = \
+                    \"900 ms\"\nlaw = \"fixed\"\n[[forward.outages]]\ninterval = \"100 s\"\nduration \
+                    = \"100 ms\"\nlaw = \"fixed\"\n[return]\nrate = \"1 Mbit/s\"\nqueue.limit = \
+                    \"1 MB\"\ndelay.base = \"1 ms\"\n[provenance]\nsource = \"a log\"\ninterval = \
+                    \"200 ms\"";
+        let profile = Profile::from_toml(text).unwrap();
+        let parameters = [(Parameter::IsolatedDuration, 0.003)];
+        let scale = |s: f64| Parameter::IsolatedDuration.scale(s);
+        let outages = |s: f64| {
+            let changed = apply(&profile, &parameters, &[scale(s)]).unwrap().into_proto();
+            changed.forward_pipe.unwrap().outages.iter().map(|o| o.duration_ns).collect::<Vec<_>>()
+        };
+        assert_eq!(outages(0.001), [900_000_000, 1_000_000]);
+        assert_eq!(outages(5.0), [900_000_000, 200_000_000]);
+        assert_eq!(of(&profile)[0], (Parameter::IsolatedDuration, 0.1 / 30.0));
     }
 }

@@ -14,8 +14,11 @@ use crate::loss::Interval;
 use crate::numeric::Z_95;
 
 const METHOD: &str = "simulated moments";
-/// Beginning of the remark that pings left for isolated losses (`crate::loss`).
-const OPEN: &str = "isolated losses: how long each lasts";
+/// Whether pings left a prior for isolated losses with this remark (`crate::loss`).
+fn is_open(remark: &str) -> bool {
+    remark.starts_with("isolated losses: ") && remark.contains("is a stated prior")
+}
+
 const MODEL: &str = "figures of flows were compared with a model of TCP in virtual time, which guides \
                      the search and is no result: confirm the profile with real hosts";
 
@@ -47,7 +50,9 @@ pub fn assemble(
     for e in &estimates {
         enter(provenance, e, &outages);
     }
-    provenance.unidentified.retain(|line| !line.starts_with(OPEN));
+    if estimates.iter().any(|e| e.parameter == Parameter::IsolatedDuration) {
+        provenance.unidentified.retain(|line| !is_open(line));
+    }
     provenance.unidentified.push(MODEL.to_owned());
     provenance.remarks.extend(remarks(observations, &figures));
     provenance.goodness.extend(goodness.as_ref().map(|g| pb::Goodness {
