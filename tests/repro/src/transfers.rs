@@ -59,7 +59,7 @@ impl Transfers {
         let ports: Vec<u16> = (PORT..).take(count * rounds).collect();
         let capture = capture(study, row, bed, &ports)?;
         let quic = row.transfer.iter().zip(&ports);
-        let servers = quic
+        let servers: Vec<Option<quic::Server>> = quic
             .map(|(t, &port)| (t.tool == Tool::Quic).then(|| quic::Server::start(bed, t, port)))
             .map(Option::transpose)
             .collect::<Result<_, _>>()?;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The stack of quinn-rs/quinn.
 
-use std::future::IntoFuture;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
