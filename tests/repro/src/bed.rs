@@ -23,7 +23,7 @@ use crate::server::Server;
 use crate::study::{Hosts, Limits, Row, Study};
 use crate::transfers::Transfers;
 
-/// Niceness of the dataplane.
+/// Niceness of the dataplane and of a guest.
 const PRIORITY: &str = "-19";
 /// Time in which a full queue drains.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -73,6 +73,8 @@ pub fn attempts(
     });
     let scenario = scenario.transpose()?;
     let mut server = Server::start(&bed, row, &study.hosts)?;
+    // The timers of a guest that paces must not wait for other processes.
+    server.pid().into_iter().for_each(hasten);
     linkctl.mark()?;
     let void = |error| Attempt { void: Some(format!("{error:#}")), ..Attempt::default() };
     let mut attempts = match transfers(study, row, (&bed, &mut server), rounds) {

@@ -33,6 +33,7 @@ impl Download {
         transfer: &Transfer,
         (client, number): (usize, u16),
     ) -> anyhow::Result<Self> {
+        let asked = server.asked(&transfer.algorithm);
         let server = server.iperf(bed, number)?;
         let (port, address) = (number.to_string(), SERVER.to_string());
         let client = bed.client_address(client).to_string();
@@ -42,12 +43,12 @@ impl Download {
                 ["-t".to_owned(), duration.unwrap_or_default().as_secs().to_string()]
             }
         };
-        let fetch = [
-            ["iperf3", "-c", &address, "-p", &port, "-B", &client, "-J", "--reverse", "-C"]
-                .as_slice(),
-            &[&transfer.algorithm, &amount[0], &amount[1]],
-        ]
-        .concat();
+        let mut fetch =
+            vec!["iperf3", "-c", &address, "-p", &port, "-B", &client, "-J", "--reverse"];
+        fetch.extend([&amount[0], &amount[1]].map(String::as_str));
+        if let Some(algorithm) = asked {
+            fetch.extend(["-C", algorithm]);
+        }
         let client = Process::spawn(bed.client().command(&fetch))?;
         Ok(Self { server, client })
     }

@@ -73,6 +73,22 @@ impl Server {
         }
     }
 
+    /// Congestion control for the client to ask for. A guest has it by default: iperf3 would set it
+    /// at the client too, which need not have it.
+    #[must_use]
+    pub fn asked<'a>(&self, algorithm: &'a str) -> Option<&'a str> {
+        matches!(self, Self::Namespace).then_some(algorithm)
+    }
+
+    /// Process of the guest.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Namespace => None,
+            Self::Guest(guest) => Some(guest.pid()),
+        }
+    }
+
     /// Starts an iperf3 server for one transfer, and waits until it listens. Returns its process,
     /// if it is one of this machine.
     ///
@@ -112,8 +128,14 @@ fn guest(bed: &Testbed, row: &Row, hosts: &Hosts) -> anyhow::Result<Guest> {
     let parts = parts()?;
     let server = bed.server();
     let mut image = Image::new();
-    image.text("etc/rc", script(hosts), 0o644);
     let algorithms: BTreeSet<&str> = row.transfer.iter().map(|t| t.algorithm.as_str()).collect();
+    ensure!(
+        algorithms.len() == 1,
+        "the transfers of a guest have one congestion control, and {} has {algorithms:?}",
+        row.name
+    );
+    let algorithm = algorithms.first().copied().unwrap_or_default();
+    image.text("etc/rc", script(hosts, algorithm), 0o644);
     let more = algorithms.into_iter().filter(|name| !BUILT_IN.contains(name));
     let modules: Vec<String> =
         ["virtio-net".to_owned()].into_iter().chain(more.map(|a| format!("tcp-{a}"))).collect();
@@ -142,9 +164,9 @@ fn guest(bed: &Testbed, row: &Row, hosts: &Hosts) -> anyhow::Result<Guest> {
     Ok(guest)
 }
 
-/// The guest's settings: address, kernel parameters, MTU, and the limit of TCP's memory, which is
-/// the authors' 60,000,000 pages.
-fn script(hosts: &Hosts) -> String {
+/// The guest's settings: address, congestion control, kernel parameters, MTU, and the limit of TCP's
+/// memory, which is the authors' 60,000,000 pages.
+fn script(hosts: &Hosts, algorithm: &str) -> String {
     let mtu = hosts.mtu.unwrap_or(1500);
     let mut script = format!(
         "for interface in /sys/class/net/*; do\n\
@@ -153,7 +175,8 @@ fn script(hosts: &Hosts) -> String {
          ip address add {SERVER}/24 dev \"${{interface##*/}}\"\n\
          done\n\
          echo 60000000 60000000 60000000 >/proc/sys/net/ipv4/tcp_mem\n\
-         echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save\n"
+         echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save\n\
+         echo {algorithm} >/proc/sys/net/ipv4/tcp_congestion_control\n"
     );
     for (key, value) in &hosts.sysctl {
         let _ = writeln!(script, "echo '{value}' >/proc/sys/{}", key.replace('.', "/"));
@@ -168,7 +191,8 @@ mod tests {
     #[test]
     fn guest_gets_the_settings_of_the_study() {
         let sysctl = [("net.ipv4.tcp_rmem".to_owned(), "1 2 3".to_owned())].into();
-        let script = script(&Hosts { sysctl, mtu: Some(1428), ..Hosts::default() });
+        let script = script(&Hosts { sysctl, mtu: Some(1428), ..Hosts::default() }, "hybla");
+        assert!(script.contains("echo hybla >"), "{script}");
         assert!(script.contains("echo '1 2 3' >/proc/sys/net/ipv4/tcp_rmem\n"), "{script}");
         assert!(script.contains(" mtu 1428 ") && script.contains("10.77.0.1/24"), "{script}");
     }
