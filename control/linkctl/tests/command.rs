@@ -391,6 +391,7 @@ fn variation_and_its_source_are_shown() {
         ],
         "unidentified": ["the split of the round trip"],
         "remarks": [],
+        "sensitivities": [],
     });
     assert_eq!(shown["link"]["provenance"], provenance);
 }

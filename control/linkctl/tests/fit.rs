@@ -129,7 +129,8 @@ fn both_file_options_write_the_printed_profile() {
     lab.write("link.csv", short_csv());
     let (out, err) = lab.ends(0, "fit link.csv -w mine.toml");
     assert_eq!(err, "");
-    assert!(out.starts_with("mine: 4500 probes, one every 200 ms, 9 lost (0.2000 %)"), "{out}");
+    let read = "mine\n read       link.csv: probe log, 4500 probes, one every 200 ms, 9 lost";
+    assert!(out.starts_with(read), "{out}");
     assert!(out.ends_with("written to mine.toml\n"), "{out}");
     let with_o = lab.read("mine.toml");
     for line in ["fit link.csv -w mine.toml", "fit --write mine.toml link.csv"] {

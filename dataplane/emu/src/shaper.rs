@@ -96,7 +96,7 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 enum Course {
     Trace(Running),
-    Varying(Varying),
+    Varying(Box<Varying>),
     Opportunities(Link),
 }
 
@@ -364,10 +364,10 @@ fn run(
         }
         RatePlan::Varying(plan) => {
             let before = before.and_then(|before| match *before {
-                Course::Varying(varying) => Some(varying),
+                Course::Varying(varying) => Some(*varying),
                 Course::Trace(_) | Course::Opportunities(_) => None,
             });
-            Course::Varying(Varying::new(plan, before, at, origin))
+            Course::Varying(Box::new(Varying::new(plan, before, at, origin)))
         }
         RatePlan::Opportunities(trace) => match Link::new(trace, origin.trace) {
             Some(link) => Course::Opportunities(link),
