@@ -371,7 +371,7 @@ fn drawn_shares_do_not_depend_on_traffic() {
     let share = HeldPlan { hold: Hold::Exponential(Nanos::from_millis(5)), values };
     let plan = varying(10_000_000, [Some(share), None, None]);
     let (mut busy, mut idle) = (start(&plan), start(&plan));
-    let mut rates = std::collections::HashSet::new();
+    let mut rates = std::collections::BTreeSet::new();
     busy.start(Instant::ZERO, 1514);
     for i in 1..5_000 {
         busy.follow(1514, Instant::ZERO);
