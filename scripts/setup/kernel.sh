@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Part of scripts/setup.sh: the guest of the hw suite with the kernel of SAT20's and PAM21's hosts, in
-# build/tools/hw-4.15. It is Ubuntu's, from its archive: the packages are verified with Ubuntu's keyring, and
-# the keyring by its hash.
+# build/tools/hw-4.15. It is Ubuntu's, from the archive at UBUNTU_ARCHIVE: the packages are verified with
+# Ubuntu's keyring, and the keyring by its hash.
 
 OLD_KERNEL=4.15.0-112-generic
-UBUNTU=http://archive.ubuntu.com/ubuntu
 KEYRING=pool/main/u/ubuntu-keyring/ubuntu-keyring_2021.03.26_all.deb
 KEYRING_SHA256=0d0e7ed6b112f5d03eabf3c7eb01ebdacf9c57714b279e90495cfc58c8c4520f
 
@@ -15,12 +14,12 @@ kernel_unpack() {
     rm -rf "$own"
     mkdir -p "$own/parts" "$own/lists/partial" "$own/cache/archives/partial"
     : >"$own/status"
-    /usr/lib/apt/apt-helper download-file "$UBUNTU/$KEYRING" "$own/keyring.deb" \
+    /usr/lib/apt/apt-helper download-file "$UBUNTU_ARCHIVE/$KEYRING" "$own/keyring.deb" \
         "SHA256:$KEYRING_SHA256" || return 1
     dpkg-deb -x "$own/keyring.deb" "$own/keyring" || return 1
     cat >"$own/parts/ubuntu.sources" <<END
 Types: deb
-URIs: $UBUNTU
+URIs: $UBUNTU_ARCHIVE
 Suites: bionic-updates
 Components: main
 Signed-By: $own/keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg
@@ -57,6 +56,8 @@ END
 unpack_kernel() {
     [ "$(cat build/tools/hw-4.15/kernel 2>/dev/null)" = "$OLD_KERNEL" ] && return
     [ -e build/tools/hw/kernel ] || fail "the part kernel needs the part hw: scripts/setup.sh hw kernel"
+    [ -n "${UBUNTU_ARCHIVE:-}" ] ||
+        fail "the part kernel needs the URL of an Ubuntu archive: set UBUNTU_ARCHIVE, such as that of a mirror"
     echo "setup: unpacking Ubuntu's $OLD_KERNEL into build/tools/hw-4.15"
     rm -rf build/tools/hw-4.15
     kernel_unpack >>"$LOG" 2>&1 && mv build/tools/new-4.15 build/tools/hw-4.15 && return
