@@ -244,27 +244,26 @@ impl Shaper {
     /// Takes a new rate and framing at `at`. The framing counts from the next
     /// frame on, the rate from this instant. An unchanged process continues.
     pub fn replan(&mut self, plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) {
-        let work = self.work_left(at);
-        self.framing = framing;
-        (self.step, self.course) = run(plan, self.course.take(), at, origin);
-        if let Some(work) = work {
-            self.spend(at, work);
-        }
+        self.exchange(at, |s| {
+            s.framing = framing;
+            (s.step, s.course) = run(plan, s.course.take(), at, origin);
+        });
     }
 
     /// Restarts the processes at `at`, with a new rate and framing.
     pub fn restart(&mut self, plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) {
-        let work = self.work_left(at);
-        *self = Self::new(plan, framing, at, origin);
-        if let Some(work) = work {
-            self.spend(at, work);
-        }
+        self.exchange(at, |s| *s = Self::new(plan, framing, at, origin));
     }
 
     /// Takes a constant rate and a framing at `at`, as [`Shaper::replan`].
     pub fn set_constant(&mut self, rate: BitRate, framing: Framing, at: Instant) {
+        self.exchange(at, |s| *s = Self::constant(rate, framing));
+    }
+
+    /// Makes a change at `at`, and serves the rest of the frame in service under it.
+    fn exchange(&mut self, at: Instant, change: impl FnOnce(&mut Self)) {
         let work = self.work_left(at);
-        *self = Self::constant(rate, framing);
+        change(self);
         if let Some(work) = work {
             self.spend(at, work);
         }

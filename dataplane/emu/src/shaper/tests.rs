@@ -112,6 +112,28 @@ fn departures(first: &RatePlan, events: &[(u64, Event)], horizon: u64) -> Vec<u6
     left
 }
 
+/// How long two series of changes are compared.
+const HORIZON: u64 = 5_000_000;
+
+/// Checks that frames, by gap and length, leave at the same times under two series of changes.
+fn same_departures(
+    mut subject: Vec<(u64, Event)>,
+    mut reference: Vec<(u64, Event)>,
+    arrivals: Vec<(u64, u32)>,
+) -> Result<(), TestCaseError> {
+    let mut t = 0;
+    for (gap, len) in arrivals {
+        t += gap;
+        subject.push((t, Event::Arrive(len)));
+        reference.push((t, Event::Arrive(len)));
+    }
+    subject.sort_by_key(|e| e.0);
+    reference.sort_by_key(|e| e.0);
+    let first = RatePlan::Constant(BitRate::Down);
+    prop_assert_eq!(departures(&first, &subject, HORIZON), departures(&first, &reference, HORIZON));
+    Ok(())
+}
+
 fn course() -> impl Strategy<Value = (u64, Vec<u64>)> {
     let rate = prop_oneof![
         2 => Just(0),
@@ -130,7 +152,6 @@ proptest! {
         courses in prop::collection::vec((0_u64..1_000_000, any::<bool>(), course()), 1..5),
         arrivals in prop::collection::vec((0_u64..40_000, 60_u32..9_000), 1..100),
     ) {
-        const HORIZON: u64 = 5_000_000;
         let mut at = 0;
         let mut traces = Vec::new();
         for (i, (lasts, goes_on, (step, rates))) in courses.into_iter().enumerate() {
@@ -152,19 +173,7 @@ proptest! {
                 t = since + (k + 1) * step;
             }
         }
-        let mut t = 0;
-        for (gap, len) in arrivals {
-            t += gap;
-            subject.push((t, Event::Arrive(len)));
-            reference.push((t, Event::Arrive(len)));
-        }
-        subject.sort_by_key(|e| e.0);
-        reference.sort_by_key(|e| e.0);
-        let first = RatePlan::Constant(BitRate::Down);
-        prop_assert_eq!(
-            departures(&first, &subject, HORIZON),
-            departures(&first, &reference, HORIZON)
-        );
+        same_departures(subject, reference, arrivals)?;
     }
 }
 
@@ -396,7 +405,6 @@ proptest! {
         shares in prop::collection::vec(prop_oneof![Just(0.0), 0.01..=1.0], 1..6),
         arrivals in prop::collection::vec((0_u64..40_000, 60_u32..9_000), 1..100),
     ) {
-        const HORIZON: u64 = 5_000_000;
         let raw: Vec<u128> = shares.iter().map(|s| Probability::new(*s).raw().into()).collect();
         let (mut subject, mut reference) = (Vec::new(), Vec::new());
         let mut at = 0;
@@ -413,18 +421,6 @@ proptest! {
             }
             at = until;
         }
-        let mut t = 0;
-        for (gap, len) in arrivals {
-            t += gap;
-            subject.push((t, Event::Arrive(len)));
-            reference.push((t, Event::Arrive(len)));
-        }
-        subject.sort_by_key(|e| e.0);
-        reference.sort_by_key(|e| e.0);
-        let first = RatePlan::Constant(BitRate::Down);
-        prop_assert_eq!(
-            departures(&first, &subject, HORIZON),
-            departures(&first, &reference, HORIZON)
-        );
+        same_departures(subject, reference, arrivals)?;
     }
 }
