@@ -73,7 +73,7 @@ fn baseline(text: &str, columns: &str) -> Baseline {
     baseline
 }
 
-/// The law of a log, of which every lost probe must count.
+/// The law of a log. Every lost probe must count.
 fn losses(text: &str) -> Losses {
     let baseline = baseline(text, "sent=time,rtt=rtt");
     let lost = text.lines().filter(|line| line.ends_with(",-1")).count();

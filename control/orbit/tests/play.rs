@@ -64,7 +64,7 @@ fn ring(count: usize, height_km: f64) -> Vec<Circle> {
     (0..count).map(place).collect()
 }
 
-/// The value in force at an instant.
+/// The current value at an instant.
 fn at<T: Copy>(values: &[(u64, T)], ns: u64) -> Option<T> {
     values.iter().take_while(|(at, _)| *at <= ns).last().map(|(_, value)| *value)
 }
@@ -75,7 +75,7 @@ fn check_delays(query: &Query, circles: &[Circle], slack_ns: u64) -> Track {
     let toml = script(&profile).write(&track, &satellites(circles)).unwrap();
     let played = delays(&items(&toml, &profile));
     for (_, sample) in track.samples() {
-        // At the instant of a handover the next satellite is in force.
+        // At the instant of a handover the next satellite is current.
         let Some(played) = at(&played, sample.at_ns) else { continue };
         let is_handover = track.intervals.iter().any(|it| it.to_ns.abs_diff(sample.at_ns) < S / 2);
         let difference = played.abs_diff(sample.delay_ns);

@@ -131,7 +131,7 @@ fn read(
     Begun::of(bytes, format)?.steps(name, step_ns)
 }
 
-/// A file of which the first line was read.
+/// A file after its first line.
 struct Begun<'a> {
     lines: Lines<'a>,
     format: RateFormat,

@@ -59,7 +59,7 @@ struct Step {
 enum Change {
     /// For each chain: the probabilities of going down and of staying down.
     Chains(Vec<(f64, f64)>),
-    /// Matrices whose product it is.
+    /// The factors of the matrix.
     Matrices(Vec<Rc<DMatrix<f64>>>),
 }
 
@@ -267,7 +267,7 @@ impl Walk {
         walk
     }
 
-    /// Returns the probability of what was seen, and makes it the condition of the rest.
+    /// Returns the probability of the observation, and makes the observation the condition of the rest.
     fn keep(&mut self) -> f64 {
         let kept = self.state.sum();
         if kept > 0.0 {

@@ -120,7 +120,7 @@ impl<'a> Placing<'a> {
         i128::from((self.interval.ns / 2).min(1_000_000))
     }
 
-    /// By how much the time that passed may differ from what the sequence numbers explain.
+    /// Largest difference between the time that passed and the time that the sequence numbers explain.
     fn limit(&self, expected: i128, numbers: u64) -> i128 {
         // In intervals. The chance of an exponential one over 30 is 1e-13; the sum of n of
         // them has a standard deviation of √n.

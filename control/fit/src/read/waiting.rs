@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Probers that wait for each answer, and so send late after a lost probe.
 //!
-//! Such a prober probes an outage rarely, at times that depend on what it has seen. The send times
+//! Such a prober probes an outage rarely, at times that depend on earlier answers. The send times
 //! hold all that a likelihood needs; this module finds the pace, so that a link can be probed alike,
 //! and corrects logs that hold the times of the answers.
 

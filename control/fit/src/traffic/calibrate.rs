@@ -3,11 +3,11 @@
 //! (D. McFadden, Econometrica 57, 1989; C. Gouriéroux, A. Monfort, "Simulation-Based Econometric
 //! Methods", 1996).
 //!
-//! Flows of the model of TCP are played over the emulation core, and the parameters are searched
-//! whose flows have the observed figures. All evaluations use the same seeds, so that the distance
+//! The search plays flows of the model of TCP over the emulation core, until their figures are the
+//! observed ones. All evaluations use the same seeds, so that the distance
 //! does not jump from one to the next by chance alone. A figure counts by its error: of the
 //! observation, of the simulated flows, and of the model of TCP, which was compared with real hosts.
-//! Each parameter has a weak prior, so that what the figures do not tell stays where it was.
+//! Each parameter has a weak prior, so that one that the figures do not determine keeps its value.
 //!
 //! The model guides the search. Confirm the profile with real hosts (docs/adr/0052).
 

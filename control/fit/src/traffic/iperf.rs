@@ -3,7 +3,7 @@
 //! the server).
 //!
 //! Received bytes come from the receiver's intervals where the file has them, since a sender counts
-//! what it has buffered. Round trips are the kernel's smoothed ones at the end of each interval, of
+//! bytes that it has only buffered. Round trips are the kernel's smoothed ones at the end of each interval, of
 //! the sender: of its own file, or of the client's with `--get-server-output`.
 
 use serde::Deserialize;

@@ -138,7 +138,7 @@ fn uncertain(p: &pb::Provenance) -> Option<String> {
     (!named.is_empty()).then(|| named.join("; "))
 }
 
-/// Subjects of what the baseline does not tell.
+/// Subjects that the baseline does not determine.
 fn assumed(p: &pb::Provenance) -> Option<String> {
     let mut subjects: Vec<&str> = Vec::new();
     for text in &p.unidentified {

@@ -155,7 +155,7 @@ pub fn of(profile: &Profile) -> Vec<(Parameter, f64)> {
 /// The profile with other values of some parameters, given on the scale of the search.
 ///
 /// # Errors
-/// If a value is outside of what a profile can say.
+/// If a value is outside of its range in a profile.
 pub fn apply(
     profile: &Profile,
     parameters: &[(Parameter, f64)],

@@ -106,7 +106,7 @@ fn isolated_text(profile: &pb::Profile) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Enters an estimate; in place of what pings left, if there is that.
+/// Enters an estimate. It replaces the one from pings, if there is one.
 fn enter(provenance: &mut pb::Provenance, e: &Estimated, outages: &[(String, String)]) {
     let text = |x: f64| e.parameter.text(x);
     let estimate = |parameter: &str| pb::Estimate {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much figures depend on what was neither measured nor estimated: priors.
+//! Dependence of figures on priors: values that were neither measured nor estimated.
 //!
 //! Each prior is changed by a tenth either way, at the estimates, with the same seeds. A change is
 //! told if it is larger than two of its errors by the jackknife over flows.

@@ -27,7 +27,7 @@ const PACING_MARGIN: f64 = 0.99;
 const INITIAL_WINDOW: u32 = 10;
 /// Rounds of one of both windows of the excess of acknowledgements.
 const EXCESS_ROUNDS: u64 = 5;
-/// The window grows at most by what is sent in this time for it.
+/// The allowance for it in the window is at most the data sent in this time.
 const EXCESS_S: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -60,7 +60,7 @@ pub struct Acked {
     pub in_flight: u32,
     /// Segments in flight before this acknowledgement.
     pub prior_in_flight: u32,
-    /// Whether the window limited what was sent.
+    /// Whether the window limited the sender.
     pub limited: bool,
     pub phase: Phase,
     /// Whether the sender reduces the window itself (RFC 6937).

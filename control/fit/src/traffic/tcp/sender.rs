@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sender: what is in flight, what is lost, and what is sent next.
+//! The sender: its segments in flight, lost segments, and the next segment to send.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ const THRESHOLD: u32 = 3;
 /// Linux's `TCP_RTO_MIN`, as a lower limit of the variation, and `TCP_RTO_MAX`.
 const LEAST_VARIATION_NS: u64 = 200_000_000;
 const LONGEST_TIMER_NS: u64 = 120_000_000_000;
-/// Bytes of data per burst are what is sent in 1 ms, at most 64 KB (`tcp_tso_autosize`).
+/// A burst has the bytes that are sent in 1 ms, at most 64 KB (`tcp_tso_autosize`).
 const BURSTS_PER_S: f64 = 1024.0;
 const LONGEST_BURST: u32 = 45;
 
@@ -382,7 +382,7 @@ impl Sender {
             || self.next < self.total && self.next - self.una < self.receive_window
     }
 
-    /// Sends what it may at `now`, and calls `send` with the number of each segment.
+    /// Sends all segments that may leave at `now`, and calls `send` with the number of each segment.
     pub fn transmit(&mut self, now: u64, mut send: impl FnMut(u32)) {
         if self.timer.is_some_and(|at| at <= now) {
             self.time_out(now);
