@@ -71,7 +71,9 @@ impl<T: Clone> Journal<T> {
     /// The sequence before the oldest entry that is kept.
     #[must_use]
     pub fn before_all(&self) -> u64 {
-        *self.last.borrow() - self.kept().len() as u64
+        // Locks in the order of `push`: the entries, then the sequence.
+        let kept = self.kept();
+        *self.last.borrow() - kept.len() as u64
     }
 }
 
@@ -93,5 +95,29 @@ mod tests {
         }
         assert_eq!((journal.next(2), journal.before_all()), (Next::Gone(4), 3));
         assert_eq!(journal.next(3), Next::Entry(4, 4));
+    }
+
+    #[test]
+    fn watchers_and_a_writer_do_not_block_each_other() {
+        const ENTRIES: u64 = 200_000;
+        let journal = Journal::default();
+        let (done, ended) = std::sync::mpsc::channel();
+        let writer = journal.clone();
+        std::thread::spawn({
+            let done = done.clone();
+            move || {
+                (0..ENTRIES).for_each(|_| drop(writer.push(|sequence| sequence)));
+                done.send(())
+            }
+        });
+        std::thread::spawn(move || {
+            while journal.next(journal.before_all()) != Next::Entry(ENTRIES, ENTRIES)
+                && *journal.last().borrow() < ENTRIES
+            {}
+            done.send(())
+        });
+        for _ in 0..2 {
+            ended.recv_timeout(std::time::Duration::from_secs(60)).expect("a thread is blocked");
+        }
     }
 }
