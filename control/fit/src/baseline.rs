@@ -254,6 +254,8 @@ pub struct Summary {
     /// in the round trip and strictly descending in the probability. Two points or more;
     /// none if no distribution was published.
     pub exceedance: Vec<(u64, f64)>,
+    /// Largest round trips, in ns, of spans with as many probes, such as days.
+    pub maxima_ns: Vec<u64>,
     /// Standard error of a published round trip in the body, in ns: of reading a plot.
     pub reading_error_ns: u64,
     /// Standard error in the tail, as a share of the difference from the median.

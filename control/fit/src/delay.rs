@@ -5,14 +5,17 @@
 //! often, for how long and how far the delay is raised are three figures and not one.
 //! [`law`] has its distribution in closed form, [`moments`] what a log says about it
 //! with its errors, and [`estimate`] finds the law of a log; [`published`] that of a
-//! study's curve.
+//! study's curve. [`largest`] has the law of a span's largest round trip.
 //!
 //! Times are in seconds.
 
+mod assemble;
 pub mod body;
 pub mod estimate;
+pub mod largest;
 pub mod law;
 pub mod moments;
 pub mod published;
+pub mod regime;
 mod sampling;
 mod search;

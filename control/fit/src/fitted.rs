@@ -150,10 +150,8 @@ fn fit_summary(summary: &Summary, options: &Options) -> Result<Fitted, FitError>
         let runs = Runs::of_counts(counts, summary.loss_samples, summary.interval_ns);
         estimate_losses(&runs, loss_options(options, options.losses_in))
     });
-    let half = summary.interval_ns as f64 / 2e9;
-    let durations =
-        [options.routine_ns, options.rare_ns].map(|stated| stated.map_or(half, seconds));
-    let delays = published::estimate(summary, durations)?;
+    let [routine, rare] = [options.routine_ns, options.rare_ns].map(|ns| ns.map(seconds));
+    let delays = published::estimate(summary, routine, rare)?;
     let measured = Measured {
         source: &summary.source,
         samples: summary.loss_samples.max(summary.delay_samples),

@@ -28,6 +28,7 @@ pub mod emulator;
 pub mod fitted;
 pub mod goodness;
 pub mod loss;
+pub mod mmpp;
 pub mod numeric;
 pub mod read;
 pub mod report;

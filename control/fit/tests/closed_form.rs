@@ -52,6 +52,7 @@ fn stated_law(profile: &pb::Profile) -> Law {
                 scale: seconds(e.scale_ns),
                 shape: e.shape,
                 max: seconds(e.max_ns),
+                regime: None,
             })
             .collect(),
     }

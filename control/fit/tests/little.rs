@@ -128,6 +128,7 @@ fn study(exceedance: Vec<(u64, f64)>) -> Input {
         losses: Some(LossCounts { lost: 20, single: 10, runs: 4, longest: 3 }),
         delay_samples: 10_000,
         exceedance,
+        maxima_ns: Vec::new(),
         reading_error_ns: 0,
         reading_error_share: 0.0,
     })

@@ -7,14 +7,17 @@
 use profile::{DELAY_SLOT_NS, EXCURSION_MAX_NS};
 use statrs::distribution::{ContinuousCDF, Gamma};
 
+use super::assemble::{Found, Observed, assemble};
 use super::body;
-use super::law::{Body, Excursions, Law};
+use super::largest::Probing;
+use super::law::{Body, Law};
 use super::moments::{Figures, Joint, Moments};
-use super::search::{AT_BOUND, Fitted, SELDOM, Shape, fit, shape_of};
+use super::regime;
+use super::search::{Fitted, Shape, fit};
 use crate::baseline::{Baseline, Spacing};
 use crate::goodness::Goodness;
 use crate::loss::Interval;
-use crate::numeric::Z_95;
+use crate::mmpp::BusyTimes;
 use crate::seconds;
 
 /// Fewer round trips tell nothing of a distribution.
@@ -29,7 +32,7 @@ const RATIO: f64 = 0.68;
 const TABLE: usize = 257;
 /// The longest period of slots that a profile can say, and the longest extra delay.
 const LONGEST_SLOT: f64 = seconds(*DELAY_SLOT_NS.end());
-const LONGEST_EXTRA: f64 = seconds(*EXCURSION_MAX_NS.end());
+pub(super) const LONGEST_EXTRA: f64 = seconds(*EXCURSION_MAX_NS.end());
 /// The least round trip may be off the line of a slot's waits by this part of the period.
 const OFF_LINE: f64 = 0.15;
 /// Steps of the waits for a slot that are larger than this part of its period are a beat.
@@ -45,6 +48,8 @@ pub struct ExcursionEstimate {
     /// Scale of the extra delay.
     pub scale: Interval,
     pub shape: Interval,
+    /// Periods with more episodes; rates are those of episodes that probes see above a level.
+    pub regime: Option<BusyTimes>,
 }
 
 /// The round trips of a link.
@@ -58,6 +63,8 @@ pub struct Delays {
     pub correlation: Option<Interval>,
     /// Its excursions, the most frequent first.
     pub excursions: Vec<ExcursionEstimate>,
+    /// The largest round trip of a day, then of a span as long as the baseline.
+    pub largest: Vec<(Probing, Interval)>,
     /// The law against the log.
     pub goodness: Option<Goodness>,
     /// Parameters that the log does not determine.
@@ -111,7 +118,6 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
         ));
         base = line;
     }
-    let max = (1.5 * (at(1.0) - base).max(resolution)).min(LONGEST_EXTRA);
     let mut correlation = None;
     let (body, threshold) = match slot {
         Some((_, period)) => {
@@ -156,7 +162,7 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
         slot: slot.is_some(),
         classes: 0,
         durations: None,
-        max,
+        max: LONGEST_EXTRA,
     };
     let fit = |shape: &Shape| fit(shape, &moments, &lags, threshold, interval);
     let mut best = best_of(&shape, 2, fit);
@@ -185,7 +191,24 @@ pub fn estimate(baseline: &Baseline) -> Result<Delays, DelayError> {
             at(1.0) * 1e3
         ));
     }
-    let mut delays = report(base, &shape, best.as_ref(), &moments, correlation, unidentified);
+    let probing = Probing { interval, span: observed };
+    let beyond = beyond > 0;
+    let observed = Observed { probing, largest: at(1.0), beyond };
+    let regimes = best.as_ref().map(|best| {
+        let law = best.shape.law(best.at.as_slice());
+        regime::estimate_regimes(series, &law, probing)
+    });
+    let found = Found {
+        base,
+        shape: &shape,
+        best: best.as_ref(),
+        moments: &moments,
+        lags: &lags,
+        regimes: regimes.unwrap_or_default(),
+        correlation,
+        observed,
+    };
+    let mut delays = assemble(found, unidentified);
     // Where slots beat with the probes, waits come in steps, and no finer is the period known.
     if let Some(slot) = &mut delays.slot
         && edge > BEAT * slot.value
@@ -235,83 +258,6 @@ fn lower_edge(sorted: &[u64]) -> f64 {
     let spacing = (few[few.len() - 1] - few[0]) as f64 / few.len() as f64;
     let widest = few.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0) as f64;
     (3.0 * spacing).max(widest) / 1e9
-}
-
-pub(super) fn report(
-    base: Interval,
-    shape: &Shape,
-    best: Option<&Fitted>,
-    moments: &Moments,
-    correlation: Option<Interval>,
-    mut unidentified: Vec<String>,
-) -> Delays {
-    let Some(best) = best else {
-        let law = shape.law(&shape.point(&[]));
-        let slot = match law.body {
-            Body::Slot { period, .. } => {
-                Some(Interval { value: period, low: 0.0, high: f64::INFINITY })
-            }
-            Body::Held { .. } => None,
-        };
-        let excursions = Vec::new();
-        return Delays { law, base, slot, correlation, excursions, goodness: None, unidentified };
-    };
-    let mut law = best.shape.law(best.at.as_slice());
-    let parameter = |i: usize| {
-        let (value, half) = (best.at[i], Z_95 * best.errors[i]);
-        Interval { value, low: value - half, high: value + half }
-    };
-    let (shape, first) = (&best.shape, best.shape.first());
-    let base = if shape.base_free {
-        parameter(0).map(|b| shape.base + b * shape.body.top())
-    } else {
-        base
-    };
-    let slot = shape.slot.then(|| parameter(first - 1).map(f64::exp));
-    let mut excursions: Vec<(ExcursionEstimate, Excursions)> = law
-        .excursions
-        .iter()
-        .enumerate()
-        .map(|(c, e)| {
-            let i = first + shape.per_class() * c;
-            let estimate = ExcursionEstimate {
-                interval: parameter(i).map(|t| SELDOM * e.duration + t.exp()),
-                scale: parameter(i + 1).map(f64::exp),
-                shape: parameter(i + 2).map(shape_of),
-                duration: match shape.durations {
-                    Some(_) => Interval { value: e.duration, low: e.duration, high: e.duration },
-                    None => parameter(i + 3).map(f64::exp),
-                },
-            };
-            (estimate, *e)
-        })
-        .collect();
-    for (c, (_, e)) in excursions.iter().enumerate() {
-        if best.at[first + shape.per_class() * c] < AT_BOUND {
-            unidentified.push(format!(
-                "delay excursions: those of scale {:.1} ms are so frequent that they belong to the \
-                 body; their interval is the least that an excursion may have, {SELDOM} durations",
-                e.scale * 1e3
-            ));
-        }
-    }
-    excursions.sort_by(|(_, a), (_, b)| a.interval.total_cmp(&b.interval));
-    law.excursions = excursions.iter().map(|(_, e)| *e).collect();
-    let excursions: Vec<ExcursionEstimate> = excursions.into_iter().map(|(e, _)| e).collect();
-    if !excursions.is_empty() {
-        unidentified.push(format!(
-            "delay excursions: beyond the largest round trip seen nothing is known; extra delays are \
-             cut at {:.0} ms, half more than that",
-            best.shape.max * 1e3
-        ));
-    }
-    let figures = moments.figures.len() as f64;
-    let goodness = Goodness::chi_squared(
-        "round trips: bands, and pairs above levels",
-        best.distance,
-        figures - best.at.len() as f64,
-    );
-    Delays { law, base, slot, correlation, excursions, goodness, unidentified }
 }
 
 /// The standard deviation of the sender's spacing.

@@ -14,7 +14,10 @@ use gauss_quad::GaussLegendre;
 
 /// Nodes of the integrals; the integrands are smooth.
 const NODES: NonZeroUsize = NonZeroUsize::new(10).unwrap();
-static RULE: LazyLock<GaussLegendre> = LazyLock::new(|| GaussLegendre::new(NODES));
+pub(super) static RULE: LazyLock<GaussLegendre> = LazyLock::new(|| GaussLegendre::new(NODES));
+
+/// In a regime, spans between episodes are at least this part of an episode.
+const LEAST_BETWEEN: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Excursions {
@@ -29,6 +32,18 @@ pub struct Excursions {
     pub shape: f64,
     /// Extra delays are cut to this.
     pub max: f64,
+    /// Periods with more episodes; `interval` is that outside of them.
+    pub regime: Option<Regime>,
+}
+
+/// Periods in which the spans between episodes pass faster by a factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Regime {
+    /// Mean time from the end of a period to the start of the next.
+    pub interval: f64,
+    /// Mean duration of a period.
+    pub duration: f64,
+    pub factor: f64,
 }
 
 /// The mean of a function over held values, at so many of them.
@@ -92,7 +107,7 @@ impl Excursions {
     #[must_use]
     pub fn share(&self, x: f64) -> f64 {
         let raised = self.duration * self.survival(x) + self.excess(x);
-        (raised / (self.interval + self.duration)).min(1.0)
+        (raised * self.rate()).min(1.0)
     }
 
     /// The share in which one episode raises it above `x1` and, `lag` later, above `x2`.
@@ -115,13 +130,41 @@ impl Excursions {
             let knee = (from + 3.0 * self.scale).min(from.midpoint(to));
             sum += RULE.integrate(from, knee, f) + RULE.integrate(knee, to, f);
         }
-        sum / (self.interval + d)
+        sum * self.rate()
+    }
+
+    /// Episodes per second, outside of the regime and in it.
+    #[must_use]
+    pub fn rates(&self) -> [f64; 2] {
+        let factor = self.regime.map_or(1.0, |r| r.factor);
+        [self.interval, self.interval / factor].map(|interval| 1.0 / (interval + self.duration))
+    }
+
+    /// Episodes per second in the long run.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        let [clear, busy] = self.rates();
+        let share = self.regime.map_or(0.0, |r| r.duration / (r.interval + r.duration));
+        clear + share * (busy - clear)
+    }
+
+    /// The same episodes in the long run, more of them in a regime: `factor` times as many per
+    /// second, as far as episodes and the least spans between them have room.
+    #[must_use]
+    pub fn among(self, interval: f64, duration: f64, factor: f64) -> Self {
+        let share = duration / (interval + duration);
+        let clear = 1.0 / (self.rate() / (1.0 + share * (factor - 1.0))) - self.duration;
+        let clear = clear.max(self.interval);
+        let busy = (clear + self.duration) / factor - self.duration;
+        let factor = clear / busy.max(LEAST_BETWEEN * self.duration);
+        let regime = Some(Regime { interval, duration, factor: factor.max(1.0) });
+        Self { interval: clear, regime, ..self }
     }
 
     /// Episodes per second with an extra delay above `x`.
     #[must_use]
     pub fn episodes(&self, x: f64) -> f64 {
-        self.survival(x) / (self.interval + self.duration)
+        self.survival(x) * self.rate()
     }
 }
 

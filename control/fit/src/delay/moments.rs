@@ -7,7 +7,9 @@
 //! nearly are (the method of batch means; C. Alexopoulos, A. F. Seila, 1998).
 
 use nalgebra::{DMatrix, DVector, RowDVector};
+use statrs::distribution::{ContinuousCDF, Normal};
 
+use super::largest::Probing;
 use super::law::Law;
 use crate::baseline::{Probe, Series};
 
@@ -63,7 +65,28 @@ pub struct Moments {
     pub probes: f64,
     /// Blocks that the covariance is from; none if it is not from a log.
     pub blocks: Option<usize>,
+    /// Largest round trips of spans of their own.
+    pub maxima: Vec<Largest>,
 }
+
+/// The largest round trip of a span, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Largest {
+    pub round_trip: f64,
+    pub probing: Probing,
+}
+
+impl Largest {
+    /// Where it is among those of a law, as a normal score: standard normal if the law holds.
+    #[must_use]
+    pub fn score(&self, law: &Law) -> f64 {
+        let below = law.largest_below(self.round_trip, self.probing);
+        Normal::standard().inverse_cdf(below.clamp(LEAST, 1.0 - LEAST))
+    }
+}
+
+/// Probabilities nearer to zero or one are as this one.
+const LEAST: f64 = 1e-12;
 
 /// The counts of a block.
 #[derive(Clone)]
@@ -142,7 +165,8 @@ impl Moments {
         let correction = all.len() as f64 / (all.len() as f64 - 1.0).max(1.0);
         let covariance = residuals.transpose() * residuals * correction;
         let reading = DMatrix::zeros(figures.len(), figures.len());
-        Self { figures, mean, covariance, reading, probes, blocks: Some(blocks) }
+        let (blocks, maxima) = (Some(blocks), Vec::new());
+        Self { figures, mean, covariance, reading, probes, blocks, maxima }
     }
 
     /// Omits figures with a relative error of `error` or more: such errors are not normal.

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The law of a study's published curve of round trips.
 //!
-//! A curve has no time in it: the duration of episodes is stated, not estimated, and the
-//! frequency of episodes follows from it. The errors are those of reading the curve off a
+//! A curve has no time in it: the duration of routine episodes is stated, not estimated, and
+//! their frequency follows from it. That of the rarest ones has a wide prior, and follows from
+//! the largest round trips of days, if they were published: the fewer episodes share the time
+//! above a level, the more days have none. The errors are those of reading the curve off a
 //! plot, and those of the study's own sample under the law.
 
 use nalgebra::{DMatrix, DVector};
 
+use super::assemble::{Found, Observed, assemble};
 use super::body;
-use super::estimate::{DelayError, Delays, LEAST_SAMPLES, best_of, report};
+use super::estimate::{DelayError, Delays, LEAST_SAMPLES, LONGEST_EXTRA, best_of};
+use super::largest::Probing;
 use super::law::Body;
-use super::moments::{Figures, Moments};
-use super::search::{Shape, fit};
+use super::moments::{Figures, Largest, Moments};
+use super::search::{Durations, Rare, Shape, fit};
 use crate::baseline::Summary;
 use crate::loss::Interval;
+use crate::seconds;
 
 /// Points of a curve that are used.
 const POINTS: usize = 60;
@@ -25,11 +30,15 @@ const EDGE: f64 = 0.05;
 /// like it.
 const CLUSTER: f64 = 10.0;
 
-/// The law of a curve; `durations` are how long routine and rare episodes last, in seconds.
+/// The law of a curve; `routine` and `rare` are the stated durations of episodes in seconds.
 ///
 /// # Errors
 /// If the curve has too little behind it.
-pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayError> {
+pub fn estimate(
+    curve: &Summary,
+    routine: Option<f64>,
+    rare: Option<f64>,
+) -> Result<Delays, DelayError> {
     let n = curve.delay_samples as f64;
     if curve.delay_samples < LEAST_SAMPLES as u64 {
         return Err(DelayError::TooFew(curve.delay_samples as usize));
@@ -62,8 +71,17 @@ pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayErr
         .collect();
     let step = used.len().div_ceil(POINTS).max(1);
     let used: Vec<(f64, f64)> = used.into_iter().step_by(step).collect();
-    let moments = moments(&used, curve, n, quantile(0.5));
+    let probing = Probing { interval, span: n * interval };
+    let maxima = curve.maxima_ns.iter().map(|ns| Largest { round_trip: seconds(*ns), probing });
+    let moments = Moments { maxima: maxima.collect(), ..moments(&used, curve, n, quantile(0.5)) };
     let far = points.last().map_or(base, |(y, _)| *y);
+    let far = curve.maxima_ns.iter().map(|ns| seconds(*ns)).fold(far, f64::max);
+    // Half of the interval, for want of anything better.
+    let prior = interval / 2.0;
+    let durations = Durations {
+        routine: routine.unwrap_or(prior),
+        rare: rare.map_or(Rare::Prior(prior), Rare::Stated),
+    };
     let shape = Shape {
         base,
         base_free: slot.is_some(),
@@ -71,17 +89,23 @@ pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayErr
         slot: slot.is_some(),
         classes: 0,
         durations: Some(durations),
-        max: 1.5 * (far - base),
+        max: LONGEST_EXTRA,
     };
     let lags = |lag: usize| vec![lag as f64 * interval];
     let best = best_of(&shape, 3, |shape| fit(shape, &moments, &lags, threshold, interval));
     let reading = curve.reading_error_ns as f64 / 1e9;
     let base = Interval { value: base, low: base - 2.0 * reading, high: base + 2.0 * reading };
+    let of_rare = match durations.rare {
+        Rare::Stated(stated) => format!("{:.0} ms is stated for rare ones", stated * 1e3),
+        Rare::Prior(prior) if curve.maxima_ns.is_empty() => {
+            format!("{:.0} ms, within a factor of 50, is the prior for rare ones", prior * 1e3)
+        }
+        Rare::Prior(_) => "that of rare ones follows from the largest round trips of spans".into(),
+    };
     let mut unidentified = vec![format!(
-        "delay excursions: a curve does not tell how long episodes last; {:.0} ms and {:.0} ms are \
-         stated priors for routine and rare ones, and their number follows from them",
-        durations[0] * 1e3,
-        durations[1] * 1e3
+        "delay excursions: a curve does not tell how long episodes last; {:.0} ms is a stated prior \
+         for routine ones, {of_rare}; their number follows from that",
+        durations.routine * 1e3,
     )];
     if slot.is_none() {
         unidentified.push(format!(
@@ -89,7 +113,17 @@ pub fn estimate(curve: &Summary, durations: [f64; 2]) -> Result<Delays, DelayErr
             interval / 4.0 * 1e3
         ));
     }
-    Ok(report(base, &shape, best.as_ref(), &moments, None, unidentified))
+    let found = Found {
+        base,
+        shape: &shape,
+        best: best.as_ref(),
+        moments: &moments,
+        lags: &lags,
+        regimes: Vec::new(),
+        correlation: None,
+        observed: Observed { probing, largest: far, beyond: far > threshold },
+    };
+    Ok(assemble(found, unidentified))
 }
 
 /// The curve as bands, with the covariance of reading it and a first guess of the sample's.
@@ -119,6 +153,7 @@ fn moments(used: &[(f64, f64)], curve: &Summary, n: f64, median: f64) -> Moments
         figures,
         probes: n,
         blocks: None,
+        maxima: Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 
+use super::largest::draws;
 use super::law::{Body, Excursions, Law};
 use super::moments::Moments;
 use super::sampling;
@@ -23,6 +24,8 @@ const LEAST_ERROR: f64 = 1e-7;
 /// An excursion is no excursion that is on most of the time: intervals are longer than so
 /// many durations.
 pub(super) const SELDOM: f64 = 5.0;
+/// Largest logarithm of a drawn law's weight.
+const MOST_WEIGHT: f64 = 3.0;
 /// Largest standard error of the logarithm of a known parameter.
 const VAGUE: f64 = 1.0;
 
@@ -37,10 +40,29 @@ pub(super) struct Shape {
     /// Whether the slot's period is searched for.
     pub(super) slot: bool,
     pub(super) classes: usize,
-    /// Durations that are stated and not searched for, the rarest class last.
-    pub(super) durations: Option<[f64; 2]>,
+    /// Durations of routine and rare episodes, if the figures have no time in them.
+    pub(super) durations: Option<Durations>,
+    /// Extra delays are cut to this.
     pub(super) max: f64,
 }
+
+/// Durations that a curve does not determine: that of all classes but the rarest is stated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Durations {
+    pub(super) routine: f64,
+    pub(super) rare: Rare,
+}
+
+/// The duration of the rarest episodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rare {
+    Stated(f64),
+    /// Searched for; its logarithm has a weak normal prior about that of this.
+    Prior(f64),
+}
+
+/// Standard deviation of the prior of the logarithm of a duration: a factor of 50 at 95 %.
+pub(super) const DURATION_PRIOR: f64 = 2.0;
 
 pub(super) fn shape_of(t: f64) -> f64 {
     0.05 + 0.85 * t.tanh()
@@ -67,18 +89,35 @@ impl Shape {
         if self.durations.is_some() { 3 } else { 4 }
     }
 
+    /// The place of the logarithm of the rare duration, if that is searched for: the last.
+    pub(super) fn rare(&self) -> Option<usize> {
+        let searched = self.durations.is_some_and(|d| matches!(d.rare, Rare::Prior(_)));
+        (searched && self.classes > 0).then(|| self.first() + self.per_class() * self.classes)
+    }
+
     fn parameters(&self) -> usize {
-        self.first() + self.per_class() * self.classes
+        self.first() + self.per_class() * self.classes + usize::from(self.rare().is_some())
+    }
+
+    /// How far the searched rare duration is from its prior, in standard deviations.
+    fn off_prior(&self, at: &[f64]) -> Option<f64> {
+        match self.durations?.rare {
+            Rare::Stated(_) => None,
+            Rare::Prior(median) => Some((at[self.rare()?] - median.ln()) / DURATION_PRIOR),
+        }
     }
 
     /// Logarithm of a class's interval beyond its least, of its scale, then its shape, then the logarithm of its
-    /// duration.
+    /// duration. The rare duration of a curve is last of all.
     fn class(&self, at: &[f64], class: usize) -> Excursions {
         let c = &at[self.first() + self.per_class() * class..];
         // The last class has the last of the stated durations.
+        let time = |logarithm: f64| logarithm.clamp(-20.0, 12.0).exp();
         let duration = match self.durations {
-            Some(stated) => stated[usize::from(class + 1 == self.classes)],
-            None => c[3].clamp(-20.0, 12.0).exp(),
+            Some(d) if class + 1 < self.classes => d.routine,
+            Some(Durations { rare: Rare::Stated(stated), .. }) => stated,
+            Some(_) => self.rare().map_or(0.0, |i| time(at[i])),
+            None => time(c[3]),
         };
         Excursions {
             interval: SELDOM * duration + c[0].clamp(-20.0, 30.0).exp(),
@@ -87,6 +126,7 @@ impl Shape {
             scale: c[1].clamp(-20.0, 6.0).exp(),
             shape: shape_of(c[2]),
             max: self.max,
+            regime: None,
         }
     }
 
@@ -113,7 +153,8 @@ impl Shape {
             let interval = (e.interval - SELDOM * e.duration).max(e.duration).ln();
             [interval, e.scale.ln(), of_shape(e.shape)].into_iter().chain(duration)
         });
-        base.into_iter().chain(period).chain(classes).collect()
+        let rare = self.rare().zip(excursions.last()).map(|(_, e)| e.duration.ln());
+        base.into_iter().chain(period).chain(classes).chain(rare).collect()
     }
 }
 
@@ -128,18 +169,18 @@ struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    fn predicted(&self, at: &DVector<f64>) -> DVector<f64> {
-        self.moments.figures.of_law(&self.shape.law(at.as_slice()), self.lags)
-    }
-
     fn distance(&self, at: &DVector<f64>) -> DVector<f64> {
-        let off = self.whitener * (self.predicted(at) - &self.moments.mean);
-        let shapes = (0..self.shape.classes)
-            .map(|c| at[self.shape.first() + self.shape.per_class() * c + SHAPE] / SHAPE_PRIOR);
-        DVector::from_iterator(
-            off.len() + self.shape.classes,
-            off.iter().copied().chain(shapes.collect::<Vec<f64>>()),
-        )
+        let law = self.shape.law(at.as_slice());
+        let predicted = self.moments.figures.of_law(&law, self.lags);
+        let off = self.whitener * (predicted - &self.moments.mean);
+        let mut all: Vec<f64> = off.iter().copied().collect();
+        all.extend(
+            (0..self.shape.classes)
+                .map(|c| at[self.shape.first() + self.shape.per_class() * c + SHAPE] / SHAPE_PRIOR),
+        );
+        all.extend(self.shape.off_prior(at.as_slice()));
+        all.extend(self.moments.maxima.iter().map(|largest| largest.score(&law)));
+        DVector::from_vec(all)
     }
 
     fn slope(&self) -> DMatrix<f64> {
@@ -184,8 +225,10 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
 pub(super) struct Fitted {
     pub(super) shape: Shape,
     pub(super) at: DVector<f64>,
-    /// Standard errors of `at`.
-    pub(super) errors: Vec<f64>,
+    /// Whitens the errors of the figures.
+    whitener: DMatrix<f64>,
+    /// Covariance of `at`.
+    pub(super) covariance: DMatrix<f64>,
     /// The squared distance, χ² if the law holds.
     pub(super) distance: f64,
     /// The squared distance in errors that are the same for all laws, to compare them by.
@@ -195,6 +238,43 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
+    /// The standard error of a parameter.
+    pub(super) fn error(&self, i: usize) -> f64 {
+        self.covariance[(i, i)].max(0.0).sqrt()
+    }
+
+    /// Laws that the errors allow, with their weights: drawn from the normal errors, and
+    /// weighted by how likely the figures make them beside that (importance sampling). A
+    /// parameter at its bound stays there.
+    pub(super) fn laws(
+        &self,
+        moments: &Moments,
+        lags: &dyn Fn(usize) -> Vec<f64>,
+    ) -> Vec<(f64, Law)> {
+        let shape = &self.shape;
+        let (first, per_class) = (shape.first(), shape.per_class());
+        let free: Vec<usize> = (0..self.at.len())
+            .filter(|i| {
+                let place = i.checked_sub(first).map(|i| i % per_class);
+                self.at[*i] >= AT_BOUND || place != Some(0)
+            })
+            .collect();
+        let covariance = self.covariance.select_rows(&free).select_columns(&free);
+        let whitener = &self.whitener;
+        let draws = draws(&covariance).into_iter().map(|draw| {
+            let mut at = self.at.clone();
+            for (k, i) in free.iter().enumerate() {
+                at[*i] += draw.off[k];
+            }
+            let law = shape.law(at.as_slice());
+            let problem = Problem { shape, moments, lags, whitener, at };
+            let worse = problem.distance(&problem.at).norm_squared() - self.distance;
+            let weight = ((draw.distance - worse) / 2.0).min(MOST_WEIGHT).exp();
+            (if weight.is_finite() { weight } else { 0.0 }, law)
+        });
+        draws.collect()
+    }
+
     /// The criterion: less is better.
     pub(super) fn score(&self) -> f64 {
         self.compared + self.at.len() as f64 * self.cost / self.shape.per_class() as f64
@@ -239,24 +319,31 @@ pub(super) fn fit(
         }
     }
     let problem = Problem { shape, moments, lags, whitener: &whitener, at: at.clone() };
-    let errors: Vec<f64> = if at.is_empty() {
-        Vec::new()
+    let covariance = if at.is_empty() {
+        DMatrix::zeros(0, 0)
     } else {
         let slope = problem.slope();
         // A parameter at its bound has no slope, so its error has no limit.
         let ridge = DMatrix::from_diagonal_element(at.len(), at.len(), 1e-6);
-        let inverse = (slope.transpose() * slope + ridge).try_inverse()?;
-        (0..at.len()).map(|i| inverse[(i, i)].max(0.0).sqrt()).collect()
+        (slope.transpose() * slope + ridge).try_inverse()?
     };
     // A log's own errors are the same for all laws; a curve has no errors itself.
     let compared = if moments.blocks.is_some() { own_distance } else { distance };
     let cost = shape.per_class() as f64 * n.ln();
-    // A class without bounds from the log is rejected.
-    let known = errors.iter().enumerate().all(|(i, e)| {
+    let shape_too = shape.clone();
+    let fitted = Fitted { shape: shape_too, at, whitener, covariance, distance, compared, cost };
+    // A class without bounds from the log is rejected. How often rare episodes come follows
+    // from their duration, which has a prior.
+    let rare = shape.rare();
+    let known = (0..fitted.at.len()).all(|i| {
         let place = i.checked_sub(shape.first()).map(|i| i % shape.per_class());
-        *e < VAGUE || place == Some(SHAPE) || (place == Some(0) && at[i] < AT_BOUND)
+        let of_rare = rare.is_some_and(|r| i == r || i + shape.per_class() == r);
+        fitted.error(i) < VAGUE
+            || of_rare
+            || place == Some(SHAPE)
+            || (place == Some(0) && fitted.at[i] < AT_BOUND)
     });
-    known.then(|| Fitted { shape: shape.clone(), at, errors, distance, compared, cost })
+    known.then_some(fitted)
 }
 
 /// The nearest law from one start: its squared distance, and where it is.
@@ -322,7 +409,7 @@ fn starts(shape: &Shape, moments: &Moments, threshold: f64, interval: f64) -> Ve
         let x = (levels[from] - middle).max(0.0);
         let raised = (above[from] * (x / scale).min(4.0).exp()).clamp(1e-9, 0.3);
         let interval = (duration + scale) / raised;
-        Excursions { interval, duration, location: 0.0, scale, shape, max: f64::MAX }
+        Excursions { interval, duration, location: 0.0, scale, shape, max: f64::MAX, regime: None }
     };
     let (first, last) = (tail[0], tail[tail.len() - 1]);
     let mut starts = Vec::new();

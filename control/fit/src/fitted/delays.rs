@@ -2,16 +2,18 @@
 //! Delay estimates as the delays of both pipes.
 
 use super::notes::{
-    LEAST_CORRELATION, LEAST_INTERVAL, LONGEST_CORRELATION, LONGEST_EPISODE, LONGEST_INTERVAL,
-    MOMENTS, Notes, STATED, nanos, rounded, within,
+    LEAST_CORRELATION, LEAST_INTERVAL, LIKELIHOOD, LONGEST_CORRELATION, LONGEST_EPISODE,
+    LONGEST_INTERVAL, MOMENTS, Notes, PREDICTED, STATED, nanos, rounded, within,
 };
 use super::options::{Direction, Options};
 use super::{FitError, Measured};
 use crate::delay::body;
 use crate::delay::estimate::Delays;
-use crate::delay::law::Body;
+use crate::delay::largest::Probing;
+use crate::delay::law::{Body, Excursions};
 use crate::loss::Interval;
-use profile::{BODY_CORRELATION_NS, OUTAGE_DURATION_NS, format_duration};
+use crate::mmpp::BusyTimes;
+use profile::{BODY_CORRELATION_NS, FADE_FACTOR, OUTAGE_DURATION_NS, format_duration};
 use proto::linkemu::v1 as pb;
 
 /// Splits the base between the directions and gives one of them what varies.
@@ -104,8 +106,16 @@ pub(super) fn split(
             scale_ns: rounded(law.scale),
             shape: (law.shape * 1e3).round() / 1e3,
             max_ns: rounded(law.max),
-            regime: None,
+            regime: regime(&at, e.regime.as_ref(), law, notes),
         });
+    }
+    for (probing, largest) in &delays.largest {
+        let span = if probing.span == Probing::DAY {
+            "a day".into()
+        } else {
+            format_duration(rounded(probing.span))
+        };
+        notes.time(format!("largest round trip of {span}"), *largest, PREDICTED);
     }
     notes.test(delays.goodness.as_ref());
     notes.unidentified.extend(delays.unidentified.iter().cloned());
@@ -122,4 +132,33 @@ pub(super) fn split(
         }
     }
     Ok(())
+}
+
+/// The regime of a class, with its estimates.
+fn regime(
+    at: &str,
+    found: Option<&BusyTimes>,
+    law: &Excursions,
+    notes: &mut Notes,
+) -> Option<pb::Fade> {
+    let (found, regime) = found.zip(law.regime)?;
+    notes.time(format!("{at}.regime.interval"), found.interval, LIKELIHOOD);
+    notes.time(format!("{at}.regime.duration"), found.duration, LIKELIHOOD);
+    // Of episodes that begin; spans between them pass faster by a little more.
+    let of_spans = regime.factor / found.factor.value;
+    let mut factor = found.factor.map(|f| f * of_spans);
+    let most = (law.interval / LEAST_INTERVAL).max(1.0).min(*FADE_FACTOR.end());
+    if factor.value > most {
+        notes.unidentified.push(format!(
+            "{at}.regime.factor: {:.0} was estimated; a profile can say {most:.0} at most",
+            factor.value
+        ));
+        factor.value = most;
+    }
+    notes.number(format!("{at}.regime.factor"), factor, LIKELIHOOD);
+    Some(pb::Fade {
+        interval_ns: rounded(regime.interval.clamp(LEAST_INTERVAL, LONGEST_INTERVAL)),
+        duration_ns: rounded(regime.duration.clamp(LEAST_INTERVAL, LONGEST_INTERVAL)),
+        factor: ((factor.value * 1e3).floor() / 1e3).max(1.0),
+    })
 }

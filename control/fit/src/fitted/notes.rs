@@ -17,6 +17,7 @@ pub(super) const LONGEST_CORRELATION: f64 = seconds(*BODY_CORRELATION_NS.end());
 
 pub(super) const LIKELIHOOD: &str = "maximum likelihood";
 pub(super) const MOMENTS: &str = "generalized method of moments";
+pub(super) const PREDICTED: &str = "predicted by the law and its errors, 95 %";
 pub(super) const STATED: &str = "stated";
 
 pub(super) fn nanos(seconds: f64) -> u64 {

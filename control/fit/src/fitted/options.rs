@@ -34,7 +34,8 @@ pub struct Options {
     /// Duration of routine delay episodes, for published figures only: a log determines it. Default:
     /// half of the probing interval.
     pub routine_ns: Option<u64>,
-    /// Duration of rare delay episodes, in nanoseconds.
+    /// Duration of rare delay episodes, in nanoseconds. Default: from the largest round trips of
+    /// spans, with a wide prior about half of the probing interval.
     pub rare_ns: Option<u64>,
 }
 

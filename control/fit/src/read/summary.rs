@@ -16,6 +16,7 @@
 //! reading_error = "1 ms"        # standard error, of reading a plot; zero if left out
 //! reading_error_share = "1 %"   # and of what exceeds the median
 //! exceedance = [["576 ms", "95 %"], ["597.3 ms", "50 %"]]
+//! maxima = ["1245 ms", "842 ms"]  # largest round trips of spans with as many samples
 //! ```
 
 use super::error::{ReadError, duration};
@@ -27,6 +28,8 @@ use serde::Deserialize;
 use std::io::Read as _;
 
 const S: u64 = 1_000_000_000;
+/// Most values of `maxima`: ten years of days.
+const MAXIMA: usize = 3_660;
 /// Bytes of the longest file.
 const FILE: u64 = 1 << 20;
 
@@ -68,6 +71,8 @@ struct Delay {
     reading_error: Option<String>,
     reading_error_share: Option<String>,
     exceedance: Vec<(String, String)>,
+    #[serde(default)]
+    maxima: Vec<String>,
 }
 
 /// Reads published figures; a given interval must agree.
@@ -103,9 +108,10 @@ pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<Summary, Read
         wrong.losses(losses);
     }
     let (mut reading_error_ns, mut reading_error_share) = (0, 0.0);
-    let mut exceedance = Vec::new();
+    let (mut exceedance, mut maxima_ns) = (Vec::new(), Vec::new());
     if let Some(delay) = &file.delay {
         exceedance = wrong.exceedance(delay);
+        maxima_ns = wrong.maxima(delay, &exceedance);
         if let Some(text) = &delay.reading_error {
             let error = wrong.quantity("delay.reading_error", text, parse_duration);
             reading_error_ns = error.unwrap_or(0);
@@ -132,6 +138,7 @@ pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<Summary, Read
         }),
         delay_samples: file.delay.map_or(0, |delay| delay.samples),
         exceedance,
+        maxima_ns,
         reading_error_ns,
         reading_error_share,
     })
@@ -222,6 +229,32 @@ impl Violations {
                  least {mean}"
             ));
         }
+    }
+
+    fn maxima(&mut self, delay: &Delay, points: &[(u64, f64)]) -> Vec<u64> {
+        if delay.maxima.len() > MAXIMA {
+            self.add(format!(
+                "delay.maxima has {} values: give {MAXIMA} at most",
+                delay.maxima.len()
+            ));
+            return Vec::new();
+        }
+        // Half of the probes are longer than the median.
+        let least = points.iter().find(|(_, p)| *p <= 0.5).map_or(0, |(rtt, _)| *rtt);
+        let mut maxima = Vec::with_capacity(delay.maxima.len());
+        for (index, text) in delay.maxima.iter().enumerate() {
+            let key = format!("delay.maxima[{index}]");
+            let Some(rtt) = self.quantity(&key, text, parse_duration) else { continue };
+            if rtt <= least || rtt > 3_600 * S {
+                let (shown, least) = (duration(rtt), duration(least));
+                self.add(format!(
+                    "{key}: {shown} is no largest round trip: it is not in ({least}, 1 h], from the \
+                     median on"
+                ));
+            }
+            maxima.push(rtt);
+        }
+        maxima
     }
 
     fn exceedance(&mut self, delay: &Delay) -> Vec<(u64, f64)> {

@@ -55,6 +55,17 @@ fn either_section_may_be_left_out() {
 }
 
 #[test]
+fn maxima_are_read_and_those_below_the_median_refused() {
+    let with = |maxima: &str| format!("{GOLDEN}maxima = {maxima}\n");
+    let read = figures(&with("[\"1245 ms\", \"842 ms\"]"));
+    assert_eq!(read.maxima_ns, [1_245 * MS, 842 * MS]);
+    let low = refused(&with("[\"842 ms\", \"590 ms\"]"));
+    says(&low, &["delay.maxima[1]: 590 ms is no largest round trip", "(597.3 ms, 1 h]"]);
+    says(&refused(&with("[\"2 h\"]")), &["delay.maxima[0]: 2 h is no largest"]);
+    says(&refused(&with("[\"842\"]")), &["delay.maxima[0]: "]);
+}
+
+#[test]
 fn contradictions_are_named() {
     for (from, to, parts) in [
         ("lost = 604", "lost = 3024001", &["lost = 3024001 is more than samples"][..]),
