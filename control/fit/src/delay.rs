@@ -19,3 +19,4 @@ pub mod published;
 pub mod regime;
 mod sampling;
 mod search;
+pub mod stated;

@@ -7,6 +7,7 @@ mod comparison;
 mod decision;
 mod figures;
 mod judge;
+mod largest;
 mod play;
 mod subject;
 

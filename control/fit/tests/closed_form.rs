@@ -4,7 +4,7 @@
 //! states.
 
 use crate::common::{WEEK as PINGS, viasat2_week};
-use fit::delay::law::{Body, Excursions, Law};
+use fit::delay::stated::law;
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 
@@ -34,30 +34,6 @@ fn stated_losses(profile: &pb::Profile) -> (f64, f64) {
     (mean, variance)
 }
 
-/// The law of the round trips that the profile states.
-fn stated_law(profile: &pb::Profile) -> Law {
-    let delay = |pipe: &Option<pb::Pipe>| pipe.as_ref().unwrap().delay.clone().unwrap();
-    let (forward, back) = (delay(&profile.forward_pipe), delay(&profile.return_pipe));
-    assert!(forward.excursions.is_empty() && forward.slot_ns == 0, "the law below");
-    Law {
-        base: seconds(forward.base_ns + back.base_ns),
-        body: Body::Slot { period: seconds(back.slot_ns), regular: true },
-        excursions: back
-            .excursions
-            .iter()
-            .map(|e| Excursions {
-                interval: seconds(e.interval_ns),
-                duration: seconds(e.duration_ns),
-                location: seconds(e.location_ns),
-                scale: seconds(e.scale_ns),
-                shape: e.shape,
-                max: seconds(e.max_ns),
-                regime: None,
-            })
-            .collect(),
-    }
-}
-
 #[test]
 fn week_of_pings_matches_the_profile() {
     let catalog = Catalog::built_in();
@@ -68,7 +44,7 @@ fn week_of_pings_matches_the_profile() {
     assert!((series.lost() as f64 - mean).abs() < 4.0 * variance.sqrt());
     assert!((mean - 604.0).abs() < 0.02 * 604.0, "{mean}");
 
-    let law = stated_law(viasat2.as_proto());
+    let law = law(viasat2.as_proto()).unwrap();
     let rtt: Vec<f64> = series.iter().filter_map(|p| p.rtt_ns).map(seconds).collect();
     let share = |n: usize| n as f64 / rtt.len() as f64;
     for y in [0.58, 0.60, 0.62, 0.625, 0.632, 0.65, 0.69, 0.75, 0.82] {

@@ -177,6 +177,11 @@ fn a_worse_link_does_not_widen_its_own_tolerance() {
     let (like, wide) = (compare(&geo(), 1), compare(&Profile::from_toml(&wide).unwrap(), 1));
     assert_eq!(like.rows.len(), wide.rows.len());
     for (like, wide) in like.rows.iter().zip(&wide.rows) {
+        // The interval of the largest round trip is the profile's own, about its median.
+        if like.figure == "largest" {
+            assert_eq!([like.verdict, wide.verdict], [Verdict::Pass, Verdict::Fail]);
+            continue;
+        }
         assert_eq!((&like.figure, like.tolerance), (&wide.figure, wide.tolerance));
     }
     assert_eq!(wide.verdict(), Verdict::Fail);

@@ -7,10 +7,13 @@ use super::compared::{Compared, LEAST_COUNT, Places, own_levels};
 use super::comparison::{Comparison, Curve, Pair, Plots};
 use super::decision::{Lengths, decide};
 use super::figures::{Figures, envelope, exceeded, sorted};
+use super::largest;
 use super::play::{PlayError, play, play_waiting, regular};
 use super::subject::{VerifyError, check_baseline, check_log};
 use crate::baseline::{Baseline, Series, Summary};
+use crate::delay::law::Law;
 use crate::delay::published::{above, inverse};
+use crate::delay::stated;
 use crate::emulator::UNKNOWN;
 use crate::read::Input;
 use crate::seconds;
@@ -89,7 +92,8 @@ pub fn against_profile(
         link.len(),
         if plays > 1 { format!(" in {plays} plays") } else { String::new() }
     );
-    Ok(compare(input, &link, None, profile.name(), played, settings))
+    let law = stated::law(profile.as_proto());
+    Ok(compare(input, &link, None, profile.name(), law, played, settings))
 }
 
 /// A series with the breaks of another of the same length.
@@ -123,7 +127,7 @@ pub fn against_log(
     check_log(input, live)?;
     let played = format!("live, {} probes", live.series.len());
     let interval_ns = Some(live.interval_ns);
-    let mut comparison = compare(input, &live.series, interval_ns, name, played, settings);
+    let mut comparison = compare(input, &live.series, interval_ns, name, None, played, settings);
     let remarks = live.remarks.iter().map(|r| format!("the live log: {r}"));
     comparison.remarks.extend(remarks);
     comparison.remarks.push(emulator("the live log", live));
@@ -168,12 +172,13 @@ impl Side<'_> {
     }
 }
 
-/// Compares; the interval is that of a link that was measured.
+/// Compares; the interval is that of a link that was measured, the law that of a profile.
 fn compare(
     input: &Input,
     link: &Series,
     interval_ns: Option<u64>,
     profile: &str,
+    law: Option<Law>,
     played: String,
     settings: &Settings,
 ) -> Comparison {
@@ -236,7 +241,14 @@ fn compare(
             &summary.source
         }
     };
-    let (rows, left_out) = decide(compared.candidates(), settings.confidence, lengths);
+    let mut candidates = compared.candidates();
+    if let (Side::Log { sorted, baseline }, Some(law)) = (&side, law)
+        && let Some(largest) = sorted.last()
+    {
+        let ends = [exceeded(sorted, 0.5), *largest];
+        candidates.extend(largest::candidate(law, baseline, ends));
+    }
+    let (rows, left_out) = decide(candidates, settings.confidence, lengths);
     remarks.extend(left_out);
     Comparison {
         baseline: source.name.clone(),
