@@ -9,6 +9,10 @@ use profile::{format_duration, parse_duration};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
+/// The estimate of a day's largest round trip.
+const LARGEST: &str = "largest round trip of a day";
+/// The beginning of such estimates, which are predictions and no parameters.
+const PREDICTED: &str = "largest round trip";
 /// Uncertain figures that are named.
 const NAMED: usize = 3;
 
@@ -25,6 +29,7 @@ pub fn lines(
     let pipes = [("forward", &profile.forward_pipe), ("return", &profile.return_pipe)];
     let pipes = pipes.into_iter().filter_map(|(name, pipe)| Some((name, pipe.as_ref()?)));
     lines.extend(pipes.map(|(name, pipe)| (name, direction(pipe))));
+    lines.extend(largest(p).map(|text| ("largest", text)));
     lines.extend(uncertain(p).map(|text| ("uncertain", text)));
     lines.extend(assumed(p).map(|text| ("assumed", text)));
     let differs = p.goodness.iter().filter(|g| g.p_value < CHANCE).count();
@@ -86,11 +91,16 @@ fn direction(pipe: &pb::Pipe) -> String {
         parts.push(format!("up to {} more, held {}", time(most), time(body.correlation_ns)));
     }
     for e in &delay.excursions {
+        let regime = e.regime.as_ref().map(|r| {
+            let (duration, interval) = (time(r.duration_ns), time(r.interval_ns));
+            format!(", {} times as often for {duration} every {interval}", r.factor)
+        });
         parts.push(format!(
-            "excursions of about {} more, for {} every {}",
+            "excursions of about {} more, for {} every {}{}",
             time(e.location_ns.saturating_add(e.scale_ns)),
             time(e.duration_ns),
-            time(e.interval_ns)
+            time(e.interval_ns),
+            regime.unwrap_or_default()
         ));
     }
     for outage in &pipe.outages {
@@ -116,6 +126,12 @@ fn time(ns: u64) -> String {
     format_duration(four_digits(ns))
 }
 
+/// The largest round trip that a day is predicted to have.
+fn largest(p: &pb::Provenance) -> Option<String> {
+    let e = p.estimates.iter().find(|e| e.parameter == LARGEST)?;
+    Some(format!("round trip of a day: {}, with 95 % from {} to {}", e.value, e.low, e.high))
+}
+
 /// The estimates with the widest intervals.
 fn uncertain(p: &pb::Provenance) -> Option<String> {
     let number = |text: &str| {
@@ -127,8 +143,9 @@ fn uncertain(p: &pb::Provenance) -> Option<String> {
         (_, None) => Some(f64::INFINITY),
         _ => None,
     };
+    let parameters = p.estimates.iter().filter(|e| !e.parameter.starts_with(PREDICTED));
     let mut widest: Vec<(f64, &pb::Estimate)> =
-        p.estimates.iter().filter_map(|e| Some((width(e)?, e))).collect();
+        parameters.filter_map(|e| Some((width(e)?, e))).collect();
     widest.sort_by(|a, b| b.0.total_cmp(&a.0));
     let named = widest.iter().take(NAMED).map(|(_, e)| {
         let name = e.parameter.replacen(": ", " ", 1);
