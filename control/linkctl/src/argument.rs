@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::terminal::warn;
 use ::trace::RateError;
-use profile::{Catalog, Profile, TraceError, format_duration, read_trace};
+use profile::{Catalog, Profile, TraceError, format_duration, read_path_trace, read_trace};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
@@ -25,23 +25,32 @@ pub fn profile(text: &str) -> Result<Profile, Failure> {
 
 /// Reads a rate trace, in steps of `step_ns` if given.
 pub fn trace(path: &Path, step_ns: Option<u64>) -> Result<pb::RateTrace, Failure> {
-    let read = read_trace(path, step_ns).map_err(|error| {
-        let path = path.display();
-        let message = match &error {
-            TraceError::Steps { enough_ns, .. } => format!(
-                "{path}: {error}: --trace-step {} or longer",
-                format_duration(*enough_ns).replace(' ', "")
-            ),
-            TraceError::Runs { .. } => format!("{path}: {error}: --trace-step 10ms"),
-            TraceError::Rate(
-                RateError::Io { .. } | RateError::NoFile { .. } | RateError::Bytes { .. },
-            ) => error.to_string(),
-            _ => format!("{path}: {error}"),
-        };
-        Failure::failed("trace", message)
-    })?;
+    let read = read_trace(path, step_ns).map_err(|error| unread(path, &error))?;
     warn(&read.remarks);
     Ok(read.trace)
+}
+
+/// Reads a trace of delay and loss, in steps of `step_ns` if given.
+pub fn path_trace(path: &Path, step_ns: Option<u64>) -> Result<pb::PathTrace, Failure> {
+    let (trace, remarks) = read_path_trace(path, step_ns).map_err(|error| unread(path, &error))?;
+    warn(&remarks);
+    Ok(trace)
+}
+
+fn unread(path: &Path, error: &TraceError) -> Failure {
+    let path = path.display();
+    let message = match error {
+        TraceError::Steps { enough_ns, .. } => format!(
+            "{path}: {error}: --trace-step {} or longer",
+            format_duration(*enough_ns).replace(' ', "")
+        ),
+        TraceError::Runs { .. } => format!("{path}: {error}: --trace-step 10ms"),
+        TraceError::Rate(
+            RateError::Io { .. } | RateError::NoFile { .. } | RateError::Bytes { .. },
+        ) => error.to_string(),
+        _ => format!("{path}: {error}"),
+    };
+    Failure::failed("trace", message)
 }
 
 /// Returns the name of a file without its ending, in the characters of a profile's name.

@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::{
     appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
-    man, pki, probe, profile, scenario, set, show, stats, switch, top, verify,
+    man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify,
 };
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
@@ -108,6 +108,12 @@ pub enum Command {
     Scenario {
         #[command(subcommand)]
         what: scenario::Scenario,
+    },
+    /// Make traces of delay and loss out of captures
+    #[command(after_help = traces::EXAMPLES, arg_required_else_help = true)]
+    Trace {
+        #[command(subcommand)]
+        what: traces::Command,
     },
     /// Show the P4 switch between the hosts and the box, and close its gates
     #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]

@@ -26,6 +26,7 @@ Examples:
   linkctl set profile ./my-link.toml
   linkctl set rate down                     both directions: packets wait
   linkctl set rate --trace lte.mahimahi -d forward
+  linkctl set path measured.csv -d forward
   linkctl set delay 300ms --slot none --direction return
   linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
   linkctl set loss --every 3h --for 320ms
@@ -91,6 +92,19 @@ pub enum Patch {
         /// Length of its steps, over which it is averaged; without it, the single opportunities of
         /// mahimahi, or the rows of CSV
         #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace", conflicts_with = "rate")]
+        trace_step: Option<u64>,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Add delay and loss that change over time, of each direction
+    ///
+    /// A value holds for its step. `set part 'path_trace = "none"'` removes it.
+    Path {
+        /// CSV such as time_s,delay_ms,loss
+        #[arg(value_name = "FILE")]
+        trace: PathBuf,
+        /// Length of its steps, over which it is averaged; without it, as the rows are
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         trace_step: Option<u64>,
         #[command(flatten)]
         target: Target,
@@ -285,6 +299,10 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
         Patch::Rate { trace: Some(path), trace_step, target, .. } => {
             pipe.rate_trace = Some(argument::trace(path, *trace_step)?);
             (&["rate_trace"], target)
+        }
+        Patch::Path { trace, trace_step, target } => {
+            pipe.path_trace = Some(argument::path_trace(trace, *trace_step)?);
+            (&["path_trace"], target)
         }
         Patch::Rate { rate, target, .. } => {
             pipe.rate_bps = rate.and_then(Rate::bps);

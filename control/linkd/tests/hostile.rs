@@ -169,14 +169,17 @@ fn pipe() -> BoxedStrategy<pb::Pipe> {
         pb::Fade { interval_ns, duration_ns, factor }
     });
     let rate = (option::of(quantity()), option::of(trace));
-    let rate = (rate, varies());
+    let path = (quantity(), vec(quantity(), 0..4), vec(real(), 0..4))
+        .prop_map(|(step_ns, delays_ns, losses)| pb::PathTrace { step_ns, delays_ns, losses });
+    let rate = (rate, varies(), option::of(path));
     let parts = (rate, any::<i32>(), losses(), option::of(queue()), vec(outage(), 0..20));
     (parts, option::of(fade), option::of(delay))
         .prop_map(|((rate, overhead_bytes, losses, queue, outages), fade, delay)| {
-            let ((rate_bps, rate_trace), (capacity, reconfiguration)) = rate;
+            let ((rate_bps, rate_trace), (capacity, reconfiguration), path_trace) = rate;
             pb::Pipe {
                 capacity,
                 reconfiguration,
+                path_trace,
                 rate_bps,
                 rate_trace,
                 overhead_bytes,

@@ -91,6 +91,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         fade: p.fade.as_ref().map(fade),
         boundary: p.reconfiguration.as_ref().and_then(vary::boundary),
         packet_loss: loss(p),
+        loss_trace: p.path_trace.as_ref().and_then(vary::loss_trace),
         duplicate: Probability::new(p.duplicate),
         corrupt: Probability::new(p.corrupt),
         reorder: p.reorder.map(|r| ReorderPlan {
@@ -107,6 +108,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         delay: DelayPlan {
             base: Nanos(delay.base_ns),
             slot: Nanos(delay.slot_ns),
+            trace: p.path_trace.as_ref().and_then(vary::delay_trace),
             level: p.reconfiguration.as_ref().and_then(vary::level),
             body: delay.body.as_ref().map(body),
             excursions: delay.excursions.iter().map(excursion).collect(),

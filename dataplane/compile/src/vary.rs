@@ -95,6 +95,18 @@ fn periodic(r: &model::Reconfiguration, values: &[u64]) -> Option<HeldPlan> {
     Some(HeldPlan { hold: Hold::Period(grid(r)), values })
 }
 
+/// The extra delay of each step of a trace.
+pub(super) fn delay_trace(t: &model::PathTrace) -> Option<HeldPlan> {
+    let delays = t.delays_ns.iter().copied();
+    (!t.delays_ns.is_empty()).then(|| HeldPlan::steps(Nanos(t.step_ns), delays))
+}
+
+/// The probability of loss in each step of a trace.
+pub(super) fn loss_trace(t: &model::PathTrace) -> Option<HeldPlan> {
+    let losses = t.losses.iter().map(|p| Probability::new(*p).raw());
+    (!t.losses.is_empty()).then(|| HeldPlan::steps(Nanos(t.step_ns), losses))
+}
+
 /// The extra delay of each period.
 pub(super) fn level(r: &model::Reconfiguration) -> Option<HeldPlan> {
     periodic(r, &r.delays_ns)

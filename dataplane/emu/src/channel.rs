@@ -18,6 +18,7 @@ use crate::drop_run::{DropRun, DropRunPlan};
 use crate::episode::boundary::{Boundaries, BoundaryPlan};
 use crate::episode::fade::{FadePlan, Fades};
 use crate::episode::{EpisodePlan, Episodes};
+use crate::held::{Held, HeldPlan};
 use crate::loss::{Loss, LossPlan};
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;
@@ -32,6 +33,8 @@ pub struct ChannelPlan<'a> {
     pub boundary: Option<BoundaryPlan>,
     /// Loss of single frames.
     pub loss: LossPlan,
+    /// Probabilities of loss of single frames over time.
+    pub loss_trace: Option<&'a HeldPlan>,
     pub drop_run: Option<DropRunPlan>,
 }
 
@@ -49,7 +52,34 @@ struct Processes {
     fades: Option<Fades>,
     boundaries: Option<Boundaries>,
     loss: Option<Loss>,
+    trace: Option<LossTrace>,
     run: Option<DropRun>,
+}
+
+/// Losses with a probability that is listed for steps of equal length.
+#[derive(Clone, Debug)]
+struct LossTrace {
+    process: Held,
+    draws: Stream,
+}
+
+impl LossTrace {
+    fn new(plan: &HeldPlan, key: StreamKey, at: Instant, start: Instant) -> Self {
+        let stream = |class| Stream::new(key, Stage::LossTrace, class);
+        Self { process: Held::new(plan.clone(), stream(1), at, start), draws: stream(0) }
+    }
+
+    fn advance(&mut self, t: Instant) {
+        while self.process.is_over(t) {
+            self.process.next();
+        }
+    }
+
+    /// Draws once per frame.
+    fn loses(&mut self, t: Instant) -> bool {
+        self.advance(t);
+        self.draws.raw() < self.process.value()
+    }
 }
 
 impl Channel {
@@ -66,7 +96,10 @@ impl Channel {
     /// parameters and fades continues.
     pub fn replan(&mut self, plan: &ChannelPlan<'_>, key: StreamKey, at: Instant, start: Instant) {
         self.clear_until = Instant::ZERO;
-        let Processes { classes, fades, boundaries, loss, run } = &mut *self.processes;
+        let Processes { classes, fades, boundaries, loss, trace, run } = &mut *self.processes;
+        if trace.as_ref().map(|t| t.process.plan()) != plan.loss_trace {
+            *trace = plan.loss_trace.map(|p| LossTrace::new(p, key, at, start));
+        }
         *loss = match loss.take() {
             Some(loss) => loss.replanned(plan.loss, key),
             None => Loss::new(plan.loss, key),
@@ -102,8 +135,9 @@ impl Channel {
             return None;
         }
         // Drawn and counted for every frame, so that neither depends on the outages.
-        let Processes { loss, run, .. } = &mut *self.processes;
+        let Processes { loss, trace, run, .. } = &mut *self.processes;
         let lost = loss.as_mut().is_some_and(Loss::lose);
+        let lost = trace.as_mut().is_some_and(|trace| trace.loses(t)) || lost;
         let in_run = run.as_mut().is_some_and(DropRun::drops);
         if self.is_out(t) {
             Some(DropReason::Outage)
@@ -119,10 +153,13 @@ impl Channel {
     /// Whether there is an outage at `t`.
     pub fn is_out(&mut self, t: Instant) -> bool {
         // Every class is asked, so that all advance to `t`.
-        let Processes { classes, boundaries, loss, run, .. } = &mut *self.processes;
+        let Processes { classes, boundaries, loss, trace, run, .. } = &mut *self.processes;
         let reconfigured = boundaries.as_mut().is_some_and(|b| b.covers(t));
         let out = classes.iter_mut().fold(reconfigured, |out, c| c.covers(t) | out);
-        self.clear_until = if out || loss.is_some() || run.is_some() {
+        if let Some(trace) = trace {
+            trace.advance(t);
+        }
+        self.clear_until = if out || loss.is_some() || trace.is_some() || run.is_some() {
             Instant::ZERO
         } else {
             let boundary = boundaries.iter().map(Boundaries::start);
@@ -182,6 +219,24 @@ mod tests {
         let share = out as f64 / n as f64;
         let tolerance = 5.0 * (2.0_f64 / (1e6 / 11.0)).sqrt() / 11.0;
         assert!((share - 1.0 / 11.0).abs() < tolerance, "{share}");
+    }
+
+    #[test]
+    fn loss_trace_loses_by_the_probability_of_its_step() {
+        let one = Probability::ONE.raw();
+        let steps = HeldPlan::steps(Nanos::from_millis(10), [0, one, one / 4]);
+        let plan = PipePlan { loss_trace: Some(steps), ..PipePlan::transparent() };
+        let mut c = new(&plan, key(3), Instant::ZERO);
+        let mut lost = [0_u32; 3];
+        let n = 300_000_u64;
+        for i in 0..n {
+            let fate = c.lose(Instant(i * 1_000_000));
+            assert!(matches!(fate, None | Some(DropReason::Loss)));
+            lost[(i / 10 % 3) as usize] += u32::from(fate.is_some());
+        }
+        assert_eq!(lost[..2], [0, 100_000]);
+        // Binomial: a standard deviation of 137.
+        assert!(lost[2].abs_diff(25_000) < 5 * 137, "{lost:?}");
     }
 
     #[test]

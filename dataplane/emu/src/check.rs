@@ -53,10 +53,10 @@ pub enum PlanError {
         interval: Nanos,
     },
     /// A trace with too few steps or too many.
-    #[error("a rate trace of {0} steps: 1 to {MAX_STEPS}, choose longer ones")]
+    #[error("a trace of {0} steps: 1 to {MAX_STEPS}, choose longer ones")]
     Steps(usize),
     /// A trace with steps that are too short.
-    #[error("steps of {} ns in a rate trace, at least {} ns: choose longer ones", .0.0, MIN_STEP.0)]
+    #[error("steps of {} ns in a trace, at least {} ns: choose longer ones", .0.0, MIN_STEP.0)]
     Step(Nanos),
     /// Opportunities that never come, or too many.
     #[error(
@@ -160,6 +160,15 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
         && pie.update < MIN_UPDATE
     {
         return Err(PlanError::Update(pie.update));
+    }
+    for trace in [&p.delay.trace, &p.loss_trace].into_iter().flatten() {
+        let (steps, step) = (trace.values.table().len(), trace.interval());
+        if !(1..=MAX_STEPS).contains(&steps) {
+            return Err(PlanError::Steps(steps));
+        }
+        if step < MIN_STEP {
+            return Err(PlanError::Step(step));
+        }
     }
     [&p.delay.level, &p.delay.body].into_iter().flatten().try_for_each(check_held)
 }

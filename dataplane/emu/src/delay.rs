@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The delay: base + wait for a transmission slot + level + body + excursion, first in first
-//! out.
+//! The delay: base + wait for a transmission slot + trace + level + body + excursion, first in
+//! first out.
 //!
 //! - *Slots*: frames of a TDMA return link wait for the next boundary of a period
 //!   with a phase that is drawn once, so that a frame at a random instant waits
 //!   uniformly up to the period, and frames of one slot leave together.
+//! - *Trace*: an extra delay that is listed for steps of equal length, as measured on a link.
 //! - *Level*: an extra delay that is held for a period and then takes its next value, as with a
 //!   link that is reconfigured periodically.
 //! - *Body*: an extra delay that is held for a random time and then redrawn from a
-//!   table of quantiles. Level and body fall as fast as time passes (`delay/body.rs`).
+//!   table of quantiles. Trace, level and body fall as fast as time passes (`delay/body.rs`).
 //! - *Excursions*: episodes of continuous time ([`crate::episode`]) in which the
 //!   delay is higher by an amount drawn once per episode from a generalized Pareto
 //!   distribution. When one ends, the frames that it held up leave at once: the extra delay
@@ -16,8 +17,8 @@
 //!   a class are more frequent. Not a draw per frame: that would, in
 //!   FIFO order, hold the whole link at the tail of the distribution.
 //!
-//! A frame waits for its slot first, then for the level, the body, and the
-//! excursion; none of the four makes a later frame leave earlier.
+//! A frame waits for its slot first, then for the trace, the level, the body, and the
+//! excursion; none of the five makes a later frame leave earlier.
 //! So the delay is a function of time alone, the same for a link that carries five frames per
 //! second and for a full one, and no frame overtakes another. After a
 //! change to a smaller delay, frames are due together with the last one until the delay
@@ -72,6 +73,8 @@ pub struct DelayPlan {
     pub base: Nanos,
     /// Period of the transmission slots; zero for none.
     pub slot: Nanos,
+    /// A delay in listed steps, in nanoseconds.
+    pub trace: Option<HeldPlan>,
     /// A delay that changes periodically, in nanoseconds.
     pub level: Option<HeldPlan>,
     /// A delay that varies all the time, in nanoseconds.
@@ -86,7 +89,8 @@ impl DelayPlan {
     pub fn max(&self) -> Nanos {
         let extra = self.excursions.iter().map(|e| e.max).max().unwrap_or_default();
         let held = |plan: &Option<HeldPlan>| Nanos(plan.as_ref().map_or(0, HeldPlan::max));
-        self.base + self.slot + held(&self.level) + held(&self.body) + extra
+        let held = held(&self.trace) + held(&self.level) + held(&self.body);
+        self.base + self.slot + held + extra
     }
 }
 
@@ -156,6 +160,7 @@ pub struct Delay {
 
 #[derive(Clone, Debug, Default)]
 struct Processes {
+    trace: Option<Body>,
     level: Option<Body>,
     body: Option<Body>,
     excursions: Vec<Excursion>,
@@ -193,10 +198,12 @@ impl Delay {
             self.slot = plan.slot;
             self.boundary = at + Stream::new(key, Stage::Slot, 0).below(plan.slot);
         }
-        let Processes { level, body, excursions } = &mut *self.processes;
-        for (process, plan, stage) in
-            [(level, &plan.level, Stage::Level), (body, &plan.body, Stage::Body)]
-        {
+        let Processes { trace, level, body, excursions } = &mut *self.processes;
+        for (process, plan, stage) in [
+            (trace, &plan.trace, Stage::DelayTrace),
+            (level, &plan.level, Stage::Level),
+            (body, &plan.body, Stage::Body),
+        ] {
             if process.as_ref().map(Body::plan) != plan.as_ref() {
                 let stream = || Stream::new(key, stage, 0);
                 *process = plan.as_ref().map(|p| Body::new(p.clone(), stream(), at, start));
@@ -233,9 +240,9 @@ impl Delay {
 
     /// Delay that level, body and excursions add for a frame with a slot at `t`.
     fn extra(&mut self, t: Instant) -> Nanos {
-        let Processes { level, body, excursions } = &mut *self.processes;
+        let Processes { trace, level, body, excursions } = &mut *self.processes;
         let mut calm = Calm { until: Instant::MAX, extra: Nanos::ZERO };
-        for b in [level, body].into_iter().flatten() {
+        for b in [trace, level, body].into_iter().flatten() {
             let at = t + calm.extra;
             let extra = b.extra(at);
             calm.until = calm.until.min(b.steady_until(at) - calm.extra);
@@ -253,8 +260,8 @@ impl Delay {
 
     /// Advances the level, the body and the excursions to `at`.
     pub fn keep_up(&mut self, at: Instant) {
-        let Processes { level, body, excursions } = &mut *self.processes;
-        for b in [level, body].into_iter().flatten() {
+        let Processes { trace, level, body, excursions } = &mut *self.processes;
+        for b in [trace, level, body].into_iter().flatten() {
             b.extra(at);
         }
         for e in excursions {
@@ -317,6 +324,23 @@ mod tests {
         // Standard error of the mean of a uniform: slot / sqrt(12 n); allow five.
         let tolerance = 5.0 * slot as f64 / (12.0 * n as f64).sqrt();
         assert!((mean as f64 - slot as f64 / 2.0).abs() < tolerance, "{mean}");
+    }
+
+    #[test]
+    fn trace_adds_its_step_and_falls_as_fast_as_time_passes() {
+        let ms = Nanos::from_millis;
+        let steps = HeldPlan::steps(ms(10), [20, 50, 0].map(|n| ms(n).0));
+        let p = DelayPlan { trace: Some(steps), ..plan(5_000_000, 0) };
+        assert_eq!(p.max(), ms(55));
+        let mut d = delay(&p);
+        let mut at = |n: u64| d.due(Instant(n * 1_000_000)).0 / 1_000_000 - n;
+        assert_eq!((at(0), at(9), at(10), at(19)), (25, 25, 55, 55));
+        // What the second step held leaves at 70 ms at the latest; then the trace repeats.
+        assert_eq!((at(20), at(25), at(29)), (55, 50, 46));
+        assert_eq!((at(30), at(39), at(40)), (45, 36, 55));
+        // The same for a flow that was not there.
+        let mut sparse = delay(&p);
+        assert_eq!(sparse.due(Instant(39_000_000)), Instant(75_000_000));
     }
 
     #[test]
@@ -396,6 +420,7 @@ mod tests {
             regime: None,
         };
         let p = DelayPlan {
+            trace: Some(HeldPlan::steps(Nanos::from_millis(7), [0, 30_000_000, 2_000_000])),
             base: Nanos::from_millis(300),
             slot: Nanos::from_millis(43),
             level: body(900, &[0, 2, 50]),

@@ -240,7 +240,7 @@ fn micro_events(p: &PipePlan) -> u128 {
         // Each class has its own cursor, and both ends of a fade are events.
         events += 2 * (p.outages.len() as u128 + 1) * every(f.interval + f.duration);
     }
-    let DelayPlan { level, body, excursions, .. } = &p.delay;
+    let DelayPlan { trace, level, body, excursions, .. } = &p.delay;
     for e in excursions {
         let quiet = e.regime.map_or(e.interval, |r| r.shortened(e.interval));
         events += every(quiet + e.duration);
@@ -254,7 +254,7 @@ fn micro_events(p: &PipePlan) -> u128 {
     if let AqmPlan::Pie(pie) = p.queue.aqm {
         events += every(pie.update);
     }
-    let held = [level, body].into_iter().flatten();
+    let held = [trace, &p.loss_trace, level, body].into_iter().flatten();
     events + held.map(|h| every(h.interval())).sum::<u128>()
 }
 

@@ -101,6 +101,14 @@ impl HeldPlan {
         Self { hold: Hold::Exponential(correlation), values }
     }
 
+    /// Values in turn, each for a `step`, from the start of the processes on.
+    #[must_use]
+    pub fn steps(step: Nanos, values: impl IntoIterator<Item = u64>) -> Self {
+        let grid = Grid { period: step, phase: Nanos::ZERO, clock: Clock::Start };
+        let values = Values::Listed(values.into_iter().collect());
+        Self { hold: Hold::Period(grid), values }
+    }
+
     #[must_use]
     pub fn max(&self) -> u64 {
         self.values.table().iter().copied().max().unwrap_or_default()

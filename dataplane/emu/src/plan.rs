@@ -16,6 +16,7 @@ use crate::episode::EpisodePlan;
 use crate::episode::boundary::BoundaryPlan;
 use crate::episode::fade::FadePlan;
 use crate::framing::Framing;
+use crate::held::HeldPlan;
 use crate::loss::LossPlan;
 use crate::reorder::ReorderPlan;
 use crate::rules::Rules;
@@ -64,6 +65,8 @@ pub struct PipePlan {
     pub boundary: Option<BoundaryPlan>,
     /// How the channel loses single frames.
     pub packet_loss: LossPlan,
+    /// Probabilities of loss of a frame over time, in multiples of 2⁻³².
+    pub loss_trace: Option<HeldPlan>,
     /// Runs of frames that are dropped by count.
     pub drop_run: Option<DropRunPlan>,
     /// Duplication probability.
@@ -88,6 +91,7 @@ impl PipePlan {
             fade: None,
             boundary: None,
             packet_loss: LossPlan::None,
+            loss_trace: None,
             drop_run: None,
             duplicate: Probability::ZERO,
             corrupt: Probability::ZERO,
@@ -111,6 +115,7 @@ impl PipePlan {
             fade: self.fade,
             boundary: self.boundary,
             loss: if draws { self.packet_loss } else { LossPlan::None },
+            loss_trace: self.loss_trace.as_ref(),
             drop_run: self.drop_run,
         }
     }

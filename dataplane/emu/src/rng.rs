@@ -44,6 +44,10 @@ pub enum Stage {
     Boundary = 13,
     /// Shares of the rate, by process.
     Share = 14,
+    /// Losses by a trace.
+    LossTrace = 15,
+    /// Delays of a trace, which are not drawn.
+    DelayTrace = 16,
 }
 
 /// The common part of the keys of a pipe's streams.

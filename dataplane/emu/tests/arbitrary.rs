@@ -88,6 +88,12 @@ pub fn held(max: u64) -> impl Strategy<Value = HeldPlan> {
     )
 }
 
+/// A trace of values up to `max`.
+fn steps(max: u64) -> impl Strategy<Value = HeldPlan> {
+    (1_u64..50, prop::collection::vec(0..=max, 1..20))
+        .prop_map(|(ms, values)| HeldPlan::steps(Nanos::from_millis(ms), values))
+}
+
 fn boundary() -> impl Strategy<Value = BoundaryPlan> {
     (grid(), 0.0..=1.0, 0_u64..400, any::<bool>()).prop_map(|(grid, p, ms, fixed)| BoundaryPlan {
         grid,
@@ -121,13 +127,15 @@ pub fn delay() -> impl Strategy<Value = DelayPlan> {
     (
         0_u64..400_000_000,
         prop_oneof![Just(0), 1_u64..50_000_000],
+        prop::option::of(steps(80_000_000)),
         prop::option::of(held(80_000_000)),
         prop::option::of(held(80_000_000)),
         prop::collection::vec(excursion, 0..3),
     )
-        .prop_map(|(base, slot, level, body, excursions)| DelayPlan {
+        .prop_map(|(base, slot, trace, level, body, excursions)| DelayPlan {
             base: Nanos(base),
             slot: Nanos(slot),
+            trace,
             level,
             body,
             excursions,
@@ -198,6 +206,7 @@ prop_compose! {
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
         boundary in prop::option::of(boundary()),
         packet_loss in packet_loss(),
+        loss_trace in prop::option::of(steps(Probability::ONE.raw())),
         duplicate in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
         corrupt in prop_oneof![3 => Just(0.0), 1 => 0.0..=1.0],
         drop_run in prop::option::of((0_u64..20, 1_u64..5, any::<bool>())),
@@ -219,6 +228,7 @@ prop_compose! {
             }),
             boundary,
             packet_loss,
+            loss_trace,
             drop_run: drop_run.map(|(pass, drop, once)| DropRunPlan {
                 pass,
                 drop,

@@ -62,6 +62,7 @@ fn plan() -> Plan {
             factor: 4.0,
         }),
         packet_loss: Probability::new(0.01).into(),
+        loss_trace: None,
         duplicate: Probability::ZERO,
         corrupt: Probability::ZERO,
         reorder: None,
@@ -69,6 +70,7 @@ fn plan() -> Plan {
         delay: DelayPlan {
             base: Nanos::from_millis(300),
             slot: Nanos::from_millis(43),
+            trace: None,
             level: None,
             body: Some(HeldPlan::renewal(
                 Nanos::from_millis(70),

@@ -31,6 +31,7 @@ mod file;
 mod json;
 mod limits;
 mod patch;
+mod path_file;
 mod rate_file;
 mod read;
 pub mod reference;
@@ -44,6 +45,7 @@ pub use file::FileError;
 pub use json::Json;
 pub use limits::*;
 pub use patch::Patch;
+pub use path_file::read_path_trace;
 pub use rate_file::{TraceError, TraceFile, read_trace};
 pub use read::Part;
 pub use units::{

@@ -17,6 +17,6 @@ pub const TEXT_BYTES: usize = 4_096;
 pub const PROVENANCE_BYTES: usize = 64 << 10;
 /// Maximum size of a profile's message, bytes: two full traces of rates, or of opportunities of
 /// which most have no more than 7 steps between them, and everything else at its limit.
-pub const MESSAGE_BYTES: usize = 2 << 20;
+pub const MESSAGE_BYTES: usize = 3 << 20;
 /// Maximum size of a TOML profile, bytes: the same with each number in its longest form.
-pub const FILE_BYTES: usize = 8 << 20;
+pub const FILE_BYTES: usize = 12 << 20;

@@ -2,7 +2,8 @@
 //! A partial change of a pipe: new values, and the paths of the fields to change.
 
 use crate::limits::{
-    BODY_QUANTILES_NS_ITEMS, OPPORTUNITIES_RUNS_ITEMS, RATE_TRACE_RATES_BPS_ITEMS,
+    BODY_QUANTILES_NS_ITEMS, OPPORTUNITIES_RUNS_ITEMS, PATH_TRACE_DELAYS_NS_ITEMS,
+    PATH_TRACE_LOSSES_ITEMS, RATE_TRACE_RATES_BPS_ITEMS,
 };
 use crate::schema::{self, Field, Kind, Path, Table};
 use crate::{Violations, nearest};
@@ -43,7 +44,12 @@ impl Patch {
         let runs = opportunities.map_or(0, |it| it.runs.len());
         let body = values.delay.as_ref().and_then(|delay| delay.body.as_ref());
         let quantiles = body.map_or(0, |body| body.quantiles_ns.len());
+        let path = values.path_trace.as_ref();
+        let delays = path.map_or(0, |path| path.delays_ns.len());
+        let losses = path.map_or(0, |path| path.losses.len());
         for (path, count, most) in [
+            ("pipe.path_trace.delays", delays, *PATH_TRACE_DELAYS_NS_ITEMS.end()),
+            ("pipe.path_trace.losses", losses, *PATH_TRACE_LOSSES_ITEMS.end()),
             ("pipe.rate_trace.rates", rates, *RATE_TRACE_RATES_BPS_ITEMS.end()),
             ("pipe.rate_trace.opportunities.runs", runs, *OPPORTUNITIES_RUNS_ITEMS.end()),
             ("pipe.delay.body.quantiles", quantiles, *BODY_QUANTILES_NS_ITEMS.end()),

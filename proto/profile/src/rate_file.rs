@@ -96,11 +96,7 @@ fn packed(runs: &[(u64, u64)]) -> impl Iterator<Item = u64> {
 fn of_steps(steps: RateSteps) -> Result<TraceFile, TraceError> {
     let (count, most) = (steps.rates_bps.len(), *RATE_TRACE_RATES_BPS_ITEMS.end());
     let (step_ns, mut remarks) = (steps.step_ns, steps.remarks);
-    if count > most {
-        let whole = step_ns.saturating_mul(count as u64).div_ceil(most as u64);
-        let enough_ns = whole.checked_next_multiple_of(MS).unwrap_or(u64::MAX);
-        return Err(TraceError::Steps { count, step_ns, enough_ns });
-    }
+    enough(count, step_ns, most)?;
     let mut rates_bps = steps.rates_bps;
     let least = *PIPE_RATE_BPS.start();
     let mut slow = 0;
@@ -115,6 +111,16 @@ fn of_steps(steps: RateSteps) -> Result<TraceFile, TraceError> {
     }
     let trace = pb::RateTrace { step_ns, rates_bps, opportunities: None };
     Ok(TraceFile { trace, remarks })
+}
+
+/// Checks the number of steps.
+pub(crate) fn enough(count: usize, step_ns: u64, most: usize) -> Result<(), TraceError> {
+    if count <= most {
+        return Ok(());
+    }
+    let whole = step_ns.saturating_mul(count as u64).div_ceil(most as u64);
+    let enough_ns = whole.checked_next_multiple_of(MS).unwrap_or(u64::MAX);
+    Err(TraceError::Steps { count, step_ns, enough_ns })
 }
 
 /// Path of a file that a profile in `directory` names.

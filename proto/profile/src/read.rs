@@ -12,8 +12,9 @@ pub(crate) mod reader;
 pub use part::Part;
 
 use crate::Violations;
-use crate::limits::{FILE_BYTES, RATE_TRACE_RATES_BPS, RATE_TRACE_STEP_NS};
-use crate::rate_file::{beside, read_trace};
+use crate::limits::{FILE_BYTES, PATH_TRACE_STEP_NS, RATE_TRACE_RATES_BPS, RATE_TRACE_STEP_NS};
+use crate::path_file::read_path_trace;
+use crate::rate_file::{TraceError, beside, read_trace};
 use crate::schema::{Field, Kind, Table, either, typed};
 use prost_reflect::{DynamicMessage, Value};
 use proto::linkemu::v1 as pb;
@@ -31,18 +32,25 @@ pub(crate) fn profile(text: &str, directory: Option<&Path>) -> Result<pb::Profil
     reader.finish(typed(&profile))
 }
 
-/// Key of a rate trace with a file name instead of fields.
+/// Key of a trace with a file name instead of fields.
 pub(crate) const FILE: &str = "file";
+
+/// Whether a table can have the key [`FILE`].
+pub(crate) fn has_file(table: &Table) -> bool {
+    matches!(table.name(), "RateTrace" | "PathTrace")
+}
 
 impl Reader<'_> {
     /// Parses a table into a message.
     fn message(&mut self, node: &Node<'_>, table: &Table) -> DynamicMessage {
-        let is_trace = table.name() == "RateTrace";
         let mut keys = table.keys();
-        keys.extend(is_trace.then_some(FILE));
+        keys.extend(has_file(table).then_some(FILE));
         self.known(node, &keys);
-        if is_trace && node.table.contains_key(FILE) {
-            return self.rate_file(node, table);
+        if has_file(table) && node.table.contains_key(FILE) {
+            return match table.name() {
+                "PathTrace" => self.path_file(node, table),
+                _ => self.rate_file(node, table),
+            };
         }
         self.choices(node, table);
         let mut message = table.message();
@@ -154,12 +162,25 @@ impl Reader<'_> {
             rates_bps: vec![*RATE_TRACE_RATES_BPS.end()],
             opportunities: None,
         };
-        table.reflect(&self.trace_beside(node, table).unwrap_or(unread))
+        let read = |path: PathBuf, step| Ok(read_trace(&path, step)?.trace);
+        table.reflect(&self.trace_beside(node, table, read).unwrap_or(unread))
     }
 
-    fn trace_beside(&mut self, node: &Node<'_>, table: &Table) -> Option<pb::RateTrace> {
+    fn path_file(&mut self, node: &Node<'_>, table: &Table) -> DynamicMessage {
+        let (step_ns, delays_ns) = (*PATH_TRACE_STEP_NS.end(), vec![0]);
+        let unread = pb::PathTrace { step_ns, delays_ns, losses: Vec::new() };
+        let read = |path: PathBuf, step| Ok(read_path_trace(&path, step)?.0);
+        table.reflect(&self.trace_beside(node, table, read).unwrap_or(unread))
+    }
+
+    fn trace_beside<T>(
+        &mut self,
+        node: &Node<'_>,
+        table: &Table,
+        read: impl FnOnce(PathBuf, Option<u64>) -> Result<T, TraceError>,
+    ) -> Option<T> {
         let step = table.field("step_ns").and_then(|field| self.field(node, field));
-        for key in ["rates", "opportunities"] {
+        for key in table.keys().into_iter().filter(|key| *key != "step") {
             if let Some(value) = node.table.get(key) {
                 let message = "the file is given as well: write one of both".to_owned();
                 self.fail(&node.at(key), value.span(), message);
@@ -167,9 +188,9 @@ impl Reader<'_> {
         }
         let item = self.value(node, FILE)?;
         let name = self.string(&item)?;
-        let read = |path: PathBuf| read_trace(&path, step.and_then(|step| step.as_u64()));
-        match beside(self.directory.as_deref(), &name).and_then(read) {
-            Ok(file) => Some(file.trace),
+        let step = step.and_then(|step| step.as_u64());
+        match beside(self.directory.as_deref(), &name).and_then(|path| read(path, step)) {
+            Ok(trace) => Some(trace),
             Err(error) => {
                 self.fail(&item.path, item.value.span(), error.to_string());
                 None

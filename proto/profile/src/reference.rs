@@ -2,14 +2,20 @@
 //! Reference of the profile parameters, from the schema and the proto comments: Markdown for
 //! people, JSON Schema for editors.
 
-use crate::read::FILE;
+use crate::read::{FILE, has_file};
 use crate::schema::{Field, Kind, Table, whole};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 use units::Quantity;
 
 /// Comment of the key that exists in TOML only.
-const FILE_COMMENT: &str = "File in the same directory with the rates: mahimahi or CSV.";
+/// Meaning of the key [`FILE`].
+fn file_comment(table: &Table) -> &'static str {
+    match table.name() {
+        "PathTrace" => "File in the same directory with delay and loss: CSV.",
+        _ => "File in the same directory with the rates: mahimahi or CSV.",
+    }
+}
 
 /// A table and the path of its keys, such as `[forward.queue]`.
 struct Section {
@@ -28,8 +34,8 @@ pub fn markdown() -> String {
             let _ = write!(text, "\n## `{heading}`\n\n{}\n", table.comment());
         }
         text += "\n| key | value | meaning |\n|---|---|---|\n";
-        if table.name() == "RateTrace" {
-            let _ = writeln!(text, "| `{FILE}` | text | {FILE_COMMENT} |");
+        if has_file(table) {
+            let _ = writeln!(text, "| `{FILE}` | text | {} |", file_comment(table));
         }
         for field in &table.fields {
             let about = cell(&field.comment());
@@ -94,10 +100,10 @@ fn takes(table: &Table, field: &Field) -> String {
         let _ = write!(takes, "; not with {}", others.join(", "));
     }
     match (field.parameter.required, field.parameter.default.as_str()) {
-        (true, _) if table.name() == "RateTrace" && !others.is_empty() => {
+        (true, _) if has_file(table) && !others.is_empty() => {
             takes += "; **required** without these or `file`";
         }
-        (true, _) if table.name() == "RateTrace" => takes += "; **required** without `file`",
+        (true, _) if has_file(table) => takes += "; **required** without `file`",
         (true, _) if !others.is_empty() => takes += "; **required** without these",
         (true, _) => takes += "; **required**",
         (false, "") => {}
@@ -125,8 +131,8 @@ fn object(table: &Table) -> Json {
     let needed = |field: &&Field| field.parameter.required && field.parameter.choice.is_empty();
     let mut required: Vec<&str> =
         table.fields.iter().filter(needed).map(|field| field.key.as_str()).collect();
-    if table.name() == "RateTrace" {
-        keys.insert(FILE.to_owned(), json!({"type": "string", "description": FILE_COMMENT}));
+    if has_file(table) {
+        keys.insert(FILE.to_owned(), json!({"type": "string", "description": file_comment(table)}));
         required.clear();
     }
     json!({

@@ -6,6 +6,7 @@
 //! parameters; the rules here concern several.
 
 mod loss;
+mod path_trace;
 mod provenance;
 mod queue;
 #[cfg(test)]
@@ -79,6 +80,9 @@ fn without_values(pipe: &pb::Pipe) -> pb::Pipe {
     if let Some(body) = light.delay.as_mut().and_then(|delay| delay.body.as_mut()) {
         let least = *BODY_QUANTILES_NS_ITEMS.start();
         body.quantiles_ns = vec![*BODY_QUANTILES_NS.start(); least];
+    }
+    if let Some(trace) = &mut light.path_trace {
+        (trace.delays_ns, trace.losses) = (Vec::new(), Vec::new());
     }
     light
 }
@@ -293,6 +297,9 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         fade(found, &at("fade"), it, &pipe.outages);
     }
     vary::check(found, path, pipe);
+    if let Some(it) = &pipe.path_trace {
+        path_trace::check(found, &at("path_trace"), it);
+    }
     let Some(delay) = &pipe.delay else { return };
     if let Some(it) = &delay.body {
         let path = at("delay.body.quantiles");

@@ -295,7 +295,7 @@ fn invalid_file_reports_its_first_faults() {
     }
     let text = format!("{GOOD}#{}", " ".repeat(profile::FILE_BYTES));
     let message = Profile::from_toml(&text).unwrap_err().to_string();
-    assert_eq!(message, "line 1, column 1: more than 8388608 bytes are no profile: shorten it");
+    assert_eq!(message, "line 1, column 1: more than 12582912 bytes are no profile: shorten it");
 }
 
 #[test]

@@ -221,12 +221,25 @@ fn reconfiguration() -> impl Strategy<Value = pb::Reconfiguration> {
     )
 }
 
+fn path_trace() -> impl Strategy<Value = pb::PathTrace> {
+    let both = vec((PATH_TRACE_DELAYS_NS, 0.0..=1.0), 1..40);
+    (PATH_TRACE_STEP_NS, both, 0..3).prop_map(|(step_ns, both, which)| {
+        let (mut delays_ns, mut losses): (Vec<u64>, Vec<f64>) = both.into_iter().unzip();
+        match which {
+            0 => delays_ns.clear(),
+            1 => losses.clear(),
+            _ => {}
+        }
+        pb::PathTrace { step_ns, delays_ns, losses }
+    })
+}
+
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
-    let varies = (option::of(capacity()), option::of(reconfiguration()));
+    let varies = (option::of(capacity()), option::of(reconfiguration()), option::of(path_trace()));
     (rate(), varies, (PIPE_OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
         |(
             (rate_bps, rate_trace),
-            (capacity, mut reconfiguration),
+            (capacity, mut reconfiguration, path_trace),
             framing,
             losses,
             queue,
@@ -241,6 +254,7 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
             pb::Pipe {
                 capacity,
                 reconfiguration,
+                path_trace,
                 rate_bps,
                 rate_trace,
                 overhead_bytes,
@@ -341,6 +355,11 @@ fn largest() -> pb::Profile {
                 // The longest numbers of a byte.
                 runs: vec![127; *OPPORTUNITIES_RUNS_ITEMS.end()],
             }),
+        }),
+        path_trace: Some(pb::PathTrace {
+            step_ns: 3_599_999_999_999,
+            delays_ns: vec![59_999_999_999; *PATH_TRACE_DELAYS_NS_ITEMS.end()],
+            losses: vec![0.123_456_789_012_345_67; *PATH_TRACE_LOSSES_ITEMS.end()],
         }),
         overhead_bytes: -64,
         link_layer: pb::LinkLayer::Atm.into(),

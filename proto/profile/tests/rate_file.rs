@@ -148,3 +148,40 @@ fn text_without_a_file_cannot_name_one() {
         }
     }
 }
+
+#[test]
+fn path_trace_beside_the_profile_gives_delays_and_losses() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let rows = "time_ms,delay_ms,loss_percent,rate_mbps\n0,20,0,8\n1,35,50,9\n";
+    fs::write(at("path.csv"), rows).unwrap();
+    let rate = "rate_trace = { file = \"path.csv\" }\npath_trace = { file = \"path.csv\" }";
+    let text = toml("X").replace("rate_trace = X", rate);
+    fs::write(at("both.toml"), &text).unwrap();
+    let profile = Profile::from_file(&at("both.toml")).unwrap();
+    let pipe = profile.as_proto().forward_pipe.clone().unwrap();
+    let trace = pipe.path_trace.unwrap();
+    assert_eq!((trace.step_ns, trace.delays_ns), (1_000_000, vec![20_000_000, 35_000_000]));
+    assert_eq!(trace.losses, [0.0, 0.5]);
+    assert_eq!(pipe.rate_trace.unwrap().rates_bps, [8_000_000, 9_000_000]);
+    assert_eq!(Profile::from_toml(&profile.to_toml()).unwrap(), profile);
+    for (named, expected) in [
+        ("{ file = \"none\" }", "forward.path_trace.file: cannot read"),
+        ("{ file = \"path.csv\", step = \"1 us\" }", "forward.path_trace.step: 1 us is below 1 ms"),
+        (
+            "{ file = \"path.csv\", losses = [\"0 %\"] }",
+            "forward.path_trace.losses: the file is given",
+        ),
+        ("{ step = \"1 ms\" }", "forward.path_trace: without delays and losses"),
+        (
+            "{ step = \"1 ms\", delays = [\"1 ms\"], losses = [\"0 %\", \"1 %\"] }",
+            "2 values are not as many",
+        ),
+        ("{ step = \"1 ms\", delays = [\"61 s\"] }", "delays[0]: 1 min 1 s is above 1 min"),
+    ] {
+        let path = format!("rate = \"1 Mbit/s\"\npath_trace = {named}");
+        fs::write(at("both.toml"), toml("X").replace("rate_trace = X", &path)).unwrap();
+        let told = Profile::from_file(&at("both.toml")).unwrap_err().to_string();
+        assert!(told.contains(expected), "{named}: {told}");
+    }
+}

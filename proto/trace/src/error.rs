@@ -54,6 +54,23 @@ pub enum RateError {
         column: &'static str,
         header: String,
     },
+    #[error(
+        "the header has no column of delay or loss: name one with its unit, as in \
+         time_s,delay_ms,loss"
+    )]
+    NoPath,
+    #[error("{name} is no capture in pcap or pcapng, or is cut off: {problem}")]
+    Capture { name: String, problem: String },
+    #[error(
+        "none of {sent} packets is in both captures: is the second one of the same packets, and \
+         are the clocks less than a minute apart? The offset of the second clock can be given"
+    )]
+    NoMatch { sent: u64 },
+    #[error(
+        "a packet arrives {by_ns} ns before it was sent: the second clock is behind. Give its \
+         offset, -{by_ns} ns or less"
+    )]
+    Early { by_ns: u64 },
     #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
     NoDuration,
     #[error("line {line}: the trace is longer than 366 d there: is the unit of time right?")]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates that change with time: traces of mahimahi, and CSV.
+//! Rates that change with time: traces of mahimahi, and CSV. Delay and loss over time: [`path`].
 //!
 //! A mahimahi trace has one line for each opportunity to send 1504 bytes, with the
 //! millisecond at which it comes (`PACKET_SIZE` in mahimahi's `link_queue.hh`; the bytes are
@@ -18,11 +18,15 @@
 mod error;
 pub mod number;
 mod opportunities;
+mod pair;
+mod path;
 pub mod tap;
 pub mod text;
 
 pub use error::{RateError, RateFormat};
 pub use opportunities::Opportunities;
+pub use pair::{Pair, PairStep, read_pair};
+pub use path::{PathSteps, read_path};
 
 use number::decimal;
 use std::fs::File;
@@ -152,7 +156,7 @@ impl<'a> Begun<'a> {
             }
         };
         let is_time = begin.iter().all(u8::is_ascii_digit);
-        let has_columns = Layout::find(&begin).is_ok();
+        let has_columns = TIME.find(&begin).is_ok();
         let format = match format {
             Some(format) => format,
             None if is_time => RateFormat::Mahimahi,
@@ -166,7 +170,7 @@ impl<'a> Begun<'a> {
         let mut remarks = Vec::new();
         let trace = match self.format {
             RateFormat::Mahimahi => averaged(&mut self)?,
-            RateFormat::Csv => rows(&mut self.lines, &self.begin, &mut remarks)?,
+            RateFormat::Csv => rows(&mut self.lines, &self.begin, &RATE, &mut remarks)?,
         };
         let (step_ns, rates_bps) = trace.steps(self.format, step_ns)?;
         Ok(RateSteps {
@@ -284,47 +288,59 @@ fn averaged(begun: &mut Begun<'_>) -> Result<Trace, RateError> {
     Ok(Trace { pieces, usual_step_ns: STEP_NS })
 }
 
-struct Layout {
-    time: (usize, u64),
-    rate: (usize, u64),
+/// A quantity over time in a CSV file.
+struct Column {
+    /// Name in messages.
+    name: &'static str,
+    /// Column names, and the factor of each to the unit that is used here.
+    names: [(&'static str, u64); 4],
+    /// The names in messages.
+    listed: &'static str,
+    /// Largest value, and its description.
+    most: (i64, &'static str),
 }
 
-impl Layout {
-    fn find(header: &[u8]) -> Result<Self, RateError> {
-        let column = |column: &'static str, names: [(&[u8], u64); 4]| {
-            let found =
-                header.split(|byte| *byte == b',').enumerate().find_map(|(index, field)| {
-                    let field = field.trim_ascii();
-                    let unit = names.iter().find(|(name, _)| *name == field)?.1;
-                    Some((index, unit))
-                });
-            found.ok_or_else(|| RateError::NoColumn { column, header: shown(header) })
-        };
-        Ok(Self {
-            time: column(
-                "time_s, time_ms, time_us or time_ns",
-                [(b"time_s", S), (b"time_ms", MS), (b"time_us", 1_000), (b"time_ns", 1)],
-            )?,
-            rate: column(
-                "rate_bps, rate_kbps, rate_mbps or rate_gbps",
-                [
-                    (b"rate_bps", 1),
-                    (b"rate_kbps", 1_000),
-                    (b"rate_mbps", 1_000_000),
-                    (b"rate_gbps", 1_000_000_000),
-                ],
-            )?,
-        })
+const TIME: Column = Column {
+    name: "time",
+    names: [("time_s", S), ("time_ms", MS), ("time_us", 1_000), ("time_ns", 1)],
+    listed: "time_s, time_ms, time_us or time_ns",
+    most: (i64::MAX, "too large"),
+};
+
+/// In bit/s.
+const RATE: Column = Column {
+    name: "rate",
+    names: [
+        ("rate_bps", 1),
+        ("rate_kbps", 1_000),
+        ("rate_mbps", 1_000_000),
+        ("rate_gbps", 1_000_000_000),
+    ],
+    listed: "rate_bps, rate_kbps, rate_mbps or rate_gbps",
+    most: (RATE_BPS, "more than 1 Tbit/s"),
+};
+
+impl Column {
+    /// Index of the column, and the factor of its unit.
+    fn find(&self, header: &[u8]) -> Result<(usize, u64), RateError> {
+        let columns = header.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).enumerate();
+        let mut found = columns.filter_map(|(index, field)| {
+            let name = self.names.iter().find(|(name, _)| name.as_bytes() == field)?;
+            Some((index, name.1))
+        });
+        let missing = || RateError::NoColumn { column: self.listed, header: shown(header) };
+        found.next().ok_or_else(missing)
     }
 }
 
-/// Reads the rest of a CSV file.
+/// Reads a column of the rest of a CSV file as pieces that hold until the next row.
 fn rows(
     lines: &mut Lines<'_>,
     header: &[u8],
+    column: &Column,
     remarks: &mut Vec<String>,
 ) -> Result<Trace, RateError> {
-    let layout = Layout::find(header)?;
+    let (times, values) = (TIME.find(header)?, column.find(header)?);
     let mut rows: Vec<(i64, u64)> = Vec::new();
     let mut spacings: Vec<u64> = Vec::new();
     let mut repeated = 0;
@@ -338,15 +354,15 @@ fn rows(
             let field = text.split(|byte| *byte == b',').nth(index);
             field.map(<[u8]>::trim_ascii).ok_or_else(|| bad("the row has too few fields"))
         };
-        let time = decimal(cell(layout.time.0)?, layout.time.1);
+        let time = decimal(cell(times.0)?, times.1);
         let time = time.ok_or_else(|| bad("the time is no number"))?.value;
-        let rate = decimal(cell(layout.rate.0)?, layout.rate.1);
-        let rate = rate.ok_or_else(|| bad("the rate is no number"))?.value;
-        if !(0..=RATE_BPS).contains(&rate) {
-            return Err(bad("the rate is negative, or more than 1 Tbit/s"));
+        let value = decimal(cell(values.0)?, values.1);
+        let value = value.ok_or_else(|| bad(&format!("the {} is no number", column.name)))?.value;
+        if !(0..=column.most.0).contains(&value) {
+            return Err(bad(&format!("the {} is negative, or {}", column.name, column.most.1)));
         }
         let Some(&(before, _)) = rows.last() else {
-            rows.push((time, rate.unsigned_abs()));
+            rows.push((time, value.unsigned_abs()));
             continue;
         };
         match time.cmp(&before) {
@@ -357,7 +373,7 @@ fn rows(
             }
             std::cmp::Ordering::Greater => spacings.push(time.abs_diff(before)),
         }
-        rows.push((time, rate.unsigned_abs()));
+        rows.push((time, value.unsigned_abs()));
         if rows.first().is_some_and(|first| time.abs_diff(first.0) > SPAN_NS) {
             return Err(RateError::Span { line: line.number });
         }

@@ -151,6 +151,7 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         fade: _,
         delay: _,
         reconfiguration: _,
+        path_trace: _,
     } = pipe.clone();
     let framed = pb::Pipe { overhead_bytes, min_frame_bytes, link_layer, ..unlimited() };
     pb::Pipe { rate_bps, rate_trace, capacity, queue, ..framed }
