@@ -3,7 +3,7 @@
 //! semicolons, tabs or spaces; lines that begin with `#` are comments. The first row is a header if
 //! it cannot be read as a probe.
 
-use super::clean::{LOST, Log, Row, round_trip};
+use super::clean::{LOST, Log, Row, recorded, round_trip};
 use super::error::{Place, ReadError, shown};
 use super::number::{Steps, decimal};
 use super::tap::{Bytes, Tap};
@@ -15,6 +15,8 @@ use std::str::FromStr;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
+/// Times from the year 2000 on, in ns since 1970, are those of a wall clock.
+const WALL_CLOCK_NS: i64 = 946_684_800_000_000_000;
 /// Separators of fields, in the order in which they are tried.
 pub(super) const SEPARATORS: &[u8] = b",;\t ";
 
@@ -271,6 +273,10 @@ pub(super) fn read(
             log.remarks.push("The last line is cut off: left out.".into());
             break;
         }
+    }
+    let first = log.rows.first().map_or(0, |row| row.sent_ns);
+    if first >= WALL_CLOCK_NS && !columns.done {
+        log.recorded = recorded(log.rows.iter().map(|row| (row.sent_ns, row.rtt())));
     }
     // The last line may have none.
     let last = log.rows.last_mut().filter(|row| row.line == line && !reader.get_ref().ended());
