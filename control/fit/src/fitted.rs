@@ -6,8 +6,10 @@ mod delays;
 mod losses;
 mod notes;
 mod options;
+mod reconfiguration;
 
 pub use options::{Capacity, Direction, Options};
+pub use reconfiguration::Reconfigured;
 
 use profile::{Profile, Violations, format_duration};
 use proto::linkemu::v1 as pb;
@@ -16,13 +18,15 @@ use crate::baseline::{Baseline, OneWay, Source, Summary};
 use crate::delay::estimate::{self as delay, DelayError, Delays};
 use crate::delay::published;
 use crate::emulator::UNKNOWN;
-use crate::loss::{FadeEstimate, LossOptions, Losses, MOST_RUNS, Runs};
+use crate::loss::{FadeEstimate, LossOptions, Losses, MOST_RUNS, Runs, at_boundaries};
 use crate::loss::{estimate as estimate_losses, estimate_fade};
+use crate::period::{self, levels};
 use crate::read::Input;
 use crate::seconds;
 use delays::split;
 use losses::outages;
 use notes::Notes;
+use reconfiguration::reconfigure;
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +83,8 @@ pub struct Fitted {
     /// Fade estimate; `None` if the log shows no fades.
     pub fade: Option<FadeEstimate>,
     pub delays: Delays,
+    /// Periodic reconfiguration; `None` if the log shows none.
+    pub reconfiguration: Option<Reconfigured>,
 }
 
 /// A log or a summary, as far as provenance and assembly need it.
@@ -88,6 +94,8 @@ struct Measured<'a> {
     lost: u64,
     interval_ns: u64,
     one_way: Option<OneWay>,
+    /// When the first probe was sent, in ns since 1970 UTC.
+    first_utc_ns: Option<u64>,
     unidentified: Option<&'a str>,
     remarks: Vec<String>,
 }
@@ -109,7 +117,10 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
         return Err(FitError::Episodes(episodes));
     }
     check_isolated(options, baseline.interval_ns)?;
-    let runs = Runs::of_series(&baseline.series, baseline.interval_ns, baseline.spacing);
+    let reconfiguration = reconfiguration(baseline);
+    let at_boundaries = reconfiguration.as_ref().and_then(|found| found.at_boundaries.as_ref());
+    let elsewhere = at_boundaries.map_or(&baseline.series, |losses| &losses.elsewhere);
+    let runs = Runs::of_series(elsewhere, baseline.interval_ns, baseline.spacing);
     let fade = estimate_fade(&runs);
     // Fades of both directions would be independent.
     let one_way = options.losses_in == Direction::Both && fade.is_some();
@@ -126,19 +137,30 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
             runs.begins_s.len()
         ));
     }
-    let delays = delay::estimate(baseline)?;
+    let levels = reconfiguration.as_ref().and_then(|found| found.levels.as_ref());
+    let delays = delay::estimate(levels.map_or(baseline, |levels| &levels.rest))?;
     let measured = Measured {
         source: &baseline.source,
         samples: baseline.series.len() as u64,
         lost: baseline.series.lost() as u64,
         interval_ns: baseline.interval_ns,
         one_way: baseline.one_way,
+        first_utc_ns: baseline
+            .recorded
+            .and_then(|[first, _]| u64::try_from(first.as_nanosecond()).ok()),
         unidentified: baseline.emulator.is_none().then_some(UNKNOWN),
         remarks: baseline.remarks.iter().chain(&baseline.emulator).cloned().collect(),
     };
     let mut options = options.clone();
     options.losses_in = losses_in;
-    assemble(&measured, &options, Some(losses), fade, delays)
+    assemble(&measured, &options, Some(losses), fade, delays, reconfiguration)
+}
+
+/// The periodic reconfiguration of a log, if it has one.
+fn reconfiguration(baseline: &Baseline) -> Option<Reconfigured> {
+    let period = period::detect(&baseline.series, baseline.interval_ns)?;
+    let at_boundaries = at_boundaries(&baseline.series, &period, baseline.interval_ns);
+    Some(Reconfigured { period, levels: levels(baseline, &period), at_boundaries })
 }
 
 fn fit_summary(summary: &Summary, options: &Options) -> Result<Fitted, FitError> {
@@ -158,10 +180,11 @@ fn fit_summary(summary: &Summary, options: &Options) -> Result<Fitted, FitError>
         lost: summary.losses.as_ref().map_or(0, |l| l.lost),
         interval_ns: summary.interval_ns,
         one_way: None,
+        first_utc_ns: None,
         unidentified: None,
         remarks: Vec::new(),
     };
-    assemble(&measured, options, losses, None, delays)
+    assemble(&measured, options, losses, None, delays, None)
 }
 
 fn loss_options(options: &Options, losses_in: Direction) -> LossOptions {
@@ -185,6 +208,7 @@ fn assemble(
     losses: Option<Losses>,
     fade: Option<FadeEstimate>,
     delays: Delays,
+    reconfiguration: Option<Reconfigured>,
 ) -> Result<Fitted, FitError> {
     let mut notes = Notes::default();
     let mut forward = options.forward.clone();
@@ -209,6 +233,9 @@ fn assemble(
         notes.unidentified.push("losses: none were published; the profile has none".into());
     }
     split(measured, options, &delays, &mut forward, &mut back, &mut notes)?;
+    if let Some(found) = &reconfiguration {
+        reconfigure(found, measured, options, &mut forward, &mut back, &mut notes);
+    }
     notes.unidentified.extend(measured.unidentified.map(str::to_owned));
     let Source { name, format, sha256 } = measured.source;
     let provenance = pb::Provenance {
@@ -234,5 +261,5 @@ fn assemble(
         group: String::new(),
     };
     let profile = Profile::try_from(profile).map_err(FitError::Schema)?;
-    Ok(Fitted { profile, losses, fade, delays })
+    Ok(Fitted { profile, losses, fade, delays, reconfiguration })
 }

@@ -30,6 +30,7 @@ pub mod goodness;
 pub mod loss;
 pub mod mmpp;
 pub mod numeric;
+pub mod period;
 pub mod read;
 pub mod report;
 pub mod traffic;

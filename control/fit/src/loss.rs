@@ -9,11 +9,13 @@
 //!
 //! Times are in seconds.
 
+mod boundary;
 pub mod chain;
 mod estimate;
 mod fade;
 mod runs;
 
+pub use boundary::{AtBoundaries, at_boundaries};
 pub use estimate::{Isolated, LossOptions, Losses, OutageClass, Rejected, estimate};
 pub use fade::{FadeEstimate, MOST_RUNS, estimate_fade};
 pub use runs::{Run, Runs};

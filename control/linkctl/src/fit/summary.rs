@@ -119,6 +119,20 @@ fn direction(pipe: &pb::Pipe) -> String {
             fade.factor
         ));
     }
+    if let Some(it) = &pipe.reconfiguration {
+        let mut text = format!("reconfigured every {}", time(it.period_ns));
+        if it.clock() == pb::PeriodClock::Utc {
+            text += &format!(" from {} of each minute of UTC", time(it.phase_ns));
+        }
+        if let Some(most) = it.delays_ns.iter().max() {
+            text += &format!(", with up to {} more", time(*most));
+        }
+        if it.outage_probability > 0.0 {
+            let percent = 100.0 * it.outage_probability;
+            text += &format!(", and an outage of {} at {percent:.0} %", time(it.outage_ns));
+        }
+        parts.push(text);
+    }
     parts.join("; ")
 }
 
