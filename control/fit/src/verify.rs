@@ -2,12 +2,15 @@
 //! A link against its baseline: the same figures of both, side by side, each with a
 //! tolerance and a verdict.
 
+mod bursts;
 mod compared;
 mod comparison;
 mod decision;
 mod figures;
 mod judge;
 mod largest;
+mod periodic;
+mod periods;
 mod play;
 mod subject;
 

@@ -8,6 +8,7 @@ mod common;
 mod little;
 mod losses;
 mod maxima;
+mod periods;
 mod real;
 mod regimes;
 mod truth;

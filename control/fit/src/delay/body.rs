@@ -152,7 +152,11 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    fn add(&mut self, o: &Self, sign: f64) {
+    pub(crate) fn of(x: f64, y: f64) -> Self {
+        Self { n: 1.0, x, y, xx: x * x, yy: y * y, xy: x * y }
+    }
+
+    pub(crate) fn add(&mut self, o: &Self, sign: f64) {
         self.n += sign * o.n;
         self.x += sign * o.x;
         self.y += sign * o.y;
@@ -226,8 +230,7 @@ pub(crate) fn pairs(
         for (i, (a, b)) in series.slice(segment).zip(later).enumerate() {
             if let (Some(x), Some(y)) = (value(a.rtt_ns), value(b.rtt_ns)) {
                 let block = (start + i) * blocks / series.len();
-                let pair = Pairs { n: 1.0, x, y, xx: x * x, yy: y * y, xy: x * y };
-                sums[block].add(&pair, 1.0);
+                sums[block].add(&Pairs::of(x, y), 1.0);
             }
         }
     }

@@ -5,6 +5,8 @@
 //! A tolerance is a share, the margin, of the baseline's figure, or of a floor where that figure is
 //! near zero. It does not depend on the link. docs/modelling.md ("Verification") lists both.
 
+mod periods;
+
 use super::comparison::Group;
 use super::decision::{Candidate, Error};
 use super::figures::{Figures, LONGER, Ratio, exceeded};

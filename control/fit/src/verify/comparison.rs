@@ -16,6 +16,8 @@ pub enum Group {
     Episodes,
     /// How round trips hang together.
     Autocorrelation,
+    /// Figures by the periods of a reconfiguration.
+    Periods,
 }
 
 impl Group {
@@ -27,6 +29,7 @@ impl Group {
             Self::Losses => "Losses",
             Self::Episodes => "Delay episodes",
             Self::Autocorrelation => "Autocorrelation",
+            Self::Periods => "Reconfiguration",
         }
     }
 }

@@ -3,11 +3,13 @@
 
 use profile::Profile;
 
+use super::bursts;
 use super::compared::{Compared, LEAST_COUNT, Places, own_levels};
 use super::comparison::{Comparison, Curve, Pair, Plots};
 use super::decision::{Lengths, decide};
 use super::figures::{Figures, envelope, exceeded, sorted};
 use super::largest;
+use super::periodic::Periodic;
 use super::play::{PlayError, play, play_waiting, regular};
 use super::subject::{VerifyError, check_baseline, check_log};
 use crate::baseline::{Baseline, Series, Summary};
@@ -79,12 +81,19 @@ pub fn against_profile(
             }
         }
     };
+    let mut periodic = match input {
+        Input::Log(baseline) => Periodic::of_profile(baseline, profile),
+        Input::Summary(_) => None,
+    };
     let mut link = times(settings.seed)?;
+    periodic.iter_mut().for_each(|periodic| periodic.add(&link));
     let length = link.len().max(1);
     let probes = length.saturating_mul(TIMES).clamp(LEAST_PROBES, MOST_PROBES);
     let plays = probes.div_ceil(length).min(MOST_PLAYS) as u64;
     for more in 1..plays {
-        link.extend(&times(settings.seed.wrapping_add(more))?);
+        let played = times(settings.seed.wrapping_add(more))?;
+        periodic.iter_mut().for_each(|periodic| periodic.add(&played));
+        link.extend(&played);
     }
     let played = format!(
         "in virtual time, seed {}, {} probes{}",
@@ -93,7 +102,8 @@ pub fn against_profile(
         if plays > 1 { format!(" in {plays} plays") } else { String::new() }
     );
     let law = stated::law(profile.as_proto());
-    Ok(compare(input, &link, None, profile.name(), law, played, settings))
+    let link = Link { series: &link, interval_ns: None, law, periodic };
+    Ok(compare(input, &link, profile.name(), played, settings))
 }
 
 /// A series with the breaks of another of the same length.
@@ -126,8 +136,14 @@ pub fn against_log(
     check_baseline(input)?;
     check_log(input, live)?;
     let played = format!("live, {} probes", live.series.len());
+    let mut periodic = match input {
+        Input::Log(baseline) => Periodic::of_log(baseline, live),
+        Input::Summary(_) => None,
+    };
+    periodic.iter_mut().for_each(|periodic| periodic.add(&live.series));
     let interval_ns = Some(live.interval_ns);
-    let mut comparison = compare(input, &live.series, interval_ns, name, None, played, settings);
+    let link = Link { series: &live.series, interval_ns, law: None, periodic };
+    let mut comparison = compare(input, &link, name, played, settings);
     let remarks = live.remarks.iter().map(|r| format!("the live log: {r}"));
     comparison.remarks.extend(remarks);
     comparison.remarks.push(emulator("the live log", live));
@@ -172,16 +188,25 @@ impl Side<'_> {
     }
 }
 
-/// Compares; the interval is that of a link that was measured, the law that of a profile.
+/// The link that is compared.
+struct Link<'a> {
+    series: &'a Series,
+    /// The probing interval of a link that was measured.
+    interval_ns: Option<u64>,
+    /// The law of a profile's delays.
+    law: Option<Law>,
+    /// The period by which it is compared, if there is one.
+    periodic: Option<Periodic>,
+}
+
 fn compare(
     input: &Input,
-    link: &Series,
-    interval_ns: Option<u64>,
+    link: &Link<'_>,
     profile: &str,
-    law: Option<Law>,
     played: String,
     settings: &Settings,
 ) -> Comparison {
+    let Link { series: link, interval_ns, law, periodic } = link;
     let side = match input {
         Input::Log(baseline) => Side::Log { sorted: sorted(&baseline.series), baseline },
         Input::Summary(summary) => Side::Summary { summary, points: summary.points() },
@@ -213,7 +238,7 @@ fn compare(
     plots.time_series.link = envelope(link, SPANS);
     let length = |series: &Series, ns: u64| series.len() as f64 * seconds(ns);
     let mut lengths = Lengths { baseline_s: None, link_s: interval_ns.map(|ns| length(link, ns)) };
-    let of_baseline;
+    let (of_baseline, of_periods);
     let mut compared = Compared::new(settings.margin);
     let mut remarks = Vec::new();
     let source = match &side {
@@ -221,6 +246,18 @@ fn compare(
             lengths.baseline_s = Some(length(&baseline.series, baseline.interval_ns));
             of_baseline = of_series(&baseline.series, sorted.clone());
             compared.log(baseline, &of_baseline, &of_link, &places);
+            if of_baseline.lost.count() >= LEAST_COUNT {
+                let windows = bursts::windows(baseline.interval_ns, span(&baseline.series));
+                let [own, of_link] = [&baseline.series, *link].map(|series| {
+                    let each = windows.iter().map(|w| (*w, bursts::dispersion(series, *w)));
+                    each.collect::<Vec<_>>()
+                });
+                compared.bursts(&own, &of_link);
+            }
+            if let Some(periodic) = periodic {
+                of_periods = periodic.figures(baseline);
+                compared.periods(periodic.period, &of_periods[0], &of_periods[1]);
+            }
             let Plots { exceedance, run_lengths, autocorrelation, .. } = &mut plots;
             (exceedance.baseline, run_lengths.baseline, autocorrelation.baseline) =
                 curves(&of_baseline);
@@ -246,7 +283,7 @@ fn compare(
         && let Some(largest) = sorted.last()
     {
         let ends = [exceeded(sorted, 0.5), *largest];
-        candidates.extend(largest::candidate(law, baseline, ends));
+        candidates.extend(largest::candidate(law.clone(), baseline, ends));
     }
     let (rows, left_out) = decide(candidates, settings.confidence, lengths);
     remarks.extend(left_out);
@@ -259,6 +296,13 @@ fn compare(
         remarks,
         plots,
     }
+}
+
+/// From the first to the last probe, in ns.
+fn span(series: &Series) -> u64 {
+    let ends = [series.get(0), series.len().checked_sub(1).and_then(|last| series.get(last))];
+    let [first, last] = ends.map(|probe| probe.map_or(0, |p| p.sent_ns));
+    last.saturating_sub(first)
 }
 
 /// Round levels above the median: its distance to the 95th percentile, doubled and doubled.
