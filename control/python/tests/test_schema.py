@@ -49,7 +49,7 @@ def test_profiles_that_linkctl_refuses_do_not_match_schema(
     schema: jsonschema.Draft202012Validator, tmp_path: Path
 ) -> None:
     """Unknown keys, other types, missing tables."""
-    good = tomllib.loads(next(p for p in PROFILES if p.stem == "starlink").read_text("utf-8"))
+    good = tomllib.loads(next(p for p in PROFILES if p.stem == "viasat2").read_text("utf-8"))
 
     def broken(change: str, value: Any) -> dict[str, Any]:
         profile = copy.deepcopy(good)
@@ -75,7 +75,8 @@ def test_profiles_that_linkctl_refuses_do_not_match_schema(
         ("forward.outages.0.law", "normal"),
         ("forward.outages.0.interval", None),
         ("forward.outages", [{}] * 9),
-        ("forward.delay.body.quantiles", ["1 ms"]),
+        ("forward.delay.body", {"correlation": "1 s", "quantiles": ["1 ms"]}),
+        ("forward.reconfiguration", {"period": "15 s", "phase": "12 s", "clock": "utc"}),
         ("forward.packet_loss", 0.5),
     ]
     import tomli_w
