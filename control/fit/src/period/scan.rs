@@ -100,7 +100,7 @@ mod tests {
         let found = scan(&regular, (0.0, 180.0), (12.8, 22.5)).unwrap();
         assert!((found.period - 15.0).abs() < 0.1 && found.ln_p < -20.0, "{found:?}");
         let off = (found.boundary - 3.3).rem_euclid(15.0);
-        assert!(off < 0.3 || off > 14.7, "{found:?}");
+        assert!(!(0.3..=14.7).contains(&off), "{found:?}");
         let irregular: Vec<f64> =
             (0..12).map(|k| 15.0 * f64::from(k) + f64::from(k * k % 11)).collect();
         assert!(scan(&irregular, (0.0, 190.0), (12.8, 22.5)).unwrap().ln_p > -5.0);

@@ -36,7 +36,8 @@ fn new_levels_are_found_with_their_phase() {
 
 #[test]
 fn two_levels_in_turn_have_the_period_of_one() {
-    let found = detected(|t| if (t / 7.5) as u64 % 2 == 0 { 20.0 } else { 26.0 }).unwrap();
+    let found =
+        detected(|t| if ((t / 7.5) as u64).is_multiple_of(2) { 20.0 } else { 26.0 }).unwrap();
     assert_eq!(found.length.value, 7.5);
 }
 

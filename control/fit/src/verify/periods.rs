@@ -136,7 +136,7 @@ impl Periods {
                 }
                 let Some(slot) = self.slots.last_mut() else { continue };
                 let within = at - number;
-                let is_near = within < NEAR || within >= 1.0 - NEAR;
+                let is_near = !(NEAR..1.0 - NEAR).contains(&within);
                 slot.near[0] += f64::from(u8::from(is_near));
                 let Some(rtt) = probe.rtt_ns else {
                     slot.lost += 1.0;
