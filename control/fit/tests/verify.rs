@@ -179,7 +179,8 @@ fn a_worse_link_does_not_widen_its_own_tolerance() {
     for (like, wide) in like.rows.iter().zip(&wide.rows) {
         // The interval of the largest round trip is the profile's own, about its median.
         if like.figure == "largest" {
-            assert_eq!([like.verdict, wide.verdict], [Verdict::Pass, Verdict::Fail]);
+            assert_eq!(like.verdict, Verdict::Pass);
+            assert_ne!(wide.verdict, Verdict::Pass);
             continue;
         }
         assert_eq!((&like.figure, like.tolerance), (&wide.figure, wide.tolerance));

@@ -338,7 +338,7 @@ async fn no_request_makes_linkd_panic() {
 #[tokio::test]
 async fn a_request_that_is_too_large_is_refused() {
     let mut lab = Lab::new();
-    let status = lab.set(&"x".repeat(2 << 20)).await.unwrap_err();
+    let status = lab.set(&"x".repeat(profile::MESSAGE_BYTES)).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
     lab.set("viasat2").await.unwrap();
 }

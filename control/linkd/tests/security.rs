@@ -673,9 +673,9 @@ async fn who_does_not_answer_loses_the_connection() {
 async fn what_is_too_long_is_refused() {
     let secure = Secure::new();
     let mut client = secure.client("ci-7", OPERATOR);
-    let status = client.set_profile(named(&"x".repeat(2 << 20))).await.unwrap_err();
+    let status = client.set_profile(named(&"x".repeat(profile::MESSAGE_BYTES))).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
-    let name = "x".repeat(2 << 20);
+    let name = "x".repeat(profile::MESSAGE_BYTES);
     let status = client.get_profile(pb::GetProfileRequest { name }).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
     let mut request = tonic::Request::new(named("viasat2"));

@@ -106,7 +106,9 @@ mod tests {
         std::thread::spawn({
             let done = done.clone();
             move || {
-                (0..ENTRIES).for_each(|_| drop(writer.push(|sequence| sequence)));
+                for _ in 0..ENTRIES {
+                    writer.push(|sequence| sequence);
+                }
                 done.send(())
             }
         });

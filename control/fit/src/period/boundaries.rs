@@ -10,6 +10,14 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 /// The squared changes at the boundaries are at least so many times those half a period from them,
 /// and those of independent round trips.
 const LARGER: f64 = 2.0;
+/// A new level is there at once: the squared changes close to the boundaries are at least this share
+/// of those over half a period. A smooth oscillation has less.
+const ABRUPT: f64 = 0.5;
+/// What is close to a boundary on either side: so many seconds and probes, but at most this share of
+/// the period.
+const CLOSE: f64 = 0.5;
+const CLOSE_PROBES: f64 = 8.0;
+const CLOSE_SHARE: f64 = 0.125;
 /// Largest probability that as many changes are larger at the boundaries by chance.
 const BY_CHANCE: f64 = 0.05;
 /// Fewer located boundaries do not determine a line.
@@ -109,10 +117,11 @@ fn numbers(span: (f64, f64), period: f64, boundary: f64) -> std::ops::RangeInclu
     (number(span.0) + 0.5).ceil() as i64..=(number(span.1) - 0.5).floor() as i64
 }
 
-/// How much the level changes at a boundary, and half a period after it.
+/// How much the level changes at a boundary, close to it, and half a period after it.
 struct Change {
     number: i64,
     here: f64,
+    close: f64,
     between: f64,
 }
 
@@ -123,11 +132,16 @@ fn changes(
     period: f64,
     boundary: f64,
 ) -> Vec<Change> {
+    let close = CLOSE.max(CLOSE_PROBES * interval).min(CLOSE_SHARE * period);
     let all = numbers(span, period, boundary);
     all.filter_map(|number| {
-        let size = |at: f64| ranks.change(at, period / 2.0, interval).map(f64::abs);
+        let half = period / 2.0;
+        let size = |at: f64, half: f64| ranks.change(at, half, interval).map(f64::abs);
         let at = boundary + number as f64 * period;
-        Some(Change { number, here: size(at)?, between: size(at + period / 2.0)? })
+        let here = size(at, half)?;
+        // Too few probes to see it.
+        let close = size(at, close).unwrap_or(here);
+        Some(Change { number, here, close, between: size(at + half, half)? })
     })
     .collect()
 }
@@ -140,8 +154,12 @@ fn reconfigured(changes: &[Change], probes: f64) -> bool {
         .map_or(1.0, |b| larger.checked_sub(1).map_or(1.0, |l| b.sf(l)));
     // The squared change of independent ranks, whose variance is one twelfth.
     let independent = 2.0 / 12.0 / probes;
-    let squares: f64 = changes.iter().map(|c| c.here * c.here).sum();
-    squares >= LARGER * n * independent && change(changes.iter()) >= LARGER && chance < BY_CHANCE
+    let squares = |of: fn(&Change) -> f64| changes.iter().map(|c| of(c).powi(2)).sum::<f64>();
+    let here = squares(|c| c.here);
+    here >= LARGER * n * independent
+        && squares(|c| c.close) >= ABRUPT * here
+        && change(changes.iter()) >= LARGER
+        && chance < BY_CHANCE
 }
 
 /// The squared changes at boundaries over those between them.

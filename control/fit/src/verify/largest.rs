@@ -20,8 +20,8 @@ use crate::seconds;
 
 /// An excursion is seen for sure if none is with less than this probability.
 const UNSEEN: f64 = 0.025;
-/// An interval that reaches further than this many times the distance of the log's largest
-/// round trip from its median shows nothing.
+/// An interval whose upper end is further above the predicted round trip than this many times the
+/// distance of that one, or of the log's largest, from the log's median shows nothing.
 const WIDEST: f64 = 2.0;
 
 /// The figure, if the law has excursions; `median` and `largest` are the log's in ns.
@@ -42,7 +42,7 @@ pub fn candidate(
     };
     let [low, high] = [-Z_95, Z_95].map(|z| law.largest(Normal::standard().cdf(z), probing));
     let reach = (end(&law, Z_95, probing) - predicted).abs();
-    let wide = reach > WIDEST * seconds(largest.saturating_sub(median));
+    let wide = high - predicted > WIDEST * (predicted.max(seen) - seconds(median));
     let top = law.base + law.body.top();
     let error = move |z: f64, by: f64| {
         // Without an excursion in the span for sure, no largest one can be too small.
@@ -143,7 +143,8 @@ mod tests {
     fn short_log_or_vague_law_leaves_the_largest_round_trip_undecided() {
         // Two minutes have two episodes on average.
         assert_eq!(verdict(law(0.2), &log(600), 0.7), Verdict::Undecided);
-        let heavy = law(0.5);
+        let mut heavy = law(0.5);
+        heavy.excursions[0].max = 1e3;
         let probing = Probing { interval: 0.2, span: Probing::DAY };
         let typical = heavy.largest(0.5, probing);
         assert_eq!(verdict(heavy, &log(432_000), typical), Verdict::Undecided);
