@@ -116,12 +116,9 @@ fn set_command_changes_the_named_part() {
     lab.done("set rate unlimited -d return");
     assert_eq!((lab.forward().rate_bps, lab.back().rate_bps), (Some(0), None));
 
+    let before = lab.back().delay.unwrap();
     lab.done("set delay 100ms --direction return");
-    let delay = lab.back().delay.unwrap();
-    assert_eq!(
-        (delay.base_ns, delay.slot_ns, delay.excursions.len()),
-        (100_000_000, 41_430_000, 3)
-    );
+    assert_eq!(lab.back().delay.unwrap(), pb::Delay { base_ns: 100_000_000, ..before });
     lab.done("set delay 200ms --slot none");
     assert_eq!(lab.back().delay.unwrap().slot_ns, 0);
     assert_eq!(lab.forward().delay.unwrap().base_ns, 200_000_000);
