@@ -322,6 +322,7 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
                 threshold_bytes,
                 probability_at_threshold: *drop_at_threshold,
                 probability_at_limit: drop_at_limit.unwrap_or(*drop_at_threshold),
+                ..Default::default()
             });
             pipe.queue = Some(pb::Queue { limit_bytes: *limit, random_drop, ..Default::default() });
             match random_drop {

@@ -57,6 +57,7 @@ fn queue() -> BoxedStrategy<pb::Queue> {
                 threshold_bytes,
                 probability_at_threshold: low,
                 probability_at_limit: high,
+                ..Default::default()
             }),
         })
         .boxed()

@@ -390,6 +390,7 @@ async fn a_limit_below_the_threshold_wants_both() {
         threshold_bytes: 5_000_000,
         probability_at_threshold: 0.0,
         probability_at_limit: 1.0,
+        ..Default::default()
     };
     lab.patch(Forward, &["queue.random_drop"], queue(0, Some(drop))).await.unwrap();
     assert_eq!(forward(&lab.in_force()).queue, queue(10_000_000, Some(drop)).queue);

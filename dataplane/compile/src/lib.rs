@@ -123,6 +123,8 @@ fn aqm(q: &model::Queue) -> AqmPlan {
             threshold: r.threshold_bytes,
             at_threshold: Probability::new(r.probability_at_threshold),
             at_limit: Probability::new(r.probability_at_limit),
+            early: Probability::new(r.early_probability),
+            early_threshold: r.early_threshold_bytes,
         })
     } else if let Some(r) = q.red {
         AqmPlan::Red(RedPlan {

@@ -28,7 +28,7 @@ use pie::{Pie, PiePlan};
 use red::{Red, RedPlan};
 
 /// Random drop of arriving frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RandomDrop {
     /// Applies while more bytes than this are queued.
     pub threshold: u64,
@@ -36,6 +36,26 @@ pub struct RandomDrop {
     pub at_threshold: Probability,
     /// The probability at the limit.
     pub at_limit: Probability,
+    /// The least probability while more bytes than `early_threshold` are queued.
+    pub early: Probability,
+    pub early_threshold: u64,
+}
+
+impl RandomDrop {
+    /// The most bytes queued at which nothing is dropped.
+    fn starts(&self) -> u64 {
+        let early = (self.early != Probability::ZERO).then_some(self.early_threshold);
+        early.map_or(self.threshold, |early| early.min(self.threshold))
+    }
+
+    /// The probability with more bytes than [`Self::starts`] in a queue of `limit` bytes.
+    fn probability(&self, queued: u64, limit: u64) -> Probability {
+        let Some(above) = queued.checked_sub(self.threshold).filter(|above| *above > 0) else {
+            return self.early;
+        };
+        let span = limit.saturating_sub(self.threshold);
+        self.at_threshold.toward(self.at_limit, above, span).max(self.early)
+    }
 }
 
 /// Which frames are dropped, or marked, before the queue is full.
@@ -76,7 +96,7 @@ impl QueuePlan {
     pub fn admits_up_to(&self) -> u64 {
         match self.aqm {
             AqmPlan::TailDrop | AqmPlan::CoDel(_) => self.limit,
-            AqmPlan::RandomDrop(r) => self.limit.min(r.threshold),
+            AqmPlan::RandomDrop(r) => self.limit.min(r.starts()),
             AqmPlan::Red(_) | AqmPlan::Pie(_) => 0,
         }
     }
@@ -192,9 +212,8 @@ impl Aqm {
             return Verdict::Drop(DropReason::Limit);
         }
         match (plan.aqm, state) {
-            (AqmPlan::RandomDrop(r), _) if queued > r.threshold => {
-                let span = plan.limit.saturating_sub(r.threshold);
-                let p = r.at_threshold.toward(r.at_limit, queued - r.threshold, span);
+            (AqmPlan::RandomDrop(r), _) if queued > r.starts() => {
+                let p = r.probability(queued, plan.limit);
                 if stream.chance(p) { Verdict::Signal } else { Verdict::Pass }
             }
             (AqmPlan::Red(p), State::Red(red)) => red.arrive(p, at, queued, rate, stream),
@@ -262,7 +281,8 @@ mod tests {
     #[test]
     fn frame_at_the_threshold_is_admitted() {
         let (threshold, one) = (1_000, Probability::ONE);
-        let law = RandomDrop { threshold, at_threshold: one, at_limit: one };
+        let law =
+            RandomDrop { threshold, at_threshold: one, at_limit: one, ..RandomDrop::default() };
         let plan = QueuePlan { aqm: AqmPlan::RandomDrop(law), ..QueuePlan::tail_drop(10_000) };
         let mut q = Aqm::new(plan, key(), Instant::ZERO);
         assert_eq!(q.admit(Instant::ZERO, threshold, 60, RATE), Verdict::Pass);
@@ -330,6 +350,34 @@ mod tests {
     }
 
     #[test]
+    fn early_drops_are_the_least_of_the_law() {
+        let law = RandomDrop {
+            threshold: 18_000,
+            at_limit: Probability::new(0.4),
+            early: Probability::new(0.05),
+            early_threshold: 4_000,
+            ..RandomDrop::default()
+        };
+        let at = |queued| law.probability(queued, 36_000);
+        assert_eq!(law.starts(), 4_000);
+        for (queued, p) in [(4_001, 0.05), (18_000, 0.05), (18_045, 0.05), (27_000, 0.2)] {
+            assert_eq!(at(queued), Probability::new(p), "{queued}");
+        }
+        let none = RandomDrop { early: Probability::ZERO, ..law };
+        assert_eq!((none.starts(), none.probability(18_000, 36_000)), (18_000, Probability::ZERO));
+        let plan = QueuePlan { aqm: AqmPlan::RandomDrop(law), ..QueuePlan::tail_drop(36_000) };
+        assert_eq!(plan.admits_up_to(), 4_000);
+        let mut q = Aqm::new(plan, key(), Instant::ZERO);
+        let mut hits = |queued| {
+            (0..100_000)
+                .filter(|_| q.admit(Instant::ZERO, queued, 1, None) != Verdict::Pass)
+                .count()
+        };
+        assert_eq!(hits(4_000), 0);
+        assert!((4_600..5_400).contains(&hits(4_001)));
+    }
+
+    #[test]
     fn random_drop_follows_its_law() {
         let key = key();
         let plan = QueuePlan {
@@ -337,6 +385,7 @@ mod tests {
                 threshold: 18_000_000,
                 at_threshold: Probability::ZERO,
                 at_limit: Probability::new(0.4),
+                ..RandomDrop::default()
             }),
             ..QueuePlan::tail_drop(36_000_000)
         };

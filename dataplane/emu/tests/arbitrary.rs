@@ -150,8 +150,10 @@ pub fn queue() -> impl Strategy<Value = QueuePlan> {
         let pie = (ms(20), 1_u64..30, 0.0..10.0, 0.0..50.0, ms(50));
         prop_oneof![
             Just(AqmPlan::TailDrop),
-            (p(), p()).prop_map(move |(at_threshold, at_limit)| {
-                AqmPlan::RandomDrop(RandomDrop { threshold: limit / 2, at_threshold, at_limit })
+            (p(), p(), p()).prop_map(move |(at_threshold, at_limit, early)| {
+                let (threshold, early_threshold) = (limit / 2, limit / 8);
+                let law = RandomDrop { threshold, at_threshold, at_limit, early, early_threshold };
+                AqmPlan::RandomDrop(law)
             }),
             red.prop_map(move |(at_max, weight, packet, gentle)| {
                 let (min, max, weight) = (limit / 8, limit / 3, Probability::new(weight));

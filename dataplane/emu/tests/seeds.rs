@@ -41,6 +41,7 @@ fn plan() -> Plan {
                 threshold: 50_000,
                 at_threshold: Probability::new(0.01),
                 at_limit: Probability::new(0.5),
+                ..RandomDrop::default()
             }),
             ecn: false,
         },

@@ -32,6 +32,7 @@ fn plan() -> Plan {
                 threshold: 50_000,
                 at_threshold: Probability::ZERO,
                 at_limit: Probability::new(0.3),
+                ..RandomDrop::default()
             }),
             ecn: true,
         },

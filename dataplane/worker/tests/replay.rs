@@ -47,6 +47,7 @@ fn plan() -> Plan {
                 threshold: 200_000,
                 at_threshold: Probability::ZERO,
                 at_limit: Probability::new(0.5),
+                ..RandomDrop::default()
             }),
             ecn: false,
         },

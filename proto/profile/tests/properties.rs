@@ -44,11 +44,16 @@ fn fade((interval_ns, duration_ns, share): (u64, u64, f64), shortest: u64) -> pb
 fn queue() -> impl Strategy<Value = pb::Queue> {
     QUEUE_LIMIT_BYTES.prop_flat_map(|limit_bytes| {
         let tail = pb::Queue { limit_bytes, ..Default::default() };
-        let drop = (0..=limit_bytes, 0.0..=1.0_f64, 0.0..=1.0_f64).prop_map(
-            |(threshold_bytes, probability_at_threshold, probability_at_limit)| pb::RandomDrop {
-                threshold_bytes,
-                probability_at_threshold,
-                probability_at_limit,
+        let share = || 0.0..=1.0_f64;
+        let drop = (0..=limit_bytes, share(), share(), share(), share()).prop_map(
+            |(threshold_bytes, at_threshold, at_limit, early_at, early_probability)| {
+                pb::RandomDrop {
+                    threshold_bytes,
+                    probability_at_threshold: at_threshold,
+                    probability_at_limit: at_limit,
+                    early_threshold_bytes: (threshold_bytes as f64 * early_at) as u64,
+                    early_probability,
+                }
             },
         );
         let red = (

@@ -378,6 +378,7 @@ impl<'t> Reader<'t> {
     fn is_judged(&self, path: &str) -> bool {
         [
             (".random_drop.threshold", ".limit"),
+            (".random_drop.early_threshold", ".threshold"),
             (".max", ".location"),
             (".red.max", ".limit"),
             (".red.min", ".max"),

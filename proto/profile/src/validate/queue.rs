@@ -14,6 +14,14 @@ pub(super) fn check(found: &mut Violations, path: &str, queue: &pb::Queue) {
     }
     if let Some(it) = &queue.random_drop {
         within(found, at("random_drop.threshold"), it.threshold_bytes, queue.limit_bytes);
+        if it.early_threshold_bytes > it.threshold_bytes {
+            let message = format!(
+                "{} is above threshold, {}: lower early_threshold or raise threshold",
+                format_size(it.early_threshold_bytes),
+                format_size(it.threshold_bytes)
+            );
+            found.push(at("random_drop.early_threshold"), message);
+        }
     }
     if let Some(it) = &queue.red {
         red(found, &at("red"), it, queue.limit_bytes);
