@@ -42,7 +42,8 @@ pub struct Levels {
     pub listed: Option<Vec<f64>>,
     /// Number of periods that have a level.
     pub periods: usize,
-    /// The log with its levels replaced by the least one.
+    /// The log with its levels replaced by the least one. No round trip is below the log's least,
+    /// which the path does not undercut: in a period of a high level some would be.
     pub rest: Baseline,
 }
 
@@ -113,7 +114,7 @@ pub fn levels(baseline: &Baseline, period: &Period) -> Option<Levels> {
         let level = known.get(&period.number(seconds(probe.sent_ns))).copied().unwrap_or(middle);
         probe.rtt_ns = probe.rtt_ns.map(|rtt| {
             let without = seconds(rtt) - middle - (level - middle) * shrunk + lowest;
-            (without * 1e9).round().max(1.0) as u64
+            (without.max(all[0]) * 1e9).round().max(1.0) as u64
         });
         rest.push(probe);
     }
@@ -167,7 +168,9 @@ fn noise(periods: &BTreeMap<i64, Vec<f64>>) -> f64 {
 /// How far independent levels and rest are off the share of the variance between periods and off the
 /// quantiles of all round trips.
 fn misfit(periods: &BTreeMap<i64, Vec<f64>>, levels: &[f64], all: &[f64], share: f64) -> f64 {
-    let rest = periods.values().zip(levels).flat_map(|(rtts, l)| rtts.iter().map(move |r| r - l));
+    let least = all[0] - levels.iter().copied().fold(f64::INFINITY, f64::min);
+    let rest = periods.values().zip(levels);
+    let rest = rest.flat_map(|(rtts, l)| rtts.iter().map(move |r| (r - l).max(least)));
     let rest = sorted(rest);
     let (of_levels, of_rest) = (variance(levels), variance(&rest));
     let predicted = (of_levels / (of_levels + of_rest).max(f64::MIN_POSITIVE)).min(1.0);
