@@ -4,7 +4,7 @@
 use super::*;
 
 fn broken(change: impl FnOnce(&mut pb::Profile)) -> Vec<(String, String)> {
-    let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    let mut profile = crate::Catalog::built_in().get("viasat2-pings").unwrap().as_proto().clone();
     change(&mut profile);
     let found = validate(&profile).err().unwrap_or_default();
     found.into_iter().map(|v| (v.path, v.message)).collect()
@@ -416,7 +416,7 @@ fn capacity_needs_constant_rate_and_feasible_spread() {
     assert_eq!(path(&wide), ["forward.capacity.spread"]);
     assert!(wide[0].1.contains("30 % is too much"), "{}", wide[0].1);
     let constant = pb::Capacity { spread: 0.0, mean: 1.0, ..valid };
-    let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    let mut profile = crate::Catalog::built_in().get("viasat2-pings").unwrap().as_proto().clone();
     forward(&mut profile).capacity = Some(constant);
     assert_eq!(validate(&profile), Ok(()));
 }
@@ -434,7 +434,7 @@ fn reconfiguration_needs_a_change_and_a_phase_within_its_period() {
         outage_ns: 80_000_000,
         outage_law: 0,
     };
-    let mut profile = crate::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    let mut profile = crate::Catalog::built_in().get("viasat2-pings").unwrap().as_proto().clone();
     forward(&mut profile).reconfiguration = Some(valid.clone());
     assert_eq!(validate(&profile), Ok(()));
     let one = |change: fn(&mut pb::Reconfiguration), path: &str| {
