@@ -26,10 +26,10 @@ pub enum Profile {
     Transparent,
     /// A delay, without a limit of the rate.
     DelayOnly,
-    /// `viasat2` at the rate of the load, which the clients share, so that queue, random drop,
+    /// `viasat2-pings` at the rate of the load, which the clients share, so that queue, random drop,
     /// shaper, channel and delay line all work and the queue drops nothing.
     Full,
-    /// `viasat2` as it is, each client loaded to 90 % of its rate.
+    /// `viasat2-pings` as it is, each client loaded to 90 % of its rate.
     Viasat2,
 }
 
@@ -132,7 +132,7 @@ impl Case {
 
 fn viasat2() -> Result<Plan, Error> {
     let catalog = Catalog::built_in();
-    let profile = catalog.get("viasat2").ok_or(Error::Profile { name: "viasat2" })?;
+    let profile = catalog.get("viasat2-pings").ok_or(Error::Profile { name: "viasat2-pings" })?;
     let plan =
         pb::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..pb::Plan::default() };
     Ok(compile(&plan)?)

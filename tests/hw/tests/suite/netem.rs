@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Comparison with the kernel's emulator, netem (`net/sched/sch_netem.c`), configured as users
-//! would do for `viasat2`: same hosts, same traffic, same kernel, in virtual time.
+//! would do for `viasat2-pings`: same hosts, same traffic, same kernel, in virtual time.
 //!
-//! In the return direction `viasat2` waits for a slot of 41.43 ms, uniformly distributed: a mean of
+//! In the return direction `viasat2-pings` waits for a slot of 41.43 ms, uniformly distributed: a mean of
 //! 20.7 ms and a deviation of 12.0 ms. netem gets these figures. The limit of netem counts packets,
 //! including those in flight: it gets the number of packets of 1514 bytes that the link's queue and
 //! delay hold.
@@ -59,7 +59,7 @@ struct Row {
 pub fn hybla_opens_window_sooner_than_cubic(parts: &Parts) -> anyhow::Result<()> {
     in_guest(parts, |inside| {
         inside.linkemu()?;
-        inside.profile("viasat2")?;
+        inside.profile("viasat2-pings")?;
         let [cubic, hybla] = ["cubic", "hybla"].map(|cc| inside.download(cc, 15));
         let (cubic, hybla) = (cubic?, hybla?);
         eprintln!("\nMb/s by the second: cubic {cubic:.0?}, hybla {hybla:.0?}");
@@ -93,8 +93,8 @@ fn in_guest(
 
 fn compare(inside: &mut Inside) -> anyhow::Result<()> {
     inside.linkemu()?;
-    inside.profile("viasat2")?;
-    let own = row(inside, "linkemu viasat2")?;
+    inside.profile("viasat2-pings")?;
+    let own = row(inside, "linkemu")?;
     inside.profile("/etc/narrow.toml")?;
     let [own_large, own_small] = overloads(inside)?;
 

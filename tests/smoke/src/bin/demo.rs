@@ -31,7 +31,7 @@ use smoke::stats::{Conservation, Sample, Stats, Watch};
 use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::wait;
 
-const PROFILE: &str = "viasat2";
+const PROFILE: &str = "viasat2-pings";
 /// Forward rate of the profile.
 const RATE_MBPS: f64 = 144.0;
 const CHANGED_MBPS: f64 = 72.0;

@@ -74,7 +74,7 @@ const MODELLED: u64 = 1000;
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
 pub fn outages_slow_cubic_less_than_equal_loss_per_packet(cpus: &Cpus) -> anyhow::Result<()> {
-    let in_time = fate::built_in("viasat2")?;
+    let in_time = fate::built_in("viasat2-pings")?;
     let per_packet = per_packet(&in_time)?;
     on_bed(cpus, emulator(PER_PACKET as u8), |bed| {
         let clients: Vec<Ipv4Addr> = (0..PER_PACKET).map(|c| bed.client_address(c)).collect();
@@ -421,8 +421,8 @@ fn table(first: &Run, second: &Run, expected: &Expected) -> anyhow::Result<Table
             (lost(|p| p.dropped.aqm)? + lost(|p| p.dropped.limit)?).to_string(),
         ])
     };
-    row("viasat2, no outage in the run", measured(first, SPARED)?);
-    row("viasat2, an outage in the run", measured(first, HIT)?);
+    row("viasat2-pings, no outage in the run", measured(first, SPARED)?);
+    row("viasat2-pings, an outage in the run", measured(first, HIT)?);
     for client in 0..second.clients.len() {
         row(&format!("losses per packet, client {client}"), measured(second, client)?);
     }

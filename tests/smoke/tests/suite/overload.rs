@@ -47,7 +47,7 @@ pub fn udp_overload_is_delivered_at_link_rate_and_dropped_by_queue_only(
     let overload = Overload { rate_bps: 144e6, offered_bps: OFFERED_BPS as f64, window };
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
-        linkctl.set_profile("viasat2", SEED)?;
+        linkctl.set_profile("viasat2-pings", SEED)?;
         if !queue.is_empty() {
             let set = ["set", "queue", "--direction", "forward"];
             linkctl.change(&[&set[..], queue].concat())?;

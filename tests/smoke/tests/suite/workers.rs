@@ -26,7 +26,7 @@ const RATE_BPS: u64 = 20_000_000;
 const SECONDS: u64 = 3;
 const PINGS: u32 = 20;
 const PING_INTERVAL: Duration = Duration::from_millis(103);
-/// Base of the round trip of `viasat2`. ping rounds to the millisecond.
+/// Base of the round trip of `viasat2-pings`. ping rounds to the millisecond.
 const BASE_MS: f64 = 574.0;
 const SLOT_MS: f64 = 41.43;
 /// Delay of the hosts and of two sleeping workers.
@@ -52,7 +52,7 @@ pub fn two_workers_emulate_one_link(cpus: &Cpus) -> anyhow::Result<()> {
         let owners = owners.collect::<anyhow::Result<BTreeSet<_>>>()?;
         ensure!(owners.len() == WORKERS, "only workers {owners:?} own a client");
         let linkctl = bed.linkctl()?;
-        linkctl.set_profile("viasat2", SEED)?;
+        linkctl.set_profile("viasat2-pings", SEED)?;
         let ping = |client| {
             let source = bed.client_address(client);
             Ping::start(bed.client(), source, SERVER, PINGS, PING_INTERVAL)

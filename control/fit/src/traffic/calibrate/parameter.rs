@@ -5,7 +5,7 @@
 
 use profile::{
     CAPACITY_CORRELATION_NS, OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Violations,
-    format_duration, format_probability,
+    format_duration, format_probability, format_size,
 };
 use proto::linkemu::v1 as pb;
 
@@ -18,6 +18,10 @@ pub enum Parameter {
     IsolatedDuration,
     /// Probability of random drop at the limit of the queue towards the client.
     DropAtLimit,
+    /// Length of that queue from which on few packets are dropped, in bytes.
+    EarlyThreshold,
+    /// Probability of these drops.
+    EarlyDrop,
     /// Mean share of the rate towards the client.
     CapacityMean,
     /// Standard deviation of that share.
@@ -39,9 +43,11 @@ const LEAST_ISOLATED_S: f64 = 1e-4;
 const WIDEST: f64 = 0.7;
 
 impl Parameter {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
         Self::IsolatedDuration,
         Self::DropAtLimit,
+        Self::EarlyThreshold,
+        Self::EarlyDrop,
         Self::CapacityMean,
         Self::CapacitySpread,
         Self::CapacityCorrelation,
@@ -68,9 +74,9 @@ impl Parameter {
     #[must_use]
     pub fn prior(self, start: f64) -> Prior {
         let spread = match self {
-            Self::IsolatedDuration => 2.3,
+            Self::IsolatedDuration | Self::EarlyDrop => 2.3,
             Self::DropAtLimit | Self::CapacityMean | Self::CapacitySpread => 1.2,
-            Self::CapacityCorrelation => 1.2,
+            Self::CapacityCorrelation | Self::EarlyThreshold => 1.2,
         };
         Prior { mean: self.scale(start), spread }
     }
@@ -81,6 +87,8 @@ impl Parameter {
         match self {
             Self::IsolatedDuration => "forward and return: isolated losses, duration",
             Self::DropAtLimit => "forward: queue.random_drop.probability_at_limit",
+            Self::EarlyThreshold => "forward: queue.random_drop.early_threshold",
+            Self::EarlyDrop => "forward: queue.random_drop.early_probability",
             Self::CapacityMean => "forward: capacity.mean",
             Self::CapacitySpread => "forward: capacity.spread",
             Self::CapacityCorrelation => "forward: capacity.correlation",
@@ -95,6 +103,8 @@ impl Parameter {
                 let ns = (value * 1e9).clamp(1.0, 1e18) as u64;
                 format_duration(four_digits(ns))
             }
+            Self::EarlyThreshold => format_size(four_digits(value.max(1.0) as u64)),
+            Self::EarlyDrop => format_probability((value.clamp(0.0, 1.0) * 1e8).round() / 1e8),
             Self::DropAtLimit | Self::CapacityMean | Self::CapacitySpread => {
                 format_probability((value.clamp(0.0, 1.0) * 1e4).round() / 1e4)
             }
@@ -114,6 +124,19 @@ impl Parameter {
             Self::DropAtLimit => {
                 let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
                 Some(aqm.probability_at_limit.clamp(0.01, 0.9))
+            }
+            Self::EarlyThreshold => {
+                let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
+                let middle = aqm.threshold_bytes as f64 / 4.0;
+                Some(if aqm.early_threshold_bytes > 0 {
+                    aqm.early_threshold_bytes as f64
+                } else {
+                    middle.max(1.0)
+                })
+            }
+            Self::EarlyDrop => {
+                let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
+                Some(if aqm.early_probability > 0.0 { aqm.early_probability } else { 1e-5 })
             }
             Self::CapacityMean | Self::CapacitySpread | Self::CapacityCorrelation
                 if forward.rate_bps.is_none_or(|rate| rate == 0) =>
@@ -188,6 +211,18 @@ pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
             let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
             if let Some(aqm) = aqm {
                 aqm.probability_at_limit = share(value).max(aqm.probability_at_threshold);
+            }
+        }
+        Parameter::EarlyThreshold => {
+            let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
+            if let Some(aqm) = aqm {
+                aqm.early_threshold_bytes = four_digits(value as u64).min(aqm.threshold_bytes);
+            }
+        }
+        Parameter::EarlyDrop => {
+            let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
+            if let Some(aqm) = aqm {
+                aqm.early_probability = (value.min(1.0) * 1e8).round() / 1e8;
             }
         }
         Parameter::CapacityMean => {
