@@ -98,11 +98,11 @@ fn fitting_profile_shows_headroom_and_oversized_exits_4() {
     lab.done(&format!("envelope --profile viasat2 --clients {clients}"));
     lab.fails(4, &format!("envelope --profile viasat2 --clients {}", clients + 1));
     let queue = profile["largest"]["queue_bytes"]["value"]["forward"].as_u64().unwrap();
-    let toml = lab.done("profile show viasat2");
+    let toml = lab.done("profile show viasat2-pings");
     let with = |name: &str, limit: u64| {
         let toml = toml.replace("\"36 MB\"", &format!("\"{limit} B\""));
         let toml = toml.replace("threshold = \"18 MB\"", "threshold = \"10 kB\"");
-        std::fs::write(lab.at(name), toml.replace("\"viasat2\"", "\"mine\"")).unwrap();
+        std::fs::write(lab.at(name), toml.replace("\"viasat2-pings\"", "\"mine\"")).unwrap();
     };
     with("fits.toml", queue);
     with("over.toml", queue + 10_000);

@@ -80,7 +80,7 @@ async fn an_inline_profile_is_checked_whole() {
 #[tokio::test]
 async fn another_profile_may_not_take_a_known_name() {
     let mut lab = Lab::new();
-    let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    let mut profile = profile::Catalog::built_in().get("viasat2-pings").unwrap().as_proto().clone();
     let set = |profile: &pb::Profile| pb::SetProfileRequest {
         profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
         ..Default::default()
@@ -349,7 +349,7 @@ async fn a_patched_link_is_not_what_was_fitted() {
 #[tokio::test]
 async fn traces_at_their_limit_are_taken() {
     let mut lab = Lab::new();
-    let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
+    let mut profile = profile::Catalog::built_in().get("viasat2-pings").unwrap().as_proto().clone();
     profile.name = "traced".into();
     for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe] {
         let pipe = pipe.as_mut().unwrap();

@@ -218,7 +218,7 @@ mod tests {
 
     fn plan(change: impl FnOnce(&mut model::Pipe)) -> pb::Plan {
         let mut profile =
-            profile::Catalog::built_in().get("viasat2").expect("built in").as_proto().clone();
+            profile::Catalog::built_in().get("viasat2-pings").expect("built in").as_proto().clone();
         change(profile.forward_pipe.as_mut().expect("it has one"));
         pb::Plan { profile: Some(profile), seed: 9, ..pb::Plan::default() }
     }

@@ -22,7 +22,7 @@ const DIFFERENCE: f64 = 0.2;
 const FEWEST: usize = 4;
 /// Part of the prior that the first stage covers, in spreads.
 const COVERED: f64 = 1.2;
-const PRIMES: [u32; 5] = [2, 3, 5, 7, 11];
+const PRIMES: [u32; 7] = [2, 3, 5, 7, 11, 13, 17];
 
 /// The minimum.
 pub struct Found {

@@ -34,7 +34,7 @@ fn parameters_of_other_seeds_are_inside_their_intervals() {
     );
     let start = link("interval = \"333 s\"\nduration = \"100 ms\"", "");
     let observed = [Algorithm::Cubic, Algorithm::Bbr].map(|a| observe(&truth, a, 40));
-    let options = Options { flows: 20, ..QUICK };
+    let options = Options { flows: 20, points: 20, steps: 40, ..QUICK };
     let found = calibrate(&start, &observed, &options, &quiet).unwrap();
     for (parameter, value) in [
         (Parameter::IsolatedDuration, 0.0006),
