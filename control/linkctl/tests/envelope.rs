@@ -80,23 +80,23 @@ fn table_in_json_follows_memory_and_rate() {
 #[test]
 fn fitting_profile_shows_headroom_and_oversized_exits_4() {
     let lab = with_room();
-    let shown = lab.done("envelope --profile viasat2");
+    let shown = lab.done("envelope --profile viasat2-pings");
     assert!(
-        shown.contains("viasat2 fits: it needs 1.") && shown.contains("MB each way"),
+        shown.contains("viasat2-pings fits: it needs 1.") && shown.contains("MB each way"),
         "{shown}"
     );
-    let output = lab.run("-o json envelope --profile viasat2 --clients 1000");
+    let output = lab.run("-o json envelope --profile viasat2-pings --clients 1000");
     assert_eq!(output.status.code(), Some(4));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let profile = &json["profile"];
-    assert_eq!((&profile["name"], &profile["fits"]), (&"viasat2".into(), &false.into()));
+    assert_eq!((&profile["name"], &profile["fits"]), (&"viasat2-pings".into(), &false.into()));
     let clients = profile["largest"]["clients"]["value"].as_u64().unwrap();
     assert!(profile["excesses"][0].as_str().unwrap().contains("of 1000 clients"), "{json}");
     let error: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
     assert_eq!(error["error"]["code"], "check_failed");
     // The offered number of clients fits, and one more does not.
-    lab.done(&format!("envelope --profile viasat2 --clients {clients}"));
-    lab.fails(4, &format!("envelope --profile viasat2 --clients {}", clients + 1));
+    lab.done(&format!("envelope --profile viasat2-pings --clients {clients}"));
+    lab.fails(4, &format!("envelope --profile viasat2-pings --clients {}", clients + 1));
     let queue = profile["largest"]["queue_bytes"]["value"]["forward"].as_u64().unwrap();
     let toml = lab.done("profile show viasat2-pings");
     let with = |name: &str, limit: u64| {
