@@ -68,7 +68,7 @@ pub fn four_overloaded_clients_do_not_disturb_fifth(cpus: &Cpus, form: Form) -> 
     let overload = Overload { rate_bps, offered_bps: offered_bps as f64, window };
     on_bed(cpus, emulator(5), |bed| {
         let linkctl = bed.linkctl()?;
-        linkctl.set_profile("viasat2", SEED)?;
+        linkctl.set_profile("viasat2-pings", SEED)?;
         linkctl.set_forward_rate(rate)?;
         let idle = ping(bed, pings)?.finish()?;
         let flows = flows_to(bed, OVERLOADED, offered_bps, seconds);
