@@ -227,6 +227,26 @@ pub struct Baseline {
     pub remarks: Vec<String>,
 }
 
+impl Baseline {
+    /// A series without faults, of a prober that does not wait and sends at constant intervals.
+    #[must_use]
+    pub fn regular(name: &str, interval_ns: u64, series: Series) -> Self {
+        let (name, sha256) = (name.to_owned(), String::new());
+        Self {
+            source: Source { name, format: Format::Probe, sha256 },
+            interval_ns,
+            spacing: Spacing::Constant,
+            waiting: None,
+            resolution_ns: 1,
+            series,
+            one_way: None,
+            recorded: None,
+            emulator: None,
+            remarks: Vec::new(),
+        }
+    }
+}
+
 /// Losses by a study's own count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossCounts {

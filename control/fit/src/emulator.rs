@@ -153,22 +153,11 @@ fn vouch(log: &Baseline, name: &str, text: &[u8]) -> Result<String, CertificateE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::baseline::{Format, Series, Source, Spacing};
+    use crate::baseline::Series;
 
     fn log(recorded: Option<[&str; 2]>) -> Baseline {
-        let (name, sha256) = ("link.csv".into(), String::new());
-        Baseline {
-            source: Source { name, format: Format::Probe, sha256 },
-            interval_ns: 1,
-            spacing: Spacing::Constant,
-            waiting: None,
-            resolution_ns: 1,
-            series: Series::default(),
-            one_way: None,
-            recorded: recorded.map(|times| times.map(|time| time.parse().unwrap())),
-            emulator: None,
-            remarks: Vec::new(),
-        }
+        let recorded = recorded.map(|times| times.map(|time| time.parse().unwrap()));
+        Baseline { recorded, ..Baseline::regular("link.csv", 1, Series::default()) }
     }
 
     /// Certificate of a run from 12:00 to 13:00.

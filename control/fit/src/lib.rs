@@ -33,6 +33,7 @@ pub mod numeric;
 pub mod period;
 pub mod read;
 pub mod report;
+mod splitmix;
 pub mod traffic;
 pub mod verify;
 

@@ -50,6 +50,17 @@ impl BusyTimes {
         let busy = self.duration.value / (self.duration.value + self.interval.value);
         1.0 + busy * (self.factor.value - 1.0)
     }
+
+    /// The mean interval in clear times, of which `value` is the estimate: how sure it is follows
+    /// from how sure the mean interval of all events and their rate in clear times are.
+    #[must_use]
+    pub fn clear_interval(&self, mean: Interval, value: f64) -> Interval {
+        let rate = self.clear_rate;
+        let wide =
+            |end: f64, clear: f64| (end / mean.value).ln().hypot((clear / rate.value).ln()).exp();
+        let (low, high) = (wide(mean.low, rate.high), wide(mean.high, rate.low));
+        Interval { value, low: value / low, high: value * high }
+    }
 }
 
 /// A Poisson process whose rate changes between two values.

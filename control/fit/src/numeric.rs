@@ -54,6 +54,21 @@ impl ArgminMul<f64, Self> for Corner {
     }
 }
 
+/// The inverse of the log-odds.
+#[must_use]
+pub fn logistic(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// A figure with its standard error by leaving out each block in turn (M. H. Quenouille, 1949).
+/// `figure` is that of all blocks, or of all but the given one.
+pub fn jackknife(blocks: usize, figure: impl Fn(Option<usize>) -> f64) -> (f64, f64) {
+    let value = figure(None);
+    let squares: f64 = (0..blocks).map(|left_out| (figure(Some(left_out)) - value).powi(2)).sum();
+    let n = blocks as f64;
+    (value, (squares * (n - 1.0) / n).sqrt())
+}
+
 struct Negative<'a, F>(&'a F);
 
 impl<F: Fn(&[f64]) -> f64> CostFunction for Negative<'_, F> {

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use fit::baseline::{Baseline, Format, Probe, Series, Source, Spacing};
+use fit::baseline::{Baseline, Probe, Series};
 use fit::fitted::Options;
 use fit::verify::{play, regular};
 use profile::Catalog;
@@ -30,19 +30,7 @@ pub fn options() -> Options {
 
 /// A clean log of a prober with constant intervals.
 pub fn baseline(series: Series) -> Baseline {
-    let source = Source { name: "truth".into(), format: Format::Probe, sha256: String::new() };
-    Baseline {
-        source,
-        interval_ns: INTERVAL_NS,
-        spacing: Spacing::Constant,
-        waiting: None,
-        resolution_ns: 1,
-        series,
-        one_way: None,
-        recorded: None,
-        emulator: None,
-        remarks: Vec::new(),
-    }
+    Baseline::regular("truth", INTERVAL_NS, series)
 }
 
 /// A log of `count` probes; a probe without a round trip was lost.

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use crate::common::{MS, S, options};
-use fit::baseline::{Baseline, Format, Series, Source, Spacing};
+use fit::baseline::{Baseline, Series};
 use fit::fitted::fit;
 use fit::period::detect;
 use fit::read::Input;
@@ -65,19 +65,7 @@ fn other(delay: &str) -> Profile {
 fn log_of(profile: &Profile, interval_ns: u64, hours: f64, seed: u64) -> Baseline {
     let count = (hours * 3600.0 * S as f64 / interval_ns as f64) as u64;
     let series: Series = play(profile, seed, regular(interval_ns, count)).unwrap();
-    let source = Source { name: "leo".into(), format: Format::Probe, sha256: String::new() };
-    Baseline {
-        source,
-        interval_ns,
-        spacing: Spacing::Constant,
-        waiting: None,
-        resolution_ns: 1,
-        series,
-        one_way: None,
-        recorded: None,
-        emulator: None,
-        remarks: Vec::new(),
-    }
+    Baseline::regular("leo", interval_ns, series)
 }
 
 /// Logs of `plays` seeds of each of [`OTHERS`] in which a period is found.

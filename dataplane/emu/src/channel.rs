@@ -69,15 +69,9 @@ impl LossTrace {
         Self { process: Held::new(plan.clone(), stream(1), at, start), draws: stream(0) }
     }
 
-    fn advance(&mut self, t: Instant) {
-        while self.process.is_over(t) {
-            self.process.next();
-        }
-    }
-
     /// Draws once per frame.
     fn loses(&mut self, t: Instant) -> bool {
-        self.advance(t);
+        self.process.advance(t);
         self.draws.raw() < self.process.value()
     }
 }
@@ -157,7 +151,7 @@ impl Channel {
         let reconfigured = boundaries.as_mut().is_some_and(|b| b.covers(t));
         let out = classes.iter_mut().fold(reconfigured, |out, c| c.covers(t) | out);
         if let Some(trace) = trace {
-            trace.advance(t);
+            trace.process.advance(t);
         }
         self.clear_until = if out || loss.is_some() || trace.is_some() || run.is_some() {
             Instant::ZERO

@@ -167,6 +167,14 @@ impl Held {
         t >= self.end && self.end < Instant::MAX
     }
 
+    /// Takes the value that is held at `t`.
+    #[inline]
+    pub(crate) fn advance(&mut self, t: Instant) {
+        while self.is_over(t) {
+            self.next();
+        }
+    }
+
     pub(crate) fn next(&mut self) {
         let from = self.end;
         let turn = match self.plan.hold {
@@ -227,9 +235,7 @@ mod tests {
         let plan = HeldPlan { hold: Hold::Period(grid), values };
         let at = |t: u64, from: u64| {
             let mut h = Held::new(plan.clone(), stream(), Instant(from), Instant(1_000));
-            while h.is_over(Instant(t)) {
-                h.next();
-            }
+            h.advance(Instant(t));
             (h.value(), h.end())
         };
         assert_eq!(at(1_000, 1_000), (100, Instant(1_003)));

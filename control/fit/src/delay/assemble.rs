@@ -62,7 +62,7 @@ pub(super) struct Found<'a> {
     pub(super) observed: Observed,
 }
 
-/// The estimates, with what is not identified.
+/// The estimates; `unidentified` has the parameters that the baseline does not determine.
 pub(super) fn assemble(found: Found<'_>, mut unidentified: Vec<String>) -> Delays {
     let Found { base, shape, best, moments, lags, regimes, correlation, observed } = found;
     let Some(best) = best else {
@@ -86,7 +86,7 @@ pub(super) fn assemble(found: Found<'_>, mut unidentified: Vec<String>) -> Delay
         };
     };
     let mut law = best.shape.law(best.at.as_slice());
-    // What the link may do, and what a profile plays of it.
+    // A prediction for the link needs the classes of excursions that the baseline saw.
     let told = !observed.beyond || !law.excursions.is_empty();
     let drawn = best.laws(moments, lags).into_iter().enumerate();
     let laws: Vec<(f64, Law)> =
@@ -119,7 +119,7 @@ pub(super) fn assemble(found: Found<'_>, mut unidentified: Vec<String>) -> Delay
                 parameter(i).map(|t| SELDOM * e.duration + t.exp())
             };
             let estimate = ExcursionEstimate {
-                interval: regime.map_or(mean, |r| clear(mean, e.interval, &r)),
+                interval: regime.map_or(mean, |r| r.clear_interval(mean, e.interval)),
                 regime,
                 scale: parameter(i + 1).map(f64::exp),
                 shape: parameter(i + 2).map(shape_of),
@@ -165,16 +165,6 @@ pub(super) fn assemble(found: Found<'_>, mut unidentified: Vec<String>) -> Delay
 
 const fn constant(value: f64) -> Interval {
     Interval { value, low: value, high: value }
-}
-
-/// The interval between episodes outside of their regime: how sure it is follows from how sure
-/// the mean interval is, and the rate outside.
-fn clear(mean: Interval, value: f64, regime: &BusyTimes) -> Interval {
-    let rate = regime.clear_rate;
-    let wide =
-        |end: f64, clear: f64| (end / mean.value).ln().hypot((clear / rate.value).ln()).exp();
-    let (low, high) = (wide(mean.low, rate.high), wide(mean.high, rate.low));
-    Interval { value, low: value / low, high: value * high }
 }
 
 /// The law with its episodes in their regimes; `draw` is the number of a law that is drawn

@@ -4,7 +4,7 @@
 use super::law::{Body, Law};
 use crate::baseline::{Series, Spacing};
 use crate::loss::Interval;
-use crate::numeric::Z_95;
+use crate::numeric::{Z_95, jackknife};
 
 /// Blocks of the jackknife.
 const BLOCKS: usize = 50;
@@ -213,7 +213,7 @@ pub fn correlation(
 fn autocorrelation(series: &Series, base: f64, threshold: f64, lag: usize) -> (f64, f64) {
     let top = (threshold * 1e9) as u64;
     let value = |rtt: Option<u64>| rtt.filter(|r| *r <= top).map(|r| r as f64 / 1e9 - base);
-    jackknife(&pairs(series, lag, BLOCKS, value))
+    autocorrelation_of(&pairs(series, lag, BLOCKS, value))
 }
 
 /// Sums over pairs of probes, `lag` apart, in blocks.
@@ -237,21 +237,17 @@ pub(crate) fn pairs(
     sums
 }
 
-/// The autocorrelation and its error.
-pub(crate) fn jackknife(blocks: &[Pairs]) -> (f64, f64) {
+/// The autocorrelation and its error by a jackknife over blocks.
+pub(crate) fn autocorrelation_of(blocks: &[Pairs]) -> (f64, f64) {
     let mut all = Pairs::default();
     blocks.iter().for_each(|b| all.add(b, 1.0));
-    let rho = all.autocorrelation();
-    let n = blocks.len() as f64;
-    let spread: f64 = blocks
-        .iter()
-        .map(|b| {
-            let mut rest = all;
-            rest.add(b, -1.0);
-            (rest.autocorrelation() - rho).powi(2)
-        })
-        .sum();
-    (rho, (spread * (n - 1.0) / n).sqrt())
+    jackknife(blocks.len(), |left_out| {
+        let mut rest = all;
+        if let Some(block) = left_out {
+            rest.add(&blocks[block], -1.0);
+        }
+        rest.autocorrelation()
+    })
 }
 
 impl Body {

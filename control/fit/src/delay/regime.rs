@@ -10,6 +10,7 @@ use super::largest::Probing;
 use super::law::{Body, Law};
 use crate::baseline::Series;
 use crate::mmpp::{BusyTimes, Events, LEAST_EVENTS, estimate};
+use crate::seconds;
 
 /// Share of the episodes above a level that have to be of the class.
 const PURE: f64 = 0.9;
@@ -94,9 +95,9 @@ fn episodes(series: &Series, high: f64, low: f64) -> (Vec<f64>, Vec<(f64, f64)>)
     for segment in series.segments() {
         let (mut raised, mut span) = (false, None::<(f64, f64)>);
         for probe in series.slice(segment) {
-            let at = probe.sent_ns as f64 / 1e9;
+            let at = seconds(probe.sent_ns);
             span = Some((span.map_or(at, |(from, _)| from), at));
-            let Some(rtt) = probe.rtt_ns.map(|ns| ns as f64 / 1e9) else { continue };
+            let Some(rtt) = probe.rtt_ns.map(seconds) else { continue };
             if rtt > high && !raised {
                 raised = true;
                 begins.push(at);

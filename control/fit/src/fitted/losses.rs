@@ -21,23 +21,9 @@ pub(super) fn outages(
     // than their rate in clear times.
     let clear = |interval: Interval| match fade {
         None => interval,
-        Some(f) => {
-            let value = interval.value * f.mean_multiplier();
-            let wide = |end: f64, rate: f64| {
-                (end / interval.value).ln().hypot((rate / f.clear_rate.value).ln()).exp()
-            };
-            Interval {
-                value,
-                low: value / wide(interval.low, f.clear_rate.high),
-                high: value * wide(interval.high, f.clear_rate.low),
-            }
-        }
+        Some(f) => f.clear_interval(interval, interval.value * f.mean_multiplier()),
     };
-    let place = match losses_in {
-        Direction::Return => "return",
-        Direction::Forward => "forward",
-        Direction::Both => "forward and return",
-    };
+    let place = losses_in.place();
     let mut add = |interval: Interval, duration: Interval, fixed: bool, stated: bool| {
         let mut interval = clear(interval);
         let mut duration = duration;

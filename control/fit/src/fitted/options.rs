@@ -14,6 +14,17 @@ pub enum Direction {
     Both,
 }
 
+impl Direction {
+    /// Beginning of the names of its parameters in a provenance.
+    pub(super) const fn place(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Return => "return",
+            Self::Both => "forward and return",
+        }
+    }
+}
+
 /// Values that the user states because round trips do not determine them.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -124,11 +124,7 @@ fn outages(
         Direction::Both => losses.probability.map(|p| 1.0 - (1.0 - p).sqrt()),
         Direction::Forward | Direction::Return => losses.probability,
     };
-    let place = match losses_in {
-        Direction::Both => "forward and return",
-        Direction::Forward => "forward",
-        Direction::Return => "return",
-    };
+    let place = losses_in.place();
     notes.number(format!("{place}: reconfiguration.outage_probability"), each, LIKELIHOOD);
     notes.time(format!("{place}: reconfiguration.outage"), losses.duration, LIKELIHOOD);
     notes.unidentified.push(format!(

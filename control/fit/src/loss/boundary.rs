@@ -5,9 +5,10 @@
 //! the *m* probes nearest to the boundary if half of it is longer than the distance of the *m*-th one
 //! and not than that of the next. Where probes are δ apart and have the same places about each
 //! boundary, these distances are v, δ − v, δ + v, 2δ − v …, with v to be estimated. Otherwise v is
-//! uniform: *m* ≥ 1 probes are covered with probability p (d/δ) (1 − r)² rᵐ⁻¹, where r = exp(−δ/d). Other losses near a boundary are as those near the instants half a period
-//! from the boundaries: their counts are added. *p* and *d* are estimated by
-//! maximum likelihood; intervals are from the profile likelihood.
+//! uniform: *m* ≥ 1 probes are covered with probability p (d/δ) (1 − r)² rᵐ⁻¹, where r = exp(−δ/d).
+//! Other losses near a boundary are as those near the instants half a period from the boundaries:
+//! their counts are added. *p* and *d* are estimated by maximum likelihood; intervals are from the
+//! profile likelihood.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::Interval;
 use crate::baseline::Series;
-use crate::numeric::{maximise, profile_interval};
+use crate::numeric::{logistic, maximise, profile_interval};
 use crate::period::Period;
 use crate::seconds;
 
@@ -86,10 +87,6 @@ pub fn at_boundaries(series: &Series, period: &Period, interval_ns: u64) -> Opti
     let duration = parameter(1).map(f64::exp);
     let elsewhere = without(series, &of);
     Some(AtBoundaries { probability, duration, near, boundaries, with_losses, elsewhere })
-}
-
-fn logistic(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
 }
 
 /// The probability that an outage covers `m` probes, with the distance of the nearest probe from the
@@ -231,20 +228,13 @@ fn without(series: &Series, attributed: &[Option<i64>]) -> Series {
 mod tests {
     use super::*;
     use crate::baseline::Probe;
+    use crate::splitmix::unit;
 
     const INTERVAL_NS: u64 = 50_000_000;
 
     fn period() -> Period {
         let exact = |value| Interval { value, low: value, high: value };
         Period { length: exact(15.0), phase: exact(5.0), log10_p: -20.0 }
-    }
-
-    /// A number from 0 to 1 that looks random (SplitMix64, G. L. Steele, 2014).
-    fn random(number: u64) -> f64 {
-        let z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Probes of three hours, with outages of a mean of 300 ms at 40 % of the boundaries, and one
@@ -255,10 +245,10 @@ mod tests {
             let sent_ns = i * INTERVAL_NS;
             let number = ((seconds(sent_ns) - 5.0) / 15.0).round();
             let at = 5.0 + 15.0 * number;
-            let draw = |k: u64| random((number as i64).unsigned_abs() * 4 + k + seed * 1_000_003);
+            let draw = |k: u64| unit((number as i64).unsigned_abs() * 4 + k + seed * 1_000_003);
             let outage = at_boundaries && draw(0) < 0.4;
             let covered = outage && (seconds(sent_ns) - at).abs() < -0.15 * draw(1).ln();
-            let lost = covered || random(i * 7 + 3 + seed * 7_000_003) < 0.002;
+            let lost = covered || unit(i * 7 + 3 + seed * 7_000_003) < 0.002;
             series.push(Probe { sent_ns, rtt_ns: (!lost).then_some(30_000_000) });
         }
         series

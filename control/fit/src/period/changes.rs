@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::baseline::Series;
+use crate::splitmix::unit;
 
 /// Places per shortest period at which a change is looked for.
 const PLACES: f64 = 64.0;
@@ -83,7 +84,8 @@ impl Ranks {
         let sizes: Vec<f64> = (0..places)
             .map(|place| self.change(at(place), half, interval).map_or(0.0, f64::abs))
             .collect();
-        // Places whose changes descend; the first one is the largest of the last `2 near`.
+        // A queue of places with ever smaller changes: its head has the largest change of the last
+        // `2 near` places.
         let mut largest: VecDeque<usize> = VecDeque::new();
         let mut times = Vec::new();
         for place in 0..places + near {
@@ -98,17 +100,9 @@ impl Ranks {
                 largest.pop_front();
             }
             if largest.front() == Some(&middle) && sizes[middle] > 0.0 {
-                times.push(at(middle) + (spread(middle as u64) - 0.5) * step);
+                times.push(at(middle) + (unit(middle as u64) - 0.5) * step);
             }
         }
         times
     }
-}
-
-/// A number from 0 to 1 that looks random (SplitMix64, G. L. Steele, 2014).
-fn spread(number: u64) -> f64 {
-    let z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }

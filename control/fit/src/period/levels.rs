@@ -207,8 +207,9 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::baseline::{Format, Probe, Source, Spacing};
+    use crate::baseline::Probe;
     use crate::loss::Interval;
+    use crate::splitmix::unit;
 
     /// An hour of probes at 10 Hz with a level for each 10 s.
     fn levels_of(level_ms: impl Fn(usize) -> u64) -> Levels {
@@ -219,19 +220,7 @@ mod tests {
                 Some(30_000_000 + level_ms(i as usize / 100) * 1_000_000 + within * 10_000);
             series.push(Probe { sent_ns: i * 100_000_000 + 1, rtt_ns });
         }
-        let source = Source { name: String::new(), format: Format::Probe, sha256: String::new() };
-        let baseline = Baseline {
-            source,
-            interval_ns: 100_000_000,
-            spacing: Spacing::Constant,
-            waiting: None,
-            resolution_ns: 1,
-            series,
-            one_way: None,
-            recorded: None,
-            emulator: None,
-            remarks: Vec::new(),
-        };
+        let baseline = Baseline::regular("levels", 100_000_000, series);
         let exact = |value| Interval { value, low: value, high: value };
         let period = Period { length: exact(10.0), phase: exact(0.0), log10_p: -20.0 };
         levels(&baseline, &period).unwrap()
@@ -239,11 +228,7 @@ mod tests {
 
     #[test]
     fn independent_levels_are_drawn_and_removed() {
-        // SplitMix64 (G. L. Steele, 2014).
-        let found = levels_of(|number| {
-            let z = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            ((z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33) % 12
-        });
+        let found = levels_of(|number| (unit(number as u64) * 12.0) as u64);
         assert_eq!((found.periods, &found.listed), (360, &None));
         assert_eq!(found.delays[0], 0.0);
         let top = found.delays[found.delays.len() - 1];

@@ -1,23 +1,16 @@
 use super::*;
 use crate::baseline::Probe;
+use crate::splitmix::unit;
 
 /// A probe every 50 ms for ten minutes.
 fn series(rtt_ms: impl Fn(f64) -> f64) -> Series {
     let mut series = Series::default();
     for i in 0..12_000 {
         let sent_ns = i * 50_000_000;
-        let rtt = rtt_ms(seconds(sent_ns)) + spread(i);
+        let rtt = rtt_ms(seconds(sent_ns)) + unit(i);
         series.push(Probe { sent_ns, rtt_ns: Some((rtt * 1e6) as u64) });
     }
     series
-}
-
-/// A number from 0 to 1 that looks random (SplitMix64, G. L. Steele, 2014).
-fn spread(number: u64) -> f64 {
-    let z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn detected(rtt_ms: impl Fn(f64) -> f64) -> Option<Period> {
@@ -26,8 +19,7 @@ fn detected(rtt_ms: impl Fn(f64) -> f64) -> Option<Period> {
 
 #[test]
 fn new_levels_are_found_with_their_phase() {
-    let found =
-        detected(|t| 30.0 + 9.0 * spread(((t - 4.0) / 15.0).floor() as i64 as u64)).unwrap();
+    let found = detected(|t| 30.0 + 9.0 * unit(((t - 4.0) / 15.0).floor() as i64 as u64)).unwrap();
     assert_eq!(found.length.value, 15.0);
     assert!((found.phase.value - 4.0).abs() < 0.1, "{found:?}");
     assert_eq!((found.number(3.9), found.number(4.1), found.number(19.1)), (0, 1, 2));
@@ -56,7 +48,7 @@ fn one_change_and_irregular_changes_have_no_period() {
     assert_eq!(detected(|t| if t < 301.0 { 30.0 } else { 50.0 }), None);
     let changes = [11.0, 61.0, 75.0, 130.0, 171.0, 260.0, 287.0, 333.0, 401.0, 480.0, 533.0, 571.0];
     let level = |t: f64| changes.iter().take_while(|c| **c < t).count() as u64;
-    assert_eq!(detected(|t| 30.0 + 20.0 * spread(level(t))), None);
+    assert_eq!(detected(|t| 30.0 + 20.0 * unit(level(t))), None);
 }
 
 #[test]

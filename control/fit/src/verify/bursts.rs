@@ -3,6 +3,7 @@
 //! Statistical Analysis of Series of Events", 1966, ch. 4).
 
 use crate::baseline::Series;
+use crate::numeric::jackknife;
 
 /// Blocks of the jackknife.
 const BLOCKS: usize = 50;
@@ -49,10 +50,10 @@ pub fn dispersion(series: &Series, window_ns: u64) -> (f64, f64) {
         *part = [part[0] + 1.0, part[1] + count, part[2] + count * count];
     }
     let all = parts.iter().fold([0.0; 3], |all, part| std::array::from_fn(|i| all[i] + part[i]));
-    let value = of(all);
-    let n = blocks as f64;
-    let off = |part: &[f64; 3]| (of(std::array::from_fn(|i| all[i] - part[i])) - value).powi(2);
-    (value, (parts.iter().map(off).sum::<f64>() * (n - 1.0) / n).sqrt())
+    jackknife(blocks, |left_out| match left_out {
+        None => of(all),
+        Some(block) => of(std::array::from_fn(|i| all[i] - parts[block][i])),
+    })
 }
 
 #[cfg(test)]

@@ -248,7 +248,7 @@ pub fn exceeded(sorted: &[u64], p: f64) -> u64 {
 /// The autocorrelation at a lag, and its error by a jackknife over blocks.
 fn autocorrelation(series: &Series, lag: usize, value: impl Fn(u64) -> f64) -> (f64, f64) {
     let pairs = crate::delay::body::pairs(series, lag, BLOCKS / 2, |rtt| rtt.map(&value));
-    crate::delay::body::jackknife(&pairs)
+    crate::delay::body::autocorrelation_of(&pairs)
 }
 
 /// The largest and the least round trip in each of `spans` equal spans of time: (hours, ms),

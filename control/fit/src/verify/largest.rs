@@ -78,7 +78,7 @@ mod tests {
     use super::super::comparison::Verdict;
     use super::super::decision::{Lengths, decide};
     use super::*;
-    use crate::baseline::{Format, Probe, Series, Source, Spacing};
+    use crate::baseline::{Probe, Series};
     use crate::delay::law::{Body, Excursions};
 
     /// A log of so many probes, five a second.
@@ -87,19 +87,7 @@ mod tests {
         for i in 0..probes {
             series.push(Probe { sent_ns: i * 200_000_000, rtt_ns: Some(600_000_000) });
         }
-        let (name, sha256) = ("log".into(), String::new());
-        Baseline {
-            source: Source { name, format: Format::Probe, sha256 },
-            interval_ns: 200_000_000,
-            spacing: Spacing::Constant,
-            waiting: None,
-            resolution_ns: 1,
-            series,
-            one_way: None,
-            recorded: None,
-            emulator: None,
-            remarks: Vec::new(),
-        }
+        Baseline::regular("log", 200_000_000, series)
     }
 
     fn law(shape: f64) -> Law {

@@ -7,7 +7,8 @@
 
 use super::figures::{BLOCKS, Ratio};
 use crate::baseline::Series;
-use crate::delay::body::{Pairs, jackknife};
+use crate::delay::body::{Pairs, autocorrelation_of};
+use crate::numeric::jackknife;
 use crate::seconds;
 
 /// Blocks of the jackknife.
@@ -199,7 +200,7 @@ impl Periods {
         PeriodFigures {
             between: leaving_out(&sums, Sums::between),
             at_boundaries: leaving_out(&sums, Sums::at_boundaries),
-            autocorrelation: pairs.map(|blocks| jackknife(&blocks)),
+            autocorrelation: pairs.map(|blocks| autocorrelation_of(&blocks)),
             lost,
             near,
         }
@@ -210,17 +211,13 @@ impl Periods {
 fn leaving_out(blocks: &[Sums], figure: impl Fn(&Sums) -> f64) -> (f64, f64) {
     let mut all = Sums::default();
     blocks.iter().for_each(|b| all.add(b, 1.0));
-    let value = figure(&all);
-    let n = blocks.len() as f64;
-    let squares: f64 = blocks
-        .iter()
-        .map(|block| {
-            let mut rest = all;
-            rest.add(block, -1.0);
-            (figure(&rest) - value).powi(2)
-        })
-        .sum();
-    (value, (squares * (n - 1.0) / n).sqrt())
+    jackknife(blocks.len(), |left_out| {
+        let mut rest = all;
+        if let Some(block) = left_out {
+            rest.add(&blocks[block], -1.0);
+        }
+        figure(&rest)
+    })
 }
 
 /// The phase of a series at which the largest share of its variance lies between periods.

@@ -12,6 +12,7 @@ use emu::units::{Direction, Instant};
 use proto::dataplane::v1::Plan;
 
 use crate::baseline::{Probe, Series, Waiting};
+use crate::splitmix::word;
 use profile::{Profile, Violations};
 
 /// One client with few packets at a time needs little.
@@ -213,15 +214,7 @@ fn payload(frame: &[u8]) -> u64 {
 /// one would beat with the slots of a link.
 pub fn regular(interval_ns: u64, count: u64) -> impl Iterator<Item = u64> {
     let jitter = (interval_ns / 100).clamp(1, 500_000);
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    (1..=count).map(move |i| {
-        // SplitMix64 (G. L. Steele, 2014).
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        i * interval_ns + (z ^ (z >> 31)) % jitter
-    })
+    (1..=count).map(move |i| i * interval_ns + word(i + 1) % jitter)
 }
 
 #[cfg(test)]

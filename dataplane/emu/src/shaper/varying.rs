@@ -79,9 +79,7 @@ impl Share {
     }
 
     fn forget(&mut self, t: Instant) {
-        while self.process.is_over(t) {
-            self.process.next();
-        }
+        self.process.advance(t);
         while self.past.front().is_some_and(|(_, until)| *until <= t) {
             self.past.pop_front();
         }

@@ -10,6 +10,7 @@ use profile::{
 use proto::linkemu::v1 as pb;
 
 use crate::digits::four_digits;
+use crate::numeric::logistic;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
@@ -60,7 +61,7 @@ impl Parameter {
     /// From the scale of the search.
     #[must_use]
     pub fn value(self, x: f64) -> f64 {
-        if self.is_share() { 1.0 / (1.0 + (-x).exp()) } else { x.exp() }
+        if self.is_share() { logistic(x) } else { x.exp() }
     }
 
     /// To the scale of the search.
@@ -115,29 +116,22 @@ impl Parameter {
     fn start(self, profile: &pb::Profile) -> Option<f64> {
         let forward = profile.forward_pipe.as_ref()?;
         let capacity = forward.capacity.as_ref();
+        let aqm = || forward.queue.as_ref()?.random_drop.as_ref();
         match self {
             // Half of the interval of pings is the longest one; so a decade below is the middle.
             Self::IsolatedDuration => {
                 let longest = isolated(profile).map(|outage| outage.duration_ns).max()?;
                 Some((longest as f64 / 1e9 / 30.0).max(LEAST_ISOLATED_S))
             }
-            Self::DropAtLimit => {
-                let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
-                Some(aqm.probability_at_limit.clamp(0.01, 0.9))
-            }
-            Self::EarlyThreshold => {
-                let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
-                let middle = aqm.threshold_bytes as f64 / 4.0;
-                Some(if aqm.early_threshold_bytes > 0 {
-                    aqm.early_threshold_bytes as f64
-                } else {
-                    middle.max(1.0)
-                })
-            }
-            Self::EarlyDrop => {
-                let aqm = forward.queue.as_ref()?.random_drop.as_ref()?;
-                Some(if aqm.early_probability > 0.0 { aqm.early_probability } else { 1e-5 })
-            }
+            Self::DropAtLimit => Some(aqm()?.probability_at_limit.clamp(0.01, 0.9)),
+            Self::EarlyThreshold => match aqm()? {
+                aqm if aqm.early_threshold_bytes > 0 => Some(aqm.early_threshold_bytes as f64),
+                aqm => Some((aqm.threshold_bytes as f64 / 4.0).max(1.0)),
+            },
+            Self::EarlyDrop => Some(match aqm()?.early_probability {
+                0.0 => 1e-5,
+                stated => stated,
+            }),
             Self::CapacityMean | Self::CapacitySpread | Self::CapacityCorrelation
                 if forward.rate_bps.is_none_or(|rate| rate == 0) =>
             {
@@ -208,20 +202,17 @@ pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
             }
         }
         Parameter::DropAtLimit => {
-            let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
-            if let Some(aqm) = aqm {
+            if let Some(aqm) = random_drop(forward) {
                 aqm.probability_at_limit = share(value).max(aqm.probability_at_threshold);
             }
         }
         Parameter::EarlyThreshold => {
-            let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
-            if let Some(aqm) = aqm {
+            if let Some(aqm) = random_drop(forward) {
                 aqm.early_threshold_bytes = four_digits(value as u64).min(aqm.threshold_bytes);
             }
         }
         Parameter::EarlyDrop => {
-            let aqm = forward.queue.as_mut().and_then(|q| q.random_drop.as_mut());
-            if let Some(aqm) = aqm {
+            if let Some(aqm) = random_drop(forward) {
                 aqm.early_probability = (value.min(1.0) * 1e8).round() / 1e8;
             }
         }
@@ -239,6 +230,11 @@ pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
             forward.capacity.get_or_insert_default().correlation_ns = four_digits(ns as u64);
         }
     }
+}
+
+/// The random drop of a pipe, if it has one.
+pub(super) fn random_drop(pipe: &mut pb::Pipe) -> Option<&mut pb::RandomDrop> {
+    pipe.queue.as_mut()?.random_drop.as_mut()
 }
 
 /// Changes the duration of an outage, and its interval in proportion.

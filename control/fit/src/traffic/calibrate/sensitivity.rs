@@ -9,7 +9,7 @@ use proto::linkemu::v1 as pb;
 
 use super::super::flow::Setup;
 use super::CalibrateError;
-use super::parameter::Parameter;
+use super::parameter::{Parameter, random_drop};
 use super::search::Found;
 use super::simulate::{Bench, Sample};
 
@@ -88,8 +88,7 @@ fn stated(profile: &pb::Profile, setup: &Setup) -> Vec<Stated> {
             let p = aqm.probability_at_threshold;
             if p > 0.0 {
                 add(name, format_probability(p), |p, _, factor| {
-                    let queue = p.forward_pipe.as_mut().and_then(|p| p.queue.as_mut());
-                    if let Some(aqm) = queue.and_then(|q| q.random_drop.as_mut()) {
+                    if let Some(aqm) = p.forward_pipe.as_mut().and_then(random_drop) {
                         let most = aqm.probability_at_limit;
                         aqm.probability_at_threshold =
                             (aqm.probability_at_threshold * factor).min(most);
