@@ -104,6 +104,16 @@ fn steps(path: &Path, format: RateFormat, step_ns: Option<u64>) -> Result<RateSt
 
 /// The bytes of a file, and its name for messages.
 fn open(path: &Path) -> Result<(Bytes<'static>, String), RateError> {
+    let (file, name) = regular_file(path)?;
+    if file.metadata().map_err(|error| RateError::from(error).named(&name))?.len() > FILE_BYTES {
+        return Err(RateError::Bytes { name });
+    }
+    // It may grow meanwhile.
+    Ok((Box::new(file.take(FILE_BYTES)), name))
+}
+
+/// Opens a regular file, and returns it with its name.
+fn regular_file(path: &Path) -> Result<(File, String), RateError> {
     let name = path.display().to_string();
     let named = |error: io::Error| RateError::from(error).named(&name);
     // Before it is opened: a pipe without a writer would wait for one.
@@ -111,11 +121,7 @@ fn open(path: &Path) -> Result<(Bytes<'static>, String), RateError> {
         return Err(RateError::NoFile { name });
     }
     let file = File::open(path).map_err(named)?;
-    if file.metadata().map_err(named)?.len() > FILE_BYTES {
-        return Err(RateError::Bytes { name });
-    }
-    // It may grow meanwhile.
-    Ok((Box::new(file.take(FILE_BYTES)), name))
+    Ok((file, name))
 }
 
 fn either(bytes: Bytes<'_>, name: &str, step_ns: Option<u64>) -> Result<RateFile, RateError> {

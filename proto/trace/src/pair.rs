@@ -10,7 +10,7 @@
 //! without delivered packets the delay is interpolated linearly between its neighbours, and without
 //! packets the loss is zero.
 
-use crate::{RateError, STEPS};
+use crate::{RateError, STEPS, regular_file};
 use etherparse::{LaxNetSlice, LaxSlicedPacket};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
@@ -257,15 +257,11 @@ enum Reader {
 
 impl Capture {
     fn open(path: &Path) -> Result<Self, RateError> {
-        let name = path.display().to_string();
-        let io = |source| RateError::Io { name: name.clone(), source };
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(RateError::NoFile { name });
-        }
-        let mut file = BufReader::new(File::open(path).map_err(io)?);
+        let (file, name) = regular_file(path)?;
+        let mut file = BufReader::new(file);
         let mut magic = [0; 4];
         let is_ng = file.read_exact(&mut magic).is_ok() && magic == PCAPNG;
-        file.rewind().map_err(io)?;
+        file.rewind().map_err(|error| RateError::from(error).named(&name))?;
         let reader = if is_ng {
             PcapNgReader::new(file).map(Reader::PcapNg)
         } else {
@@ -325,7 +321,7 @@ fn capture(name: &str, error: &PcapError) -> RateError {
     RateError::Capture { name: name.into(), problem: error.to_string() }
 }
 
-/// What the link does not change of an IP packet; `None` for others.
+/// Hash of the parts of an IP packet that the link does not change; `None` for other packets.
 fn key(link: DataLink, data: &[u8]) -> Option<u64> {
     let packet = match link {
         DataLink::ETHERNET => LaxSlicedPacket::from_ethernet(data).ok()?,
