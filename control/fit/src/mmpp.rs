@@ -51,8 +51,8 @@ impl BusyTimes {
         1.0 + busy * (self.factor.value - 1.0)
     }
 
-    /// The mean interval in clear times, of which `value` is the estimate: how sure it is follows
-    /// from how sure the mean interval of all events and their rate in clear times are.
+    /// The mean interval in clear times: the estimate is `value`. Its confidence interval combines
+    /// those of the mean interval of all events and of their rate in clear times.
     #[must_use]
     pub fn clear_interval(&self, mean: Interval, value: f64) -> Interval {
         let rate = self.clear_rate;
@@ -63,7 +63,7 @@ impl BusyTimes {
     }
 }
 
-/// A Poisson process whose rate changes between two values.
+/// A Poisson process with a rate that changes between two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Modulation {
     /// Events per second in clear and in busy times.

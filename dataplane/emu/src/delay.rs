@@ -335,7 +335,7 @@ mod tests {
         let mut d = delay(&p);
         let mut at = |n: u64| d.due(Instant(n * 1_000_000)).0 / 1_000_000 - n;
         assert_eq!((at(0), at(9), at(10), at(19)), (25, 25, 55, 55));
-        // What the second step held leaves at 70 ms at the latest; then the trace repeats.
+        // Frames of the second step leave at 70 ms at the latest; then the trace repeats.
         assert_eq!((at(20), at(25), at(29)), (55, 50, 46));
         assert_eq!((at(30), at(39), at(40)), (45, 36, 55));
         // The same for a flow that was not there.

@@ -20,7 +20,7 @@ use crate::{iperf, quic};
 const PORT: u16 = 5201;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a transfer measured.
+/// The metrics and the series of a transfer.
 pub type Measured = (Metrics, Series);
 
 /// A download of either tool.

@@ -22,7 +22,7 @@ const GENERATORS: [f64; 3] = [0.414_213_562_373_095, 0.732_050_807_568_877, 0.23
 /// Largest standard error of a logarithm that is drawn with.
 const VAGUE: f64 = 1.0;
 
-/// What a baseline saw.
+/// The probes of a baseline and its largest round trip.
 #[derive(Clone, Copy)]
 pub(super) struct Observed {
     pub(super) probing: Probing,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regimes of excursions: hours or days in which episodes of a class come more often.
 //!
-//! A class is looked at above a level that nearly only its episodes reach. The instants at
-//! which round trips rise above that level are events of a Poisson process whose rate
-//! changes between two values, if there is a regime ([`crate::mmpp`]). Amounts do not depend
-//! on the regime, so it is the same above each level.
+//! A class is estimated above a level that nearly only its episodes reach. Each rise above that
+//! level is an event of a Poisson process. With a regime the rate of the process changes between
+//! two values ([`crate::mmpp`]). Amounts do not depend on the regime, so it is the same above
+//! each level.
 
 use super::largest::Probing;
 use super::law::{Body, Law};
@@ -46,8 +46,8 @@ fn busy_times(events: &Events<'_>) -> Option<BusyTimes> {
     (scatter(events) > SCATTERED).then(|| estimate(events)).flatten()
 }
 
-/// The busy times of a class, from those of all episodes above a level, of which others make a
-/// constant rate.
+/// The busy times of a class. `all` are those of all episodes above a level; other classes have
+/// `others` of these episodes per second, at a constant rate.
 fn alone(all: BusyTimes, others: f64) -> BusyTimes {
     let clear = all.clear_rate.value;
     let others = others.min(MOST_OTHERS * clear);

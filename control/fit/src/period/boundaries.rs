@@ -13,8 +13,8 @@ const LARGER: f64 = 2.0;
 /// A new level is there at once: the squared changes close to the boundaries are at least this share
 /// of those over half a period. A smooth oscillation has less.
 const ABRUPT: f64 = 0.5;
-/// What is close to a boundary on either side: so many seconds and probes, but at most this share of
-/// the period.
+/// The time on either side of a boundary that counts as close: so many seconds and probes, but at
+/// most this share of the period.
 const CLOSE: f64 = 0.5;
 const CLOSE_PROBES: f64 = 8.0;
 const CLOSE_SHARE: f64 = 0.125;
@@ -152,7 +152,7 @@ fn reconfigured(changes: &[Change], probes: f64) -> bool {
     let larger = changes.iter().filter(|c| c.here > c.between).count() as u64;
     let chance = Binomial::new(0.5, changes.len() as u64)
         .map_or(1.0, |b| larger.checked_sub(1).map_or(1.0, |l| b.sf(l)));
-    // The squared change of independent ranks, whose variance is one twelfth.
+    // The squared change of independent ranks. Their variance is one twelfth.
     let independent = 2.0 / 12.0 / probes;
     let squares = |of: fn(&Change) -> f64| changes.iter().map(|c| of(c).powi(2)).sum::<f64>();
     let here = squares(|c| c.here);

@@ -4,9 +4,9 @@
 //! The emulator adds an independent level to a faster variation that has the same law in every
 //! period. In a log both may depend on each other: in a period with a higher level there may be more
 //! excursions. Several definitions of the level are tried: a low quantile of the period's round
-//! trips, their median, and their mean. The one is taken whose levels and rest, independent of each
-//! other, reproduce the log best: the share of the variance that lies between periods, and the
-//! quantiles of all round trips.
+//! trips, their median, and their mean. For each of them, levels and rest are taken as independent
+//! of each other, and compared with the log: the share of the variance that lies between periods,
+//! and the quantiles of all round trips. The best definition is used.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ const COMPARED: [f64; 6] = [0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 /// distance from p5 to p95.
 const ALIKE: f64 = 0.5;
 
-/// What the levels of the periods are.
+/// The levels of the periods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
     /// Quantiles of the levels above the least one at equally spaced probabilities, in seconds.

@@ -22,11 +22,11 @@ const MEMORY: usize = 16 << 20;
 const FRAMES: u32 = 1 << 17;
 /// Frames of a burst that are handed over at once.
 const BURST: usize = 32;
-/// The first client of the test beds, so that with the same seed the link draws for the model what it
-/// draws for the first of the real hosts.
+/// The address of the first client of the test beds. The link draws by address, so with the same
+/// seed a flow of the model and a flow of real hosts meet the same link.
 const CLIENT: [u8; 4] = [10, 77, 0, 10];
 /// Template of frames: IPv4 between the client's address and itself, as it is the client's in
-/// either direction. What follows the headers is padding, whose length can differ.
+/// either direction. The rest is padding, so that one template serves all lengths.
 static CLEAN: [u8; FULL as usize] = template();
 
 const fn template() -> [u8; FULL as usize] {

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::baseline::Probe;
 
-    /// A probe every 10 ms for 1000 s, of which those that are named are lost.
+    /// A probe every 10 ms for 1000 s; `lost` tells which ones are lost.
     fn series(lost: impl Fn(u64) -> bool) -> Series {
         let mut series = Series::default();
         for i in 0..100_000 {

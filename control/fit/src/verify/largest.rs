@@ -20,8 +20,9 @@ use crate::seconds;
 
 /// An excursion is seen for sure if none is with less than this probability.
 const UNSEEN: f64 = 0.025;
-/// An interval whose upper end is further above the predicted round trip than this many times the
-/// distance of that one, or of the log's largest, from the log's median shows nothing.
+/// An interval is too wide to judge by if it reaches further above the predicted round trip than
+/// this many times the distance from the log's median to the predicted round trip, or to the log's
+/// largest.
 const WIDEST: f64 = 2.0;
 
 /// The figure, if the law has excursions; `median` and `largest` are the log's in ns.

@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn losses_near_boundaries_are_counted() {
-        // No probe is at the edge of what is near.
+        // At this phase no probe is exactly at the limit of `NEAR`.
         let figures = periods(|number| (number % 7) as f64, 2.95);
         // 120 of 156 losses; a tenth of the probes.
         assert_eq!(figures.near.count(), 120.0);

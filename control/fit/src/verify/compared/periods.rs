@@ -11,7 +11,7 @@ use crate::verify::periods::{APART, NEAR, PeriodFigures};
 const INDEPENDENT: f64 = 1.0;
 
 impl<'a> Compared<'a> {
-    /// The figures by the periods, whose length is in seconds.
+    /// The figures by the periods; `period` is their length in seconds.
     pub fn periods(&mut self, period: f64, baseline: &'a PeriodFigures, link: &'a PeriodFigures) {
         let named = |name: String, unit, scale| Named::new(Group::Periods, name, unit, scale);
         let every = short(period);
@@ -46,7 +46,7 @@ impl<'a> Compared<'a> {
         }
     }
 
-    /// A figure between zero and one whose tolerance is the margin of one half.
+    /// A figure between zero and one. Its tolerance is the margin times one half.
     fn fixed(&mut self, named: Named, baseline: (f64, f64), link: (f64, f64)) {
         let tolerance = self.margin * HALF;
         let because = format!("{} % of one half", short(100.0 * self.margin));
