@@ -86,11 +86,12 @@ pub enum Patch {
         /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
         #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate, required_unless_present = "trace")]
         rate: Option<Rate>,
-        /// A trace of mahimahi, or CSV such as time_s,rate_mbps: from the change on, over and over
+        /// A trace of mahimahi, or CSV or Parquet with columns such as time_s and rate_mbps: from the
+        /// change on, over and over
         #[arg(long, value_name = "FILE", conflicts_with = "rate")]
         trace: Option<PathBuf>,
         /// Length of its steps, over which it is averaged; without it, the single opportunities of
-        /// mahimahi, or the rows of CSV
+        /// mahimahi, or the rows of CSV and Parquet
         #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace", conflicts_with = "rate")]
         trace_step: Option<u64>,
         #[command(flatten)]
@@ -100,7 +101,7 @@ pub enum Patch {
     ///
     /// A value holds for its step. `set part 'path_trace = "none"'` removes it.
     Path {
-        /// CSV such as time_s,delay_ms,loss
+        /// CSV or Parquet with columns such as time_s, delay_ms and loss
         #[arg(value_name = "FILE")]
         trace: PathBuf,
         /// Length of its steps, over which it is averaged; without it, as the rows are

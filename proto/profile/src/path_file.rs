@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading a trace of delay and loss from a CSV file ([`trace::read_path`]), as with a rate trace.
+//! Reading a trace of delay and loss from CSV or Parquet ([`trace::read_path`]), as with a rate trace.
 
 use crate::limits::PATH_TRACE_DELAYS_NS_ITEMS;
 use crate::rate_file::{TraceError, enough};

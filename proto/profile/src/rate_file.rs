@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading a rate trace from a file: mahimahi or CSV ([`trace`]). A mahimahi trace without a step
+//! Reading a rate trace from a file: mahimahi, CSV or Parquet ([`trace`]). A mahimahi trace without a step
 //! becomes single opportunities.
 //!
 //! The process that reads a profile's file also reads the trace file it names. The message contains

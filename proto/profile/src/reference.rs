@@ -12,8 +12,8 @@ use units::Quantity;
 /// Meaning of the key [`FILE`].
 fn file_comment(table: &Table) -> &'static str {
     match table.name() {
-        "PathTrace" => "File in the same directory with delay and loss: CSV.",
-        _ => "File in the same directory with the rates: mahimahi or CSV.",
+        "PathTrace" => "File in the same directory with delay and loss: CSV or Parquet.",
+        _ => "File in the same directory with the rates: mahimahi, CSV or Parquet.",
     }
 }
 

@@ -82,7 +82,7 @@ fn invalid_trace_file_is_refused_at_its_place() {
     for (named, place, expected) in [
         ("{ file = \"none\" }", "line 3, column 23: forward.rate_trace.file: ", "No such file"),
         ("{ file = \"inner\" }", "forward.rate_trace.file: ", "is no file"),
-        ("{ file = \"words\" }", "forward.rate_trace.file: ", "neither a mahimahi trace"),
+        ("{ file = \"words\" }", "forward.rate_trace.file: ", "no mahimahi trace"),
         ("{ file = \"nothing\" }", "forward.rate_trace.file: ", "no duration"),
         ("{ file = \"\" }", "forward.rate_trace.file: ", "no file beside the profile"),
         ("{ file = \"../short\" }", "forward.rate_trace.file: ", "no file beside the profile"),

@@ -11,6 +11,7 @@ pub enum RateFormat {
     /// Opportunities to send, one a line.
     Mahimahi,
     Csv,
+    Parquet,
 }
 
 impl RateFormat {
@@ -19,6 +20,24 @@ impl RateFormat {
         match self {
             Self::Mahimahi => "mahimahi",
             Self::Csv => "csv",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+/// A place in a file, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Line(u64),
+    /// Of a format without lines.
+    Row(u64),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Line(number) => write!(f, "line {number}"),
+            Self::Row(number) => write!(f, "row {number}"),
         }
     }
 }
@@ -35,16 +54,11 @@ pub enum RateError {
     #[error("{name} has more than {} MiB: cut it, or average it into CSV such as time_s,rate_mbps", FILE_BYTES >> 20)]
     Bytes { name: String },
     /// A line that cannot be understood.
-    #[error("line {line}: {problem}: {content:?}")]
-    Line {
-        /// From 1.
-        line: u64,
-        problem: String,
-        content: String,
-    },
+    #[error("{place}: {problem}: {content:?}")]
+    Line { place: Place, problem: String, content: String },
     #[error(
-        "the file is neither a mahimahi trace (a millisecond per line) nor CSV with a header such \
-         as time_s,rate_mbps: it begins with {begin:?}"
+        "the file is no mahimahi trace (a millisecond per line), no CSV with a header such as \
+         time_s,rate_mbps, and no Parquet: it begins with {begin:?}"
     )]
     UnknownFormat { begin: String },
     /// A time or rate column that is missing or has no unit.
@@ -73,8 +87,13 @@ pub enum RateError {
     Early { by_ns: u64 },
     #[error("the trace has no duration: it is empty, or ends at 0 ms, or is CSV of one row")]
     NoDuration,
-    #[error("line {line}: the trace is longer than 366 d there: is the unit of time right?")]
-    Span { line: u64 },
+    #[error("{place}: the trace is longer than 366 d there: is the unit of time right?")]
+    Span { place: Place },
+    #[error("the trace has more than {most} rows: cut it, or average it")]
+    Rows { most: usize },
+    /// What the library for the format says.
+    #[error("this cannot be read as {format}: {problem}")]
+    Table { format: &'static str, problem: String },
     /// A step that is zero or too short.
     #[error("steps of {step_ns} ns cannot be: {problem}")]
     Step { step_ns: u64, problem: String },
@@ -87,8 +106,12 @@ impl From<io::Error> for RateError {
 }
 
 impl RateError {
-    pub(crate) fn line(line: u64, problem: &str, content: &[u8]) -> Self {
-        Self::Line { line, problem: problem.into(), content: shown(content) }
+    pub(crate) fn table(format: &'static str, error: &dyn std::error::Error) -> Self {
+        Self::Table { format, problem: error.to_string() }
+    }
+
+    pub(crate) fn line(place: Place, problem: &str, content: &[u8]) -> Self {
+        Self::Line { place, problem: problem.into(), content: shown(content) }
     }
 
     /// Names the file in an error of reading it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates that change with time: traces of mahimahi, and CSV. Delay and loss over time: [`path`].
+//! Rates that change with time: traces of mahimahi, CSV and Parquet. Delay and loss over time: [`path`].
 //!
 //! A mahimahi trace has one line for each opportunity to send 1504 bytes, with the
 //! millisecond at which it comes (`PACKET_SIZE` in mahimahi's `link_queue.hh`; the bytes are
@@ -7,9 +7,10 @@
 //! and its time is the period. Without a step it is read as single opportunities ([`Opportunities`]).
 //! With one it is averaged; an opportunity at *t* was earned in the millisecond before.
 //!
-//! CSV has two columns, of which the header names the units: `time_s` (or `ms`, `us`,
+//! CSV and Parquet have two columns, whose names give the units: `time_s` (or `ms`, `us`,
 //! `ns`) and `rate_bps` (or `kbps`, `mbps`, `gbps`). A rate holds until the next row's time,
-//! the last one as long as the one before.
+//! the last one as long as the one before: nothing is interpolated. In steps that are longer than
+//! the rows the rates are averaged over time.
 //!
 //! Rates are steps of equal length, and the last step ends where the trace ends: the
 //! length is the requested one, changed so that a whole number of steps fits. So
@@ -20,20 +21,24 @@ pub mod number;
 mod opportunities;
 mod pair;
 mod path;
+mod steps;
+mod table;
 pub mod tap;
 pub mod text;
 
-pub use error::{RateError, RateFormat};
+pub use error::{Place, RateError, RateFormat};
 pub use opportunities::Opportunities;
 pub use pair::{Pair, PairStep, read_pair};
 pub use path::{PathSteps, read_path};
 
 use number::decimal;
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use tap::{Bytes, Lines};
-use text::{counted, shown};
+use steps::Trace;
+use table::{Column, PARQUET, TIME, Table};
+use text::shown;
 
 /// Bytes of an opportunity of mahimahi.
 pub const OPPORTUNITY_BYTES: u64 = 1_504;
@@ -71,45 +76,58 @@ pub enum RateFile {
     Opportunities(Opportunities),
 }
 
-/// Reads a trace in either format. Without a step, a mahimahi trace is read as single
-/// opportunities, and CSV in steps of the median time between its rows.
+/// Reads a trace in any format. Without a step, a mahimahi trace is read as single
+/// opportunities, and the others in steps of the median time between their rows.
 ///
 /// # Errors
-/// If it is in neither format, or a line of it cannot be understood.
+/// If it is in no such format, or a part of it cannot be understood.
 pub fn read_rate(path: &Path, step_ns: Option<u64>) -> Result<RateFile, RateError> {
-    let (bytes, name) = open(path)?;
-    either(bytes, &name, step_ns).map_err(|error| error.named(&name))
+    let (bytes, name) = content(path)?;
+    of_bytes(bytes, &name, step_ns)
 }
 
-/// Reads a trace of mahimahi.
-///
-/// # Errors
-/// If a line is no time in milliseconds, or earlier than the one before.
-pub fn mahimahi(path: &Path, step_ns: u64) -> Result<RateSteps, RateError> {
-    steps(path, RateFormat::Mahimahi, Some(step_ns))
+fn of_bytes(bytes: Vec<u8>, name: &str, step_ns: Option<u64>) -> Result<RateFile, RateError> {
+    let sha256 = sha256(&bytes);
+    let format = format(&bytes)?;
+    let (trace, remarks) = match format {
+        RateFormat::Mahimahi if step_ns.is_none() => {
+            let runs = opportunities::runs(&bytes)?;
+            let (step_ns, bytes, name) = (MS, OPPORTUNITY_BYTES, name.into());
+            return Ok(RateFile::Opportunities(Opportunities {
+                step_ns,
+                bytes,
+                runs,
+                name,
+                sha256,
+            }));
+        }
+        RateFormat::Mahimahi => (averaged(&bytes)?, Vec::new()),
+        _ => {
+            let table = Table::read(bytes, format, &[&RATE])?;
+            let trace = table.pieces(0)?.ok_or_else(|| RATE.missing(&table.names))?;
+            (trace, table.remarks())
+        }
+    };
+    let (step_ns, rates_bps) = trace.steps(format, step_ns)?;
+    let name = name.into();
+    Ok(RateFile::Steps(RateSteps { step_ns, rates_bps, name, format, sha256, remarks }))
 }
 
-/// Reads CSV with a column of times and one of rates.
-///
-/// # Errors
-/// If the header does not name them with their units, or a line cannot be understood.
-pub fn csv(path: &Path, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
-    steps(path, RateFormat::Csv, step_ns)
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn steps(path: &Path, format: RateFormat, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
-    let (bytes, name) = open(path)?;
-    read(bytes, &name, Some(format), step_ns).map_err(|error| error.named(&name))
-}
-
-/// The bytes of a file, and its name for messages.
-fn open(path: &Path) -> Result<(Bytes<'static>, String), RateError> {
+/// A file's bytes, and its name for messages.
+fn content(path: &Path) -> Result<(Vec<u8>, String), RateError> {
     let (file, name) = regular_file(path)?;
-    if file.metadata().map_err(|error| RateError::from(error).named(&name))?.len() > FILE_BYTES {
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    let read = file.take(FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| RateError::from(error).named(&name))?;
+    if bytes.len() as u64 > FILE_BYTES {
         return Err(RateError::Bytes { name });
     }
-    // It may grow meanwhile.
-    Ok((Box::new(file.take(FILE_BYTES)), name))
+    Ok((bytes, name))
 }
 
 /// Opens a regular file, and returns it with its name.
@@ -124,160 +142,55 @@ fn regular_file(path: &Path) -> Result<(File, String), RateError> {
     Ok((file, name))
 }
 
-fn either(bytes: Bytes<'_>, name: &str, step_ns: Option<u64>) -> Result<RateFile, RateError> {
-    let begun = Begun::of(bytes, None)?;
-    if begun.format == RateFormat::Mahimahi && step_ns.is_none() {
-        return opportunities::read(begun, name).map(RateFile::Opportunities);
-    }
-    begun.steps(name, step_ns).map(RateFile::Steps)
+/// The lines that are no comments before the first one, with their numbers from 1.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let lines = (1..).zip(whole.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii));
+    lines.skip_while(|(_, line)| line.is_empty() || line.starts_with(b"#"))
 }
 
-fn read(
-    bytes: Bytes<'_>,
-    name: &str,
-    format: Option<RateFormat>,
-    step_ns: Option<u64>,
-) -> Result<RateSteps, RateError> {
-    Begun::of(bytes, format)?.steps(name, step_ns)
-}
-
-/// A file after its first line.
-struct Begun<'a> {
-    lines: Lines<'a>,
-    format: RateFormat,
-    /// The first line without a comment, and its number.
-    begin: Vec<u8>,
-    number: u64,
-}
-
-impl<'a> Begun<'a> {
-    fn of(bytes: Bytes<'a>, format: Option<RateFormat>) -> Result<Self, RateError> {
-        let mut lines = Lines::of(bytes);
-        // The first line without a comment determines the format.
-        let (begin, number) = loop {
-            let Some(line) = lines.next()? else { return Err(RateError::NoDuration) };
-            let text = line.text.trim_ascii();
-            if !text.is_empty() && !text.starts_with(b"#") {
-                break (text.to_vec(), line.number);
-            }
-        };
-        let is_time = begin.iter().all(u8::is_ascii_digit);
-        let has_columns = TIME.find(&begin).is_ok();
-        let format = match format {
-            Some(format) => format,
-            None if is_time => RateFormat::Mahimahi,
-            None if has_columns || begin.contains(&b',') => RateFormat::Csv,
-            None => return Err(RateError::UnknownFormat { begin: shown(&begin) }),
-        };
-        Ok(Self { lines, format, begin, number })
+/// The first bytes, or the first line without a comment, determine the format.
+fn format(bytes: &[u8]) -> Result<RateFormat, RateError> {
+    if bytes.starts_with(PARQUET) {
+        return Ok(RateFormat::Parquet);
     }
-
-    fn steps(mut self, name: &str, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
-        let mut remarks = Vec::new();
-        let trace = match self.format {
-            RateFormat::Mahimahi => averaged(&mut self)?,
-            RateFormat::Csv => rows(&mut self.lines, &self.begin, &RATE, &mut remarks)?,
-        };
-        let (step_ns, rates_bps) = trace.steps(self.format, step_ns)?;
-        Ok(RateSteps {
-            step_ns,
-            rates_bps,
-            name: name.into(),
-            format: self.format,
-            sha256: self.lines.sha256()?,
-            remarks,
-        })
-    }
-
-    /// The milliseconds of a mahimahi trace, ascending. The last one is not zero.
-    fn times(&mut self, mut found: impl FnMut(u64)) -> Result<(), RateError> {
-        let mut last = 0;
-        let mut add = |text: &[u8], number: u64| {
-            let bad = |problem: &str| RateError::line(number, problem, text);
-            let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-            let ms = plain.then(|| decimal(text, 1)).flatten();
-            let ms = ms.ok_or_else(|| bad("this is no whole number of milliseconds"))?;
-            let ms = ms.value.unsigned_abs();
-            if ms.saturating_mul(MS) > SPAN_NS {
-                return Err(RateError::Span { line: number });
-            }
-            if ms < last {
-                return Err(bad("this is earlier than the line before"));
-            }
-            last = ms;
-            found(ms);
-            Ok(())
-        };
-        add(&self.begin, self.number)?;
-        while let Some(line) = self.lines.next()? {
-            add(line.text.trim_ascii(), line.number)?;
-        }
-        if last == 0 { Err(RateError::NoDuration) } else { Ok(()) }
+    let (_, begin) = lines(bytes).next().ok_or(RateError::NoDuration)?;
+    if begin.iter().all(u8::is_ascii_digit) {
+        Ok(RateFormat::Mahimahi)
+    } else if TIME.is_in(begin) || begin.contains(&b',') {
+        Ok(RateFormat::Csv)
+    } else {
+        Err(RateError::UnknownFormat { begin: shown(begin) })
     }
 }
 
-/// Pieces of constant rate: the end of each, in ns from the start of the trace, ascending,
-/// and what it carries, in bits times 10⁹.
-struct Trace {
-    pieces: Vec<(u64, u128)>,
-    /// Step length if none is requested.
-    usual_step_ns: u64,
-}
-
-impl Trace {
-    /// Spreads the pieces over equal steps.
-    fn steps(&self, format: RateFormat, asked: Option<u64>) -> Result<(u64, Vec<u64>), RateError> {
-        let asked = asked.unwrap_or(self.usual_step_ns);
-        let error = |problem: String| RateError::Step { step_ns: asked, problem };
-        let finest = if format == RateFormat::Mahimahi { MS } else { 1 };
-        if asked < finest {
-            return Err(error("a trace in milliseconds has none shorter than 1 ms".into()));
+/// The milliseconds of a mahimahi trace, ascending. The last one is not zero.
+fn times(bytes: &[u8], mut found: impl FnMut(u64)) -> Result<(), RateError> {
+    let mut last = 0;
+    for (number, text) in lines(bytes) {
+        let place = Place::Line(number);
+        let bad = |problem: &str| RateError::line(place, problem, text);
+        let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        let ms = plain.then(|| decimal(text, 1)).flatten();
+        let ms = ms.ok_or_else(|| bad("this is no whole number of milliseconds"))?;
+        let ms = ms.value.unsigned_abs();
+        if ms.saturating_mul(MS) > SPAN_NS {
+            return Err(RateError::Span { place });
         }
-        let Some(&(end, _)) = self.pieces.last() else { return Err(RateError::NoDuration) };
-        if end == 0 {
-            return Err(RateError::NoDuration);
+        if ms < last {
+            return Err(bad("this is earlier than the line before"));
         }
-        let count = (end.saturating_add(asked / 2) / asked).max(1);
-        if count > STEPS {
-            return Err(error(format!("the trace would have {count} of them, more than {STEPS}")));
-        }
-        let mut rates = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-        let mut pieces = self.pieces.iter();
-        // The current piece, its remaining length, and its start.
-        let (mut piece, mut at) = (pieces.next(), 0_u64);
-        let mut left = piece.map_or(0, |piece| piece.1);
-        let bound = |step: u64| (u128::from(end) * u128::from(step) / u128::from(count)) as u64;
-        for step in 0..count {
-            let (start, until) = (bound(step), bound(step + 1));
-            let mut carried = 0_u128;
-            while let Some(&(piece_end, _)) = piece {
-                if piece_end > until {
-                    // The share of the piece that falls into this step.
-                    let (part, whole) = (until - at, piece_end - at);
-                    let share = left / u128::from(whole) * u128::from(part)
-                        + left % u128::from(whole) * u128::from(part) / u128::from(whole);
-                    carried += share;
-                    left -= share;
-                    at = until;
-                    break;
-                }
-                carried += left;
-                at = piece_end;
-                piece = pieces.next();
-                left = piece.map_or(0, |piece| piece.1);
-            }
-            let ns = u128::from((until - start).max(1));
-            rates.push(u64::try_from((carried + ns / 2) / ns).unwrap_or(u64::MAX));
-        }
-        Ok(((end / count).max(1), rates))
+        last = ms;
+        found(ms);
     }
+    if last == 0 { Err(RateError::NoDuration) } else { Ok(()) }
 }
 
-/// Reads the rest of a mahimahi trace as pieces of a rate.
-fn averaged(begun: &mut Begun<'_>) -> Result<Trace, RateError> {
+/// A mahimahi trace as pieces of a rate.
+fn averaged(bytes: &[u8]) -> Result<Trace, RateError> {
     let mut pieces: Vec<(u64, u128)> = Vec::new();
     let bits = u128::from(OPPORTUNITY_BYTES * 8) * u128::from(S);
-    begun.times(|ms| {
+    times(bytes, |ms| {
         // An opportunity at zero is earned in the first millisecond, as there is none before.
         let end = (ms * MS).max(MS);
         let last = pieces.last().map_or(0, |piece| piece.0);
@@ -294,25 +207,6 @@ fn averaged(begun: &mut Begun<'_>) -> Result<Trace, RateError> {
     Ok(Trace { pieces, usual_step_ns: STEP_NS })
 }
 
-/// A quantity over time in a CSV file.
-struct Column {
-    /// Name in messages.
-    name: &'static str,
-    /// Column names, and the factor of each to the unit that is used here.
-    names: [(&'static str, u64); 4],
-    /// The names in messages.
-    listed: &'static str,
-    /// Largest value, and its description.
-    most: (i64, &'static str),
-}
-
-const TIME: Column = Column {
-    name: "time",
-    names: [("time_s", S), ("time_ms", MS), ("time_us", 1_000), ("time_ns", 1)],
-    listed: "time_s, time_ms, time_us or time_ns",
-    most: (i64::MAX, "too large"),
-};
-
 /// In bit/s.
 const RATE: Column = Column {
     name: "rate",
@@ -325,85 +219,6 @@ const RATE: Column = Column {
     listed: "rate_bps, rate_kbps, rate_mbps or rate_gbps",
     most: (RATE_BPS, "more than 1 Tbit/s"),
 };
-
-impl Column {
-    /// Index of the column, and the factor of its unit.
-    fn find(&self, header: &[u8]) -> Result<(usize, u64), RateError> {
-        let columns = header.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).enumerate();
-        let mut found = columns.filter_map(|(index, field)| {
-            let name = self.names.iter().find(|(name, _)| name.as_bytes() == field)?;
-            Some((index, name.1))
-        });
-        let missing = || RateError::NoColumn { column: self.listed, header: shown(header) };
-        found.next().ok_or_else(missing)
-    }
-}
-
-/// Reads a column of the rest of a CSV file as pieces that hold until the next row.
-fn rows(
-    lines: &mut Lines<'_>,
-    header: &[u8],
-    column: &Column,
-    remarks: &mut Vec<String>,
-) -> Result<Trace, RateError> {
-    let (times, values) = (TIME.find(header)?, column.find(header)?);
-    let mut rows: Vec<(i64, u64)> = Vec::new();
-    let mut spacings: Vec<u64> = Vec::new();
-    let mut repeated = 0;
-    while let Some(line) = lines.next()? {
-        let bad = |problem: &str| RateError::line(line.number, problem, line.text);
-        let text = line.text.trim_ascii();
-        if text.is_empty() || text.starts_with(b"#") {
-            continue;
-        }
-        let cell = |index: usize| {
-            let field = text.split(|byte| *byte == b',').nth(index);
-            field.map(<[u8]>::trim_ascii).ok_or_else(|| bad("the row has too few fields"))
-        };
-        let time = decimal(cell(times.0)?, times.1);
-        let time = time.ok_or_else(|| bad("the time is no number"))?.value;
-        let value = decimal(cell(values.0)?, values.1);
-        let value = value.ok_or_else(|| bad(&format!("the {} is no number", column.name)))?.value;
-        if !(0..=column.most.0).contains(&value) {
-            return Err(bad(&format!("the {} is negative, or {}", column.name, column.most.1)));
-        }
-        let Some(&(before, _)) = rows.last() else {
-            rows.push((time, value.unsigned_abs()));
-            continue;
-        };
-        match time.cmp(&before) {
-            std::cmp::Ordering::Less => return Err(bad("this is earlier than the row before")),
-            std::cmp::Ordering::Equal => {
-                repeated += 1;
-                rows.pop();
-            }
-            std::cmp::Ordering::Greater => spacings.push(time.abs_diff(before)),
-        }
-        rows.push((time, value.unsigned_abs()));
-        if rows.first().is_some_and(|first| time.abs_diff(first.0) > SPAN_NS) {
-            return Err(RateError::Span { line: line.number });
-        }
-    }
-    let (Some(&(start, _)), Some(&last)) = (rows.first(), spacings.last()) else {
-        return Err(RateError::NoDuration);
-    };
-    if repeated > 0 {
-        let rows = counted(repeated, "row has", "rows have");
-        remarks.push(format!("{rows} the time of the row before: the last of each was kept."));
-    }
-    let ends = rows.iter().skip(1).map(|row| row.0.abs_diff(start));
-    let end = rows.last().map_or(0, |row| row.0.abs_diff(start)).saturating_add(last);
-    let mut from = 0;
-    let pieces = ends.chain([end]).zip(&rows).map(|(until, row)| {
-        let carries = u128::from(until - from) * u128::from(row.1);
-        from = until;
-        (until, carries)
-    });
-    let pieces = pieces.collect();
-    let middle = spacings.len() / 2;
-    let usual_step_ns = *spacings.select_nth_unstable(middle).1;
-    Ok(Trace { pieces, usual_step_ns })
-}
 
 #[cfg(test)]
 mod tests;

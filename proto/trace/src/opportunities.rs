@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A mahimahi trace as single opportunities to send.
 
-use crate::{Begun, MS, OPPORTUNITY_BYTES, RateError};
+use crate::{RateError, times};
 
 /// The opportunities of one turn of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,21 +18,16 @@ pub struct Opportunities {
     pub sha256: String,
 }
 
-pub(crate) fn read(mut begun: Begun<'_>, name: &str) -> Result<Opportunities, RateError> {
+/// The opportunities of a file: milliseconds since the run before, and their number.
+pub(crate) fn runs(bytes: &[u8]) -> Result<Vec<(u64, u64)>, RateError> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     let mut last = 0;
-    begun.times(|ms| match runs.last_mut() {
+    times(bytes, |ms| match runs.last_mut() {
         Some(run) if ms == last => run.1 += 1,
         _ => {
             runs.push((ms - last, 1));
             last = ms;
         }
     })?;
-    Ok(Opportunities {
-        step_ns: MS,
-        bytes: OPPORTUNITY_BYTES,
-        runs,
-        name: name.into(),
-        sha256: begun.lines.sha256()?,
-    })
+    Ok(runs)
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Delay and loss over time, from CSV: columns `time_s` (or `ms`, `us`, `ns`), `delay_s` (or `ms`,
+//! Delay and loss over time, from CSV or Parquet: columns `time_s` (or `ms`, `us`, `ns`), `delay_s` (or `ms`,
 //! `us`, `ns`) and `loss` (a probability) or `loss_percent`. One of delay and loss may be absent, and
 //! other columns are ignored, so that a file can have a rate as well.
 //!
 //! A row holds until the next one, the last as long as the one before. In steps that are longer
 //! than the rows the values are averaged over time.
 
-use crate::{Begun, Column, MS, RateError, RateFormat, S, TIME, open, rows};
+use crate::{Column, MS, PARQUET, RateError, RateFormat, S, Table, content};
 use std::path::Path;
 
 /// In nanoseconds.
@@ -44,32 +44,24 @@ pub struct PathSteps {
     pub remarks: Vec<String>,
 }
 
-/// Reads a CSV file. Without a step, that of the median time between its rows.
+/// Reads CSV or Parquet. Without a step, that of the median time between its rows.
 ///
 /// # Errors
-/// If the header names no such columns, or a line cannot be understood.
+/// If it has no such columns, or a row cannot be understood.
 pub fn read_path(path: &Path, step_ns: Option<u64>) -> Result<PathSteps, RateError> {
-    let column = |column: &Column| {
-        let (bytes, name) = open(path)?;
-        let read = || {
-            let Begun { mut lines, begin, .. } = Begun::of(bytes, Some(RateFormat::Csv))?;
-            TIME.find(&begin)?;
-            if column.find(&begin).is_err() {
-                return Ok(None);
-            }
-            let mut remarks = Vec::new();
-            let trace = rows(&mut lines, &begin, column, &mut remarks)?;
-            let (step_ns, values) = trace.steps(RateFormat::Csv, step_ns)?;
-            Ok(Some((step_ns, values, remarks)))
-        };
-        read().map_err(|error: RateError| error.named(&name))
+    let (bytes, _) = content(path)?;
+    let format = if bytes.starts_with(PARQUET) { RateFormat::Parquet } else { RateFormat::Csv };
+    let table = Table::read(bytes, format, &[&DELAY, &LOSS])?;
+    let column = |index: usize| {
+        let pieces = table.pieces(index)?;
+        pieces.map(|pieces| pieces.steps(format, step_ns)).transpose()
     };
-    let (delays, losses) = (column(&DELAY)?, column(&LOSS)?);
+    let (delays, losses) = (column(0)?, column(1)?);
     let either = delays.as_ref().or(losses.as_ref());
-    let Some((step_ns, _, remarks)) = either.cloned() else { return Err(RateError::NoPath) };
-    let values = |found: Option<(u64, Vec<u64>, Vec<String>)>| found.map_or(Vec::new(), |it| it.1);
+    let Some((step_ns, _)) = either.cloned() else { return Err(RateError::NoPath) };
+    let values = |found: Option<(u64, Vec<u64>)>| found.map_or(Vec::new(), |it| it.1);
     let losses = values(losses).iter().map(|loss| *loss as f64 / ONE as f64).collect();
-    Ok(PathSteps { step_ns, delays_ns: values(delays), losses, remarks })
+    Ok(PathSteps { step_ns, delays_ns: values(delays), losses, remarks: table.remarks() })
 }
 
 #[cfg(test)]

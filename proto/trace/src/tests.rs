@@ -1,14 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
+use ::parquet::basic::{Compression, GzipLevel, Repetition, Type as PhysicalType, ZstdLevel};
+use ::parquet::data_type::DoubleType;
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::types::Type;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn steps(text: &str, step_ns: Option<u64>) -> Result<RateSteps, RateError> {
-    read(Box::new(text.as_bytes()), "a trace", None, step_ns)
+    let step_ns = match step_ns {
+        None if text.trim_start().starts_with(|c: char| c.is_ascii_digit()) => Some(STEP_NS),
+        other => other,
+    };
+    match of_bytes(text.into(), "a trace", step_ns)? {
+        RateFile::Steps(steps) => Ok(steps),
+        RateFile::Opportunities(found) => panic!("{found:?}"),
+    }
 }
 
 fn opportunities(text: &str) -> Opportunities {
-    match either(Box::new(text.as_bytes()), "a trace", None) {
+    match of_bytes(text.into(), "a trace", None) {
         Ok(RateFile::Opportunities(found)) => found,
         other => panic!("{other:?}"),
     }
@@ -20,12 +33,12 @@ fn lines_of_a_millisecond_are_one_run() {
     assert_eq!((found.step_ns, found.bytes), (MS, 1504));
     assert_eq!(found.runs, [(0, 2), (3, 3), (17, 1)]);
     assert_eq!(opportunities("1").runs, [(1, 1)]);
-    let bad = |text: &str| either(Box::new(text.as_bytes()), "it", None).unwrap_err().to_string();
+    let bad = |text: &str| of_bytes(text.into(), "it", None).unwrap_err().to_string();
     assert!(bad("0\n0\n").contains("no duration"), "{}", bad("0\n0\n"));
     assert!(bad("5\n4\n").contains("line 2: this is earlier"), "{}", bad("5\n4\n"));
     assert!(bad("5\n\n6\n").contains("line 2: this is no whole number"), "{}", bad("5\n\n6\n"));
     // With a step it is averaged.
-    let averaged = either(Box::new("1\n".as_bytes()), "it", Some(MS)).unwrap();
+    let averaged = of_bytes("1\n".into(), "it", Some(MS)).unwrap();
     assert!(matches!(averaged, RateFile::Steps(_)), "{averaged:?}");
 }
 
@@ -109,7 +122,7 @@ fn bad_traces_are_refused() {
     refused("5\n4\n", &["line 2", "earlier"]);
     refused("5\n99999999999999\n", &["line 2", "366 d"]);
     refused("1\n31000000000\n", &["10000000"]);
-    refused("hello\n", &["neither a mahimahi trace", "time_s,rate_mbps", "\"hello\""]);
+    refused("hello\n", &["no mahimahi trace", "time_s,rate_mbps", "\"hello\""]);
     refused("a,b\n1,2\n", &["no column time_s", "\"a,b\""]);
     refused("time_s,rate\n1,2\n", &["no column rate_bps"]);
     refused("time_s,rate_bps\n", &["no duration"]);
@@ -128,14 +141,8 @@ fn bad_traces_are_refused() {
 }
 
 #[test]
-fn file_is_read_in_the_requested_format() {
+fn only_a_file_of_bounded_size_is_read() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("trace");
-    std::fs::write(&path, "5\n10\n").unwrap();
-    assert_eq!(mahimahi(&path, 10 * MS).unwrap().rates_bps, [2_406_400]);
-    assert_eq!(mahimahi(&path, 5 * MS).unwrap().rates_bps, [2_406_400; 2]);
-    let error = csv(&path, None).unwrap_err().to_string();
-    assert!(error.contains("no column"), "{error}");
     let error = read_rate(&directory.path().join("none"), None).unwrap_err().to_string();
     assert!(error.contains("none"), "{error}");
     let error = read_rate(directory.path(), None).unwrap_err().to_string();
@@ -173,5 +180,84 @@ proptest! {
     fn bytes_never_panic(text in "(time_s,rate_bps\n)?([0-9.,e\\-\n]|[0-9]){0,80}",
                          step in prop::option::of(any::<u64>())) {
         let _ = steps(&text, step);
+    }
+}
+
+/// A Parquet file of these columns, with this compression.
+fn parquet(columns: &[(&str, &[f64])], compression: Compression) -> Vec<u8> {
+    let fields = columns.iter().map(|(name, _)| {
+        let field = Type::primitive_type_builder(name, PhysicalType::DOUBLE);
+        Arc::new(field.with_repetition(Repetition::REQUIRED).build().unwrap())
+    });
+    let schema = Type::group_type_builder("trace").with_fields(fields.collect()).build().unwrap();
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut bytes = Vec::new();
+    let mut writer =
+        SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties)).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for (_, values) in columns {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<DoubleType>().write_batch(values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+#[test]
+fn parquet_is_read_as_csv_is() {
+    let text = "time_s,rate_mbps\n10,100\n11,50.25\n13,0\n14,20\n";
+    let columns: [(&str, &[f64]); 3] = [
+        ("rate_mbps", &[100.0, 50.25, 0.0, 20.0]),
+        ("other", &[1.0, f64::NAN, 3.0, 4.0]),
+        ("time_s", &[10.0, 11.0, 13.0, 14.0]),
+    ];
+    let expected = steps(text, None).unwrap();
+    for compression in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::LZ4_RAW,
+        Compression::ZSTD(ZstdLevel::default()),
+    ] {
+        let found = of_bytes(parquet(&columns, compression), "a trace", None).unwrap();
+        let RateFile::Steps(found) = found else { panic!("{found:?}") };
+        assert_eq!((found.step_ns, &found.rates_bps), (expected.step_ns, &expected.rates_bps));
+        assert_eq!(found.format, RateFormat::Parquet);
+    }
+}
+
+#[test]
+fn bad_parquet_is_refused() {
+    let refused = |bytes: Vec<u8>, part: &str| {
+        let error = of_bytes(bytes, "a trace", None).unwrap_err().to_string();
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    };
+    let of = |columns: &[(&str, &[f64])]| parquet(columns, Compression::SNAPPY);
+    refused(of(&[("time_s", &[0.0, 1.0]), ("rate", &[1.0, 2.0])]), "\"time_s,rate\" has no column");
+    refused(
+        of(&[("time_s", &[0.0, 1.0]), ("rate_bps", &[1.0, f64::NAN])]),
+        "row 2: the rate is no",
+    );
+    refused(
+        of(&[("time_s", &[0.0, 1.0]), ("rate_bps", &[1.0, -2.0])]),
+        "row 2: the rate is negative",
+    );
+    refused(of(&[("time_s", &[1.0, 0.0]), ("rate_bps", &[1.0, 2.0])]), "row 2: this is earlier");
+    let whole = of(&[("time_s", &[0.0, 1.0]), ("rate_bps", &[1.0, 2.0])]);
+    refused(whole[..whole.len() - 1].to_vec(), "cannot be read as Parquet");
+    refused(b"PAR1".to_vec(), "cannot be read as Parquet");
+}
+
+proptest! {
+    #[test]
+    fn damaged_parquet_never_panics(at in 4_usize..400, byte in any::<u8>(), cut in 0_usize..100) {
+        let columns: [(&str, &[f64]); 2] = [("time_s", &[0.0, 1.0]), ("rate_bps", &[1.0, 2.0])];
+        let mut bytes = parquet(&columns, Compression::SNAPPY);
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        bytes.truncate(bytes.len() - cut.min(bytes.len()));
+        let _ = of_bytes(bytes, "a trace", None);
     }
 }
