@@ -13,6 +13,7 @@ mod boundary;
 pub mod chain;
 mod estimate;
 mod fade;
+mod fixed;
 mod runs;
 
 pub use boundary::{AtBoundaries, at_boundaries};

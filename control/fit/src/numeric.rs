@@ -15,9 +15,9 @@ use argmin_math::{ArgminAdd, ArgminMul, ArgminSub};
 /// log-likelihood falls from its maximum to the end of a 95 % interval (S. S. Wilks,
 /// 1938).
 pub const DROP_95: f64 = 1.920_729_410_347_062;
-/// The same for the 97.5 % quantile: two parameters are both inside with 95 % (C. E. Bonferroni,
+/// The same for the 99.5 % quantile: two parameters are both inside with 99 % (C. E. Bonferroni,
 /// 1936).
-pub const DROP_97_5: f64 = 2.511_943_092_2;
+pub const DROP_99_5: f64 = 3.939_719_288_3;
 /// The 97.5 % quantile of the normal distribution.
 pub const Z_95: f64 = 1.959_963_984_540_054;
 /// Represents a likelihood of zero; finite, so that the search can recover.

@@ -95,16 +95,21 @@ fn covers(losses: &Losses, (interval, duration, _): Outages) -> bool {
     }
 }
 
-/// Whether each law lies within its stated intervals for all but a twentieth of the seeds.
+/// Whether each law lies within its stated intervals for all but a twentieth of the seeds. A single
+/// combination of prober and law may miss a further one: of forty, one does so by chance.
 fn coverage(seeds: u64, probers: &[(f64, f64)], laws: &[Outages]) {
     let mut bad = Vec::new();
+    let (mut tried, mut all) = (0, 0);
     for ((interval, timeout), outages) in
         probers.iter().flat_map(|p| laws.iter().map(move |l| (*p, *l)))
     {
         for (follows, at_the_end) in [(false, false), (true, true)] {
             let prober = Prober { interval, timeout, follows, at_the_end };
+            // Other draws for each: else a rare one counts against all of them.
+            tried += 1;
             let covered = (1..=seeds).filter(|seed| {
-                let losses = losses(&log(prober, &[outages], *seed, 150.0 * outages.0));
+                let seed = 1000 * tried + seed;
+                let losses = losses(&log(prober, &[outages], seed, 150.0 * outages.0));
                 let covered = covers(&losses, outages);
                 if !covered {
                     println!(
@@ -116,12 +121,15 @@ fn coverage(seeds: u64, probers: &[(f64, f64)], laws: &[Outages]) {
             });
             let covered = covered.count() as u64;
             println!("{prober:?} {outages:?}: {covered} of {seeds}");
-            if covered + u64::from(seeds >= 20) < seeds {
+            all += covered;
+            if covered + seeds / 10 < seeds {
                 bad.push((prober, outages, covered));
             }
         }
     }
     assert!(bad.is_empty(), "{bad:?}");
+    println!("{all} of {}", tried * seeds);
+    assert!(20 * all >= 19 * tried * seeds, "{all} of {}", tried * seeds);
 }
 
 const LAWS: [Outages; 5] = [

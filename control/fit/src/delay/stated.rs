@@ -13,7 +13,7 @@ pub fn law(profile: &pb::Profile) -> Option<Law> {
     let pipes = [profile.forward_pipe.as_ref()?, profile.return_pipe.as_ref()?];
     let mut law = Law { base: 0.0, body: Body::constant(), excursions: Vec::new() };
     for pipe in pipes {
-        let trace = pipe.rate_trace.is_some();
+        let trace = pipe.rate_trace.is_some() || pipe.path_trace.is_some();
         if trace || pipe.reorder.is_some() || pipe.reconfiguration.is_some() {
             return None;
         }
@@ -52,5 +52,28 @@ fn excursions(e: &pb::Excursion) -> Excursions {
             duration: seconds(r.duration_ns),
             factor: r.factor,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> pb::Profile {
+        let delay = pb::Delay { base_ns: 1_000_000, ..Default::default() };
+        let pipe = pb::Pipe { delay: Some(delay), ..Default::default() };
+        pb::Profile {
+            forward_pipe: Some(pipe.clone()),
+            return_pipe: Some(pipe),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn delay_that_follows_a_trace_has_no_stated_law() {
+        assert_eq!(law(&profile()).unwrap().base, 0.002);
+        let mut traced = profile();
+        traced.return_pipe.as_mut().unwrap().path_trace = Some(pb::PathTrace::default());
+        assert!(law(&traced).is_none());
     }
 }

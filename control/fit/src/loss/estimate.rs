@@ -4,12 +4,14 @@
 //! Laws are compared by G. Schwarz's criterion (BIC, 1978) over the number of runs:
 //! isolated losses alone, one or two exponential classes, or a class of nearly equal
 //! durations, each with and without isolated losses. Intervals are those of the
-//! profile likelihood: the interval and the duration of a class are both inside with 95 %.
+//! profile likelihood: the interval and the duration of a class are both inside with 99 % if its
+//! law is the true one, and with 95 % as the log also chose the law.
 
 use super::chain::{Class, Law};
+use super::fixed::{Region, region};
 use super::{Interval, Runs};
 use crate::goodness::Goodness;
-use crate::numeric::{DROP_95, DROP_97_5, Maximum, maximise, profile_interval_at};
+use crate::numeric::{DROP_95, DROP_99_5, Maximum, maximise, profile_interval_at};
 
 /// Least runs of a class.
 const LEAST_RUNS: u64 = 3;
@@ -17,6 +19,8 @@ const LEAST_RUNS: u64 = 3;
 /// Kass, A. E. Raftery, "Bayes Factors", 1995).
 const BARE: f64 = 2.0;
 const STRONG: f64 = 6.0;
+/// Shortest outages that are considered, in intervals between probes.
+const LEAST_DURATION: f64 = 0.125;
 /// A prober waits if so many intervals pass after a lost probe.
 const WAITS: f64 = 1.5;
 
@@ -181,7 +185,7 @@ struct Stated {
 impl Stated {
     /// The log-likelihood of a candidate's parameters.
     fn score(self, c: Candidate, at: &[f64], runs: &Runs) -> f64 {
-        let (least, most) = (runs.interval_s / 8.0, 2.0 * runs.observed_s());
+        let (least, most) = (runs.interval_s * LEAST_DURATION, 2.0 * runs.observed_s());
         let mut means = at[..2 * c.classes].iter().skip(1).step_by(2).map(|m| m.exp());
         if means.any(|m| !(least..=most).contains(&m)) {
             return f64::NEG_INFINITY;
@@ -337,32 +341,47 @@ fn unseen(isolated: Isolated, stated: Stated, runs: &Runs) -> Isolated {
     if runs.mean_gap_after_loss() < WAITS * runs.interval_s {
         return isolated;
     }
-    let equal = Candidate { name: "", classes: 1, peaked: true, isolated: false };
-    let Some(best) = stated.best(equal, runs) else { return isolated };
-    let equal = class(stated, equal, &best, 0, runs);
+    let Some(region) = fixed(0.0, stated, runs) else { return isolated };
     Isolated {
-        duration: isolated.duration.with(equal.duration),
-        interval: isolated.interval.with(equal.interval),
+        duration: isolated.duration.with(region.duration),
+        interval: isolated.interval.with(region.interval),
         ..isolated
     }
+}
+
+/// What the runs leave open about outages of one duration.
+fn fixed(isolated: f64, stated: Stated, runs: &Runs) -> Option<Region> {
+    let Stated { isolated_s, directions } = stated;
+    let least = runs.interval_s * LEAST_DURATION;
+    let mut region = region(runs, (isolated, isolated_s), least, DROP_99_5)?;
+    region.interval = region.interval.map(|interval| interval * f64::from(directions));
+    Some(region)
 }
 
 /// An outage class of a candidate, with its intervals.
 fn class(stated: Stated, c: Candidate, best: &Maximum, index: usize, runs: &Runs) -> OutageClass {
     let f = |at: &[f64]| stated.score(c, at, runs);
     let parameter = |i: usize| {
-        let (low, high) = profile_interval_at(DROP_97_5, &f, best, i);
+        let (low, high) = profile_interval_at(DROP_99_5, &f, best, i);
         Interval { value: best.at[i], low, high }
     };
     let shared = f64::from(if c.peaked { stated.directions } else { 1 });
-    let mut duration = parameter(2 * index + 1).map(f64::exp);
-    // The law is wider than a fixed duration, for which runs leave a range without any preference.
-    if let Some((low, high)) = runs.fixed_s(c.isolated).filter(|_| c.peaked) {
-        duration =
-            Interval { low: duration.low.min(low), high: duration.high.max(high), ..duration };
-    }
+    let duration = parameter(2 * index + 1).map(f64::exp);
     let interval = parameter(2 * index).map(|r| shared * (-r).exp());
-    OutageClass { interval, duration, peaked: c.peaked }
+    let class = OutageClass { interval, duration, peaked: c.peaked };
+    if !c.peaked {
+        return class;
+    }
+    // A fixed duration is sharper than the law, and can lie where that has it improbable.
+    let isolated = if c.isolated { best.at[2].exp() } else { 0.0 };
+    match fixed(isolated, stated, runs) {
+        Some(region) if region.best > best.value - DROP_99_5 => OutageClass {
+            interval: interval.with(region.interval),
+            duration: duration.with(region.duration),
+            ..class
+        },
+        _ => class,
+    }
 }
 
 /// Run lengths against the law's.

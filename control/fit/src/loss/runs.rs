@@ -201,25 +201,15 @@ impl Runs {
         Some([usual(&after_answer)?, usual(&after_loss)?])
     }
 
-    /// The durations in seconds, least and largest, that outages can have if all have the same and
-    /// each run is of one; `None` if there is none. Single losses may be of another kind.
+    /// The outages per second of clear time if each run is one of this duration in seconds.
     #[must_use]
-    pub fn fixed_s(&self, single_too: bool) -> Option<(f64, f64)> {
-        let (mut low, mut high) = (0.0_f64, f64::INFINITY);
-        for run in self.runs.keys().filter(|run| run.lost() > 1 || !single_too) {
-            let parts = |(gap, times): &(u32, u32)| u64::from(*gap) * u64::from(*times);
-            let whole: u64 = run.gaps.iter().map(parts).sum();
-            let edge = |known: bool, gap: Option<&(u32, u32)>| {
-                gap.filter(|_| known).map_or(0, |(gap, _)| u64::from(*gap))
-            };
-            let edges = edge(run.begun, run.gaps.first()) + edge(run.ended, run.gaps.last());
-            let seconds = |parts: u64| parts as f64 / f64::from(PARTS) * self.interval_s;
-            low = low.max(seconds(whole - edges.min(whole)));
-            if run.begun && run.ended {
-                high = high.min(seconds(whole));
-            }
-        }
-        (low < high && high.is_finite()).then_some((low, high))
+    pub fn rate_of_outages(&self, duration: f64) -> f64 {
+        let first = self.runs.iter().filter(|(run, _)| run.begun);
+        let first = first.filter_map(|(run, n)| Some((run.gaps.first()?.0, n)));
+        let gaps = self.quiet.iter().map(|(gap, n)| (*gap, n)).chain(first);
+        // An outage that is shorter than a gap may fall between two probes.
+        let seen = |(gap, n): (u32, &u64)| self.seconds(gap).min(duration) * *n as f64;
+        self.events() as f64 / gaps.map(seen).sum::<f64>()
     }
 
     /// The mean gap in seconds after a lost probe; that of all without one.
