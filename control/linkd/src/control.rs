@@ -186,7 +186,7 @@ impl Control {
     ) -> Result<pb::ChangeResponse, Status> {
         let mut changing = self.changing().await;
         changing.leases.check(cause.caller)?;
-        let mut answer = self.apply(&mut changing, cause, named, change, terms).await?;
+        let mut answer = Box::pin(self.apply(&mut changing, cause, named, change, terms)).await?;
         answer.remarks.extend(self.unsaved());
         Ok(answer)
     }

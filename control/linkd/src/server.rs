@@ -249,10 +249,11 @@ impl Server {
         let unknown = tonic_health::ServingStatus::NotServing;
         reporter.set_service_status(pb::linkemu_server::SERVICE_NAME, unknown).await;
         let (followed, published) = (scenarios.clone(), events.clone());
+        // On the heap: they hold profiles, of which each has kilobytes without its lists.
         let keeping = async {
             tokio::join!(
-                keeper::watch_dataplane(&control, &reporter),
-                keeper::watch_lease(&control),
+                Box::pin(keeper::watch_dataplane(&control, &reporter)),
+                Box::pin(keeper::watch_lease(&control)),
                 keeper::watch_clients(&control),
                 keeper::watch_state(&control),
                 control.read_all(),

@@ -32,7 +32,7 @@ impl Control {
                 Ok(profile) => {
                     let profile = Some(profile.into_proto());
                     let change = dp::Change { profile, restart: true, ..Default::default() };
-                    self.apply(changing, cause, None, change, Terms::default()).await
+                    Box::pin(self.apply(changing, cause, None, change, Terms::default())).await
                 }
                 Err(status) => Err(status),
             };
