@@ -109,7 +109,7 @@ pub enum Command {
         #[command(subcommand)]
         what: scenario::Scenario,
     },
-    /// Make traces of delay and loss out of captures
+    /// Make traces of delay and loss out of captures, and play long ones
     #[command(after_help = traces::EXAMPLES, arg_required_else_help = true)]
     Trace {
         #[command(subcommand)]

@@ -77,7 +77,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Clients { what } => clients::run(context, what).await,
         Command::Profile { what } => profile::run(context, what).await,
         Command::Scenario { what } => scenario::run(context, what).await,
-        Command::Trace { what } => traces::run(context, what),
+        Command::Trace { what } => traces::run(context, what).await,
         Command::Switch { what } => switch::run(context, what).await,
         Command::Probe { what } => probe::run(context, what).await,
         Command::Fit(args) => fit::run(context, args),

@@ -353,14 +353,9 @@ fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
             (&given, target)
         }
     };
-    let direction = match target.direction {
-        Direction::Forward => pb::Direction::Forward,
-        Direction::Return => pb::Direction::Return,
-        Direction::Both => pb::Direction::Unspecified,
-    };
     let paths = paths.iter().map(|path| (*path).to_owned()).collect();
     Ok(pb::PatchLinkRequest {
-        direction: direction as i32,
+        direction: pb::Direction::from(target.direction) as i32,
         pipe: Some(pipe),
         mask: Some(prost_types::FieldMask { paths }),
         expected_generation: target.condition.expect_generation,

@@ -2,6 +2,7 @@
 //! Arguments that select pipes and the condition of a change.
 
 use clap::{Args, ValueEnum};
+use proto::linkemu::v1 as pb;
 
 /// Selected pipes and precondition.
 #[derive(Clone, Debug, Args)]
@@ -36,4 +37,14 @@ pub enum Direction {
     Return,
     /// Both.
     Both,
+}
+
+impl From<Direction> for pb::Direction {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::Forward => Self::Forward,
+            Direction::Return => Self::Return,
+            Direction::Both => Self::Unspecified,
+        }
+    }
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl trace`: delay and loss over time out of captures before and after a real link.
+//! `linkctl trace`: delay and loss over time out of captures before and after a real link, and traces
+//! that are too long for a profile.
+
+mod play;
 
 use crate::context::{Context, Output};
 use crate::destination::Destination;
@@ -16,7 +19,8 @@ pub const EXAMPLES: &str = "\
 Examples:
   linkctl trace import before.pcap after.pcap -w path.csv
   linkctl trace import before.pcapng after.pcapng --step 1ms --offset -3ms -w path.csv
-  linkctl set path path.csv -d forward";
+  linkctl set path path.csv -d forward
+  linkctl trace play day.parquet -d forward";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -28,6 +32,16 @@ pub enum Command {
     /// were sent in it. Where nothing was delivered the delay is interpolated linearly.
     #[command(after_help = EXAMPLES)]
     Import(ImportArgs),
+    /// Play a trace of any length on the link, once
+    ///
+    /// A profile holds 65,536 steps. This plays a longer trace: it gives the link some 30,000
+    /// steps at a time, ahead of their time, so that each step is in force to the nanosecond.
+    /// The columns that the file has are played: rate, delay, loss. At the end, and if it is
+    /// interrupted by Ctrl-C, the link gets back what it had in their place. If somebody else
+    /// changes the link, the play fails and leaves it to them. If linkctl is killed, or cut off
+    /// from linkd, the link repeats the steps that it has.
+    #[command(after_help = EXAMPLES)]
+    Play(play::PlayArgs),
 }
 
 #[derive(Debug, Args)]
@@ -74,8 +88,14 @@ struct View {
     unknown: u64,
 }
 
-pub fn run(context: &Context, what: &Command) -> Result<(), Failure> {
-    let Command::Import(args) = what;
+pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
+    match what {
+        Command::Import(args) => import(context, args),
+        Command::Play(args) => play::run(context, args).await,
+    }
+}
+
+fn import(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let inputs = [args.before.as_path(), args.after.as_path()];
     let to = args.write.as_deref().map(|path| Destination::new("--write", path, &inputs));
     let to = to.transpose()?;

@@ -196,7 +196,7 @@ fn a_rate_trace_comes_out_of_a_file() {
     std::fs::write(lab.at("rates.csv"), "time_s,rate_mbps\n0,10\n1,20\n").unwrap();
     lab.done("set rate --trace lte -d forward");
     let trace = |step_ns, rates_bps: &[u64]| {
-        Some(pb::RateTrace { step_ns, rates_bps: rates_bps.to_vec(), opportunities: None })
+        Some(pb::RateTrace { step_ns, rates_bps: rates_bps.to_vec(), ..Default::default() })
     };
     let forward = lab.forward();
     // Single opportunities; with a step, their mean.
@@ -336,6 +336,7 @@ fn variation_and_its_source_are_shown() {
         "rate_bps": null,
         "rate_trace": {
             "step_ns": 100_000_000, "rates_bps": [12_000_000, 0], "opportunities": null,
+            "begin_ns": 0,
         },
         "packet_loss": 0.0,
         "gilbert_elliott": {

@@ -164,14 +164,20 @@ fn pipe() -> BoxedStrategy<pb::Pipe> {
     let opportunities = (0_u32..70_000, vec(quantity(), 0..4))
         .prop_map(|(size_bytes, runs)| pb::Opportunities { size_bytes, runs });
     let trace = (quantity(), vec(quantity(), 0..4), option::of(opportunities)).prop_map(
-        |(step_ns, rates_bps, opportunities)| pb::RateTrace { step_ns, rates_bps, opportunities },
+        |(step_ns, rates_bps, opportunities)| pb::RateTrace {
+            step_ns,
+            rates_bps,
+            opportunities,
+            begin_ns: 0,
+        },
     );
     let fade = (quantity(), quantity(), real()).prop_map(|(interval_ns, duration_ns, factor)| {
         pb::Fade { interval_ns, duration_ns, factor }
     });
     let rate = (option::of(quantity()), option::of(trace));
-    let path = (quantity(), vec(quantity(), 0..4), vec(real(), 0..4))
-        .prop_map(|(step_ns, delays_ns, losses)| pb::PathTrace { step_ns, delays_ns, losses });
+    let path = (quantity(), vec(quantity(), 0..4), vec(real(), 0..4)).prop_map(
+        |(step_ns, delays_ns, losses)| pb::PathTrace { step_ns, delays_ns, losses, begin_ns: 0 },
+    );
     let rate = (rate, varies(), option::of(path));
     let parts = (rate, any::<i32>(), losses(), option::of(queue()), vec(outage(), 0..20));
     (parts, option::of(fade), option::of(delay))

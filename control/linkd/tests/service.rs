@@ -356,7 +356,7 @@ async fn traces_at_their_limit_are_taken() {
         pipe.rate_bps = None;
         let rates_bps = vec![400_000_000_000; *profile::RATE_TRACE_RATES_BPS_ITEMS.end()];
         pipe.rate_trace =
-            Some(pb::RateTrace { step_ns: 1_000_000, rates_bps, opportunities: None });
+            Some(pb::RateTrace { step_ns: 1_000_000, rates_bps, ..Default::default() });
     }
     let request = pb::SetProfileRequest {
         profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),

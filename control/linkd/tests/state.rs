@@ -263,7 +263,7 @@ async fn profiles_are_listed_in_pages() {
     let mut lab = Lab::new();
     let mut large = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
     let rates_bps = vec![1 << 35; 65_536];
-    let trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps, opportunities: None });
+    let trace = Some(pb::RateTrace { step_ns: 1_000_000, rates_bps, ..Default::default() });
     let pipe = large.forward_pipe.as_mut().unwrap();
     (pipe.rate_bps, pipe.rate_trace) = (None, trace);
     for name in ["a", "b", "z", "zz"] {

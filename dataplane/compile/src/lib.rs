@@ -245,7 +245,7 @@ mod tests {
             p.rate_trace = Some(model::RateTrace {
                 step_ns: 5_000_000,
                 rates_bps: vec![0, 144_000_000, 2_000],
-                opportunities: None,
+                ..Default::default()
             });
             p.fade = Some(model::Fade {
                 interval_ns: 60_000_000_000,

@@ -25,6 +25,9 @@ pub(super) fn rate(p: &model::Pipe) -> RatePlan {
             let step = Nanos(t.step_ns);
             return RatePlan::Opportunities(Opportunities::new(step, it.size_bytes, runs));
         }
+        if t.begin_ns > 0 {
+            return rates_from(t);
+        }
         return RatePlan::Trace(RateTrace::new(Nanos(t.step_ns), &t.rates_bps));
     }
     let shares = [
@@ -95,16 +98,47 @@ fn periodic(r: &model::Reconfiguration, values: &[u64]) -> Option<HeldPlan> {
     Some(HeldPlan { hold: Hold::Period(grid(r)), values })
 }
 
+/// The rates of a trace that begins at an instant, as shares of the highest one.
+fn rates_from(t: &model::RateTrace) -> RatePlan {
+    let Some(peak) = t.rates_bps.iter().copied().max().and_then(NonZeroU64::new) else {
+        return BitRate::Down.into();
+    };
+    // The rate is the peak times the share, rounded down.
+    let one = u128::from(Probability::ONE.raw());
+    let share = |rate: &u64| (u128::from(*rate) * one).div_ceil(u128::from(peak.get())) as u64;
+    let shares: Vec<u64> = t.rates_bps.iter().map(share).collect();
+    RatePlan::Varying(VaryingPlan {
+        peak,
+        shares: [steps(t.step_ns, t.begin_ns, &shares), None, None],
+    })
+}
+
+/// Values in turn, each for a step, from this time of UTC on, or from the start of the processes on;
+/// none without values.
+fn steps(step_ns: u64, begin_ns: u64, values: &[u64]) -> Option<HeldPlan> {
+    let (step, count) = (NonZeroU64::new(step_ns)?, NonZeroU64::new(values.len() as u64)?);
+    if begin_ns == 0 {
+        return Some(HeldPlan::steps(Nanos(step_ns), values.iter().copied()));
+    }
+    let phase = Nanos(begin_ns % step);
+    let grid = Grid { period: Nanos(step_ns), phase, clock: Clock::Utc(Nanos::ZERO) };
+    // Listed values go by the number of the period since 1970: the first one is put at that of
+    // `begin`.
+    let first = begin_ns / step + u64::from(phase.0 > 0);
+    let mut listed = values.to_vec();
+    listed.rotate_right((first % count) as usize);
+    Some(HeldPlan { hold: Hold::Period(grid), values: Values::Listed(listed.into()) })
+}
+
 /// The extra delay of each step of a trace.
 pub(super) fn delay_trace(t: &model::PathTrace) -> Option<HeldPlan> {
-    let delays = t.delays_ns.iter().copied();
-    (!t.delays_ns.is_empty()).then(|| HeldPlan::steps(Nanos(t.step_ns), delays))
+    steps(t.step_ns, t.begin_ns, &t.delays_ns)
 }
 
 /// The probability of loss in each step of a trace.
 pub(super) fn loss_trace(t: &model::PathTrace) -> Option<HeldPlan> {
-    let losses = t.losses.iter().map(|p| Probability::new(*p).raw());
-    (!t.losses.is_empty()).then(|| HeldPlan::steps(Nanos(t.step_ns), losses))
+    let losses: Vec<u64> = t.losses.iter().map(|p| Probability::new(*p).raw()).collect();
+    steps(t.step_ns, t.begin_ns, &losses)
 }
 
 /// The extra delay of each period.
@@ -125,6 +159,41 @@ pub(super) fn boundary(r: &model::Reconfiguration) -> Option<BoundaryPlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use emu::units::Instant;
+
+    #[test]
+    fn trace_that_begins_at_an_instant_has_its_steps_from_there() {
+        for (begin_ns, step_ns) in [(7_000, 10), (7_003, 10), (69_999_999_990, 1_000)] {
+            let plan = steps(step_ns, begin_ns, &[1, 2, 3, 4, 5, 6, 7]).unwrap();
+            let Hold::Period(grid) = plan.hold else { panic!("{plan:?}") };
+            for (k, value) in (0..20).map(|k| (k, k % 7 + 1)) {
+                let at = |ns: u64| {
+                    let (number, _) = grid.period_at(Instant(ns), Instant::ZERO);
+                    plan.values.table()[(number % 7) as usize]
+                };
+                assert_eq!(at(begin_ns + k * step_ns), value, "{begin_ns}, step {k}");
+                assert_eq!(at(begin_ns + (k + 1) * step_ns - 1), value, "{begin_ns}, step {k}");
+            }
+        }
+    }
+
+    #[test]
+    fn rates_that_begin_at_an_instant_are_exact() {
+        let rates_bps = vec![12_345_678, 0, 400_000_000_000, 1_000];
+        let trace = model::RateTrace { step_ns: 10, begin_ns: 40, rates_bps, ..Default::default() };
+        let RatePlan::Varying(plan) = rates_from(&trace) else { panic!("a trace") };
+        let rate = |share: &u64| (u128::from(plan.peak.get()) * u128::from(*share)) >> 32;
+        let table = plan.shares[0].as_ref().unwrap().values.table();
+        let off: Vec<i128> = table
+            .iter()
+            .zip(&trace.rates_bps)
+            .map(|(share, rate_bps)| rate(share) as i128 - i128::from(*rate_bps))
+            .collect();
+        // The resolution of a share is 2⁻³² of the peak.
+        assert!(off.iter().all(|off| (0..=93).contains(off)), "{off:?}");
+        let down = model::RateTrace { rates_bps: vec![0], ..trace };
+        assert_eq!(rates_from(&down), BitRate::Down.into());
+    }
 
     #[test]
     fn shares_have_mean_and_spread_of_capacity() {

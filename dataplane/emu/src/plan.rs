@@ -153,9 +153,9 @@ impl Plan {
             if let Some(boundary) = &mut pipe.boundary {
                 boundary.grid.align(zero);
             }
-            if let Some(level) = &mut pipe.delay.level {
-                level.align(zero);
-            }
+            let delay = &mut pipe.delay;
+            let held = [&mut delay.level, &mut delay.trace, &mut pipe.loss_trace];
+            held.into_iter().flatten().for_each(|held| held.align(zero));
         }
     }
 

@@ -17,5 +17,5 @@ pub fn read_path_trace(
 ) -> Result<(pb::PathTrace, Vec<String>), TraceError> {
     let trace::PathSteps { step_ns, delays_ns, losses, remarks } = trace::read_path(path, step_ns)?;
     enough(delays_ns.len().max(losses.len()), step_ns, *PATH_TRACE_DELAYS_NS_ITEMS.end())?;
-    Ok((pb::PathTrace { step_ns, delays_ns, losses }, remarks))
+    Ok((pb::PathTrace { step_ns, delays_ns, losses, begin_ns: 0 }, remarks))
 }

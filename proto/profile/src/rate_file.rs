@@ -78,7 +78,7 @@ fn of_opportunities(found: &Opportunities) -> Result<TraceFile, TraceError> {
     let size_bytes = u32::try_from(found.bytes).unwrap_or(u32::MAX);
     let runs = packed(&found.runs).collect();
     let opportunities = Some(pb::Opportunities { size_bytes, runs });
-    let trace = pb::RateTrace { step_ns: found.step_ns, rates_bps: Vec::new(), opportunities };
+    let trace = pb::RateTrace { step_ns: found.step_ns, opportunities, ..Default::default() };
     Ok(TraceFile { trace, remarks: Vec::new() })
 }
 
@@ -109,7 +109,7 @@ fn of_steps(steps: RateSteps) -> Result<TraceFile, TraceError> {
     if slow > 0 {
         remarks.push(format!("{slow} steps of less than {} are down", Rate::from_bps(Some(least))));
     }
-    let trace = pb::RateTrace { step_ns, rates_bps, opportunities: None };
+    let trace = pb::RateTrace { step_ns, rates_bps, ..Default::default() };
     Ok(TraceFile { trace, remarks })
 }
 

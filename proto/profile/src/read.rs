@@ -160,7 +160,7 @@ impl Reader<'_> {
         let unread = pb::RateTrace {
             step_ns: *RATE_TRACE_STEP_NS.end(),
             rates_bps: vec![*RATE_TRACE_RATES_BPS.end()],
-            opportunities: None,
+            ..Default::default()
         };
         let read = |path: PathBuf, step| Ok(read_trace(&path, step)?.trace);
         table.reflect(&self.trace_beside(node, table, read).unwrap_or(unread))
@@ -168,7 +168,7 @@ impl Reader<'_> {
 
     fn path_file(&mut self, node: &Node<'_>, table: &Table) -> DynamicMessage {
         let (step_ns, delays_ns) = (*PATH_TRACE_STEP_NS.end(), vec![0]);
-        let unread = pb::PathTrace { step_ns, delays_ns, losses: Vec::new() };
+        let unread = pb::PathTrace { step_ns, delays_ns, ..Default::default() };
         let read = |path: PathBuf, step| Ok(read_path_trace(&path, step)?.0);
         table.reflect(&self.trace_beside(node, table, read).unwrap_or(unread))
     }

@@ -276,7 +276,13 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     let at = |field: &str| format!("{path}.{field}");
     if let Some(trace) = &pipe.rate_trace {
         match &trace.opportunities {
-            Some(it) => opportunities(found, &at("rate_trace.opportunities.runs"), &it.runs),
+            Some(it) => {
+                opportunities(found, &at("rate_trace.opportunities.runs"), &it.runs);
+                if trace.begin_ns > 0 {
+                    let message = "is for rates: opportunities begin when the profile is set";
+                    found.push(at("rate_trace.begin"), message);
+                }
+            }
             None => {
                 values(found, &at("rate_trace.rates"), "RateTrace", "rates_bps", &trace.rates_bps)
             }
@@ -285,6 +291,8 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     if let Some(trace) = &pipe.rate_trace
         && !trace.rates_bps.is_empty()
         && trace.rates_bps.iter().all(|bps| *bps == 0)
+        // Else it may be a part of a longer one.
+        && trace.begin_ns == 0
     {
         let message = "every step is down: write rate = \"down\" instead, or a rate in some step";
         found.push(at("rate_trace.rates"), message);

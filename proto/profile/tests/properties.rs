@@ -228,14 +228,15 @@ fn reconfiguration() -> impl Strategy<Value = pb::Reconfiguration> {
 
 fn path_trace() -> impl Strategy<Value = pb::PathTrace> {
     let both = vec((PATH_TRACE_DELAYS_NS, 0.0..=1.0), 1..40);
-    (PATH_TRACE_STEP_NS, both, 0..3).prop_map(|(step_ns, both, which)| {
+    let begin = prop_oneof![Just(0), PATH_TRACE_BEGIN_NS];
+    (PATH_TRACE_STEP_NS, both, begin, 0..3).prop_map(|(step_ns, both, begin_ns, which)| {
         let (mut delays_ns, mut losses): (Vec<u64>, Vec<f64>) = both.into_iter().unzip();
         match which {
             0 => delays_ns.clear(),
             1 => losses.clear(),
             _ => {}
         }
-        pb::PathTrace { step_ns, delays_ns, losses }
+        pb::PathTrace { step_ns, delays_ns, losses, begin_ns }
     })
 }
 
@@ -360,11 +361,13 @@ fn largest() -> pb::Profile {
                 // The longest numbers of a byte.
                 runs: vec![127; *OPPORTUNITIES_RUNS_ITEMS.end()],
             }),
+            begin_ns: 0,
         }),
         path_trace: Some(pb::PathTrace {
             step_ns: 3_599_999_999_999,
             delays_ns: vec![59_999_999_999; *PATH_TRACE_DELAYS_NS_ITEMS.end()],
             losses: vec![0.123_456_789_012_345_67; *PATH_TRACE_LOSSES_ITEMS.end()],
+            begin_ns: *PATH_TRACE_BEGIN_NS.end(),
         }),
         overhead_bytes: -64,
         link_layer: pb::LinkLayer::Atm.into(),

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stages that the built-in profiles do not use: a rate that follows a trace, and a delay that
-//! varies continuously.
+//! Stages that the built-in profiles do not use: a rate that follows a trace, a delay that varies
+//! continuously, and a delay that follows a trace too long for a profile.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nix::sys::signal::Signal;
 use smoke::cpus::Cpus;
-use smoke::linkctl::Change;
-use smoke::ping::Ping;
+use smoke::linkctl::{Change, Linkctl, REFUSED};
+use smoke::ping::{Ping, Pings};
+use smoke::process::Process;
 use smoke::testbed::SERVER;
 use smoke::udp::{Flow, Received};
+use smoke::wait;
 
 use super::{
     Delivery, Form, SEED, deliver, drained, dropped_only_for, emulator, link, on_bed, punctual,
@@ -186,4 +189,113 @@ fn stated_share(i: usize) -> f64 {
         .map(|(j, ends)| (ends[1] - ends[0]) * (1.0 - (j as f64 + 0.5) / gaps))
         .sum();
     i as f64 / gaps * (-above / CORRELATION_MS).exp()
+}
+
+/// A second profile's worth of steps more than fits into one window of `trace play`.
+const PLAYED_STEPS: u32 = 34_000;
+const PLAYED_STEP: Duration = Duration::from_millis(1);
+const LEVEL_STEPS: u32 = 1_000;
+/// Round trip without the trace, see [`link`].
+const IDLE_MS: f64 = 20.0;
+
+/// Extra delay of each second of the trace, without a period.
+fn played_ms(level: u32) -> f64 {
+    f64::from((level * 13 + level / 7 * 3) % 7 * 10)
+}
+
+pub fn long_trace_is_played_step_by_step(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        let idle = link("idle", "rate = \"unlimited\"\nqueue.limit = \"1 MB\"");
+        linkctl.set_profile(&written(bed, "idle.toml", &idle)?, SEED)?;
+        let before = linkctl.show()?;
+        let rows = (0..PLAYED_STEPS).map(|step| {
+            format!("{:.3},{}\n", f64::from(step) / 1e3, played_ms(step / LEVEL_STEPS))
+        });
+        let trace = format!("time_s,delay_ms\n{}", rows.collect::<String>());
+        let trace = written(bed, "delays.csv", &trace)?;
+        let play = linkctl.command(&["trace", "play", &trace, "-d", "forward"]);
+        let play = Process::spawn(play)?;
+        let length = PLAYED_STEP * PLAYED_STEPS;
+        let count = (length.as_secs_f64() / PING_INTERVAL.as_secs_f64()).ceil() as u32;
+        let source = bed.client_address(0);
+        let pings = Ping::start(bed.client(), source, SERVER, count, PING_INTERVAL)?.finish()?;
+        let played = play.finish(length)?.success()?;
+        let played: serde_json::Value = serde_json::from_str(&played)?;
+        ensure!(played["windows"] == 2, "{played}");
+        let begin_ns = played["begin_unix_ns"].as_f64().context("no begin")?;
+        ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
+        let stats = drained(&linkctl)?;
+        dropped_only_for(&stats, &[])?;
+        follows_the_levels(&pings, begin_ns / 1e9, stats.lateness_ns.p99 as f64 / 1e6)?;
+        let after = linkctl.show()?;
+        ensure!(pipes(&before).0.is_object(), "{before}");
+        ensure!(pipes(&before) == pipes(&after), "{after} was {before}");
+        interrupted(&linkctl, &trace, &before)
+    })
+}
+
+/// Both pipes of a link that `linkctl show` shows.
+fn pipes(shown: &serde_json::Value) -> (&serde_json::Value, &serde_json::Value) {
+    (&shown["link"]["forward"], &shown["link"]["return"])
+}
+
+/// A play that is interrupted gives the link back, unless somebody else has changed it.
+fn interrupted(linkctl: &Linkctl, trace: &str, before: &serde_json::Value) -> anyhow::Result<()> {
+    for changed in [false, true] {
+        let generation = linkctl.show()?["generation"].as_u64();
+        let mut play = Process::spawn(linkctl.command(&["trace", "play", trace, "-d", "forward"]))?;
+        wait::until("the first window", Duration::from_secs(10), || {
+            let now = linkctl.show()?["generation"].as_u64();
+            Ok((now > generation).then_some(()))
+        })?;
+        if changed {
+            linkctl.set_forward_rate("3 Mbit/s")?;
+        }
+        play.signal(Signal::SIGINT);
+        let outcome = play.finish(Duration::from_secs(10))?;
+        ensure!(outcome.code() == REFUSED, "{outcome:?}");
+        let after = linkctl.show()?;
+        let restored = pipes(before) == pipes(&after);
+        ensure!(restored != changed, "{after} was {before}");
+    }
+    Ok(())
+}
+
+/// Each reply that passed within a level, and not near its ends, has the level's delay. Packets
+/// that were delayed by the level before keep later ones back.
+fn follows_the_levels(pings: &Pings, begin: f64, late_ms: f64) -> anyhow::Result<()> {
+    let level_s = PLAYED_STEP.as_secs_f64() * f64::from(LEVEL_STEPS);
+    let levels = PLAYED_STEPS / LEVEL_STEPS;
+    let (mut inside, mut off) = (vec![0_u32; levels as usize], Vec::new());
+    for reply in &pings.replies {
+        // It passed the server, and so the trace, half an idle round trip after it was sent.
+        let passed = reply.at - reply.rtt_ms / 1e3 + IDLE_MS / 2e3 - begin;
+        let level = (passed / level_s).floor();
+        let begun = passed - level * level_s;
+        if !(2.0 * EDGE_S..level_s - EDGE_S).contains(&begun)
+            || !(0.0..f64::from(levels)).contains(&level)
+        {
+            continue;
+        }
+        inside[level as usize] += 1;
+        let expected = IDLE_MS + played_ms(level as u32);
+        // ping rounds to 0.1 ms.
+        if !(expected - 0.1..expected + HOSTS_MS + 2.0 * late_ms).contains(&reply.rtt_ms) {
+            off.push((level, begun, reply.rtt_ms, expected));
+        }
+    }
+    let sparse = inside.iter().skip(1).filter(|n| **n < 20).count();
+    ensure!(sparse == 0, "pings of each level: {inside:?}");
+    let share = off.len() as f64 / inside.iter().sum::<u32>() as f64;
+    println!(
+        "    {} pings within {levels} levels, {} of another delay",
+        inside.iter().sum::<u32>(),
+        off.len()
+    );
+    ensure!(
+        share <= LATE,
+        "{share} of the pings, as (level, s within it, ms, expected ms): {off:?}"
+    );
+    Ok(())
 }
