@@ -18,6 +18,8 @@ use crate::units::Direction;
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
+/// The ids that a VLAN can have (IEEE 802.1Q): 0 is none, 4095 is reserved.
+pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// A frame with more tags than this passes as damaged.
 const MAX_TAGS: usize = 8;
 /// 802.1Q, 802.1ad, and the old form of stacked tags.
@@ -97,7 +99,7 @@ fn ipv4(p: &[u8], direction: Direction) -> Class {
 
 /// The address at the beginning of `bytes`, if it can be one host's.
 #[inline]
-fn host_v4(bytes: &[u8]) -> Option<IpAddr> {
+pub(crate) fn host_v4(bytes: &[u8]) -> Option<IpAddr> {
     let a = Ipv4Addr::from(*bytes.first_chunk::<4>()?);
     let one_host = !(a.is_multicast()
         || a.is_broadcast()
@@ -126,7 +128,7 @@ fn ipv6(p: &[u8], direction: Direction) -> Class {
 }
 
 /// As [`host_v4`].
-fn host_v6(bytes: &[u8]) -> Option<IpAddr> {
+pub(crate) fn host_v6(bytes: &[u8]) -> Option<IpAddr> {
     let a = Ipv6Addr::from(*bytes.first_chunk::<16>()?);
     let one_host =
         !(a.is_multicast() || a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local());

@@ -39,6 +39,7 @@ pub mod framing;
 pub mod held;
 pub mod histogram;
 pub mod loss;
+pub mod matches;
 mod memory;
 pub mod observe;
 pub mod pipe;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules: which frames are which named client's.
 //!
-//! A rule names one thing, and the client that it belongs to: a MAC address, the id of a
-//! VLAN, or an IPv4 or IPv6 prefix. Of the rules that match a frame, one of a MAC goes
+//! A simple rule names one thing, and the client that it belongs to: a MAC address, the id of a
+//! VLAN, or an IPv4 or IPv6 prefix. Of the simple rules that fit a frame, one of a MAC goes
 //! before one of a VLAN, that before one of a prefix, and of prefixes the longest: there is
-//! no order to keep, and a switch's tables can do the same.
+//! no order to keep, and a switch's tables can do the same. A rule with several conditions is a
+//! match ([`crate::matches`]); all matches go before the simple rules.
 //!
 //! - The MAC is the client's: the destination of a forward frame, the source of a return
 //!   frame.
@@ -22,21 +23,23 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use thiserror::Error;
 
+pub use crate::classify::VLAN_IDS;
 use crate::classify::{ETHERNET, VLAN_TYPES, be16};
 use crate::client::{ClientKey, ClientName};
+use crate::matches::fields::mac_bits;
+use crate::matches::{self, Conflict, Fields, Match, MatchError, check_prefix, mask};
 use crate::units::Direction;
 
-pub const MAX_RULES: usize = 16_384;
-/// The ids that a VLAN can have (IEEE 802.1Q): 0 is none, 4095 is reserved.
-pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
+/// Maximum number of rules, matches included.
+pub const MAX_RULES: usize = matches::MAX_MATCHES;
 
-type Table<K> = HashMap<K, ClientName, FixedState>;
+type Exact<K> = HashMap<K, ClientName, FixedState>;
 
 /// The match of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +50,7 @@ pub enum Rule {
     Vlan(u16),
     /// The client's address begins with so many bits of this one.
     Prefix(IpAddr, u8),
+    Match(Match),
 }
 
 impl fmt::Display for Rule {
@@ -57,25 +61,60 @@ impl fmt::Display for Rule {
             }
             Self::Vlan(id) => write!(f, "VLAN {id}"),
             Self::Prefix(address, length) => write!(f, "prefix {address}/{length}"),
+            Self::Match(rule) => rule.fmt(f),
+        }
+    }
+}
+
+impl Rule {
+    /// The match of the same frames.
+    fn as_match(self) -> Match {
+        match self {
+            Self::Mac(mac) => Match { mac: Some(mac), ..Match::default() },
+            Self::Vlan(id) => Match { vlan: Some(id), ..Match::default() },
+            Self::Prefix(address, length) => {
+                Match { prefix: Some((address, length)), ..Match::default() }
+            }
+            Self::Match(rule) => rule,
         }
     }
 }
 
 /// Why a rule is refused.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RulesError {
     #[error("more than {MAX_RULES} rules: merge prefixes, or leave some to automatic clients")]
     Full,
     /// Two rules for the same thing.
-    #[error("{0} is named twice, for {1} and for {2}: leave one of them out")]
-    Twice(Rule, ClientName, ClientName),
-    #[error("VLAN {0} cannot be: the ids are 1 to 4094")]
-    Vlan(u16),
-    #[error("prefix {0}/{1} is longer than its address")]
-    Length(IpAddr, u8),
-    /// Bits are set behind the prefix.
-    #[error("prefix {0}/{1} has bits set behind the first {1}: write {2}/{1}")]
-    HostBits(IpAddr, u8, IpAddr),
+    #[error("{} is named twice, for {} and for {}: leave one of them out", .0.0, .0.1, .0.2)]
+    Twice(Box<(Rule, ClientName, ClientName)>),
+    #[error(transparent)]
+    Invalid(#[from] MatchError),
+    /// A rule and its client, and a match before it that covers it, with its client.
+    #[error(
+        "{} of {} is never reached: {} of {} goes before it and matches all of its frames; leave \
+         one out, or give the first a match with a priority above {}", .0.0, .0.1, .0.2, .0.3,
+        .0.2.priority
+    )]
+    Shadowed(Box<(Rule, ClientName, Match, ClientName)>),
+    #[error(
+        "{} of {} and {} of {} match some of the same frames with the same precedence: give one \
+         of them a higher priority", .0.0, .0.1, .0.2, .0.3
+    )]
+    Tie(Box<(Match, ClientName, Match, ClientName)>),
+}
+
+impl RulesError {
+    /// The rule that has to be changed; none if there are too many.
+    #[must_use]
+    pub fn rule(&self) -> Option<Rule> {
+        match self {
+            Self::Twice(of) => Some(of.0),
+            Self::Shadowed(of) => Some(of.0),
+            Self::Tie(of) => Some(Rule::Match(of.0)),
+            Self::Full | Self::Invalid(_) => None,
+        }
+    }
 }
 
 /// Prefixes of one length.
@@ -83,7 +122,7 @@ pub enum RulesError {
 struct Level<K: Eq + Hash> {
     length: u8,
     mask: K,
-    table: Table<K>,
+    table: Exact<K>,
 }
 
 /// Prefixes of one family, the longest first.
@@ -92,10 +131,12 @@ type Levels<K> = Vec<Level<K>>;
 /// The rules of a plan; by default none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    macs: Table<u64>,
-    vlans: Table<u16>,
+    macs: Exact<u64>,
+    vlans: Exact<u16>,
     v4: Levels<u32>,
     v6: Levels<u128>,
+    matches: matches::Table<ClientName>,
+    /// Number of all rules.
     len: usize,
     /// Clients that are made for addresses, at most; without it, as many as there is room
     /// for.
@@ -106,10 +147,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Adds a rule.
+    /// Adds a rule. What a rule alone does not show is found by [`Rules::conflicts`].
     ///
     /// # Errors
-    /// If the match is not valid or already taken, or there are too many rules; the rules
+    /// If the rule is not valid or already taken, or there are too many rules; the rules
     /// must not be used then.
     pub fn insert(&mut self, rule: Rule, name: ClientName) -> Result<(), RulesError> {
         if self.len == MAX_RULES {
@@ -117,30 +158,72 @@ impl Rules {
         }
         let before = match rule {
             Rule::Mac(mac) => self.macs.insert(mac_bits(mac), name),
-            Rule::Vlan(id) if !VLAN_IDS.contains(&id) => return Err(RulesError::Vlan(id)),
+            Rule::Vlan(id) if !VLAN_IDS.contains(&id) => return Err(MatchError::Vlan(id).into()),
             Rule::Vlan(id) => self.vlans.insert(id, name),
-            Rule::Prefix(IpAddr::V4(a), length) => {
-                let mask = mask(length, 32).ok_or(RulesError::Length(a.into(), length))? as u32;
-                let network = Ipv4Addr::from_bits(a.to_bits() & mask);
-                if network != a {
-                    return Err(RulesError::HostBits(a.into(), length, network.into()));
+            Rule::Prefix(address, length) => {
+                check_prefix(address, length)?;
+                match address {
+                    IpAddr::V4(a) => {
+                        let mask = mask(length, 32).unwrap_or_default() as u32;
+                        level(&mut self.v4, length, mask).insert(a.to_bits(), name)
+                    }
+                    IpAddr::V6(a) => {
+                        let mask = mask(length, 128).unwrap_or_default();
+                        level(&mut self.v6, length, mask).insert(a.to_bits(), name)
+                    }
                 }
-                level(&mut self.v4, length, mask).insert(a.to_bits(), name)
             }
-            Rule::Prefix(IpAddr::V6(a), length) => {
-                let mask = mask(length, 128).ok_or(RulesError::Length(a.into(), length))?;
-                let network = Ipv6Addr::from_bits(a.to_bits() & mask);
-                if network != a {
-                    return Err(RulesError::HostBits(a.into(), length, network.into()));
-                }
-                level(&mut self.v6, length, mask).insert(a.to_bits(), name)
-            }
+            Rule::Match(rule) => self.matches.insert(rule, name)?,
         };
         if let Some(other) = before {
-            return Err(RulesError::Twice(rule, other, name));
+            return Err(RulesError::Twice(Box::new((rule, other, name))));
         }
         self.len += 1;
         Ok(())
+    }
+
+    /// Up to `most` rules that a match with a higher precedence covers, or that tie with another
+    /// one. Rules without matches have none.
+    #[must_use]
+    pub fn conflicts(&self, most: usize) -> Vec<RulesError> {
+        if self.matches.is_empty() {
+            return Vec::new();
+        }
+        let of_match = |conflict| match conflict {
+            Conflict::Shadowed { rule, target, by, by_target } => {
+                RulesError::Shadowed(Box::new((Rule::Match(rule), target, by, by_target)))
+            }
+            Conflict::Tie { rule, target, other, other_target } => {
+                RulesError::Tie(Box::new((rule, target, other, other_target)))
+            }
+        };
+        let mut found: Vec<_> = self.matches.conflicts(most).into_iter().map(of_match).collect();
+        for (rule, name) in self.simple() {
+            if found.len() >= most {
+                break;
+            }
+            if let Some((by, by_name)) = self.matches.covers(&rule.as_match()) {
+                found.push(RulesError::Shadowed(Box::new((rule, name, by, by_name))));
+            }
+        }
+        found
+    }
+
+    /// Rules that are not matches, in their order.
+    fn simple(&self) -> Vec<(Rule, ClientName)> {
+        let mac = |bits: u64| {
+            let [_, _, mac @ ..] = bits.to_be_bytes();
+            Rule::Mac(mac)
+        };
+        let v4 = self.v4.iter().flat_map(|l| l.table.iter().map(|(a, n)| (l.length, *a, n)));
+        let v6 = self.v6.iter().flat_map(|l| l.table.iter().map(|(a, n)| (l.length, *a, n)));
+        let v4 = v4.map(|(length, a, name)| (Rule::Prefix(IpAddr::V4(a.into()), length), *name));
+        let v6 = v6.map(|(length, a, name)| (Rule::Prefix(IpAddr::V6(a.into()), length), *name));
+        let macs = self.macs.iter().map(|(bits, name)| (mac(*bits), *name));
+        let vlans = self.vlans.iter().map(|(id, name)| (Rule::Vlan(*id), *name));
+        let mut all: Vec<_> = macs.chain(vlans).chain(v4).chain(v6).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Number of rules.
@@ -161,12 +244,23 @@ impl Rules {
         if key == ClientKey::Bypass || self.is_empty() {
             return key;
         }
+        if !self.matches.is_empty()
+            && let Some(name) = self.by_match(frame, direction)
+        {
+            return ClientKey::Named(name);
+        }
         let named = self.by_link(frame, direction).or_else(|| match key {
             ClientKey::Ip(IpAddr::V4(a)) => longest(&self.v4, a.to_bits()),
             ClientKey::Ip(IpAddr::V6(a)) => longest(&self.v6, a.to_bits()),
             _ => None,
         });
         named.map_or(key, ClientKey::Named)
+    }
+
+    /// Not inlined: frames of plans without matches do not pay for its registers.
+    #[inline(never)]
+    fn by_match(&self, frame: &[u8], direction: Direction) -> Option<ClientName> {
+        self.matches.get(&Fields::of(frame, direction))
     }
 
     /// By the frame's Ethernet header.
@@ -189,21 +283,10 @@ impl Rules {
     }
 }
 
-fn mac_bits([a, b, c, d, e, f]: [u8; 6]) -> u64 {
-    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-}
-
-/// The first `length` of `bits` bits.
-fn mask(length: u8, bits: u8) -> Option<u128> {
-    let behind = u32::from(bits.checked_sub(length)?);
-    let all = u128::MAX >> (128 - u32::from(bits));
-    Some(all.checked_shl(behind).unwrap_or(0) & all)
-}
-
-fn level<K: Eq + Hash>(levels: &mut Levels<K>, length: u8, mask: K) -> &mut Table<K> {
+fn level<K: Eq + Hash>(levels: &mut Levels<K>, length: u8, mask: K) -> &mut Exact<K> {
     let at = levels.partition_point(|l| l.length > length);
     if levels.get(at).is_none_or(|l| l.length != length) {
-        levels.insert(at, Level { length, mask, table: Table::default() });
+        levels.insert(at, Level { length, mask, table: Exact::default() });
     }
     &mut levels[at].table
 }

@@ -3,6 +3,7 @@ use super::*;
 use crate::classify::{Class, classify};
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const HOST: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -136,6 +137,78 @@ fn invalid_rules_are_refused_with_reason() {
         rules.insert(Rule::Mac(mac), name("a")).unwrap();
     }
     assert_eq!(rules.insert(Rule::Vlan(1), name("a")), Err(RulesError::Full));
+    let rule = Rule::Match(Match { dscp: Some(1), ..Match::default() });
+    assert_eq!(rules.insert(rule, name("a")), Err(RulesError::Full));
+}
+
+fn udp(port: u16) -> Match {
+    let port = Some(matches::Ports { first: port, last: port });
+    Match { protocol: Some(matches::UDP), port, ..Match::default() }
+}
+
+#[test]
+fn matches_precede_simple_rules() {
+    let voice = Match { dscp: Some(0), prefix: Some(([10, 0, 0, 1].into(), 32)), ..udp(1) };
+    let simple = [(Rule::Mac(CLIENT), "mac"), (prefix("10.0.0.0/8"), "prefix")];
+    let all = rules(&[&simple[..], &[(Rule::Match(voice), "voice")]].concat());
+    assert_eq!((all.len(), all.conflicts(9)), (3, vec![]));
+    assert_eq!(of(&all, "10.0.0.1", None), "voice");
+    assert_eq!(of(&all, "10.0.0.2", None), "mac");
+    let other = Match { dscp: Some(1), ..voice };
+    assert_eq!(of(&rules(&[(Rule::Match(other), "voice")]), "10.0.0.1", None), "10.0.0.1");
+}
+
+#[test]
+fn matches_do_not_match_bypassed_frames() {
+    let all = rules(&[(Rule::Match(Match { mac: Some(CLIENT), ..Match::default() }), "mac")]);
+    let mut arp = [HOST, CLIENT].concat();
+    arp.extend([8, 6]);
+    arp.extend([0; 46]);
+    assert_eq!(owner(&all, &arp, Direction::Return), "bypass");
+    // Multicast belongs to a client only by other fields than its address.
+    assert_eq!(of(&all, "0.0.0.0", None), "mac");
+    let all =
+        rules(&[(Rule::Match(Match { prefix: Some((IpAddr::from([0; 4]), 0)), ..udp(1) }), "all")]);
+    assert_eq!(of(&all, "0.0.0.0", None), "default");
+}
+
+#[test]
+fn rules_that_matches_cover_are_reported_with_both_names() {
+    let all = |matches: &[(Match, &str)], simple: &[(Rule, &str)]| {
+        let matches: Vec<_> = matches.iter().map(|(m, name)| (Rule::Match(*m), *name)).collect();
+        let found = rules(&[simple, &matches].concat()).conflicts(9);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let net = Match { prefix: Some(([10, 0, 0, 0].into(), 8)), ..Match::default() };
+    assert_eq!(
+        all(&[(net, "a")], &[(prefix("10.1.0.0/16"), "b"), (prefix("11.0.0.0/8"), "c")]),
+        ["prefix 10.1.0.0/16 of b is never reached: match {prefix 10.0.0.0/8} of a goes before \
+             it and matches all of its frames; leave one out, or give the first a match with a \
+             priority above 0"]
+    );
+    let first = Match { priority: 3, ..net };
+    let found = all(&[(first, "a"), (Match { dscp: Some(1), ..net }, "b")], &[]);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with(
+        "match {prefix 10.0.0.0/8, dscp 1} of b is never reached: match {prefix 10.0.0.0/8, \
+         priority 3} of a"
+    ));
+    let range = Match { port: Some(matches::Ports { first: 1, last: 9 }), ..udp(1) };
+    assert_eq!(
+        all(&[(udp(5), "a"), (range, "b")], &[]),
+        ["match {protocol udp, port 1-9} of b and match {protocol udp, port 5} of a match some \
+             of the same frames with the same precedence: give one of them a higher priority"]
+    );
+    // One client may have both.
+    assert!(all(&[(udp(5), "a"), (range, "a")], &[]).is_empty());
+    assert!(all(&[(Match { priority: 1, ..udp(5) }, "a"), (range, "b")], &[]).is_empty());
+    let mut twice = rules(&[(Rule::Match(udp(5)), "a")]);
+    let again = twice.insert(Rule::Match(Match { priority: 1, ..udp(5) }), name("b"));
+    assert_eq!(
+        again.unwrap_err().to_string(),
+        "match {protocol udp, port 5, priority 1} is named twice, for a and for b: leave one of \
+         them out"
+    );
 }
 
 /// An address in one of few networks, so that prefixes meet it.
