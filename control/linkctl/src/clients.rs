@@ -33,13 +33,20 @@ A file of clients:
   prefix = [\"10.1.0.0/24\", \"2001:db8:1::/48\"]
   vlan = [100]                              of the outermost tag
   mac = [\"02:00:00:00:00:01\"]               the client's own, in either direction
-
   beam = \"b1\"                               and weight = 2, if not 1
+  [[client.match]]                          all conditions of one match are met
+  prefix = \"10.2.0.0/24\"                    the client's; the other host's: remote_prefix
+  protocol = \"udp\"                          tcp, udp, icmp, icmpv6 or a number
+  port = \"5000-5010\"                        the client's; the other host's: remote_port
+  dscp = 46                                 also vlan, inner_vlan, mac, flow_label, priority
+
   [[beam]]
   name = \"b1\"
   forward_rate = \"400 Mbit/s\"               shared by weight; return_rate likewise
 
-A MAC goes before a VLAN, that before a prefix; of prefixes the longest wins.";
+Matches go before all else: that with the highest priority, the longest prefix, the longest
+remote_prefix, the most conditions. A MAC goes before a VLAN, that before a prefix; of prefixes the
+longest wins.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -99,8 +106,25 @@ struct ClientView<'a> {
     prefixes: &'a [String],
     vlans: &'a [u32],
     macs: &'a [String],
+    matches: Vec<MatchView<'a>>,
     beam: &'a str,
     weight: u32,
+}
+
+/// Null: any.
+#[derive(Serialize)]
+struct MatchView<'a> {
+    priority: u32,
+    vlan: Option<u32>,
+    inner_vlan: Option<u32>,
+    mac: Option<&'a str>,
+    prefix: Option<&'a str>,
+    remote_prefix: Option<&'a str>,
+    protocol: Option<&'a str>,
+    port: Option<&'a str>,
+    remote_port: Option<&'a str>,
+    dscp: Option<u32>,
+    flow_label: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -259,8 +283,29 @@ async fn list(context: &Context) -> Result<(), Failure> {
 
 impl<'a> From<&'a pb::Client> for ClientView<'a> {
     fn from(client: &'a pb::Client) -> Self {
-        let pb::Client { name, prefixes, vlans, macs, beam, weight } = client;
-        Self { name, prefixes, vlans, macs, beam, weight: *weight }
+        let pb::Client { name, prefixes, vlans, macs, beam, weight, matches } = client;
+        let matches = matches.iter().map(MatchView::from).collect();
+        Self { name, prefixes, vlans, macs, matches, beam, weight: *weight }
+    }
+}
+
+impl<'a> From<&'a pb::Match> for MatchView<'a> {
+    fn from(of: &'a pb::Match) -> Self {
+        let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
+        let id = |id: u32| Some(id).filter(|id| *id > 0);
+        Self {
+            priority: of.priority,
+            vlan: id(of.vlan),
+            inner_vlan: id(of.inner_vlan),
+            mac: text(&of.mac),
+            prefix: text(&of.prefix),
+            remote_prefix: text(&of.remote_prefix),
+            protocol: text(&of.protocol),
+            port: text(&of.port),
+            remote_port: text(&of.remote_port),
+            dscp: of.dscp,
+            flow_label: of.flow_label,
+        }
     }
 }
 

@@ -19,6 +19,12 @@ mac = ["02:00:00:00:00:01"]
 beam = "b1"
 weight = 2
 
+[[client.match]]
+prefix = "10.2.0.0/16"
+protocol = "udp"
+port = "5000-5010"
+dscp = 46
+
 [[client]]
 name = "bob"
 prefix = ["10.0.0.0/8"]
@@ -52,10 +58,18 @@ fn the_clients_shown_can_be_set_again_and_cleared() {
     assert_eq!(shown["automatic_limit"], 100);
     assert_eq!(shown["clients"][0]["vlans"], json!([100]));
     assert_eq!(
+        shown["clients"][0]["matches"],
+        json!([{
+            "priority": 0, "vlan": null, "inner_vlan": null, "mac": null, "prefix": "10.2.0.0/16",
+            "remote_prefix": null, "protocol": "udp", "port": "5000-5010", "remote_port": null,
+            "dscp": 46, "flow_label": null,
+        }])
+    );
+    assert_eq!(
         shown["clients"][1],
         json!({
-            "name": "bob", "prefixes": ["10.0.0.0/8"], "vlans": [], "macs": [], "beam": "",
-            "weight": 0,
+            "name": "bob", "prefixes": ["10.0.0.0/8"], "vlans": [], "macs": [], "matches": [],
+            "beam": "", "weight": 0,
         })
     );
     lab.done("clients beam b1 200Mbit/s --direction forward");

@@ -248,6 +248,35 @@ fn set() -> impl Strategy<Value = pb::SetProfileRequest> {
     })
 }
 
+/// A match, likelier to be valid than by chance.
+fn rule() -> impl Strategy<Value = pb::Match> {
+    let vlan = || prop_oneof![6 => Just(0), 2 => 1..4_097_u32, 1 => any::<u32>()];
+    let mac = "|||0[0-3]:00:00:00:00:0[0-9a-f]";
+    let prefix = || prop_oneof![8 => "|10\\.[0-3]\\.0\\.0/16|fd0[0-3]::/16", 1 => any::<String>()];
+    let protocol = prop_oneof![8 => "|tcp|udp|icmp|47", 1 => any::<String>()];
+    let port = || prop_oneof![8 => "|||[0-9]{1,4}|1[0-9]{3}-2[0-9]{3}", 1 => any::<String>()];
+    let small = || option::of(prop_oneof![8 => 0..65_u32, 1 => any::<u32>()]);
+    let texts = (mac, prefix(), prefix(), protocol, port(), port());
+    (any::<u32>(), vlan(), vlan(), texts, small(), small()).prop_map(
+        |(priority, vlan, inner_vlan, texts, dscp, flow_label)| {
+            let (mac, prefix, remote_prefix, protocol, port, remote_port) = texts;
+            pb::Match {
+                priority,
+                vlan,
+                inner_vlan,
+                mac,
+                prefix,
+                remote_prefix,
+                protocol,
+                port,
+                remote_port,
+                dscp,
+                flow_label,
+            }
+        },
+    )
+}
+
 /// Clients, likelier to be near a limit than by chance.
 fn clients() -> impl Strategy<Value = pb::SetClientsRequest> {
     let name = prop_oneof![Just("alice".to_owned()), "[a-z.]{0,17}", any::<String>()];
@@ -258,16 +287,17 @@ fn clients() -> impl Strategy<Value = pb::SetClientsRequest> {
         || prop_oneof![6 => Just(String::new()), 3 => Just("b".to_owned()), 1 => any::<String>()];
     let weight = || prop_oneof![6 => Just(0), 1 => 0..1_002_u32, 1 => any::<u32>()];
     let share = (beam_name(), weight());
-    let client = (name, vec(prefix, 0..2), vec(vlan, 0..2), vec(mac, 0..2), share).prop_map(
-        |(name, prefixes, vlans, macs, (beam, weight))| pb::Client {
+    let simple = (vec(prefix, 0..2), vec(vlan, 0..2), vec(mac, 0..2));
+    let client = (name, simple, prop_oneof![2 => Just(Vec::new()), 1 => vec(rule(), 0..3)], share)
+        .prop_map(|(name, (prefixes, vlans, macs), matches, (beam, weight))| pb::Client {
             name,
             prefixes,
             vlans,
             macs,
             beam,
             weight,
-        },
-    );
+            matches,
+        });
     let beam = (beam_name(), option::of(quantity()), option::of(quantity())).prop_map(
         |(name, forward_rate_bps, return_rate_bps)| pb::Beam {
             name,

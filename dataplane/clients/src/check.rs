@@ -2,23 +2,18 @@
 //! Validation of clients, and conversion to the core's rules.
 
 use crate::beams::beams;
+use crate::fields::{mac, net, no_vlan, of_no_host};
+use crate::matches;
 use emu::beam::BeamsPlan;
 use emu::client::ClientName;
 use emu::rules::{Rule, Rules, RulesError, VLAN_IDS};
-use ipnet::IpNet;
-use mac_address::MacAddress;
 use profile::Violations;
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use units::shown;
 
 /// Maximum number of reported faults per message.
 const FAULTS: usize = 100;
-/// Addresses that belong to no single host: the classifier gives them to the default client.
-const OF_NO_HOST: [&str; 5] =
-    ["224.0.0.0/4", "127.0.0.0/8", "169.254.0.0/16", "ff00::/8", "fe80::/10"];
-
 /// The rules and the beams of a message. The number of names is the number of reserved client
 /// slots.
 ///
@@ -45,6 +40,7 @@ pub fn check(clients: &pb::Clients) -> Result<(Rules, BeamsPlan), Violations> {
         }
         check.client(&path, name, client);
     }
+    check.conflicts(&clients.clients);
     let Check { mut found, mut rules } = check;
     let beams = beams(clients, &mut found);
     found.into_result()?;
@@ -80,71 +76,91 @@ impl Check {
     }
 
     fn client(&mut self, path: &str, name: Option<ClientName>, client: &pb::Client) {
-        let pb::Client { prefixes, vlans, macs, .. } = client;
-        if prefixes.is_empty() && vlans.is_empty() && macs.is_empty() {
-            let message = "no frames are this client's: give it a prefix, a vlan or a mac";
+        if rules(client).next().is_none() {
+            let message = "no frames are this client's: give it a prefix, a vlan, a mac or a [[client.match]]";
             self.found.push(path, message);
         }
-        let each = prefixes.iter().enumerate().map(|(n, text)| ("prefix", n, prefix(text)));
-        let each = each.chain(vlans.iter().enumerate().map(|(n, id)| ("vlan", n, vlan(*id))));
-        let each = each.chain(macs.iter().enumerate().map(|(n, text)| ("mac", n, mac(text))));
-        for (key, n, rule) in each {
+        for (key, n, rule) in rules(client) {
             if self.is_full() {
                 return;
             }
+            let path = format!("{path}.{key}[{n}]");
             let inserted = match (rule, name) {
-                (Ok(rule), Some(name)) => {
-                    self.rules.insert(rule, name).map_err(|error| (error.to_string(), error))
-                }
+                (Ok(rule), Some(name)) => self.rules.insert(rule, name),
                 (Ok(_), None) => Ok(()),
-                (Err(message), _) => {
-                    self.found.push(format!("{path}.{key}[{n}]"), message);
+                (Err(Fault { key: Some(key), message }), _) => {
+                    self.found.push(format!("{path}.{key}"), message);
+                    continue;
+                }
+                (Err(Fault { key: None, message }), _) => {
+                    self.found.push(path, message);
                     continue;
                 }
             };
-            if let Err((message, error)) = inserted {
-                self.found.push(format!("{path}.{key}[{n}]"), message);
+            if let Err(error) = inserted {
+                self.found.push(path, error.to_string());
                 if error == RulesError::Full {
                     return;
                 }
             }
         }
     }
+
+    /// Rules that contradict others. They are searched only if each one is valid.
+    fn conflicts(&mut self, clients: &[pb::Client]) {
+        if !self.found.is_empty() {
+            return;
+        }
+        for error in self.rules.conflicts(FAULTS) {
+            let place = clients.iter().enumerate().find_map(|(n, client)| {
+                let is_its = |rule| error.rule().is_some_and(|of| Ok(of) == rule);
+                let (key, i, _) = rules(client).find(|(.., rule)| is_its(rule.clone()))?;
+                Some(format!("client[{n}].{key}[{i}]"))
+            });
+            self.found.push(place.unwrap_or_default(), error.to_string());
+        }
+    }
+}
+
+/// Why a rule cannot be parsed; for a match, in which field.
+#[derive(Clone, Debug, PartialEq)]
+struct Fault {
+    key: Option<&'static str>,
+    message: String,
+}
+
+type Parsed = Result<Rule, Fault>;
+
+/// The rules of a client, with their keys and indices.
+fn rules(client: &pb::Client) -> impl Iterator<Item = (&'static str, usize, Parsed)> + '_ {
+    let pb::Client { prefixes, vlans, macs, matches, .. } = client;
+    let simple = |rule: Result<Rule, String>| rule.map_err(|message| Fault { key: None, message });
+    let prefixes =
+        prefixes.iter().enumerate().map(move |(n, text)| ("prefix", n, simple(prefix(text))));
+    let vlans = vlans.iter().enumerate().map(move |(n, id)| ("vlan", n, simple(vlan(*id))));
+    let macs =
+        macs.iter().enumerate().map(move |(n, text)| ("mac", n, simple(mac(text).map(Rule::Mac))));
+    let matches = matches.iter().enumerate().map(|(n, of)| {
+        let parsed = matches::parse(of).map(Rule::Match);
+        ("match", n, parsed.map_err(|(key, message)| Fault { key: Some(key), message }))
+    });
+    prefixes.chain(vlans).chain(macs).chain(matches)
 }
 
 fn prefix(text: &str) -> Result<Rule, String> {
-    let no_prefix = || match text.parse::<IpAddr>() {
-        Ok(address) => format!("{address} has no length: write {}", IpNet::from(address)),
-        Err(_) => {
-            format!("{:?} is no prefix: write it as 10.1.0.0/24 or 2001:db8:1::/48", shown(text))
-        }
-    };
-    let net: IpNet = text.parse().map_err(|_| no_prefix())?;
-    let reserved =
-        OF_NO_HOST.into_iter().find(|of| of.parse::<IpNet>().is_ok_and(|of| of.contains(&net)));
-    if let Some(of) = reserved {
+    let net = net(text)?;
+    if let Some(of) = of_no_host(net) {
         return Err(format!(
             "{net} is in {of}, whose addresses are of no one host: name the client's frames by \
              vlan or mac"
         ));
     }
-    // The core rejects bits after the prefix.
     Ok(Rule::Prefix(net.addr(), net.prefix_len()))
 }
 
 fn vlan(id: u32) -> Result<Rule, String> {
     match u16::try_from(id) {
         Ok(id) if VLAN_IDS.contains(&id) => Ok(Rule::Vlan(id)),
-        _ => Err(format!("VLAN {id} cannot be: the ids are 1 to 4094")),
+        _ => Err(no_vlan(id)),
     }
-}
-
-fn mac(text: &str) -> Result<Rule, String> {
-    let mac = text.parse::<MacAddress>().ok();
-    // The parser also accepts less regular forms.
-    let mac = mac.filter(|mac| mac.to_string().eq_ignore_ascii_case(&text.replace('-', ":")));
-    let Some(mac) = mac else {
-        return Err(format!("{:?} is no MAC address: write it as 02:00:00:00:00:01", shown(text)));
-    };
-    Ok(Rule::Mac(mac.bytes()))
 }

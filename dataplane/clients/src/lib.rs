@@ -14,9 +14,15 @@
 //!     prefix = ["10.1.0.0/24", "2001:db8:1::/48"]
 //!     vlan = [100]
 //!     mac = ["02:00:00:00:00:01"]
+//!
+//!     [[client]]
+//!     name = "voice"
+//!     [[client.match]]
+//!     prefix = "10.1.0.0/24"
+//!     dscp = 46
 //!     "#,
 //! )?;
-//! assert_eq!(clients.rules().len(), 4);
+//! assert_eq!(clients.rules().len(), 5);
 //! # Ok::<(), profile::Violations>(())
 //! ```
 //!
@@ -24,6 +30,8 @@
 
 mod beams;
 mod check;
+mod fields;
+mod matches;
 mod read;
 mod write;
 
@@ -37,7 +45,7 @@ use proto::linkemu::v1 as pb;
 use std::path::Path;
 
 /// Maximum file size, bytes: the maximum number of rules, with room for comments.
-pub const FILE_BYTES: usize = 4 << 20;
+pub const FILE_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clients {

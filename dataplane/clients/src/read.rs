@@ -2,6 +2,7 @@
 //! Clients from TOML: the known keys and their conversion. Reading continues after a fault, so that
 //! all faults are reported at once.
 
+use crate::fields::no_vlan;
 use crate::{Clients, FILE_BYTES};
 use profile::reading::{Item, Node, Reader, describe};
 use profile::{Rate, Violations, parse_rate};
@@ -31,14 +32,86 @@ pub(crate) fn clients(text: &str) -> Result<Clients, Violations> {
 }
 
 fn client(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Client {
-    reader.known(node, &["name", "prefix", "vlan", "mac", "beam", "weight"]);
+    reader.known(node, &["name", "prefix", "vlan", "mac", "match", "beam", "weight"]);
     pb::Client {
         name: reader.text(node, "name"),
         prefixes: reader.list(node, "prefix", "[\"10.1.0.0/24\"]", Reader::string),
         vlans: reader.list(node, "vlan", "[100]", number),
         macs: reader.list(node, "mac", "[\"02:00:00:00:00:01\"]", Reader::string),
+        matches: reader.tables(node, "match", rule),
         beam: reader.text(node, "beam"),
         weight: weight(reader, node),
+    }
+}
+
+/// Keys of a match.
+const MATCH: [&str; 11] = [
+    "priority",
+    "vlan",
+    "inner_vlan",
+    "mac",
+    "prefix",
+    "remote_prefix",
+    "protocol",
+    "port",
+    "remote_port",
+    "dscp",
+    "flow_label",
+];
+
+fn rule(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Match {
+    reader.known(node, &MATCH);
+    pb::Match {
+        priority: whole(reader, node, "priority").unwrap_or(0),
+        vlan: vlan(reader, node, "vlan"),
+        inner_vlan: vlan(reader, node, "inner_vlan"),
+        mac: text(reader, node, "mac", Reader::string),
+        prefix: text(reader, node, "prefix", Reader::string),
+        remote_prefix: text(reader, node, "remote_prefix", Reader::string),
+        protocol: text(reader, node, "protocol", text_or_number),
+        port: text(reader, node, "port", text_or_number),
+        remote_port: text(reader, node, "remote_port", text_or_number),
+        dscp: whole(reader, node, "dscp"),
+        flow_label: whole(reader, node, "flow_label"),
+    }
+}
+
+fn whole(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<u32> {
+    let item = reader.value(node, key)?;
+    number(reader, &item)
+}
+
+/// Zero is absent in the message, so it is reported here.
+fn vlan(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> u32 {
+    let Some(item) = reader.value(node, key) else { return 0 };
+    let id = number(reader, &item);
+    if id == Some(0) {
+        reader.fail(&item.path, item.value.span(), no_vlan(0));
+    }
+    id.unwrap_or(0)
+}
+
+/// An optional text. An empty one is absent in the message, so it is reported here.
+fn text<'t>(
+    reader: &mut Reader<'t>,
+    node: &Node<'_>,
+    key: &str,
+    read: fn(&mut Reader<'t>, &Item<'_>) -> Option<String>,
+) -> String {
+    let Some(item) = reader.value(node, key) else { return String::new() };
+    let text = read(reader, &item);
+    if text.as_deref() == Some("") {
+        let message = "empty: give it a value, or leave it out".to_owned();
+        reader.fail(&item.path, item.value.span(), message);
+    }
+    text.unwrap_or_default()
+}
+
+/// Such as `"tcp"` or `6`.
+fn text_or_number(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<String> {
+    match item.value.get_ref() {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        _ => number(reader, item).map(|number| number.to_string()),
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn clients(message: &pb::Clients) -> String {
         share(&mut out, beam, *weight);
     }
     for client in &message.clients {
-        let pb::Client { name, prefixes, vlans, macs, beam, weight } = client;
+        let pb::Client { name, prefixes, vlans, macs, beam, weight, matches } = client;
         let start = if out.is_empty() { "" } else { "\n" };
         // Valid names contain no character that TOML and Rust escape differently.
         let _ = writeln!(out, "{start}[[client]]\nname = {name:?}");
@@ -23,6 +23,10 @@ pub(crate) fn clients(message: &pb::Clients) -> String {
         list(&mut out, "vlan", vlans);
         list(&mut out, "mac", macs);
         share(&mut out, beam, *weight);
+        // Tables come after the other keys.
+        for of in matches {
+            rule(&mut out, of);
+        }
     }
     for pb::Beam { name, forward_rate_bps, return_rate_bps } in &message.beams {
         let start = if out.is_empty() { "" } else { "\n" };
@@ -34,6 +38,37 @@ pub(crate) fn clients(message: &pb::Clients) -> String {
         }
     }
     out
+}
+
+fn rule(out: &mut String, of: &pb::Match) {
+    let pb::Match { priority, vlan, inner_vlan, mac, prefix, remote_prefix, .. } = of;
+    let pb::Match { protocol, port, remote_port, dscp, flow_label, .. } = of;
+    let above_zero = |number: u32| Some(number).filter(|number| *number > 0);
+    let _ = writeln!(out, "\n[[client.match]]");
+    number(out, "priority", above_zero(*priority));
+    number(out, "vlan", above_zero(*vlan));
+    number(out, "inner_vlan", above_zero(*inner_vlan));
+    text(out, "mac", mac);
+    text(out, "prefix", prefix);
+    text(out, "remote_prefix", remote_prefix);
+    text(out, "protocol", protocol);
+    text(out, "port", port);
+    text(out, "remote_port", remote_port);
+    number(out, "dscp", *dscp);
+    number(out, "flow_label", *flow_label);
+}
+
+fn number(out: &mut String, key: &str, value: Option<u32>) {
+    if let Some(value) = value {
+        let _ = writeln!(out, "{key} = {value}");
+    }
+}
+
+/// Valid texts contain no character that TOML and Rust escape differently.
+fn text(out: &mut String, key: &str, value: &str) {
+    if !value.is_empty() {
+        let _ = writeln!(out, "{key} = {value:?}");
+    }
 }
 
 fn share(out: &mut String, beam: &str, weight: u32) {

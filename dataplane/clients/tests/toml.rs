@@ -8,6 +8,7 @@ use emu::rules::MAX_RULES;
 use emu::units::{BitRate, Direction};
 use profile::FileError;
 use proptest::prelude::*;
+use prost::Message;
 use proto::linkemu::v1 as pb;
 
 const GOOD: &str = r#"
@@ -87,7 +88,7 @@ fn each_fault_is_reported_with_place_and_remedy() {
         ),
         (
             of(""),
-            "line 1, column 1: client[0]: no frames are this client's: give it a prefix, a vlan or a mac",
+            "line 1, column 1: client[0]: no frames are this client's: give it a prefix, a vlan, a mac or a [[client.match]]",
         ),
         ("[[client]]\nvlan = [1]".into(), "client[0].name: missing: give the client a name"),
         (
@@ -113,6 +114,128 @@ fn each_fault_is_reported_with_place_and_remedy() {
         let found = refused(&text);
         assert!(found.contains(message), "{found}");
     }
+}
+
+const MATCHES: &str = r#"
+[[client]]
+name = "voice"
+beam = "b1"
+
+[[client.match]]
+priority = 5
+vlan = 100
+inner_vlan = 7
+mac = "02:00:00:00:00:01"
+prefix = "2001:db8:1::/48"
+remote_prefix = "2001:db8::/32"
+protocol = "udp"
+port = "5001"
+remote_port = "5000-5010"
+dscp = 46
+flow_label = 0
+
+[[client.match]]
+protocol = "47"
+dscp = 0
+
+[[client]]
+name = "rest"
+prefix = ["2001:db8:1::/48"]
+
+[[beam]]
+name = "b1"
+forward_rate = "400 Mbit/s"
+"#;
+
+#[test]
+fn match_is_printed_and_parsed_to_the_same_message() {
+    let clients = Clients::from_toml(MATCHES).unwrap();
+    assert_eq!(clients.to_toml(), MATCHES.trim_start());
+    assert_eq!(clients.rules().len(), 3);
+    let of = &clients.as_proto().clients[0].matches;
+    assert_eq!((of[0].flow_label, of[1].flow_label, of[1].dscp), (Some(0), None, Some(0)));
+    // Numbers may be written as numbers, and tables in a line.
+    let short = "client = [{name = \"a\", match = [{protocol = 17, port = 5001, dscp = 1}]}]";
+    let of = &Clients::from_toml(short).unwrap().into_proto().clients[0].matches[0];
+    assert_eq!((of.protocol.as_str(), of.port.as_str()), ("17", "5001"));
+}
+
+#[test]
+fn invalid_match_is_reported_with_place_and_remedy() {
+    for (line, message) in [
+        ("", "line 3, column 1: client[0].match[0]: a match without fields is every frame's"),
+        ("priority = 7", "give it at least one, such as prefix"),
+        ("vlan = 0", "line 4, column 8: client[0].match[0].vlan: VLAN 0 cannot be"),
+        ("inner_vlan = 4095", "VLAN 4095 cannot be: the ids are 1 to 4094"),
+        ("vlan = 65636", "client[0].match[0].vlan: VLAN 65636 cannot be"),
+        ("vlan = [7]", "a list is not a whole number from 0 on"),
+        ("mac = \"02\"", "client[0].match[0].mac: \"02\" is no MAC address"),
+        ("prefix = \"10.1.2.3\"", "10.1.2.3 has no length: write 10.1.2.3/32"),
+        ("prefix = \"10.1.2.3/24\"", "write 10.1.2.0/24"),
+        ("prefix = \"ff02::/16\"", "ff02::/16 is in ff00::/8, whose addresses are of no one host"),
+        ("prefix = \"\"", "match[0].prefix: empty: give it a value, or leave it out"),
+        ("prefix = [\"10.0.0.0/8\"]", "a list is not text"),
+        ("remote_prefix = \"lan\"", "\"lan\" is no prefix"),
+        ("protocol = \"sctp\"", "\"sctp\" is no protocol: write \"tcp\", \"udp\", \"icmp\""),
+        ("protocol = 256", "\"256\" is no protocol"),
+        ("protocol = \"+6\"", "\"+6\" is no protocol"),
+        ("port = \"http\"", "match[0].port: \"http\" is no port: write one from 0 to 65535"),
+        ("port = 65536", "\"65536\" is no port"),
+        ("port = \"1-\"", "\"1-\" is no port"),
+        ("port = \"1-2-3\"", "\"1-2-3\" is no port"),
+        ("port = 5001", "ports are those of TCP and UDP: add protocol"),
+        ("protocol = \"udp\"\nport = \"9-1\"", "port range 9-1 is reversed: write 1-9"),
+        ("protocol = \"icmp\"\nport = 9", "protocol icmp has no ports"),
+        ("dscp = 64", "DSCP 64 cannot be: the values are 0 to 63"),
+        ("dscp = 300", "match[0].dscp: DSCP 300 cannot be: the values are 0 to 63"),
+        ("dscp = \"ef\"", "\"ef\" is not a whole number"),
+        ("flow_label = 1048576", "flow label 1048576 has more than 20 bits"),
+        ("flow_label = 1\nprefix = \"10.0.0.0/8\"", "only IPv6 has flow labels"),
+        ("dcsp = 1", "unknown key \"dcsp\": the nearest is \"dscp\""),
+    ] {
+        let found = refused(&format!("[[client]]\nname = \"a\"\n[[client.match]]\n{line}\n"));
+        assert!(found.contains(message), "{line}: {found}");
+    }
+    assert!(refused("[[client]]\nname = \"a\"\nmatch = 7").contains("write [[client[0].match]]"));
+}
+
+#[test]
+fn contradicting_matches_are_reported_with_both_clients() {
+    let text = |a: &str, b: &str| {
+        format!("[[client]]\nname = \"a\"\n{a}\n[[client]]\nname = \"b\"\n{b}\n")
+    };
+    let of = |fields: &str| format!("match = [{{{fields}}}]");
+    let udp = |ports: &str| of(&format!("protocol = \"udp\", port = \"{ports}\""));
+    for (a, b, message) in [
+        (
+            udp("5"),
+            udp("5"),
+            "line 6, column 10: client[1].match[0]: match {protocol udp, port 5} is named twice, \
+             for a and for b",
+        ),
+        (
+            udp("1-5"),
+            udp("5-9"),
+            "line 6, column 10: client[1].match[0]: match {protocol udp, port 5-9} of b and match \
+             {protocol udp, port 1-5} of a match some of the same frames with the same precedence: \
+             give one of them a higher priority",
+        ),
+        (
+            of("priority = 2, dscp = 1"),
+            of("vlan = 7, dscp = 1"),
+            "client[1].match[0]: match {vlan 7, dscp 1} of b is never reached: match {dscp 1, \
+             priority 2} of a goes before it",
+        ),
+        (
+            "vlan = [6, 7]".to_owned(),
+            of("vlan = 7"),
+            "line 3, column 12: client[0].vlan[1]: VLAN 7 of a is never reached: match {vlan 7} of b",
+        ),
+    ] {
+        let found = refused(&text(&a, &b));
+        assert!(found.contains(message), "{found}");
+    }
+    Clients::from_toml(&text(&udp("1-5"), &udp("6-9"))).unwrap();
 }
 
 const BEAM: &str = r#"
@@ -210,6 +333,26 @@ fn rules_faults_and_files_are_bounded() {
     let found = check(&message(MAX_RULES + 2)).unwrap_err();
     assert_eq!(found.len(), 1);
     assert!(found.to_string().contains("more than 16384 rules"), "{found}");
+    // Each match is in the longest form.
+    let rule = |n: u32| pb::Match {
+        priority: u32::MAX - n,
+        vlan: 4094,
+        inner_vlan: 4094,
+        mac: "02:00:00:00:00:01".into(),
+        prefix: format!("2001:db8:1111:2222:3333:4444:5555:{:x}/128", 0x1_0000 - n - 1),
+        remote_prefix: "2001:db8:1111:2222:3333:4444:5555:6666/128".into(),
+        protocol: "udp".into(),
+        port: "10000-20000".into(),
+        remote_port: "10000-20000".into(),
+        dscp: Some(63),
+        flow_label: Some(1_048_575),
+    };
+    let matches = (0..MAX_RULES as u32).map(rule).collect();
+    let full = pb::Client { name: "a".into(), matches, ..Default::default() };
+    let clients =
+        Clients::try_from(pb::Clients { clients: vec![full], ..Default::default() }).unwrap();
+    assert_eq!(Clients::from_toml(&clients.to_toml()).unwrap(), clients);
+    assert!(clients.as_proto().encoded_len() < profile::MESSAGE_BYTES);
     let bad = pb::Client { vlans: vec![0; 100_000], ..client(1) };
     let found = check(&pb::Clients { clients: vec![bad], ..Default::default() }).unwrap_err();
     assert_eq!(found.len(), 100);
@@ -229,9 +372,34 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(found.contains("clients.toml:1:10: client: 1 is not a list"), "{found}");
 }
 
+fn rule() -> impl Strategy<Value = pb::Match> {
+    let vlan = || prop_oneof![4 => Just(0), 1 => 0_u32..5_000];
+    let prefix = || "|10\\.[0-3]\\.0\\.0/(16|8|33)|fd0[0-3]::/16|::/0|[0-9a-f.:/]{0,9}";
+    let port = || "|||[0-9]{1,3}(-[0-9]{3})?|[0-9-]{1,6}";
+    let text = ("|||0[0-3]:00:00:00:00:0[0-9a-f]", prefix(), prefix(), "|tcp|UDP|17|[a-z0-9]{0,4}");
+    let rest = (port(), port(), prop::option::of(0_u32..70), prop::option::of(0..(1_u32 << 21)));
+    (0_u32..3, vlan(), vlan(), text, rest).prop_map(|(priority, vlan, inner_vlan, text, rest)| {
+        let (mac, prefix, remote_prefix, protocol) = text;
+        let (port, remote_port, dscp, flow_label) = rest;
+        pb::Match {
+            priority,
+            vlan,
+            inner_vlan,
+            mac,
+            prefix,
+            remote_prefix,
+            protocol,
+            port,
+            remote_port,
+            dscp,
+            flow_label,
+        }
+    })
+}
+
 proptest! {
     #[test]
-    fn no_text_panics(text in "(\\[\\[client\\]\\]\n)?(name|vlan|mac|prefix|automatic) = .{0,40}") {
+    fn no_text_panics(text in "(\\[\\[client\\]\\]\n)?(name|vlan|mac|prefix|match|automatic) = .{0,40}") {
         let _ = Clients::from_toml(&text);
     }
 
@@ -241,6 +409,7 @@ proptest! {
         prefixes in prop::collection::vec("[0-9]{1,3}\\.0\\.0\\.0/[0-9]{1,2}|[0-9a-f:/]{0,9}", 0..4),
         vlans in prop::collection::vec(0_u32..5_000, 0..4),
         macs in prop::collection::vec("[0-9a-f:-]{0,17}|0[0-9A-F]:00:00:00:00:0[0-9a-f]", 0..3),
+        matches in prop::collection::vec(rule(), 0..4),
         limit in prop::option::of(any::<u32>()),
     ) {
         let client = |(n, name): (usize, String)| pb::Client {
@@ -248,6 +417,7 @@ proptest! {
             prefixes: prefixes.iter().skip(n).cloned().collect(),
             vlans: vlans.iter().skip(n).copied().collect(),
             macs: macs.iter().skip(n).cloned().collect(),
+            matches: matches.iter().skip(2 * n).cloned().collect(),
             ..Default::default()
         };
         let clients = names.into_iter().enumerate().map(client).collect();
