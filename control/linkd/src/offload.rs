@@ -63,7 +63,8 @@ impl Control {
 
     fn tell_ready(&self, plan: &dp::Plan, generation: u64) {
         let profile = plan.profile.as_ref();
-        let what = match profile.and_then(|profile| self.does(profile)) {
+        let clients = plan.clients.as_ref();
+        let what = match profile.and_then(|profile| self.does(profile, clients)) {
             Some(does) => format!("the switch is ready and does {does}"),
             None => "the switch is ready".to_owned(),
         };
@@ -77,8 +78,8 @@ impl Control {
     }
 
     /// The stages of a link that the switch executes, in words.
-    fn does(&self, profile: &pb::Profile) -> Option<String> {
-        let split = self.dataplane().switches().split(profile)?;
+    fn does(&self, profile: &pb::Profile, clients: Option<&pb::Clients>) -> Option<String> {
+        let split = self.dataplane().switches().split(profile, clients)?;
         let mut does: Vec<String> = Vec::new();
         for decision in split.decisions.iter().filter(|decision| decision.in_switch) {
             let way = match decision.direction {

@@ -408,6 +408,40 @@ async fn the_switch_knows_clients_by_their_rules_once_they_have_a_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn switch_names_no_client_while_clients_have_matches() {
+    let (mut lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    let epoch = offload(&lab).unwrap().epoch;
+    let rule = pb::Match { dscp: Some(46), ..Default::default() };
+    let voice = pb::Client { name: "voice".into(), matches: vec![rule], ..Default::default() };
+    let mut clients = pb::Clients { clients: vec![voice], ..Default::default() };
+    let set = |clients: &pb::Clients| pb::SetClientsRequest {
+        clients: Some(clients.clone()),
+        ..Default::default()
+    };
+    lab.client.set_clients(set(&clients)).await.unwrap();
+    lab.until("the epoch is another one", |lab| {
+        offload(lab).is_some_and(|found| found.epoch != 0 && found.epoch != epoch)
+    })
+    .await;
+    let tables = ["linkemu.macs", "linkemu.vlans", "linkemu.prefixes4", "linkemu.prefixes6"];
+    assert!(tables.iter().all(|table| switch.entries(table).is_empty()));
+    let shown = state(&lab).await.unwrap();
+    let stages = shown.stages.iter().filter(|stage| stage.name == "classification");
+    for stage in stages {
+        assert_eq!(stage.place(), pb::StagePlace::Dataplane);
+        assert!(stage.reason.starts_with("clients have matches"), "{}", stage.reason);
+    }
+    assert_eq!(shown.clients, 0);
+    clients.clients[0].matches.clear();
+    clients.clients[0].prefixes.push("10.1.0.0/24".into());
+    lab.client.set_clients(set(&clients)).await.unwrap();
+    lab.until("the switch knows clients", |_| !switch.entries("linkemu.prefixes4").is_empty())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gate_is_moved_under_the_lease_and_follows_its_client() {
     let (lab, switch) = ready().await;
     numbered(&lab, &["bypass", "default", "10.0.0.3"]);

@@ -131,10 +131,10 @@ fn gate((client, direction): &(Option<u16>, Direction)) -> Entry {
 }
 
 /// Entries of one of the four client tables. If two clients have the same match, the first one
-/// wins. Without clients there are no special addresses either: the switch would find them before
-/// an absent MAC.
+/// wins. Without rules there are no special addresses either: the switch would find them before
+/// an absent MAC, or before a rule that only the dataplane can apply.
 fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
-    if clients.is_empty() {
+    if clients.iter().all(|client| client.matches.is_empty()) {
         return Vec::new();
     }
     let special = SPECIAL.iter().filter_map(|(address, length)| prefix(*address, *length));
@@ -330,6 +330,14 @@ mod tests {
             said(&desired, names::VLANS),
             ["linkemu.vlans[vlan=0x5] -> linkemu.set_client(client=8)"]
         );
+    }
+
+    #[test]
+    fn clients_without_rules_have_no_entries() {
+        let desired = desired(9, &[]);
+        for table in names::CLIENTS {
+            assert!(said(&desired, table).is_empty(), "{table}");
+        }
     }
 
     #[test]

@@ -18,8 +18,8 @@ impl Control {
         let look = switches.look().await.ok_or_else(none_there)?;
         // If the dataplane does not answer, the rest is still reported.
         let plan = self.dataplane().plan().await.ok().and_then(|answer| answer.plan);
-        let dp::Plan { profile, offload, .. } = plan.unwrap_or_default();
-        let split = profile.and_then(|profile| switches.split(&profile));
+        let dp::Plan { profile, offload, clients, .. } = plan.unwrap_or_default();
+        let split = profile.and_then(|profile| switches.split(&profile, clients.as_ref()));
         let split = split.as_ref().map(|split| (split, offload.as_ref()));
         Ok(state::state(&look, split, switches.gates()))
     }

@@ -8,6 +8,8 @@
 //!   number 0, which leaves the decision to the dataplane. Otherwise a wider prefix, or the address
 //!   in a frame with its VLAN, would select another client.
 //! - An automatic client from before a prefix that contains its address is not selected any longer.
+//! - A match has conditions that the switch's tables do not have, and goes before all other rules.
+//!   So with any match the switch has no rules at all, and the dataplane decides for all frames.
 //!
 //! Clients without a rule are included too, so that the switch's counters of them are read: the
 //! dataplane writes their numbers into every frame that it sends.
@@ -36,8 +38,21 @@ pub(crate) fn hash(said: &pb::Clients) -> u64 {
     digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
+/// Whether clients have matches, so that the switch cannot classify.
+pub(crate) fn have_matches(said: &pb::Clients) -> bool {
+    said.clients.iter().any(|client| !client.matches.is_empty())
+}
+
 /// The entries of the switch, from the client rules and the existing clients.
 pub(crate) fn known(said: &pb::Clients, numbers: &BTreeMap<String, u16>) -> Vec<Client> {
+    if have_matches(said) {
+        let fixed = |name: &str| FIXED.contains(&name);
+        let numbers = numbers.iter().filter(|(name, _)| !fixed(name)).map(|(_, number)| *number);
+        let mut all: Vec<_> =
+            numbers.map(|number| Client { number, matches: Vec::new() }).collect();
+        all.sort_by_key(|known| known.number);
+        return all;
+    }
     let mut named: HashMap<&str, Vec<Match>> = HashMap::new();
     for client in &said.clients {
         named.entry(&client.name).or_default().extend(rules(client));
@@ -186,6 +201,19 @@ mod tests {
         let of = |number| &all.iter().find(|known| known.number == number).unwrap().matches;
         assert_eq!((of(3).len(), of(5).len()), (0, 0));
         assert_eq!(of(4)[..], [prefix("10.1.1.9/32")]);
+    }
+
+    #[test]
+    fn matches_leave_all_frames_to_the_dataplane() {
+        let rule = pb::Match { dscp: Some(46), ..Default::default() };
+        let voice = pb::Client { matches: vec![rule], ..client("voice", &[]) };
+        let all = said(&[client("alice", &["10.1.0.0/24"]), voice]);
+        let numbers = numbered(&[("bypass", 1), ("alice", 4), ("192.0.2.7", 3)]);
+        // Their counters are still read.
+        let expected = [3, 4].map(|number| Client { number, matches: vec![] });
+        assert_eq!(known(&all, &numbers), expected);
+        assert!(have_matches(&all) && !have_matches(&said(&[client("alice", &[])])));
+        assert_ne!(hash(&all), hash(&said(&all.clients[..1])));
     }
 
     #[test]

@@ -187,8 +187,9 @@ impl Switches {
     }
 
     /// A link, split between the dataplane and the switch, if there is one.
-    pub fn split(&self, profile: &pb::Profile) -> Option<Split> {
-        self.current().map(|current| split(profile, current.stages()))
+    pub fn split(&self, profile: &pb::Profile, said: Option<&pb::Clients>) -> Option<Split> {
+        let matches = said.is_some_and(clients::have_matches);
+        self.current().map(|current| split(profile, Stages { matches, ..current.stages() }))
     }
 
     /// Prepares the switch for its part of a plan of this dataplane. When this returns, the switch
@@ -341,7 +342,7 @@ impl Current {
         let dp::Switch { classifies, loses, marks, .. } = self.declared;
         let ready =
             self.session.as_ref().is_ok_and(|session| session.status().phase == Phase::Ready);
-        Stages { ready, classifies, loses, marks }
+        Stages { ready, classifies, matches: false, loses, marks }
     }
 
     /// As they are, or were when it last answered.

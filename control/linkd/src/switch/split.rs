@@ -25,6 +25,8 @@ pub(crate) struct Stages {
     pub ready: bool,
     /// It may assign packets to clients.
     pub classifies: bool,
+    /// The clients have matches.
+    pub matches: bool,
     /// It loses packets.
     pub loses: bool,
     /// It marks packets.
@@ -47,12 +49,15 @@ pub(crate) struct Split {
     pub forward: Loss,
     pub back: Loss,
     pub marks: bool,
+    /// The clients have matches, so the dataplane classifies.
+    pub has_matches: bool,
 }
 
 /// A stage in the switch, or in the dataplane, and why.
 type Place = Result<&'static str, &'static str>;
 
 const NOT_READY: &str = "the switch is not ready";
+const MATCHES: &str = "clients have matches, which the tables of the switch cannot express";
 const FORBIDDEN: &str = "the box's file does not let the switch do it";
 
 /// Stages that hold packets or look at the clock.
@@ -65,7 +70,7 @@ const DATAPLANES: [(&str, &str); 4] = [
 
 /// Decides stage by stage.
 pub(crate) fn split(profile: &pb::Profile, stages: Stages) -> Split {
-    let mut split = Split::default();
+    let mut split = Split { has_matches: stages.matches, ..Split::default() };
     let none = pb::Pipe::default();
     for (direction, pipe) in [
         (pb::Direction::Forward, &profile.forward_pipe),
@@ -109,6 +114,9 @@ fn allowed(stages: Stages, this: bool) -> Result<(), &'static str> {
 }
 
 fn classification(stages: Stages) -> Place {
+    if stages.matches {
+        return Err(MATCHES);
+    }
     allowed(stages, stages.classifies)?;
     Ok("clients that have a number are told by the switch; the dataplane tells the others")
 }
@@ -182,7 +190,8 @@ fn below_one(p: f64) -> Option<u32> {
 mod tests {
     use super::*;
 
-    const ALL: Stages = Stages { ready: true, classifies: true, loses: true, marks: true };
+    const ALL: Stages =
+        Stages { ready: true, classifies: true, matches: false, loses: true, marks: true };
     const GE: pb::GilbertElliott =
         pb::GilbertElliott { to_bad: 0.25, to_good: 0.5, loss_in_bad: 0.75, loss_in_good: 0.0 };
 
@@ -347,6 +356,14 @@ mod tests {
             assert!(!in_switch && reason == NOT_READY, "{name}: {reason}");
             assert_eq!((split.forward, split.marks), (Loss::None, false));
         }
+    }
+
+    #[test]
+    fn clients_with_matches_are_classified_by_the_dataplane() {
+        let matches = Stages { matches: true, ..ALL };
+        let (in_switch, reason, _) = stage(pb::Pipe::default(), matches, "classification");
+        assert!(!in_switch && reason == MATCHES, "{reason}");
+        assert!(stage(pb::Pipe::default(), ALL, "classification").0);
     }
 
     #[test]

@@ -147,7 +147,8 @@ fn stages(split: &Split, in_force: Option<&dp::Offload>) -> Vec<pb::Stage> {
     let stage = |decision: &StageDecision| {
         let StageDecision { stage, direction, in_switch, reason } = decision;
         let runs_in_switch = match (*stage, direction) {
-            ("classification", _) => in_force.epoch != 0,
+            // With matches it has no client of this epoch.
+            ("classification", _) => in_force.epoch != 0 && !split.has_matches,
             ("marking", _) => in_force.marks && *in_switch,
             ("loss", pb::Direction::Return) => in_force.return_loss != 0,
             ("loss", _) => in_force.forward_loss != 0,
@@ -170,7 +171,8 @@ mod tests {
     use super::super::split::{Stages, split};
     use super::*;
 
-    const ALL: Stages = Stages { ready: true, classifies: true, loses: true, marks: true };
+    const ALL: Stages =
+        Stages { ready: true, classifies: true, matches: false, loses: true, marks: true };
 
     fn profile() -> pb::Profile {
         let pipe = || Some(pb::Pipe { packet_loss: 0.5, ..Default::default() });
@@ -195,6 +197,10 @@ mod tests {
         let (in_switch, reason) =
             place(&stages(&unready, Some(&in_force)), "loss", pb::Direction::Forward);
         assert!(in_switch && reason.contains("though the switch is not ready"), "{reason}");
+        let matches = split(&profile(), Stages { matches: true, ..ALL });
+        let found = stages(&matches, Some(&in_force));
+        let (in_switch, reason) = place(&found, "classification", pb::Direction::Forward);
+        assert!(!in_switch && reason.starts_with("clients have matches"), "{reason}");
         assert!(stages(&unready, None).iter().all(|s| s.place() == pb::StagePlace::Dataplane));
     }
 
