@@ -21,6 +21,7 @@ use emu::frame::{Buffer, Frame};
 use emu::framing::{Framing, LinkLayer};
 use emu::held::{Clock, Grid, HeldPlan, Hold, Values};
 use emu::loss::{FourState, GilbertElliott, LossPlan};
+use emu::matches::Match;
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rules::{Rule, Rules};
 use emu::shaper::{RatePlan, RateTrace, VaryingPlan};
@@ -256,9 +257,17 @@ pub fn faithful(mut plan: Plan) -> Plan {
 
 /// Rules for some of the clients of [`frame`], often none.
 pub fn rules() -> impl Strategy<Value = Rules> {
-    let rule = (0_u8..8, 29_u8..=32, 0_usize..3).prop_map(|(client, length, name)| {
-        let network = [10, 0, 0, client & !((1_u16 << (32 - length)) - 1) as u8];
-        (Rule::Prefix(network.into(), length), ["a", "b", "c"][name].parse().unwrap())
+    let rule = (0_u8..8, 29_u8..=32, 0_usize..3, prop::option::weighted(0.3, 0_u32..3));
+    let rule = rule.prop_map(|(client, length, name, priority)| {
+        let network = [10, 0, 0, client & !((1_u16 << (32 - length)) - 1) as u8].into();
+        let prefix = Some((network, length));
+        let rule = match priority {
+            Some(priority) => {
+                Rule::Match(Match { priority, prefix, dscp: Some(0), ..Match::default() })
+            }
+            None => Rule::Prefix(network, length),
+        };
+        (rule, ["a", "b", "c"][name].parse().unwrap())
     });
     let some = (prop::collection::vec(rule, 1..4), prop::option::of(0_u32..6), 0_u32..4);
     prop_oneof![
@@ -267,7 +276,7 @@ pub fn rules() -> impl Strategy<Value = Rules> {
             let mut rules = Rules::default();
             (rules.automatic, rules.reserved) = (automatic, reserved);
             for (rule, name) in all {
-                // The second of two rules for one prefix counts.
+                // Of two rules for one prefix the second counts, of two matches the first.
                 let _ = rules.insert(rule, name);
             }
             rules

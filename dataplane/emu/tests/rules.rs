@@ -5,6 +5,7 @@
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::episode::{DurationLaw, EpisodePlan};
+use emu::matches::Match;
 use emu::plan::{PipePlan, Plan};
 use emu::rules::{Rule, Rules};
 use emu::stats::{ClientStats, Snapshot};
@@ -119,6 +120,43 @@ fn hosts_of_one_name_share_a_rate_and_accounts() {
         assert!(alice.dropped_total().packets > other.dropped_total().packets + 300);
     }
     assert_eq!(account(&mut engine, ClientKey::Ip([10, 0, 0, 1].into())), None);
+}
+
+#[test]
+fn flow_class_of_a_host_is_a_client_with_its_own_order_and_fate() {
+    let voice =
+        Match { prefix: Some(([10, 0, 0, 1].into(), 32)), dscp: Some(46), ..Match::default() };
+    let played = |rules: &[(Rule, &str)]| {
+        let mut engine = Engine::new(LIMITS, plan(self::rules(rules)), Instant::ZERO).unwrap();
+        let mut left = Vec::new();
+        for ms in 0..2_000 {
+            let now = Instant::ZERO + Nanos::from_millis(ms);
+            for (n, tos) in [0, 46 << 2].into_iter().enumerate() {
+                let mut frame = frame(1, 2 * ms as u32 + n as u32);
+                frame[15] = tos;
+                engine.arrive(now, Direction::Forward, &frame);
+            }
+            engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
+                let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
+                left.push((d.client, d.due, number));
+                true
+            });
+        }
+        left
+    };
+    let of = |left: &[(ClientKey, Instant, u32)], key| {
+        left.iter().filter(|(client, ..)| *client == key).copied().collect::<Vec<_>>()
+    };
+    let both = [(Rule::Match(voice), "voice"), (host(1), "alice")];
+    let left = played(&both);
+    let [mine, others] = [named("voice"), named("alice")].map(|key| of(&left, key));
+    for (left, class) in [(&mine, 1), (&others, 0)] {
+        assert!(left.len() > 200, "{}", left.len());
+        assert!(left.iter().all(|(.., number)| number % 2 == class));
+        assert!(left.iter().map(|(.., number)| *number).is_sorted());
+    }
+    // Its fate does not depend on the rest of the host.
+    assert_eq!(mine, of(&played(&both[..1]), named("voice")));
 }
 
 #[test]
