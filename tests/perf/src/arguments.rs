@@ -67,6 +67,8 @@ pub enum Part {
     Memory,
     /// Cost of a packet, by case.
     Cost,
+    /// Finding a frame's client by rules.
+    Rules,
     /// The driver's own forwarder.
     Testpmd,
     /// A change of plan under load.

@@ -28,6 +28,10 @@ pub enum Error {
     /// The bounds of a histogram are fixed and valid.
     #[error("a histogram's bounds were refused")]
     Histogram,
+    #[error(transparent)]
+    Name(#[from] emu::client::NameError),
+    #[error(transparent)]
+    Rules(#[from] emu::rules::RulesError),
     /// No case has such a name.
     #[error("no case has `{0}` in its name: `bench --list` shows them")]
     NoCase(String),

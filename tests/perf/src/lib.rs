@@ -5,6 +5,7 @@
 //! | module | measures |
 //! |---|---|
 //! | [`cost`] | processor time a packet, by case |
+//! | [`rules`] | finding a frame's client, by number of rules |
 //! | [`memory`] | memory for each byte held |
 //! | [`change`] | the pause that a change of plan makes under load |
 //! | [`workers`] | what workers cost each other |
@@ -35,6 +36,7 @@ pub mod pace;
 pub mod progress;
 pub mod report;
 pub mod results;
+pub mod rules;
 pub mod run;
 pub mod sizes;
 pub mod spread;

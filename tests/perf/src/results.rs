@@ -9,6 +9,7 @@ use crate::cost::Cost;
 use crate::lateness::Late;
 use crate::machine::Machine;
 use crate::memory::Footprint;
+use crate::rules::Lookup;
 use crate::spread::Spread;
 use crate::workers::Scaling;
 
@@ -39,6 +40,8 @@ pub struct Results {
     pub copy_break: u32,
     /// Cost of a packet, by case.
     pub costs: Vec<Cost>,
+    /// Finding a frame's client, by rules.
+    pub lookups: Vec<Lookup>,
     /// `dpdk-testpmd`, by frame size.
     pub testpmd: Vec<Driver>,
     /// Memory, by case.

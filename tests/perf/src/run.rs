@@ -21,6 +21,7 @@ use crate::machine::Machine;
 use crate::memory;
 use crate::progress::Progress;
 use crate::results::{Driver, Instructions, Results};
+use crate::rules;
 use crate::sizes::Sizes;
 use crate::spread::Spread;
 use crate::stand::Bench;
@@ -85,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<Results, Error> {
     }
     let bench = start(arguments, &all)?;
     let _guard = bench.eal.register_thread()?;
-    let steps = 24 + if arguments.wants(Part::Cost) { cases.len() } else { 0 };
+    let steps = 25 + if arguments.wants(Part::Cost) { cases.len() } else { 0 };
     let results = Results {
         machine: Machine::here(&bench.eal.version(), bench.memory),
         order: format!("{:?}", bench.order),
@@ -99,6 +100,9 @@ pub fn run(arguments: &Arguments) -> Result<Results, Error> {
     }
     if arguments.wants(Part::Cost) {
         run.costs(&cases)?;
+    }
+    if arguments.wants(Part::Rules) {
+        run.rules()?;
     }
     if arguments.wants(Part::Testpmd) {
         run.testpmd();
@@ -185,6 +189,13 @@ impl Run<'_> {
             self.step(&format!("cost: {case}"));
             self.results.costs.push(cost::measure(self.bench, case, effort(self.arguments))?);
         }
+        Ok(())
+    }
+
+    fn rules(&mut self) -> Result<(), Error> {
+        self.step("rules");
+        let Effort { repetitions, frames } = effort(self.arguments);
+        self.results.lookups = rules::measure(repetitions, frames)?;
         Ok(())
     }
 

@@ -91,6 +91,11 @@ fn held(cost: &Cost) -> String {
 
 fn rest(results: &Results, style: Style) -> String {
     let mut table = table(style, ["", "measured"]);
+    for l in &results.lookups {
+        let kind = if l.rules == 0 { "" } else { l.kind.name() };
+        let name = format!("client of a frame, {} rules: ns of CPU", l.rules);
+        row(&mut table, &name, [format!("{} {kind}", l.ns).trim_end().to_owned()]);
+    }
     for t in &results.testpmd {
         let name = format!("dpdk-testpmd io, {} B, ns of CPU a packet", t.size);
         row(&mut table, &name, [t.testpmd_ns.to_string()]);
