@@ -24,6 +24,7 @@ pub mod aqm;
 pub mod beam;
 pub mod channel;
 pub mod check;
+mod checksum;
 pub mod classify;
 pub mod client;
 pub mod corrupt;
