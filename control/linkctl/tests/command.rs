@@ -343,6 +343,7 @@ fn variation_and_its_source_are_shown() {
             "to_bad": 0.005, "to_good": 0.25, "loss_in_bad": 1.0, "loss_in_good": 0.0,
         },
         "four_state_loss": null,
+        "mtu": null,
         "link_layer": null,
         "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
         "duplicate": 0.01,

@@ -9,7 +9,7 @@
 //! A frame goes through
 //!
 //! ```text
-//! classify → queue + AQM → shaper → [beam] → channel (outages, loss) → delay → release
+//! classify → MTU → queue + AQM → shaper → [beam] → channel (outages, loss) → delay → release
 //! ```
 //!
 //! and each stage has the module of its name. A [`pipe::Pipe`] is one client's
@@ -41,6 +41,7 @@ pub mod held;
 pub mod histogram;
 pub mod loss;
 mod memory;
+pub mod mtu;
 pub mod observe;
 pub mod pipe;
 pub mod plan;
