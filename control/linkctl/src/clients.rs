@@ -150,6 +150,7 @@ struct AccountView {
     dropped: CountView,
     held: CountView,
     duplicated: CountView,
+    generated: CountView,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -344,8 +345,9 @@ impl From<pb::ClientAccount> for AccountView {
             let pb::Count { packets, bytes } = count.unwrap_or_default();
             CountView { packets, bytes }
         };
-        let pb::ClientAccount { received, sent, dropped, held, duplicated } = account;
+        let pb::ClientAccount { received, sent, dropped, held, duplicated, generated } = account;
         let [received, sent, dropped, held] = [received, sent, dropped, held].map(count);
-        Self { received, sent, dropped, held, duplicated: count(duplicated) }
+        let [duplicated, generated] = [duplicated, generated].map(count);
+        Self { received, sent, dropped, held, duplicated, generated }
     }
 }

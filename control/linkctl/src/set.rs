@@ -40,13 +40,14 @@ Examples:
   linkctl set part 'duplicate = \"0.1 %\"' 'corrupt = \"0.01 %\"' -d forward
   linkctl set part 'reorder = { probability = \"1 %\", by = \"5 ms\" }'
   linkctl set part 'duplicate = \"0 %\"' 'corrupt = \"0 %\"' 'reorder = \"none\"'
+  linkctl set part 'mtu = { limit = \"1280 B\", exceeded = \"drop\" }' -d forward
   linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   again: armed again
   linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
 
 The keys are those of [forward] and [return] in a profile. \"none\" is a value of
 gilbert_elliott, four_state_loss, drop_run, reorder, fade, capacity, reconfiguration,
-queue.random_drop, queue.red, queue.codel, queue.pie, delay.body and link_layer; lists are taken away by [], and
-probabilities by \"0 %\".";
+queue.random_drop, queue.red, queue.codel, queue.pie, delay.body, link_layer and mtu; lists are
+taken away by [], and probabilities by \"0 %\".";
 
 /// How a random duration is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -136,7 +136,10 @@ fn every_client_is_listed() {
     let seven = json!({"packets": 7, "bytes": 700});
     assert_eq!(
         list["clients"][3]["forward"],
-        json!({"received": seven, "sent": seven, "dropped": zero, "held": zero, "duplicated": zero})
+        json!({
+            "received": seven, "sent": seven, "dropped": zero, "held": zero, "duplicated": zero,
+            "generated": zero,
+        })
     );
     assert_eq!(list["clients"][4]["removed"], true);
 }

@@ -343,6 +343,7 @@ fn variation_and_its_source_are_shown() {
             "to_bad": 0.005, "to_good": 0.25, "loss_in_bad": 1.0, "loss_in_good": 0.0,
         },
         "four_state_loss": null,
+        "mtu": null,
         "link_layer": null,
         "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
         "duplicate": 0.01,
@@ -408,6 +409,7 @@ fn statistics_in_json_keep_their_keys() {
             "outage": {"packets": 1, "bytes": 1_000}, "loss": {"packets": 0, "bytes": 0},
             "overload": {"packets": 0, "bytes": 0}, "runt": {"packets": 0, "bytes": 0},
             "oversize": {"packets": 0, "bytes": 0}, "scheduled": {"packets": 0, "bytes": 0},
+            "mtu": {"packets": 0, "bytes": 0},
         },
         "held": {"packets": 2, "bytes": 2_000},
         "queue": {"packets": 1, "bytes": 1_000},
@@ -418,6 +420,7 @@ fn statistics_in_json_keep_their_keys() {
         "lateness_ns": null,
         "duplicated": {"packets": 0, "bytes": 0},
         "corrupted": {"packets": 0, "bytes": 0},
+        "generated": {"packets": 0, "bytes": 0},
     });
     assert_eq!(json["clients"][0]["client"], "10.0.0.2");
     assert_eq!(json["clients"][0]["forward"], forward);
@@ -440,7 +443,7 @@ fn statistics_in_json_keep_their_keys() {
         serde_json::json!({"capacity_bytes": 536_870_912, "used_bytes": 7, "used_max_bytes": 8});
     assert_eq!(json["memory"], memory);
     assert_eq!(json["emulator_drops"], 3);
-    let conservation = serde_json::json!({"received": 10, "duplicated": 0, "sent": 6, "dropped": 2, "held": 2, "exact": true});
+    let conservation = serde_json::json!({"received": 10, "duplicated": 0, "generated": 0, "sent": 6, "dropped": 2, "held": 2, "exact": true});
     assert_eq!(json["conservation"], conservation);
     assert_eq!(json["stall_max_ns"], 4_000);
     assert_eq!(json["lossy"], false);

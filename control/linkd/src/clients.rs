@@ -115,7 +115,8 @@ fn kind(client: &str) -> pb::ClientKind {
 }
 
 fn account(pipe: Option<pb::PipeStats>) -> pb::ClientAccount {
-    let pb::PipeStats { received, sent, dropped, held, duplicated, .. } = pipe.unwrap_or_default();
+    let pb::PipeStats { received, sent, dropped, held, duplicated, generated, .. } =
+        pipe.unwrap_or_default();
     let sum = dropped.iter().filter_map(|drop| drop.count).fold(pb::Count::default(), |a, b| {
         pb::Count { packets: a.packets + b.packets, bytes: a.bytes + b.bytes }
     });
@@ -125,5 +126,6 @@ fn account(pipe: Option<pb::PipeStats>) -> pb::ClientAccount {
         dropped: Some(sum),
         held: Some(held.unwrap_or_default()),
         duplicated: Some(duplicated.unwrap_or_default()),
+        generated: Some(generated.unwrap_or_default()),
     }
 }

@@ -16,6 +16,7 @@ use emu::episode::{DurationLaw, EpisodePlan};
 use emu::framing::{Framing, LinkLayer};
 use emu::held::HeldPlan;
 use emu::loss::{FourState, GilbertElliott, LossPlan};
+use emu::mtu::{AnswerPlan, MtuPlan};
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::reorder::ReorderPlan;
 use emu::units::{ByDirection, Nanos, Probability};
@@ -86,6 +87,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
     PipePlan {
         rate: vary::rate(p),
         framing: framing(p),
+        mtu: p.mtu.as_ref().map(mtu),
         queue: QueuePlan { limit: queue.limit_bytes, aqm: aqm(&queue), ecn: queue.ecn },
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),
@@ -114,6 +116,16 @@ fn pipe(p: &model::Pipe) -> PipePlan {
             excursions: delay.excursions.iter().map(excursion).collect(),
         },
         offload: OffloadPlan::default(),
+    }
+}
+
+fn mtu(m: &model::Mtu) -> MtuPlan {
+    // Validation has checked the addresses, of which an empty one is none.
+    let answers =
+        AnswerPlan { v4: m.address.parse().ok(), v6: m.address_v6.parse().ok(), rate: m.rate_hz };
+    MtuPlan {
+        limit: u16::try_from(m.limit_bytes).unwrap_or(u16::MAX),
+        answers: (m.exceeded() != model::MtuExceeded::Drop).then_some(answers),
     }
 }
 
@@ -362,6 +374,28 @@ mod tests {
         };
         let found = queue(model::Queue { pie: Some(pie), ..Default::default() });
         assert_eq!(found, AqmPlan::Pie(expected));
+    }
+
+    #[test]
+    fn mtus_are_compiled() {
+        let with = |mtu: model::Mtu| {
+            let compiled = compile(&plan(|p| p.mtu = Some(mtu)));
+            let [forward, _] = compiled.unwrap_or_else(|e| panic!("{e}")).pipes.0;
+            forward.mtu
+        };
+        let message = model::Mtu { limit_bytes: 1_400, rate_hz: 7, ..Default::default() };
+        let answers = AnswerPlan { v4: None, v6: None, rate: 7 };
+        let expected = MtuPlan { limit: 1_400, answers: Some(answers) };
+        assert_eq!(with(message.clone()), Some(expected));
+        let (address, address_v6) = ("192.0.2.1".to_owned(), "2001:db8::1".to_owned());
+        let (v4, v6) = (address.parse().ok(), address_v6.parse().ok());
+        let addressed = model::Mtu { address, address_v6, ..message.clone() };
+        assert_eq!(
+            with(addressed).and_then(|mtu| mtu.answers),
+            Some(AnswerPlan { v4, v6, ..answers })
+        );
+        let silent = model::Mtu { exceeded: model::MtuExceeded::Drop.into(), ..message };
+        assert_eq!(with(silent), Some(MtuPlan { answers: None, ..expected }));
     }
 
     #[test]

@@ -178,6 +178,7 @@ fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     add(&mut s.queue, p.queue);
     add(&mut s.marked, p.marked);
     add(&mut s.duplicated, p.duplicated);
+    add(&mut s.generated, p.generated);
     add(&mut s.corrupted, p.corrupted);
     s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
     add_histogram(&mut s.queue_delay, p.queue_delay);
@@ -206,6 +207,7 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
         queue_max_bytes: p.queue_max_bytes,
         marked: Some(count(p.marked)),
         duplicated: Some(count(p.duplicated)),
+        generated: Some(count(p.generated)),
         corrupted: Some(count(p.corrupted)),
         queue_delay: histogram(&p.queue_delay),
         lateness: histogram(&p.lateness),
@@ -248,5 +250,6 @@ pub(crate) fn reason(r: DropReason) -> model::DropReason {
         DropReason::Oversize => model::DropReason::Oversize,
         DropReason::Scheduled => model::DropReason::Scheduled,
         DropReason::Rejected => model::DropReason::Shim,
+        DropReason::Mtu => model::DropReason::Mtu,
     }
 }

@@ -130,7 +130,7 @@ fn two_workers_are_one_dataplane() {
         let packets = |c: Option<proto::linkemu::v1::Count>| c.unwrap().packets;
         let dropped: u64 = pipe.dropped.iter().map(|d| packets(d.count)).sum();
         let received = packets(pipe.received);
-        let came = received + packets(pipe.duplicated);
+        let came = received + packets(pipe.duplicated) + packets(pipe.generated);
         assert_eq!(came, packets(pipe.sent) + dropped + packets(pipe.held));
         taken += received;
     }

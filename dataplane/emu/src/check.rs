@@ -79,6 +79,12 @@ pub enum PlanError {
     /// An AQM with too many updates.
     #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
     Update(Nanos),
+    /// Behind a switch, which expects its tag on each frame.
+    #[error(
+        "senders of packets above the MTU cannot be told through a P4 switch: write exceeded = \
+         \"drop\""
+    )]
+    Answers,
     #[error("{0}")]
     Beams(#[from] BeamsError),
     /// The frames that the plan can hold do not fit into memory.
@@ -108,6 +114,9 @@ impl Plan {
     pub fn check(&self, room: Room) -> Result<(), PlanError> {
         for p in &self.pipes.0 {
             check_pipe(p)?;
+            if room.tag > 0 && p.mtu.is_some_and(|mtu| mtu.answers.is_some()) {
+                return Err(PlanError::Answers);
+            }
         }
         self.beams.check()?;
         if let Some(busy) = TooBusy::of(self, room) {
@@ -338,6 +347,21 @@ mod tests {
         };
         assert_eq!(regime(125.0), PlanError::Faded { factor: 125.0, interval });
         assert_eq!(regime(0.5), PlanError::Factor(0.5));
+    }
+
+    #[test]
+    fn answers_behind_switch_are_refused() {
+        use crate::mtu::{AnswerPlan, MtuPlan};
+        let with = |answers, tag| {
+            let mut plan = Plan::transparent();
+            plan.pipes.0[1].mtu = Some(MtuPlan { limit: 1_400, answers });
+            plan.check(Room { capacity: u64::MAX, tag, ..ROOM })
+        };
+        let answers = Some(AnswerPlan { v4: None, v6: None, rate: 1 });
+        assert_eq!(with(answers, 32), Err(PlanError::Answers));
+        assert!(!PlanError::Answers.is_lossy());
+        assert_eq!(with(answers, 0), Ok(()));
+        assert_eq!(with(None, 32), Ok(()));
     }
 
     #[test]

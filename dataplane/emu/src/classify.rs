@@ -17,11 +17,11 @@ use crate::units::Direction;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
-const VLAN_TAG: usize = 4;
+pub(crate) const VLAN_TAG: usize = 4;
 /// The ids that a VLAN can have (IEEE 802.1Q): 0 is none, 4095 is reserved.
 pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// A frame with more tags than this passes as damaged.
-const MAX_TAGS: usize = 8;
+pub(crate) const MAX_TAGS: usize = 8;
 /// 802.1Q, 802.1ad, and the old form of stacked tags.
 pub(crate) const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Ethernet's type of IPv4,
@@ -31,7 +31,7 @@ pub(crate) const IPV6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
 /// Hardware and protocol, Ethernet and IPv4; the lengths of their addresses; the operation.
 const ARP_REPLY: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 2];
-const ICMPV6: u8 = 58;
+pub(crate) const ICMPV6: u8 = 58;
 /// Router solicitation to redirect.
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 const ADVERTISEMENT: u8 = 136;

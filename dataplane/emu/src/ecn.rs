@@ -10,6 +10,7 @@
 //! lost; Linux's `INET_ECN_set_ce` does not check. Neither ECT(1)'s meaning in L4S (RFC 9331)
 //! nor the inner headers of tunnels are considered.
 
+use crate::checksum;
 use crate::classify::{Class, IPV4, IPV6, classify, payload};
 use crate::units::Direction;
 
@@ -30,13 +31,10 @@ pub fn is_capable(frame: &[u8]) -> bool {
     }
 }
 
-/// Whether the checksum of a whole IPv4 header is right (RFC 1071).
+/// Whether the checksum of a whole IPv4 header is right.
 fn is_right(p: &[u8]) -> bool {
     let len = usize::from(p[0] & 0xf) * 4;
-    let words = p.get(..len).unwrap_or_default().as_chunks::<2>().0;
-    // At most 30 words.
-    let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    (sum & 0xffff) + (sum >> 16) == 0xffff
+    checksum::add(0, p.get(..len).unwrap_or_default()) == 0xffff
 }
 
 /// Marks a frame's packet. Returns whether it is marked then.

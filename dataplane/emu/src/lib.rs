@@ -9,7 +9,7 @@
 //! A frame goes through
 //!
 //! ```text
-//! classify → queue + AQM → shaper → [beam] → channel (outages, loss) → delay → release
+//! classify → MTU → queue + AQM → shaper → [beam] → channel (outages, loss) → delay → release
 //! ```
 //!
 //! and each stage has the module of its name. A [`pipe::Pipe`] is one client's
@@ -24,6 +24,7 @@ pub mod aqm;
 pub mod beam;
 pub mod channel;
 pub mod check;
+mod checksum;
 pub mod classify;
 pub mod client;
 pub mod corrupt;
@@ -41,6 +42,7 @@ pub mod histogram;
 pub mod loss;
 pub mod matches;
 mod memory;
+pub mod mtu;
 pub mod observe;
 pub mod pipe;
 pub mod plan;

@@ -24,6 +24,7 @@ use crate::corrupt::Corrupt;
 use crate::delay::Delay;
 use crate::duplicate::Duplicate;
 use crate::histogram::{Lateness, QueueDelay};
+use crate::mtu::Mtu;
 use crate::observe::Observer;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
@@ -51,6 +52,8 @@ struct Cold {
     marked: Count,
     duplicate: Option<Duplicate>,
     duplicated: Count,
+    mtu: Option<Mtu>,
+    generated: Count,
     corrupt: Option<Corrupt>,
     corrupted: Count,
     reorder: Option<Reorder>,
@@ -128,6 +131,8 @@ pub struct Pipe {
     observed: bool,
     /// Whether the observer wants to know when its frames leave the queue.
     reports_schedule: bool,
+    /// A longer frame may hold a packet above the MTU. Fills a gap between fields.
+    unchecked: u16,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
     channel: Channel,
@@ -155,6 +160,8 @@ impl Pipe {
             marked: Count::default(),
             duplicate: Duplicate::new(plan.duplicate, key, None),
             duplicated: Count::default(),
+            mtu: Mtu::new(plan.mtu, at, None),
+            generated: Count::default(),
             corrupt: Corrupt::new(plan.corrupt, key, None),
             corrupted: Count::default(),
             reorder: Reorder::new(plan.reorder, key, None),
@@ -174,6 +181,7 @@ impl Pipe {
             in_beam: false,
             observed: false,
             reports_schedule: false,
+            unchecked: Mtu::unchecked(plan.mtu),
             at_arrival: at_arrival(plan),
             shaper: Shaper::new(&plan.rate, plan.framing, at, origin),
             channel: Channel::new(&plan.channel(loss == 0), key, at, start),
@@ -201,6 +209,7 @@ impl Pipe {
             dropped: self.cold.dropped,
             marked: self.cold.marked,
             duplicated: self.cold.duplicated,
+            generated: self.cold.generated,
             corrupted: self.cold.corrupted,
             queue_max_bytes: self.queued_max,
             queue_delay: self.queue_delay,

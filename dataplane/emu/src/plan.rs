@@ -18,6 +18,7 @@ use crate::episode::fade::FadePlan;
 use crate::framing::Framing;
 use crate::held::HeldPlan;
 use crate::loss::LossPlan;
+use crate::mtu::MtuPlan;
 use crate::reorder::ReorderPlan;
 use crate::rules::Rules;
 use crate::shaper::RatePlan;
@@ -57,6 +58,8 @@ pub struct PipePlan {
     pub rate: RatePlan,
     /// Bytes that the shaper counts for each frame.
     pub framing: Framing,
+    /// Longest packet that is carried; none: as long as a frame can be.
+    pub mtu: Option<MtuPlan>,
     pub queue: QueuePlan,
     pub outages: Vec<EpisodePlan>,
     /// Episodes in which outages of all classes are more frequent.
@@ -86,6 +89,7 @@ impl PipePlan {
         Self {
             rate: BitRate::Unlimited.into(),
             framing: Framing::default(),
+            mtu: None,
             queue: QueuePlan::tail_drop(1 << 20),
             outages: Vec::new(),
             fade: None,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of a pipe and snapshots of an engine.
 //!
-//! Conservation: received + duplicated = sent + dropped + held, in packets and in bytes, at
-//! every instant.
+//! Conservation: received + duplicated + generated = sent + dropped + held, in packets and in
+//! bytes, at every instant.
 
 use hdrhistogram::Histogram;
 
@@ -32,11 +32,13 @@ pub enum DropReason {
     Scheduled,
     /// The caller rejected it ([`Hint::Reject`](crate::frame::Hint::Reject)).
     Rejected,
+    /// Its IP packet was longer than the MTU of the link.
+    Mtu,
 }
 
 impl DropReason {
     /// Every reason, in the order of [`PipeStats::dropped`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Aqm,
         Self::Limit,
         Self::Outage,
@@ -46,6 +48,7 @@ impl DropReason {
         Self::Oversize,
         Self::Scheduled,
         Self::Rejected,
+        Self::Mtu,
     ];
 }
 
@@ -75,6 +78,8 @@ pub struct PipeStats {
     pub received: Count,
     /// Copies made of arriving frames.
     pub duplicated: Count,
+    /// Frames that the link made itself: answers to packets above the MTU, in the bypass.
+    pub generated: Count,
     /// Handed to the egress port.
     pub sent: Count,
     /// By [`DropReason`].
@@ -107,6 +112,7 @@ impl PipeStats {
     pub fn plus(mut self, o: &Self) -> Self {
         self.received = self.received.plus(o.received);
         self.duplicated = self.duplicated.plus(o.duplicated);
+        self.generated = self.generated.plus(o.generated);
         self.sent = self.sent.plus(o.sent);
         for (dropped, more) in self.dropped.iter_mut().zip(o.dropped) {
             *dropped = dropped.plus(more);
@@ -121,10 +127,11 @@ impl PipeStats {
         self
     }
 
-    /// Whether received + duplicated = sent + dropped + held.
+    /// Whether received + duplicated + generated = sent + dropped + held.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
-        self.received.plus(self.duplicated) == self.sent.plus(self.dropped_total()).plus(self.held)
+        let came = self.received.plus(self.duplicated).plus(self.generated);
+        came == self.sent.plus(self.dropped_total()).plus(self.held)
     }
 }
 

@@ -141,6 +141,14 @@ pub enum Direction {
 impl Direction {
     /// Both, forward first.
     pub const BOTH: [Self; 2] = [Self::Forward, Self::Return];
+
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Forward => Self::Return,
+            Self::Return => Self::Forward,
+        }
+    }
 }
 
 /// One `T` for each direction.

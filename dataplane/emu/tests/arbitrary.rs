@@ -22,6 +22,7 @@ use emu::framing::{Framing, LinkLayer};
 use emu::held::{Clock, Grid, HeldPlan, Hold, Values};
 use emu::loss::{FourState, GilbertElliott, LossPlan};
 use emu::matches::Match;
+use emu::mtu::{AnswerPlan, MtuPlan};
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rules::{Rule, Rules};
 use emu::shaper::{RatePlan, RateTrace, VaryingPlan};
@@ -200,10 +201,19 @@ pub fn framing() -> impl Strategy<Value = Framing> {
     })
 }
 
+/// Often none.
+pub fn mtu() -> impl Strategy<Value = Option<MtuPlan>> {
+    let answers = (1_u32..2_000).prop_map(|rate| AnswerPlan { v4: None, v6: None, rate });
+    let plan = (68_u16..9_600, prop::option::of(answers))
+        .prop_map(|(limit, answers)| MtuPlan { limit, answers });
+    prop::option::weighted(0.25, plan)
+}
+
 prop_compose! {
     pub fn pipe()(
         rate in rate(),
         framing in framing(),
+        mtu in mtu(),
         queue in queue(),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
@@ -218,6 +228,7 @@ prop_compose! {
         PipePlan {
             rate,
             framing,
+            mtu,
             queue,
             outages: outages.into_iter().map(|(interval, duration, fixed)| EpisodePlan {
                 interval: Nanos::from_millis(interval),

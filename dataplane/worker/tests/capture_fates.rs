@@ -72,7 +72,7 @@ fn accounts(snapshot: &Snapshot, selection: &Selection) -> Counts {
             let pipe = &client.pipes[d];
             let mut arrived = pipe.received;
             // A duplicate counts as a frame.
-            arrived.packets += pipe.duplicated.packets;
+            arrived.packets += pipe.duplicated.packets + pipe.generated.packets;
             let dropped = DropReason::ALL.map(|r| (Point::Dropped(r), pipe.dropped[r as usize]));
             let others = [
                 (Point::Ingress, arrived),

@@ -41,6 +41,7 @@ fn plan() -> Plan {
             &[20_000_000, 35_000_000, 0, 12_345_678],
         )),
         framing: Framing::default(),
+        mtu: None,
         queue: QueuePlan {
             limit: 400_000,
             aqm: AqmPlan::RandomDrop(RandomDrop {

@@ -6,6 +6,7 @@
 //! parameters; the rules here concern several.
 
 mod loss;
+mod mtu;
 mod path_trace;
 mod provenance;
 mod queue;
@@ -298,6 +299,9 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
         found.push(at("rate_trace.rates"), message);
     }
     loss::check(found, path, pipe);
+    if let Some(it) = &pipe.mtu {
+        mtu::check(found, &at("mtu"), it);
+    }
     if let Some(queue) = &pipe.queue {
         queue::check(found, &at("queue"), queue);
     }

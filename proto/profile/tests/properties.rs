@@ -7,6 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 use proto::linkemu::v1 as pb;
+use std::net::Ipv6Addr;
 
 fn outage() -> impl Strategy<Value = pb::Outage> {
     (OUTAGE_INTERVAL_NS, OUTAGE_DURATION_NS, 1..=2_i32)
@@ -240,9 +241,26 @@ fn path_trace() -> impl Strategy<Value = pb::PathTrace> {
     })
 }
 
+fn mtu() -> impl Strategy<Value = pb::Mtu> {
+    let v4 = option::of((1_u8..=126, any::<[u8; 3]>()));
+    let v6 = option::of((0x2000_u16..=0x3fff, any::<[u16; 7]>()));
+    (MTU_LIMIT_BYTES, 0..=2, v4, v6, MTU_RATE_HZ).prop_map(
+        |(limit_bytes, exceeded, v4, v6, rate_hz)| pb::Mtu {
+            limit_bytes,
+            exceeded,
+            address: v4.map_or_else(String::new, |(a, [b, c, d])| format!("{a}.{b}.{c}.{d}")),
+            address_v6: v6.map_or_else(String::new, |(a, [b, c, d, e, f, g, h])| {
+                Ipv6Addr::new(a, b, c, d, e, f, g, h).to_string()
+            }),
+            rate_hz,
+        },
+    )
+}
+
 fn pipe() -> impl Strategy<Value = pb::Pipe> {
     let varies = (option::of(capacity()), option::of(reconfiguration()), option::of(path_trace()));
-    (rate(), varies, (PIPE_OVERHEAD_BYTES, 0..=2), losses(), queue(), channel(), delay()).prop_map(
+    let framing = (PIPE_OVERHEAD_BYTES, 0..=2, option::of(mtu()));
+    (rate(), varies, framing, losses(), queue(), channel(), delay()).prop_map(
         |(
             (rate_bps, rate_trace),
             (capacity, mut reconfiguration, path_trace),
@@ -252,7 +270,7 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
             (outages, fade),
             delay,
         )| {
-            let (overhead_bytes, link_layer) = framing;
+            let (overhead_bytes, link_layer, mtu) = framing;
             let capacity = capacity.filter(|_| rate_bps.is_some());
             if let Some(it) = reconfiguration.as_mut().filter(|_| rate_bps.is_none()) {
                 it.shares.clear();
@@ -264,6 +282,7 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
                 rate_bps,
                 rate_trace,
                 overhead_bytes,
+                mtu,
                 link_layer,
                 queue: Some(queue),
                 outages,
@@ -370,6 +389,13 @@ fn largest() -> pb::Profile {
             begin_ns: *PATH_TRACE_BEGIN_NS.end(),
         }),
         overhead_bytes: -64,
+        mtu: Some(pb::Mtu {
+            limit_bytes: *MTU_LIMIT_BYTES.end() - 1,
+            exceeded: pb::MtuExceeded::Icmp.into(),
+            address: "223.255.255.254".into(),
+            address_v6: "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".into(),
+            rate_hz: *MTU_RATE_HZ.end() - 1,
+        }),
         link_layer: pb::LinkLayer::Atm.into(),
         four_state_loss: Some(pb::FourStateLoss {
             p13: 0.123_456_789_012_345_67,

@@ -23,6 +23,9 @@ pub struct Pipe {
     pub marked: Count,
     pub duplicated: Count,
     pub corrupted: Count,
+    /// ICMP messages of the link about packets above its MTU.
+    #[serde(default)]
+    pub generated: Count,
     pub queue_delay_ns: Option<Histogram>,
     pub lateness_ns: Option<Histogram>,
 }
@@ -46,6 +49,8 @@ pub struct Dropped {
     pub runt: Count,
     pub oversize: Count,
     pub scheduled: Count,
+    #[serde(default)]
+    pub mtu: Count,
     /// Where a P4 switch puts a shim on each.
     #[serde(default, skip_serializing_if = "Count::is_zero")]
     pub shim: Count,
@@ -77,7 +82,7 @@ impl From<Option<pb::Count>> for Count {
 
 impl Dropped {
     /// Each reason and its name.
-    pub fn reasons(&self) -> [(&'static str, Count); 10] {
+    pub fn reasons(&self) -> [(&'static str, Count); 11] {
         [
             ("aqm", self.aqm),
             ("limit", self.limit),
@@ -87,6 +92,7 @@ impl Dropped {
             ("runt", self.runt),
             ("oversize", self.oversize),
             ("scheduled", self.scheduled),
+            ("mtu", self.mtu),
             ("shim", self.shim),
             ("other", self.other),
         ]
@@ -101,20 +107,33 @@ impl Dropped {
 
 impl AddAssign<&Self> for Dropped {
     fn add_assign(&mut self, o: &Self) {
-        let Self { aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other } =
-            self;
-        let sums = [aqm, limit, outage, loss, overload, runt, oversize, scheduled, shim, other];
+        let Self {
+            aqm,
+            limit,
+            outage,
+            loss,
+            overload,
+            runt,
+            oversize,
+            scheduled,
+            mtu,
+            shim,
+            other,
+        } = self;
+        let sums =
+            [aqm, limit, outage, loss, overload, runt, oversize, scheduled, mtu, shim, other];
         sums.into_iter().zip(o.reasons()).for_each(|(sum, (_, count))| *sum += count);
     }
 }
 
 impl Pipe {
-    /// received + duplicated = sent + dropped + held.
+    /// received + duplicated + generated = sent + dropped + held.
     pub fn balances(&self) -> bool {
         let dropped = self.dropped.total();
         let sum = |part: fn(&Count) -> u64| {
-            [self.sent, dropped, self.held].iter().map(|c| u128::from(part(c))).sum::<u128>()
-                == u128::from(part(&self.received)) + u128::from(part(&self.duplicated))
+            let all = |counts: [Count; 3]| counts.iter().map(|c| u128::from(part(c))).sum::<u128>();
+            all([self.sent, dropped, self.held])
+                == all([self.received, self.duplicated, self.generated])
         };
         sum(|c| c.packets) && sum(|c| c.bytes)
     }
@@ -151,6 +170,7 @@ impl AddAssign<&Self> for Pipe {
         self.marked += other.marked;
         self.duplicated += other.duplicated;
         self.corrupted += other.corrupted;
+        self.generated += other.generated;
         add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
         add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
     }
@@ -171,6 +191,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
                 pb::DropReason::Oversize => &mut dropped.oversize,
                 pb::DropReason::Scheduled => &mut dropped.scheduled,
                 pb::DropReason::Shim => &mut dropped.shim,
+                pb::DropReason::Mtu => &mut dropped.mtu,
                 pb::DropReason::Unspecified => &mut dropped.other,
             };
             *slot += drop.count.into();
@@ -185,6 +206,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
             marked: stats.marked.into(),
             duplicated: stats.duplicated.into(),
             corrupted: stats.corrupted.into(),
+            generated: stats.generated.into(),
             queue_delay_ns: stats.queue_delay.map(Histogram::from),
             lateness_ns: stats.lateness.map(Histogram::from),
         }

@@ -117,6 +117,8 @@ pub struct Memory {
 pub struct Conservation {
     pub received: u64,
     pub duplicated: u64,
+    #[serde(default)]
+    pub generated: u64,
     pub sent: u64,
     pub dropped: u64,
     pub held: u64,
@@ -218,19 +220,21 @@ impl From<pb::WorkerStats> for Worker {
 }
 
 fn conservation(clients: &[Client]) -> Conservation {
-    let [mut received, mut duplicated, mut sent, mut dropped, mut held] = [Count::default(); 5];
+    let [mut received, mut duplicated, mut generated] = [Count::default(); 3];
+    let [mut sent, mut dropped, mut held] = [Count::default(); 3];
     let mut exact = true;
     for pipe in clients.iter().flat_map(|client| [&client.forward, &client.r#return]) {
         received += pipe.received;
         duplicated += pipe.duplicated;
+        generated += pipe.generated;
         sent += pipe.sent;
         dropped += pipe.dropped.total();
         held += pipe.held;
         exact &= pipe.balances();
     }
-    let [received, duplicated, sent, dropped, held] =
-        [received, duplicated, sent, dropped, held].map(|c| c.packets);
-    Conservation { received, duplicated, sent, dropped, held, exact }
+    let [received, duplicated, generated] = [received, duplicated, generated].map(|c| c.packets);
+    let [sent, dropped, held] = [sent, dropped, held].map(|c| c.packets);
+    Conservation { received, duplicated, generated, sent, dropped, held, exact }
 }
 
 #[cfg(test)]
@@ -264,8 +268,8 @@ mod tests {
     #[test]
     fn every_pipe_must_balance_in_packets_and_bytes() {
         let good = pipe((10, 1_000), (5, 500));
-        let exact =
-            Conservation { received: 10, duplicated: 0, sent: 5, dropped: 3, held: 2, exact: true };
+        let none = snapshot(&[]).conservation;
+        let exact = Conservation { received: 10, sent: 5, dropped: 3, held: 2, ..none };
         assert_eq!(snapshot(std::slice::from_ref(&good)).conservation, exact);
         assert!(!snapshot(&[good.clone(), pipe((10, 1_001), (5, 500))]).conservation.exact);
         // Two errors that cancel in the sum are seen all the same.
@@ -273,14 +277,17 @@ mod tests {
         assert!(!snapshot(&[more, less]).conservation.exact);
         assert!(!snapshot(&[pipe((u64::MAX, u64::MAX), (5, 500))]).conservation.exact);
         assert!(snapshot(&[]).conservation.exact);
-        // Duplicates are part of the balance.
-        let made = |packets| {
-            let pipe = pipe((10, 1_000), (6, 600)).unwrap();
-            Some(pb::PipeStats { duplicated: count(packets, packets * 100), ..pipe })
+        // Duplicates and generated packets are part of the balance.
+        let made = |duplicates, others| {
+            let pipe = pipe((10, 1_000), (7, 700)).unwrap();
+            let [duplicated, generated] = [duplicates, others].map(|n| count(n, n * 100));
+            Some(pb::PipeStats { duplicated, generated, ..pipe })
         };
-        assert!(snapshot(&[made(1)]).conservation.exact);
-        assert!(!snapshot(&[made(0)]).conservation.exact);
-        assert_eq!(snapshot(&[made(1)]).conservation.duplicated, 1);
+        assert!(!snapshot(&[made(1, 0)]).conservation.exact);
+        assert!(!snapshot(&[made(0, 1)]).conservation.exact);
+        let both = snapshot(&[made(1, 1)]).conservation;
+        assert!(both.exact);
+        assert_eq!((both.duplicated, both.generated), (1, 1));
     }
 
     #[test]

@@ -176,12 +176,13 @@ fn drops(pipe: &Pipe) -> String {
 
 fn conservation(snapshot: &Snapshot) -> String {
     let c = &snapshot.conservation;
-    let duplicated = match c.duplicated {
+    let made = |name: &str, n: u64| match n {
         0 => String::new(),
-        n => format!(" + duplicated {n}"),
+        n => format!(" + {name} {n}"),
     };
+    let made = made("duplicated", c.duplicated) + &made("generated", c.generated);
     let sum = format!(
-        "received {}{duplicated}, sent {} + dropped {} + held {}",
+        "received {}{made}, sent {} + dropped {} + held {}",
         c.received, c.sent, c.dropped, c.held
     );
     if c.exact {

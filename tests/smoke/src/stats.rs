@@ -72,7 +72,7 @@ impl Stats {
         Ok(())
     }
 
-    /// The pipes that do not satisfy received + duplicated = sent + dropped + held.
+    /// The pipes that do not satisfy received + duplicated + generated = sent + dropped + held.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         self.pipes()

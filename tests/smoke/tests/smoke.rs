@@ -66,6 +66,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs workers::two_workers_emulate_one_link,
     Once RealTime Programs model::outages_and_losses_match_core,
     OnlyLong RealTime Programs model::outages_slow_cubic_less_than_equal_loss_per_packet,
+    Once RealTime Programs mtu::tcp_stalls_without_messages_and_adapts_to_them,
     Both RealTime Programs stages::received_rate_follows_rate_trace,
     Both RealTime Programs stages::pings_match_quantiles_of_varying_delay,
     Once RealTime Programs stages::long_trace_is_played_step_by_step,

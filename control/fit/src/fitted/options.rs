@@ -140,7 +140,7 @@ fn unlimited() -> pb::Pipe {
     }
 }
 
-/// Copies the parameters that pings do not determine: rate, queue and framing.
+/// Copies the parameters that pings do not determine: rate, queue, framing and MTU.
 fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
     // All fields are named, so that a new one does not compile before it is decided upon.
     let pb::Pipe {
@@ -150,6 +150,7 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         overhead_bytes,
         min_frame_bytes,
         link_layer,
+        mtu,
         queue,
         packet_loss: _,
         gilbert_elliott: _,
@@ -165,5 +166,5 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         path_trace: _,
     } = pipe.clone();
     let framed = pb::Pipe { overhead_bytes, min_frame_bytes, link_layer, ..unlimited() };
-    pb::Pipe { rate_bps, rate_trace, capacity, queue, ..framed }
+    pb::Pipe { rate_bps, rate_trace, capacity, mtu, queue, ..framed }
 }

@@ -207,7 +207,8 @@ fn kinds(pipe: &Pipe) -> [u64; KIND_COUNT] {
     let d = &pipe.dropped;
     let own = [d.overload, d.runt, d.oversize, d.other];
     let own = own.iter().map(|count| count.packets).fold(0, u64::saturating_add);
-    [d.aqm.packets, d.limit.packets, d.outage.packets, d.loss.packets, own]
+    let loss = d.loss.packets.saturating_add(d.mtu.packets);
+    [d.aqm.packets, d.limit.packets, d.outage.packets, loss, own]
 }
 
 #[cfg(test)]

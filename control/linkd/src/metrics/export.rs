@@ -136,7 +136,7 @@ fn health(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
         ),
         (
             "conservation_exact",
-            "Whether received and duplicated is sent and dropped and held in every pipe",
+            "Whether received, duplicated and generated is sent, dropped and held in every pipe",
             f64::from(u8::from(stats.conservation.exact)),
         ),
         ("memory_capacity_bytes", "Size of the packet store", stats.memory.capacity_bytes as f64),
@@ -266,7 +266,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[Port]) -> fmt::Result {
 /// A figure of a client and direction.
 type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
 
-const OF_PIPE: [OfPipe; 15] = [
+const OF_PIPE: [OfPipe; 17] = [
     ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
     ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
     ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
@@ -285,6 +285,12 @@ const OF_PIPE: [OfPipe; 15] = [
     }),
     ("duplicated_bytes_total", "Bytes made beside those that arrived", Counter, |p| {
         p.duplicated.bytes
+    }),
+    ("generated_packets_total", "ICMP messages of the link itself", Counter, |p| {
+        p.generated.packets
+    }),
+    ("generated_bytes_total", "Bytes of ICMP messages of the link itself", Counter, |p| {
+        p.generated.bytes
     }),
     ("corrupted_packets_total", "Packets with a wrong bit", Counter, |p| p.corrupted.packets),
     ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| p.corrupted.bytes),

@@ -2,8 +2,8 @@
 //! One account over the dataplane and the switch.
 //!
 //! The dataplane counts every frame that it passed to the switch as sent. Packets that the switch then lost, or
-//! a closed gate dropped, are moved from sent to dropped, by client and direction. So received +
-//! duplicated = sent + dropped + held still holds.
+//! a closed gate dropped, are moved from sent to dropped, by client and direction. So the
+//! conservation of packets still holds.
 //!
 //! The switch is read before the dataplane, so every packet that it has counted as lost is in the
 //! dataplane's sent counter.

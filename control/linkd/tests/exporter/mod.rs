@@ -143,6 +143,7 @@ pub fn pipe(received: u64) -> pb::PipeStats {
         marked: count(2),
         duplicated: count(0),
         corrupted: count(3),
+        generated: count(0),
         queue_delay: Some(pb::Histogram {
             counts: vec![2, 0, 1, 4],
             sum_ns: 2_500_000_000,

@@ -5,6 +5,7 @@ use crate::classify::{Class, ETHERNET, classify};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::memory::prefetch_lines;
+use crate::mtu::Answer;
 use crate::stats::DropReason;
 use crate::tag::Tag;
 use crate::units::{Direction, Instant};
@@ -174,11 +175,42 @@ impl<B: Buffer> Engine<B> {
         }
         self.catch_up(id);
         let pipe = &mut self.slots[id as usize].pipe;
+        if pipe.checks_mtu(len) && self.drop_above_mtu(id, direction, (bytes, len), label.tag) {
+            return;
+        }
+        let pipe = &mut self.slots[id as usize].pipe;
         if pipe.is_in_beam() {
             self.take_in_beam(id, frame, len, label.tag);
         } else {
             pipe.arrive(&mut self.shared, self.now, frame, len, label.tag);
             self.reschedule(id);
         }
+    }
+
+    /// Drops a frame if its packet is above the MTU of its pipe. The answer leaves at once, in the
+    /// bypass of the other direction. Returns whether it was dropped.
+    #[cold]
+    #[inline(never)]
+    fn drop_above_mtu(
+        &mut self,
+        id: u32,
+        direction: Direction,
+        frame: (&[u8], u32),
+        tag: &[u8],
+    ) -> bool {
+        let mut answer = Answer::default();
+        let (now, longest) = (self.now, self.limits.frame);
+        let pipe = &mut self.slots[id as usize].pipe;
+        if !pipe.drop_above_mtu(&mut self.shared, now, frame, tag, longest, &mut answer) {
+            return false;
+        }
+        if !answer.is_empty() {
+            let bypass = pipe_id(BYPASS, direction.opposite());
+            self.catch_up(bypass);
+            let pipe = &mut self.slots[bypass as usize].pipe;
+            pipe.generate(&mut self.shared, now, &answer);
+            self.reschedule(bypass);
+        }
+        true
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrival: duplication, admission by the AQM and the limit, and the way into the queue.
+//! Arrival: the MTU, duplication, admission by the AQM and the limit, and the way into the queue.
 
 use crate::aqm::Verdict;
 use crate::duplicate::Duplicate;
 use crate::ecn;
 use crate::frame::{Buffer, Frame};
+use crate::mtu::Answer;
 use crate::observe::Event;
 use crate::stats::DropReason;
 use crate::units::Instant;
@@ -43,6 +44,44 @@ impl Pipe {
             self.cold.duplicated.add(len);
             self.take_in(shared, at, Frame::Bytes(frame), len, tag);
         }
+    }
+
+    /// Whether a frame of `len` bytes may hold a packet above the MTU.
+    #[inline]
+    #[must_use]
+    pub fn checks_mtu(&self, len: u32) -> bool {
+        len > u32::from(self.unchecked)
+    }
+
+    /// Drops a frame that arrives at `at` if its packet is above the MTU, and writes the answer for
+    /// its sender, of up to `longest` bytes. Returns whether it was dropped.
+    ///
+    /// A frame with a tag is not answered: the answer would need a tag of the other direction, and
+    /// the core does not know what is in it.
+    pub fn drop_above_mtu<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        frame: (&[u8], u32),
+        tag: &[u8],
+        longest: u32,
+        answer: &mut Answer,
+    ) -> bool {
+        let Some(mtu) = self.cold.mtu.as_mut().filter(|mtu| mtu.is_exceeded(frame.0)) else {
+            return false;
+        };
+        if tag.is_empty() {
+            mtu.answer(at, frame.0, longest, answer);
+        }
+        self.reject(shared, at, DropReason::Mtu, frame, tag);
+        true
+    }
+
+    /// A frame that the link made enters at `at`.
+    pub fn generate<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant, frame: &[u8]) {
+        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        self.cold.generated.add(len);
+        self.take_in(shared, at, Frame::Bytes(frame), len, &[]);
     }
 
     /// A counted frame is enqueued or dropped.

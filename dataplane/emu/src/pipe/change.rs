@@ -6,6 +6,7 @@ use crate::channel::Channel;
 use crate::corrupt::Corrupt;
 use crate::duplicate::Duplicate;
 use crate::frame::Buffer;
+use crate::mtu::Mtu;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
 use crate::shaper::Origin;
@@ -31,12 +32,14 @@ impl Pipe {
         self.serve(shared, at, u32::MAX);
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
+        self.unchecked = Mtu::unchecked(plan.mtu);
         self.at_arrival = at_arrival(plan);
         self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
         let channel = plan.channel(self.cold.loss == 0);
         if restart {
             self.shaper.restart(&plan.rate, plan.framing, at, origin);
             self.cold.aqm = Aqm::new(plan.queue, key, at);
+            self.cold.mtu = None;
             self.cold.duplicate = None;
             self.cold.corrupt = None;
             self.cold.reorder = None;
@@ -55,7 +58,8 @@ impl Pipe {
                 self.cold.aqm.chooses(at, None);
             }
         }
-        let Cold { duplicate, corrupt, reorder, .. } = &mut *self.cold;
+        let Cold { mtu, duplicate, corrupt, reorder, .. } = &mut *self.cold;
+        *mtu = Mtu::new(plan.mtu, at, mtu.take());
         *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
         *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
         *reorder = Reorder::new(plan.reorder, key, reorder.take());

@@ -142,6 +142,27 @@ fn messages_name_the_value_the_limit_and_the_remedy() {
     assert!(found[0].1.contains("is above 1 min: write 0 ms to 1 min"), "{}", found[0].1);
 }
 
+fn mtu() -> pb::Mtu {
+    pb::Mtu { limit_bytes: 1_280, rate_hz: 1_000, ..Default::default() }
+}
+
+#[test]
+fn message_source_must_be_address_of_host() {
+    let v4 = ["10.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "255.255.255.255", "2001:db8::1", "x"];
+    for address in v4 {
+        let found = broken(|p| forward(p).mtu = Some(pb::Mtu { address: address.into(), ..mtu() }));
+        assert_eq!((found.len(), found[0].0.as_str()), (1, "forward.mtu.address"), "{address}");
+        assert!(found[0].1.contains("is not the IPv4 address of a host"), "{}", found[0].1);
+    }
+    for address in ["::", "::1", "ff02::1", "::ffff:10.0.0.1", "10.0.0.1", "2001:db8::1/64"] {
+        let with = pb::Mtu { address_v6: address.into(), ..mtu() };
+        let found = broken(|p| forward(p).mtu = Some(with));
+        assert_eq!((found.len(), found[0].0.as_str()), (1, "forward.mtu.address_v6"), "{address}");
+    }
+    let (address, address_v6) = ("192.0.2.1".into(), "2001:db8::1".into());
+    assert!(broken(|p| forward(p).mtu = Some(pb::Mtu { address, address_v6, ..mtu() })).is_empty());
+}
+
 #[test]
 fn every_limit_is_checked() {
     let one = |change: fn(&mut pb::Pipe), path: &str| {
@@ -153,6 +174,10 @@ fn every_limit_is_checked() {
     one(|p| p.overhead_bytes = -65, "forward.overhead");
     one(|p| p.overhead_bytes = 257, "forward.overhead");
     one(|p| p.link_layer = 3, "forward.link_layer");
+    one(|p| p.mtu = Some(pb::Mtu { limit_bytes: 67, ..mtu() }), "forward.mtu.limit");
+    one(|p| p.mtu = Some(pb::Mtu { limit_bytes: 10_211, ..mtu() }), "forward.mtu.limit");
+    one(|p| p.mtu = Some(pb::Mtu { rate_hz: 0, ..mtu() }), "forward.mtu.rate");
+    one(|p| p.mtu = Some(pb::Mtu { exceeded: 3, ..mtu() }), "forward.mtu.exceeded");
     one(|p| p.queue.as_mut().unwrap().limit_bytes = (64 << 30) + 1, "forward.queue.limit");
     one(|p| p.delay.as_mut().unwrap().slot_ns = 1_000_000_001, "forward.delay.slot");
     one(|p| p.outages[0].interval_ns = 9_999_999, "forward.outages[0].interval");

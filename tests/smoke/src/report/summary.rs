@@ -94,7 +94,7 @@ impl Summary {
         let mut faults = Vec::new();
         if !self.conservation.exact {
             faults.push(format!(
-                "received + duplicated is not sent + dropped + held: {:?}",
+                "received + duplicated + generated is not sent + dropped + held: {:?}",
                 self.conservation
             ));
         }

@@ -69,11 +69,12 @@ pub fn table(summary: &Summary, stats: &Stats) -> String {
     );
     let sum = summary.conservation;
     row(
-        "received + duplicated = sent + dropped + held",
+        "received + duplicated + generated = sent + dropped + held",
         format!(
-            "{} + {} {} {} + {} + {}",
+            "{} + {} + {} {} {} + {} + {}",
             sum.received,
             sum.duplicated,
+            sum.generated,
             if sum.exact { "=" } else { "≠" },
             sum.sent,
             sum.dropped,

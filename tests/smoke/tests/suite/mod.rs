@@ -15,6 +15,7 @@ pub mod hosts;
 pub mod idle;
 pub mod metrics;
 pub mod model;
+pub mod mtu;
 pub mod overload;
 pub mod ports;
 pub mod refusal;
