@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "linkemu/v1/clients.proto",
         "linkemu/v1/event.proto",
         "linkemu/v1/lease.proto",
+        "linkemu/v1/links.proto",
         "linkemu/v1/scenario.proto",
         "linkemu/v1/switch.proto",
         "dataplane/v1/dataplane.proto",

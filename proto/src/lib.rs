@@ -48,6 +48,15 @@ impl linkemu::v1::Queue {
 /// Metadata key of a lease token (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 
+/// Metadata key of the link that a request is about (`linkemu/v1/links.proto`).
+pub const LINK_METADATA: &str = "linkemu-link";
+
+/// The link that always exists.
+pub const MAIN_LINK: &str = "main";
+
+/// Prefix of the resource names of links.
+pub const LINKS: &str = "links/";
+
 /// Metadata key of a controller token (`dataplane/v1/dataplane.proto`).
 pub const TOKEN_METADATA: &str = "linkemu-token";
 

@@ -124,15 +124,15 @@ impl Check {
 
 /// Why a rule cannot be parsed; for a match, in which field.
 #[derive(Clone, Debug, PartialEq)]
-struct Fault {
-    key: Option<&'static str>,
-    message: String,
+pub struct Fault {
+    pub key: Option<&'static str>,
+    pub message: String,
 }
 
 type Parsed = Result<Rule, Fault>;
 
 /// The rules of a client, with their keys and indices.
-fn rules(client: &pb::Client) -> impl Iterator<Item = (&'static str, usize, Parsed)> + '_ {
+pub fn rules(client: &pb::Client) -> impl Iterator<Item = (&'static str, usize, Parsed)> + '_ {
     let pb::Client { prefixes, vlans, macs, matches, .. } = client;
     let simple = |rule: Result<Rule, String>| rule.map_err(|message| Fault { key: None, message });
     let prefixes =

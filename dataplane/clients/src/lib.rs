@@ -36,13 +36,21 @@ mod read;
 mod write;
 
 pub use beams::BEAMS;
-pub use check::check;
+pub use check::{Fault, check, rules};
 
 use emu::beam::BeamsPlan;
 use emu::rules::Rules;
 use profile::{FileError, Violations, reading};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
+
+/// Parses a match as in a file of clients, on one line: `protocol = "udp", port = "5001"`.
+///
+/// # Errors
+/// All faults of the text.
+pub fn parse_match(text: &str) -> Result<pb::Match, Violations> {
+    read::one_match(text)
+}
 
 /// Maximum file size, bytes: the maximum number of rules, with room for comments.
 pub const FILE_BYTES: usize = 8 << 20;

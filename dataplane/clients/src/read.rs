@@ -31,6 +31,18 @@ pub(crate) fn clients(text: &str) -> Result<Clients, Violations> {
     }
 }
 
+/// A match from the keys and values of a `[[client.match]]`, with commas between them.
+pub(crate) fn one_match(text: &str) -> Result<pb::Match, Violations> {
+    let text = format!("match = {{ {text} }}");
+    let mut reader = Reader::new(&text);
+    let document = reader.document(FILE_BYTES, "match")?;
+    let node = Node { path: String::new(), span: document.span(), table: document.get_ref() };
+    reader.known(&node, &["match"]);
+    let found = reader.table(&node, "match").map(|node| rule(&mut reader, &node));
+    reader.into_found().into_result()?;
+    Ok(found.unwrap_or_default())
+}
+
 fn client(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Client {
     reader.known(node, &["name", "prefix", "vlan", "mac", "match", "beam", "weight"]);
     pb::Client {

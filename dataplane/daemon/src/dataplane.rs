@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control side of the dataplane: the current plan, and requests to the workers.
+//! The control side of a link: the current plan, and requests to the workers. The links of a
+//! dataplane ([`crate::links`]) share the machine.
 //!
 //! Runs on the control thread. One request at a time reaches the workers, so that their queues
 //! never fill and each change is complete before the next one. Only pending changes wait in the
@@ -15,15 +16,20 @@ mod apply;
 mod capture;
 mod error;
 mod link;
+mod links;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use dpdk::TscClock;
+use emu::engine::Limits;
+use emu::links::MAIN;
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
 use owner::{Entry, Journal, Keys};
+use proto::MAIN_LINK;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -39,6 +45,7 @@ use crate::switch::tick;
 pub use apply::{Made, Source, Terms};
 pub use capture::Chunks;
 pub use error::DataplaneError;
+pub use links::LinksError;
 
 /// A change takes effect this much after it was accepted, so that every one of several
 /// workers hears of it in time.
@@ -71,8 +78,10 @@ pub trait Ports: Send + Sync {
 pub struct Fixed {
     /// The answer to `Describe`.
     pub description: pb::DescribeResponse,
-    /// The resources for a plan.
+    /// The resources of all links together.
     pub room: Room,
+    /// Of the engines of links beside `main`, but for memory and clients.
+    pub limits: Limits,
 }
 
 /// The current plan, and the changes that led to it.
@@ -83,31 +92,42 @@ struct History {
     names: Names,
 }
 
-struct Shared {
-    workers: Vec<Handle>,
+/// What all links share.
+struct Machine {
     clock: TscClock,
     ports: Box<dyn Ports>,
     fixed: Fixed,
-    history: Mutex<History>,
-    /// Since the last mark; taken only with `history`.
-    span: Mutex<Span>,
     /// Whether a worker has stalled.
     stalled: watch::Sender<bool>,
     /// Frames of clients without a slot, as of the last time that all workers turned.
     unplaced: AtomicU64,
+    /// How long callers wait for workers.
+    patience: Duration,
+    /// The longest jump of the clock since the last mark of each link, by number.
+    jumps: std::sync::Mutex<BTreeMap<usize, Duration>>,
+}
+
+struct Shared {
+    name: String,
+    number: usize,
+    machine: Arc<Machine>,
+    /// For this link.
+    workers: Vec<Handle>,
+    room: std::sync::Mutex<Room>,
+    history: Mutex<History>,
+    /// Since the last mark; taken only with `history`.
+    span: Mutex<Span>,
     /// Events of the link.
     journal: Journal<Entry>,
     /// Generation of the last change that no scenario made.
     others: watch::Sender<u64>,
-    /// How long callers wait for workers.
-    patience: Duration,
     capturing: Arc<Semaphore>,
     /// UTC of the clock's zero at the last restart of the random processes, in nanoseconds
     /// since 1970.
     utc_zero: AtomicU64,
 }
 
-/// The dataplane, as its service and its shutdown see it; clones are the same one.
+/// A link of the dataplane, as its service and its shutdown see it; clones are the same one.
 #[derive(Clone)]
 pub struct Dataplane(Arc<Shared>);
 
@@ -135,7 +155,46 @@ impl Dataplane {
         patience: Duration,
     ) -> Self {
         let start = utc(&clock, Instant::ZERO);
-        let utc_zero = utc_zero(&clock);
+        let room = fixed.room;
+        let machine = Arc::new(Machine {
+            clock,
+            ports,
+            fixed,
+            stalled: watch::Sender::new(false),
+            unplaced: AtomicU64::new(0),
+            patience,
+            jumps: std::sync::Mutex::default(),
+        });
+        Self::of(machine, MAIN_LINK.to_owned(), MAIN, workers, room, plan, start)
+    }
+
+    /// Another link of the same machine, under a number that no other has, since `start`.
+    #[must_use]
+    pub(crate) fn beside(
+        &self,
+        name: String,
+        number: usize,
+        workers: Vec<Handle>,
+        room: Room,
+        plan: pb::Plan,
+        start: Instant,
+    ) -> Self {
+        let machine = self.0.machine.clone();
+        let start = utc(&machine.clock, start);
+        Self::of(machine, name, number, workers, room, plan, start)
+    }
+
+    fn of(
+        machine: Arc<Machine>,
+        name: String,
+        number: usize,
+        workers: Vec<Handle>,
+        room: Room,
+        plan: pb::Plan,
+        start: prost_types::Timestamp,
+    ) -> Self {
+        let utc_zero = utc_zero(&machine.clock);
+        machine.jumps().insert(number, Duration::ZERO);
         let effective_utc = Some(start);
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
         let current = Current { plan, applied, remarks: Vec::new() };
@@ -145,20 +204,29 @@ impl Dataplane {
         let history = Mutex::new(History { current, keys, schedule, names });
         let span = Mutex::new(Span::starting(start));
         Self(Arc::new(Shared {
+            name,
+            number,
+            machine,
             workers,
-            clock,
-            ports,
-            fixed,
+            room: std::sync::Mutex::new(room),
             history,
             span,
-            stalled: watch::Sender::new(false),
-            unplaced: AtomicU64::new(0),
             journal: Journal::default(),
             others: watch::Sender::new(0),
-            patience,
             capturing: Arc::new(Semaphore::new(1)),
             utc_zero: AtomicU64::new(utc_zero),
         }))
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The resources of this link for a plan.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        *self.0.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether all workers move on, as far as is known.
@@ -166,8 +234,8 @@ impl Dataplane {
     /// # Errors
     /// [`DataplaneError::Stalled`].
     pub fn health(&self) -> Result<(), DataplaneError> {
-        match *self.0.stalled.borrow() {
-            true => Err(DataplaneError::Stalled(self.0.patience)),
+        match *self.0.machine.stalled.borrow() {
+            true => Err(DataplaneError::Stalled(self.0.machine.patience)),
             false => Ok(()),
         }
     }
@@ -175,20 +243,22 @@ impl Dataplane {
     /// Frames of clients that there was no slot for, as of about a second ago.
     #[must_use]
     pub fn unplaced(&self) -> u64 {
-        self.0.unplaced.load(Ordering::Relaxed)
+        self.0.machine.unplaced.load(Ordering::Relaxed)
     }
 
     /// Whether a worker has stalled, and each change of that.
     #[must_use]
     pub fn stalled(&self) -> watch::Receiver<bool> {
-        self.0.stalled.subscribe()
+        self.0.machine.stalled.subscribe()
     }
 
     fn set_stalled(&self, stalled: bool) {
         let changed =
-            self.0.stalled.send_if_modified(|is| std::mem::replace(is, stalled) != stalled);
+            self.0.machine.stalled.send_if_modified(|is| std::mem::replace(is, stalled) != stalled);
         match (changed, stalled) {
-            (true, true) => tracing::error!("a worker has stood still for {:?}", self.0.patience),
+            (true, true) => {
+                tracing::error!("a worker has stood still for {:?}", self.0.machine.patience)
+            }
             (true, false) => tracing::warn!("all workers go on; late answers have been dealt with"),
             _ => {}
         }
@@ -202,26 +272,37 @@ impl Dataplane {
         T: Send + 'static,
         F: Future<Output = Result<T, DataplaneError>> + Send + 'static,
     {
+        self.done_with(work).await
+    }
+
+    /// The same for work that can fail for other reasons, too.
+    async fn done_with<T, E, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<DataplaneError> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
         self.health()?;
-        self.done_within(self.0.patience, work).await
+        self.done_within(self.0.machine.patience, work).await
     }
 
     /// The same, for a caller with another patience, and also while a worker is known to stand
     /// still.
-    async fn done_within<T, F>(
+    async fn done_within<T, E, F>(
         &self,
         patience: Duration,
         work: impl FnOnce(Self) -> F,
-    ) -> Result<T, DataplaneError>
+    ) -> Result<T, E>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, DataplaneError>> + Send + 'static,
+        E: From<DataplaneError> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
     {
         match timeout(patience, tokio::spawn(work(self.clone()))).await {
             Ok(done) => done.map_err(|_| DataplaneError::Panicked)?,
             Err(_) => {
                 self.set_stalled(true);
-                Err(DataplaneError::Stalled(patience))
+                Err(DataplaneError::Stalled(patience).into())
             }
         }
     }
@@ -238,25 +319,27 @@ impl Dataplane {
     /// [`DataplaneError::Stalled`].
     pub async fn patiently<T>(&self, answer: impl Future<Output = T>) -> Result<T, DataplaneError> {
         self.health()?;
-        timeout(self.0.patience, answer).await.map_err(|_| DataplaneError::Stalled(self.0.patience))
+        timeout(self.0.machine.patience, answer)
+            .await
+            .map_err(|_| DataplaneError::Stalled(self.0.machine.patience))
     }
 
     #[must_use]
     pub fn fixed(&self) -> &Fixed {
-        &self.0.fixed
+        &self.0.machine.fixed
     }
 
     /// State and faults of the ports.
     #[must_use]
     pub fn ports(&self) -> Vec<model::PortState> {
-        self.0.ports.states()
+        self.0.machine.ports.states()
     }
 
     /// The time, on this clock and in UTC.
     #[must_use]
     pub fn time(&self) -> (u64, prost_types::Timestamp) {
-        let now = self.0.clock.now();
-        (now, utc(&self.0.clock, Instant(now)))
+        let now = self.0.machine.clock.now();
+        (now, utc(&self.0.machine.clock, Instant(now)))
     }
 
     /// Returns when the run loop of every worker has turned, and says so: [`Dataplane::health`].
@@ -273,11 +356,11 @@ impl Dataplane {
                 }
                 unplaced += worker.alive()?.await.map_err(|_| CommandError::Gone)?;
             }
-            self.0.unplaced.store(unplaced, Ordering::Relaxed);
+            self.0.machine.unplaced.store(unplaced, Ordering::Relaxed);
             Ok(())
         };
         let mut all = std::pin::pin!(all);
-        let turned = match timeout(self.0.patience, &mut all).await {
+        let turned = match timeout(self.0.machine.patience, &mut all).await {
             Ok(turned) => turned,
             Err(_) => {
                 self.set_stalled(true);
@@ -339,19 +422,36 @@ impl Dataplane {
     }
 
     async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
-        let mut stats = merge(reports, self.0.ports.accounts());
-        if let Some(switch) = &self.0.fixed.description.switch {
+        let mut stats = merge(reports, self.0.machine.ports.accounts());
+        if let Some(switch) = &self.0.machine.fixed.description.switch {
             number_clients(&mut stats.clients, tick(switch.target()));
         }
         // If the clock itself stopped, the workers did not notice their stall.
-        let jump = self.0.clock.longest_jump(mark).as_nanos();
+        let jump = self.0.machine.longest_jump(self.0.number, mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
         // A pending change may have become current while the reports were written.
         let came = history.schedule.lossy(stats.generation);
         stats.lossy = came.unwrap_or(history.current.applied.lossy);
-        stats.utc = Some(utc(&self.0.clock, Instant(stats.time_ns)));
+        stats.utc = Some(utc(&self.0.machine.clock, Instant(stats.time_ns)));
         stats.span = Some(self.0.span.lock().await.of(&stats, mark));
         stats
+    }
+}
+
+impl Machine {
+    fn jumps(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Duration>> {
+        self.jumps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The longest jump of the clock since the last mark of a link.
+    fn longest_jump(&self, link: usize, mark: bool) -> Duration {
+        let mut jumps = self.jumps();
+        let recent = self.clock.longest_jump(true);
+        jumps.values_mut().for_each(|jump| *jump = recent.max(*jump));
+        match jumps.get_mut(&link) {
+            Some(jump) if mark => std::mem::take(jump),
+            jump => jump.copied().unwrap_or_default(),
+        }
     }
 }
 

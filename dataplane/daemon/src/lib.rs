@@ -12,6 +12,7 @@ pub mod choices;
 pub mod controller;
 pub mod current;
 pub mod dataplane;
+pub mod links;
 pub mod memory;
 pub mod names;
 pub mod ports;

@@ -13,6 +13,7 @@ use compile::compile;
 use dataplane::arguments::{self, Arguments, Output};
 use dataplane::choices::Choices;
 use dataplane::dataplane::{Dataplane, Fixed};
+use dataplane::links::Links;
 use dataplane::memory::check_memory;
 use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::pulse;
@@ -122,7 +123,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
     let instance = getrandom::u64().context("cannot draw a random number")?.max(1);
-    let fixed = fixed(choices, memory, &eal, &opened, instance);
+    let fixed = fixed(choices, memory, &eal, &opened, instance, limits);
     compiled.check(fixed.room)?;
     let idle = match choices.idle {
         arguments::Idle::Busy => Idle::Busy,
@@ -206,11 +207,12 @@ async fn serve(
     clock: TscClock,
     (watch, ports): (Watch, Arc<[dpdk::StartedPort; 2]>),
 ) -> anyhow::Result<Served> {
+    let links = Links::new(dataplane.clone());
     let incoming = UnixListenerStream::new(UnixListener::from_std(listener)?);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let server = tonic::transport::Server::builder()
-        .add_service(DataplaneServer::new(Service::new(dataplane.clone())))
+        .add_service(DataplaneServer::new(Service::new(links.clone())))
         .serve_with_incoming(incoming);
     tracing::info!("ready");
     supervisor::ready(&pulse::words(dataplane.fixed()));
@@ -233,11 +235,22 @@ async fn serve(
     }
     tracing::info!("stopping");
     supervisor::stopping();
+    for link in links.all().into_iter().skip(1) {
+        let (name, held) = (link.dataplane.name().to_owned(), link.dataplane.held().await);
+        tracing::info!(name, held = held.unwrap_or_default(), "link ends");
+    }
     Ok(Served { accounts: dataplane.stop().await?, fault })
 }
 
 /// `memory` is what each worker has: all that comes may be for one of them.
-fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, instance: u64) -> Fixed {
+fn fixed(
+    choices: &Choices,
+    memory: u64,
+    eal: &dpdk::Eal,
+    opened: &Opened,
+    instance: u64,
+    limits: Limits,
+) -> Fixed {
     let speed = |p: &dpdk::StartedPort| {
         let mbps = p.link().ok().and_then(|l| l.mbps).or(p.info().link_mbps);
         mbps.map_or(UNKNOWN_SPEED_BPS, |m| u64::from(m) * 1_000_000)
@@ -254,6 +267,7 @@ fn fixed(choices: &Choices, memory: u64, eal: &dpdk::Eal, opened: &Opened, insta
         })
         .collect();
     Fixed {
+        limits,
         room: Room {
             clients: choices.max_clients,
             port_bps: ports.iter().map(|p| p.speed_bps).max().unwrap_or(UNKNOWN_SPEED_BPS),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` over a [`Dataplane`].
 
-use owner::{Request as Keyed, Scenarios};
+use owner::Request as Keyed;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio_stream::wrappers::ReceiverStream;
@@ -10,24 +10,23 @@ use tonic::{Request, Response, Status};
 use crate::controller::{Controllers, Held};
 use crate::current::Current;
 use crate::dataplane::{Dataplane, Fixed, Made, Source, Terms};
+use crate::links::{Entry, Links};
 
 #[derive(Clone)]
 pub struct Service {
-    dataplane: Dataplane,
+    links: Links,
     controllers: Controllers,
-    scenarios: Scenarios<Dataplane>,
 }
 
 impl Service {
-    /// The service of this dataplane, without a controller yet.
+    /// The service of these links, without a controller yet.
     #[must_use]
-    pub fn new(dataplane: Dataplane) -> Self {
-        let scenarios = Scenarios::new(dataplane.clone(), dataplane.journal().clone());
-        Self { dataplane, controllers: Controllers::default(), scenarios }
+    pub fn new(links: Links) -> Self {
+        Self { links, controllers: Controllers::default() }
     }
 
     fn check_instance(&self, expected: u64) -> Result<(), Status> {
-        let instance = self.dataplane.fixed().description.instance;
+        let instance = self.links.main().dataplane.fixed().description.instance;
         if expected == 0 || expected == instance {
             return Ok(());
         }
@@ -39,10 +38,10 @@ impl Service {
 
     /// A command to the scenario. It may have to wait for a worker.
     async fn commanded(
-        &self,
+        dataplane: &Dataplane,
         command: impl Future<Output = Result<model::ScenarioState, Status>>,
     ) -> Result<Option<model::ScenarioState>, Status> {
-        self.dataplane.patiently(command).await.map_err(Status::from)?.map(Some)
+        dataplane.patiently(command).await.map_err(Status::from)?.map(Some)
     }
 }
 
@@ -50,10 +49,11 @@ impl Service {
 impl pb::dataplane_server::Dataplane for Service {
     async fn describe(
         &self,
-        _: Request<pb::DescribeRequest>,
+        request: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        self.dataplane.health().map_err(Status::from)?;
-        let Fixed { description, room } = self.dataplane.fixed();
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        dataplane.health().map_err(Status::from)?;
+        let (room, Fixed { description, .. }) = (dataplane.room(), dataplane.fixed());
         let room = model::Room {
             clients: room.clients,
             port_bps: room.port_bps,
@@ -79,6 +79,7 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::ApplyRequest>,
     ) -> Result<Response<pb::ApplyResponse>, Status> {
         self.controllers.check(&request)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
         let request = request.into_inner();
         self.check_instance(request.expected_instance)?;
         let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
@@ -89,7 +90,7 @@ impl pb::dataplane_server::Dataplane for Service {
             request: Keyed { key: request.key, fingerprint: request.fingerprint },
         };
         let Made { applied, remarks, repeated, plan, sequence } =
-            self.dataplane.apply(change, terms).await.map_err(Status::from)?;
+            dataplane.apply(change, terms).await.map_err(Status::from)?;
         tracing::info!(
             generation = applied.generation,
             at_ns = applied.effective_ns,
@@ -108,23 +109,24 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::SetOffloadRequest>,
     ) -> Result<Response<pb::SetOffloadResponse>, Status> {
         self.controllers.check(&request)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
         let pb::SetOffloadRequest { offload, expected_generation, expected_instance } =
             request.into_inner();
         self.check_instance(expected_instance)?;
-        self.dataplane.set_offload(offload, expected_generation).await.map_err(Status::from)?;
+        dataplane.set_offload(offload, expected_generation).await.map_err(Status::from)?;
         tracing::info!(?offload, "offload set");
         Ok(Response::new(pb::SetOffloadResponse {}))
     }
 
     async fn get_plan(
         &self,
-        _: Request<pb::GetPlanRequest>,
+        request: Request<pb::GetPlanRequest>,
     ) -> Result<Response<pb::GetPlanResponse>, Status> {
-        let Current { plan, applied, remarks } =
-            self.dataplane.current().await.map_err(Status::from)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        let Current { plan, applied, remarks } = dataplane.current().await.map_err(Status::from)?;
         let (plan, applied) = (Some(plan), Some(applied));
-        let instance = self.dataplane.fixed().description.instance;
-        let (time_ns, utc) = self.dataplane.time();
+        let instance = dataplane.fixed().description.instance;
+        let (time_ns, utc) = dataplane.time();
         let (time_ns, utc) = (Some(time_ns), Some(utc));
         Ok(Response::new(pb::GetPlanResponse {
             plan,
@@ -133,8 +135,8 @@ impl pb::dataplane_server::Dataplane for Service {
             instance,
             time_ns,
             utc,
-            ports: self.dataplane.ports(),
-            unplaced: self.dataplane.unplaced(),
+            ports: dataplane.ports(),
+            unplaced: dataplane.unplaced(),
         }))
     }
 
@@ -143,10 +145,11 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::RunScenarioRequest>,
     ) -> Result<Response<pb::RunScenarioResponse>, Status> {
         self.controllers.check(&request)?;
+        let Entry { dataplane, scenarios } = self.links.of(&request)?;
         let request = request.into_inner();
         self.check_instance(request.expected_instance)?;
-        let run = self.scenarios.run(request);
-        self.dataplane.patiently(run).await.map_err(Status::from)?.map(Response::new)
+        let run = scenarios.run(request);
+        dataplane.patiently(run).await.map_err(Status::from)?.map(Response::new)
     }
 
     async fn extend_scenario(
@@ -154,7 +157,8 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::ExtendScenarioRequest>,
     ) -> Result<Response<pb::ExtendScenarioResponse>, Status> {
         self.controllers.check(&request)?;
-        self.scenarios.extend(request.into_inner()).await.map(Response::new)
+        let Entry { scenarios, .. } = self.links.of(&request)?;
+        scenarios.extend(request.into_inner()).await.map(Response::new)
     }
 
     async fn pause_scenario(
@@ -162,7 +166,8 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::PauseScenarioRequest>,
     ) -> Result<Response<pb::PauseScenarioResponse>, Status> {
         self.controllers.check(&request)?;
-        let state = self.commanded(self.scenarios.pause(request.into_inner().who)).await?;
+        let Entry { dataplane, scenarios } = self.links.of(&request)?;
+        let state = Self::commanded(&dataplane, scenarios.pause(request.into_inner().who)).await?;
         Ok(Response::new(pb::PauseScenarioResponse { state }))
     }
 
@@ -171,7 +176,8 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::ResumeScenarioRequest>,
     ) -> Result<Response<pb::ResumeScenarioResponse>, Status> {
         self.controllers.check(&request)?;
-        let state = self.commanded(self.scenarios.resume(request.into_inner().who)).await?;
+        let Entry { dataplane, scenarios } = self.links.of(&request)?;
+        let state = Self::commanded(&dataplane, scenarios.resume(request.into_inner().who)).await?;
         Ok(Response::new(pb::ResumeScenarioResponse { state }))
     }
 
@@ -180,8 +186,9 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::StopScenarioRequest>,
     ) -> Result<Response<pb::StopScenarioResponse>, Status> {
         self.controllers.check(&request)?;
+        let Entry { dataplane, scenarios } = self.links.of(&request)?;
         let pb::StopScenarioRequest { reason, restore } = request.into_inner();
-        let state = self.commanded(self.scenarios.stop(reason, restore)).await?;
+        let state = Self::commanded(&dataplane, scenarios.stop(reason, restore)).await?;
         Ok(Response::new(pb::StopScenarioResponse { state }))
     }
 
@@ -190,8 +197,9 @@ impl pb::dataplane_server::Dataplane for Service {
         request: Request<pb::NotifyScenarioRequest>,
     ) -> Result<Response<pb::NotifyScenarioResponse>, Status> {
         self.controllers.check(&request)?;
+        let Entry { scenarios, .. } = self.links.of(&request)?;
         let pb::NotifyScenarioRequest { run, index, time_ns } = request.into_inner();
-        self.scenarios.notify(run, index, time_ns).await;
+        scenarios.notify(run, index, time_ns).await;
         Ok(Response::new(pb::NotifyScenarioResponse {}))
     }
 
@@ -199,7 +207,8 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::GetScenarioRequest>,
     ) -> Result<Response<pb::GetScenarioResponse>, Status> {
-        Ok(Response::new(self.scenarios.get(&request.get_ref().key).await))
+        let Entry { scenarios, .. } = self.links.of(&request)?;
+        Ok(Response::new(scenarios.get(&request.get_ref().key).await))
     }
 
     type WatchStream = ReceiverStream<Result<pb::WatchResponse, Status>>;
@@ -208,7 +217,8 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<pb::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (journal, scenarios) = (self.dataplane.journal().clone(), self.scenarios.clone());
+        let Entry { dataplane, scenarios } = self.links.of(&request)?;
+        let journal = dataplane.journal().clone();
         Ok(Response::new(owner::watch(journal, scenarios, request.get_ref().after)))
     }
 
@@ -219,7 +229,8 @@ impl pb::dataplane_server::Dataplane for Service {
         if request.get_ref().mark {
             self.controllers.check(&request)?;
         }
-        let stats = self.dataplane.stats(request.into_inner().mark).await.map_err(Status::from)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        let stats = dataplane.stats(request.into_inner().mark).await.map_err(Status::from)?;
         Ok(Response::new(stats))
     }
 
@@ -229,9 +240,58 @@ impl pb::dataplane_server::Dataplane for Service {
         &self,
         request: Request<model::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
-        let chunks = self.dataplane.capture(request.get_ref()).await.map_err(Status::from)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        let chunks = dataplane.capture(request.get_ref()).await.map_err(Status::from)?;
         let model::CaptureRequest { clients, direction, .. } = request.into_inner();
         tracing::info!(?clients, direction, "captures");
         Ok(Response::new(ReceiverStream::new(chunks)))
+    }
+
+    async fn list_links(
+        &self,
+        _: Request<pb::ListLinksRequest>,
+    ) -> Result<Response<pb::ListLinksResponse>, Status> {
+        let (links, rules) = self.links.list().await?;
+        let instance = self.links.main().dataplane.fixed().description.instance;
+        Ok(Response::new(pb::ListLinksResponse { links, rules: Some(rules), instance }))
+    }
+
+    async fn add_link(
+        &self,
+        request: Request<pb::AddLinkRequest>,
+    ) -> Result<Response<pb::AddLinkResponse>, Status> {
+        self.controllers.check(&request)?;
+        let pb::AddLinkRequest { link, expected_instance } = request.into_inner();
+        self.check_instance(expected_instance)?;
+        let link = link.ok_or_else(|| Status::invalid_argument("link: missing"))?;
+        let link = self.links.add(&link).await?;
+        tracing::info!(name = link.name, memory = link.memory_bytes, "link added");
+        Ok(Response::new(pb::AddLinkResponse { link: Some(link) }))
+    }
+
+    async fn remove_link(
+        &self,
+        request: Request<pb::RemoveLinkRequest>,
+    ) -> Result<Response<pb::RemoveLinkResponse>, Status> {
+        self.controllers.check(&request)?;
+        let pb::RemoveLinkRequest { name, expected_instance } = request.into_inner();
+        self.check_instance(expected_instance)?;
+        self.links.remove(&name).await?;
+        tracing::info!(name, "link removed");
+        Ok(Response::new(pb::RemoveLinkResponse {}))
+    }
+
+    async fn set_link_rules(
+        &self,
+        request: Request<pb::SetLinkRulesRequest>,
+    ) -> Result<Response<pb::SetLinkRulesResponse>, Status> {
+        self.controllers.check(&request)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        let pb::SetLinkRulesRequest { rules, expected_generation, expected_instance } =
+            request.into_inner();
+        self.check_instance(expected_instance)?;
+        let rules = self.links.set_rules(&dataplane, rules, expected_generation).await?;
+        tracing::info!(rules = rules.rules.len(), generation = rules.generation, "rules set");
+        Ok(Response::new(pb::SetLinkRulesResponse { rules: Some(rules) }))
     }
 }

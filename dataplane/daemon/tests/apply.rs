@@ -12,6 +12,7 @@ use compile::compile;
 use dataplane::accounts::PortAccount;
 use dataplane::current::Current;
 use dataplane::dataplane::{ANSWER_WITHIN, Dataplane, DataplaneError, Fixed, Ports, Terms};
+use dataplane::links::Links;
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
@@ -193,7 +194,7 @@ fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
 fn a_refusal_has_its_numbers_for_programs() {
     use tonic_types::StatusExt;
     let (dataplane, thread) = dataplane(100_000_000);
-    let service = dataplane::service::Service::new(dataplane.clone());
+    let service = dataplane::service::Service::new(Links::new(dataplane.clone()));
     block_on(async {
         use pb::dataplane_server::Dataplane;
         let described = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
@@ -395,7 +396,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 #[test]
 fn a_worker_that_stood_still_is_asked_again_when_it_goes_on() {
     let (dataplane, go, thread) = standing_still(1 << 40, PATIENCE);
-    let service = dataplane::service::Service::new(dataplane.clone());
+    let service = dataplane::service::Service::new(Links::new(dataplane.clone()));
     block_on(async {
         use pb::dataplane_server::Dataplane;
         let stalled = dataplane.stalled();

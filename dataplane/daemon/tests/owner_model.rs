@@ -8,6 +8,7 @@
 use crate::apply::{block_on, change, dataplane};
 use crate::scenario::{rate, request};
 use ::dataplane::dataplane::Dataplane;
+use ::dataplane::links::Links;
 use ::dataplane::service::Service;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -288,7 +289,7 @@ fn rated(value: u64) -> pb::Change {
 }
 
 async fn history(ops: Vec<Op>, dataplane: Dataplane) {
-    let service = Service::new(dataplane.clone());
+    let service = Service::new(Links::new(dataplane.clone()));
     let controller = Some(Controller::take(&service).await);
     let plan = dataplane.current().await.unwrap().plan;
     let (made, reported) = (HashMap::new(), Vec::new());

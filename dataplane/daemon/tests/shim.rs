@@ -174,8 +174,13 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         pb::DescribeResponse { switch: Some(pb::Switch::default()), ..Default::default() };
     let counted =
         Box::new(Counted { ports: Arc::new(ports), overflow: Vec::new(), watch: Watch::default() });
-    let dataplane =
-        Dataplane::new(workers.handles, clock, counted, Fixed { room, description }, running);
+    let dataplane = Dataplane::new(
+        workers.handles,
+        clock,
+        counted,
+        Fixed { room, description, ..Fixed::default() },
+        running,
+    );
 
     let mut came = collect(&mut out, good.len());
     // The bypass does not delay.

@@ -125,6 +125,26 @@ impl<B: Buffer> Engine<B> {
     /// # Errors
     /// If there is no room for its packet store.
     pub fn new(limits: Limits, plan: Plan, at: Instant) -> Result<Self, EngineError> {
+        let store = Store::new(limits.memory, limits.buffers);
+        Self::with(limits, plan, at, store, Wheel::default())
+    }
+
+    /// An engine for one more link, beside one of which it shares the packet store; see
+    /// [`Links`](crate::links::Links).
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn sharing(limits: Limits, plan: Plan, at: Instant) -> Result<Self, EngineError> {
+        Self::with(limits, plan, at, Store::sharing(limits.memory), Wheel::small())
+    }
+
+    fn with(
+        limits: Limits,
+        plan: Plan,
+        at: Instant,
+        store: std::io::Result<Store<B>>,
+        wheel: Wheel,
+    ) -> Result<Self, EngineError> {
         let plan = plan.offloaded(limits.offloaded > 0);
         let limits = Limits {
             frame: limits.frame.min(MAX_FRAME),
@@ -132,8 +152,7 @@ impl<B: Buffer> Engine<B> {
             ..limits
         };
         let room = (limits.clients + FIXED) as usize;
-        let store = Store::new(limits.memory, limits.buffers)
-            .map_err(|e| EngineError::Memory(limits.memory, e))?;
+        let store = store.map_err(|e| EngineError::Memory(limits.memory, e))?;
         let index = Index::new(plan.seed, room);
         let since = ByDirection([at; 2]);
         let mut engine = Self {
@@ -147,7 +166,7 @@ impl<B: Buffer> Engine<B> {
             automatic: 0,
             activity: Vec::with_capacity(room),
             expired: Expired::default(),
-            wheel: Wheel::default(),
+            wheel,
             beams: Beams::with_room_for(2 * room),
             ready: VecDeque::with_capacity(2 * room),
             is_ready: vec![false; 2 * room],
@@ -186,6 +205,24 @@ impl<B: Buffer> Engine<B> {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.slots.len() / Direction::BOTH.len()
+    }
+
+    /// Gives the packet store to another engine that shares it.
+    #[inline]
+    pub(crate) fn hand_store_to(&mut self, other: &mut Self) {
+        self.shared.store.hand_to(&mut other.shared.store);
+    }
+
+    /// Sets the bytes of the packet store that this engine may use.
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.limits.memory = bytes;
+        self.shared.store.set_capacity(bytes);
+    }
+
+    /// Whether no frame is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.store.used() == 0 && self.slots.iter().all(|slot| slot.pipe.is_empty())
     }
 
     fn admit(&mut self, key: ClientKey) -> u32 {

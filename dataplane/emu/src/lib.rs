@@ -39,6 +39,7 @@ pub mod frame;
 pub mod framing;
 pub mod held;
 pub mod histogram;
+pub mod links;
 pub mod loss;
 pub mod matches;
 mod memory;

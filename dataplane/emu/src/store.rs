@@ -65,7 +65,8 @@ pub const fn record_size(len: u32) -> u32 {
     HEADER + len.next_multiple_of(ALIGN)
 }
 
-/// An arena of segments and the buffers that are kept, shared by the fifos of one engine.
+/// An arena of segments and the buffers that are kept, shared by the fifos of one engine, or of
+/// several that hand it to each other.
 #[derive(Debug)]
 pub struct Store<B = NoBuffer> {
     bytes: MmapMut,
@@ -74,13 +75,22 @@ pub struct Store<B = NoBuffer> {
     free: u32,
     /// Segments from here on have never been used.
     fresh: u32,
-    used: u32,
-    used_max: u32,
+    account: Account,
     kept: Vec<Option<B>>,
     /// Places of `kept` that are empty.
     places: Vec<u32>,
     /// For frames that go over the end of a segment.
     scratch: Box<[u8]>,
+}
+
+/// What one of several links that share a store may use of it, and uses, in segments.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    limit: u32,
+    used: u32,
+    used_max: u32,
+    /// Buffers that are kept.
+    kept: u32,
 }
 
 /// The store has no free segment.
@@ -107,49 +117,72 @@ impl<B: Buffer> Store<B> {
             next: vec![NONE; n + 1],
             free: NONE,
             fresh: 1,
-            used: 0,
-            used_max: 0,
+            account: Account { limit: n as u32, ..Account::default() },
             kept,
             places: (0..buffers).rev().collect(),
             scratch: vec![0; MAX_FRAME as usize + MAX_TAG].into_boxed_slice(),
         })
     }
 
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        self.segments() * u64::from(SEGMENT)
+    /// The account of a link that shares another link's store: nothing can be stored until that
+    /// store is handed to it ([`Store::hand_to`]). `capacity` is a part of that store's.
+    ///
+    /// # Errors
+    /// As [`Store::new`].
+    pub fn sharing(capacity: usize) -> std::io::Result<Self> {
+        let mut store = Self::new(0, 0)?;
+        store.set_capacity(capacity);
+        Ok(store)
     }
 
-    fn segments(&self) -> u64 {
-        self.next.len() as u64 - 1
+    /// Exchanges the memory of two stores. Each keeps its account.
+    #[inline]
+    pub fn hand_to(&mut self, other: &mut Self) {
+        std::mem::swap(self, other);
+        std::mem::swap(&mut self.account, &mut other.account);
+    }
+
+    /// Sets the bytes that may be in use, rounded down to segments. More than that stays in use
+    /// until its frames leave.
+    pub fn set_capacity(&mut self, capacity: usize) {
+        self.account.limit = u32::try_from(capacity / SEGMENT as usize).unwrap_or(u32::MAX);
+    }
+
+    /// Bytes that may be in use.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.account.limit) * u64::from(SEGMENT)
     }
 
     /// Bytes in use, in whole segments.
     #[must_use]
     pub fn used(&self) -> u64 {
-        u64::from(self.used) * u64::from(SEGMENT)
+        u64::from(self.account.used) * u64::from(SEGMENT)
     }
 
     /// Most bytes in use since the last [`Store::mark`].
     #[must_use]
     pub fn used_max(&self) -> u64 {
-        u64::from(self.used_max) * u64::from(SEGMENT)
+        u64::from(self.account.used_max) * u64::from(SEGMENT)
     }
 
     #[must_use]
     pub fn buffers(&self) -> u32 {
-        (self.kept.len() - self.places.len()) as u32
+        self.account.kept
     }
 
     pub fn mark(&mut self) {
-        self.used_max = self.used;
+        self.account.used_max = self.account.used;
     }
 
     fn has_free(&self, segments: u32) -> bool {
-        u64::from(self.used) + u64::from(segments) <= self.segments()
+        u64::from(self.account.used) + u64::from(segments) <= u64::from(self.account.limit)
     }
 
     fn take(&mut self) -> Result<u32, Full> {
+        if !self.has_free(1) {
+            return Err(Full);
+        }
         let segment = if self.free != NONE {
             let s = self.free;
             self.free = self.next[s as usize];
@@ -161,15 +194,16 @@ impl<B: Buffer> Store<B> {
             return Err(Full);
         };
         self.next[segment as usize] = NONE;
-        self.used += 1;
-        self.used_max = self.used_max.max(self.used);
+        let Account { used, used_max, .. } = &mut self.account;
+        *used += 1;
+        *used_max = (*used_max).max(*used);
         Ok(segment)
     }
 
     fn give(&mut self, segment: u32) {
         self.next[segment as usize] = self.free;
         self.free = segment;
-        self.used -= 1;
+        self.account.used -= 1;
     }
 
     /// Frees the segments from `segment` up to, but excluding, `end`.

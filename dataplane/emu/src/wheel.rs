@@ -20,13 +20,14 @@ use crate::memory::advise_large_pages;
 use crate::units::Instant;
 
 const TICK_SHIFT: u32 = 10;
-/// Ticks of the lowest level, as a power of two: 1.07 s.
-const LOW_BITS: u32 = 20;
-const LOW: usize = 1 << LOW_BITS;
+/// Ticks of the lowest level, as a power of two: 1.07 s, in 4 MiB,
+const LONG: u32 = 20;
+/// or 17 ms, in 64 KiB. Later events are inserted once more.
+const SHORT: u32 = 14;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// The other 34 bits of the 54 bits of ticks that a 64-bit nanosecond has.
-const LEVELS: usize = 6;
+/// For the other 40 bits, with [`SHORT`], of the 54 bits of ticks that a 64-bit nanosecond has.
+const LEVELS: usize = 7;
 /// Events in a chunk, which fills a line of the cache.
 const CHUNK: usize = 14;
 /// Numbers of pipes, beside the part of a deadline within its tick, in a word.
@@ -55,6 +56,8 @@ impl Chunk {
 pub struct Wheel {
     /// In ticks.
     now: u64,
+    /// Ticks of the lowest level, as a power of two.
+    low_bits: u32,
     /// The chunk that was begun last, for each tick.
     low: Vec<u32>,
     occupied: Bitmap,
@@ -67,19 +70,36 @@ pub struct Wheel {
 
 impl Default for Wheel {
     fn default() -> Self {
+        Self::with_low_bits(LONG)
+    }
+}
+
+impl Wheel {
+    /// A wheel that needs little memory, for one of many links.
+    #[must_use]
+    pub fn small() -> Self {
+        Self::with_low_bits(SHORT)
+    }
+
+    fn with_low_bits(low_bits: u32) -> Self {
         Self {
             now: 0,
-            low: vec![NONE; LOW],
-            occupied: Bitmap::default(),
+            low_bits,
+            low: vec![NONE; 1 << low_bits],
+            occupied: Bitmap::of(1 << low_bits),
             chunks: vec![Chunk::EMPTY],
             free: NONE,
             high: std::array::from_fn(|_| std::array::from_fn(|_| Vec::new())),
             high_occupied: [0; LEVELS],
         }
     }
-}
 
-impl Wheel {
+    /// Where a tick is in the lowest level.
+    #[inline]
+    fn low_slot(&self, tick: u64) -> usize {
+        tick as usize & (self.low.len() - 1)
+    }
+
     /// Makes room for `n` events. Allocates; not for the datapath.
     pub fn grow(&mut self, n: usize) {
         // Each may begin a chunk.
@@ -92,14 +112,14 @@ impl Wheel {
     pub fn insert(&mut self, id: u32, deadline: Instant) {
         debug_assert!(id < MAX_ID);
         let tick = (deadline.0 >> TICK_SHIFT).max(self.now);
-        if tick - self.now < LOW as u64 {
+        if tick - self.now < self.low.len() as u64 {
             // One that has passed is due at the start of this tick.
             let into = if deadline.0 >> TICK_SHIFT < tick { 0 } else { deadline.0 as u32 };
             self.insert_low(tick, (id << TICK_SHIFT) | (into % (1 << TICK_SHIFT)));
         } else {
-            let differing = (tick ^ self.now) >> LOW_BITS;
+            let differing = (tick ^ self.now) >> self.low_bits;
             let level = (63 - differing.leading_zeros()) / SLOT_BITS;
-            let slot = (tick >> (LOW_BITS + level * SLOT_BITS)) as usize % SLOTS;
+            let slot = (tick >> (self.low_bits + level * SLOT_BITS)) as usize % SLOTS;
             self.high[level as usize][slot].push((deadline, id));
             self.high_occupied[level as usize] |= 1 << slot;
         }
@@ -107,7 +127,7 @@ impl Wheel {
 
     #[inline]
     fn insert_low(&mut self, tick: u64, event: u32) {
-        let slot = tick as usize % LOW;
+        let slot = self.low_slot(tick);
         let mut at = self.low[slot];
         if at == NONE || self.chunks[at as usize].len as usize == CHUNK {
             let begun = self.begin(at);
@@ -138,15 +158,15 @@ impl Wheel {
     /// The first occupied tick of the lowest level.
     #[inline]
     fn first_low(&self) -> Option<u64> {
-        let here = self.now as usize % LOW;
+        let here = self.low_slot(self.now);
         let slot = self.occupied.first_from(here).or_else(|| self.occupied.first_from(0))?;
-        Some(self.now + (slot.wrapping_sub(here) % LOW) as u64)
+        Some(self.now + (slot.wrapping_sub(here) & (self.low.len() - 1)) as u64)
     }
 
     /// The first occupied slot of the higher levels: its level, index and first tick.
     fn first_high(&self) -> Option<(usize, usize, u64)> {
         let level = self.high_occupied.iter().position(|o| *o != 0)?;
-        let shift = LOW_BITS + level as u32 * SLOT_BITS;
+        let shift = self.low_bits + level as u32 * SLOT_BITS;
         let here = (self.now >> shift) as usize;
         // Slots of a level lie in the level's present turn, from here on.
         let ahead = self.high_occupied[level].rotate_right(here as u32).trailing_zeros();
@@ -157,7 +177,7 @@ impl Wheel {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let low = self.first_low().map(|tick| {
-            let mut at = self.low[tick as usize % LOW];
+            let mut at = self.low[self.low_slot(tick)];
             let mut earliest = u32::MAX;
             while at != NONE {
                 let chunk = &self.chunks[at as usize];
@@ -200,7 +220,7 @@ impl Wheel {
     /// Takes out the events of a tick that are due at `now`.
     #[inline]
     fn empty(&mut self, tick: u64, now: Instant, due: &mut impl FnMut(u32)) {
-        let slot = tick as usize % LOW;
+        let slot = self.low_slot(tick);
         let mut at = std::mem::replace(&mut self.low[slot], NONE);
         self.occupied.clear(slot);
         while at != NONE {
@@ -236,14 +256,12 @@ impl Wheel {
 #[derive(Debug)]
 struct Bitmap([Vec<u64>; 4]);
 
-impl Default for Bitmap {
-    fn default() -> Self {
-        let words = |level: u32| LOW.div_ceil(64_usize.pow(level + 1));
+impl Bitmap {
+    fn of(slots: usize) -> Self {
+        let words = |level: u32| slots.div_ceil(64_usize.pow(level + 1));
         Self([0, 1, 2, 3].map(|level| vec![0; words(level)]))
     }
-}
 
-impl Bitmap {
     fn set(&mut self, mut bit: usize) {
         for words in &mut self.0 {
             words[bit / 64] |= 1 << (bit % 64);
@@ -300,9 +318,10 @@ mod tests {
         /// Against a list: the same events come out, never early, none late.
         #[test]
         fn wheel_equals_sorted_list(
+            small in any::<bool>(),
             steps in prop::collection::vec((0_u32..40, spans(), any::<bool>(), spans()), 1..300)
         ) {
-            let mut wheel = Wheel::default();
+            let mut wheel = if small { Wheel::small() } else { Wheel::default() };
             let mut model = Vec::new();
             let mut now = 0;
             for (id, ahead, expire, step) in steps {
@@ -370,7 +389,7 @@ mod tests {
     #[test]
     fn event_a_whole_turn_of_ticks_ahead_is_not_early() {
         let mut wheel = Wheel::default();
-        let at = (LOW as u64) << TICK_SHIFT;
+        let at = (1_u64 << LONG) << TICK_SHIFT;
         wheel.insert(7, Instant(at));
         assert_eq!(wheel.next_deadline(), Some(Instant(at)));
         let mut out = Vec::new();

@@ -11,6 +11,7 @@ mod expiry;
 mod fuzz_corpus;
 mod histograms;
 mod invariants;
+mod links;
 mod mtu;
 mod numbered;
 mod queue;

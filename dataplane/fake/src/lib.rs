@@ -10,6 +10,8 @@ use owner::{Entry, Journal, Link, Made, Merged, Refusal, Request as Keyed, Scena
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::linkemu::v1 as pb;
+use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The start of its clock, the same for all fakes of a process.
@@ -90,6 +92,10 @@ pub struct State {
     /// Captures in progress.
     pub capturing: u32,
     pub captures: Vec<pb::CaptureRequest>,
+    /// Links beside `main`, as they were added, and their state.
+    pub named: BTreeMap<String, pb::NamedLink>,
+    pub links: BTreeMap<String, FakeDataplane>,
+    pub rules: pb::LinkRules,
     /// Changes that wait for their instants.
     waiting: Vec<Waiting>,
     entered: u64,
@@ -132,11 +138,27 @@ struct Instance {
     others: watch::Sender<u64>,
 }
 
-/// The service of an instance.
+/// A link of the fake.
 #[derive(Clone)]
-struct Service {
+struct Lane {
     instance: Instance,
     scenarios: Scenarios<Instance>,
+}
+
+impl Lane {
+    fn new(fake: FakeDataplane) -> Self {
+        let (journal, others) = (Journal::default(), watch::Sender::new(0));
+        let instance = Instance { fake, journal, others };
+        let scenarios = Scenarios::new(instance.clone(), instance.journal.clone());
+        Self { instance, scenarios }
+    }
+}
+
+/// The service of a fake.
+#[derive(Clone)]
+struct Service {
+    main: Lane,
+    lanes: Arc<Mutex<BTreeMap<String, Lane>>>,
 }
 
 /// A fake that serves a socket; dropping it ends that, with all connections.
@@ -177,13 +199,15 @@ impl FakeDataplane {
         std::fs::rename(new, path)?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let instance = Instance {
-            fake: self.clone(),
-            journal: Journal::default(),
-            others: watch::Sender::new(0),
-        };
-        let scenarios = Scenarios::new(instance.clone(), instance.journal.clone());
-        let service = DataplaneServer::new(Service { instance, scenarios });
+        // A dataplane that was started anew has one link.
+        let (named, links) = Default::default();
+        {
+            let mut state = self.state();
+            (state.named, state.links) = (named, links);
+            state.rules = pb::LinkRules::default();
+        }
+        let main = Lane::new(self.clone());
+        let service = DataplaneServer::new(Service { main, lanes: Arc::default() });
         let (stop, stopped) = oneshot::channel::<()>();
         // The end of the runtime ends the connections.
         let thread = std::thread::spawn(move || {
@@ -397,7 +421,18 @@ impl Link for Instance {
 }
 
 impl Service {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.instance.fake.state()
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<String, Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link that a request is about.
+    fn lane<T>(&self, request: &Request<T>) -> Result<Lane, Status> {
+        let name = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
+        match name.map(|name| name.trim_start_matches(LINKS)) {
+            None | Some(MAIN_LINK) => Ok(self.main.clone()),
+            Some(name) => self.lanes().get(name).cloned().ok_or_else(|| {
+                Status::not_found(format!("there is no link `{name}`: the links are {MAIN_LINK}"))
+            }),
+        }
     }
 }

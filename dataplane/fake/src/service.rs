@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` of the fake.
 
-use crate::Service;
+use crate::{FakeDataplane, Lane, Service};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::Dataplane;
 use proto::linkemu::v1 as pb;
+use proto::{LINK_METADATA, LINKS, MAIN_LINK};
 use std::pin::Pin;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
@@ -27,9 +28,10 @@ impl Dataplane for Service {
 
     async fn describe(
         &self,
-        _: Request<dp::DescribeRequest>,
+        request: Request<dp::DescribeRequest>,
     ) -> Result<Response<dp::DescribeResponse>, Status> {
-        let state = self.state();
+        let lane = self.lane(&request)?;
+        let state = lane.instance.fake.state();
         let (room, instance, switch) = (state.room, state.instance, state.switch.clone());
         let version = "fake".into();
         let described =
@@ -41,20 +43,21 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
+        let lane = self.lane(&request)?;
         let (stall, hesitation) = {
-            let state = self.state();
+            let state = lane.instance.fake.state();
             (state.stall, state.hesitation)
         };
         let request = request.into_inner();
         if let Some(stall) = stall {
-            let instance = self.instance.clone();
+            let instance = lane.instance.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(stall).await;
                 instance.apply(request)
             });
             return Err(Status::unavailable("a worker stands still"));
         }
-        let answer = self.instance.apply(request);
+        let answer = lane.instance.apply(request);
         tokio::time::sleep(hesitation).await;
         answer.map(Response::new)
     }
@@ -63,8 +66,9 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::SetOffloadRequest>,
     ) -> Result<Response<dp::SetOffloadResponse>, Status> {
+        let lane = self.lane(&request)?;
         let request = request.into_inner();
-        let mut state = self.state();
+        let mut state = lane.instance.fake.state();
         state.offloads.push(request);
         if state.switch.is_none() {
             return Err(Status::failed_precondition("there is no switch"));
@@ -78,15 +82,16 @@ impl Dataplane for Service {
 
     async fn get_plan(
         &self,
-        _: Request<dp::GetPlanRequest>,
+        request: Request<dp::GetPlanRequest>,
     ) -> Result<Response<dp::GetPlanResponse>, Status> {
-        let state = self.state();
+        let lane = self.lane(&request)?;
+        let state = lane.instance.fake.state();
         Ok(Response::new(dp::GetPlanResponse {
             plan: state.plan.clone(),
             applied: Some(state.applied()),
             remarks: state.remarks(),
             instance: state.instance,
-            time_ns: Some(self.instance.fake.now_ns()),
+            time_ns: Some(lane.instance.fake.now_ns()),
             utc: Some(SystemTime::now().into()),
             ports: Vec::new(),
             unplaced: 0,
@@ -97,21 +102,24 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::RunScenarioRequest>,
     ) -> Result<Response<dp::RunScenarioResponse>, Status> {
-        self.scenarios.run(request.into_inner()).await.map(Response::new)
+        let lane = self.lane(&request)?;
+        lane.scenarios.run(request.into_inner()).await.map(Response::new)
     }
 
     async fn extend_scenario(
         &self,
         request: Request<dp::ExtendScenarioRequest>,
     ) -> Result<Response<dp::ExtendScenarioResponse>, Status> {
-        self.scenarios.extend(request.into_inner()).await.map(Response::new)
+        let lane = self.lane(&request)?;
+        lane.scenarios.extend(request.into_inner()).await.map(Response::new)
     }
 
     async fn pause_scenario(
         &self,
         request: Request<dp::PauseScenarioRequest>,
     ) -> Result<Response<dp::PauseScenarioResponse>, Status> {
-        let state = Some(self.scenarios.pause(request.into_inner().who).await?);
+        let lane = self.lane(&request)?;
+        let state = Some(lane.scenarios.pause(request.into_inner().who).await?);
         Ok(Response::new(dp::PauseScenarioResponse { state }))
     }
 
@@ -119,7 +127,8 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::ResumeScenarioRequest>,
     ) -> Result<Response<dp::ResumeScenarioResponse>, Status> {
-        let state = Some(self.scenarios.resume(request.into_inner().who).await?);
+        let lane = self.lane(&request)?;
+        let state = Some(lane.scenarios.resume(request.into_inner().who).await?);
         Ok(Response::new(dp::ResumeScenarioResponse { state }))
     }
 
@@ -127,8 +136,9 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::StopScenarioRequest>,
     ) -> Result<Response<dp::StopScenarioResponse>, Status> {
+        let lane = self.lane(&request)?;
         let dp::StopScenarioRequest { reason, restore } = request.into_inner();
-        let state = Some(self.scenarios.stop(reason, restore).await?);
+        let state = Some(lane.scenarios.stop(reason, restore).await?);
         Ok(Response::new(dp::StopScenarioResponse { state }))
     }
 
@@ -136,8 +146,9 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::NotifyScenarioRequest>,
     ) -> Result<Response<dp::NotifyScenarioResponse>, Status> {
+        let lane = self.lane(&request)?;
         let dp::NotifyScenarioRequest { run, index, time_ns } = request.into_inner();
-        self.scenarios.notify(run, index, time_ns).await;
+        lane.scenarios.notify(run, index, time_ns).await;
         Ok(Response::new(dp::NotifyScenarioResponse {}))
     }
 
@@ -145,7 +156,8 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::GetScenarioRequest>,
     ) -> Result<Response<dp::GetScenarioResponse>, Status> {
-        Ok(Response::new(self.scenarios.get(&request.get_ref().key).await))
+        let lane = self.lane(&request)?;
+        Ok(Response::new(lane.scenarios.get(&request.get_ref().key).await))
     }
 
     type WatchStream = ReceiverStream<Result<dp::WatchResponse, Status>>;
@@ -154,7 +166,8 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (journal, scenarios) = (self.instance.journal.clone(), self.scenarios.clone());
+        let lane = self.lane(&request)?;
+        let (journal, scenarios) = (lane.instance.journal.clone(), lane.scenarios.clone());
         Ok(Response::new(owner::watch(journal, scenarios, request.get_ref().after)))
     }
 
@@ -162,13 +175,14 @@ impl Dataplane for Service {
         &self,
         request: Request<dp::GetStatsRequest>,
     ) -> Result<Response<pb::Stats>, Status> {
+        let lane = self.lane(&request)?;
         let pause = {
-            let mut state = self.state();
+            let mut state = lane.instance.fake.state();
             state.reads += 1;
             state.pause
         };
         tokio::time::sleep(pause).await;
-        let mut state = self.state();
+        let mut state = lane.instance.fake.state();
         state.marks += u64::from(request.get_ref().mark);
         let (generation, lossy) = (state.generation, state.lossy);
         Ok(Response::new(pb::Stats { generation, lossy, ..state.stats.clone() }))
@@ -180,7 +194,8 @@ impl Dataplane for Service {
         &self,
         request: Request<pb::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
-        let mut state = self.state();
+        let lane = self.lane(&request)?;
+        let mut state = lane.instance.fake.state();
         state.captures.push(request.into_inner());
         if let Some(status) = &state.refuse {
             return Err(status.clone());
@@ -188,7 +203,7 @@ impl Dataplane for Service {
         let (chunks, waits) = (state.capture.clone(), state.capture_waits);
         let (sender, receiver) = mpsc::channel(1);
         state.capturing += 1;
-        let fake = self.instance.fake.clone();
+        let fake = lane.instance.fake.clone();
         tokio::spawn(async move {
             for chunk in chunks {
                 if sender.send(Ok(chunk)).await.is_err() {
@@ -201,5 +216,73 @@ impl Dataplane for Service {
             fake.state().capturing -= 1;
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn list_links(
+        &self,
+        _: Request<dp::ListLinksRequest>,
+    ) -> Result<Response<dp::ListLinksResponse>, Status> {
+        let state = self.main.instance.fake.state();
+        let main = pb::NamedLink { name: format!("{LINKS}{MAIN_LINK}"), ..Default::default() };
+        let links = std::iter::once(main).chain(state.named.values().cloned()).collect();
+        let rules = Some(state.rules.clone());
+        Ok(Response::new(dp::ListLinksResponse { links, rules, instance: state.instance }))
+    }
+
+    async fn add_link(
+        &self,
+        request: Request<dp::AddLinkRequest>,
+    ) -> Result<Response<dp::AddLinkResponse>, Status> {
+        let link = request.into_inner().link.unwrap_or_default();
+        let name = link.name.trim_start_matches(LINKS).to_owned();
+        let fake = {
+            let mut state = self.main.instance.fake.state();
+            if let Some(status) = &state.refuse {
+                return Err(status.clone());
+            }
+            if state.named.contains_key(&name) || name == MAIN_LINK {
+                return Err(Status::already_exists(format!("there is a link `{name}` already")));
+            }
+            state.named.insert(name.clone(), link.clone());
+            let fake = FakeDataplane::default();
+            fake.state().instance = state.instance;
+            state.links.insert(name.clone(), fake.clone());
+            fake
+        };
+        self.lanes().insert(name, Lane::new(fake));
+        Ok(Response::new(dp::AddLinkResponse { link: Some(link) }))
+    }
+
+    async fn remove_link(
+        &self,
+        request: Request<dp::RemoveLinkRequest>,
+    ) -> Result<Response<dp::RemoveLinkResponse>, Status> {
+        let name = request.into_inner().name;
+        let name = name.trim_start_matches(LINKS);
+        let mut state = self.main.instance.fake.state();
+        if state.named.remove(name).is_none() {
+            return Err(Status::not_found(format!("there is no link `{name}`")));
+        }
+        state.links.remove(name);
+        self.lanes().remove(name);
+        Ok(Response::new(dp::RemoveLinkResponse {}))
+    }
+
+    async fn set_link_rules(
+        &self,
+        request: Request<dp::SetLinkRulesRequest>,
+    ) -> Result<Response<dp::SetLinkRulesResponse>, Status> {
+        self.lane(&request)?;
+        let link = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
+        let link = link.unwrap_or(MAIN_LINK).trim_start_matches(LINKS);
+        let link = format!("{LINKS}{link}");
+        let mut rules = request.into_inner().rules;
+        rules.iter_mut().for_each(|rule| rule.link.clone_from(&link));
+        let mut state = self.main.instance.fake.state();
+        rules.extend(state.rules.rules.iter().filter(|rule| rule.link != link).cloned());
+        let generation = state.rules.generation + 1;
+        let effective_utc = Some(SystemTime::now().into());
+        state.rules = pb::LinkRules { rules, effective_utc, generation };
+        Ok(Response::new(dp::SetLinkRulesResponse { rules: Some(state.rules.clone()) }))
     }
 }

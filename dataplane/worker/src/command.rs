@@ -5,10 +5,14 @@
 //! a turn. The caller allocates their contents, and reports and replaced plans go
 //! back with the answer, to be freed there.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 use ::shim::Tick;
 use crossbeam_queue::ArrayQueue;
+use emu::engine::{Engine, EngineError, Limits};
+use emu::frame::Buffer;
+use emu::links::{Board, MAIN};
 use emu::observe::Observer;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
@@ -33,8 +37,34 @@ pub struct Change {
     pub restart: bool,
 }
 
-/// A pending change, and the channel for the answer.
-pub type Waiting = (Box<Change>, oneshot::Sender<Changed>);
+/// Makes an engine for a worker with its buffers, which that worker alone knows.
+type Make = fn(Limits, Plan, Instant) -> Result<Spare, EngineError>;
+
+/// An engine that is on its way to a worker, or back.
+#[derive(Debug)]
+pub struct Spare(Box<dyn Any + Send>);
+
+impl Spare {
+    fn make<B: Buffer + Send + 'static>(
+        limits: Limits,
+        plan: Plan,
+        at: Instant,
+    ) -> Result<Self, EngineError> {
+        Ok(Self::from(Box::new(Engine::<B>::sharing(limits, plan, at)?)))
+    }
+
+    pub(crate) fn from<B: Buffer + Send + 'static>(engine: Box<Engine<B>>) -> Self {
+        Self(engine)
+    }
+
+    /// None if it was made for other buffers.
+    pub(crate) fn engine<B: Buffer + 'static>(self) -> Option<Box<Engine<B>>> {
+        self.0.downcast().ok()
+    }
+}
+
+/// A pending change of a link, and the channel for the answer.
+pub type Waiting = (usize, Box<Change>, oneshot::Sender<Changed>);
 
 /// A change that was made.
 #[derive(Debug)]
@@ -56,13 +86,23 @@ pub struct Report {
     pub stall_max: Nanos,
 }
 
+/// Why there is no engine for another link.
+#[derive(Debug, Error)]
+pub enum MakeError {
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("{0}")]
+    Gone(CommandError),
+}
+
 /// A request to a worker, with the way to answer.
 #[derive(Debug)]
 pub enum Command {
-    /// Apply a plan; answers when it is applied.
-    Apply(Box<Change>, oneshot::Sender<Changed>),
-    /// Withdraw pending changes from a generation on.
+    /// Apply a plan to a link; answers when it is applied.
+    Apply(Waiting),
+    /// Withdraw a link's pending changes from a generation on.
     TakeBack {
+        link: usize,
         /// First generation to withdraw.
         generation: u64,
         /// Empty, with room for all that can wait.
@@ -71,22 +111,34 @@ pub enum Command {
         answer: oneshot::Sender<Vec<Waiting>>,
     },
     Report {
+        link: usize,
         /// Then reset the high-water marks and the lateness.
         mark: bool,
         /// A report with room for all clients.
         report: Box<Report>,
         answer: oneshot::Sender<Box<Report>>,
     },
-    /// Replace the engine's observer; answers with the old one.
+    /// Replace the observer of a link; answers with the old one.
     Observe {
+        link: usize,
         /// The new one, if any.
         observer: Option<Box<dyn Observer>>,
         answer: oneshot::Sender<Option<Box<dyn Observer>>>,
     },
+    /// Add a link under a free number.
+    AddLink { link: usize, engine: Spare, answer: oneshot::Sender<()> },
+    /// Remove a link that holds no frame; answers with its engine, or with none if it holds one.
+    RemoveLink { link: usize, answer: oneshot::Sender<Option<Spare>> },
+    /// Set the bytes that a link may store.
+    SetMemory { link: usize, bytes: usize, answer: oneshot::Sender<()> },
+    /// Assign frames that arrive from an instant on to links; answers with the instant, which is
+    /// later if that had passed, and an older board.
+    SetBoard { at: Instant, board: Arc<Board>, answer: oneshot::Sender<(Instant, Arc<Board>)> },
     /// Answer, as a proof that the run loop makes progress.
     Alive(oneshot::Sender<u64>),
     /// Leave the run loop; answers with the last accounts.
     Stop {
+        link: usize,
         /// A report with room for all clients.
         report: Box<Report>,
         answer: oneshot::Sender<Box<Report>>,
@@ -107,10 +159,18 @@ pub enum CommandError {
     Gone,
 }
 
-/// The caller's end of a worker's queue of commands.
+#[derive(Debug)]
+struct Queue {
+    commands: ArrayQueue<Command>,
+    make: OnceLock<Make>,
+}
+
+/// The caller's end of a worker's queue of commands, for one of its links.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    queue: Arc<ArrayQueue<Command>>,
+    queue: Arc<Queue>,
+    link: usize,
+    /// Clients of the link.
     room: usize,
     /// The unit of the switch's clock, where there is a switch.
     tick: Option<Tick>,
@@ -118,26 +178,47 @@ pub struct Handle {
 }
 
 #[derive(Debug)]
-pub struct Inbox(Arc<ArrayQueue<Command>>);
+pub struct Inbox(Arc<Queue>);
 
-/// A queue of commands for a worker with up to `clients` clients.
+/// The fixed clients come on top.
+fn room(clients: usize) -> usize {
+    clients + 2
+}
+
+/// A queue of commands for a worker whose first link has up to `clients` clients.
 #[must_use]
 pub fn channel(clients: usize) -> (Handle, Inbox) {
-    let queue = Arc::new(ArrayQueue::new(DEPTH));
-    // The fixed clients come on top.
-    let room = clients + 2;
-    let handle = Handle { queue: queue.clone(), room, tick: None, captured: Numbers::default() };
+    let queue = Arc::new(Queue { commands: ArrayQueue::new(DEPTH), make: OnceLock::new() });
+    let handle = Handle {
+        queue: queue.clone(),
+        link: MAIN,
+        room: room(clients),
+        tick: None,
+        captured: Numbers::default(),
+    };
     (handle, Inbox(queue))
 }
 
 impl Inbox {
     #[inline]
     pub fn pop(&mut self) -> Option<Command> {
-        self.0.pop()
+        self.0.commands.pop()
+    }
+
+    /// Makes engines with these buffers from now on.
+    pub(crate) fn makes<B: Buffer + Send + 'static>(&self) {
+        let _ = self.0.make.set(Spare::make::<B>);
     }
 }
 
 impl Handle {
+    /// The same worker, for another link with up to `clients` clients.
+    #[must_use]
+    pub fn of_link(&self, link: usize, clients: usize) -> Self {
+        let captured = Numbers::default();
+        Self { link, room: room(clients), captured, ..self.clone() }
+    }
+
     /// For a worker with ports that lead to a switch.
     #[must_use]
     pub fn behind_switch(self, tick: Option<Tick>) -> Self {
@@ -151,14 +232,14 @@ impl Handle {
     /// Whether it takes a command now, unless another thread sends one first.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.queue.len() < DEPTH
+        self.queue.commands.len() < DEPTH
     }
 
     fn push(&self, command: Command) -> Result<(), CommandError> {
         if Arc::strong_count(&self.queue) == 1 {
             return Err(CommandError::Gone);
         }
-        self.queue.push(command).map_err(|_| CommandError::Busy)
+        self.queue.commands.push(command).map_err(|_| CommandError::Busy)
     }
 
     /// Requests a change of plan. The answer comes when it is applied.
@@ -167,7 +248,7 @@ impl Handle {
     /// If the worker does not take the command; nothing will change then.
     pub fn apply(&self, change: Change) -> Result<Answer<Changed>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::Apply(Box::new(change), answer))?;
+        self.push(Command::Apply((self.link, Box::new(change), answer)))?;
         Ok(answered)
     }
 
@@ -180,7 +261,7 @@ impl Handle {
     pub fn take_back(&self, generation: u64) -> Result<Answer<Vec<Waiting>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         let taken = Vec::with_capacity(DEPTH);
-        self.push(Command::TakeBack { generation, taken, answer })?;
+        self.push(Command::TakeBack { link: self.link, generation, taken, answer })?;
         Ok(answered)
     }
 
@@ -188,8 +269,8 @@ impl Handle {
     ///
     /// # Errors
     /// If the worker does not take the command.
-    pub fn give_back(&self, (change, answer): Waiting) -> Result<(), CommandError> {
-        self.push(Command::Apply(change, answer))
+    pub fn give_back(&self, change: Waiting) -> Result<(), CommandError> {
+        self.push(Command::Apply(change))
     }
 
     /// Requests the accounts; with `mark`, the high-water marks are reset
@@ -199,7 +280,7 @@ impl Handle {
     /// If the worker does not take the command.
     pub fn report(&self, mark: bool) -> Result<Answer<Box<Report>>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::Report { mark, report: self.report_room(), answer })?;
+        self.push(Command::Report { link: self.link, mark, report: self.report_room(), answer })?;
         Ok(answered)
     }
 
@@ -214,7 +295,61 @@ impl Handle {
     ) -> Result<Answer<Option<Box<dyn Observer>>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         let capture = capture.map(|c| c.counting(self.captured.clone()));
-        self.push(Command::Observe { observer: Edge::observer(self.tick, capture), answer })?;
+        let observer = Edge::observer(self.tick, capture);
+        self.push(Command::Observe { link: self.link, observer, answer })?;
+        Ok(answered)
+    }
+
+    /// Makes an engine for this link, on this thread.
+    ///
+    /// # Errors
+    /// As [`Engine::sharing`]; [`MakeError::Gone`] if the worker has not begun.
+    pub fn make(&self, limits: Limits, plan: Plan, at: Instant) -> Result<Spare, MakeError> {
+        let make = self.queue.make.get().ok_or(MakeError::Gone(CommandError::Gone))?;
+        Ok(make(limits, plan, at)?)
+    }
+
+    /// Requests to add this link, with an engine that this worker's handle made.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn add_link(&self, engine: Spare) -> Result<Answer<()>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::AddLink { link: self.link, engine, answer })?;
+        Ok(answered)
+    }
+
+    /// Requests to remove this link. The answer has its engine, or nothing if it holds frames.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn remove_link(&self) -> Result<Answer<Option<Spare>>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::RemoveLink { link: self.link, answer })?;
+        Ok(answered)
+    }
+
+    /// Requests to set the bytes that this link may store.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn set_memory(&self, bytes: usize) -> Result<Answer<()>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::SetMemory { link: self.link, bytes, answer })?;
+        Ok(answered)
+    }
+
+    /// Requests another board from an instant on.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn set_board(
+        &self,
+        at: Instant,
+        board: Arc<Board>,
+    ) -> Result<Answer<(Instant, Arc<Board>)>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::SetBoard { at, board, answer })?;
         Ok(answered)
     }
 
@@ -235,7 +370,7 @@ impl Handle {
     /// If the worker does not take the command.
     pub fn stop(&self) -> Result<Answer<Box<Report>>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::Stop { report: self.report_room(), answer })?;
+        self.push(Command::Stop { link: self.link, report: self.report_room(), answer })?;
         Ok(answered)
     }
 }

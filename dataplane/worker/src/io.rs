@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
-use emu::engine::{Departure, Engine};
+use emu::engine::Departure;
 use emu::frame::{Buffer, Label};
+use emu::links::Links;
 use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
@@ -31,9 +32,9 @@ pub trait Arrivals<B> {
     fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]);
 }
 
-impl<B: Buffer> Arrivals<B> for Engine<B> {
+impl<B: Buffer> Arrivals<B> for Links<B> {
     fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
-        self.arrive_labelled(at, direction, frame, label);
+        self.arrive(at, direction, frame, label);
     }
 
     fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
@@ -45,7 +46,7 @@ impl<B: Buffer> Arrivals<B> for Engine<B> {
 /// [`PacketIo::wait`].
 pub trait PacketIo {
     /// The buffer of a received frame.
-    type Buffer: Buffer;
+    type Buffer: Buffer + Send + 'static;
 
     /// Hands a burst of frames from each ingress port to `arrivals`, each with its
     /// direction and its time of arrival. Where the port does not know better that is read

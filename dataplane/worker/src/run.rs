@@ -15,15 +15,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use emu::engine::{Departure, Egress, Engine};
+use emu::links::{Links, MAX_LINKS};
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::command::{Change, Changed, Command, DEPTH, Inbox, Report, Waiting};
+use crate::command::{Change, Changed, Command, DEPTH, Inbox, Report, Spare, Waiting};
 use crate::io::PacketIo;
 
 /// Most frames that are released in a turn.
 pub const BUDGET: usize = 256;
+/// Changes and reports, of all links, for which there is room without an allocation.
+const MOST: usize = 16 * DEPTH;
 /// Clients that a turn adds to a report.
 const CLIENTS: usize = 32;
 /// Time between visits to one client after another, if there are
@@ -58,23 +61,30 @@ pub struct Turn {
     pub released: usize,
 }
 
-/// A worker: an engine with its ports and its clock.
+/// A report about a link that is being written, whether it marks, and where it goes.
+type Writing = (usize, bool, Box<Report>, oneshot::Sender<Box<Report>>);
+
+/// A worker: links with their ports and their clock.
 #[derive(Debug)]
 pub struct Worker<I: PacketIo, C> {
-    engine: Engine<I::Buffer>,
+    links: Links<I::Buffer>,
     io: I,
     clock: C,
     inbox: Inbox,
     idle: Idle,
+    /// In the order of their instants.
     changes: VecDeque<Waiting>,
-    /// Changes that some clients have yet to take, and their instants.
-    settling: VecDeque<(Instant, oneshot::Sender<Changed>)>,
+    /// Changes that some clients of a link have yet to take, and their instants.
+    settling: VecDeque<(usize, Instant, oneshot::Sender<Changed>)>,
     /// Reports that are being written.
-    reports: VecDeque<(bool, Box<Report>, oneshot::Sender<Box<Report>>)>,
+    reports: VecDeque<Writing>,
     kept_up: Instant,
     /// When the next turn was expected.
     expected: Option<Instant>,
+    /// The longest stall since the last report to any link,
     stall_max: Nanos,
+    /// and since the last mark of each link, up to that report.
+    stalls: Vec<Nanos>,
     stopped: bool,
 }
 
@@ -92,27 +102,33 @@ impl<I: PacketIo, C: Clock> Egress<I::Buffer> for Out<'_, I, C> {
 }
 
 impl<I: PacketIo, C: Clock> Worker<I, C> {
-    /// A worker that is about to run.
-    pub fn new(engine: Engine<I::Buffer>, io: I, clock: C, inbox: Inbox, idle: Idle) -> Self {
+    /// A worker that is about to run, with the engine of the link `main`.
+    pub fn new(main: Engine<I::Buffer>, io: I, clock: C, inbox: Inbox, idle: Idle) -> Self {
+        inbox.makes::<I::Buffer>();
         Self {
-            engine,
+            links: Links::new(main),
             io,
             clock,
             inbox,
             idle,
-            changes: VecDeque::with_capacity(DEPTH),
-            settling: VecDeque::with_capacity(DEPTH),
-            reports: VecDeque::with_capacity(DEPTH),
+            changes: VecDeque::with_capacity(MOST),
+            settling: VecDeque::with_capacity(MOST),
+            reports: VecDeque::with_capacity(MOST),
             kept_up: Instant::ZERO,
             expected: None,
             stall_max: Nanos::ZERO,
+            stalls: vec![Nanos::ZERO; MAX_LINKS],
             stopped: false,
         }
     }
 
     #[must_use]
-    pub fn engine(&self) -> &Engine<I::Buffer> {
-        &self.engine
+    pub fn links(&self) -> &Links<I::Buffer> {
+        &self.links
+    }
+
+    pub fn links_mut(&mut self) -> &mut Links<I::Buffer> {
+        &mut self.links
     }
 
     #[must_use]
@@ -149,10 +165,10 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             return;
         }
         let mut sleep = SLEEP_MAX;
-        if let Some(deadline) = self.engine.next_deadline() {
+        if let Some(deadline) = self.links.next_deadline() {
             sleep = sleep.min((deadline - WAKE_AHEAD).since(now));
         }
-        if let Some((change, _)) = self.changes.front() {
+        if let Some((_, change, _)) = self.changes.front() {
             sleep = sleep.min(change.at.since(now));
         }
         if sleep >= SLEEP_MIN {
@@ -179,14 +195,14 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             return Turn { now, received: 0, released: 0 };
         }
         self.write_reports(now);
-        let Self { engine, io, clock, .. } = self;
-        let received = io.receive(clock, engine);
-        let released = engine.release(now, BUDGET, &mut Out(io, clock));
+        let Self { links, io, clock, .. } = self;
+        let received = io.receive(clock, links);
+        let released = links.release(now, BUDGET, &mut Out(io, clock));
         io.flush(now);
-        let each = KEEP_UP_WITHIN.0 / engine.clients() as u64;
+        let each = KEEP_UP_WITHIN.0 / links.clients().max(1) as u64;
         if now.since(self.kept_up) >= KEEP_UP_EVERY.min(Nanos(each)) {
             self.kept_up = now;
-            engine.keep_up(now);
+            links.keep_up(now);
         }
         if !self.settling.is_empty() {
             self.answer();
@@ -196,63 +212,97 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
 
     /// Applies changes that are due.
     fn make_changes(&mut self, now: Instant) {
-        while self.changes.front().is_some_and(|(c, _)| c.at <= now) {
-            if let Some((c, answer)) = self.changes.pop_front() {
+        while self.changes.front().is_some_and(|(_, c, _)| c.at <= now) {
+            if let Some((link, c, answer)) = self.changes.pop_front()
+                && let Some(engine) = self.links.link(link)
+            {
                 let Change { at, plan, generation, restart } = *c;
-                let at = self.engine.apply(at, plan, generation, restart);
-                self.settling.push_back((at, answer));
+                let at = engine.apply(at, plan, generation, restart);
+                self.settling.push_back((link, at, answer));
             }
         }
     }
 
-    /// Answers changes that all clients have taken.
+    /// Answers changes that all clients of their link have taken.
     fn answer(&mut self) {
-        while let Some(replaced) = self.engine.replaced()
-            && let Some((at, answer)) = self.settling.pop_front()
-        {
-            let _ = answer.send(Changed { at, replaced });
+        let mut next = 0;
+        while let Some((link, ..)) = self.settling.get(next) {
+            // Of several changes of a link the first one is answered first.
+            match self.links.link(*link).map(Engine::replaced) {
+                Some(None) => next += 1,
+                replaced => {
+                    if let Some((_, at, answer)) = self.settling.remove(next)
+                        && let Some(Some(replaced)) = replaced
+                    {
+                        let _ = answer.send(Changed { at, replaced });
+                    }
+                }
+            }
         }
     }
 
     fn command(&mut self, now: Instant, command: Command) {
         match command {
-            Command::Apply(change, answer) => {
+            Command::Apply(change) => {
                 // In the order of their instants; equal ones as they came.
-                let at = self.changes.partition_point(|(c, _)| c.at <= change.at);
-                self.changes.insert(at, (change, answer));
+                let at = self.changes.partition_point(|(_, c, _)| c.at <= change.1.at);
+                self.changes.insert(at, change);
             }
-            Command::TakeBack { generation, mut taken, answer } => {
+            Command::TakeBack { link, generation, mut taken, answer } => {
                 // Changes that are due stay, even if this turn is late.
                 self.make_changes(now);
-                while self.changes.back().is_some_and(|(c, _)| c.generation >= generation)
-                    && let Some(change) = self.changes.pop_back()
-                {
-                    taken.push(change);
+                for place in (0..self.changes.len()).rev() {
+                    let found = self.changes.get(place);
+                    if found.is_some_and(|(l, c, _)| *l == link && c.generation >= generation) {
+                        taken.extend(self.changes.remove(place));
+                    }
                 }
                 let _ = answer.send(taken);
             }
-            Command::Report { mark, mut report, answer } => {
+            Command::Report { link, mark, mut report, answer } => {
                 report.snapshot.clients.clear();
-                self.reports.push_back((mark, report, answer));
+                self.reports.push_back((link, mark, report, answer));
             }
-            Command::Observe { observer, answer } => {
-                let _ = answer.send(self.engine.set_observer(observer));
+            Command::Observe { link, observer, answer } => {
+                if let Some(engine) = self.links.link(link) {
+                    let _ = answer.send(engine.set_observer(observer));
+                }
+            }
+            Command::AddLink { link, engine, answer } => {
+                // A caller whose number is taken gets no answer.
+                if engine.engine().is_some_and(|engine| self.links.add(link, engine).is_ok()) {
+                    self.stalls[link] = Nanos::ZERO;
+                    let _ = answer.send(());
+                }
+            }
+            Command::RemoveLink { link, answer } => {
+                let _ = answer.send(self.links.remove(link).map(Spare::from));
+            }
+            Command::SetMemory { link, bytes, answer } => {
+                if let Some(engine) = self.links.link(link) {
+                    engine.set_memory(bytes);
+                    let _ = answer.send(());
+                }
+            }
+            Command::SetBoard { at, board, answer } => {
+                let at = at.max(now);
+                let _ = answer.send((at, self.links.set_board(at, board)));
             }
             Command::Alive(answer) => {
-                let _ = answer.send(self.engine.unplaced());
+                let _ = answer.send(self.links.unplaced());
             }
-            Command::Stop { mut report, answer } => {
+            Command::Stop { link, mut report, answer } => {
                 // Accounts at `now` are those after all changes up to then.
                 self.make_changes(now);
                 self.stopped = true;
                 // Callers that still wait get an answer.
-                self.engine.settle_all();
+                self.links.settle_all();
                 self.answer();
-                while let Some((mark, mut waiting, answer)) = self.reports.pop_front() {
-                    self.report(now, mark, &mut waiting);
+                while let Some((link, mark, mut waiting, answer)) = self.reports.pop_front() {
+                    self.report(link, now, mark, &mut waiting);
                     let _ = answer.send(waiting);
                 }
-                self.report(now, false, &mut report);
+                self.report(link, now, false, &mut report);
                 let _ = answer.send(report);
             }
         }
@@ -260,26 +310,36 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
 
     /// Adds some more clients to the reports that are being written.
     fn write_reports(&mut self, now: Instant) {
-        if let Some((mark, report, _)) = self.reports.front_mut()
-            && self.engine.snapshot_some(now, CLIENTS, *mark, &mut report.snapshot)
-            && let Some((mark, mut report, answer)) = self.reports.pop_front()
-        {
-            self.account_ports(mark, &mut report);
-            let _ = answer.send(report);
+        if let Some((link, mark, report, _)) = self.reports.front_mut() {
+            let done = self
+                .links
+                .link(*link)
+                .is_none_or(|it| it.snapshot_some(now, CLIENTS, *mark, &mut report.snapshot));
+            if done && let Some((link, mark, mut report, answer)) = self.reports.pop_front() {
+                self.account_ports(link, mark, &mut report);
+                let _ = answer.send(report);
+            }
         }
     }
 
-    /// Writes the accounts into `report`, all at once.
-    pub fn report(&mut self, now: Instant, mark: bool, report: &mut Report) {
-        self.engine.snapshot(now, mark, &mut report.snapshot);
-        self.account_ports(mark, report);
+    /// Writes the accounts of a link into `report`, all at once.
+    pub fn report(&mut self, link: usize, now: Instant, mark: bool, report: &mut Report) {
+        if let Some(engine) = self.links.link(link) {
+            engine.snapshot(now, mark, &mut report.snapshot);
+        }
+        self.account_ports(link, mark, report);
     }
 
-    fn account_ports(&mut self, mark: bool, report: &mut Report) {
+    fn account_ports(&mut self, link: usize, mark: bool, report: &mut Report) {
         report.egress = ByDirection(Direction::BOTH.map(|d| self.io.egress(d)));
-        report.stall_max = self.stall_max;
-        if mark {
-            self.stall_max = Nanos::ZERO;
+        // Each link has had the stall since the last report to any of them.
+        let recent = std::mem::take(&mut self.stall_max);
+        self.stalls.iter_mut().for_each(|stall| *stall = recent.max(*stall));
+        if let Some(stall) = self.stalls.get_mut(link) {
+            report.stall_max = *stall;
+            if mark {
+                *stall = Nanos::ZERO;
+            }
         }
     }
 }

@@ -34,12 +34,17 @@ pub fn resolve<B: Buffer>(
     hosts: impl IntoIterator<Item = Ipv4Addr>,
 ) {
     for host in hosts {
-        // An ARP reply of Ethernet and IPv4.
-        let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 2];
-        let frame = [&[2; 12][..], &head, &[2; 6], &host.octets(), &[4; 10]].concat();
-        engine.arrive(at, Direction::Return, &frame);
+        engine.arrive(at, Direction::Return, &resolving(host));
         engine.release(at, usize::MAX, &mut |_: Departure<'_, B>| true);
     }
+}
+
+/// An ARP reply of a host.
+#[must_use]
+pub fn resolving(host: Ipv4Addr) -> Vec<u8> {
+    // Of Ethernet and IPv4.
+    let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 2];
+    [&[2; 12][..], &head, &[2; 6], &host.octets(), &[4; 10]].concat()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +158,7 @@ pub fn run_all<I: Recorded>(workers: &mut [Worker<I, VirtualClock>], clock: &Vir
         if moved > 0 {
             continue;
         }
-        let next = workers.iter().flat_map(|w| [w.io().next_burst(), w.engine().next_deadline()]);
+        let next = workers.iter().flat_map(|w| [w.io().next_burst(), w.links().next_deadline()]);
         let Some(next) = next.flatten().min() else { return };
         clock.set(next.max(now));
     }

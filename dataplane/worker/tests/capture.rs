@@ -6,6 +6,7 @@ use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::DelayPlan;
 use emu::engine::{Engine, Limits};
+use emu::links::MAIN;
 use emu::plan::{PipePlan, Plan};
 use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
@@ -83,7 +84,7 @@ fn play(room: Option<usize>) -> Played {
     let copies = room.map(|room| start(&handle, room));
     sim::run(&mut worker, &clock);
     let mut report = Report::default();
-    worker.report(Instant::MAX, false, &mut report);
+    worker.report(MAIN, Instant::MAX, false, &mut report);
     let mut played =
         Played { sent: Vec::new(), snapshot: report.snapshot, seen: Vec::new(), missed: 0 };
     if let Some(mut copies) = copies {

@@ -15,6 +15,7 @@ use dpdk::{
 };
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
+use emu::links::MAIN;
 use emu::plan::Plan;
 use emu::units::{Direction, Instant, Nanos};
 use worker::clock::VirtualClock;
@@ -129,7 +130,7 @@ fn worker<I: PacketIo>(io: I, clock: &VirtualClock, limits: Limits) -> Worker<I,
 
 fn report<I: PacketIo>(worker: &mut Worker<I, VirtualClock>) -> Report {
     let mut report = Report::default();
-    worker.report(Instant::ZERO, false, &mut report);
+    worker.report(MAIN, Instant::ZERO, false, &mut report);
     assert!(report.snapshot.is_conserved());
     report
 }
@@ -352,7 +353,7 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
                     }
                     end.wait();
                     let mut report = Report::default();
-                    worker.report(Instant::MAX, false, &mut report);
+                    worker.report(MAIN, Instant::MAX, false, &mut report);
                     (me, report, worker.into_io().into_inner().sent)
                 })
             })

@@ -8,6 +8,7 @@ use std::time::Duration;
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
+use emu::links::MAIN;
 use emu::plan::Plan;
 use emu::stats::{PipeStats, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos};
@@ -58,7 +59,7 @@ fn worker<I: PacketIo, C: Clock>(io: I, clock: C) -> (Worker<I, C>, Handle) {
 
 fn snapshot<I: PacketIo, C: Clock>(worker: &mut Worker<I, C>) -> Snapshot {
     let mut report = Report::default();
-    worker.report(Instant::ZERO, false, &mut report);
+    worker.report(MAIN, Instant::ZERO, false, &mut report);
     assert!(report.snapshot.is_conserved());
     report.snapshot
 }
@@ -135,7 +136,7 @@ fn clock_jump_loses_no_frame_and_counts_as_stall() {
         assert_eq!(client.held.packets, 0);
         in_order(&worker.io().sent);
         let mut report = Report::default();
-        worker.report(Instant::ZERO, false, &mut report);
+        worker.report(MAIN, Instant::ZERO, false, &mut report);
         if ahead.is_some() {
             assert!(report.stall_max >= Nanos::from_millis(250), "{:?}", report.stall_max);
         }

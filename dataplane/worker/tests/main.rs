@@ -9,6 +9,7 @@ mod capture_fates;
 mod eal;
 mod exhaustion;
 mod faults;
+mod links;
 mod nohuge;
 #[path = "../../emu/tests/numbered/mod.rs"]
 mod numbered;

@@ -9,6 +9,7 @@ use dpdk::{Eal, Mempool, Port, PortConfig, StartedPort, TscClock, Waiter};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
+use emu::links::MAIN;
 use emu::plan::Plan;
 use emu::tag::Tagged;
 use emu::units::{BitRate, Direction, Instant, Nanos};
@@ -91,7 +92,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
     assert!(ended.since(started.unwrap()) >= least);
 
     let mut report = Report::default();
-    worker.report(Clock::now(&mut clock), false, &mut report);
+    worker.report(MAIN, Clock::now(&mut clock), false, &mut report);
     let total = report.snapshot.total();
     assert!(report.snapshot.is_conserved());
     assert_eq!((total.received.packets, total.received.bytes), (u64::from(FRAMES), bytes));

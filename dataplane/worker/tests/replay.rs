@@ -12,6 +12,7 @@ use emu::episode::fade::FadePlan;
 use emu::episode::{DurationLaw, EpisodePlan};
 use emu::framing::Framing;
 use emu::held::HeldPlan;
+use emu::links::MAIN;
 use emu::loss::LossPlan;
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
@@ -171,7 +172,7 @@ fn play(burst: usize, workers: usize) -> (Fates, Drops) {
 
 fn account<I: PacketIo>(worker: &mut Worker<I, VirtualClock>, drops: &mut Drops) {
     let mut report = Report::default();
-    worker.report(Instant::MAX, false, &mut report);
+    worker.report(MAIN, Instant::MAX, false, &mut report);
     assert!(report.snapshot.is_conserved());
     assert_eq!(report.snapshot.total().held.packets, 0);
     for c in &report.snapshot.clients {
@@ -326,7 +327,7 @@ fn faults_cost_time_but_no_frame_and_no_order() {
             worker.turn();
             if now % 500_000_000 == 0 {
                 let mut report = Report::default();
-                worker.report(Instant(now), false, &mut report);
+                worker.report(MAIN, Instant(now), false, &mut report);
                 snapshot = report.snapshot;
                 assert!(snapshot.is_conserved());
             }
@@ -384,7 +385,7 @@ fn change_takes_effect_at_its_instant_in_late_turn() {
     let report = report.try_recv().unwrap();
     assert_eq!(report.snapshot.generation, 1);
     assert_eq!(report.stall_max, Nanos(7_000_000));
-    assert_eq!(worker.engine().generation(), 1);
+    assert_eq!(worker.links().generation(MAIN), Some(1));
     sim::run(&mut worker, &clock);
     assert_eq!(worker.io().sent[0].due, Instant(16_000_000));
     // One that the worker hears of when its instant has passed says when it was made.
@@ -421,7 +422,7 @@ fn pending_changes_can_be_withdrawn_until_due() {
     clock.set(Instant(2_500_000));
     worker.turn();
     let taken = taken.try_recv().unwrap();
-    let generations: Vec<_> = taken.iter().map(|(change, _)| change.generation).collect();
+    let generations: Vec<_> = taken.iter().map(|(_, change, _)| change.generation).collect();
     assert_eq!(generations, [4, 3]);
     assert_eq!(answers[0].try_recv().unwrap().at, Instant(1_000_000));
     assert_eq!(answers[1].try_recv().unwrap().at, Instant(2_000_000));
@@ -433,7 +434,7 @@ fn pending_changes_can_be_withdrawn_until_due() {
     worker.turn();
     assert_eq!(answers[2].try_recv().unwrap().at, Instant(3_000_000));
     assert!(answers[3].try_recv().is_err());
-    assert_eq!(worker.engine().generation(), 3);
+    assert_eq!(worker.links().generation(MAIN), Some(3));
 }
 
 /// The final report is exact: no frame moves after it.

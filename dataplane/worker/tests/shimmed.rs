@@ -64,6 +64,19 @@ impl PacketIo for Port {
     fn wait(&mut self, _timeout: Duration) {}
 }
 
+/// What arrives goes to an engine.
+struct Taken<'a>(&'a mut Engine<Shimmed<Vec<u8>>>);
+
+impl Arrivals<Shimmed<Vec<u8>>> for Taken<'_> {
+    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
+        self.0.arrive_labelled(at, direction, frame, label);
+    }
+
+    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<Shimmed<Vec<u8>>>]) {
+        self.0.arrive_burst(at, direction, burst);
+    }
+}
+
 #[derive(Debug)]
 pub struct Bed {
     engine: Engine<Shimmed<Vec<u8>>>,
@@ -82,7 +95,7 @@ impl Bed {
 
     fn receive(&mut self, at: Instant, direction: Direction) {
         self.wires.at.set((at, direction as usize));
-        self.io.receive(&mut VirtualClock::default(), &mut self.engine);
+        self.io.receive(&mut VirtualClock::default(), &mut Taken(&mut self.engine));
     }
 
     /// A frame without its own buffer arrives.

@@ -97,7 +97,7 @@ impl History {
 impl Dataplane {
     /// The history without changes in progress: none is pending with an instant in the past.
     pub(super) async fn history(&self) -> MutexGuard<'_, History> {
-        let now = Instant(self.0.clock.now());
+        let now = Instant(self.0.machine.clock.now());
         loop {
             let history = self.0.history.lock().await;
             let Some(mut due) = history.schedule.due(now) else { return history };
@@ -151,7 +151,7 @@ impl Dataplane {
             if history.schedule.after(None).is_some() {
                 return Err(DataplaneError::Withdrawn);
             }
-            let at = Instant(this.0.clock.now()) + this.lead();
+            let at = Instant(this.0.machine.clock.now()) + this.lead();
             let Ready { next, compiled, .. } = ready;
             this.answers(|worker| {
                 worker.apply(Change { at, plan: compiled.clone(), generation, restart: false })
@@ -194,7 +194,7 @@ impl Dataplane {
         let Ready { mut next, compiled, restart } = ready;
         next.applied.generation = history.current.applied.generation + 1;
         let generation = next.applied.generation;
-        let at = Instant(self.0.clock.now()) + self.lead();
+        let at = Instant(self.0.machine.clock.now()) + self.lead();
         let changed = self
             .answers(|worker| {
                 worker.apply(Change { at, plan: compiled.clone(), generation, restart })
@@ -211,7 +211,7 @@ impl Dataplane {
     ) -> Result<Made, DataplaneError> {
         let (asked, mut place) = {
             let mut history = self.0.history.lock().await;
-            let now = Instant(self.0.clock.now());
+            let now = Instant(self.0.machine.clock.now());
             // A stall while the lock was held makes a step late, and is no reason to refuse it.
             history.schedule.check(now, at.max(now))?;
             let at = at.max(now + self.lead());
@@ -252,14 +252,17 @@ impl Dataplane {
         lossy: bool,
     ) -> Result<Ready, DataplaneError> {
         let Merged { plan, restart, arm } = merged;
-        if plan.offload.is_some() && self.0.fixed.description.switch.is_none() {
+        if plan.offload.is_some() && self.0.machine.fixed.description.switch.is_none() {
             return Err(DataplaneError::NoSwitch);
         }
         let invalid = |violations| DataplaneError::Invalid { what: subject, violations };
         let mut compiled = compile(&plan).map_err(invalid)?;
         // Periods with a phase in UTC follow the wall clock as it was at the last restart.
-        let zero =
-            if restart { utc_zero(&self.0.clock) } else { self.0.utc_zero.load(Ordering::Relaxed) };
+        let zero = if restart {
+            utc_zero(&self.0.machine.clock)
+        } else {
+            self.0.utc_zero.load(Ordering::Relaxed)
+        };
         compiled.align(Nanos(zero));
         for (pipe, arm) in compiled.pipes.0.iter_mut().zip(arm) {
             if let Some(run) = &mut pipe.drop_run {
@@ -267,7 +270,7 @@ impl Dataplane {
             }
         }
         self.make_room(history, &plan, &mut compiled).await?;
-        let room = self.0.fixed.room;
+        let room = self.room();
         let lossy = match compiled.check(room) {
             Ok(()) => false,
             Err(e) if e.is_lossy() && lossy => true,
@@ -293,7 +296,7 @@ impl Dataplane {
         if workers > 1 && !is_plain {
             return Err(ClientsError::Workers(workers).into());
         }
-        let max = self.0.fixed.room.clients;
+        let max = self.room().clients;
         let automatic = match history.names.are_new(plan) {
             false => 0,
             true => {
@@ -321,7 +324,7 @@ impl Dataplane {
         // asking the workers.
         let at = changed.iter().map(|c| c.at).max().unwrap_or_default();
         next.applied.effective_ns = at.0;
-        next.applied.effective_utc = Some(utc(&self.0.clock, at));
+        next.applied.effective_utc = Some(utc(&self.0.machine.clock, at));
         self.0.span.lock().await.changed(next.applied.lossy);
         history.names.learn(&next.plan);
         let mut sequence = 0;
@@ -351,11 +354,12 @@ impl Dataplane {
     ) -> Result<(), DataplaneError> {
         let Some((first, last)) = history.schedule.after(after) else { return Ok(()) };
         let taken = self.answers(|worker| worker.take_back(first)).await?;
-        let from =
-            |taken: &Vec<Waiting>| taken.last().map_or(last + 1, |(change, _)| change.generation);
+        let from = |taken: &Vec<Waiting>| {
+            taken.last().map_or(last + 1, |(_, change, _)| change.generation)
+        };
         let keep = taken.iter().map(from).max().unwrap_or(first);
         for (worker, taken) in self.0.workers.iter().zip(taken) {
-            for change in taken.into_iter().rev().filter(|(c, _)| c.generation < keep) {
+            for change in taken.into_iter().rev().filter(|(_, c, _)| c.generation < keep) {
                 while !worker.has_room() {
                     tokio::time::sleep(BUSY).await;
                 }

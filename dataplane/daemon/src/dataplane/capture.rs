@@ -163,7 +163,7 @@ impl Dataplane {
         wanted: &Wanted,
     ) -> Result<(Vec<Copies>, model::CaptureStart), DataplaneError> {
         let history = self.history().await;
-        let since = Instant(self.0.clock.now());
+        let since = Instant(self.0.machine.clock.now());
         let bytes = (COPIES * wanted.snaplen as usize).min(BYTES);
         let (taps, copies): (Vec<_>, Vec<_>) = self
             .0
@@ -178,11 +178,11 @@ impl Dataplane {
         let mut taps = taps.into_iter();
         self.answers(|worker| worker.capture(taps.next())).await?;
         // From now on all of them capture.
-        let since = Instant(self.0.clock.now());
+        let since = Instant(self.0.machine.clock.now());
         let profile = history.current.plan.profile.as_ref();
         let start = model::CaptureStart {
             time_ns: since.0,
-            utc: Some(utc(&self.0.clock, since)),
+            utc: Some(utc(&self.0.machine.clock, since)),
             snaplen: wanted.snaplen,
             profile: profile.map(|p| p.name.clone()).unwrap_or_default(),
             generation: history.current.applied.generation,
@@ -220,7 +220,7 @@ impl Capture {
     ) {
         let mut sent = Instant::ZERO;
         loop {
-            let now = Instant(dataplane.0.clock.now());
+            let now = Instant(dataplane.0.machine.clock.now());
             let over = now >= self.until + LATE || self.copies.iter().all(Copies::is_over);
             let (chunk, full) = self.chunk(now);
             let ends = self.left == 0 || over && !full;

@@ -13,11 +13,12 @@ use super::{Dataplane, DataplaneError, Source, Terms, utc};
 
 impl Link for Dataplane {
     fn now_ns(&self) -> u64 {
-        self.0.clock.now()
+        self.0.machine.clock.now()
     }
 
     fn utc(&self, time_ns: u64) -> SystemTime {
-        SystemTime::try_from(utc(&self.0.clock, Instant(time_ns))).unwrap_or(SystemTime::UNIX_EPOCH)
+        SystemTime::try_from(utc(&self.0.machine.clock, Instant(time_ns)))
+            .unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// Waits for a stalled worker: the step is then late, not lost.

@@ -23,6 +23,11 @@ impl<B: Buffer> Engine<B> {
         self.expire_if_idle(self.kept_up as u32);
     }
 
+    /// Whether the last visit of [`Engine::keep_up`] ended a turn through all clients.
+    pub(crate) fn kept_all_up(&self) -> bool {
+        self.kept_up == 0
+    }
+
     /// Writes the accounts at `now` into `out`; with `mark`, resets the high-water
     /// marks and the lateness.
     pub fn snapshot(&mut self, now: Instant, mark: bool, out: &mut Snapshot) {

@@ -111,6 +111,7 @@ impl Fifo {
         store.write_place(record, (at, word), tag, place);
         store.places.pop();
         store.kept[place as usize] = buffer.take();
+        store.account.kept += 1;
         Ok(Place(record))
     }
 

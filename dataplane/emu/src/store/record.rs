@@ -90,6 +90,7 @@ impl<B: Buffer> Store<B> {
         let place = self.place(c, word);
         self.kept[place] = None;
         self.places.push(place as u32);
+        self.account.kept -= 1;
     }
 
     /// Marks the record at `c` as that of a frame that was lost.

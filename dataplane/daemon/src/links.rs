@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The links of a dataplane, and the rules that assign frames to them.
+//!
+//! A link is a [`Dataplane`] with the scenario of its own; its engines are in the workers, under
+//! its number. `main` has all memory for packets but what other links reserve. Links are added
+//! and removed, and rules set, one at a time. Runs on the control thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use clients::Fault;
+use emu::client::{ClientName, NameError};
+use emu::links::{Board, MAIN, MAX_LINKS};
+use emu::rules::RulesError;
+use emu::store::SEGMENT;
+use owner::Scenarios;
+use profile::Violations;
+use proto::linkemu::v1 as model;
+use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use tokio::sync::Mutex;
+use tonic::{Request, Status};
+
+use crate::dataplane::{Dataplane, LinksError};
+
+/// Clients of a link that does not say how many.
+const CLIENTS: u32 = 16;
+/// Contradictions that are reported.
+const FAULTS: usize = 20;
+/// Part of the box's memory for a link that does not say how much.
+const SHARE: u64 = 8;
+/// The least memory of a link, for each worker.
+const LEAST: u64 = 1 << 20;
+/// How long a link that is removed has to send the packets that it holds.
+const DRAIN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A link with its scenario.
+#[derive(Clone)]
+pub struct Entry {
+    pub dataplane: Dataplane,
+    pub scenarios: Scenarios<Dataplane>,
+}
+
+impl Entry {
+    fn new(dataplane: Dataplane) -> Self {
+        let scenarios = Scenarios::new(dataplane.clone(), dataplane.journal().clone());
+        Self { dataplane, scenarios }
+    }
+}
+
+/// The links of a dataplane. Clones share them.
+#[derive(Clone)]
+pub struct Links(Arc<Shared>);
+
+struct Shared {
+    main: Entry,
+    others: RwLock<BTreeMap<String, Entry>>,
+    rules: Mutex<Rules>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rules {
+    rules: Vec<model::LinkRule>,
+    generation: u64,
+    effective_utc: Option<prost_types::Timestamp>,
+}
+
+impl Rules {
+    fn proto(&self) -> model::LinkRules {
+        let Self { rules, generation, effective_utc } = self.clone();
+        model::LinkRules { rules, effective_utc, generation }
+    }
+
+    fn of(&self, name: &str) -> u32 {
+        let of = |rule: &&model::LinkRule| short(&rule.link) == name;
+        u32::try_from(self.rules.iter().filter(of).count()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The name of a link without "links/".
+fn short(name: &str) -> &str {
+    name.strip_prefix(LINKS).unwrap_or(name)
+}
+
+impl Links {
+    /// The one link `main`.
+    #[must_use]
+    pub fn new(main: Dataplane) -> Self {
+        let (others, rules) = (RwLock::default(), Mutex::default());
+        Self(Arc::new(Shared { main: Entry::new(main), others, rules }))
+    }
+
+    #[must_use]
+    pub fn main(&self) -> &Entry {
+        &self.0.main
+    }
+
+    /// All links, `main` first.
+    #[must_use]
+    pub fn all(&self) -> Vec<Entry> {
+        let others = self.0.others.read().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.0.main).chain(others.values()).cloned().collect()
+    }
+
+    /// The link that a request is about.
+    ///
+    /// # Errors
+    /// NOT_FOUND.
+    pub fn of<T>(&self, request: &Request<T>) -> Result<Entry, Status> {
+        let name = match request.metadata().get(LINK_METADATA) {
+            None => MAIN_LINK,
+            Some(name) => name
+                .to_str()
+                .map_err(|_| Status::invalid_argument("the name of the link is not ASCII"))?,
+        };
+        Ok(self.get(name)?)
+    }
+
+    fn get(&self, name: &str) -> Result<Entry, LinksError> {
+        let name = short(name);
+        if name == MAIN_LINK {
+            return Ok(self.0.main.clone());
+        }
+        let others = self.0.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.get(name).cloned().ok_or_else(|| {
+            let mut known: Vec<_> = std::iter::once(MAIN_LINK)
+                .chain(others.keys().map(String::as_str))
+                .take(20)
+                .collect();
+            if others.len() >= known.len() {
+                known.push("…");
+            }
+            LinksError::Unknown { name: name.to_owned(), known: known.join(", ") }
+        })
+    }
+
+    /// All links and the rules.
+    ///
+    /// # Errors
+    /// If a worker has stalled.
+    pub async fn list(&self) -> Result<(Vec<model::NamedLink>, model::LinkRules), LinksError> {
+        let rules = self.0.rules.lock().await.clone();
+        let mut links = Vec::new();
+        for entry in self.all() {
+            links.push(described(&entry.dataplane, &rules).await?);
+        }
+        Ok((links, rules.proto()))
+    }
+
+    /// Adds a link that passes everything at once.
+    ///
+    /// # Errors
+    /// If the name is not valid or taken, or memory or clients do not suffice; then nothing has
+    /// changed.
+    pub async fn add(&self, wanted: &model::NamedLink) -> Result<model::NamedLink, LinksError> {
+        let rules = self.0.rules.lock().await;
+        let main = &self.0.main.dataplane;
+        let name = short(&wanted.name).to_owned();
+        name.parse::<ClientName>().map_err(|error| LinksError::Name(told(&name, error)))?;
+        if name == MAIN_LINK || self.get(&name).is_ok() {
+            return Err(LinksError::Exists(name));
+        }
+        if main.fixed().description.switch.is_some() {
+            return Err(LinksError::Switch);
+        }
+        let taken: BTreeSet<_> = self.all().iter().map(|it| it.dataplane.number()).collect();
+        let number =
+            (0..MAX_LINKS).find(|number| !taken.contains(number)).ok_or(LinksError::Full)?;
+        let workers = main.workers() as u64;
+        let total = main.fixed().room.capacity * workers;
+        let asked = if wanted.memory_bytes == 0 { total / SHARE } else { wanted.memory_bytes };
+        // Each worker has its part.
+        let each = asked / workers / u64::from(SEGMENT) * u64::from(SEGMENT);
+        if each < LEAST {
+            return Err(LinksError::Small(asked, LEAST * workers));
+        }
+        let most = main.fixed().room.clients;
+        let clients = if wanted.clients == 0 { CLIENTS.min(most) } else { wanted.clients };
+        if clients > most {
+            return Err(LinksError::Clients(clients, most));
+        }
+        main.lend(&name, each).await?;
+        let link = match main.add_beside(name.clone(), number, each, clients).await {
+            Ok(link) => link,
+            Err(error) => {
+                main.take_back_memory(each).await?;
+                return Err(error);
+            }
+        };
+        let entry = Entry::new(link);
+        let described = described(&entry.dataplane, &rules).await;
+        self.0.others.write().unwrap_or_else(PoisonError::into_inner).insert(name, entry);
+        described
+    }
+
+    /// Removes a link and its rules.
+    ///
+    /// # Errors
+    /// If there is none, or it is in use.
+    pub async fn remove(&self, name: &str) -> Result<(), LinksError> {
+        let mut rules = self.0.rules.lock().await;
+        let Entry { dataplane, scenarios } = self.get(name)?;
+        if dataplane.number() == MAIN {
+            return Err(LinksError::Main);
+        }
+        let name = dataplane.name().to_owned();
+        if scenarios.status().state.is_some_and(|state| state.runs()) {
+            return Err(LinksError::Runs(name));
+        }
+        drained(&dataplane).await?;
+        let before = rules.clone();
+        if rules.of(&name) > 0 {
+            let mut others = rules.rules.clone();
+            others.retain(|rule| short(&rule.link) != name);
+            self.enforce(&mut rules, others).await?;
+        }
+        // What came before the rules changed.
+        if let Err(error) = drained(&dataplane).await {
+            if rules.generation != before.generation {
+                self.enforce(&mut rules, before.rules).await?;
+            }
+            return Err(error);
+        }
+        dataplane.remove().await?;
+        self.0.others.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        Ok(self.0.main.dataplane.take_back_memory(dataplane.room().capacity).await?)
+    }
+
+    /// Replaces the rules of a link. Returns those of all links.
+    ///
+    /// # Errors
+    /// If one is not valid or another link has it, or other rules are current.
+    pub async fn set_rules(
+        &self,
+        link: &Dataplane,
+        mut wanted: Vec<model::LinkRule>,
+        expected: Option<u64>,
+    ) -> Result<model::LinkRules, LinksError> {
+        let mut rules = self.0.rules.lock().await;
+        let name = link.name();
+        let current = rules.generation;
+        if let Some(expected) = expected.filter(|expected| *expected != current) {
+            return Err(LinksError::Stale { expected, current });
+        }
+        wanted.iter_mut().for_each(|rule| rule.link = format!("{LINKS}{name}"));
+        let others = rules.rules.iter().filter(|rule| short(&rule.link) != name).cloned();
+        wanted.extend(others);
+        self.enforce(&mut rules, wanted).await?;
+        Ok(rules.proto())
+    }
+
+    async fn enforce(
+        &self,
+        rules: &mut Rules,
+        wanted: Vec<model::LinkRule>,
+    ) -> Result<(), LinksError> {
+        let board = self.board(&wanted)?;
+        let effective_utc = self.0.main.dataplane.set_board(board).await?;
+        let generation = rules.generation + 1;
+        *rules = Rules { rules: wanted, generation, effective_utc: Some(effective_utc) };
+        Ok(())
+    }
+
+    fn board(&self, rules: &[model::LinkRule]) -> Result<Board, LinksError> {
+        let mut board = Board::default();
+        let mut found = Violations::default();
+        for (n, rule) in rules.iter().enumerate() {
+            let path = format!("rule[{n}]");
+            let (entry, name) =
+                match (self.get(&rule.link), short(&rule.link).parse::<ClientName>()) {
+                    (Ok(entry), Ok(name)) => (entry, name),
+                    (Err(error), _) => {
+                        found.push(format!("{path}.link"), error.to_string());
+                        continue;
+                    }
+                    (_, Err(error)) => {
+                        found.push(format!("{path}.link"), error.to_string());
+                        continue;
+                    }
+                };
+            let client = model::Client {
+                prefixes: rule.prefixes.clone(),
+                vlans: rule.vlans.clone(),
+                macs: rule.macs.clone(),
+                matches: rule.matches.clone(),
+                ..Default::default()
+            };
+            let mut any = false;
+            for (key, place, rule) in clients::rules(&client) {
+                any = true;
+                let rule = match rule {
+                    Ok(rule) => rule,
+                    Err(Fault { key: field, message }) => {
+                        let field = field.map(|field| format!(".{field}")).unwrap_or_default();
+                        found.push(format!("{path}.{key}[{place}]{field}"), message);
+                        continue;
+                    }
+                };
+                if let Err(error) = board.insert(rule, name, entry.dataplane.number()) {
+                    let full = error == RulesError::Full;
+                    found.push(format!("{path}.{key}[{place}]"), error.to_string());
+                    if full {
+                        return Err(LinksError::Rules(found));
+                    }
+                }
+            }
+            if !any {
+                found.push(path, "matches nothing: give it a prefix, a vlan, a mac or a match");
+            }
+        }
+        // Rules that contradict others are searched only if each one is valid.
+        if found.is_empty() {
+            for error in board.conflicts(FAULTS) {
+                found.push("rule", error.to_string());
+            }
+        }
+        found.into_result().map_err(LinksError::Rules)?;
+        Ok(board)
+    }
+}
+
+fn told(name: &str, error: NameError) -> String {
+    format!("link {name:?}: {}", error.to_string().replace("client", "link"))
+}
+
+/// Waits until a link holds no packet.
+async fn drained(link: &Dataplane) -> Result<(), LinksError> {
+    let began = tokio::time::Instant::now();
+    loop {
+        let packets = link.held().await?;
+        if packets == 0 {
+            return Ok(());
+        }
+        if began.elapsed() > DRAIN {
+            return Err(LinksError::Holds { name: link.name().to_owned(), packets });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn described(link: &Dataplane, rules: &Rules) -> Result<model::NamedLink, LinksError> {
+    let room = link.room();
+    let current = link.current().await?;
+    Ok(model::NamedLink {
+        name: format!("{LINKS}{}", link.name()),
+        memory_bytes: room.capacity * u64::from(room.workers.max(1)),
+        clients: room.clients,
+        profile: current.plan.profile.map(|profile| profile.name).unwrap_or_default(),
+        generation: current.applied.generation,
+        holder: String::new(),
+        rules: rules.of(link.name()),
+    })
+}

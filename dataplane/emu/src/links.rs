@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The links of one worker: an engine for each, and the board that assigns frames to them.
+//!
+//! Links share the packet store and the ports, and nothing else: the fate of a frame depends on
+//! its own link alone. The engine at work has the store, and each engine has its own account of
+//! it ([`Engine::set_memory`]).
+//!
+//! Link 0 is `main` and always exists. While it is the only one, it costs one comparison.
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::classify::{Class, classify, resolved};
+use crate::client::{ClientKey, ClientName};
+use crate::engine::{Egress, Engine};
+use crate::frame::{Buffer, Label};
+use crate::rules::{Rule, Rules, RulesError};
+use crate::units::{Direction, Instant};
+
+/// The number of the link that always exists.
+pub const MAIN: usize = 0;
+/// Most links of a box.
+pub const MAX_LINKS: usize = 1024;
+/// Frames of a burst whose links are looked up at a time.
+const BURST: usize = 64;
+
+/// Which link a frame belongs to; by default each one to [`MAIN`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Board {
+    /// Their targets are names of links.
+    rules: Rules,
+    numbers: HashMap<ClientName, usize, FixedState>,
+}
+
+impl Board {
+    /// Adds a rule for a link with a name and a number.
+    ///
+    /// # Errors
+    /// As [`Rules::insert`].
+    pub fn insert(&mut self, rule: Rule, name: ClientName, link: usize) -> Result<(), RulesError> {
+        self.rules.insert(rule, name)?;
+        self.numbers.insert(name, link);
+        Ok(())
+    }
+
+    /// As [`Rules::conflicts`]; the targets are names of links.
+    #[must_use]
+    pub fn conflicts(&self, most: usize) -> Vec<RulesError> {
+        self.rules.conflicts(most)
+    }
+
+    /// Number of rules.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The number of the frame's link. A frame that resolves an address is that address's.
+    #[must_use]
+    pub fn link(&self, direction: Direction, frame: &[u8]) -> usize {
+        let key = match classify(frame, direction) {
+            Class::Runt => return MAIN,
+            Class::Client(ClientKey::Bypass) if direction == Direction::Return => {
+                resolved(frame).map_or(ClientKey::Default, ClientKey::Ip)
+            }
+            Class::Malformed | Class::Client(ClientKey::Bypass) => ClientKey::Default,
+            Class::Client(key) => key,
+        };
+        match self.rules.owner(key, frame, direction) {
+            ClientKey::Named(name) => self.numbers.get(&name).copied().unwrap_or(MAIN),
+            _ => MAIN,
+        }
+    }
+}
+
+/// The links of one worker.
+#[derive(Debug)]
+pub struct Links<B: Buffer> {
+    /// By number.
+    engines: Vec<Option<Box<Engine<B>>>>,
+    /// Links that exist.
+    count: usize,
+    /// The one that has the packet store.
+    at_work: usize,
+    /// When each link has to be visited next, at the latest.
+    due: Vec<Instant>,
+    /// The first link that the next release visits.
+    first: usize,
+    board: Arc<Board>,
+    /// The board for frames that arrived before this instant.
+    before: (Instant, Arc<Board>),
+    /// The link whose clients are being visited.
+    kept_up: usize,
+    /// Clients of all links, about.
+    clients: usize,
+}
+
+impl<B: Buffer> Links<B> {
+    /// The one link `main`.
+    #[must_use]
+    pub fn new(main: Engine<B>) -> Self {
+        let board = Arc::<Board>::default();
+        let clients = main.clients();
+        let mut engines = Vec::with_capacity(MAX_LINKS);
+        engines.push(Some(Box::new(main)));
+        let mut due = Vec::with_capacity(MAX_LINKS);
+        due.push(Instant::ZERO);
+        Self {
+            engines,
+            count: 1,
+            at_work: MAIN,
+            due,
+            first: 0,
+            before: (Instant::ZERO, Arc::clone(&board)),
+            board,
+            kept_up: MAIN,
+            clients,
+        }
+    }
+
+    /// Number of links.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Clients of all links, about.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        match self.engines.first() {
+            Some(Some(main)) if self.count == 1 => main.clients(),
+            _ => self.clients,
+        }
+    }
+
+    /// Generation of the plan of a link.
+    #[must_use]
+    pub fn generation(&self, number: usize) -> Option<u64> {
+        Some(self.engines.get(number)?.as_ref()?.generation())
+    }
+
+    /// The engine of a link, with the packet store.
+    #[inline]
+    pub fn link(&mut self, number: usize) -> Option<&mut Engine<B>> {
+        if number != self.at_work {
+            self.hand_store_to(number)?;
+        }
+        // Whatever happens to it, it is visited in the next release.
+        *self.due.get_mut(number)? = Instant::ZERO;
+        self.engines.get_mut(number)?.as_deref_mut()
+    }
+
+    fn hand_store_to(&mut self, number: usize) -> Option<()> {
+        let [from, to] = self.engines.get_disjoint_mut([self.at_work, number]).ok()?;
+        from.as_mut()?.hand_store_to(to.as_mut()?);
+        self.at_work = number;
+        Some(())
+    }
+
+    /// Adds a link under a number that is free, with an engine of [`Engine::sharing`].
+    ///
+    /// # Errors
+    /// Returns the engine if the number is not free, or [`MAX_LINKS`] or more.
+    pub fn add(&mut self, number: usize, engine: Box<Engine<B>>) -> Result<(), Box<Engine<B>>> {
+        if number >= MAX_LINKS || self.engines.get(number).is_some_and(Option::is_some) {
+            return Err(engine);
+        }
+        while self.engines.len() <= number {
+            self.engines.push(None);
+            self.due.push(Instant::MAX);
+        }
+        self.clients += engine.clients();
+        self.engines[number] = Some(engine);
+        self.due[number] = Instant::ZERO;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Removes a link that holds no frame, and is not [`MAIN`].
+    pub fn remove(&mut self, number: usize) -> Option<Box<Engine<B>>> {
+        if number == MAIN || !self.link(number)?.is_empty() {
+            return None;
+        }
+        self.hand_store_to(MAIN)?;
+        self.due[number] = Instant::MAX;
+        self.count -= 1;
+        if self.kept_up == number {
+            self.kept_up = MAIN;
+        }
+        self.engines[number].take()
+    }
+
+    /// Assigns frames that arrive from `at` on by this board. Returns the board before the last
+    /// one.
+    pub fn set_board(&mut self, at: Instant, board: Arc<Board>) -> Arc<Board> {
+        let last = std::mem::replace(&mut self.board, board);
+        std::mem::replace(&mut self.before, (at, last)).1
+    }
+
+    #[inline]
+    fn board(&self, at: Instant) -> &Board {
+        if at < self.before.0 { &self.before.1 } else { &self.board }
+    }
+
+    /// As [`Engine::arrive_labelled`].
+    #[inline]
+    pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
+        let board = self.board(at);
+        let number = if board.is_empty() { MAIN } else { board.link(direction, frame) };
+        // A rule may name a link that was removed.
+        let number = if self.exists(number) { number } else { MAIN };
+        if let Some(engine) = self.link(number) {
+            engine.arrive_labelled(at, direction, frame, label);
+        }
+    }
+
+    /// As [`Engine::arrive_burst`].
+    pub fn arrive_burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        if self.board(at).is_empty() {
+            if let Some(main) = self.link(MAIN) {
+                main.arrive_burst(at, direction, burst);
+            }
+            return;
+        }
+        for part in burst.chunks_mut(BURST) {
+            let mut numbers = [MAIN; BURST];
+            for (number, buffer) in numbers.iter_mut().zip(&*part) {
+                let Some(buffer) = buffer else { continue };
+                *number = self.board(at).link(direction, buffer.bytes());
+                if !self.exists(*number) {
+                    *number = MAIN;
+                }
+            }
+            let mut begin = 0;
+            while begin < part.len() {
+                let number = numbers[begin];
+                let same = numbers[begin..part.len()].iter().take_while(|n| **n == number).count();
+                if let Some(engine) = self.link(number) {
+                    engine.arrive_burst(at, direction, &mut part[begin..begin + same]);
+                }
+                begin += same;
+            }
+        }
+    }
+
+    /// Frames of clients of any link that there was no slot for.
+    #[must_use]
+    pub fn unplaced(&self) -> u64 {
+        self.engines.iter().flatten().map(|engine| engine.unplaced()).sum()
+    }
+
+    /// As [`Engine::settle_all`], for each link.
+    pub fn settle_all(&mut self) {
+        for number in 0..self.engines.len() {
+            if let Some(engine) = self.link(number) {
+                engine.settle_all();
+            }
+        }
+    }
+
+    fn exists(&self, number: usize) -> bool {
+        self.engines.get(number).is_some_and(Option::is_some)
+    }
+
+    /// As [`Engine::release`], for all links; the budget is one for all of them.
+    pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
+        if self.count == 1 {
+            return self.link(MAIN).map_or(0, |main| main.release(now, budget, egress));
+        }
+        let (mut sent, links) = (0, self.engines.len());
+        let first = std::mem::take(&mut self.first);
+        for number in (first..links).chain(0..first.min(links)) {
+            if self.due[number] > now {
+                continue;
+            }
+            if sent >= budget {
+                // The others are first in the next turn.
+                self.first = number;
+                break;
+            }
+            let Some(engine) = self.link(number) else { continue };
+            sent += engine.release(now, budget - sent, egress);
+            let next = engine.next_deadline().unwrap_or(Instant::MAX);
+            self.due[number] = next;
+        }
+        sent
+    }
+
+    /// As [`Engine::next_deadline`], over all links.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.count == 1 {
+            return self.engines.first()?.as_ref()?.next_deadline();
+        }
+        self.due.iter().copied().min().filter(|due| *due < Instant::MAX)
+    }
+
+    /// As [`Engine::keep_up`], for another client of one link after the other on each call.
+    pub fn keep_up(&mut self, now: Instant) {
+        let number = self.kept_up;
+        if let Some(engine) = self.link(number) {
+            engine.keep_up(now);
+            if !engine.kept_all_up() || self.count == 1 {
+                return;
+            }
+        }
+        let next = (number + 1..self.engines.len()).find(|n| self.exists(*n));
+        self.kept_up = next.unwrap_or(MAIN);
+        if self.kept_up == MAIN {
+            self.clients = self.engines.iter().flatten().map(|engine| engine.clients()).sum();
+        }
+    }
+}
