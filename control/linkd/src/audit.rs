@@ -64,6 +64,9 @@ pub(crate) struct Line<'a> {
     pub from: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub method: &'a str,
+    /// Resource name of the link that the request is about; empty: of `main`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub link: &'a str,
     #[serde(skip_serializing_if = "Value::is_null")]
     pub request: Value,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -77,8 +80,8 @@ pub(crate) struct Line<'a> {
 impl<'a> Line<'a> {
     /// A line about a caller's request.
     pub fn of(event: &'static str, caller: &'a Caller, method: &'a str) -> Self {
-        let Caller { name, role, from, .. } = caller;
-        Self { event, who: name, role: role.as_str(), from, method, ..Self::default() }
+        let Caller { name, role, from, link, .. } = caller;
+        Self { event, who: name, role: role.as_str(), from, link, method, ..Self::default() }
     }
 }
 

@@ -15,6 +15,7 @@ use http::response::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
+use proto::LINK_METADATA;
 use proto::method::{self, Method};
 use serde_json::Value;
 use std::convert::Infallible;
@@ -100,7 +101,7 @@ impl Authorisation {
         let method = request.uri().path().trim_start_matches('/').to_owned();
         let shown = clip(&method);
         let caller = match caller(&request) {
-            Ok(caller) => caller,
+            Ok(caller) => Caller { link: link(request.headers()), ..caller },
             Err(Unknown { name, from, code, why }) => {
                 let (who, method) = (&*clip(&name), &*shown);
                 let line = Line { event: "refused", who, from: &from, method, ..Line::default() };
@@ -278,6 +279,12 @@ fn caller(request: &Request<Body>) -> Result<Caller, Unknown> {
             why: "linkd does not know who calls".into(),
         }),
     }
+}
+
+/// The link that a request is about, as far as it can be shown.
+fn link(headers: &HeaderMap) -> String {
+    let name = headers.get(LINK_METADATA).and_then(|name| name.to_str().ok());
+    name.map(clip).unwrap_or_default()
 }
 
 /// A request that could not be read whole.

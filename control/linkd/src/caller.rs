@@ -17,6 +17,8 @@ pub struct Caller {
     pub role: Role,
     /// From where: "unix", or an address with its port.
     pub from: String,
+    /// Resource name of the link that the request is about; empty: of `main`.
+    pub link: String,
     /// The token of a lease that came with the request, as metadata
     /// [`proto::LEASE_METADATA`].
     pub lease: Option<String>,
@@ -27,7 +29,7 @@ pub struct Caller {
 impl fmt::Debug for Caller {
     /// Without the token, which is for its holder alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, role, from, lease: _, call: _ } = self;
+        let Self { name, role, from, link: _, lease: _, call: _ } = self;
         let mut caller = f.debug_struct("Caller");
         caller.field("name", name).field("role", role).field("from", from).finish_non_exhaustive()
     }
@@ -43,7 +45,13 @@ impl Caller {
             Some(known) => Self { lease, ..known.clone() },
             None => {
                 let unknown = || "unknown".to_owned();
-                Self { name: unknown(), role: Role::Viewer, from: unknown(), lease, call: None }
+                Self {
+                    name: unknown(),
+                    from: unknown(),
+                    role: Role::Viewer,
+                    lease,
+                    ..Self::linkd()
+                }
             }
         }
     }
@@ -58,6 +66,7 @@ impl Caller {
             name: String::new(),
             role: Role::Admin,
             from: "linkd".into(),
+            link: String::new(),
             lease: None,
             call: None,
         }

@@ -5,7 +5,7 @@
 //! reads, and skips copies rather than delay the link.
 
 use crate::caller::Caller;
-use crate::dataplane::Dataplane;
+use crate::links::Links;
 use crate::watching::Watching;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_server::Captures;
@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 pub(crate) struct Service {
-    pub dataplane: Dataplane,
+    pub links: Links,
     pub watching: Watching,
 }
 
@@ -28,9 +28,9 @@ impl Captures for Service {
     ) -> Result<Response<Self::CaptureStream>, Status> {
         let permit = self.watching.permit(&Caller::of(&request))?;
         let mut stopping = self.watching.ending(&request);
-        let mut chunks = self.dataplane.capture(request.into_inner()).await?;
+        let dataplane = self.links.control(&request)?.dataplane().clone();
+        let mut chunks = dataplane.capture(request.into_inner()).await?;
         let (sender, receiver) = mpsc::channel(1);
-        let dataplane = self.dataplane.clone();
         tokio::spawn(async move {
             let _permit = permit;
             loop {

@@ -2,7 +2,7 @@
 //! `linkemu.v1.Certificates`: judges a run from one reading of the statistics.
 
 use crate::caller::Caller;
-use crate::control::Control;
+use crate::links::Links;
 use crate::refusal;
 use certificate::{Bound, Certificate, Criterion, Limits, Verdict};
 use proto::linkemu::v1 as pb;
@@ -10,7 +10,7 @@ use proto::linkemu::v1::certificates_server;
 use tonic::{Request, Response, Status};
 use view::Snapshot;
 
-pub(crate) struct Service(pub Control);
+pub(crate) struct Service(pub Links);
 
 #[tonic::async_trait]
 impl certificates_server::Certificates for Service {
@@ -18,9 +18,10 @@ impl certificates_server::Certificates for Service {
         &self,
         request: Request<pb::GetCertificateRequest>,
     ) -> Result<Response<pb::Certificate>, Status> {
-        let (caller, request) = (Caller::of(&request), request.into_inner());
+        let (caller, control) = (Caller::of(&request), self.0.control(&request)?);
+        let request = request.into_inner();
         let limits = limits(&request)?;
-        let stats = self.0.stats(&caller, request.mark).await?;
+        let stats = control.stats(&caller, request.mark).await?;
         let certificate = Certificate::new(&Snapshot::from(stats), &limits)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         message(&certificate).map(Response::new)

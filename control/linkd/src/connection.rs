@@ -183,7 +183,7 @@ impl Peer {
         match &*self.0 {
             Known::Unix { name } => {
                 let (name, from) = (name.clone(), UNIX.into());
-                Ok(Caller { name, role: Role::Admin, from, lease: None, call: None })
+                Ok(Caller { name, role: Role::Admin, from, ..Caller::linkd() })
             }
             Known::Refused { name, why } => Err(Unknown {
                 name: name.clone(),
@@ -210,7 +210,7 @@ impl Peer {
                 }
                 match certificate.identity() {
                     Ok(Identity { name, role }) => {
-                        Ok(Caller { name, role, from, lease: None, call: None })
+                        Ok(Caller { name, role, from, ..Caller::linkd() })
                     }
                     Err(error) => {
                         let why = error.to_string();

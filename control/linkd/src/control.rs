@@ -9,7 +9,6 @@ mod profiles;
 mod restore;
 mod switch;
 
-pub(crate) use lease::LeaseService;
 pub(crate) use switch::SwitchService;
 
 use crate::audit::{Audit, Line};
@@ -36,14 +35,17 @@ const UNANSWERED: usize = 64;
 /// How long the answer to a change waits until its event is published.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// State that all services share. Clones share it.
+/// A link, as all services share it. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Control(Arc<Shared>);
 
 struct Shared {
-    catalog: RwLock<Catalog>,
+    /// Resource name of the link; empty for `main`.
+    link: String,
+    /// Of all links.
+    catalog: Arc<RwLock<Catalog>>,
     /// The files of stored profiles that are not in the catalog yet, by name.
-    unread: Mutex<BTreeMap<String, PathBuf>>,
+    unread: Arc<Mutex<BTreeMap<String, PathBuf>>>,
     dataplane: Dataplane,
     events: Events,
     saver: Saver,
@@ -89,8 +91,8 @@ pub(crate) struct Cause<'a> {
 }
 
 impl Control {
-    /// Drives a dataplane with the profiles of a catalog, and of files that are read on demand.
-    /// Starts from a saved state.
+    /// Drives the link `main` of a dataplane with the profiles of a catalog, and of files that are
+    /// read on demand. Starts from a saved state.
     pub fn new(
         catalog: Catalog,
         unread: BTreeMap<String, PathBuf>,
@@ -99,10 +101,32 @@ impl Control {
         saver: Saver,
         audit: Audit,
     ) -> Self {
+        let (catalog, unread) = (Arc::new(RwLock::new(catalog)), Arc::new(Mutex::new(unread)));
+        Self::of(String::new(), catalog, unread, dataplane, events, saver, audit)
+    }
+
+    /// Another link of the same dataplane, with this resource name, from its saved state.
+    pub fn beside(&self, link: String, saver: Saver) -> Self {
+        let Shared { catalog, unread, dataplane, events, audit, .. } = &*self.0;
+        let dataplane = dataplane.of_link(&link, events.clone());
+        let (catalog, unread) = (catalog.clone(), unread.clone());
+        Self::of(link, catalog, unread, dataplane, events.clone(), saver, audit.clone())
+    }
+
+    fn of(
+        link: String,
+        catalog: Arc<RwLock<Catalog>>,
+        unread: Arc<Mutex<BTreeMap<String, PathBuf>>>,
+        dataplane: Dataplane,
+        events: Events,
+        saver: Saver,
+        audit: Audit,
+    ) -> Self {
         let leases = Leases::from_state(&saver.state(), Now::read());
         Self(Arc::new(Shared {
-            catalog: RwLock::new(catalog),
-            unread: Mutex::new(unread),
+            link,
+            catalog,
+            unread,
             dataplane,
             events,
             saver,
@@ -123,7 +147,9 @@ impl Control {
         self.0.changing.lock().await
     }
 
-    pub fn publish(&self, event: pb::Event) {
+    /// Publishes an event of this link.
+    pub fn publish(&self, mut event: pb::Event) {
+        event.link.clone_from(&self.0.link);
         self.0.events.publish(event);
     }
 
@@ -131,7 +157,7 @@ impl Control {
     pub fn tell(&self, kind: pb::EventKind, who: &str, subject: &str, message: impl Into<String>) {
         let (who, subject, message) = (who.to_owned(), subject.to_owned(), message.into());
         let kind = kind as i32;
-        self.0.events.publish(pb::Event { kind, who, subject, message, ..Default::default() });
+        self.publish(pb::Event { kind, who, subject, message, ..Default::default() });
     }
 
     pub async fn set_profile(

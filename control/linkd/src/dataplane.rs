@@ -5,12 +5,13 @@
 //! Transport errors become UNAVAILABLE with the path and the remedy; refusals of the dataplane pass
 //! unchanged.
 
+use crate::events::Events;
 use crate::switch::Switches;
 use hyper_util::rt::TokioIo;
-use proto::TOKEN_METADATA;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
 use proto::linkemu::v1 as pb;
+use proto::{LINK_METADATA, TOKEN_METADATA};
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, ConnectError, Request, Response, Status, Streaming};
 
@@ -36,11 +40,27 @@ const ANSWER_BYTES: usize = 64 << 20;
 const REUSED: &str = "another request had this name: give each request a name of its own, and send \
                       only the same one again under it";
 
-/// A client of the dataplane at one path.
+/// Names the link that requests are about; none: `main`.
+#[derive(Clone, Debug)]
+pub(crate) struct Linked(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Linked {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(link) = &self.0 {
+            request.metadata_mut().insert(LINK_METADATA, link.clone());
+        }
+        Ok(request)
+    }
+}
+
+type Client = DataplaneClient<InterceptedService<Channel, Linked>>;
+
+/// A client of the dataplane at one path, for one of its links.
 #[derive(Clone)]
 pub(crate) struct Dataplane {
     path: PathBuf,
-    client: DataplaneClient<Channel>,
+    channel: Channel,
+    client: Client,
     switches: Switches,
     /// The controller's token; zero while linkd is not the controller.
     token: Arc<watch::Sender<u64>>,
@@ -57,8 +77,49 @@ impl Dataplane {
         // The name is sent as authority and otherwise unused.
         let channel =
             Endpoint::from_static("http://dataplane").connect_with_connector_lazy(connect);
-        let client = DataplaneClient::new(channel).max_decoding_message_size(ANSWER_BYTES);
-        Self { path, client, switches, token: Arc::new(watch::Sender::new(0)) }
+        let client = client(channel.clone(), Linked(None));
+        Self { path, channel, client, switches, token: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// The same dataplane, for another of its links, which no switch is before.
+    pub fn of_link(&self, name: &str, events: Events) -> Self {
+        let Self { path, channel, token, .. } = self.clone();
+        // Names of links are ASCII.
+        let client = client(channel.clone(), Linked(name.parse().ok()));
+        Self { path, channel, client, switches: Switches::new(events), token }
+    }
+
+    /// All links and their rules.
+    pub async fn list_links(&self) -> Result<dp::ListLinksResponse, Status> {
+        self.read(|mut c| async move { c.list_links(dp::ListLinksRequest {}).await }).await
+    }
+
+    pub async fn add_link(&self, request: dp::AddLinkRequest) -> Result<pb::NamedLink, Status> {
+        let call = |mut c: Client, request| async move { c.add_link(request).await };
+        let answer = self.within(self.controlling(request, call)).await;
+        let answer = answer.map_err(|status| match status.code() {
+            // No request had its key: the name is taken.
+            Code::AlreadyExists => Status::already_exists(status.message()),
+            _ => self.translate(status),
+        })?;
+        Ok(answer.into_inner().link.unwrap_or_default())
+    }
+
+    pub async fn remove_link(&self, request: dp::RemoveLinkRequest) -> Result<(), Status> {
+        let call = |mut c: Client, request| async move { c.remove_link(request).await };
+        let answer = self.within(self.controlling(request, call)).await;
+        answer.map(drop).map_err(|status| self.translate(status))
+    }
+
+    /// Replaces the rules of this link. Returns those of all links.
+    pub async fn set_link_rules(
+        &self,
+        request: dp::SetLinkRulesRequest,
+    ) -> Result<pb::LinkRules, Status> {
+        let call = |mut c: Client, request| async move { c.set_link_rules(request).await };
+        let answer = self.within(self.controlling(request, call)).await;
+        let answer = answer.map_err(|status| self.translate(status))?;
+        Ok(answer.into_inner().rules.unwrap_or_default())
     }
 
     /// Holds control of the dataplane under a name whenever it is reachable, while this future is
@@ -103,7 +164,7 @@ impl Dataplane {
     async fn controlling<M, T, F>(
         &self,
         message: M,
-        call: impl Fn(DataplaneClient<Channel>, Request<M>) -> F,
+        call: impl Fn(Client, Request<M>) -> F,
     ) -> Result<Response<T>, Status>
     where
         M: Clone,
@@ -144,9 +205,7 @@ impl Dataplane {
     }
 
     pub async fn plan(&self) -> Result<dp::GetPlanResponse, Status> {
-        let get = |mut c: DataplaneClient<Channel>| async move {
-            c.get_plan(dp::GetPlanRequest {}).await
-        };
+        let get = |mut c: Client| async move { c.get_plan(dp::GetPlanRequest {}).await };
         self.read(get).await
     }
 
@@ -168,8 +227,7 @@ impl Dataplane {
     /// A snapshot of the dataplane alone, without the counters of the switch.
     pub async fn own_stats(&self, mark: bool) -> Result<pb::Stats, Status> {
         let request = dp::GetStatsRequest { mark };
-        let call =
-            |mut c: DataplaneClient<Channel>, request| async move { c.get_stats(request).await };
+        let call = |mut c: Client, request| async move { c.get_stats(request).await };
         self.read(|_| self.controlling(request, call)).await
     }
 
@@ -182,9 +240,7 @@ impl Dataplane {
     }
 
     pub async fn describe(&self) -> Result<dp::DescribeResponse, Status> {
-        let describe = |mut c: DataplaneClient<Channel>| async move {
-            c.describe(dp::DescribeRequest {}).await
-        };
+        let describe = |mut c: Client| async move { c.describe(dp::DescribeRequest {}).await };
         self.read(describe).await
     }
 
@@ -217,8 +273,7 @@ impl Dataplane {
 
     /// Lets the switch do its part of the current plan.
     pub async fn set_offload(&self, request: dp::SetOffloadRequest) -> Result<(), Status> {
-        let call =
-            |mut c: DataplaneClient<Channel>, request| async move { c.set_offload(request).await };
+        let call = |mut c: Client, request| async move { c.set_offload(request).await };
         let answer = self.within(self.controlling(request, call)).await;
         answer.map_err(|status| self.translate(status))?;
         self.switches.in_use(request.offload.as_ref());
@@ -230,8 +285,7 @@ impl Dataplane {
         &self,
         request: dp::RunScenarioRequest,
     ) -> Result<dp::RunScenarioResponse, Status> {
-        let call =
-            |mut c: DataplaneClient<Channel>, request| async move { c.run_scenario(request).await };
+        let call = |mut c: Client, request| async move { c.run_scenario(request).await };
         let answer = self.within(self.controlling(request, call)).await;
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
@@ -240,15 +294,13 @@ impl Dataplane {
         &self,
         request: dp::ExtendScenarioRequest,
     ) -> Result<dp::ExtendScenarioResponse, Status> {
-        let call = |mut c: DataplaneClient<Channel>, request| async move {
-            c.extend_scenario(request).await
-        };
+        let call = |mut c: Client, request| async move { c.extend_scenario(request).await };
         let answer = self.within(self.controlling(request, call)).await;
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
     pub async fn pause_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
-        let pause = |_: DataplaneClient<Channel>| {
+        let pause = |_: Client| {
             self.controlling(
                 dp::PauseScenarioRequest { who: who.to_owned() },
                 |mut c, request| async move { c.pause_scenario(request).await },
@@ -258,7 +310,7 @@ impl Dataplane {
     }
 
     pub async fn resume_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
-        let resume = |_: DataplaneClient<Channel>| {
+        let resume = |_: Client| {
             self.controlling(
                 dp::ResumeScenarioRequest { who: who.to_owned() },
                 |mut c, request| async move { c.resume_scenario(request).await },
@@ -272,7 +324,7 @@ impl Dataplane {
         reason: &str,
         restore: bool,
     ) -> Result<pb::ScenarioState, Status> {
-        let stop = |_: DataplaneClient<Channel>| {
+        let stop = |_: Client| {
             let request = dp::StopScenarioRequest { reason: reason.to_owned(), restore };
             self.controlling(
                 request,
@@ -284,7 +336,7 @@ impl Dataplane {
 
     /// Reports an event that the scenario waits for.
     pub async fn notify_scenario(&self, request: dp::NotifyScenarioRequest) -> Result<(), Status> {
-        let notify = |_: DataplaneClient<Channel>| {
+        let notify = |_: Client| {
             self.controlling(
                 request,
                 |mut c, request| async move { c.notify_scenario(request).await },
@@ -295,7 +347,7 @@ impl Dataplane {
 
     /// The scenario that runs or ran last, and the answer to the request with `key`.
     pub async fn scenario(&self, key: &str) -> Result<dp::GetScenarioResponse, Status> {
-        let get = |mut c: DataplaneClient<Channel>| async move {
+        let get = |mut c: Client| async move {
             c.get_scenario(dp::GetScenarioRequest { key: key.to_owned() }).await
         };
         self.read(get).await
@@ -303,15 +355,13 @@ impl Dataplane {
 
     /// Events after a sequence, and the status of the scenario.
     pub async fn watch(&self, after: Option<u64>) -> Result<Streaming<dp::WatchResponse>, Status> {
-        let watch = |mut c: DataplaneClient<Channel>| async move {
-            c.watch(dp::WatchRequest { after }).await
-        };
+        let watch = |mut c: Client| async move { c.watch(dp::WatchRequest { after }).await };
         self.read(watch).await
     }
 
     /// Calls; once more if the connection broke, which it does when the dataplane
     /// was replaced since the last call.
-    async fn read<T, F>(&self, call: impl Fn(DataplaneClient<Channel>) -> F) -> Result<T, Status>
+    async fn read<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -373,6 +423,10 @@ impl Dataplane {
             "no dataplane at {path}{why}: start linkd-dataplane, or give --dataplane"
         ))
     }
+}
+
+fn client(channel: Channel, link: Linked) -> Client {
+    DataplaneClient::with_interceptor(channel, link).max_decoding_message_size(ANSWER_BYTES)
 }
 
 /// The message "no dataplane at PATH" suffices for these.

@@ -3,7 +3,7 @@
 //! last link, lets a ready switch do its part of it, and ends an expired lease.
 
 use crate::control::Control;
-use crate::leases::Now;
+use crate::links::Links;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::SERVICE_NAME;
@@ -20,16 +20,17 @@ const LOOK: Duration = Duration::from_millis(500);
 const READ_EVERY: u32 = 4;
 /// Time without packets of clients without a slot after which the next one is an event again.
 const QUIET: Duration = Duration::from_secs(10);
-/// Between one look at the clocks and the next, while a lease runs.
-const LEASE_LOOK: Duration = Duration::from_secs(1);
-/// Before a link that cannot return is tried again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Watches the dataplane, and reports to `health` whether it answers.
-pub(crate) async fn watch_dataplane(control: &Control, health: &HealthReporter) {
+pub(crate) async fn watch_dataplane(links: &Links, health: &HealthReporter) {
+    let control = &links.main().control;
     let (mut up, mut told) = (None, Told::default());
     loop {
-        match (look(control, &mut told).await, up) {
+        let looked = match look(control, &mut told).await {
+            Ok(instance) => links.meet(instance).await,
+            Err(status) => Err(status),
+        };
+        match (looked, up) {
             (Ok(()), Some(true)) | (Err(_), Some(false)) => {}
             (Ok(()), _) => {
                 // It may have disappeared meanwhile.
@@ -137,7 +138,8 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
 }
 
 /// Looks at the dataplane, and publishes events of its ports and clients.
-async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
+/// Returns its instance.
+async fn look(control: &Control, told: &mut Told) -> Result<u64, Status> {
     control.dataplane().controlled().await;
     let mut changing = control.changing().await;
     let current = control.look(&mut changing).await?;
@@ -147,7 +149,7 @@ async fn look(control: &Control, told: &mut Told) -> Result<(), Status> {
     if let Some(message) = told.unplaced(&current, Instant::now()) {
         control.tell(pb::EventKind::ClientsFull, "", "", message);
     }
-    Ok(())
+    Ok(current.instance)
 }
 
 /// Publishes when the state cannot be written, and when it can be again.
@@ -165,39 +167,6 @@ pub(crate) async fn watch_state(control: &Control) {
              --state, or correct the directory's permissions"
         );
         control.tell(pb::EventKind::StateNotSaved, "", "", message);
-    }
-}
-
-/// Ends the lease when its time is over, and corrects its wall-clock end after that clock was set.
-pub(crate) async fn watch_lease(control: &Control) {
-    let mut changes = control.lease_changes();
-    loop {
-        changes.mark_unchanged();
-        let mut changing = control.changing().await;
-        let now = Now::read();
-        if changing.leases.correct(now) {
-            control.keep_lease(&changing.leases);
-        }
-        match changing.leases.left(now) {
-            None => {
-                drop(changing);
-                let _ = changes.changed().await;
-            }
-            Some(Duration::ZERO) => {
-                let kind = pb::EventKind::LeaseExpired;
-                if let Err(error) = control.end_lease(&mut changing, kind, "").await {
-                    drop(changing);
-                    let why = error.message();
-                    tracing::warn!(why, "a lease is over and the link cannot return yet");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-            Some(left) => {
-                drop(changing);
-                // The runtime's clock stops while the machine is suspended.
-                let _ = tokio::time::timeout(left.min(LEASE_LOOK), changes.changed()).await;
-            }
-        }
     }
 }
 

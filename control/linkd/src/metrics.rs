@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `/metrics` for Prometheus.
 //!
-//! A scrape is one GetStats to the dataplane, without a mark: reading resets nothing.
+//! A scrape is one GetStats to the dataplane for each link, without a mark: reading resets nothing.
 //! Scrapes at the same time share one. Text in Prometheus' classic format (version 0.0.4),
 //! over HTTP/1.1 without encryption or names: for loopback, or behind a proxy.
 //!
@@ -15,8 +15,7 @@ mod scrape;
 mod steady;
 mod switch;
 
-use crate::dataplane::Dataplane;
-use crate::state::Saver;
+use crate::links::Links;
 use scrape::Scraper;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,13 +67,8 @@ impl Metrics {
     }
 
     /// Serves until `stopping` is true.
-    pub(crate) async fn serve(
-        self,
-        dataplane: Dataplane,
-        saver: Saver,
-        stopping: watch::Receiver<bool>,
-    ) {
-        let scraper = Arc::new(Scraper::new(dataplane, saver, self.clients));
+    pub(crate) async fn serve(self, links: Links, stopping: watch::Receiver<bool>) {
+        let scraper = Arc::new(Scraper::new(links, self.clients));
         http::serve(self.listener, scraper, stopping).await;
     }
 }

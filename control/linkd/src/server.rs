@@ -4,13 +4,15 @@
 use crate::accept::{Door, accept};
 use crate::audit::{Audit, AuditError};
 use crate::authorisation::Authorisation;
-use crate::control::{Control, LeaseService, SwitchService};
+use crate::control::{Control, SwitchService};
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
 use crate::limits::{Limits, Slots};
+use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
+use crate::services::{LeaseService, ScenarioService};
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
@@ -18,12 +20,14 @@ use crate::watching::Watching;
 use crate::{captures, certificates, keeper};
 use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
+use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_server::CapturesServer;
 use proto::linkemu::v1::certificates_server::CertificatesServer;
 use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
+use proto::linkemu::v1::links_server::LinksServer;
 use proto::linkemu::v1::scenarios_server::ScenariosServer;
 use proto::linkemu::v1::switch_server::SwitchServer;
 use std::collections::BTreeMap;
@@ -133,6 +137,8 @@ pub struct Server {
     dataplane: PathBuf,
     catalog: Catalog,
     profiles: BTreeMap<String, PathBuf>,
+    /// The state of other links than `main`.
+    links: BTreeMap<String, State>,
     saver: Saver,
     damage: Vec<String>,
     limits: Limits,
@@ -162,7 +168,7 @@ impl Server {
                 (Some(directory), kept)
             }
         };
-        let Kept { state, profiles, damage } = kept;
+        let Kept { state, profiles, links, damage } = kept;
         let saver = Saver::new(directory, state);
         let (claim, listener) = Claim::with(&socket, "linkd", &permissions)?;
         let listener = UnixListener::from_std(listener)?;
@@ -181,6 +187,7 @@ impl Server {
             dataplane,
             catalog,
             profiles,
+            links,
             saver,
             damage,
             limits,
@@ -213,7 +220,7 @@ impl Server {
     /// # Errors
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Self { dataplane, catalog, profiles, saver, damage, limits, .. } = self;
+        let Self { dataplane, catalog, profiles, links, saver, damage, limits, .. } = self;
         let Self { listener, tcp, audit, claim, metrics, .. } = self;
         let at = listener.local_addr().ok();
         let at = at.as_ref().and_then(|at| at.as_pathname()).unwrap_or(Path::new("no path"));
@@ -222,10 +229,7 @@ impl Server {
         let mut stopped = stopping.clone();
         let events = Events::new();
         let dataplane = Dataplane::new(dataplane, Switches::new(events.clone()));
-        if let Some(metrics) = metrics {
-            tokio::spawn(metrics.serve(dataplane.clone(), saver.clone(), stopping.clone()));
-        }
-        let watching = Watching::new(stopping);
+        let watching = Watching::new(stopping.clone());
         let control = Control::new(
             catalog,
             profiles,
@@ -237,13 +241,15 @@ impl Server {
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));
         let scenarios = Scenarios::new(control.clone(), watching.clone());
-        let service = Service { control: control.clone(), watching: watching.clone() };
-        let captures = captures::Service {
-            dataplane: control.dataplane().clone(),
-            watching: watching.clone(),
-        };
-        let certificates = certificates::Service(control.clone());
-        let leases = LeaseService(control.clone());
+        let links =
+            Links::new(control.clone(), scenarios.clone(), events.clone(), watching.clone(), links);
+        if let Some(metrics) = metrics {
+            tokio::spawn(metrics.serve(links.clone(), stopping));
+        }
+        let service = Service { links: links.clone(), watching: watching.clone() };
+        let captures = captures::Service { links: links.clone(), watching: watching.clone() };
+        let certificates = certificates::Service(links.clone());
+        let leases = LeaseService(links.clone());
         let switch = SwitchService(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
         let unknown = tonic_health::ServingStatus::NotServing;
@@ -252,8 +258,8 @@ impl Server {
         // On the heap: they hold profiles, of which each has kilobytes without its lists.
         let keeping = async {
             tokio::join!(
-                Box::pin(keeper::watch_dataplane(&control, &reporter)),
-                Box::pin(keeper::watch_lease(&control)),
+                Box::pin(keeper::watch_dataplane(&links, &reporter)),
+                Box::pin(control.watch_lease()),
                 keeper::watch_clients(&control),
                 keeper::watch_state(&control),
                 control.read_all(),
@@ -282,7 +288,11 @@ impl Server {
             .add_service(CertificatesServer::new(certificates))
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(LeasesServer::new(leases))
-            .add_service(ScenariosServer::new(scenarios).max_decoding_message_size(REQUEST_BYTES))
+            .add_service(LinksServer::new(links.clone()).max_decoding_message_size(REQUEST_BYTES))
+            .add_service(
+                ScenariosServer::new(ScenarioService(links.clone()))
+                    .max_decoding_message_size(REQUEST_BYTES),
+            )
             .add_service(SwitchServer::new(switch))
             .add_service(health)
             .add_service(reflection().build_v1()?)
@@ -319,6 +329,7 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
         pb::certificates_server::SERVICE_NAME,
         pb::events_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
+        pb::links_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,
         pb::switch_server::SERVICE_NAME,
     ];

@@ -3,8 +3,9 @@
 
 use crate::caller::Caller;
 use crate::clients;
-use crate::control::{Control, to_its_end};
+use crate::control::to_its_end;
 use crate::given;
+use crate::links::Links;
 use crate::refusal;
 use crate::watching::Watching;
 use profile::{Entry, Origin};
@@ -25,7 +26,7 @@ const WATCH_DEFAULT_NS: u64 = 1_000_000_000;
 const LIST_BYTES: usize = 1 << 20;
 
 pub(crate) struct Service {
-    pub control: Control,
+    pub links: Links,
     pub watching: Watching,
 }
 
@@ -35,9 +36,9 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::ListProfilesRequest>,
     ) -> Result<Response<pb::ListProfilesResponse>, Status> {
-        self.control.read_all().await;
+        self.links.main().control.read_all().await;
         let after = request.into_inner().after;
-        let catalog = self.control.catalog();
+        let catalog = self.links.main().control.catalog();
         let (mut answer, mut bytes) = (pb::ListProfilesResponse::default(), 0);
         for Entry { profile, origin } in catalog.iter().filter(|it| *it.profile.name() > *after) {
             bytes += profile.as_proto().encoded_len();
@@ -57,7 +58,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::GetProfileRequest>,
     ) -> Result<Response<pb::Profile>, Status> {
-        let profile = self.control.named(&request.get_ref().name).await?;
+        let profile = self.links.main().control.named(&request.get_ref().name).await?;
         Ok(Response::new(profile.into_proto()))
     }
 
@@ -65,7 +66,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::PutProfileRequest>,
     ) -> Result<Response<pb::PutProfileResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let (caller, control) = (Caller::of(&request), self.links.main().control.clone());
         let pb::PutProfileRequest { profile, replace, toml } = request.into_inner();
         let profile = given::profile(profile, toml).await?;
         let profile = profile.map_err(|found| refusal::invalid("the profile", &found))?;
@@ -80,7 +81,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::DeleteProfileRequest>,
     ) -> Result<Response<pb::DeleteProfileResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let (caller, control) = (Caller::of(&request), self.links.main().control.clone());
         let name = request.into_inner().name;
         to_its_end(async move {
             control.delete_profile(&caller, &name).await?;
@@ -109,7 +110,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::SetProfileRequest>,
     ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
         let request = request.into_inner();
         to_its_end(async move { control.set_profile(&caller, request).await }).await
     }
@@ -118,15 +119,19 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::PatchLinkRequest>,
     ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
         let request = request.into_inner();
         to_its_end(async move { control.patch_link(&caller, request).await }).await
     }
 
-    async fn get_link(&self, _: Request<pb::GetLinkRequest>) -> Result<Response<pb::Link>, Status> {
-        let in_force = self.control.dataplane().plan().await?;
+    async fn get_link(
+        &self,
+        request: Request<pb::GetLinkRequest>,
+    ) -> Result<Response<pb::Link>, Status> {
+        let control = self.links.control(&request)?;
+        let in_force = control.dataplane().plan().await?;
         let dp::GetPlanResponse { plan, applied, mut remarks, .. } = in_force;
-        remarks.extend(self.control.unsaved());
+        remarks.extend(control.unsaved());
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
         Ok(Response::new(pb::Link { profile, seed, applied, remarks }))
     }
@@ -136,11 +141,15 @@ impl Linkemu for Service {
         request: Request<pb::GetStatsRequest>,
     ) -> Result<Response<pb::Stats>, Status> {
         let caller = Caller::of(&request);
-        self.control.stats(&caller, request.get_ref().mark).await.map(Response::new)
+        let control = self.links.control(&request)?;
+        control.stats(&caller, request.get_ref().mark).await.map(Response::new)
     }
 
-    async fn get_room(&self, _: Request<pb::GetRoomRequest>) -> Result<Response<pb::Room>, Status> {
-        self.control.dataplane().room().await.map(Response::new)
+    async fn get_room(
+        &self,
+        request: Request<pb::GetRoomRequest>,
+    ) -> Result<Response<pb::Room>, Status> {
+        self.links.control(&request)?.dataplane().room().await.map(Response::new)
     }
 
     async fn get_version(
@@ -153,16 +162,16 @@ impl Linkemu for Service {
 
     async fn get_clients(
         &self,
-        _: Request<pb::GetClientsRequest>,
+        request: Request<pb::GetClientsRequest>,
     ) -> Result<Response<pb::GetClientsResponse>, Status> {
-        self.control.clients().await.map(Response::new)
+        self.links.control(&request)?.clients().await.map(Response::new)
     }
 
     async fn set_clients(
         &self,
         request: Request<pb::SetClientsRequest>,
     ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.control.clone());
+        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
         let request = request.into_inner();
         to_its_end(async move { control.set_clients(&caller, request).await }).await
     }
@@ -171,9 +180,9 @@ impl Linkemu for Service {
 
     async fn list_clients(
         &self,
-        _: Request<pb::ListClientsRequest>,
+        request: Request<pb::ListClientsRequest>,
     ) -> Result<Response<Self::ListClientsStream>, Status> {
-        self.control.list_clients().await.map(Response::new)
+        self.links.control(&request)?.list_clients().await.map(Response::new)
     }
 
     type WatchStatsStream = ReceiverStream<Result<pb::Stats, Status>>;
@@ -195,7 +204,7 @@ impl Linkemu for Service {
         };
         let permit = self.watching.permit(&Caller::of(&request))?;
         let (sender, receiver) = mpsc::channel(1);
-        let dataplane = self.control.dataplane().clone();
+        let dataplane = self.links.control(&request)?.dataplane().clone();
         let mut stopping = self.watching.ending(&request);
         tokio::spawn(async move {
             let _permit = permit;

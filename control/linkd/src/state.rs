@@ -9,6 +9,7 @@
 //! DIR/lock
 //! DIR/state               SHA-256 of the rest, then linkd.v1.State
 //! DIR/profiles/NAME.toml
+//! DIR/links/NAME/state    of another link than `main`
 //! ```
 
 use crate::disk::{self, FileSystem, NEW};
@@ -30,6 +31,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// After the state could not be written.
 const RETRY: Duration = Duration::from_secs(1);
 const FILE: &str = "state";
+const LINKS: &str = "links";
 const HASH_BYTES: usize = 32;
 
 /// Why a directory cannot hold the state.
@@ -50,7 +52,8 @@ pub enum StateError {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    _lock: Flock<File>,
+    /// Of the whole directory; a link's part of it has none.
+    _lock: Option<Flock<File>>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +61,8 @@ pub(crate) struct Kept {
     pub state: State,
     /// The files of the stored profiles, for [`read_profile`], by the names of the profiles.
     pub profiles: BTreeMap<String, PathBuf>,
+    /// The state of each link but `main`, by its name without "links/".
+    pub links: BTreeMap<String, State>,
     /// Unreadable files, and where they are now.
     pub damage: Vec<String>,
 }
@@ -79,16 +84,38 @@ impl Directory {
             .map_err(|_| StateError::Taken(path.to_owned()))?;
         let mut kept = Kept::default();
         let file = path.join(FILE);
-        match fs::read(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(&file)(error)),
-            Ok(bytes) => match decode(&bytes) {
-                Some(state) => kept.state = state,
-                None => kept.damage.push(put_aside(&file).map_err(failed(&file))?),
-            },
+        match read(&file).map_err(failed(&file))? {
+            Ok(state) => kept.state = state.unwrap_or_default(),
+            Err(damage) => kept.damage.push(damage),
+        }
+        let links = path.join(LINKS);
+        fs::create_dir_all(&links).map_err(failed(&links))?;
+        for entry in fs::read_dir(&links).map_err(failed(&links))? {
+            let entry = entry.map_err(failed(&links))?;
+            let file = entry.path().join(FILE);
+            match (read(&file).map_err(failed(&file))?, entry.file_name().into_string()) {
+                (Ok(Some(state)), Ok(name)) => _ = kept.links.insert(name, state),
+                (Ok(_), _) => {}
+                (Err(damage), _) => kept.damage.push(damage),
+            }
         }
         kept.profiles = stored(&profiles).map_err(failed(&profiles))?;
-        Ok((Self { path: path.to_owned(), _lock: lock }, kept))
+        Ok((Self { path: path.to_owned(), _lock: Some(lock) }, kept))
+    }
+
+    /// The part of a link, which is made if it is not there.
+    fn of_link(&self, name: &str) -> io::Result<Self> {
+        let path = self.path.join(LINKS).join(name);
+        fs::create_dir_all(&path)?;
+        Ok(Self { path, _lock: None })
+    }
+
+    /// Forgets a link.
+    fn forget(&self, name: &str) -> io::Result<()> {
+        match fs::remove_dir_all(self.path.join(LINKS).join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn write(&self, state: &State) -> io::Result<()> {
@@ -120,6 +147,18 @@ fn file_name(name: &str) -> String {
 fn encode(state: &State) -> Vec<u8> {
     let body = state.encode_to_vec();
     [Sha256::digest(&body).as_slice(), &body].concat()
+}
+
+/// The state in a file, if there is one; a damaged file is set aside.
+fn read(file: &Path) -> io::Result<Result<Option<State>, String>> {
+    match fs::read(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
+        Err(error) => Err(error),
+        Ok(bytes) => match decode(&bytes) {
+            Some(state) => Ok(Ok(Some(state))),
+            None => Ok(Err(put_aside(file)?)),
+        },
+    }
 }
 
 /// `None` if a byte has changed.
@@ -189,6 +228,20 @@ impl Saver {
         let state = watch::Sender::new(state);
         let (writing, failure) = (Mutex::new(()), watch::Sender::new(None));
         Self(Arc::new(Saved { directory, state, writing, failure }))
+    }
+
+    /// The saver of another link than `main`, in a part of the directory.
+    ///
+    /// # Errors
+    /// If that part cannot be made.
+    pub fn of_link(&self, name: &str, state: State) -> io::Result<Self> {
+        let directory = self.0.directory.as_ref().map(|it| it.of_link(name)).transpose()?;
+        Ok(Self::new(directory, state))
+    }
+
+    /// Forgets the state of another link.
+    pub async fn forget(&self, name: String) -> io::Result<()> {
+        self.on_disk(move |directory| directory.forget(&name)).await
     }
 
     /// Does something in the directory, if there is one, and waits for the disk.

@@ -9,6 +9,7 @@ mod events;
 mod exporter;
 mod hostile;
 mod leases;
+mod links;
 mod metrics;
 mod monitoring;
 mod process;

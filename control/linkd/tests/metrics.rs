@@ -23,38 +23,50 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         ("dataplane_up", 1.0),
         ("state_saved", 1.0),
         ("dataplane_time_seconds", 12.5),
-        ("generation", 5.0),
-        ("lossy", 0.0),
-        ("conservation_exact", 1.0),
-        ("emulator_drops_total", 12.0),
-        ("stall_max_seconds", 0.007),
-        ("mark_time_seconds", 2.5),
-        (r#"worker_received_packets_total{worker="0"}"#, 500.0),
-        (r#"worker_stall_max_seconds{worker="1"}"#, 0.007),
-        ("memory_used_bytes", 1048576.0),
-        (r#"lateness_since_mark_seconds{share="0.99"}"#, 0.00002),
-        (r#"received_packets_total{client="10.0.0.1",direction="forward"}"#, 10.0),
-        (r#"received_bytes_total{client="2001:db8::1",direction="return"}"#, 500.0),
-        (r#"sent_packets_total{client="10.0.0.1",direction="forward"}"#, 6.0),
-        (r#"dropped_packets_total{client="10.0.0.1",direction="return",reason="outage"}"#, 1.0),
-        (r#"dropped_bytes_total{client="10.0.0.1",direction="return",reason="limit"}"#, 0.0),
-        (r#"marked_packets_total{client="10.0.0.1",direction="forward"}"#, 2.0),
-        (r#"duplicated_packets_total{client="10.0.0.1",direction="forward"}"#, 0.0),
-        (r#"corrupted_bytes_total{client="10.0.0.1",direction="return"}"#, 300.0),
-        (r#"held_bytes{client="bypass",direction="forward"}"#, 100.0),
-        (r#"queue_high_water_bytes{client="default",direction="forward"}"#, 36e6),
-        (r#"queue_delay_seconds_sum{client="10.0.0.1",direction="forward"}"#, 2.5),
-        (r#"queue_delay_seconds_count{client="10.0.0.1",direction="forward"}"#, 7.0),
+        (r#"generation{link="main"}"#, 5.0),
+        (r#"lossy{link="main"}"#, 0.0),
+        (r#"conservation_exact{link="main"}"#, 1.0),
+        (r#"emulator_drops_total{link="main"}"#, 12.0),
+        (r#"stall_max_seconds{link="main"}"#, 0.007),
+        (r#"mark_time_seconds{link="main"}"#, 2.5),
+        (r#"worker_received_packets_total{link="main",worker="0"}"#, 500.0),
+        (r#"worker_stall_max_seconds{link="main",worker="1"}"#, 0.007),
+        (r#"memory_used_bytes{link="main"}"#, 1048576.0),
+        (r#"lateness_since_mark_seconds{link="main",share="0.99"}"#, 0.00002),
+        (r#"received_packets_total{link="main",client="10.0.0.1",direction="forward"}"#, 10.0),
+        (r#"received_bytes_total{link="main",client="2001:db8::1",direction="return"}"#, 500.0),
+        (r#"sent_packets_total{link="main",client="10.0.0.1",direction="forward"}"#, 6.0),
         (
-            r#"queue_delay_seconds_bucket{le="0.000262144",client="10.0.0.1",direction="forward"}"#,
+            r#"dropped_packets_total{link="main",client="10.0.0.1",direction="return",reason="outage"}"#,
+            1.0,
+        ),
+        (
+            r#"dropped_bytes_total{link="main",client="10.0.0.1",direction="return",reason="limit"}"#,
+            0.0,
+        ),
+        (r#"marked_packets_total{link="main",client="10.0.0.1",direction="forward"}"#, 2.0),
+        (r#"duplicated_packets_total{link="main",client="10.0.0.1",direction="forward"}"#, 0.0),
+        (r#"corrupted_bytes_total{link="main",client="10.0.0.1",direction="return"}"#, 300.0),
+        (r#"held_bytes{link="main",client="bypass",direction="forward"}"#, 100.0),
+        (r#"queue_high_water_bytes{link="main",client="default",direction="forward"}"#, 36e6),
+        (r#"queue_delay_seconds_sum{link="main",client="10.0.0.1",direction="forward"}"#, 2.5),
+        (r#"queue_delay_seconds_count{link="main",client="10.0.0.1",direction="forward"}"#, 7.0),
+        (
+            r#"queue_delay_seconds_bucket{le="0.000262144",link="main",client="10.0.0.1",direction="forward"}"#,
             2.0,
         ),
         (
-            r#"queue_delay_seconds_bucket{le="0.001048576",client="10.0.0.1",direction="forward"}"#,
+            r#"queue_delay_seconds_bucket{le="0.001048576",link="main",client="10.0.0.1",direction="forward"}"#,
             3.0,
         ),
-        (r#"queue_delay_seconds_bucket{le="+Inf",client="10.0.0.1",direction="forward"}"#, 7.0),
-        (r#"lateness_seconds_bucket{le="+Inf",client="default",direction="return"}"#, 6.0),
+        (
+            r#"queue_delay_seconds_bucket{le="+Inf",link="main",client="10.0.0.1",direction="forward"}"#,
+            7.0,
+        ),
+        (
+            r#"lateness_seconds_bucket{le="+Inf",link="main",client="default",direction="return"}"#,
+            6.0,
+        ),
         (r#"port_missed_packets_total{port="wan"}"#, 3.0),
         (r#"port_transmit_dropped_packets_total{port="client"}"#, 2.0),
         (r#"port_unplaced_packets_total{port="client"}"#, 9.0),
@@ -63,7 +75,7 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"port_mtu_bytes{port="wan"}"#, 1500.0),
         (r#"port_up{port="wan"}"#, 1.0),
         (r#"port_up{port="client"}"#, 0.0),
-        (r#"config_info{profile="a \"quoted\\ name\"\n",seed="77"}"#, 1.0),
+        (r#"config_info{link="main",profile="a \"quoted\\ name\"\n",seed="77"}"#, 1.0),
     ] {
         let found = scraped.value(&format!("linkemu_{series}"));
         assert!((found - value).abs() < 1e-9, "{series} is {found}, not {value}");
@@ -162,7 +174,7 @@ async fn ten_thousand_clients_are_a_bounded_scrape_of_which_nothing_is_missing()
     assert_eq!(scraped.series(), few);
     // The last ones have the most traffic.
     let forward = |client: &str| {
-        let labels = format!("{{client=\"{client}\",direction=\"forward\"}}");
+        let labels = format!("{{link=\"main\",client=\"{client}\",direction=\"forward\"}}");
         format!("linkemu_received_packets_total{labels}")
     };
     let last = addresses(10_000).last().unwrap();

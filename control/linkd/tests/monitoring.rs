@@ -17,8 +17,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Variables of Grafana; any duration and instance suffices, because only names and grammar count.
-const VARIABLES: [(&str, &str); 4] =
-    [("$__rate_interval", "1m"), ("$__range", "1m"), ("$instance", "box"), ("$client", ".*")];
+const VARIABLES: [(&str, &str); 5] = [
+    ("$__rate_interval", "1m"),
+    ("$__range", "1m"),
+    ("$instance", "box"),
+    ("$link", "main"),
+    ("$client", ".*"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -273,7 +278,7 @@ async fn a_real_prometheus_scrapes_and_answers() {
     let exporter = exporter().await;
     let mut prometheus = Prometheus::start(&program, exporter.directory.path(), exporter.address);
     let first = |answer: &Value| answer["data"]["result"].get(0).cloned();
-    let series = r#"linkemu_sent_packets_total{client="10.0.0.2",direction="forward"}"#;
+    let series = r#"linkemu_sent_packets_total{link="main",client="10.0.0.2",direction="forward"}"#;
     let sample = until(series, || first(&prometheus.query(series)?));
     assert_eq!(sample["value"][1], "7");
     assert_eq!(sample["metric"]["job"], "linkemu");

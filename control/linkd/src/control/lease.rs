@@ -1,16 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1.Leases`, the end of a lease, and the scenario that runs under it.
+//! The lease of a link, its end, and the scenario that runs under it.
 
-use super::{Cause, Changing, Control, Terms, is_away, to_its_end, unwritten};
+use super::{Cause, Changing, Control, Terms, is_away, unwritten};
 use crate::caller::{Caller, Role};
 use crate::leases::{Held, Leases, Now, checked, from_now, new_token, taken};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::leases_server;
+use std::time::Duration;
 use tokio::sync::watch;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Status};
+
+/// Between one look at the clocks and the next, while a lease runs.
+const LOOK: Duration = Duration::from_secs(1);
+/// Before a link that cannot return is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl Control {
+    /// Ends the lease when its time is over, and corrects its wall-clock end after that clock was set.
+    pub async fn watch_lease(&self) {
+        let mut changes = self.lease_changes();
+        loop {
+            changes.mark_unchanged();
+            let mut changing = self.changing().await;
+            let now = Now::read();
+            if changing.leases.correct(now) {
+                self.keep_lease(&changing.leases);
+            }
+            match changing.leases.left(now) {
+                None => {
+                    drop(changing);
+                    let _ = changes.changed().await;
+                }
+                Some(Duration::ZERO) => {
+                    let kind = pb::EventKind::LeaseExpired;
+                    if let Err(error) = self.end_lease(&mut changing, kind, "").await {
+                        drop(changing);
+                        let why = error.message();
+                        tracing::warn!(why, "a lease is over and the link cannot return yet");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+                Some(left) => {
+                    drop(changing);
+                    // The runtime's clock stops while the machine is suspended.
+                    let _ = tokio::time::timeout(left.min(LOOK), changes.changed()).await;
+                }
+            }
+        }
+    }
+
     /// Ends the active lease and applies its return profile, if it names one. Returns the generation
     /// of that change. The lease stays if the dataplane does not answer.
     pub async fn end_lease(
@@ -103,7 +141,7 @@ impl Control {
         });
     }
 
-    async fn acquire_lease(
+    pub async fn acquire_lease(
         &self,
         caller: &Caller,
         request: pb::AcquireLeaseRequest,
@@ -160,7 +198,7 @@ impl Control {
         Ok(pb::AcquireLeaseResponse { lease: Some(lease), token })
     }
 
-    async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
+    pub async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
         let mut changing = self.changing().await;
         let held = changing.leases.with(token)?;
         let (ends, expires) = from_now(held.lease.ttl_ns, Now::read());
@@ -171,7 +209,7 @@ impl Control {
         Ok(lease)
     }
 
-    async fn release_lease(
+    pub async fn release_lease(
         &self,
         caller: &Caller,
         token: &str,
@@ -181,46 +219,5 @@ impl Control {
         let generation =
             self.end_lease(&mut changing, pb::EventKind::LeaseReleased, &caller.name).await?;
         Ok(pb::ReleaseLeaseResponse { generation })
-    }
-}
-
-pub(crate) struct LeaseService(pub Control);
-
-#[tonic::async_trait]
-impl leases_server::Leases for LeaseService {
-    async fn acquire_lease(
-        &self,
-        request: Request<pb::AcquireLeaseRequest>,
-    ) -> Result<Response<pb::AcquireLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.clone());
-        let request = request.into_inner();
-        to_its_end(async move { control.acquire_lease(&caller, request).await }).await
-    }
-
-    async fn renew_lease(
-        &self,
-        request: Request<pb::RenewLeaseRequest>,
-    ) -> Result<Response<pb::Lease>, Status> {
-        let (control, token) = (self.0.clone(), request.into_inner().token);
-        to_its_end(async move { control.renew_lease(&token).await }).await
-    }
-
-    async fn release_lease(
-        &self,
-        request: Request<pb::ReleaseLeaseRequest>,
-    ) -> Result<Response<pb::ReleaseLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.clone());
-        let token = request.into_inner().token;
-        to_its_end(async move { control.release_lease(&caller, &token).await }).await
-    }
-
-    async fn get_lease(
-        &self,
-        _: Request<pb::GetLeaseRequest>,
-    ) -> Result<Response<pb::Lease>, Status> {
-        match &self.0.changing().await.leases.0 {
-            Some(held) => Ok(Response::new(held.lease.clone())),
-            None => Err(Status::not_found("no lease runs: whoever may change the link can")),
-        }
     }
 }

@@ -19,9 +19,8 @@ pub(super) const NS: f64 = 1e-9;
 
 #[derive(Debug, Default)]
 pub(super) struct Scrape {
-    /// Absent if the dataplane did not answer.
-    pub stats: Option<Snapshot>,
-    pub plan: Option<dp::Plan>,
+    /// `main` first; empty if the dataplane did not answer.
+    pub links: Vec<OfLink>,
     pub version: String,
     /// On which it runs.
     pub dpdk: String,
@@ -30,6 +29,15 @@ pub(super) struct Scrape {
     /// Whether linkd's state is on its disk; none without `--state`.
     pub is_saved: Option<bool>,
     pub seconds: f64,
+}
+
+/// The figures of a link.
+#[derive(Debug)]
+pub(super) struct OfLink {
+    /// Without "links/".
+    pub name: String,
+    pub stats: Snapshot,
+    pub plan: Option<dp::Plan>,
 }
 
 /// The text of a scrape.
@@ -74,7 +82,7 @@ impl Family {
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let e = &mut encoder;
-        let up = f64::from(u8::from(self.stats.is_some()));
+        let up = f64::from(u8::from(!self.links.is_empty()));
         one(e, "dataplane_up", "Whether the dataplane answered this scrape", Gauge, up)?;
         let help = "Seconds that it took to ask the dataplane";
         one(e, "scrape_duration_seconds", help, Gauge, self.seconds)?;
@@ -89,23 +97,25 @@ impl Collector for Scrape {
         ];
         Family("build_info", "Versions of linkd, the dataplane and its DPDK; always 1", Gauge)
             .write(e, [(build, 1.0)])?;
-        if let Some(plan) = &self.plan {
+        let plans = self.links.iter().filter_map(|link| Some((&*link.name, link.plan.as_ref()?)));
+        let plans: Vec<_> = plans.map(|(name, plan)| (name, plan, plan.seed.to_string())).collect();
+        let configs = plans.iter().map(|(name, plan, seed)| {
             let profile = plan.profile.as_ref().map_or("", |profile| &profile.name);
-            let config = [("profile", profile), ("seed", &plan.seed.to_string())];
-            Family("config_info", "Profile and seed in force; always 1", Gauge)
-                .write(e, [(config, 1.0)])?;
+            ([("link", *name), ("profile", profile), ("seed", seed)], 1.0)
+        });
+        if !plans.is_empty() {
+            let help = "Profile and seed in force on a link; always 1";
+            Family("config_info", help, Gauge).write(e, configs)?;
         }
         if let Some(look) = &self.switch {
             switch::encode(e, look)?;
         }
-        match &self.stats {
-            None => Ok(()),
-            Some(stats) => {
-                health(e, stats)?;
-                ports(e, &stats.ports)?;
-                pipes(e, stats)
-            }
+        if self.links.is_empty() {
+            return Ok(());
         }
+        health(e, &self.links)?;
+        ports(e, &self.links)?;
+        pipes(e, &self.links)
     }
 }
 
@@ -124,54 +134,69 @@ pub(super) fn one(
     Family(name, help, kind).write(encoder, [([], value)])
 }
 
-/// Metrics of the emulator as a whole.
-fn health(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
-    let gauges = [
-        ("dataplane_time_seconds", "Time since the dataplane started", stats.time_ns as f64 * NS),
-        ("generation", "Generation of the configuration in force", stats.generation as f64),
-        (
-            "lossy",
-            "Whether the link in force was accepted although it can lose packets for want of memory or time",
-            f64::from(u8::from(stats.lossy)),
-        ),
-        (
-            "conservation_exact",
-            "Whether received, duplicated and generated is sent, dropped and held in every pipe",
-            f64::from(u8::from(stats.conservation.exact)),
-        ),
-        ("memory_capacity_bytes", "Size of the packet store", stats.memory.capacity_bytes as f64),
-        ("memory_used_bytes", "Of the packet store in use", stats.memory.used_bytes as f64),
-        (
-            "memory_high_water_bytes",
-            "Most of the packet store in use since the last mark",
-            stats.memory.used_max_bytes as f64,
-        ),
-        (
-            "stall_max_seconds",
-            "Longest time between two turns of a worker since the last mark, less what it meant to sleep",
-            stats.stall_max_ns as f64 * NS,
-        ),
-    ];
-    for (name, help, value) in gauges {
-        one(e, name, help, Gauge, value)?;
-    }
-    one(
-        e,
+/// A figure of a link: name, help, type, and which it is.
+type Figure = (&'static str, &'static str, MetricType, fn(&Snapshot) -> f64);
+
+const OF_LINK: [Figure; 8] = [
+    ("generation", "Generation of the configuration in force", Gauge, |s| s.generation as f64),
+    (
+        "lossy",
+        "Whether the link in force was accepted although it can lose packets for want of memory or time",
+        Gauge,
+        |s| f64::from(u8::from(s.lossy)),
+    ),
+    (
+        "conservation_exact",
+        "Whether received, duplicated and generated is sent, dropped and held in every pipe",
+        Gauge,
+        |s| f64::from(u8::from(s.conservation.exact)),
+    ),
+    ("memory_capacity_bytes", "Size of the packet store", Gauge, |s| {
+        s.memory.capacity_bytes as f64
+    }),
+    ("memory_used_bytes", "Of the packet store in use", Gauge, |s| s.memory.used_bytes as f64),
+    (
+        "memory_high_water_bytes",
+        "Most of the packet store in use since the last mark",
+        Gauge,
+        |s| s.memory.used_max_bytes as f64,
+    ),
+    (
+        "stall_max_seconds",
+        "Longest time between two turns of a worker since the last mark, less what it meant to sleep",
+        Gauge,
+        |s| s.stall_max_ns as f64 * NS,
+    ),
+    (
         "emulator_drops_total",
         "Packets lost through the emulator's own fault: overload, missed, transmit dropped",
         Counter,
-        stats.emulator_drops as f64,
-    )?;
-    if let Some(span) = &stats.span {
-        let help = "Time of the last mark, since the dataplane started";
-        one(e, "mark_time_seconds", help, Gauge, span.since_ns as f64 * NS)?;
+        |s| s.emulator_drops as f64,
+    ),
+];
+
+/// Metrics of the emulator as a whole, and of each link.
+fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
+    let time_ns = links.first().map_or(0, |link| link.stats.time_ns);
+    let help = "Time since the dataplane started";
+    one(e, "dataplane_time_seconds", help, Gauge, time_ns as f64 * NS)?;
+    for (name, help, kind, value) in OF_LINK {
+        let series = links.iter().map(|link| ([("link", &*link.name)], value(&link.stats)));
+        Family(name, help, kind).write(e, series)?;
     }
-    workers(e, &stats.workers)?;
-    let late = &stats.lateness_ns;
-    let shares = [("0.5", late.p50), ("0.99", late.p99), ("0.999", late.p999), ("1", late.max)];
+    let marks = links.iter().filter_map(|link| {
+        Some(([("link", &*link.name)], link.stats.span.as_ref()?.since_ns as f64 * NS))
+    });
+    let help = "Time of the last mark, since the dataplane started";
+    Family("mark_time_seconds", help, Gauge).write(e, marks)?;
+    workers(e, links)?;
+    let late = links.iter().flat_map(|link| {
+        let late = &link.stats.lateness_ns;
+        let shares = [("0.5", late.p50), ("0.99", late.p99), ("0.999", late.p999), ("1", late.max)];
+        shares.map(|(share, ns)| ([("link", &*link.name), ("share", share)], ns as f64 * NS))
+    });
     let help = "Lateness that this share of packets did not exceed since the last mark";
-    Family("lateness_since_mark_seconds", help, Gauge)
-        .write(e, shares.map(|(share, ns)| ([("share", share)], ns as f64 * NS)))
+    Family("lateness_since_mark_seconds", help, Gauge).write(e, late)
 }
 
 /// A figure of a worker: name, help, type, and which it is.
@@ -192,12 +217,16 @@ const OF_WORKER: [OfWorker; 4] = [
     }),
 ];
 
-fn workers(e: &mut DescriptorEncoder<'_>, workers: &[Worker]) -> fmt::Result {
+fn workers(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
+    let most = links.iter().map(|link| link.stats.workers.len()).max().unwrap_or(0);
+    let numbers: Vec<_> = (0..most).map(|number| number.to_string()).collect();
     for (name, help, kind, value) in OF_WORKER {
-        let series =
-            workers.iter().enumerate().map(|(number, worker)| (number.to_string(), worker));
-        let series: Vec<_> = series.collect();
-        let series = series.iter().map(|(number, w)| ([("worker", number.as_str())], value(w)));
+        let series = links.iter().flat_map(|link| {
+            let workers = numbers.iter().zip(&link.stats.workers);
+            workers.map(|(number, worker)| {
+                ([("link", &*link.name), ("worker", number)], value(worker))
+            })
+        });
         Family(name, help, kind).write(e, series)?;
     }
     Ok(())
@@ -251,7 +280,16 @@ const OF_PORT: [OfPort; 12] = [
     ("port_staged_packets", "Frames on their way to a port's driver", Gauge, |p| p.staged),
 ];
 
-fn ports(e: &mut DescriptorEncoder<'_>, ports: &[Port]) -> fmt::Result {
+/// Those of `main`, with the figures that each link has of its own summed up.
+fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
+    let Some((main, others)) = links.split_first() else { return Ok(()) };
+    let mut ports = main.stats.ports.clone();
+    for link in others {
+        for (sum, port) in ports.iter_mut().zip(&link.stats.ports) {
+            sum.malformed += port.malformed;
+            sum.unplaced += port.unplaced;
+        }
+    }
     for (name, help, kind, value) in OF_PORT {
         let series = ports.iter().map(|port| ([("port", port.name.as_str())], value(port) as f64));
         Family(name, help, kind).write(e, series)?;
@@ -296,25 +334,34 @@ const OF_PIPE: [OfPipe; 17] = [
     ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| p.corrupted.bytes),
 ];
 
-fn pipes(e: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::Result {
+/// A pipe with its link, client and direction.
+type Place<'a> = ([(&'a str, &'a str); 3], &'a Pipe);
+
+fn pipes(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     let pipes = || {
-        stats.clients.iter().flat_map(|client| {
-            let name = client.client.as_str();
-            [(name, "forward", &client.forward), (name, "return", &client.r#return)]
+        links.iter().flat_map(|link| {
+            link.stats.clients.iter().flat_map(move |client| {
+                [("forward", &client.forward), ("return", &client.r#return)].map(|(way, pipe)| {
+                    let labels = [
+                        ("link", link.name.as_str()),
+                        ("client", client.client.as_str()),
+                        ("direction", way),
+                    ];
+                    (labels, pipe)
+                })
+            })
         })
     };
     for (name, help, kind, value) in OF_PIPE {
-        let series = pipes().map(|(client, direction, pipe)| {
-            ([("client", client), ("direction", direction)], value(pipe) as f64)
-        });
+        let series = pipes().map(|(labels, pipe)| (labels, value(pipe) as f64));
         Family(name, help, kind).write(e, series)?;
     }
     // Every reason of every pipe, from zero on: a series that begins at its first drop hides it.
     let drops = || {
-        pipes().flat_map(|(client, direction, pipe)| {
-            pipe.dropped.reasons().map(|(reason, count)| {
-                ([("client", client), ("direction", direction), ("reason", reason)], count)
-            })
+        pipes().flat_map(|([link, client, direction], pipe)| {
+            pipe.dropped
+                .reasons()
+                .map(move |(reason, count)| ([link, client, direction, ("reason", reason)], count))
         })
     };
     Family("dropped_packets_total", "Packets dropped, by reason", Counter)
@@ -332,13 +379,13 @@ fn histograms<'a>(
     e: &mut DescriptorEncoder<'_>,
     name: &'static str,
     help: &'static str,
-    pipes: impl Iterator<Item = (&'a str, &'static str, &'a Pipe)>,
+    pipes: impl Iterator<Item = Place<'a>>,
     histogram: fn(&Pipe) -> Option<&Histogram>,
 ) -> fmt::Result {
     let mut family = e.encode_descriptor(name, help, None, MetricType::Histogram)?;
-    for (client, direction, pipe) in pipes {
+    for (labels, pipe) in pipes {
         let Some(h) = histogram(pipe).filter(|h| !h.counts.is_empty()) else { continue };
-        let labels: Labels<'_> = &[("client", client), ("direction", direction)];
+        let labels: Labels<'_> = &labels;
         let counts = &h.counts[..h.counts.len().min(BUCKETS)];
         let last = counts.len().saturating_sub(1);
         let bounds = (0..).map(|i| {

@@ -2,12 +2,13 @@
 //! A scrape: its requests to the dataplane, its deadline, and how concurrent scrapes share it.
 
 use super::clients::Choice;
-use super::export::{self, Scrape};
+use super::export::{self, OfLink, Scrape};
 use super::steady::Steady;
-use crate::dataplane::Dataplane;
-use crate::state::Saver;
+use crate::links::Links;
 use hyper::body::Bytes;
+use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -21,8 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(3);
 type Shared = OnceCell<Result<Bytes, fmt::Error>>;
 
 pub(super) struct Scraper {
-    dataplane: Dataplane,
-    saver: Saver,
+    links: Links,
+    /// Clients of each link that are exported each for itself.
+    clients: usize,
     /// The scrape in work, if there is one.
     current: Mutex<Weak<Shared>>,
     kept: Mutex<Kept>,
@@ -30,17 +32,18 @@ pub(super) struct Scraper {
 
 /// State between two scrapes.
 struct Kept {
-    choice: Choice,
+    /// By link.
+    choices: HashMap<String, Choice>,
     steady: Steady,
     /// Whether the dataplane answered, if it was ever asked.
     up: Option<bool>,
 }
 
 impl Scraper {
-    /// Up to `clients` clients are exported each for itself.
-    pub fn new(dataplane: Dataplane, saver: Saver, clients: usize) -> Self {
-        let kept = Kept { choice: Choice::new(clients), steady: Steady::default(), up: None };
-        Self { dataplane, saver, current: Mutex::new(Weak::new()), kept: Mutex::new(kept) }
+    /// Up to `clients` clients of each link are exported each for itself.
+    pub fn new(links: Links, clients: usize) -> Self {
+        let kept = Kept { choices: HashMap::new(), steady: Steady::default(), up: None };
+        Self { links, clients, current: Mutex::new(Weak::new()), kept: Mutex::new(kept) }
     }
 
     /// The metrics. Concurrent scrapes share one answer.
@@ -65,10 +68,21 @@ impl Scraper {
 
     async fn gather(&self) -> Result<Bytes, fmt::Error> {
         let start = Instant::now();
+        let main = &self.links.main().control;
+        let dataplane = main.dataplane();
         let asked = async {
-            let stats = self.dataplane.stats(false).await?;
+            let stats = dataplane.stats(false).await?;
             // Labels, without which the scrape still succeeds.
-            Ok((stats, self.dataplane.plan().await.ok(), self.dataplane.describe().await.ok()))
+            let plan = dataplane.plan().await.ok();
+            let mut links = vec![(MAIN_LINK.to_owned(), stats, plan)];
+            for (name, lane) in self.links.others() {
+                // One that was removed meanwhile has no figures.
+                let dataplane = lane.control.dataplane();
+                if let Ok(stats) = dataplane.own_stats(false).await {
+                    links.push((name, stats, dataplane.plan().await.ok()));
+                }
+            }
+            Ok((links, dataplane.describe().await.ok()))
         };
         let answer = match tokio::time::timeout(DEADLINE, asked).await {
             Ok(answer) => answer,
@@ -76,8 +90,9 @@ impl Scraper {
                 "the dataplane did not answer within {DEADLINE:?}"
             ))),
         };
-        let switch = self.dataplane.switches().look().await;
-        let is_saved = self.saver.has_directory().then(|| self.saver.failure().borrow().is_none());
+        let switch = dataplane.switches().look().await;
+        let saver = main.saver();
+        let is_saved = saver.has_directory().then(|| saver.failure().borrow().is_none());
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.note(&answer);
         let scrape = match answer {
@@ -85,15 +100,21 @@ impl Scraper {
                 let seconds = start.elapsed().as_secs_f64();
                 Scrape { switch, is_saved, seconds, ..Scrape::default() }
             }
-            Ok((mut stats, plan, description)) => {
-                if switch.is_some() {
-                    kept.steady.hold(&mut stats);
-                }
-                let stats = kept.choice.reduce(Snapshot::from(stats));
-                let plan = plan.and_then(|answer| answer.plan);
+            Ok((links, description)) => {
+                kept.choices.retain(|name, _| links.iter().any(|(link, ..)| link == name));
+                let links = links.into_iter().map(|(name, mut stats, plan)| {
+                    if switch.is_some() && name == MAIN_LINK {
+                        kept.steady.hold(&mut stats);
+                    }
+                    let choice = kept.choices.entry(name.clone());
+                    let choice = choice.or_insert_with(|| Choice::new(self.clients));
+                    let stats = choice.reduce(Snapshot::from(stats));
+                    OfLink { name, stats, plan: plan.and_then(|answer| answer.plan) }
+                });
+                let links = links.collect();
                 let dp::DescribeResponse { version, dpdk, .. } = description.unwrap_or_default();
                 let seconds = start.elapsed().as_secs_f64();
-                Scrape { stats: Some(stats), plan, version, dpdk, switch, is_saved, seconds }
+                Scrape { links, version, dpdk, switch, is_saved, seconds }
             }
         };
         drop(kept);

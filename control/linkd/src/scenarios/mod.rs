@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1.Scenarios`: the known scenarios, and the one that runs in the dataplane.
+//! The known scenarios, and the one that runs on a link in the dataplane.
 //!
 //! A scenario is rehearsed, compiled to steps and uploaded here. The dataplane executes it;
 //! [`follow`] uploads the rest meanwhile, and reports the events that it waits for.
@@ -10,7 +10,7 @@ mod steps;
 pub(crate) use follow::follow;
 
 use crate::caller::Caller;
-use crate::control::{Control, is_away, to_its_end};
+use crate::control::{Control, is_away};
 use crate::named::Named;
 use crate::refusal;
 use crate::watching::Watching;
@@ -18,15 +18,13 @@ use prost::Message;
 use proto::dataplane::v1 as dp;
 use proto::linkd::v1::{ScenarioRun, ScenarioSource};
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::scenarios_server;
 use scenario::{Scenario, Timeline};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use steps::{planned, rehearse, upload};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Status};
 
 /// Steps that a dry run shows.
 const FIRST: usize = 20;
@@ -37,10 +35,10 @@ const REHEARSALS: usize = 2;
 #[derive(Clone)]
 pub(crate) struct Scenarios {
     control: Control,
-    watching: Watching,
+    pub watching: Watching,
     rehearsals: Arc<Semaphore>,
     /// As the dataplane reports it.
-    state: watch::Sender<pb::ScenarioState>,
+    pub state: watch::Sender<pb::ScenarioState>,
     /// The run with steps that are not uploaded yet.
     unfinished: Arc<Mutex<Option<Unfinished>>>,
 }
@@ -77,7 +75,7 @@ async fn rehearsed(
     Ok(timeline)
 }
 
-fn message(scenario: &Scenario) -> pb::Scenario {
+pub(crate) fn message(scenario: &Scenario) -> pb::Scenario {
     pb::Scenario {
         name: scenario.name().to_owned(),
         description: scenario.description().to_owned(),
@@ -88,7 +86,7 @@ fn message(scenario: &Scenario) -> pb::Scenario {
     }
 }
 
-fn named(name: &str) -> Result<Scenario, Status> {
+pub(crate) fn named(name: &str) -> Result<Scenario, Status> {
     scenario::named(name).map_err(|nearest| {
         let remedy = match nearest {
             Some(near) => format!("the nearest is {near:?}"),
@@ -133,7 +131,7 @@ impl Scenarios {
         std::mem::replace(&mut *place, unfinished)
     }
 
-    async fn run(
+    pub async fn run(
         &self,
         caller: Caller,
         request: pb::RunScenarioRequest,
@@ -251,7 +249,7 @@ impl Scenarios {
     }
 
     /// Fails unless the caller may change the link.
-    async fn check(&self, caller: &Caller) -> Result<(), Status> {
+    pub async fn check(&self, caller: &Caller) -> Result<(), Status> {
         self.control.changing().await.leases.check(caller)
     }
 }
@@ -260,103 +258,4 @@ fn start(current: dp::GetPlanResponse) -> Start {
     let dp::GetPlanResponse { plan, applied, instance, .. } = current;
     let generation = applied.unwrap_or_default().generation;
     Start { plan: plan.unwrap_or_default(), generation, instance }
-}
-
-#[tonic::async_trait]
-impl scenarios_server::Scenarios for Scenarios {
-    async fn list_scenarios(
-        &self,
-        _: Request<pb::ListScenariosRequest>,
-    ) -> Result<Response<pb::ListScenariosResponse>, Status> {
-        let scenarios = scenario::built_in().iter().map(message).collect();
-        Ok(Response::new(pb::ListScenariosResponse { scenarios }))
-    }
-
-    async fn get_scenario(
-        &self,
-        request: Request<pb::GetScenarioRequest>,
-    ) -> Result<Response<pb::Scenario>, Status> {
-        Ok(Response::new(message(&named(&request.get_ref().name)?)))
-    }
-
-    async fn run_scenario(
-        &self,
-        request: Request<pb::RunScenarioRequest>,
-    ) -> Result<Response<pb::RunScenarioResponse>, Status> {
-        let caller = Caller::of(&request);
-        let (this, request) = (self.clone(), request.into_inner());
-        if request.dry_run {
-            // It changes nothing, and ends with who asked.
-            return this.run(caller, request).await.map(Response::new);
-        }
-        to_its_end(async move { this.run(caller, request).await }).await
-    }
-
-    async fn pause_scenario(
-        &self,
-        request: Request<pb::PauseScenarioRequest>,
-    ) -> Result<Response<pb::ScenarioState>, Status> {
-        let caller = Caller::of(&request);
-        self.check(&caller).await?;
-        self.control.dataplane().pause_scenario(&caller.name).await.map(Response::new)
-    }
-
-    async fn resume_scenario(
-        &self,
-        request: Request<pb::ResumeScenarioRequest>,
-    ) -> Result<Response<pb::ScenarioState>, Status> {
-        let caller = Caller::of(&request);
-        self.check(&caller).await?;
-        self.control.dataplane().resume_scenario(&caller.name).await.map(Response::new)
-    }
-
-    async fn stop_scenario(
-        &self,
-        request: Request<pb::StopScenarioRequest>,
-    ) -> Result<Response<pb::ScenarioState>, Status> {
-        let caller = Caller::of(&request);
-        self.check(&caller).await?;
-        let (reason, restore) = (format!("stopped by {}", caller.name), request.get_ref().restore);
-        self.control.dataplane().stop_scenario(&reason, restore).await.map(Response::new)
-    }
-
-    async fn get_scenario_state(
-        &self,
-        _: Request<pb::GetScenarioStateRequest>,
-    ) -> Result<Response<pb::ScenarioState>, Status> {
-        let status = self.control.dataplane().scenario("").await?.status.unwrap_or_default();
-        Ok(Response::new(status.state.unwrap_or_default()))
-    }
-
-    type WatchScenarioStream = ReceiverStream<Result<pb::ScenarioState, Status>>;
-
-    async fn watch_scenario(
-        &self,
-        request: Request<pb::WatchScenarioRequest>,
-    ) -> Result<Response<Self::WatchScenarioStream>, Status> {
-        let permit = self.watching.permit(&Caller::of(&request))?;
-        let (sender, receiver) = mpsc::channel(1);
-        let mut state = self.state.subscribe();
-        let mut stopping = self.watching.ending(&request);
-        tokio::spawn(async move {
-            let _permit = permit;
-            state.mark_changed();
-            loop {
-                tokio::select! {
-                    biased;
-                    _ = state.changed() => {}
-                    () = sender.closed() => return,
-                    () = stopping.stopped() => {
-                        let _ = sender.try_send(Err(stopping.status()));
-                        return;
-                    }
-                }
-                let next = state.borrow_and_update().clone();
-                if sender.send(Ok(next)).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
-    }
 }

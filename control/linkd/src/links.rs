@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkemu.v1.Links`, and which link a request is about.
+//!
+//! A link is a [`Control`] with its scenarios and its tasks. The dataplane owns the links; what is
+//! kept here serves to add them to a dataplane that was restarted ([`Links::meet`]).
+
+use crate::caller::Caller;
+use crate::control::{Control, is_away, to_its_end};
+use crate::events::Events;
+use crate::refusal;
+use crate::scenarios::{Scenarios, follow};
+use crate::watching::Watching;
+use proto::dataplane::v1 as dp;
+use proto::linkd::v1::State;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::links_server;
+use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+use tonic::{Code, Request, Response, Status};
+
+/// A link with its tasks, which end with it.
+#[derive(Clone)]
+pub(crate) struct Lane {
+    pub control: Control,
+    pub scenarios: Scenarios,
+    _tasks: Arc<Tasks>,
+}
+
+struct Tasks(Vec<AbortHandle>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// The links. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Links(Arc<Shared>);
+
+struct Shared {
+    main: Lane,
+    events: Events,
+    watching: Watching,
+    /// By name, without "links/".
+    others: RwLock<BTreeMap<String, Lane>>,
+    /// One change of the links at a time; the dataplane that they were last compared with.
+    changing: Mutex<u64>,
+}
+
+/// The name of a link without "links/".
+fn short(name: &str) -> &str {
+    name.strip_prefix(LINKS).unwrap_or(name)
+}
+
+impl Links {
+    /// The link `main` and those that were kept.
+    pub fn new(
+        control: Control,
+        scenarios: Scenarios,
+        events: Events,
+        watching: Watching,
+        kept: BTreeMap<String, State>,
+    ) -> Self {
+        let main = Lane { control, scenarios, _tasks: Arc::new(Tasks(Vec::new())) };
+        let (others, changing) = (RwLock::default(), Mutex::default());
+        let this = Self(Arc::new(Shared { main, events, watching, others, changing }));
+        for (name, state) in kept {
+            if let Err(status) = this.begin(&name, state) {
+                tracing::error!(name, why = status.message(), "a link is not kept");
+            }
+        }
+        this
+    }
+
+    pub fn main(&self) -> &Lane {
+        &self.0.main
+    }
+
+    /// All links but `main`, by their names without "links/".
+    pub fn others(&self) -> BTreeMap<String, Lane> {
+        self.0.others.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The link that a request is about.
+    ///
+    /// # Errors
+    /// NOT_FOUND.
+    pub fn of<T>(&self, request: &Request<T>) -> Result<Lane, Status> {
+        let Some(name) = request.metadata().get(LINK_METADATA) else {
+            return Ok(self.0.main.clone());
+        };
+        let name = name.to_str().map_err(|_| {
+            refusal::field(LINK_METADATA, "not ASCII: give a name such as links/lab1")
+        })?;
+        self.get(name)
+    }
+
+    /// The control of the link that a request is about.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn control<T>(&self, request: &Request<T>) -> Result<Control, Status> {
+        Ok(self.of(request)?.control)
+    }
+
+    fn get(&self, name: &str) -> Result<Lane, Status> {
+        let name = short(name);
+        if name == MAIN_LINK {
+            return Ok(self.0.main.clone());
+        }
+        let others = self.0.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.get(name).cloned().ok_or_else(|| {
+            let known = std::iter::once(MAIN_LINK).chain(others.keys().map(String::as_str));
+            let known: Vec<_> = known.take(20).collect();
+            Status::not_found(format!(
+                "there is no link `{}`: the links are {}; add one with `linkctl link add`",
+                refusal::clip(name),
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// Begins to keep a link that the dataplane has, or will have.
+    fn begin(&self, name: &str, state: State) -> Result<Lane, Status> {
+        let Shared { main, events, watching, others, .. } = &*self.0;
+        let saver = main.control.saver().of_link(name, state).map_err(|error| {
+            Status::failed_precondition(format!(
+                "linkd cannot write to the directory of its --state: {error}; make room on the \
+                 disk, or correct the directory's permissions, then try again"
+            ))
+        })?;
+        let control = main.control.beside(format!("{LINKS}{name}"), saver.clone());
+        let scenarios = Scenarios::new(control.clone(), watching.clone());
+        let tasks = [
+            tokio::spawn({
+                let control = control.clone();
+                async move { control.watch_lease().await }
+            }),
+            tokio::spawn({
+                let (scenarios, events) = (scenarios.clone(), events.clone());
+                async move { follow(&scenarios, &events).await }
+            }),
+            tokio::spawn(async move { saver.run().await }),
+        ];
+        let tasks = tasks.iter().map(|task| task.abort_handle()).collect();
+        let lane = Lane { control, scenarios, _tasks: Arc::new(Tasks(tasks)) };
+        let mut others = others.write().unwrap_or_else(PoisonError::into_inner);
+        others.insert(name.to_owned(), lane.clone());
+        Ok(lane)
+    }
+
+    /// Compares the links with those of a dataplane that is not known yet: adds those that it does
+    /// not have, with their rules and their profiles, and keeps those that are not known here.
+    ///
+    /// # Errors
+    /// If the dataplane does not answer; it is tried again then.
+    pub async fn meet(&self, instance: u64) -> Result<(), Status> {
+        let mut met = self.0.changing.lock().await;
+        if *met == instance {
+            return Ok(());
+        }
+        let dataplane = self.0.main.control.dataplane();
+        let found = dataplane.list_links().await?;
+        let there: Vec<&str> = found.links.iter().map(|link| short(&link.name)).collect();
+        for (name, lane) in self.others() {
+            if there.contains(&name.as_str()) {
+                continue;
+            }
+            if let Err(status) = restored(&lane, instance).await {
+                if is_away(&status) {
+                    return Err(status);
+                }
+                let kind = pb::EventKind::LinkNotRestored;
+                lane.control.tell(kind, "", &name, status.message());
+            }
+        }
+        for link in found.links.iter().filter(|link| short(&link.name) != MAIN_LINK) {
+            let name = short(&link.name);
+            if self.get(name).is_err() {
+                let link = Some(link.clone());
+                self.begin(name, State { link, ..State::default() })?;
+            }
+        }
+        for lane in self.others().values() {
+            let mut changing = lane.control.changing().await;
+            if let Err(status) = lane.control.look(&mut changing).await
+                && is_away(&status)
+            {
+                return Err(status);
+            }
+        }
+        *met = instance;
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<pb::NamedLink>, Status> {
+        let found = self.0.main.control.dataplane().list_links().await?;
+        let mut links = found.links;
+        for link in &mut links {
+            if let Ok(lane) = self.get(&link.name) {
+                let changing = lane.control.changing().await;
+                let held = changing.leases.0.as_ref();
+                link.holder = held.map(|held| held.lease.holder.clone()).unwrap_or_default();
+            }
+        }
+        Ok(links)
+    }
+
+    async fn create(
+        &self,
+        caller: &Caller,
+        request: pb::CreateLinkRequest,
+    ) -> Result<pb::NamedLink, Status> {
+        let pb::CreateLinkRequest { link_id, link } = request;
+        let link = pb::NamedLink { name: format!("{LINKS}{link_id}"), ..link.unwrap_or_default() };
+        let met = self.0.changing.lock().await;
+        let dataplane = self.0.main.control.dataplane();
+        let request = dp::AddLinkRequest { link: Some(link), expected_instance: *met };
+        let link = dataplane.add_link(request).await?;
+        let state = State { link: Some(link.clone()), instance: *met, ..State::default() };
+        let begun = self.begin(&link_id, state);
+        let saved = match &begun {
+            Ok(lane) => lane.control.saver().save().await.map_err(|error| {
+                Status::failed_precondition(format!(
+                    "linkd cannot write to the directory of its --state: {error}"
+                ))
+            }),
+            Err(status) => Err(status.clone()),
+        };
+        if let Err(status) = saved {
+            // Nothing is half-done.
+            let name = link.name.clone();
+            let request = dp::RemoveLinkRequest { name, expected_instance: *met };
+            dataplane.remove_link(request).await?;
+            self.forget(&link_id).await;
+            return Err(status);
+        }
+        let lane = begun?;
+        let message = format!(
+            "{} for packets, up to {} clients",
+            profile::format_size(link.memory_bytes),
+            link.clients
+        );
+        lane.control.tell(pb::EventKind::LinkAdded, &caller.name, &link_id, message);
+        Ok(link)
+    }
+
+    async fn delete(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+        let met = self.0.changing.lock().await;
+        let lane = self.get(name)?;
+        let name = short(name).to_owned();
+        // A change of the link waits until it is gone, and is refused then.
+        let changing = lane.control.changing().await;
+        changing.leases.check(caller)?;
+        let request =
+            dp::RemoveLinkRequest { name: format!("{LINKS}{name}"), expected_instance: *met };
+        match self.0.main.control.dataplane().remove_link(request).await {
+            // A dataplane that was restarted may never have had it.
+            Err(status) if status.code() != Code::NotFound => return Err(status),
+            _ => {}
+        }
+        drop(changing);
+        self.forget(&name).await;
+        lane.control.tell(pb::EventKind::LinkRemoved, &caller.name, &name, "its memory is free");
+        Ok(())
+    }
+
+    async fn forget(&self, name: &str) {
+        self.0.others.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if let Err(error) = self.0.main.control.saver().forget(name.to_owned()).await {
+            tracing::error!(%error, name, "the state of a link that was removed is still on disk");
+        }
+    }
+}
+
+/// Adds a link to a dataplane that was restarted, with its rules.
+async fn restored(lane: &Lane, instance: u64) -> Result<(), Status> {
+    let State { link, rules, .. } = lane.control.saver().state();
+    let request = dp::AddLinkRequest { link, expected_instance: instance };
+    lane.control.dataplane().add_link(request).await?;
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let expected_instance = instance;
+    let request = dp::SetLinkRulesRequest { rules, expected_instance, ..Default::default() };
+    lane.control.dataplane().set_link_rules(request).await.map(drop)
+}
+
+impl Control {
+    async fn set_link_rules(
+        &self,
+        caller: &Caller,
+        request: pb::SetLinkRulesRequest,
+    ) -> Result<pb::LinkRules, Status> {
+        let changing = self.changing().await;
+        changing.leases.check(caller)?;
+        let pb::SetLinkRulesRequest { rules, expected_generation } = request;
+        let count = rules.len();
+        let request = dp::SetLinkRulesRequest {
+            rules: rules.clone(),
+            expected_generation,
+            ..Default::default()
+        };
+        let answer = self.dataplane().set_link_rules(request).await?;
+        self.saver().update(|state| state.rules = rules);
+        let message = format!("{count} rules, generation {}", answer.generation);
+        self.tell(pb::EventKind::LinkRulesChanged, &caller.name, "", message);
+        Ok(answer)
+    }
+}
+
+#[tonic::async_trait]
+impl links_server::Links for Links {
+    async fn list_links(
+        &self,
+        _: Request<pb::ListLinksRequest>,
+    ) -> Result<Response<pb::ListLinksResponse>, Status> {
+        let links = self.list().await?;
+        Ok(Response::new(pb::ListLinksResponse { links }))
+    }
+
+    async fn create_link(
+        &self,
+        request: Request<pb::CreateLinkRequest>,
+    ) -> Result<Response<pb::NamedLink>, Status> {
+        let (caller, this) = (Caller::of(&request), self.clone());
+        let request = request.into_inner();
+        to_its_end(async move { this.create(&caller, request).await }).await
+    }
+
+    async fn delete_link(
+        &self,
+        request: Request<pb::DeleteLinkRequest>,
+    ) -> Result<Response<pb::DeleteLinkResponse>, Status> {
+        let (caller, this) = (Caller::of(&request), self.clone());
+        let name = request.into_inner().name;
+        to_its_end(async move {
+            this.delete(&caller, &name).await?;
+            Ok(pb::DeleteLinkResponse {})
+        })
+        .await
+    }
+
+    async fn get_link_rules(
+        &self,
+        _: Request<pb::GetLinkRulesRequest>,
+    ) -> Result<Response<pb::LinkRules>, Status> {
+        let found = self.0.main.control.dataplane().list_links().await?;
+        Ok(Response::new(found.rules.unwrap_or_default()))
+    }
+
+    async fn set_link_rules(
+        &self,
+        request: Request<pb::SetLinkRulesRequest>,
+    ) -> Result<Response<pb::LinkRules>, Status> {
+        let (caller, control) = (Caller::of(&request), self.control(&request)?);
+        let request = request.into_inner();
+        to_its_end(async move { control.set_link_rules(&caller, request).await }).await
+    }
+}

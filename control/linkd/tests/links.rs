@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Several links: each has a plan, a lease and a state of its own.
+
+use crate::common::Lab;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::events_client::EventsClient;
+use proto::linkemu::v1::leases_client::LeasesClient;
+use proto::linkemu::v1::links_client::LinksClient;
+use proto::{LEASE_METADATA, LINK_METADATA};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+fn links(lab: &Lab) -> LinksClient<Channel> {
+    LinksClient::new(lab.linkd())
+}
+
+/// A request about a link, under a lease.
+fn about<T>(message: T, link: &str, token: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(LINK_METADATA, link.parse().unwrap());
+    request.metadata_mut().insert(LEASE_METADATA, token.parse().unwrap());
+    request
+}
+
+async fn create(lab: &Lab, name: &str) -> Result<pb::NamedLink, Status> {
+    let link = pb::NamedLink { memory_bytes: 64 << 20, clients: 4, ..Default::default() };
+    let request = pb::CreateLinkRequest { link_id: name.into(), link: Some(link) };
+    links(lab).create_link(request).await.map(tonic::Response::into_inner)
+}
+
+async fn delete(lab: &Lab, name: &str) -> Result<(), Status> {
+    let request = pb::DeleteLinkRequest { name: format!("links/{name}") };
+    links(lab).delete_link(request).await.map(drop)
+}
+
+async fn set(lab: &mut Lab, link: &str, profile: &str, token: &str) -> Result<u64, Status> {
+    let profile = Some(pb::set_profile_request::Profile::Name(profile.into()));
+    let request = pb::SetProfileRequest { profile, ..Default::default() };
+    let change = lab.client.set_profile(about(request, link, token)).await?.into_inner();
+    Ok(change.applied.unwrap().generation)
+}
+
+async fn shown(lab: &mut Lab, link: &str) -> Result<String, Status> {
+    let link = lab.client.get_link(about(pb::GetLinkRequest {}, link, "")).await?.into_inner();
+    Ok(link.profile.unwrap_or_default().name)
+}
+
+async fn lease(lab: &Lab, link: &str, holder: &str) -> String {
+    let (holder, ttl_ns) = (holder.to_owned(), 60_000_000_000);
+    let request = pb::AcquireLeaseRequest { holder, ttl_ns, ..Default::default() };
+    let mut leases = LeasesClient::new(lab.linkd());
+    leases.acquire_lease(about(request, link, "")).await.unwrap().into_inner().token
+}
+
+fn rule(prefix: &str) -> Vec<pb::LinkRule> {
+    vec![pb::LinkRule { prefixes: vec![prefix.into()], ..Default::default() }]
+}
+
+#[tokio::test]
+async fn change_and_lease_are_of_one_link() {
+    let mut lab = Lab::new();
+    let added = create(&lab, "lab1").await.unwrap();
+    assert_eq!((&*added.name, added.memory_bytes, added.clients), ("links/lab1", 64 << 20, 4));
+    lab.set("viasat2").await.unwrap();
+    let token = lease(&lab, "links/lab1", "job b").await;
+    // With and without "links/".
+    assert_eq!(set(&mut lab, "links/lab1", "geo-600", &token).await.unwrap(), 1);
+    assert_eq!(set(&mut lab, "lab1", "lte", &token).await.unwrap(), 2);
+    let refused = set(&mut lab, "lab1", "geo-600", "").await.unwrap_err();
+    assert!(refused.message().contains("leased to job b"), "{}", refused.message());
+    // Nobody has the lease of main.
+    lab.set("geo-rain").await.unwrap();
+    assert_eq!(shown(&mut lab, "main").await.unwrap(), "geo-rain");
+    assert_eq!(shown(&mut lab, "lab1").await.unwrap(), "lte");
+    assert_eq!(lab.fake.state().applies.len(), 2);
+    let listed = links(&lab).list_links(pb::ListLinksRequest {}).await.unwrap().into_inner();
+    let holders: Vec<_> = listed.links.iter().map(|l| (&*l.name, &*l.holder)).collect();
+    assert_eq!(holders, [("links/main", ""), ("links/lab1", "job b")]);
+    let refused = delete(&lab, "lab1").await.unwrap_err();
+    assert!(refused.message().contains("leased to job b"), "{}", refused.message());
+}
+
+#[tokio::test]
+async fn unknown_link_is_not_found_and_name_in_use_is_refused() {
+    let mut lab = Lab::new();
+    let unknown = shown(&mut lab, "links/lab1").await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+    assert!(unknown.message().contains("no link `lab1`: the links are main"), "{unknown:?}");
+    create(&lab, "lab1").await.unwrap();
+    assert_eq!(create(&lab, "lab1").await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(create(&lab, "main").await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(delete(&lab, "lab2").await.unwrap_err().code(), Code::NotFound);
+    delete(&lab, "lab1").await.unwrap();
+    assert_eq!(shown(&mut lab, "lab1").await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn links_return_to_restarted_dataplane_with_rules_and_profiles() {
+    let mut lab = Lab::new();
+    create(&lab, "lab1").await.unwrap();
+    set(&mut lab, "lab1", "geo-600", "").await.unwrap();
+    let request = pb::SetLinkRulesRequest { rules: rule("10.1.0.0/24"), ..Default::default() };
+    links(&lab).set_link_rules(about(request, "lab1", "")).await.unwrap();
+    lab.start_dataplane_anew(2);
+    lab.until("the link is back", |lab| lab.fake.state().links.contains_key("lab1")).await;
+    let fake = lab.fake.state().links["lab1"].clone();
+    lab.until("its profile is back", move |_| fake.state().generation == 1).await;
+    assert_eq!(shown(&mut lab, "lab1").await.unwrap(), "geo-600");
+    let rules = lab.fake.state().rules.rules.clone();
+    assert_eq!((&*rules[0].link, &*rules[0].prefixes[0]), ("links/lab1", "10.1.0.0/24"));
+    // So it is for a linkd that was killed meanwhile.
+    lab.kill_linkd().await;
+    lab.start_dataplane_anew(3);
+    lab.start_linkd();
+    lab.until("the link is back", |lab| lab.fake.state().links.contains_key("lab1")).await;
+    // And one that was removed stays away.
+    delete(&lab, "lab1").await.unwrap();
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    assert_eq!(shown(&mut lab, "lab1").await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn link_that_linkd_does_not_know_is_kept() {
+    let mut lab = Lab::new();
+    create(&lab, "lab1").await.unwrap();
+    lab.kill_linkd().await;
+    std::fs::remove_dir_all(lab.directory.path().join("state/links")).unwrap();
+    lab.start_linkd();
+    lab.until("the link is known", |_| true).await;
+    for _ in 0..100 {
+        if shown(&mut lab, "lab1").await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("lab1 is not known");
+}
+
+#[tokio::test]
+async fn events_name_their_link() {
+    let mut lab = Lab::new();
+    create(&lab, "lab1").await.unwrap();
+    set(&mut lab, "lab1", "geo-600", "").await.unwrap();
+    lab.set("viasat2").await.unwrap();
+    let mut events = EventsClient::new(lab.linkd());
+    let request = pb::WatchEventsRequest { after: Some(0), once: true };
+    let mut stream = events.watch_events(request).await.unwrap().into_inner();
+    let mut seen = Vec::new();
+    while let Some(event) = stream.message().await.unwrap() {
+        seen.push((event.kind(), event.link));
+    }
+    let has = |kind, link: &str| seen.contains(&(kind, link.to_owned()));
+    assert!(has(pb::EventKind::LinkAdded, "links/lab1"), "{seen:?}");
+    assert!(has(pb::EventKind::LinkChanged, "links/lab1"), "{seen:?}");
+    assert!(has(pb::EventKind::LinkChanged, ""), "{seen:?}");
+}
