@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::{
     appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
-    man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify,
+    link, man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify,
 };
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
@@ -55,6 +55,8 @@ Examples:
   linkctl doctor                            is this machine fit for it?
   linkctl box apply box.toml --dry-run      take the ports that a box's file names
   linkctl -o json stats | jq .conservation
+  linkctl link add lab1 --prefix 10.1.0.0/24         one more link on this box
+  linkctl --link lab1 set profile geo-600
   linkctl envelope                          what can be held without loss
   linkctl certificate                       was the emulator itself the bottleneck?
   linkctl fit ping.log -w mine.toml         a profile that behaves like a measured link
@@ -139,6 +141,12 @@ pub enum Command {
         #[command(subcommand)]
         what: lease::Lease,
     },
+    /// Add, list and remove links, and assign traffic to them
+    #[command(after_help = link::EXAMPLES, arg_required_else_help = true)]
+    Link {
+        #[command(subcommand)]
+        what: link::Command,
+    },
     /// Show what happens: changes, leases, a dataplane that comes and goes
     #[command(after_help = events::EXAMPLES)]
     Events(events::EventsArgs),
@@ -205,7 +213,7 @@ mod tests {
         ];
         let probe = [probe::EXAMPLES, probe::reflect::EXAMPLES, probe::send::EXAMPLES];
         let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES, scenario::orbit::EXAMPLES];
-        let lab = [lease::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
+        let lab = [lease::EXAMPLES, link::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
         let rest = [
             fit::EXAMPLES,
             verify::EXAMPLES,

@@ -113,7 +113,7 @@ struct ClientView<'a> {
 
 /// Null: any.
 #[derive(Serialize)]
-struct MatchView<'a> {
+pub struct MatchView<'a> {
     priority: u32,
     vlan: Option<u32>,
     inner_vlan: Option<u32>,

@@ -11,6 +11,7 @@ use clap::Parser;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::Shells;
 use profile::Catalog;
+use proto::LINKS;
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -99,6 +100,17 @@ pub fn client(current: &OsStr) -> Vec<CompletionCandidate> {
             names.extend(part.clients.into_iter().map(|state| state.client));
         }
         names
+    });
+    candidates(names, current)
+}
+
+/// Names of links.
+pub fn link(current: &OsStr) -> Vec<CompletionCandidate> {
+    let names = ask(async |connection| {
+        let request = pb::ListLinksRequest {};
+        let links = connection.answer(connection.links().list_links(request)).await;
+        let links = links.map(|answer| answer.links).unwrap_or_default();
+        links.iter().map(|link| link.name.trim_start_matches(LINKS).to_owned()).collect()
     });
     candidates(names, current)
 }

@@ -5,14 +5,15 @@ use crate::context::{Context, Place};
 use crate::failure::Failure;
 use crate::tls::{self, Fault};
 use hyper_util::rt::TokioIo;
-use proto::LEASE_METADATA;
 use proto::linkemu::v1::captures_client::CapturesClient;
 use proto::linkemu::v1::certificates_client::CertificatesClient;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use proto::linkemu::v1::links_client::LinksClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
+use proto::{LEASE_METADATA, LINK_METADATA, LINKS};
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -32,21 +33,27 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Largest answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// Sends the token of a lease with each request.
+/// Sends the token of a lease and the name of the link with each request.
 #[derive(Clone)]
-pub struct Leased(Option<MetadataValue<Ascii>>);
+pub struct Labelled {
+    lease: Option<MetadataValue<Ascii>>,
+    link: Option<MetadataValue<Ascii>>,
+}
 
-impl Interceptor for Leased {
+impl Interceptor for Labelled {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
-            request.metadata_mut().insert(LEASE_METADATA, token.clone());
+        let labels = [(LEASE_METADATA, &self.lease), (LINK_METADATA, &self.link)];
+        for (key, value) in labels {
+            if let Some(value) = value {
+                request.metadata_mut().insert(key, value.clone());
+            }
         }
         Ok(request)
     }
 }
 
 /// The way that requests take.
-pub type Way = InterceptedService<Channel, Leased>;
+pub type Way = InterceptedService<Channel, Labelled>;
 
 pub struct Connection {
     place: Place,
@@ -97,7 +104,11 @@ impl Connection {
             }
         };
         let channel = connected.map_err(|error| unreachable(&place, &fault, &cause(&error)))?;
-        let way = InterceptedService::new(channel, Leased(token));
+        let link = place.link().map(|link| format!("{LINKS}{link}").parse()).transpose();
+        let link = link.map_err(|_| {
+            Failure::usage("--link: a name has letters, digits, '.', '_' and '-' only")
+        })?;
+        let way = InterceptedService::new(channel, Labelled { lease: token, link });
         Ok(Self { place, fault, way })
     }
 
@@ -115,6 +126,10 @@ impl Connection {
 
     pub fn leases(&self) -> LeasesClient<Way> {
         LeasesClient::new(self.way.clone())
+    }
+
+    pub fn links(&self) -> LinksClient<Way> {
+        LinksClient::new(self.way.clone())
     }
 
     pub fn certificates(&self) -> CertificatesClient<Way> {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of all commands: output format, connection to linkd, lease.
+//! Options of all commands: output format, connection to linkd, link, lease.
 
 use crate::tls::Server;
 use clap::Args;
+use proto::LINKS;
 use std::path::{Path, PathBuf};
 
 /// The heading of these options in the help.
@@ -42,9 +43,15 @@ impl Context {
     pub fn token(&self) -> Option<&str> {
         self.lease.as_deref().filter(|token| !token.is_empty())
     }
+
+    /// The same for a command about this link.
+    pub fn about(&self, link: &str) -> Self {
+        let linkd = Place { link: Some(link.to_owned()), ..self.linkd.clone() };
+        Self { linkd, ..self.clone() }
+    }
 }
 
-/// Where linkd is, and who we are there.
+/// Where linkd is, who we are there, and which of its links it is about.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
     /// Find linkd here
@@ -73,12 +80,22 @@ pub struct Place {
     /// With --server: the key of your certificate
     #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY", help_heading = GLOBAL)]
     pub key: Option<PathBuf>,
+
+    /// Be about this link of the box; without it, main
+    #[arg(long, global = true, value_name = "NAME", env = "LINKEMU_LINK", help_heading = GLOBAL)]
+    pub link: Option<String>,
 }
 
 impl Place {
+    /// The name of the link, without "links/"; none if it is not given, or empty.
+    pub fn link(&self) -> Option<&str> {
+        let link = self.link.as_deref().map(|link| link.strip_prefix(LINKS).unwrap_or(link));
+        link.filter(|link| !link.is_empty())
+    }
+
     /// This machine's, at a socket.
     pub fn at(socket: &Path) -> Self {
-        Self { socket: socket.into(), server: None, ca: None, cert: None, key: None }
+        Self { socket: socket.into(), server: None, ca: None, cert: None, key: None, link: None }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::Args;
 use proto::linkemu::v1 as pb;
+use proto::{LINKS, MAIN_LINK};
 use serde::Serialize;
 use view::instant;
 
@@ -15,6 +16,7 @@ Examples:
   linkctl events                            what linkd remembers
   linkctl events --follow                   and what happens from then on
   linkctl events --after 17                 what came after number 17
+  linkctl --link lab1 events                those of one link
   linkctl -o json events --follow | jq -c 'select(.kind == \"LINK_CHANGED\")'
 
 Each has its instant in UTC and, if it is a change, on the dataplane's clock: so it can be
@@ -42,6 +44,9 @@ struct View<'a> {
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
+    /// Absent: main, or the box.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    link: &'a str,
 }
 
 impl<'a> From<&'a pb::Event> for View<'a> {
@@ -56,6 +61,7 @@ impl<'a> From<&'a pb::Event> for View<'a> {
             subject: &event.subject,
             message: &event.message,
             generation: event.generation,
+            link: event.link.strip_prefix(LINKS).unwrap_or(&event.link),
         }
     }
 }
@@ -66,6 +72,10 @@ pub async fn run(context: &Context, args: &EventsArgs) -> Result<(), Failure> {
     let mut events = connection.answer(connection.events().watch_events(request)).await?;
     while let Some(event) = events.message().await.map_err(|status| connection.failure(&status))? {
         let view = View::from(&event);
+        let about = if view.link.is_empty() { MAIN_LINK } else { view.link };
+        if context.linkd.link().is_some_and(|link| link != about) {
+            continue;
+        }
         match context.output {
             Output::Json => output::json(&view)?,
             Output::Text => output::text(&line(&view))?,
@@ -80,9 +90,10 @@ pub fn told(event: &pb::Event) -> String {
 }
 
 fn line(event: &View<'_>) -> String {
-    let View { sequence, kind, who, subject, message, .. } = event;
+    let View { sequence, kind, who, subject, message, link, .. } = event;
     let utc = event.utc.as_deref().unwrap_or("-");
     let who = if who.is_empty() { "linkd" } else { who };
     let of = if subject.is_empty() { String::new() } else { format!(" {subject}") };
-    format!("{sequence:>5}  {utc}  {kind}{of} by {who}: {message}")
+    let on = if link.is_empty() { String::new() } else { format!(" on {link}") };
+    format!("{sequence:>5}  {utc}  {kind}{of}{on} by {who}: {message}")
 }

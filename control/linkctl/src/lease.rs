@@ -35,6 +35,8 @@ time ends by itself, and returns the link to the profile that it names.";
 
 /// The environment variable that carries a token.
 const TOKEN: &str = "LINKEMU_LEASE";
+/// The one that carries the name of the link.
+const LINK: &str = "LINKEMU_LINK";
 
 #[derive(Debug, Subcommand)]
 pub enum Lease {
@@ -167,7 +169,10 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
             let lease = connection.answer(connection.leases().get_lease(request)).await?;
             show(context, &lease)
         }
-        Lease::Run { terms, command } => run_with(&connection, terms, command).await,
+        Lease::Run { terms, command } => {
+            let link = context.linkd.link.as_deref();
+            run_with(&connection, link, terms, command).await
+        }
     }
 }
 
@@ -211,6 +216,7 @@ fn user_at_host() -> String {
 /// Runs a command while the lease is renewed, three times within its time to live.
 async fn run_with(
     connection: &Connection,
+    link: Option<&str>,
     terms: &Terms,
     command: &[String],
 ) -> Result<(), Failure> {
@@ -232,6 +238,9 @@ async fn run_with(
     };
     let mut running = Command::new(program);
     running.args(arguments).env(TOKEN, &token);
+    if let Some(link) = link {
+        running.env(LINK, link);
+    }
     let ended = to_its_end(&mut running);
     let ended = tokio::select! {
         ended = ended => ended,

@@ -23,6 +23,7 @@ mod events;
 mod failure;
 mod fit;
 mod lease;
+mod link;
 mod man;
 mod output;
 mod pki;
@@ -42,13 +43,14 @@ mod verify;
 
 use clap::CommandFactory;
 use clap_complete::CompleteEnv;
+use clap_complete::engine::ArgValueCompleter;
 use cli::{Cli, Command};
 use context::Output;
 use failure::{Failure, OK, USAGE};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    CompleteEnv::with_factory(Cli::command).var(complete::ASKED).complete();
+    CompleteEnv::with_factory(completed).var(complete::ASKED).complete();
     let cli = match Cli::from_args(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -62,6 +64,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::from(OK),
         Err(failure) => failure.report(cli.context.output == Output::Json),
     }
+}
+
+/// The command tree, with the completion of an option of all commands.
+fn completed() -> clap::Command {
+    Cli::command().mut_arg("link", |arg| arg.add(ArgValueCompleter::new(complete::link)))
 }
 
 async fn run(cli: &Cli) -> Result<(), Failure> {
@@ -83,6 +90,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Fit(args) => fit::run(context, args),
         Command::Verify(args) => verify::run(context, args).await,
         Command::Lease { what } => lease::run(context, what).await,
+        Command::Link { what } => link::run(context, what).await,
         Command::Events(args) => events::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, args).await,
         Command::Box { what } => appliance::run(context, what),

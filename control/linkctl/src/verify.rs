@@ -46,7 +46,7 @@ before the first probe, linkctl -o json certificate after the last one), which h
 /// Most figures that an error names.
 const NAMED: usize = 8;
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("link").required(true).args(["profile", "live", "measured"])))]
+#[command(group(ArgGroup::new("source").required(true).args(["profile", "live", "measured"])))]
 pub struct VerifyArgs {
     /// Play this profile in virtual time: a built-in one's name, or a file
     #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::built_in_profile))]

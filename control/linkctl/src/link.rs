@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl link`: several links on one box.
+
+use crate::clients::MatchView;
+use crate::connection::Connection;
+use crate::context::{Context, Output};
+use crate::failure::Failure;
+use crate::output;
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use profile::{format_size, parse_size};
+use proto::LINKS;
+use proto::linkemu::v1 as pb;
+use serde::Serialize;
+use view::instant;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl link add lab1 --memory 512MB --clients 8 --prefix 10.1.0.0/24
+  linkctl --link lab1 set profile viasat2      any command: --link, or LINKEMU_LINK
+  linkctl --link lab1 stats
+  linkctl link assign lab1 --prefix 10.1.0.0/24 --vlan 100
+  linkctl link list
+  linkctl link rules
+  linkctl link remove lab1
+
+Traffic without a rule belongs to the link main. A match goes before a MAC, that before a VLAN, that
+before a prefix; of prefixes the longest wins. A class of flows, by the keys of a file of clients:
+    linkctl link assign lab1 --match 'protocol = \"udp\", port = \"5001\"'
+Memory and clients are reserved: no link takes those of another.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Add a link, which passes everything at once until a profile is set
+    Add {
+        /// 1 to 16 letters, digits, '.', '_' and '-'
+        name: String,
+        /// For its packets, out of the memory of main; without it, an eighth of the box's
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        memory: Option<u64>,
+        /// Most clients; without it, 16
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        clients: Option<u32>,
+        #[command(flatten)]
+        rules: Matches,
+    },
+    /// Remove a link and its rules
+    Remove { name: String },
+    /// Show all links
+    List,
+    /// Replace the rules of a link; without any, it gets no traffic
+    Assign {
+        name: String,
+        #[command(flatten)]
+        rules: Matches,
+    },
+    /// Show the rules of all links
+    Rules,
+}
+
+/// What traffic belongs to a link.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Matches {
+    /// Address on the client side, such as 10.1.0.0/24 or 2001:db8:1::/48; repeatable
+    #[arg(long = "prefix", value_name = "PREFIX")]
+    prefixes: Vec<String>,
+    /// Id of the outermost VLAN tag, 1 to 4094; repeatable
+    #[arg(long = "vlan", value_name = "ID")]
+    vlans: Vec<u32>,
+    /// MAC address of a client, such as 02:00:00:00:00:01; repeatable
+    #[arg(long = "mac", value_name = "MAC")]
+    macs: Vec<String>,
+    /// Any combination of the keys of a match in a file of clients; repeatable
+    #[arg(long = "match", value_name = "KEYS", value_parser = parse_match)]
+    matches: Vec<pb::Match>,
+}
+
+fn parse_match(text: &str) -> Result<pb::Match, String> {
+    ::clients::parse_match(text).map_err(|violations| violations.to_string())
+}
+
+impl Matches {
+    /// One rule, or none.
+    fn rules(&self) -> Vec<pb::LinkRule> {
+        let Self { prefixes, vlans, macs, matches } = self.clone();
+        let rule = pb::LinkRule { link: String::new(), prefixes, vlans, macs, matches };
+        if rule == pb::LinkRule::default() { Vec::new() } else { vec![rule] }
+    }
+}
+
+#[derive(Serialize)]
+struct LinkView<'a> {
+    name: &'a str,
+    memory_bytes: u64,
+    clients: u32,
+    profile: &'a str,
+    generation: u64,
+    holder: &'a str,
+    rules: u32,
+}
+
+impl<'a> From<&'a pb::NamedLink> for LinkView<'a> {
+    fn from(link: &'a pb::NamedLink) -> Self {
+        let pb::NamedLink { name, memory_bytes, clients, profile, generation, holder, rules } =
+            link;
+        let name = name.strip_prefix(LINKS).unwrap_or(name);
+        let (memory_bytes, clients, generation) = (*memory_bytes, *clients, *generation);
+        Self { name, memory_bytes, clients, profile, generation, holder, rules: *rules }
+    }
+}
+
+#[derive(Serialize)]
+struct ListView<'a> {
+    links: Vec<LinkView<'a>>,
+}
+
+#[derive(Serialize)]
+struct RulesView<'a> {
+    generation: u64,
+    effective_utc: Option<String>,
+    rules: Vec<RuleView<'a>>,
+}
+
+#[derive(Serialize)]
+struct RuleView<'a> {
+    link: &'a str,
+    prefixes: &'a [String],
+    vlans: &'a [u32],
+    macs: &'a [String],
+    matches: Vec<MatchView<'a>>,
+}
+
+impl<'a> From<&'a pb::LinkRule> for RuleView<'a> {
+    fn from(rule: &'a pb::LinkRule) -> Self {
+        let pb::LinkRule { link, prefixes, vlans, macs, matches } = rule;
+        let matches = matches.iter().map(MatchView::from).collect();
+        Self { link: link.strip_prefix(LINKS).unwrap_or(link), prefixes, vlans, macs, matches }
+    }
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    removed: &'a str,
+}
+
+pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
+    match what {
+        Command::Add { name, memory, clients, rules } => {
+            add(context, name, (*memory, *clients), rules).await
+        }
+        Command::Remove { name } => {
+            let connection = Connection::open(context).await?;
+            delete(&connection, name).await?;
+            match context.output {
+                Output::Json => output::json(&Removed { removed: name }),
+                Output::Text => output::text(&format!("link {name} removed")),
+            }
+        }
+        Command::List => list(context).await,
+        Command::Assign { name, rules } => {
+            let rules = assign(context, name, rules.rules()).await?;
+            tell_rules(context, &rules)
+        }
+        Command::Rules => {
+            let connection = Connection::open(context).await?;
+            let request = pb::GetLinkRulesRequest {};
+            let rules = connection.answer(connection.links().get_link_rules(request)).await?;
+            tell_rules(context, &rules)
+        }
+    }
+}
+
+async fn add(
+    context: &Context,
+    name: &str,
+    (memory, clients): (Option<u64>, Option<u32>),
+    rules: &Matches,
+) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
+    let wanted = pb::NamedLink {
+        memory_bytes: memory.unwrap_or(0),
+        clients: clients.unwrap_or(0),
+        ..Default::default()
+    };
+    let request = pb::CreateLinkRequest { link_id: name.to_owned(), link: Some(wanted) };
+    let mut link = connection.answer(connection.links().create_link(request)).await?;
+    let rules = rules.rules();
+    if !rules.is_empty() {
+        link.rules = 1;
+        if let Err(failure) = assign(context, name, rules).await {
+            // Nothing is half-done.
+            delete(&connection, name).await?;
+            return Err(failure);
+        }
+    }
+    match context.output {
+        Output::Json => output::json(&LinkView::from(&link)),
+        Output::Text => output::text(&format!(
+            "link {name} added: {} for packets, up to {} clients\nlinkctl --link {name} set profile …",
+            format_size(link.memory_bytes),
+            link.clients
+        )),
+    }
+}
+
+async fn delete(connection: &Connection, name: &str) -> Result<(), Failure> {
+    let request = pb::DeleteLinkRequest { name: format!("{LINKS}{name}") };
+    connection.answer(connection.links().delete_link(request)).await.map(drop)
+}
+
+async fn assign(
+    context: &Context,
+    name: &str,
+    rules: Vec<pb::LinkRule>,
+) -> Result<pb::LinkRules, Failure> {
+    let connection = Connection::open(&context.about(name)).await?;
+    let request = pb::SetLinkRulesRequest { rules, expected_generation: None };
+    connection.answer(connection.links().set_link_rules(request)).await
+}
+
+async fn list(context: &Context) -> Result<(), Failure> {
+    let connection = Connection::open(context).await?;
+    let request = pb::ListLinksRequest {};
+    let answer = connection.answer(connection.links().list_links(request)).await?;
+    let links: Vec<_> = answer.links.iter().map(LinkView::from).collect();
+    if context.output == Output::Json {
+        return output::json(&ListView { links });
+    }
+    let mut table =
+        table(&["LINK", "PROFILE", "GENERATION", "MEMORY", "CLIENTS", "RULES", "LEASE"]);
+    for column in table.column_iter_mut().skip(2).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for link in links {
+        table.add_row([
+            link.name.to_owned(),
+            link.profile.to_owned(),
+            link.generation.to_string(),
+            format_size(link.memory_bytes),
+            link.clients.to_string(),
+            link.rules.to_string(),
+            if link.holder.is_empty() { "-".to_owned() } else { link.holder.to_owned() },
+        ]);
+    }
+    output::text(&table.trim_fmt())
+}
+
+fn tell_rules(context: &Context, rules: &pb::LinkRules) -> Result<(), Failure> {
+    let effective_utc = instant::utc(rules.effective_utc.as_ref());
+    let views: Vec<_> = rules.rules.iter().map(RuleView::from).collect();
+    if context.output == Output::Json {
+        let generation = rules.generation;
+        return output::json(&RulesView { generation, effective_utc, rules: views });
+    }
+    if views.is_empty() {
+        return output::text("no rules: all traffic belongs to main");
+    }
+    let mut table = table(&["LINK", "MATCHES"]);
+    for rule in &rules.rules {
+        let pb::LinkRule { link, prefixes, vlans, macs, matches } = rule.clone();
+        let link = link.strip_prefix(LINKS).unwrap_or(&link).to_owned();
+        let client = pb::Client { prefixes, vlans, macs, matches, ..Default::default() };
+        for (.., matched) in ::clients::rules(&client) {
+            let matched = matched.map_or_else(|fault| fault.message, |rule| rule.to_string());
+            table.add_row([link.clone(), matched]);
+        }
+    }
+    output::text(&table.trim_fmt())
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    table
+}
