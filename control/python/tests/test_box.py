@@ -137,6 +137,33 @@ def test_rules_name_clients(bed: Bed, box: linkemu.Box) -> None:
             lease.set_clients(v1.Clients())
 
 
+def test_links_have_leases_and_statistics_of_their_own(bed: Bed, box: linkemu.Box) -> None:
+    added = box.add_link("lab1", memory=32 << 20, clients=4)
+    try:
+        assert (added.name, added.memory_bytes, added.clients) == ("links/lab1", 32 << 20, 4)
+        with box.on("lab1") as lab, lab.lease("job-b") as lease:
+            with box.lease("job-a", return_to="transparent") as other:
+                other.set_profile("transparent")
+                lease.set_profile("transparent", seed=9)
+                lease.assign(prefixes=["10.77.0.10/32"])
+                bed.ping()
+                assert lab.link().seed == 9
+                assert "10.77.0.10" in {c.client for c in lab.stats().clients}
+                before = next(c for c in lab.client_states() if c.client == "10.77.0.10")
+                assert before.return_account.received.packets >= 3
+                holder = box.lease_holder()
+                assert holder is not None and holder.holder == "job-a"
+            with pytest.raises(linkemu.LinkemuError, match="job-b"):
+                box.remove_link("lab1")
+            assert {link.holder for link in box.links()} == {"", "job-b"}
+            lease.assign()
+            assert not box.link_rules().rules
+    finally:
+        box.remove_link("lab1")
+    with box.on("lab1") as lab, pytest.raises(linkemu.NotFound, match="lab1"):
+        lab.link()
+
+
 def test_capture_is_pcapng_file(bed: Bed, box: linkemu.Box, tmp_path: Path) -> None:
     file = tmp_path / "run.pcapng"
     with box.lease("me", return_to="transparent") as lease:

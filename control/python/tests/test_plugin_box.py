@@ -58,6 +58,24 @@ def test_environment_of_linkctl_is_sufficient(box: linkemu.Box, pytester: pytest
     result.assert_outcomes(passed=1)
 
 
+def test_session_with_link_of_its_own_leaves_main_alone(box: linkemu.Box, inner: Inner) -> None:
+    with box.lease("another job"):
+        result = inner.run(
+            """
+def test_one(link, linkemu_box):
+    assert linkemu_box.link_name.startswith("pytest-")
+    ping()
+    assert link.box.client_states()
+""",
+            "--linkemu-link=own",
+            "--linkemu-prefix=10.77.0.10/32",
+            "--linkemu-memory=33554432",
+            "--linkemu-wait=1",
+        )
+    result.assert_outcomes(passed=1)
+    assert [link.name for link in box.links()] == ["links/main"]
+
+
 def test_xdist_workers_take_turns(inner: Inner) -> None:
     result = inner.run(
         """

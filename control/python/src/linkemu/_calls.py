@@ -286,6 +286,48 @@ def client_states() -> Call[tuple[v1.ClientState, ...]]:
     return _linkemu("ListClients", v1.ListClientsRequest(), answer, lambda a: tuple(a.clients))
 
 
+# Links.
+
+
+def links() -> Call[tuple[v1.NamedLink, ...]]:
+    """All links of the box."""
+    request = v1.ListLinksRequest()
+    return _links("ListLinks", request, v1.ListLinksResponse, lambda a: tuple(a.links))
+
+
+def add_link(name: str, memory: int, clients: int) -> Call[v1.NamedLink]:
+    """It is not repeated: the second attempt would find the name in use."""
+    link = v1.NamedLink(memory_bytes=memory, clients=clients)
+    request = v1.CreateLinkRequest(link_id=name, link=link)
+    return _links("CreateLink", request, v1.NamedLink, _same, again=False)
+
+
+def remove_link(name: str) -> Call[None]:
+    """Removes a link and its rules."""
+    request = v1.DeleteLinkRequest(name=f"links/{name}")
+    return _links("DeleteLink", request, v1.DeleteLinkResponse, lambda _: None, removes=True)
+
+
+def link_rules() -> Call[v1.LinkRules]:
+    """Those of all links."""
+    return _links("GetLinkRules", v1.GetLinkRulesRequest(), v1.LinkRules, _same)
+
+
+def assign(
+    prefixes: Iterable[str], vlans: Iterable[int], macs: Iterable[str], matches: Iterable[v1.Match]
+) -> Call[v1.LinkRules]:
+    """Replaces the rules of the link that the call is about."""
+    rule = v1.LinkRule(prefixes=prefixes, vlans=vlans, macs=macs, matches=matches)
+    rules = [rule] if rule.ListFields() else []
+    return _links("SetLinkRules", v1.SetLinkRulesRequest(rules=rules), v1.LinkRules, _same)
+
+
+def _links(
+    method: str, request: Message, answer: type[Message], read: Callable[[Any], T], **more: bool
+) -> Call[T]:
+    return Call(f"/linkemu.v1.Links/{method}", request, answer, read, **more)
+
+
 # Leases.
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,18 @@ TIMEOUT = 20.0
 """Seconds for a call. Longer than linkd's deadlines for the dataplane."""
 PATIENCE = 5.0
 """Seconds for which calls are retried while linkd restarts."""
+LINKS = "links/"
+"""Prefix of the resource names of links."""
+_LINK = re.compile(r"[A-Za-z0-9._-]*")
 _ANSWER_BYTES = 64 << 20
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 
+_LINK_KEY = "linkemu-link"
+_TOKEN_KEY = "linkemu-lease"
+
 Options = Sequence[tuple[str, str | int]]
+Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -57,17 +65,26 @@ class Place:
     target: str
     """For gRPC: "unix:/path" or "host:port"."""
     tls: Tls | None
+    link: str = ""
+    """The link that calls are about; empty: main."""
 
     @classmethod
-    def of(cls, address: str | os.PathLike[str] | None, tls: Tls | None) -> Place:
+    def of(
+        cls, address: str | os.PathLike[str] | None, tls: Tls | None, link: str | None = None
+    ) -> Place:
         """From "unix:/path", "/path" or "host:port"; none is the default socket of linkd."""
+        link = link or ""
+        if not _LINK.fullmatch(link):
+            raise ValueError(
+                f"{link!r} is no name of a link: it has letters, digits, '.', '_' and '-'"
+            )
         text = os.fspath(address) if address is not None else DEFAULT_SOCKET
         if text.startswith("/"):
             text = f"unix:{text}"
         if text.startswith("unix:"):
             if tls is not None:
                 raise ValueError(f"{text} is a unix socket, which has no TLS: leave `tls` out")
-            return cls(text, None)
+            return cls(text, None, link)
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(
@@ -78,20 +95,28 @@ class Place:
             raise ValueError(
                 f"{text} needs `tls`: over the network linkd knows you by a certificate"
             )
-        return cls(text, tls)
+        return cls(text, tls, link)
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Place:
-        """From the variables of linkctl: LINKEMU_SERVER, _CA, _CERT and _KEY, or LINKEMU_SOCKET."""
+        """From the variables of linkctl: LINKEMU_SERVER, _CA, _CERT and _KEY, or LINKEMU_SOCKET;
+        and LINKEMU_LINK.
+        """
         env = os.environ if environment is None else environment
+        link = env.get("LINKEMU_LINK", "").removeprefix(LINKS)
         server = env.get("LINKEMU_SERVER")
         if not server:
-            return cls.of(env.get("LINKEMU_SOCKET") or None, None)
+            return cls.of(env.get("LINKEMU_SOCKET") or None, None, link)
         names = ("LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY")
         missing = [name for name in names if not env.get(name)]
         if missing:
             raise ValueError(f"LINKEMU_SERVER={server} needs {', '.join(missing)} too")
-        return cls.of(server, Tls(*(env[name] for name in names)))
+        return cls.of(server, Tls(*(env[name] for name in names)), link)
+
+    def metadata(self, token: str | None = None) -> Metadata:
+        """Of a call: the link that it is about, and the lease that it is made under."""
+        link = ((_LINK_KEY, f"{LINKS}{self.link}"),) if self.link else ()
+        return (*link, (_TOKEN_KEY, token)) if token else link
 
     def options(self) -> Options:
         """Options of the channel."""

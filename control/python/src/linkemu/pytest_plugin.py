@@ -10,7 +10,7 @@
         ...
         scenario.wait()
 
-Each test with the fixture `link` has exclusive use of the box: a lease, for which other tests
+Each test with the fixture `link` has exclusive use of a link of the box: a lease, for which other tests
 wait. The marker sets the link. At the end of the test, the link returns to the profile of
 `--linkemu-return-to`, at the latest when the lease expires.
 
@@ -27,6 +27,7 @@ import hashlib
 import importlib
 import os
 import re
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,8 @@ from linkemu.model import Certificate
 
 _TEXT_CHARS = 200
 """Limit of a lease's purpose."""
+_OWN = "own"
+"""The link of a session that adds one."""
 _SAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _OPTIONS: tuple[tuple[str, str, str | None], ...] = (
     ("address", "linkd at HOST:PORT (with TLS) or unix:PATH; by default as linkctl finds it", None),
@@ -52,6 +55,13 @@ _OPTIONS: tuple[tuple[str, str, str | None], ...] = (
     ("ca", "with HOST:PORT: the authority that signed linkd's certificate", None),
     ("cert", "with HOST:PORT: your certificate", None),
     ("key", "with HOST:PORT: the key of your certificate", None),
+    ("link", "the box's link; `own`: one that this session adds, and removes at its end", None),
+    (
+        "prefix",
+        "with link = own: addresses of its clients, such as 10.1.0.0/24,2001:db8::/48",
+        None,
+    ),
+    ("memory", "with link = own: bytes for its packets; 0: an eighth of the box's", "0"),
     ("holder", "name of the holder in leases (user@host)", None),
     ("ttl", "seconds until the lease of a killed pytest expires", "30"),
     ("wait", "seconds to wait for the lease", "600"),
@@ -151,20 +161,51 @@ def linkemu_box(request: pytest.FixtureRequest) -> Iterator[Box]:
             if _option(config, "missing") == "skip":
                 pytest.skip(lack)
             _fail(f"{lack}; --linkemu-missing=skip leaves such tests out")
-        yield box
+        name = _option(config, "link")
+        if name != _OWN:
+            yield box
+            return
+        with _own_link(config, box) as own:
+            yield own
+
+
+@contextlib.contextmanager
+def _own_link(config: pytest.Config, box: Box) -> Iterator[Box]:
+    """A link that the session adds, with its traffic, and removes at its end."""
+    prefixes = [p.strip() for p in _option(config, "prefix").split(",") if p.strip()]
+    if not prefixes:
+        _fail("--linkemu-link=own needs --linkemu-prefix too: which addresses are its clients?")
+    name = f"pytest-{secrets.token_hex(4)}"
+    try:
+        box.add_link(name, memory=int(_seconds(config, "memory")))
+    except LinkemuError as error:
+        _fail(f"no link: {error}")
+    try:
+        with box.on(name) as own:
+            try:
+                own._ask(_calls.assign(prefixes, (), (), ()))
+            except LinkemuError as error:
+                _fail(f"no link: {error}")
+            yield own
+    finally:
+        with contextlib.suppress(LinkemuError):
+            box.remove_link(name)
 
 
 def _box(config: pytest.Config) -> Box:
     address = _option(config, "address") or _option(config, "socket")
+    link = _option(config, "link")
+    link = "" if link == _OWN else link
     if not address:
-        return Box.from_env()
+        box = Box.from_env()
+        return box.on(link) if link else box
     files = {name: _option(config, name) for name in ("ca", "cert", "key")}
     missing = [name for name, value in files.items() if not value]
     if len(missing) == len(files):
-        return Box(address, tls=_tls_of_environment(address))
+        return Box(address, tls=_tls_of_environment(address), link=link)
     if missing:
         raise ValueError(f"--linkemu-{missing[0]} is missing beside the others")
-    return Box(address, tls=Tls(**files))
+    return Box(address, tls=Tls(**files), link=link)
 
 
 def _tls_of_environment(address: str) -> Tls | None:

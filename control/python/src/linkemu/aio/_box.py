@@ -25,13 +25,12 @@ from linkemu.aio._lease import Lease
 from linkemu.errors import NotFound, from_status
 
 T = TypeVar("T")
-_TOKEN = "linkemu-lease"
 
 
 class Box:
-    """A box: linkd, and the link that it emulates.
+    """A box: linkd, and one of the links that it emulates.
 
-    `address` is "unix:/path" or "/path" of a socket (linkd's usual one without it), or
+    All calls are about `link`, without it about the link main. `address` is "unix:/path" or "/path" of a socket (linkd's usual one without it), or
     "host:port" with `tls`. Each call ends after `timeout` seconds. While linkd cannot be
     reached, because it restarts for example, calls that can be repeated are repeated for
     `patience` seconds. Close it, or use it in `async with`. Several threads can use one
@@ -43,10 +42,11 @@ class Box:
         address: str | os.PathLike[str] | None = None,
         *,
         tls: Tls | None = None,
+        link: str | None = None,
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
     ) -> None:
-        self._open(Place.of(address, tls), timeout, patience)
+        self._open(Place.of(address, tls, link), timeout, patience)
 
     def _open(self, place: Place, timeout: float, patience: float) -> None:
         self._place = place
@@ -57,7 +57,7 @@ class Box:
     @classmethod
     def from_env(cls, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> Self:
         """The box that linkctl would use: from LINKEMU_SERVER, _CA, _CERT and _KEY, or from
-        LINKEMU_SOCKET, or the local one.
+        LINKEMU_SOCKET, or the local one; and its link, from LINKEMU_LINK.
         """
         box = cls.__new__(cls)
         box._open(Place.from_env(), timeout, patience)
@@ -67,6 +67,18 @@ class Box:
     def address(self) -> str:
         """Address of the box."""
         return self._place.target
+
+    @property
+    def link_name(self) -> str:
+        """Name of the link that calls are about."""
+        return self._place.link or "main"
+
+    def on(self, link: str) -> Self:
+        """The same box, for another of its links. It has a connection of its own."""
+        box = type(self).__new__(type(self))
+        place = Place.of(self._place.target, self._place.tls, link)
+        box._open(place, self._timeout, self._patience)
+        return box
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -94,7 +106,7 @@ class Box:
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.answer.FromString,
         )
-        metadata = ((_TOKEN, token),) if token else ()
+        metadata = self._place.metadata(token)
         attempts = Attempts(self._patience, call.again)
         while True:
             try:
@@ -116,7 +128,7 @@ class Box:
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.answer.FromString,
         )
-        answers = method(call.request, timeout=timeout)
+        answers = method(call.request, timeout=timeout, metadata=self._place.metadata())
         if background is not None:
             background.on_stop(answers.cancel)
         try:
@@ -181,6 +193,24 @@ class Box:
     def watch_stats(self, interval: float = 1.0) -> AsyncIterator[v1.Stats]:
         """A snapshot now, then one every `interval` seconds, without end."""
         return self._stream(_calls.watch_stats(interval))
+
+    async def links(self) -> tuple[v1.NamedLink, ...]:
+        """All links of the box."""
+        return await self._ask(_calls.links())
+
+    async def add_link(self, name: str, *, memory: int = 0, clients: int = 0) -> v1.NamedLink:
+        """Adds a link with `memory` bytes for packets and up to `clients` clients. Zero: an eighth
+        of the box's memory, and 16. It passes everything at once, and has no traffic yet.
+        """
+        return await self._ask(_calls.add_link(name, memory, clients))
+
+    async def remove_link(self, name: str) -> None:
+        """Removes a link and its rules. It must hold no packet, and not be leased by another."""
+        await self._ask(_calls.remove_link(name))
+
+    async def link_rules(self) -> v1.LinkRules:
+        """The rules that assign traffic to links."""
+        return await self._ask(_calls.link_rules())
 
     async def room(self) -> v1.Room:
         """Memory and time that the box has for a link."""

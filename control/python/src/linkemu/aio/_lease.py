@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -183,6 +183,19 @@ class Lease:
     ) -> model.Change:
         """Replaces all rules for clients. The profile does not change."""
         return await self._change(_calls.set_clients(clients, expected_generation, lossy))
+
+    async def assign(
+        self,
+        *,
+        prefixes: Sequence[str] = (),
+        vlans: Sequence[int] = (),
+        macs: Sequence[str] = (),
+        matches: Sequence[v1.Match] = (),
+    ) -> v1.LinkRules:
+        """Replaces the rules that assign traffic to the link of this lease; without any, it gets
+        none. Answers those of all links.
+        """
+        return await self._change(_calls.assign(prefixes, vlans, macs, matches))
 
     async def mark(self) -> v1.Stats:
         """Begins a run: `Box.certificate` judges it."""
