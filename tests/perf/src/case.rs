@@ -42,14 +42,22 @@ pub struct Case {
     pub clients: u32,
     /// Whether both directions are loaded, each to the full rate, by one core.
     pub both: bool,
+    /// How many links the clients are on, the same number on each; by a rule for each client.
+    pub links: u32,
 }
 
 impl Case {
     /// A case; a profile that states its own delay or number of clients keeps it.
     #[must_use]
     pub fn new(sizes: Sizes, profile: Profile, delay_ms: u64, clients: u32) -> Self {
-        let case =
-            Self { sizes, profile, delay: Nanos::from_millis(delay_ms), clients, both: false };
+        let case = Self {
+            sizes,
+            profile,
+            delay: Nanos::from_millis(delay_ms),
+            clients,
+            both: false,
+            links: 1,
+        };
         match profile {
             Profile::Transparent => Self { delay: Nanos::ZERO, ..case },
             Profile::DelayOnly | Profile::Full => case,
@@ -153,7 +161,10 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let delay = self.delay.0 / 1_000_000;
         write!(f, "{}-{}-{delay}ms-{}", self.sizes, self.profile, self.clients)?;
-        if self.both { f.write_str("-both") } else { Ok(()) }
+        if self.both {
+            f.write_str("-both")?;
+        }
+        if self.links > 1 { write!(f, "-{}links", self.links) } else { Ok(()) }
     }
 }
 

@@ -4,17 +4,24 @@
 //! Ours is the dataplane's own worker on its own ports; all that is not its own is where frames
 //! come from and the clock that they move.
 
+use std::sync::Arc;
+
 use dpdk::{MbufBurst, StartedPort, TxQueue, Waiter};
-use emu::engine::{Engine, Limits};
-use emu::units::Instant;
+use emu::client::ClientName;
+use emu::engine::{Departure, Engine, Limits};
+use emu::frame::Label;
+use emu::links::{Board, MAIN};
+use emu::rules::Rule;
+use emu::units::{Direction, Instant};
 use worker::clock::{Clock, VirtualClock};
 use worker::command::{Handle, Report, channel};
 use worker::dpdk_io::{DpdkIo, PortQueues, Source};
 use worker::run::{Idle, Worker};
+use worker::sim;
 
 use crate::case::Case;
 use crate::error::Error;
-use crate::generator::{Feed, resolve};
+use crate::generator::{Feed, clients, resolve};
 use crate::stand::{Bench, Stand};
 
 /// The bare loop: receive, generate, send.
@@ -57,6 +64,7 @@ pub struct Ours {
     /// To command it.
     pub handle: Handle,
     clock: VirtualClock,
+    links: usize,
     report: Report,
     _ports: Vec<StartedPort>,
 }
@@ -84,10 +92,47 @@ impl Ours {
             Waiter::new(),
         );
         let mut engine = Engine::new(limits, case.plan()?, Instant::ZERO)?;
-        resolve(&mut engine, case, Instant::ZERO);
+        if case.links == 1 {
+            resolve(&mut engine, case, Instant::ZERO);
+        }
         let (handle, inbox) = channel(case.clients as usize);
         let worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
-        Ok(Self { worker, handle, clock, report: Report::default(), _ports: ports })
+        let links = case.links as usize;
+        let mut ours =
+            Self { worker, handle, clock, links, report: Report::default(), _ports: ports };
+        if links > 1 {
+            ours.add_links(case, limits)?;
+        }
+        Ok(ours)
+    }
+
+    /// Gives each link its part of the memory, and of the clients.
+    fn add_links(&mut self, case: &Case, limits: Limits) -> Result<(), Error> {
+        let memory = limits.memory / self.links;
+        let each = Limits { memory, clients: case.clients.div_ceil(case.links), ..limits };
+        let mut board = Board::default();
+        for (n, address) in clients(case).enumerate() {
+            let link = n % self.links;
+            let name = format!("link{link}").parse::<ClientName>()?;
+            board.insert(Rule::Prefix(address.into(), 32), name, link)?;
+        }
+        drop(self.handle.set_memory(memory)?);
+        for link in 1..self.links {
+            let handle = self.handle.of_link(link, each.clients as usize);
+            drop(handle.add_link(handle.make(each, case.plan()?, Instant::ZERO)?)?);
+            if link % 32 == 0 {
+                self.worker.turn();
+            }
+        }
+        drop(self.handle.set_board(Instant::ZERO, Arc::new(board))?);
+        self.worker.turn();
+        let links = self.worker.links_mut();
+        for address in clients(case) {
+            let frame = sim::resolving(address);
+            links.arrive(Instant::ZERO, Direction::Return, &frame, Label::NONE);
+        }
+        links.release(Instant::ZERO, usize::MAX, &mut |_: Departure<'_, _>| true);
+        Ok(())
     }
 
     /// Receives at least `frames` frames; returns how many.
@@ -116,7 +161,15 @@ impl Ours {
 
     pub fn report(&mut self) -> &Report {
         let now = self.clock.now();
-        self.worker.report(now, false, &mut self.report);
+        self.worker.report(MAIN, now, false, &mut self.report);
+        let mut one = Report::default();
+        for link in 1..self.links {
+            self.worker.report(link, now, false, &mut one);
+            let (sum, one) = (&mut self.report.snapshot, &mut one.snapshot);
+            sum.clients.append(&mut one.clients);
+            sum.store_used += one.store_used;
+            sum.buffers += one.buffers;
+        }
         &self.report
     }
 }

@@ -22,6 +22,9 @@ pub enum Error {
     /// A worker did not take a command.
     #[error(transparent)]
     Command(#[from] worker::command::CommandError),
+    /// The engine of another link was refused.
+    #[error("the engine of a link cannot be made: {0}")]
+    Make(#[from] worker::command::MakeError),
     /// A change was not made within the time that a full delay line takes to drain.
     #[error("a change of plan was not in force after 1.2 delays: look into the worker's turn")]
     Unanswered,

@@ -98,8 +98,12 @@ fn address(direction: Direction) -> usize {
 
 /// Has the clients of a case resolved at `at`, so that their frames are theirs.
 pub fn resolve<B: Buffer>(engine: &mut Engine<B>, case: &Case, at: Instant) {
-    let clients = (FIRST_CLIENT..).take(case.clients as usize);
-    sim::resolve(engine, at, clients.map(Ipv4Addr::from_bits));
+    sim::resolve(engine, at, clients(case));
+}
+
+/// The addresses of the clients of a case.
+pub fn clients(case: &Case) -> impl Iterator<Item = Ipv4Addr> {
+    (FIRST_CLIENT..).take(case.clients as usize).map(Ipv4Addr::from_bits)
 }
 
 #[derive(Debug)]

@@ -53,8 +53,14 @@ pub fn cases(quick: bool, filter: Option<&str>) -> Vec<Case> {
     if found.is_empty() { with(every()) } else { found }
 }
 
+/// A thousand clients on so many links.
+fn on_links(links: u32) -> Case {
+    Case { links, ..Case::new(SMALL, Profile::Full, 300, 1_024) }
+}
+
 fn few() -> Vec<Case> {
     vec![
+        on_links(64),
         Case::new(SMALL, Profile::Transparent, 0, 1),
         smallest(),
         many_clients(),
@@ -73,6 +79,7 @@ fn many() -> Vec<Case> {
         cases.push(Case::new(sizes, Profile::Viasat2, 0, 1));
     }
     cases.push(Case { both: true, ..smallest() });
+    cases.extend([1, 2, 64, 1_024].map(on_links));
     cases.push(Case::new(SMALL, Profile::Transparent, 0, 10_000));
     cases.push(Case::new(SMALL, Profile::DelayOnly, 300, 10_000));
     cases.extend([1, 10, 100].map(|ms| Case::new(SMALL, Profile::DelayOnly, ms, 1)));
@@ -91,6 +98,7 @@ fn every() -> Vec<Case> {
         }
     }
     cases.extend(cases.clone().into_iter().map(|case| Case { both: true, ..case }));
+    cases.extend([1, 2, 64, 1_024].map(on_links));
     cases.sort();
     cases.dedup();
     cases

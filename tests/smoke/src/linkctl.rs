@@ -49,6 +49,14 @@ impl Linkctl {
         Self { words }
     }
 
+    /// The same with one more option, such as `--link`, and its value.
+    #[must_use]
+    pub fn with(&self, option: &str, value: &str) -> Self {
+        let mut words = self.words.clone();
+        words.extend([option.into(), value.into()]);
+        Self { words }
+    }
+
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let (program, more) = self.words.split_first().unzip();

@@ -100,6 +100,14 @@ pub fn thousand_patches_a_second_make_one_change_each(
     })
 }
 
+/// Patches of the rate of the link `main`, one each millisecond.
+pub fn patch_main(bed: &Testbed, seconds: u64) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let patched = runtime.block_on(patch(bed, seconds * PATCHES_PER_S))?;
+    println!("    {} patches in {:?}", patched.generations.len(), patched.took);
+    Ok(())
+}
+
 struct Patched {
     took: Duration,
     /// In the order of the responses.

@@ -55,7 +55,12 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
         let client = bed.client_address(0).to_string();
         let forward = &stats.client(&client)?.forward;
         let of = |name: &str| {
-            value(&scraped, &format!("linkemu_{name}{{client=\"{client}\",direction=\"forward\"}}"))
+            value(
+                &scraped,
+                &format!(
+                    "linkemu_{name}{{link=\"main\",client=\"{client}\",direction=\"forward\"}}"
+                ),
+            )
         };
         ensure!(forward.queue_max_bytes > 1_000_000, "the queue never filled: {forward:?}");
         for (name, expected) in [
@@ -67,7 +72,10 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
             ensure!(of(name)? == expected as f64, "{name} is {}, not {expected}", of(name)?);
         }
         ensure!(value(&scraped, "linkemu_dataplane_up")? == 1.0);
-        ensure!(value(&scraped, "linkemu_config_info{profile=\"viasat2\",seed=\"20\"}")? == 1.0);
+        ensure!(
+            value(&scraped, "linkemu_config_info{link=\"main\",profile=\"viasat2\",seed=\"20\"}")?
+                == 1.0
+        );
         checked(&scraped)?;
         bed.kill_dataplane()?;
         let down = scrape(address)?;

@@ -13,6 +13,7 @@ pub mod fate;
 pub mod hostile;
 pub mod hosts;
 pub mod idle;
+pub mod links;
 pub mod metrics;
 pub mod model;
 pub mod mtu;
