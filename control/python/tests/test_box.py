@@ -152,7 +152,8 @@ def test_links_have_leases_and_statistics_of_their_own(bed: Bed, box: linkemu.Bo
                 before = next(c for c in lab.client_states() if c.client == "10.77.0.10")
                 assert before.return_account.received.packets >= 3
                 holder = box.lease_holder()
-                assert holder is not None and holder.holder == "job-a"
+                assert holder is not None
+                assert holder.holder == "job-a"
             with pytest.raises(linkemu.LinkemuError, match="job-b"):
                 box.remove_link("lab1")
             assert {link.holder for link in box.links()} == {"", "job-b"}

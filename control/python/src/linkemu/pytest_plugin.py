@@ -10,8 +10,8 @@
         ...
         scenario.wait()
 
-Each test with the fixture `link` has exclusive use of a link of the box: a lease, for which other tests
-wait. The marker sets the link. At the end of the test, the link returns to the profile of
+Each test with the fixture `link` has exclusive use of a link of the box: a lease, for which other
+tests wait. The marker sets the link. At the end of the test, the link returns to the profile of
 `--linkemu-return-to`, at the latest when the lease expires.
 
 The certificate of the run is attached to the report. If the emulator itself was the bottleneck,

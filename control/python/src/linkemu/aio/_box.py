@@ -30,11 +30,12 @@ T = TypeVar("T")
 class Box:
     """A box: linkd, and one of the links that it emulates.
 
-    All calls are about `link`, without it about the link main. `address` is "unix:/path" or "/path" of a socket (linkd's usual one without it), or
-    "host:port" with `tls`. Each call ends after `timeout` seconds. While linkd cannot be
-    reached, because it restarts for example, calls that can be repeated are repeated for
-    `patience` seconds. Close it, or use it in `async with`. Several threads can use one
-    `linkemu.Box`; a `linkemu.aio.Box` belongs to the event loop in which it was made.
+    All calls are about `link`, without it about the link main. `address` is "unix:/path" or
+    "/path" of a socket (linkd's usual one without it), or "host:port" with `tls`. Each call ends
+    after `timeout` seconds. While linkd cannot be reached, because it restarts for example, calls
+    that can be repeated are repeated for `patience` seconds. Close it, or use it in `async with`.
+    Several threads can use one `linkemu.Box`; a `linkemu.aio.Box` belongs to the event loop in
+    which it was made.
     """
 
     def __init__(
