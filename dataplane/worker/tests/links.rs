@@ -64,28 +64,37 @@ fn board(moved: bool, guest: bool) -> Board {
     board
 }
 
-/// Frames of all clients of all links, and of the guest's.
+/// Frames of all clients of all links, and of the guest's. First of all each client sends one:
+/// frames to an address that has sent nothing share a pipe of each worker. So where clients
+/// change their links, all frames come from them.
 fn arrivals() -> Vec<Arrival> {
     let key =
         StreamKey { seed: 3, client: ClientKey::Bypass, direction: Direction::Return, epoch: 0 };
     let mut random = Stream::new(key, Stage::Aqm, 9);
     let mut below = |n: u64| random.below(Nanos(n)).0;
-    let mut at = 1_000_000;
-    let end = CHANGES * BETWEEN.0;
     let mut all = Vec::new();
-    while at < end {
-        at += below(20_000);
-        let (link, client) = (below(LINKS as u64 + 1) as u8, below(CLIENTS.into()) as u8);
-        let direction = Direction::BOTH[usize::from(below(3) > 0)];
-        let len = [60, 590, 1514][below(3) as usize];
+    let mut push = |at: u64, direction, (link, client): (u64, u64), len: usize| {
         let mut frame = vec![0; len];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
         frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
         for address in [26, 30] {
-            frame[address..address + 4].copy_from_slice(&[10, 0, link, client]);
+            frame[address..address + 4].copy_from_slice(&[10, 0, link as u8, client as u8]);
         }
         frame[38..42].copy_from_slice(&(all.len() as u32).to_be_bytes());
         all.push(Arrival { at: Instant(at), direction, frame });
+    };
+    for link in 0..=GUEST as u64 {
+        for client in 0..CLIENTS.into() {
+            push(link, Direction::Return, (link, client), 60);
+        }
+    }
+    let mut at = LEAD.0;
+    while at < CHANGES * BETWEEN.0 {
+        at += below(20_000);
+        let of = (below(LINKS as u64 + 1), below(CLIENTS.into()));
+        let stays = (3..LINKS as u64).contains(&of.0);
+        let direction = Direction::BOTH[usize::from(below(3) > 0 || !stays)];
+        push(at, direction, of, [60, 590, 1514][below(3) as usize]);
     }
     all
 }
@@ -140,6 +149,10 @@ fn play(count: usize, receiver: impl Fn(&Arrival) -> usize) -> Played {
     };
     for link in 1..LINKS {
         add(&mut workers, link, Instant::ZERO);
+    }
+    let first = Arc::new(board(false, false));
+    for handle in &handles {
+        drop(handle.set_board(Instant::ZERO, first.clone()).unwrap());
     }
     let mut guest = false;
     for change in 0..CHANGES {
