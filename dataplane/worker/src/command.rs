@@ -24,8 +24,10 @@ use crate::capture::{Capture, Numbers};
 use crate::edge::Edge;
 use crate::io::EgressCounters;
 
-/// Commands that may wait for a worker, and changes that wait in it.
-pub(crate) const DEPTH: usize = 64;
+/// Commands of all links that may wait for a worker, and changes that wait in it.
+pub(crate) const DEPTH: usize = 2048;
+/// Changes of a link that are withdrawn at a time; more need an allocation.
+const TAKEN: usize = 64;
 
 #[derive(Debug)]
 pub struct Change {
@@ -260,7 +262,7 @@ impl Handle {
     /// If the worker does not take the command; then nothing is withdrawn.
     pub fn take_back(&self, generation: u64) -> Result<Answer<Vec<Waiting>>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        let taken = Vec::with_capacity(DEPTH);
+        let taken = Vec::with_capacity(TAKEN);
         self.push(Command::TakeBack { link: self.link, generation, taken, answer })?;
         Ok(answered)
     }

@@ -25,8 +25,6 @@ use crate::io::PacketIo;
 
 /// Most frames that are released in a turn.
 pub const BUDGET: usize = 256;
-/// Changes and reports, of all links, for which there is room without an allocation.
-const MOST: usize = 16 * DEPTH;
 /// Clients that a turn adds to a report.
 const CLIENTS: usize = 32;
 /// Time between visits to one client after another, if there are
@@ -111,9 +109,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             clock,
             inbox,
             idle,
-            changes: VecDeque::with_capacity(MOST),
-            settling: VecDeque::with_capacity(MOST),
-            reports: VecDeque::with_capacity(MOST),
+            changes: VecDeque::with_capacity(DEPTH),
+            settling: VecDeque::with_capacity(DEPTH),
+            reports: VecDeque::with_capacity(DEPTH),
             kept_up: Instant::ZERO,
             expected: None,
             stall_max: Nanos::ZERO,
