@@ -359,15 +359,15 @@ impl Dataplane {
         self.read(watch).await
     }
 
-    /// Calls; once more if the connection broke, which it does when the dataplane
-    /// was replaced since the last call.
+    /// Calls; once more if the transport failed: the dataplane was replaced since the last call,
+    /// or the attempt to connect was begun for another caller before the dataplane was there.
     async fn read<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let calls = async {
             match call(self.client.clone()).await {
-                Err(status) if broke(&status) => call(self.client.clone()).await,
+                Err(status) if status.source().is_some() => call(self.client.clone()).await,
                 answer => answer,
             }
         };
