@@ -33,7 +33,7 @@ Memory and clients are reserved: no link takes those of another.";
 pub enum Command {
     /// Add a link, which passes everything at once until a profile is set
     Add {
-        /// 1 to 16 letters, digits, '.', '_' and '-'
+        /// 1 to 16 letters, digits, '.', '_' and '-'; begins with a letter or digit
         name: String,
         /// For its packets, out of the memory of main; without it, an eighth of the box's
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -103,16 +103,30 @@ impl Directory {
         Ok((Self { path: path.to_owned(), _lock: Some(lock) }, kept))
     }
 
+    /// The path of a link's part.
+    ///
+    /// # Errors
+    /// If the name leads elsewhere, such as `..`: names come from another process.
+    fn link_path(&self, name: &str) -> io::Result<PathBuf> {
+        match Path::new(name).file_name() {
+            Some(file) if file == name => Ok(self.path.join(LINKS).join(name)),
+            _ => {
+                let why = format!("{name:?} is not a name of a link");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+        }
+    }
+
     /// The part of a link, which is made if it is not there.
     fn of_link(&self, name: &str) -> io::Result<Self> {
-        let path = self.path.join(LINKS).join(name);
+        let path = self.link_path(name)?;
         fs::create_dir_all(&path)?;
         Ok(Self { path, _lock: None })
     }
 
     /// Forgets a link.
     fn forget(&self, name: &str) -> io::Result<()> {
-        match fs::remove_dir_all(self.path.join(LINKS).join(name)) {
+        match fs::remove_dir_all(self.link_path(name)?) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -378,5 +392,26 @@ mod tests {
         let (_, kept) = Directory::open(at.path()).unwrap();
         assert_eq!((kept.state, kept.profiles.len(), kept.damage.len()), (State::default(), 0, 1));
         assert!(at.path().join("state.damaged").exists());
+    }
+
+    #[test]
+    fn link_name_cannot_lead_out_of_its_directory() {
+        let at = tempfile::tempdir().unwrap();
+        let (directory, _) = Directory::open(at.path()).unwrap();
+        directory.write(&state(5)).unwrap();
+        directory.of_link("lab1").unwrap().write(&state(6)).unwrap();
+        for name in ["", ".", "..", "/", "lab1/", "lab1/.", "../links", "a/b", "/tmp"] {
+            let refused = directory.of_link(name).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{name}");
+            assert!(directory.forget(name).is_err(), "{name}");
+        }
+        directory.forget("lab2").unwrap();
+        drop(directory);
+        let (directory, kept) = Directory::open(at.path()).unwrap();
+        assert_eq!((kept.state, &kept.links["lab1"]), (state(5), &state(6)));
+        directory.forget("lab1").unwrap();
+        drop(directory);
+        let (_, kept) = Directory::open(at.path()).unwrap();
+        assert_eq!((kept.state, kept.links.len()), (state(5), 0));
     }
 }

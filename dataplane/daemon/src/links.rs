@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use clients::Fault;
-use emu::client::{ClientName, NameError};
+use emu::client::ClientName;
 use emu::links::{Board, MAIN, MAX_LINKS};
 use emu::rules::RulesError;
 use emu::store::SEGMENT;
@@ -157,7 +157,7 @@ impl Links {
         let rules = self.0.rules.lock().await;
         let main = &self.0.main.dataplane;
         let name = short(&wanted.name).to_owned();
-        name.parse::<ClientName>().map_err(|error| LinksError::Name(told(&name, error)))?;
+        check_name(&name)?;
         if name == MAIN_LINK || self.get(&name).is_ok() {
             return Err(LinksError::Exists(name));
         }
@@ -320,8 +320,16 @@ impl Links {
     }
 }
 
-fn told(name: &str, error: NameError) -> String {
-    format!("link {name:?}: {}", error.to_string().replace("client", "link"))
+/// Checks the name of a new link: as of a client, and it begins with a letter or a digit, so that it
+/// can also be the name of a directory.
+fn check_name(name: &str) -> Result<(), LinksError> {
+    let refused = |why: &str| LinksError::Name(format!("link {name:?}: {why}"));
+    name.parse::<ClientName>()
+        .map_err(|error| refused(&error.to_string().replace("client", "link")))?;
+    if !name.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        return Err(refused("a link's name begins with a letter or digit: choose another one"));
+    }
+    Ok(())
 }
 
 /// Waits until a link holds no packet.
@@ -351,4 +359,27 @@ async fn described(link: &Dataplane, rules: &Rules) -> Result<model::NamedLink, 
         holder: String::new(),
         rules: rules.of(link.name()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_name_is_a_client_name_that_begins_with_letter_or_digit() {
+        for name in ["lab1", "1", "Lab_1.a-b"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for (name, why) in [
+            ("", "link \"\": a link's name has 1 to 16 characters, not 0"),
+            ("a/b", "'/' cannot be in a link's name"),
+            (".", "begins with a letter or digit"),
+            ("..", "begins with a letter or digit"),
+            ("-x", "begins with a letter or digit"),
+            ("_x", "begins with a letter or digit"),
+        ] {
+            let error = check_name(name).unwrap_err().to_string();
+            assert!(error.contains(why), "{name}: {error}");
+        }
+    }
 }
