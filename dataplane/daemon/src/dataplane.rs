@@ -267,16 +267,7 @@ impl Dataplane {
     /// Runs work that needs the workers. Once begun it runs to completion, even if the caller
     /// disconnects or times out: otherwise the plan of the workers and the reported current plan
     /// could differ.
-    async fn done<T, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, DataplaneError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, DataplaneError>> + Send + 'static,
-    {
-        self.done_with(work).await
-    }
-
-    /// The same for work that can fail for other reasons, too.
-    async fn done_with<T, E, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, E>
+    async fn done<T, E, F>(&self, work: impl FnOnce(Self) -> F) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<DataplaneError> + Send + 'static,

@@ -116,7 +116,7 @@ impl Dataplane {
     /// If this link's profile needs them, unless it was accepted as lossy, or packets are in them.
     pub(crate) async fn lend(&self, name: &str, each: u64) -> Result<(), LinksError> {
         let name = name.to_owned();
-        self.done_with(move |this| async move {
+        self.done(move |this| async move {
             let history = this.history().await;
             let room = this.room();
             let current = &history.current;
@@ -175,7 +175,7 @@ impl Dataplane {
         each: u64,
         clients: u32,
     ) -> Result<Self, LinksError> {
-        self.done_with(move |this| async move {
+        self.done(move |this| async move {
             let _history = this.history().await;
             let machine = &this.0.machine;
             let workers: Vec<_> =
