@@ -392,7 +392,7 @@ fn unrandom(error: getrandom::Error) -> Status {
 }
 
 /// Not UNAVAILABLE: that means to reach linkd by another address or to retry.
-fn unwritten(error: std::io::Error) -> Status {
+pub(crate) fn unwritten(error: std::io::Error) -> Status {
     Status::failed_precondition(format!(
         "linkd cannot write to the directory of its --state: {error}; make room on the disk, or \
          correct the directory's permissions, then try again"

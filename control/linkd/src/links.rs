@@ -5,7 +5,7 @@
 //! kept here serves to add them to a dataplane that was restarted ([`Links::meet`]).
 
 use crate::caller::Caller;
-use crate::control::{Control, is_away, to_its_end};
+use crate::control::{Control, is_away, to_its_end, unwritten};
 use crate::events::Events;
 use crate::refusal;
 use crate::scenarios::{Scenarios, follow};
@@ -127,12 +127,7 @@ impl Links {
     /// Begins to keep a link that the dataplane has, or will have.
     fn begin(&self, name: &str, state: State) -> Result<Lane, Status> {
         let Shared { main, events, watching, others, .. } = &*self.0;
-        let saver = main.control.saver().of_link(name, state).map_err(|error| {
-            Status::failed_precondition(format!(
-                "linkd cannot write to the directory of its --state: {error}; make room on the \
-                 disk, or correct the directory's permissions, then try again"
-            ))
-        })?;
+        let saver = main.control.saver().of_link(name, state).map_err(unwritten)?;
         let control = main.control.beside(format!("{LINKS}{name}"), saver.clone());
         let scenarios = Scenarios::new(control.clone(), watching.clone());
         let tasks = [
@@ -224,11 +219,7 @@ impl Links {
         let state = State { link: Some(link.clone()), instance: *met, ..State::default() };
         let begun = self.begin(&link_id, state);
         let saved = match &begun {
-            Ok(lane) => lane.control.saver().save().await.map_err(|error| {
-                Status::failed_precondition(format!(
-                    "linkd cannot write to the directory of its --state: {error}"
-                ))
-            }),
+            Ok(lane) => lane.control.saver().save().await.map_err(unwritten),
             Err(status) => Err(status.clone()),
         };
         if let Err(status) = saved {
