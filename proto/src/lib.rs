@@ -55,7 +55,19 @@ pub const LINK_METADATA: &str = "linkemu-link";
 pub const MAIN_LINK: &str = "main";
 
 /// Prefix of the resource names of links.
-pub const LINKS: &str = "links/";
+const LINKS: &str = "links/";
+
+/// The resource name of a link, such as `links/lab1`.
+#[must_use]
+pub fn link_name(id: &str) -> String {
+    format!("{LINKS}{id}")
+}
+
+/// The id of a link, such as `lab1`, from its resource name; an id stays as it is.
+#[must_use]
+pub fn link_id(name: &str) -> &str {
+    name.strip_prefix(LINKS).unwrap_or(name)
+}
 
 /// Metadata key of a controller token (`dataplane/v1/dataplane.proto`).
 pub const TOKEN_METADATA: &str = "linkemu-token";

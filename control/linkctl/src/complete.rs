@@ -11,7 +11,7 @@ use clap::Parser;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::Shells;
 use profile::Catalog;
-use proto::LINKS;
+use proto::link_id;
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -110,7 +110,7 @@ pub fn link(current: &OsStr) -> Vec<CompletionCandidate> {
         let request = pb::ListLinksRequest {};
         let links = connection.answer(connection.links().list_links(request)).await;
         let links = links.map(|answer| answer.links).unwrap_or_default();
-        links.iter().map(|link| link.name.trim_start_matches(LINKS).to_owned()).collect()
+        links.iter().map(|link| link_id(&link.name).to_owned()).collect()
     });
     candidates(names, current)
 }

@@ -13,7 +13,7 @@ use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use proto::linkemu::v1::links_client::LinksClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
-use proto::{LEASE_METADATA, LINK_METADATA, LINKS};
+use proto::{LEASE_METADATA, LINK_METADATA, link_name};
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -104,7 +104,7 @@ impl Connection {
             }
         };
         let channel = connected.map_err(|error| unreachable(&place, &fault, &cause(&error)))?;
-        let link = place.link().map(|link| format!("{LINKS}{link}").parse()).transpose();
+        let link = place.link().map(|link| link_name(link).parse()).transpose();
         let link = link.map_err(|_| {
             Failure::usage("--link: a name has letters, digits, '.', '_' and '-' only")
         })?;

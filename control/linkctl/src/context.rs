@@ -3,7 +3,7 @@
 
 use crate::tls::Server;
 use clap::Args;
-use proto::LINKS;
+use proto::link_id;
 use std::path::{Path, PathBuf};
 
 /// The heading of these options in the help.
@@ -89,8 +89,7 @@ pub struct Place {
 impl Place {
     /// The name of the link, without "links/"; none if it is not given, or empty.
     pub fn link(&self) -> Option<&str> {
-        let link = self.link.as_deref().map(|link| link.strip_prefix(LINKS).unwrap_or(link));
-        link.filter(|link| !link.is_empty())
+        self.link.as_deref().map(link_id).filter(|link| !link.is_empty())
     }
 
     /// This machine's, at a socket.

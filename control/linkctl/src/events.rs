@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::Args;
 use proto::linkemu::v1 as pb;
-use proto::{LINKS, MAIN_LINK};
+use proto::{MAIN_LINK, link_id};
 use serde::Serialize;
 use view::instant;
 
@@ -61,7 +61,7 @@ impl<'a> From<&'a pb::Event> for View<'a> {
             subject: &event.subject,
             message: &event.message,
             generation: event.generation,
-            link: event.link.strip_prefix(LINKS).unwrap_or(&event.link),
+            link: link_id(&event.link),
         }
     }
 }

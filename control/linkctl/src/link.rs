@@ -9,8 +9,8 @@ use crate::output;
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{format_size, parse_size};
-use proto::LINKS;
 use proto::linkemu::v1 as pb;
+use proto::{link_id, link_name};
 use serde::Serialize;
 use view::instant;
 
@@ -103,7 +103,7 @@ impl<'a> From<&'a pb::NamedLink> for LinkView<'a> {
     fn from(link: &'a pb::NamedLink) -> Self {
         let pb::NamedLink { name, memory_bytes, clients, profile, generation, holder, rules } =
             link;
-        let name = name.strip_prefix(LINKS).unwrap_or(name);
+        let name = link_id(name);
         let (memory_bytes, clients, generation) = (*memory_bytes, *clients, *generation);
         Self { name, memory_bytes, clients, profile, generation, holder, rules: *rules }
     }
@@ -134,7 +134,7 @@ impl<'a> From<&'a pb::LinkRule> for RuleView<'a> {
     fn from(rule: &'a pb::LinkRule) -> Self {
         let pb::LinkRule { link, prefixes, vlans, macs, matches } = rule;
         let matches = matches.iter().map(MatchView::from).collect();
-        Self { link: link.strip_prefix(LINKS).unwrap_or(link), prefixes, vlans, macs, matches }
+        Self { link: link_id(link), prefixes, vlans, macs, matches }
     }
 }
 
@@ -204,7 +204,7 @@ async fn add(
 }
 
 async fn delete(connection: &Connection, name: &str) -> Result<(), Failure> {
-    let request = pb::DeleteLinkRequest { name: format!("{LINKS}{name}") };
+    let request = pb::DeleteLinkRequest { name: link_name(name) };
     connection.answer(connection.links().delete_link(request)).await.map(drop)
 }
 
@@ -258,7 +258,7 @@ fn tell_rules(context: &Context, rules: &pb::LinkRules) -> Result<(), Failure> {
     let mut table = table(&["LINK", "MATCHES"]);
     for rule in &rules.rules {
         let pb::LinkRule { link, prefixes, vlans, macs, matches } = rule.clone();
-        let link = link.strip_prefix(LINKS).unwrap_or(&link).to_owned();
+        let link = link_id(&link).to_owned();
         let client = pb::Client { prefixes, vlans, macs, matches, ..Default::default() };
         for (.., matched) in ::clients::rules(&client) {
             let matched = matched.map_or_else(|fault| fault.message, |rule| rule.to_string());

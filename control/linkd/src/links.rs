@@ -14,7 +14,7 @@ use proto::dataplane::v1 as dp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::links_server;
-use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::Mutex;
@@ -49,11 +49,6 @@ struct Shared {
     others: RwLock<BTreeMap<String, Lane>>,
     /// One change of the links at a time; the dataplane that they were last compared with.
     changing: Mutex<u64>,
-}
-
-/// The name of a link without "links/".
-fn short(name: &str) -> &str {
-    name.strip_prefix(LINKS).unwrap_or(name)
 }
 
 impl Links {
@@ -108,7 +103,7 @@ impl Links {
     }
 
     fn get(&self, name: &str) -> Result<Lane, Status> {
-        let name = short(name);
+        let name = link_id(name);
         if name == MAIN_LINK {
             return Ok(self.0.main.clone());
         }
@@ -128,7 +123,7 @@ impl Links {
     fn begin(&self, name: &str, state: State) -> Result<Lane, Status> {
         let Shared { main, events, watching, others, .. } = &*self.0;
         let saver = main.control.saver().of_link(name, state).map_err(unwritten)?;
-        let control = main.control.beside(format!("{LINKS}{name}"), saver.clone());
+        let control = main.control.beside(link_name(name), saver.clone());
         let scenarios = Scenarios::new(control.clone(), watching.clone());
         let tasks = [
             tokio::spawn({
@@ -160,7 +155,7 @@ impl Links {
         }
         let dataplane = self.0.main.control.dataplane();
         let found = dataplane.list_links().await?;
-        let there: Vec<&str> = found.links.iter().map(|link| short(&link.name)).collect();
+        let there: Vec<&str> = found.links.iter().map(|link| link_id(&link.name)).collect();
         for (name, lane) in self.others() {
             if there.contains(&name.as_str()) {
                 continue;
@@ -173,8 +168,8 @@ impl Links {
                 lane.control.tell(kind, "", &name, status.message());
             }
         }
-        for link in found.links.iter().filter(|link| short(&link.name) != MAIN_LINK) {
-            let name = short(&link.name);
+        for link in found.links.iter().filter(|link| link_id(&link.name) != MAIN_LINK) {
+            let name = link_id(&link.name);
             if self.get(name).is_err() {
                 let link = Some(link.clone());
                 self.begin(name, State { link, ..State::default() })?;
@@ -211,7 +206,7 @@ impl Links {
         request: pb::CreateLinkRequest,
     ) -> Result<pb::NamedLink, Status> {
         let pb::CreateLinkRequest { link_id, link } = request;
-        let link = pb::NamedLink { name: format!("{LINKS}{link_id}"), ..link.unwrap_or_default() };
+        let link = pb::NamedLink { name: link_name(&link_id), ..link.unwrap_or_default() };
         let met = self.0.changing.lock().await;
         let dataplane = self.0.main.control.dataplane();
         let request = dp::AddLinkRequest { link: Some(link), expected_instance: *met };
@@ -243,12 +238,11 @@ impl Links {
     async fn delete(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         let met = self.0.changing.lock().await;
         let lane = self.get(name)?;
-        let name = short(name).to_owned();
+        let name = link_id(name).to_owned();
         // A change of the link waits until it is gone, and is refused then.
         let changing = lane.control.changing().await;
         changing.leases.check(caller)?;
-        let request =
-            dp::RemoveLinkRequest { name: format!("{LINKS}{name}"), expected_instance: *met };
+        let request = dp::RemoveLinkRequest { name: link_name(&name), expected_instance: *met };
         match self.0.main.control.dataplane().remove_link(request).await {
             // A dataplane that was restarted may never have had it.
             Err(status) if status.code() != Code::NotFound => return Err(status),

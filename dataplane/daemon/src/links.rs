@@ -17,7 +17,7 @@ use emu::store::SEGMENT;
 use owner::Scenarios;
 use profile::Violations;
 use proto::linkemu::v1 as model;
-use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
 use tokio::sync::Mutex;
 use tonic::{Request, Status};
 
@@ -73,14 +73,9 @@ impl Rules {
     }
 
     fn of(&self, name: &str) -> u32 {
-        let of = |rule: &&model::LinkRule| short(&rule.link) == name;
+        let of = |rule: &&model::LinkRule| link_id(&rule.link) == name;
         u32::try_from(self.rules.iter().filter(of).count()).unwrap_or(u32::MAX)
     }
-}
-
-/// The name of a link without "links/".
-fn short(name: &str) -> &str {
-    name.strip_prefix(LINKS).unwrap_or(name)
 }
 
 impl Links {
@@ -118,7 +113,7 @@ impl Links {
     }
 
     fn get(&self, name: &str) -> Result<Entry, LinksError> {
-        let name = short(name);
+        let name = link_id(name);
         if name == MAIN_LINK {
             return Ok(self.0.main.clone());
         }
@@ -156,7 +151,7 @@ impl Links {
     pub async fn add(&self, wanted: &model::NamedLink) -> Result<model::NamedLink, LinksError> {
         let rules = self.0.rules.lock().await;
         let main = &self.0.main.dataplane;
-        let name = short(&wanted.name).to_owned();
+        let name = link_id(&wanted.name).to_owned();
         check_name(&name)?;
         if name == MAIN_LINK || self.get(&name).is_ok() {
             return Err(LinksError::Exists(name));
@@ -212,7 +207,7 @@ impl Links {
         let before = rules.clone();
         if rules.of(&name) > 0 {
             let mut others = rules.rules.clone();
-            others.retain(|rule| short(&rule.link) != name);
+            others.retain(|rule| link_id(&rule.link) != name);
             self.enforce(&mut rules, others).await?;
         }
         // What came before the rules changed.
@@ -243,8 +238,8 @@ impl Links {
         if let Some(expected) = expected.filter(|expected| *expected != current) {
             return Err(LinksError::Stale { expected, current });
         }
-        wanted.iter_mut().for_each(|rule| rule.link = format!("{LINKS}{name}"));
-        let others = rules.rules.iter().filter(|rule| short(&rule.link) != name).cloned();
+        wanted.iter_mut().for_each(|rule| rule.link = link_name(name));
+        let others = rules.rules.iter().filter(|rule| link_id(&rule.link) != name).cloned();
         wanted.extend(others);
         self.enforce(&mut rules, wanted).await?;
         Ok(rules.proto())
@@ -268,7 +263,7 @@ impl Links {
         for (n, rule) in rules.iter().enumerate() {
             let path = format!("rule[{n}]");
             let (entry, name) =
-                match (self.get(&rule.link), short(&rule.link).parse::<ClientName>()) {
+                match (self.get(&rule.link), link_id(&rule.link).parse::<ClientName>()) {
                     (Ok(entry), Ok(name)) => (entry, name),
                     (Err(error), _) => {
                         found.push(format!("{path}.link"), error.to_string());
@@ -351,7 +346,7 @@ async fn described(link: &Dataplane, rules: &Rules) -> Result<model::NamedLink, 
     let room = link.room();
     let current = link.current().await?;
     Ok(model::NamedLink {
-        name: format!("{LINKS}{}", link.name()),
+        name: link_name(link.name()),
         memory_bytes: room.capacity * u64::from(room.workers.max(1)),
         clients: room.clients,
         profile: current.plan.profile.map(|profile| profile.name).unwrap_or_default(),

@@ -10,7 +10,7 @@ use owner::{Entry, Journal, Link, Made, Merged, Refusal, Request as Keyed, Scena
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::linkemu::v1 as pb;
-use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use proto::{LINK_METADATA, MAIN_LINK, link_id};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -428,7 +428,7 @@ impl Service {
     /// The link that a request is about.
     fn lane<T>(&self, request: &Request<T>) -> Result<Lane, Status> {
         let name = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
-        match name.map(|name| name.trim_start_matches(LINKS)) {
+        match name.map(link_id) {
             None | Some(MAIN_LINK) => Ok(self.main.clone()),
             Some(name) => self.lanes().get(name).cloned().ok_or_else(|| {
                 Status::not_found(format!("there is no link `{name}`: the links are {MAIN_LINK}"))

@@ -5,7 +5,7 @@ use crate::{FakeDataplane, Lane, Service};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::Dataplane;
 use proto::linkemu::v1 as pb;
-use proto::{LINK_METADATA, LINKS, MAIN_LINK};
+use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
 use std::pin::Pin;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
@@ -223,7 +223,7 @@ impl Dataplane for Service {
         _: Request<dp::ListLinksRequest>,
     ) -> Result<Response<dp::ListLinksResponse>, Status> {
         let state = self.main.instance.fake.state();
-        let main = pb::NamedLink { name: format!("{LINKS}{MAIN_LINK}"), ..Default::default() };
+        let main = pb::NamedLink { name: link_name(MAIN_LINK), ..Default::default() };
         let links = std::iter::once(main).chain(state.named.values().cloned()).collect();
         let rules = Some(state.rules.clone());
         Ok(Response::new(dp::ListLinksResponse { links, rules, instance: state.instance }))
@@ -234,7 +234,7 @@ impl Dataplane for Service {
         request: Request<dp::AddLinkRequest>,
     ) -> Result<Response<dp::AddLinkResponse>, Status> {
         let link = request.into_inner().link.unwrap_or_default();
-        let name = link.name.trim_start_matches(LINKS).to_owned();
+        let name = link_id(&link.name).to_owned();
         let fake = {
             let mut state = self.main.instance.fake.state();
             if let Some(status) = &state.refuse {
@@ -258,7 +258,7 @@ impl Dataplane for Service {
         request: Request<dp::RemoveLinkRequest>,
     ) -> Result<Response<dp::RemoveLinkResponse>, Status> {
         let name = request.into_inner().name;
-        let name = name.trim_start_matches(LINKS);
+        let name = link_id(&name);
         let mut state = self.main.instance.fake.state();
         if state.named.remove(name).is_none() {
             return Err(Status::not_found(format!("there is no link `{name}`")));
@@ -274,8 +274,7 @@ impl Dataplane for Service {
     ) -> Result<Response<dp::SetLinkRulesResponse>, Status> {
         self.lane(&request)?;
         let link = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
-        let link = link.unwrap_or(MAIN_LINK).trim_start_matches(LINKS);
-        let link = format!("{LINKS}{link}");
+        let link = link_name(link_id(link.unwrap_or(MAIN_LINK)));
         let mut rules = request.into_inner().rules;
         rules.iter_mut().for_each(|rule| rule.link.clone_from(&link));
         let mut state = self.main.instance.fake.state();

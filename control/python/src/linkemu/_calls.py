@@ -17,6 +17,7 @@ import tomli_w
 from google.protobuf.message import Message
 
 from linkemu import model, v1
+from linkemu._wire import LINKS
 
 T = TypeVar("T")
 Direction = Literal["both", "forward", "return"]
@@ -304,7 +305,7 @@ def add_link(name: str, memory: int, clients: int) -> Call[v1.NamedLink]:
 
 def remove_link(name: str) -> Call[None]:
     """Removes a link and its rules."""
-    request = v1.DeleteLinkRequest(name=f"links/{name}")
+    request = v1.DeleteLinkRequest(name=f"{LINKS}{name}")
     return _links("DeleteLink", request, v1.DeleteLinkResponse, lambda _: None, removes=True)
 
 
