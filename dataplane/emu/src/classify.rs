@@ -13,6 +13,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::client::ClientKey;
+use crate::protocol::ICMPV6;
 use crate::units::Direction;
 
 /// Bytes of an Ethernet header.
@@ -31,7 +32,6 @@ pub(crate) const IPV6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
 /// Hardware and protocol, Ethernet and IPv4; the lengths of their addresses; the operation.
 const ARP_REPLY: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 2];
-pub(crate) const ICMPV6: u8 = 58;
 /// Router solicitation to redirect.
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 const ADVERTISEMENT: u8 = 136;

@@ -47,6 +47,7 @@ pub mod mtu;
 pub mod observe;
 pub mod pipe;
 pub mod plan;
+pub mod protocol;
 pub mod reorder;
 pub mod rng;
 pub mod rules;

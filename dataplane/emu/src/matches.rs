@@ -16,8 +16,8 @@
 //! - A fragment other than the first has no ports. It has a protocol, except in IPv6 if the
 //!   fragmented part begins with an extension header.
 //! - IPv6 extension headers (hop-by-hop options, routing, fragment, destination options,
-//!   authentication) are skipped, up to [`fields::MAX_EXTENSIONS`]. After more of them, and
-//!   in a truncated chain, a packet has neither protocol nor ports. As in Linux
+//!   authentication) are skipped, up to [`MAX_EXTENSIONS`](crate::protocol::MAX_EXTENSIONS). After
+//!   more of them, and in a truncated chain, a packet has neither protocol nor ports. As in Linux
 //!   (`ipv6_skip_exthdr`).
 //!
 //! The lookup is tuple space search (Srinivasan, Suri, Varghese 1999): a hash table for each
@@ -45,14 +45,10 @@ use ranges::MAX_LAYERS;
 use thiserror::Error;
 
 use crate::classify::VLAN_IDS;
+use crate::protocol::{ICMP, ICMPV6, TCP, UDP};
 
 /// Maximum number of matches.
 pub const MAX_MATCHES: usize = 16_384;
-/// IP protocol numbers (IANA).
-pub const ICMP: u8 = 1;
-pub const TCP: u8 = 6;
-pub const UDP: u8 = 17;
-pub const ICMPV6: u8 = 58;
 /// Largest DSCP (RFC 2474).
 pub const MAX_DSCP: u8 = 63;
 /// Largest IPv6 flow label, 20 bits (RFC 8200).

@@ -35,9 +35,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 
 use crate::checksum;
-use crate::classify::{
-    Class, ETHERNET, ICMPV6, IPV4, IPV6, MAX_TAGS, VLAN_TAG, be16, classify, payload,
-};
+use crate::classify::{Class, ETHERNET, IPV4, IPV6, MAX_TAGS, VLAN_TAG, be16, classify, payload};
+use crate::protocol::{FRAGMENT, ICMP, ICMPV6, MAX_EXTENSIONS, extension_length};
 use crate::store::MAX_FRAME;
 use crate::units::{Direction, Instant};
 
@@ -57,12 +56,9 @@ const HOPS: u8 = 64;
 const NETWORK_CONTROL: u8 = 0xc0;
 const DF: u8 = 0x40;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
-const ICMP: u8 = 1;
 /// Destination unreachable, source quench, redirect, time exceeded, parameter problem.
 const ICMP_ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 const REDIRECT_V6: u8 = 137;
-/// Extension headers of a packet that are read; a packet with more is not answered.
-const EXTENSIONS: usize = 8;
 /// Largest number of answers in a burst, as `icmp_msgs_burst` of Linux.
 const BURST: u32 = 50;
 /// Credit for an answer. The unit of credit is what a rate of 1/s earns in a nanosecond, so that no
@@ -322,30 +318,20 @@ fn is_host_v6(a: Ipv6Addr) -> bool {
 }
 
 /// Whether an error may be sent about a whole IPv6 packet, by what is behind its header (RFC 4443,
-/// 2.4 (e)).
+/// 2.4 (e)); not if it has more extension headers than are read.
 fn takes_error_v6(packet: &[u8]) -> bool {
-    const HOP_BY_HOP: u8 = 0;
-    const ROUTING: u8 = 43;
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    const DESTINATION: u8 = 60;
-    const MOBILITY: u8 = 135;
-    const HIP: u8 = 139;
-    const SHIM6: u8 = 140;
     let (mut kind, mut at) = (packet[6], V6_HEADER);
-    for _ in 0..=EXTENSIONS {
+    for _ in 0..=MAX_EXTENSIONS {
         let header = packet.get(at..).unwrap_or_default();
-        let [next, len] = header.first_chunk::<2>().map_or([0; 2], |two| two.map(usize::from));
-        at += match kind {
-            ICMPV6 => return header.first().is_some_and(|t| *t >= 128 && *t != REDIRECT_V6),
-            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => 8 * (len + 1),
-            AUTHENTICATION => 4 * (len + 2),
-            FRAGMENT if be16(header, 2).is_some_and(|offset| offset >> 3 == 0) => 8,
-            FRAGMENT => return false,
-            _ => return true,
-        };
-        // One byte.
-        kind = next as u8;
+        let [next, units] = header.first_chunk().copied().unwrap_or_default();
+        if kind == ICMPV6 {
+            return header.first().is_some_and(|t| *t >= 128 && *t != REDIRECT_V6);
+        }
+        if kind == FRAGMENT && be16(header, 2).is_none_or(|offset| offset >> 3 != 0) {
+            return false;
+        }
+        let Some(length) = extension_length(kind, units) else { return true };
+        (kind, at) = (next, at + length);
     }
     false
 }

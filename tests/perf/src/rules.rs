@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use emu::classify::{Class, classify};
 use emu::client::ClientName;
-use emu::matches::{Match, Ports, UDP};
+use emu::matches::{Match, Ports};
+use emu::protocol::UDP;
 use emu::rules::{MAX_RULES, Rule, Rules};
 use emu::units::Direction;
 use serde::Serialize;

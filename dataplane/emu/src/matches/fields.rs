@@ -7,12 +7,13 @@
 
 use std::net::IpAddr;
 
-use super::{Match, TCP, UDP, mask};
+use super::{Match, mask};
 use crate::classify::{ETHERNET, IPV4, IPV6, VLAN_TYPES, be16, host_v4, host_v6, payload};
+use crate::protocol::{
+    AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, MAX_EXTENSIONS, ROUTING, TCP, UDP,
+    extension_length,
+};
 use crate::units::Direction;
-
-/// Maximum number of IPv6 extension headers that are skipped.
-pub const MAX_EXTENSIONS: usize = 8;
 
 pub(super) const WORDS: usize = 6;
 pub(super) type Words = [u64; WORDS];
@@ -44,13 +45,6 @@ const HOST: Place = Place { word: 5, shift: 51, bits: 1 };
 
 const PRESENT_PROTOCOL: u64 = 1 << 8;
 const PRESENT_DSCP: u64 = 1 << 6;
-
-/// IPv6 extension headers (RFC 8200, RFC 4302).
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
 
 /// Whether IPv6 packets are searched for a protocol behind this header.
 pub(super) fn is_extension(protocol: u8) -> bool {
@@ -192,18 +186,10 @@ fn upper_layer(packet: &[u8]) -> Option<(u8, &[u8])> {
             break;
         }
         let &[following, length] = packet.get(at..)?.first_chunk()?;
-        let size = match next {
-            FRAGMENT => {
-                let offset = be16(packet, at + 2)? >> 3;
-                if offset != 0 {
-                    return (!is_extension(following)).then_some((following, &[]));
-                }
-                8
-            }
-            AUTHENTICATION => (usize::from(length) + 2) * 4,
-            _ => (usize::from(length) + 1) * 8,
-        };
-        (next, at) = (following, at + size);
+        if next == FRAGMENT && be16(packet, at + 2)? >> 3 != 0 {
+            return (!is_extension(following)).then_some((following, &[]));
+        }
+        (next, at) = (following, at + extension_length(next, length)?);
     }
     if is_extension(next) {
         return None;

@@ -3,6 +3,7 @@
 //! frames were made from them.
 
 use super::*;
+use crate::protocol::MAX_EXTENSIONS;
 use crate::units::Direction;
 use etherparse::{
     IpAuthHeader, IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6FragmentHeader, Ipv6Header,
@@ -471,11 +472,11 @@ fn extension_headers_are_skipped_up_to_a_limit() {
         let (client, remote) = (ip("2001:db8::1"), ip("2001:db8::2"));
         Made { client, remote, extensions, authenticated, fragment, ..udp() }
     };
-    assert_eq!(get(&rule, &of(fields::MAX_EXTENSIONS, false, None)), Some(0));
-    assert_eq!(get(&rule, &of(fields::MAX_EXTENSIONS - 2, true, Some(0))), Some(0));
-    assert_eq!(get(&rule, &of(fields::MAX_EXTENSIONS + 1, false, None)), None);
+    assert_eq!(get(&rule, &of(MAX_EXTENSIONS, false, None)), Some(0));
+    assert_eq!(get(&rule, &of(MAX_EXTENSIONS - 2, true, Some(0))), Some(0));
+    assert_eq!(get(&rule, &of(MAX_EXTENSIONS + 1, false, None)), None);
     let none = Match { protocol: Some(60), dscp: Some(46), ..Match::default() };
-    assert_eq!(get(&[none], &of(fields::MAX_EXTENSIONS + 1, false, None)), None);
+    assert_eq!(get(&[none], &of(MAX_EXTENSIONS + 1, false, None)), None);
     // A later fragment that begins with an extension header has no protocol.
     let mut made = of(0, false, Some(4));
     made.protocol = 60;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
 use crate::classify::{Class, classify};
+use crate::protocol::UDP;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -143,7 +144,7 @@ fn invalid_rules_are_refused_with_reason() {
 
 fn udp(port: u16) -> Match {
     let port = Some(matches::Ports { first: port, last: port });
-    Match { protocol: Some(matches::UDP), port, ..Match::default() }
+    Match { protocol: Some(UDP), port, ..Match::default() }
 }
 
 #[test]
