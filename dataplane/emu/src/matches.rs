@@ -152,6 +152,16 @@ impl fmt::Display for Protocol {
     }
 }
 
+/// A MAC address in the form of a clients file.
+pub(crate) struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
 impl Match {
     /// Number of fields that it has.
     #[must_use]
@@ -277,9 +287,7 @@ impl fmt::Display for Match {
         let fields = [
             self.vlan.map(|id| format!("vlan {id}")),
             self.inner_vlan.map(|id| format!("inner_vlan {id}")),
-            self.mac.map(|[a, b, c, d, e, g]| {
-                format!("mac {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-            }),
+            self.mac.map(|mac| format!("mac {}", Mac(mac))),
             self.prefix.map(|p| format!("prefix {}", prefix(p))),
             self.remote_prefix.map(|p| format!("remote_prefix {}", prefix(p))),
             self.protocol.map(|p| format!("protocol {}", Protocol(p))),

@@ -33,7 +33,7 @@ pub use crate::classify::VLAN_IDS;
 use crate::classify::{ETHERNET, VLAN_TYPES, be16};
 use crate::client::{ClientKey, ClientName};
 use crate::matches::fields::mac_bits;
-use crate::matches::{self, Conflict, Fields, Match, MatchError, check_prefix, mask};
+use crate::matches::{self, Conflict, Fields, Mac, Match, MatchError, check_prefix, mask};
 use crate::units::Direction;
 
 /// Maximum number of rules, matches included.
@@ -56,9 +56,7 @@ pub enum Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mac([a, b, c, d, e, g]) => {
-                write!(f, "MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-            }
+            Self::Mac(mac) => write!(f, "MAC {}", Mac(*mac)),
             Self::Vlan(id) => write!(f, "VLAN {id}"),
             Self::Prefix(address, length) => write!(f, "prefix {address}/{length}"),
             Self::Match(rule) => rule.fmt(f),
