@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkemu.v1.Links`, and which link a request is about.
 //!
-//! A link is a [`Control`] with its scenarios and its tasks. The dataplane owns the links; what is
-//! kept here serves to add them to a dataplane that was restarted ([`Links::meet`]).
+//! A link is a [`Control`] with its scenarios and its tasks. The dataplane owns the links. linkd
+//! keeps their state to add them again to a restarted dataplane ([`Links::meet`]).
 
 use crate::caller::Caller;
 use crate::control::{Control, is_away, to_its_end, unwritten};

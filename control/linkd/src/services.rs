@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services whose calls are about the parts of a link.
+//! gRPC services for parts of one link: its leases and its scenario.
 
 mod leases;
 mod scenarios;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several links: each has a plan, a lease and a state of its own.
+//! Several links: plans, leases and saved states are separate.
 
 use crate::common::Lab;
 use proto::linkemu::v1 as pb;

@@ -120,7 +120,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
 }
 
 fn mtu(m: &model::Mtu) -> MtuPlan {
-    // Validation has checked the addresses, of which an empty one is none.
+    // Validation has checked the addresses. An empty one means none.
     let answers =
         AnswerPlan { v4: m.address.parse().ok(), v6: m.address_v6.parse().ok(), rate: m.rate_hz };
     MtuPlan {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The links of a dataplane, and the rules that assign frames to them.
 //!
-//! A link is a [`Dataplane`] with the scenario of its own; its engines are in the workers, under
-//! its number. `main` has all memory for packets but what other links reserve. Links are added
-//! and removed, and rules set, one at a time. Runs on the control thread.
+//! A link is a [`Dataplane`] and its scenario. Each worker has an engine for it, under the link's
+//! number. `main` has the memory for packets that no other link reserves. Links are added and
+//! removed, and rules set, one at a time. Runs on the control thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -129,7 +129,7 @@ impl<B: Buffer> Engine<B> {
         Self::with(limits, plan, at, store, Wheel::default())
     }
 
-    /// An engine for one more link, beside one of which it shares the packet store; see
+    /// An engine for one more link. It shares the packet store of the others; see
     /// [`Links`](crate::links::Links).
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use crate::units::{Direction, Instant};
 pub const MAIN: usize = 0;
 /// Most links of a box.
 pub const MAX_LINKS: usize = 1024;
-/// Frames of a burst whose links are looked up at a time.
+/// Maximum number of frames per look-up of links.
 const BURST: usize = 64;
 
 /// Which link a frame belongs to; by default each one to [`MAIN`].
@@ -96,7 +96,7 @@ pub struct Links<B: Buffer> {
     board: Arc<Board>,
     /// The board for frames that arrived before this instant.
     before: (Instant, Arc<Board>),
-    /// The link whose clients are being visited.
+    /// The link that [`Links::keep_up`] continues with.
     kept_up: usize,
     /// Clients of all links, about.
     clients: usize,
@@ -302,7 +302,7 @@ impl<B: Buffer> Links<B> {
         self.due.iter().copied().min().filter(|due| *due < Instant::MAX)
     }
 
-    /// As [`Engine::keep_up`], for another client of one link after the other on each call.
+    /// Calls [`Engine::keep_up`] of one link: of the next one once all clients of a link had a turn.
     pub fn keep_up(&mut self, now: Instant) {
         let number = self.kept_up;
         if let Some(engine) = self.link(number) {

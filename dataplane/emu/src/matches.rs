@@ -57,7 +57,7 @@ pub const MAX_FLOW_LABEL: u32 = (1 << 20) - 1;
 /// Protocols with names.
 const NAMES: [(u8, &str); 4] = [(ICMP, "icmp"), (TCP, "tcp"), (UDP, "udp"), (ICMPV6, "icmpv6")];
 
-/// Conditions that a frame has to meet all of.
+/// Conditions on a frame. It has to meet all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Match {
     /// Higher goes first.

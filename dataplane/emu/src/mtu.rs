@@ -15,13 +15,13 @@
 //! - IPv6: packet too big (RFC 4443, 3.2), with as much of the packet as fits into 1280 bytes.
 //!
 //! It goes back to the sender: MAC addresses are swapped and VLAN tags kept. Its source is a
-//! configured address, or the destination of the packet, to which the sender has a route, so that
-//! filters on the reverse path let it pass.
+//! configured address, or else the destination of the packet: the sender has a route to that
+//! address, so reverse-path filters let the answer pass.
 //!
 //! There is no answer to (RFC 1122, 3.2.2; RFC 1812, 4.3.2.7; RFC 4443, 2.4):
 //!
 //! - a frame from or to a group MAC address;
-//! - a packet of which the source or the destination is not the address of one host;
+//! - a packet if its source or destination is not the address of one host;
 //! - a packet with a damaged header, also with a wrong IPv4 header checksum;
 //! - a fragment other than the first one;
 //! - an ICMP error, and in IPv6 a redirect, also behind extension headers;
@@ -61,8 +61,7 @@ const ICMP_ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 const REDIRECT_V6: u8 = 137;
 /// Largest number of answers in a burst, as `icmp_msgs_burst` of Linux.
 const BURST: u32 = 50;
-/// Credit for an answer. The unit of credit is what a rate of 1/s earns in a nanosecond, so that no
-/// rounding is needed.
+/// Credit for an answer, in units of nanoseconds times rate in 1/s: no rounding is needed.
 const TOKEN: u64 = 1_000_000_000;
 
 /// The MTU of one pipe.
@@ -317,8 +316,8 @@ fn is_host_v6(a: Ipv6Addr) -> bool {
     !(a.is_multicast() || a.is_unspecified() || a.is_loopback())
 }
 
-/// Whether an error may be sent about a whole IPv6 packet, by what is behind its header (RFC 4443,
-/// 2.4 (e)); not if it has more extension headers than are read.
+/// Whether an error may be sent about a whole IPv6 packet, by its extension headers and its upper
+/// layer (RFC 4443, 2.4 (e)). False for more than [`MAX_EXTENSIONS`].
 fn takes_error_v6(packet: &[u8]) -> bool {
     let (mut kind, mut at) = (packet[6], V6_HEADER);
     for _ in 0..=MAX_EXTENSIONS {

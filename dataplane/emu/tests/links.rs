@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several links in one worker: each behaves as an engine of its own, whatever the others do.
+//! Several links in one worker: each behaves like a separate engine, and others have no effect on it.
 
 use std::sync::Arc;
 

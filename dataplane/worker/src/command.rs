@@ -187,7 +187,7 @@ fn room(clients: usize) -> usize {
     clients + 2
 }
 
-/// A queue of commands for a worker whose first link has up to `clients` clients.
+/// A queue of commands for a worker. The first link has up to `clients` clients.
 #[must_use]
 pub fn channel(clients: usize) -> (Handle, Inbox) {
     let queue = Arc::new(Queue { commands: ArrayQueue::new(DEPTH), make: OnceLock::new() });

@@ -267,7 +267,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 }
             }
             Command::AddLink { link, engine, answer } => {
-                // A caller whose number is taken gets no answer.
+                // No answer if the number is in use.
                 if engine.engine().is_some_and(|engine| self.links.add(link, engine).is_ok()) {
                     self.stalls[link] = Nanos::ZERO;
                     let _ = answer.send(());

@@ -21,7 +21,7 @@ use worker::sim::{Arrival, Recorded, SimIo};
 
 const LINKS: usize = 64;
 const CLIENTS: u32 = 16;
-/// A link that is added later, and whose traffic comes and goes.
+/// A link that is added later. Its traffic starts and stops.
 const GUEST: usize = LINKS;
 const MEMORY: usize = 1 << 20;
 /// Room for the clients of other links, too: clients without a slot share a pipe of each worker.

@@ -280,7 +280,8 @@ const OF_PORT: [OfPort; 12] = [
     ("port_staged_packets", "Frames on their way to a port's driver", Gauge, |p| p.staged),
 ];
 
-/// Those of `main`, with the figures that each link has of its own summed up.
+/// Counters of the ports. Most are the same for all links; those that are counted for each link
+/// are summed.
 fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     let Some((main, others)) = links.split_first() else { return Ok(()) };
     let mut ports = main.stats.ports.clone();

@@ -36,8 +36,8 @@ pub enum LinksError {
     )]
     Switch,
     #[error(
-        "{} for `{name}`, and at most {} are free: `main` has {}, of which its profile needs {}; ask \
-         for less (--memory), set a smaller profile on `main`, or start the dataplane with more \
+        "{} for `{name}`, and at most {} are free: `main` has {}, and its profile needs {}; ask for \
+         less (--memory), set a smaller profile on `main`, or start the dataplane with more \
          --memory",
         format_size(*asked), format_size(*free), format_size(*main), format_size(*needed)
     )]

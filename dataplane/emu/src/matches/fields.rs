@@ -214,7 +214,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a match whose fields are valid.
+    /// The pattern of a valid match.
     pub fn of(of: &Match) -> Self {
         let mut pattern = Self::default();
         pattern.require(VLAN, of.vlan.map(u64::from));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Port ranges as numbers.
 //!
-//! Distinct ranges are put into layers, within each of which none overlap, and numbered. A port is
-//! then in at most one range per layer, and its number there is a part of a hash key like any other
-//! field. A layer costs a binary search for a frame. Plans that do not nest ranges have one layer,
-//! and each level of nesting adds one; so a range costs one entry and one lookup. Expansion into
-//! prefixes costs up to 30 entries, and a lookup for each prefix length in use (Srinivasan et
+//! Distinct ranges are numbered and put into layers. Ranges of one layer do not overlap, so a port
+//! is in at most one range per layer. The number of that range is a part of a hash key like any
+//! other field. A layer costs a binary search for a frame. Plans that do not nest ranges have one
+//! layer, and each level of nesting adds one; so a range costs one entry and one lookup. Expansion
+//! into prefixes costs up to 30 entries, and a lookup for each prefix length in use (Srinivasan et
 //! al. 1998). Layers of disjoint ranges as in SAX-PAC (Kogan et al. 2014).
 
 use std::fmt;

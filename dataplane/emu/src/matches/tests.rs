@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table against a linear search over matches and frames whose fields are known, because the
-//! frames were made from them.
+//! The table against a linear search. The frames are made from their fields, so the search does not
+//! parse them.
 
 use super::*;
 use crate::protocol::MAX_EXTENSIONS;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 const OPTIONS: IpNumber = IpNumber(60);
 
-/// A frame and what it is made of.
+/// A frame and the fields that it is made from.
 #[derive(Clone, Debug)]
 struct Made {
     direction: Direction,

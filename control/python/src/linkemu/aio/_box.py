@@ -75,7 +75,7 @@ class Box:
         return self._place.link or "main"
 
     def on(self, link: str) -> Self:
-        """The same box, for another of its links. It has a connection of its own."""
+        """The same box, for another of its links, over a separate connection."""
         box = type(self).__new__(type(self))
         place = Place.of(self._place.target, self._place.tls, link)
         box._open(place, self._timeout, self._patience)
