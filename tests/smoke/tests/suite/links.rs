@@ -184,17 +184,6 @@ pub fn links_of_two_workers_conserve_packets(cpus: &Cpus) -> anyhow::Result<()> 
 /// Of the class, and its delay in excess of the other traffic's.
 const CLASS_PORT: u16 = 9_001;
 const EXCESS_MS: f64 = 50.0;
-const SLOW: &str = r#"
-name = "slow"
-[forward]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "60 ms"
-[return]
-rate = "unlimited"
-queue.limit = "1 MB"
-delay.base = "60 ms"
-"#;
 /// Expedited forwarding, DSCP 46, as ping has it: the whole octet.
 const EF: &str = "0xb8";
 
@@ -208,7 +197,8 @@ pub fn flow_classes_by_port_and_dscp_have_their_own_delay(cpus: &Cpus) -> anyhow
         let class = linkctl.with("--link", "class");
         let fast = link("fast", "rate = \"unlimited\"\nqueue.limit = \"1 MB\"");
         linkctl.set_profile(&written(bed, "fast.toml", &fast)?, SEED)?;
-        class.set_profile(&written(bed, "slow.toml", SLOW)?, SEED)?;
+        let slow = fast.replace("fast", "slow").replace("10 ms", "60 ms");
+        class.set_profile(&written(bed, "slow.toml", &slow)?, SEED)?;
         let source = bed.client_address(0).to_string();
         let rtt = |more: &[&str]| -> anyhow::Result<f64> {
             let ping = ["ping", "-n", "-D", "-c", "20", "-i", "0.05", "-I", &source];
