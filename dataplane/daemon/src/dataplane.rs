@@ -20,12 +20,12 @@ mod links;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use dpdk::TscClock;
 use emu::engine::Limits;
-use emu::links::MAIN;
+use emu::links::{Board, MAIN};
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
 use owner::{Entry, Journal, Keys};
@@ -105,14 +105,20 @@ struct Machine {
     patience: Duration,
     /// The longest jump of the clock since the last mark of each link, by number.
     jumps: std::sync::Mutex<BTreeMap<usize, Duration>>,
+    /// The board that the workers have.
+    board: Mutex<Board>,
+    /// Bytes of each worker's memory that no link beside `main` has reserved.
+    free: std::sync::Mutex<Vec<u64>>,
 }
 
 struct Shared {
     name: String,
     number: usize,
     machine: Arc<Machine>,
-    /// For this link.
+    /// Those that the link is on: one, or for `main` all.
     workers: Vec<Handle>,
+    /// The worker that has all clients of the link; without one all workers have some.
+    home: OnceLock<usize>,
     room: std::sync::Mutex<Room>,
     history: Mutex<History>,
     /// Since the last mark; taken only with `history`.
@@ -156,6 +162,7 @@ impl Dataplane {
     ) -> Self {
         let start = utc(&clock, Instant::ZERO);
         let room = fixed.room;
+        let free = std::sync::Mutex::new(vec![room.capacity; workers.len()]);
         let machine = Arc::new(Machine {
             clock,
             ports,
@@ -164,24 +171,10 @@ impl Dataplane {
             unplaced: AtomicU64::new(0),
             patience,
             jumps: std::sync::Mutex::default(),
+            board: Mutex::default(),
+            free,
         });
         Self::of(machine, MAIN_LINK.to_owned(), MAIN, workers, room, plan, start)
-    }
-
-    /// Another link of the same machine, under a number that no other has, since `start`.
-    #[must_use]
-    pub(crate) fn beside(
-        &self,
-        name: String,
-        number: usize,
-        workers: Vec<Handle>,
-        room: Room,
-        plan: pb::Plan,
-        start: Instant,
-    ) -> Self {
-        let machine = self.0.machine.clone();
-        let start = utc(&machine.clock, start);
-        Self::of(machine, name, number, workers, room, plan, start)
     }
 
     fn of(
@@ -208,6 +201,7 @@ impl Dataplane {
             number,
             machine,
             workers,
+            home: OnceLock::new(),
             room: std::sync::Mutex::new(room),
             history,
             span,
@@ -430,6 +424,10 @@ impl Dataplane {
 }
 
 impl Machine {
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn jumps(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Duration>> {
         self.jumps.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The links of a dataplane, and the rules that assign frames to them.
 //!
-//! A link is a [`Dataplane`] and its scenario. Each worker has an engine for it, under the link's
-//! number. `main` has the memory for packets that no other link reserves. Links are added and
+//! A link is a [`Dataplane`] and its scenario. One worker has an engine for it, under the link's
+//! number, and all of its clients; the clients of `main` are spread over all workers, unless they
+//! share something. `main` has the memory for packets that no other link reserves. Links are added and
 //! removed, and rules set, one at a time. Runs on the control thread.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ const CLIENTS: u32 = 16;
 const FAULTS: usize = 20;
 /// Part of the box's memory for a link that does not say how much.
 const SHARE: u64 = 8;
-/// The least memory of a link, for each worker.
+/// The least memory of a link.
 const LEAST: u64 = 1 << 20;
 /// How long a link that is removed has to send the packets that it holds.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -165,21 +166,20 @@ impl Links {
         let workers = main.workers() as u64;
         let total = main.fixed().room.capacity * workers;
         let asked = if wanted.memory_bytes == 0 { total / SHARE } else { wanted.memory_bytes };
-        // Each worker has its part.
-        let each = asked / workers / u64::from(SEGMENT) * u64::from(SEGMENT);
-        if each < LEAST {
-            return Err(LinksError::Small(asked, LEAST * workers));
+        let bytes = asked / u64::from(SEGMENT) * u64::from(SEGMENT);
+        if bytes < LEAST {
+            return Err(LinksError::Small(asked, LEAST));
         }
         let most = main.fixed().room.clients;
         let clients = if wanted.clients == 0 { CLIENTS.min(most) } else { wanted.clients };
         if clients > most {
             return Err(LinksError::Clients(clients, most));
         }
-        main.lend(&name, each).await?;
-        let link = match main.add_beside(name.clone(), number, each, clients).await {
+        let home = main.lend(&name, bytes).await?;
+        let link = match main.add_beside(name.clone(), number, home, bytes, clients).await {
             Ok(link) => link,
             Err(error) => {
-                main.take_back_memory(each).await?;
+                main.take_back_memory(home, bytes).await?;
                 return Err(error);
             }
         };
@@ -219,7 +219,8 @@ impl Links {
         }
         dataplane.remove().await?;
         self.0.others.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
-        Ok(self.0.main.dataplane.take_back_memory(dataplane.room().capacity).await?)
+        let home = dataplane.home().unwrap_or_default();
+        Ok(self.0.main.dataplane.take_back_memory(home, dataplane.room().capacity).await?)
     }
 
     /// Replaces the rules of a link. Returns those of all links.
@@ -274,6 +275,9 @@ impl Links {
                         continue;
                     }
                 };
+            if let Some(home) = entry.dataplane.home() {
+                board.set_home(entry.dataplane.number(), home);
+            }
             let client = model::Client {
                 prefixes: rule.prefixes.clone(),
                 vlans: rule.vlans.clone(),

@@ -18,10 +18,11 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ClientsError {
     #[error(
-        "rules, limits and beams for clients need a dataplane of one worker, and this one has {0}: start \
-         linkd-dataplane with one --core, or leave all clients automatic"
+        "beams and a limit of automatic clients need all clients on one of the {workers} workers, \
+         and the others hold {held} packets, which later ones would overtake: try again when the \
+         link is idle, or use another link (`linkctl link add`), which is on one worker"
     )]
-    Workers(usize),
+    Held { workers: usize, held: u64 },
     #[error(
         "no room for {names} named clients (those that were named before count) beside \
          {automatic} that were made for addresses: --max-clients is {max}; start \

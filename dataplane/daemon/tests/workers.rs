@@ -102,7 +102,8 @@ fn two_workers_are_one_dataplane() {
         }
         let applied = dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
         assert_eq!(applied.applied.generation, 1);
-        // All frames of a named client belong to one worker.
+        assert_eq!(dataplane.home(), None);
+        // Clients that share something have one worker.
         let automatic = model::Automatic { limit: Some(3), ..Default::default() };
         let beam =
             model::Beam { name: "b".into(), forward_rate_bps: Some(0), ..Default::default() };
@@ -111,8 +112,9 @@ fn two_workers_are_one_dataplane() {
             model::Clients { beams: vec![beam], ..Default::default() },
         ] {
             let ruled = pb::Change { clients: Some(clients), ..change("geo-600") };
-            let refused = dataplane.apply(ruled, Terms::default()).await.unwrap_err().to_string();
-            assert!(refused.contains("this one has 2: start linkd-dataplane with one --core"));
+            let applied = dataplane.apply(ruled, Terms::default()).await.unwrap();
+            assert_eq!(applied.remarks, [] as [&str; 0]);
+            assert_eq!(dataplane.home(), Some(0));
         }
         clock.correct();
         dataplane.stop().await.unwrap()
@@ -120,7 +122,7 @@ fn two_workers_are_one_dataplane() {
     for thread in workers.threads {
         thread.join().unwrap();
     }
-    assert_eq!(stats.generation, 1);
+    assert_eq!(stats.generation, 3);
     // The fixed clients are one each.
     let names: Vec<&str> = stats.clients.iter().map(|c| c.client.as_str()).collect();
     assert_eq!(names, ["bypass", "default"]);

@@ -37,6 +37,13 @@ pub enum NameError {
     Address,
 }
 
+impl ClientName {
+    #[inline]
+    pub(crate) fn bits(self) -> u128 {
+        u128::from_be_bytes(self.0)
+    }
+}
+
 impl FromStr for ClientName {
     type Err = NameError;
 

@@ -8,6 +8,8 @@
 
 use std::fmt::Debug;
 
+use crate::client::ClientKey;
+
 /// A driver's buffer with a whole frame in one piece. The link owns it from arrival to
 /// release; dropping it gives it back to the driver.
 pub trait Buffer: Debug {
@@ -34,6 +36,8 @@ pub enum Hint {
     None,
     /// The client with this index, if `epoch` is the plan's; else the frame is classified.
     Client { index: u32, epoch: u16 },
+    /// This client, whatever the rules say now; if it cannot be made, the default one.
+    Key(ClientKey),
     /// The frame is not one for the link, and is dropped as
     /// [`DropReason::Rejected`](crate::stats::DropReason::Rejected).
     Reject,

@@ -46,6 +46,7 @@ mod memory;
 pub mod mtu;
 pub mod observe;
 pub mod pipe;
+pub mod place;
 pub mod plan;
 pub mod protocol;
 pub mod reorder;

@@ -15,7 +15,8 @@ use hashbrown::HashMap;
 use crate::classify::{Class, classify, resolved};
 use crate::client::{ClientKey, ClientName};
 use crate::engine::{Egress, Engine};
-use crate::frame::{Buffer, Label};
+use crate::frame::{Buffer, Hint, Label};
+use crate::place::{Place, worker_of};
 use crate::rules::{Rule, Rules, RulesError};
 use crate::units::{Direction, Instant};
 
@@ -32,6 +33,9 @@ pub struct Board {
     /// Their targets are names of links.
     rules: Rules,
     numbers: HashMap<ClientName, usize, FixedState>,
+    /// By link: the worker that has all of its clients. Without one they are spread over all
+    /// workers.
+    homes: Vec<Option<u16>>,
 }
 
 impl Board {
@@ -43,6 +47,21 @@ impl Board {
         self.rules.insert(rule, name)?;
         self.numbers.insert(name, link);
         Ok(())
+    }
+
+    /// Sets the worker that has all clients of a link.
+    pub fn set_home(&mut self, link: usize, worker: usize) {
+        if self.homes.len() <= link {
+            self.homes.resize(link + 1, None);
+        }
+        self.homes[link] = u16::try_from(worker).ok();
+    }
+
+    /// The worker that has all clients of a link; none if they are spread over all workers.
+    #[inline]
+    #[must_use]
+    pub fn home(&self, link: usize) -> Option<u16> {
+        self.homes.get(link).copied().flatten()
     }
 
     /// As [`Rules::conflicts`]; the targets are names of links.
@@ -209,14 +228,62 @@ impl<B: Buffer> Links<B> {
         if at < self.before.0 { &self.before.1 } else { &self.board }
     }
 
-    /// As [`Engine::arrive_labelled`].
+    /// Where a frame that arrived at `at` belongs, on one of `workers`.
     #[inline]
-    pub fn arrive(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
+    #[must_use]
+    pub fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
         let board = self.board(at);
-        let number = if board.is_empty() { MAIN } else { board.link(direction, frame) };
-        // A rule may name a link that was removed.
+        let link = if board.is_empty() { MAIN } else { board.link(direction, frame) };
+        let number = link as u16;
+        if let Some(worker) = board.home(link) {
+            return Place { worker, link: number, hint: Hint::None };
+        }
+        let engine = [link, MAIN].into_iter().find_map(|n| self.engines.get(n)?.as_deref());
+        let (hint, of) =
+            engine.map_or((Hint::None, ClientKey::Default), |it| it.whose(direction, frame));
+        Place { worker: worker_of(of, workers) as u16, link: number, hint }
+    }
+
+    /// The engine of a link; that of `main` if a rule names one that has been removed.
+    #[inline]
+    fn link_or_main(&mut self, number: usize) -> Option<&mut Engine<B>> {
         let number = if self.exists(number) { number } else { MAIN };
-        if let Some(engine) = self.link(number) {
+        self.link(number)
+    }
+
+    /// As [`Engine::arrive_burst`], for frames that were placed when they arrived.
+    pub fn arrive_burst_placed(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Place,
+        burst: &mut [Option<B>],
+    ) {
+        if let Some(engine) = self.link_or_main(place.link.into()) {
+            engine.arrive_burst_hinted(at, direction, burst, place.hint);
+        }
+    }
+
+    /// As [`Engine::arrive_labelled`]. A frame that was placed when it arrived keeps its place.
+    #[inline]
+    pub fn arrive(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        frame: &[u8],
+        mut label: Label<'_>,
+    ) {
+        let board = self.board(at);
+        let number = match place {
+            Some(place) => {
+                label.hint = place.hint;
+                place.link.into()
+            }
+            None if board.is_empty() => MAIN,
+            None => board.link(direction, frame),
+        };
+        if let Some(engine) = self.link_or_main(number) {
             engine.arrive_labelled(at, direction, frame, label);
         }
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Brings every frame to the worker that owns its client.
+//! Brings every frame to the worker that has its client.
 //!
-//! A frame that a worker receives and does not own goes through a bounded ring, one for
-//! each pair of workers, with its time of arrival. The frames of the fixed clients
-//! (bypass, default, damaged headers) are the first worker's, so that each of them is one.
-//! Only a client that its owner has no more room for, or an address that is not a client yet,
-//! shares that worker's own default; and a reply that resolves an address goes to the worker which
-//! will own that client.
+//! The worker that receives a frame decides where it belongs ([`Arrivals::place`]). A frame that is
+//! not its own goes through a bounded ring, one for each pair of workers, with its time of arrival
+//! and the decision. So rules that change meanwhile do not matter. A link has one worker, or its
+//! clients are spread over all of them: then the frames of the fixed clients (bypass, default,
+//! damaged headers) are the first worker's, so that each of them is one. Only a client that its
+//! worker has no more room for, or an address that is not a client yet, shares that worker's own
+//! default; and a reply that resolves an address goes to the worker which will own that client.
 //!
 //! Invariants: all frames of a client and direction are one worker's, and those that
 //! came in by one receive queue reach it in their order. A frame that finds the ring to
@@ -19,10 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use emu::classify::{Class, classify, resolved};
-use emu::client::ClientKey;
 use emu::engine::Departure;
 use emu::frame::{Buffer, Label};
+use emu::place::Place;
 use emu::units::{ByDirection, Direction, Instant};
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -61,6 +61,7 @@ impl Overflow {
 struct Passed<B> {
     at: Instant,
     direction: Direction,
+    place: Place,
     buffer: B,
 }
 
@@ -98,7 +99,7 @@ pub struct Distributed<I: PacketIo> {
     ways: Ways<I::Buffer>,
     from: Vec<Consumer<Passed<I::Buffer>>>,
     lends: bool,
-    /// Frames of one ring that arrived at one time for one direction.
+    /// Frames of one ring that arrived at one time for one direction and place.
     run: Vec<Option<I::Buffer>>,
 }
 
@@ -156,42 +157,21 @@ pub fn connect<I: PacketIo>(ports: Vec<I>, lending: Lending) -> Vec<Distributed<
     all
 }
 
-/// The worker, of `workers`, that owns a frame: all frames of a client have one owner.
-/// Those of the fixed clients are the first one's.
-#[inline]
-#[must_use]
-pub fn owner(frame: &[u8], direction: Direction, workers: usize) -> usize {
-    let address = match classify(frame, direction) {
-        Class::Client(ClientKey::Ip(address)) => Some(address),
-        Class::Client(ClientKey::Bypass) if direction == Direction::Return => resolved(frame),
-        _ => None,
-    };
-    match address {
-        Some(address) => {
-            let bits = match address {
-                std::net::IpAddr::V4(a) => u64::from(a.to_bits()),
-                std::net::IpAddr::V6(a) => {
-                    let bits = a.to_bits();
-                    (bits >> 64) as u64 ^ (bits as u64).rotate_left(32)
-                }
-            };
-            // A multiplication spreads neighbours, one with its upper half folded in also
-            // addresses that differ in their upper bits alone.
-            let product = u128::from(bits ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-            let hash = (product >> 64) as u64 ^ product as u64;
-            ((u128::from(hash) * workers as u128) >> 64) as usize
-        }
-        None => 0,
-    }
-}
-
-impl<B: Buffer> Ways<B> {
+impl<B> Ways<B> {
+    /// Where a frame belongs. Too long ones stay here.
     #[inline]
-    fn owner(&self, frame: &[u8], direction: Direction) -> usize {
+    fn place(
+        &self,
+        arrivals: &impl Arrivals<B>,
+        at: Instant,
+        direction: Direction,
+        frame: &[u8],
+    ) -> Option<Place> {
         if frame.len() > self.longest {
-            return self.me;
+            return None;
         }
-        owner(frame, direction, self.to.len())
+        let place = arrivals.place(at, direction, frame, self.to.len());
+        (usize::from(place.worker) != self.me).then_some(place)
     }
 }
 
@@ -202,31 +182,48 @@ struct Sorted<'a, A, B> {
 }
 
 impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
-        if self.ways.owner(frame, direction) == self.ways.me {
-            self.mine.frame(at, direction, frame, label);
+    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+        self.mine.place(at, direction, frame, workers)
+    }
+
+    fn frame(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        frame: &[u8],
+        label: Label<'_>,
+    ) {
+        if self.ways.place(self.mine, at, direction, frame).is_none() {
+            self.mine.frame(at, direction, place, frame, label);
         } else {
             // The port had no buffer left to bring it in.
             self.ways.overflow.add(direction, 1);
         }
     }
 
-    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+    fn burst(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        burst: &mut [Option<B>],
+    ) {
         let Self { mine, ways } = self;
         for slot in &mut *burst {
             let Some(frame) = slot.as_ref().map(B::bytes) else { continue };
-            let owner = ways.owner(frame, direction);
-            if let Some(Some(lane)) = ways.to.get_mut(owner)
+            if let Some(place) = ways.place(*mine, at, direction, frame)
+                && let Some(Some(lane)) = ways.to.get_mut(usize::from(place.worker))
                 && let Some(buffer) = slot.take()
             {
                 if lane.staged.len() == BURST {
                     let lost = lane.flush();
                     ways.overflow.add(direction, lost);
                 }
-                lane.staged.push(Passed { at, direction, buffer });
+                lane.staged.push(Passed { at, direction, place, buffer });
             }
         }
-        mine.burst(at, direction, burst);
+        mine.burst(at, direction, place, burst);
         let lost = ways.to.iter_mut().flatten().map(Lane::flush).sum();
         ways.overflow.add(direction, lost);
     }
@@ -256,23 +253,23 @@ impl<I: PacketIo> Distributed<I> {
             let Ok(chunk) = ring.read_chunk(n) else { continue };
             taken += n;
             if !self.lends {
-                for Passed { at, direction, buffer } in chunk {
-                    arrivals.frame(at, direction, buffer.bytes(), buffer.label());
+                for Passed { at, direction, place, buffer } in chunk {
+                    arrivals.frame(at, direction, Some(place), buffer.bytes(), buffer.label());
                 }
                 continue;
             }
             let mut of = None;
             for passed in chunk {
-                let next = (passed.at, passed.direction);
-                if let Some((at, direction)) = of.filter(|o| *o != next) {
-                    arrivals.burst(at, direction, run);
+                let next = (passed.at, passed.direction, passed.place);
+                if let Some((at, direction, place)) = of.filter(|o| *o != next) {
+                    arrivals.burst(at, direction, Some(place), run);
                     run.clear();
                 }
                 of = Some(next);
                 run.push(Some(passed.buffer));
             }
-            if let Some((at, direction)) = of {
-                arrivals.burst(at, direction, run);
+            if let Some((at, direction, place)) = of {
+                arrivals.burst(at, direction, Some(place), run);
                 run.clear();
             }
         }
@@ -310,71 +307,6 @@ impl<I: PacketIo> PacketIo for Distributed<I> {
         if self.from.iter().all(Consumer::is_empty) {
             let blind = !self.from.is_empty();
             self.inner.wait(if blind { timeout.min(BLIND_SLEEP) } else { timeout });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn to(address: std::net::IpAddr) -> Vec<u8> {
-        let mut f = vec![0; 60];
-        match address {
-            std::net::IpAddr::V4(a) => {
-                f[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 46]);
-                f[30..34].copy_from_slice(&a.octets());
-            }
-            std::net::IpAddr::V6(a) => {
-                f[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
-                f[38..54].copy_from_slice(&a.octets());
-            }
-        }
-        f
-    }
-
-    #[test]
-    fn neighbouring_addresses_are_spread_evenly() {
-        for workers in 1..=8 {
-            for v6 in [false, true] {
-                let mut clients = vec![0_u32; workers];
-                for n in 0..10_000_u32 {
-                    let address = if v6 {
-                        std::net::Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n) << 64 | 1)
-                            .into()
-                    } else {
-                        std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into()
-                    };
-                    clients[owner(&to(address), Direction::Forward, workers)] += 1;
-                }
-                // Six deviations of a binomial count.
-                let mean = 10_000.0 / workers as f64;
-                let bound = 6.0 * (mean * (1.0 - 1.0 / workers as f64)).sqrt();
-                for n in &clients {
-                    assert!((f64::from(*n) - mean).abs() <= bound, "{workers}: {clients:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn resolving_reply_goes_to_worker_of_client() {
-        for host in 1..20 {
-            let client = [10, 0, 0, host];
-            let head = [0, 1, 8, 0, 6, 4, 0, 2];
-            let reply = [&[2; 12][..], &[8, 6], &head, &[2; 6], &client, &[4; 10]].concat();
-            let data = to(client.into());
-            let owner_of_data = owner(&data, Direction::Forward, 4);
-            assert_eq!(owner(&reply, Direction::Return, 4), owner_of_data);
-            // From the other side it is one of many that bypass.
-            assert_eq!(owner(&reply, Direction::Forward, 4), 0);
-        }
-    }
-
-    #[test]
-    fn frames_without_client_belong_to_first_worker() {
-        for frame in [&[][..], &[0; 13], &[0; 60], &to([224, 0, 0, 1].into())] {
-            assert_eq!(owner(frame, Direction::Forward, 4), 0);
         }
     }
 }

@@ -172,16 +172,16 @@ impl<S: Source> PacketIo for DpdkIo<S> {
                     let run = burst.iter().position(|b| !whole(b)).unwrap_or(burst.len());
                     let (run, rest) = burst.split_at_mut(run);
                     if !run.is_empty() {
-                        arrivals.burst(now, direction, run);
+                        arrivals.burst(now, direction, None, run);
                     }
                     let Some((odd, rest)) = rest.split_first_mut() else { break };
                     match odd.as_mut().map(|mbuf| make_whole(mbuf, scratch)) {
                         // In one buffer, so that it can be passed on or kept.
                         Some(Some(frame)) => match pool.alloc(frame).filter(is_whole) {
-                            Some(whole) => arrivals.burst(now, direction, &mut [Some(whole)]),
-                            None => arrivals.frame(now, direction, frame, Label::NONE),
+                            Some(whole) => arrivals.burst(now, direction, None, &mut [Some(whole)]),
+                            None => arrivals.frame(now, direction, None, frame, Label::NONE),
                         },
-                        _ => arrivals.burst(now, direction, std::slice::from_mut(odd)),
+                        _ => arrivals.burst(now, direction, None, std::slice::from_mut(odd)),
                     }
                     burst = rest;
                 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use emu::engine::Departure;
 use emu::frame::{Buffer, Label};
 use emu::links::Links;
+use emu::place::Place;
 use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
@@ -22,23 +23,63 @@ pub struct EgressCounters {
     pub dropped: u64,
 }
 
-/// Takes in the frames that a port received.
+/// Takes in the frames that a port received. A frame that another worker has received comes with
+/// its place.
 pub trait Arrivals<B> {
+    /// Where a frame that arrived at `at` belongs, on one of `workers`.
+    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place;
+
     /// A frame that arrived at `at`, to be copied.
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>);
+    fn frame(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        frame: &[u8],
+        label: Label<'_>,
+    );
 
     /// A burst of frames that arrived at `at`, each in one piece. The buffers that are
     /// kept are taken out.
-    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]);
+    fn burst(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        burst: &mut [Option<B>],
+    );
 }
 
 impl<B: Buffer> Arrivals<B> for Links<B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
-        self.arrive(at, direction, frame, label);
+    #[inline]
+    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+        Links::place(self, at, direction, frame, workers)
     }
 
-    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
-        self.arrive_burst(at, direction, burst);
+    #[inline]
+    fn frame(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        frame: &[u8],
+        label: Label<'_>,
+    ) {
+        self.arrive(at, direction, place, frame, label);
+    }
+
+    #[inline]
+    fn burst(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        burst: &mut [Option<B>],
+    ) {
+        match place {
+            None => self.arrive_burst(at, direction, burst),
+            Some(place) => self.arrive_burst_placed(at, direction, place, burst),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use ::shim::{Bytes, SHIM, Shim, Tick};
 use emu::engine::Departure;
 use emu::frame::{Buffer, Frame, Hint, Label};
 use emu::observe::{Scheduled, Subject};
+use emu::place::Place;
 use emu::tag::Tagged;
 use emu::units::{Direction, Instant};
 
@@ -122,24 +123,45 @@ struct Bare<'a, A, B> {
 }
 
 impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], _label: Label<'_>) {
+    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+        let inner = match hint(frame, direction, self.tick) {
+            Hint::Reject => frame,
+            _ => frame.get(BYTES..).unwrap_or_default(),
+        };
+        self.arrivals.place(at, direction, inner, workers)
+    }
+
+    fn frame(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        frame: &[u8],
+        _label: Label<'_>,
+    ) {
         let hint = hint(frame, direction, self.tick);
         match frame.split_first_chunk::<BYTES>() {
             Some((shim, inner)) if hint != Hint::Reject => {
                 let mut tag: Bytes = *shim;
                 ::shim::open(&mut tag);
-                self.arrivals.frame(at, direction, inner, Label { hint, tag: &tag });
+                self.arrivals.frame(at, direction, place, inner, Label { hint, tag: &tag });
             }
-            _ => self.arrivals.frame(at, direction, frame, Label { hint, tag: &[] }),
+            _ => self.arrivals.frame(at, direction, place, frame, Label { hint, tag: &[] }),
         }
     }
 
-    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+    fn burst(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        place: Option<Place>,
+        burst: &mut [Option<B>],
+    ) {
         for part in burst.chunks_mut(BURST) {
             let tick = self.tick;
             let shimmed = |b: &mut Option<B>| b.take().map(|b| Shimmed::new(b, direction, tick));
             self.burst.extend(part.iter_mut().map(shimmed));
-            self.arrivals.burst(at, direction, self.burst);
+            self.arrivals.burst(at, direction, place, self.burst);
             // Buffers that were copied go back.
             for (place, left) in part.iter_mut().zip(self.burst.drain(..)) {
                 *place = left.map(|b| b.buffer);

@@ -86,7 +86,7 @@ impl PacketIo for SimIo {
             && let Some(a) = self.arrivals.get_mut(self.next)
             && a.at <= now
         {
-            arrivals.burst(a.at, a.direction, &mut [Some(std::mem::take(&mut a.frame))]);
+            arrivals.burst(a.at, a.direction, None, &mut [Some(std::mem::take(&mut a.frame))]);
             self.next += 1;
             n += 1;
         }

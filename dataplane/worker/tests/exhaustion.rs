@@ -16,11 +16,12 @@ use dpdk::{
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::links::MAIN;
+use emu::place::worker_of;
 use emu::plan::Plan;
 use emu::units::{Direction, Instant, Nanos};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
-use worker::distribute::{Distributed, Lending, connect, owner};
+use worker::distribute::{Distributed, Lending, connect};
 use worker::dpdk_io::{DpdkIo, GIVE_UP_AFTER, PortQueues, Source};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
@@ -370,8 +371,7 @@ fn two_workers_on_two_threads_pass_frames_on_in_order() {
         received += sent.len() as u64;
         let mut last = std::collections::BTreeMap::new();
         for (key, number) in sent {
-            let ClientKey::Ip(std::net::IpAddr::V4(address)) = key else { panic!("{key}") };
-            assert_eq!(owner(&frame(address.octets()[3], 0), FORWARD, 2), *me);
+            assert_eq!(worker_of(*key, 2), *me);
             assert!(last.insert(*key, *number) < Some(*number), "{key} is out of order");
         }
     }

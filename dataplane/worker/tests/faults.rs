@@ -5,17 +5,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::key_of;
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::links::MAIN;
+use emu::place::worker_of;
 use emu::plan::Plan;
 use emu::stats::{PipeStats, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::{Clock, VirtualClock};
 use worker::command::{Handle, Report, channel};
-use worker::distribute::{DEPTH, Distributed, Lending, connect, owner};
+use worker::distribute::{DEPTH, Distributed, Lending, connect};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::run::{Idle, Worker};
 use worker::sim::{self, Arrival, Sent, SimIo};
@@ -173,7 +175,7 @@ impl PacketIo for Port {
         }
         let n = self.ring.len().min(32);
         for (_, frame) in self.ring.drain(..n) {
-            arrivals.burst(self.now, FORWARD, &mut [Some(frame)]);
+            arrivals.burst(self.now, FORWARD, None, &mut [Some(frame)]);
         }
         n
     }
@@ -251,8 +253,8 @@ fn excess_load_is_missed_and_shaped_clients_get_their_rate() {
 
 #[test]
 fn full_ring_between_workers_is_counted() {
-    let [mine, theirs] =
-        [0, 1].map(|w| (1..=20_u8).find(|c| owner(&frame(*c, 0), FORWARD, 2) == w).unwrap());
+    let [mine, theirs] = [0, 1]
+        .map(|w| (1..=20_u8).find(|c| worker_of(key_of(&frame(*c, 0), FORWARD), 2) == w).unwrap());
     const FRAMES: u32 = 3000;
     let mut both = stream(mine, FRAMES, Nanos::from_micros(100));
     both.extend(stream(theirs, FRAMES, Nanos::from_micros(100)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Many links on several workers: packets are conserved, and their fates depend on neither the
-//! number of workers nor on what happens to other links.
+//! number of workers nor on what happens to other links. The clients of `main` are spread over all
+//! workers, those of each other link are on one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use emu::engine::{Engine, Limits};
 use emu::links::{Board, MAIN};
 use emu::plan::Plan;
 use emu::rng::{Stage, Stream, StreamKey};
-use emu::rules::Rule;
+use emu::rules::{Rule, Rules};
 use emu::units::{BitRate, Direction, Instant, Nanos, Probability};
 use worker::clock::VirtualClock;
 use worker::command::{Change, Handle, Report, channel};
@@ -27,6 +28,8 @@ const MEMORY: usize = 1 << 20;
 /// Room for the clients of other links, too: clients without a slot share a pipe of each worker.
 const SLOTS: u32 = 3 * CLIENTS;
 const LIMITS: Limits = Limits::copying(MEMORY, SLOTS, 1_514);
+/// Named clients of `main`.
+const NAMES: u64 = 4;
 const CHANGES: u64 = 200;
 const BETWEEN: Nanos = Nanos::from_millis(2);
 /// How long before its instant the workers get a change.
@@ -45,12 +48,31 @@ fn plan(link: usize, variant: u64) -> Plan {
         pipe.packet_loss = Probability::new(0.01 + 0.001 * (variant % 10) as f64).into();
         pipe.delay.base = Nanos::from_millis(5 + link as u64 % 20 + n);
     }
+    if link == MAIN {
+        // Some of the clients have names, and each variant names others.
+        let mut rules = Rules::default();
+        rules.reserved = NAMES as u32;
+        for name in 0..NAMES {
+            let address = [10, 0, 0, ((name + variant) * 2 % u64::from(CLIENTS)) as u8];
+            let rule = Rule::Prefix(address.into(), 31);
+            rules.insert(rule, format!("host{name}").parse().unwrap()).unwrap();
+        }
+        plan.rules = Arc::new(rules);
+    }
     plan
 }
 
+/// The worker of a link; none for `main`, whose clients are spread.
+fn home(link: usize, workers: usize) -> Option<usize> {
+    (link != MAIN).then_some(link % workers)
+}
+
 /// 10.0.k.0/24 is of link k. Half of the second link's clients move to the third one, or not.
-fn board(moved: bool, guest: bool) -> Board {
+fn board(moved: bool, guest: bool, workers: usize) -> Board {
     let mut board = Board::default();
+    for link in 1..=GUEST {
+        board.set_home(link, link % workers);
+    }
     let mut rule = |address: [u8; 4], length, link: usize| {
         let name = format!("link{link}").parse().unwrap();
         board.insert(Rule::Prefix(address.into(), length), name, link).unwrap();
@@ -141,16 +163,16 @@ fn play(count: usize, receiver: impl Fn(&Arrival) -> usize) -> Played {
         handles.push(handle);
     }
     let add = |workers: &mut [Sim], link: usize, at: Instant| {
-        for handle in handles.iter().map(|handle| handle.of_link(link, SLOTS as usize)) {
-            let engine = handle.make(LIMITS, plan(link, 0), at).unwrap();
-            drop(handle.add_link(engine).unwrap());
-        }
+        let home = home(link, count).unwrap();
+        let handle = handles[home].of_link(link, SLOTS as usize);
+        let engine = handle.make(LIMITS, plan(link, 0), at).unwrap();
+        drop(handle.add_link(engine).unwrap());
         workers.iter_mut().for_each(|worker| _ = worker.turn());
     };
     for link in 1..LINKS {
         add(&mut workers, link, Instant::ZERO);
     }
-    let first = Arc::new(board(false, false));
+    let first = Arc::new(board(false, false, count));
     for handle in &handles {
         drop(handle.set_board(Instant::ZERO, first.clone()).unwrap());
     }
@@ -166,8 +188,10 @@ fn play(count: usize, receiver: impl Fn(&Arrival) -> usize) -> Played {
                 guest = change >= 40 && change % 8 == 0;
             }
             _ => {
-                let link = (change as usize * 7) % LINKS;
-                for handle in handles.iter().map(|handle| handle.of_link(link, 0)) {
+                let link = if change % 3 == 0 { MAIN } else { (change as usize * 7) % LINKS };
+                let home = home(link, count);
+                let its = handles.iter().enumerate().filter(|(n, _)| home.is_none_or(|h| h == *n));
+                for handle in its.map(|(_, handle)| handle.of_link(link, 0)) {
                     let (plan, generation) = (plan(link, change), change);
                     let restart = change % 5 == 0;
                     drop(handle.apply(Change { at, plan, generation, restart }).unwrap());
@@ -175,7 +199,7 @@ fn play(count: usize, receiver: impl Fn(&Arrival) -> usize) -> Played {
             }
         }
         if change % 2 == 0 {
-            let board = Arc::new(board(change % 6 == 0, guest));
+            let board = Arc::new(board(change % 6 == 0, guest, count));
             for handle in &handles {
                 drop(handle.set_board(at, board.clone()).unwrap());
             }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::key_of;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::client::ClientKey;
 use emu::delay::{DelayPlan, ExcursionPlan};
@@ -14,6 +15,7 @@ use emu::framing::Framing;
 use emu::held::HeldPlan;
 use emu::links::MAIN;
 use emu::loss::LossPlan;
+use emu::place::worker_of;
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rng::{Stage, Stream, StreamKey};
 use emu::shaper::{RatePlan, RateTrace};
@@ -23,7 +25,7 @@ use shim::{Shim, Tick};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
-use worker::distribute::{Distributed, Lending, connect, owner};
+use worker::distribute::{Distributed, Lending, connect};
 use worker::edge::Edge;
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
@@ -155,7 +157,7 @@ fn play(burst: usize, workers: usize) -> (Fates, Drops) {
     let mut all = Fates::new();
     let mut drops = BTreeMap::new();
     for w in 0..workers {
-        let mine = |a: &Arrival| owner(&a.frame, a.direction, workers) == w;
+        let mine = |a: &Arrival| worker_of(key_of(&a.frame, a.direction), workers) == w;
         let io = SimIo::new(arrivals().into_iter().filter(mine).collect(), burst);
         let engine = Engine::new(LIMITS, plan(), Instant::ZERO).unwrap();
         let clock = VirtualClock::default();

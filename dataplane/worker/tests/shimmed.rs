@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
-use emu::frame::{Frame, Label};
+use emu::frame::{Frame, Hint, Label};
+use emu::place::Place;
 use emu::plan::Plan;
 use emu::units::{Direction, Instant};
 use shim::Tick;
@@ -38,9 +39,9 @@ impl PacketIo for Port {
 
     fn receive(&mut self, _: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
         let (at, way) = self.0.at.get();
-        arrivals.burst(at, Direction::BOTH[way], &mut self.0.burst.borrow_mut());
+        arrivals.burst(at, Direction::BOTH[way], None, &mut self.0.burst.borrow_mut());
         if let Some(frame) = self.0.bare.take() {
-            arrivals.frame(at, Direction::BOTH[way], &frame, Label::NONE);
+            arrivals.frame(at, Direction::BOTH[way], None, &frame, Label::NONE);
         }
         0
     }
@@ -68,11 +69,28 @@ impl PacketIo for Port {
 struct Taken<'a>(&'a mut Engine<Shimmed<Vec<u8>>>);
 
 impl Arrivals<Shimmed<Vec<u8>>> for Taken<'_> {
-    fn frame(&mut self, at: Instant, direction: Direction, frame: &[u8], label: Label<'_>) {
+    fn place(&self, _: Instant, _: Direction, _: &[u8], _workers: usize) -> Place {
+        Place { worker: 0, link: 0, hint: Hint::None }
+    }
+
+    fn frame(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        _: Option<Place>,
+        frame: &[u8],
+        label: Label<'_>,
+    ) {
         self.0.arrive_labelled(at, direction, frame, label);
     }
 
-    fn burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<Shimmed<Vec<u8>>>]) {
+    fn burst(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        _: Option<Place>,
+        burst: &mut [Option<Shimmed<Vec<u8>>>],
+    ) {
         self.0.arrive_burst(at, direction, burst);
     }
 }

@@ -129,7 +129,7 @@ impl Ours {
         let links = self.worker.links_mut();
         for address in clients(case) {
             let frame = sim::resolving(address);
-            links.arrive(Instant::ZERO, Direction::Return, &frame, Label::NONE);
+            links.arrive(Instant::ZERO, Direction::Return, None, &frame, Label::NONE);
         }
         links.release(Instant::ZERO, usize::MAX, &mut |_: Departure<'_, _>| true);
         Ok(())

@@ -20,7 +20,7 @@ use worker::command::{Change, Changed, Waiting};
 
 use super::{BUSY, Dataplane, DataplaneError, History, KEY_BYTES, LEAD, gather, utc, utc_zero};
 use crate::current::Current;
-use crate::names::{self, ClientsError};
+use crate::names;
 
 /// Bytes of plans that are kept for repeated requests.
 const PLAN_BYTES: usize = 16 << 20;
@@ -277,7 +277,20 @@ impl Dataplane {
             Err(e) => return Err(e.into()),
         };
         let limits = envelope::remarks(&compiled, room).into_iter().map(|r| r.to_string());
-        let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
+        let mut remarks: Vec<_> =
+            envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
+        // Clients that share something have one worker.
+        let Plan { rules, beams, .. } = &compiled;
+        let shares = rules.automatic.is_some() || !beams.beams.is_empty();
+        if shares && self.home().is_none() {
+            let overtaken = self.settle_on_one_worker().await?;
+            if overtaken > 0 {
+                remarks.push(format!(
+                    "all clients moved to one worker, and {overtaken} packets that came to others \
+                     meanwhile may be overtaken"
+                ));
+            }
+        }
         let applied = model::Applied { lossy, ..model::Applied::default() };
         self.0.utc_zero.store(zero, Ordering::Relaxed);
         Ok(Ready { next: Current { plan, applied, remarks }, compiled, restart })
@@ -290,12 +303,6 @@ impl Dataplane {
         plan: &pb::Plan,
         compiled: &mut Plan,
     ) -> Result<(), DataplaneError> {
-        let workers = self.0.workers.len();
-        let Plan { rules, beams, .. } = &*compiled;
-        let is_plain = rules.is_empty() && rules.automatic.is_none() && beams.beams.is_empty();
-        if workers > 1 && !is_plain {
-            return Err(ClientsError::Workers(workers).into());
-        }
         let max = self.room().clients;
         let automatic = match history.names.are_new(plan) {
             false => 0,

@@ -2,10 +2,11 @@
 //! A link beside others: its engines in the workers, and its part of the memory.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use compile::compile;
 use emu::engine::Limits;
-use emu::links::{Board, MAX_LINKS};
+use emu::links::{Board, MAIN, MAX_LINKS};
 use emu::plan::{Plan, Room};
 use emu::units::Instant;
 use profile::{Violations, format_size};
@@ -13,9 +14,10 @@ use proto::MAIN_LINK;
 use proto::dataplane::v1 as pb;
 use thiserror::Error;
 use tonic::Status;
-use worker::command::{CommandError, MakeError};
+use worker::command::CommandError;
 
 use super::{Dataplane, DataplaneError, LEAD, utc};
+use crate::names::ClientsError;
 
 /// Why links or rules cannot be as requested.
 #[derive(Debug, Error)]
@@ -36,12 +38,13 @@ pub enum LinksError {
     )]
     Switch,
     #[error(
-        "{} for `{name}`, and at most {} are free: `main` has {}, and its profile needs {}; ask for \
-         less (--memory), set a smaller profile on `main`, or start the dataplane with more \
+        "{} for `{name}`, and at most {} are free{}: `main` has {}, and its profile needs {}; ask \
+         for less (--memory), set a smaller profile on `main`, or start the dataplane with more \
          --memory",
-        format_size(*asked), format_size(*free), format_size(*main), format_size(*needed)
+        format_size(*asked), format_size(*free), on_one_of(*workers), format_size(*main),
+        format_size(*needed)
     )]
-    Memory { name: String, asked: u64, free: u64, main: u64, needed: u64 },
+    Memory { name: String, asked: u64, free: u64, workers: usize, main: u64, needed: u64 },
     #[error("{} is less than {}, the least memory of a link: give more", format_size(*.0), format_size(*.1))]
     Small(u64, u64),
     #[error(
@@ -65,6 +68,10 @@ pub enum LinksError {
     Make(#[from] worker::command::MakeError),
     #[error("{0}")]
     Dataplane(#[from] DataplaneError),
+}
+
+fn on_one_of(workers: usize) -> String {
+    if workers == 1 { String::new() } else { format!(" on one of {workers} workers") }
 }
 
 impl From<LinksError> for Status {
@@ -110,95 +117,128 @@ impl Dataplane {
         Ok(pipes.flatten().filter_map(|pipe| pipe.held).map(|held| held.packets).sum())
     }
 
-    /// Gives so many bytes of each worker's memory away, for the link `name`.
+    /// The worker that has all clients of the link; none if all workers have some.
+    #[must_use]
+    pub fn home(&self) -> Option<usize> {
+        match self.0.machine.free().len() {
+            1 => Some(0),
+            _ => self.0.home.get().copied(),
+        }
+    }
+
+    /// Reserves so many bytes of the memory of one worker for the link `name`. Returns the worker.
     ///
     /// # Errors
     /// If this link's profile needs them, unless it was accepted as lossy, or packets are in them.
-    pub(crate) async fn lend(&self, name: &str, each: u64) -> Result<(), LinksError> {
+    pub(crate) async fn lend(&self, name: &str, bytes: u64) -> Result<usize, LinksError> {
         let name = name.to_owned();
         self.done(move |this| async move {
             let history = this.history().await;
-            let room = this.room();
             let current = &history.current;
             let needed = match compile(&current.plan) {
-                Ok(plan) if !current.applied.lossy => plan.memory(room),
+                Ok(plan) if !current.applied.lossy => plan.memory(this.room()),
                 _ => 0,
             };
-            let used = this.answers(|worker| worker.report(false)).await?;
-            let used = used.iter().map(|report| report.snapshot.store_used).max().unwrap_or(0);
-            let left = room.capacity.saturating_sub(each);
-            if left < needed.max(used) || each > room.capacity {
-                let workers = this.workers() as u64;
-                let needed = needed.max(used);
+            let reports = this.answers(|worker| worker.report(false)).await?;
+            let used = reports.iter().map(|report| report.snapshot.store_used.max(needed));
+            let free = this.machine_free();
+            // The worker with the most that can be given away.
+            let spare = free.iter().zip(used).map(|(free, used)| free.saturating_sub(used));
+            let Some((worker, spare)) = spare.enumerate().max_by_key(|(n, spare)| (*spare, !n))
+            else {
+                return Err(DataplaneError::from(CommandError::Gone).into());
+            };
+            let (main, workers) = (free[worker], free.len());
+            if bytes > spare {
+                let needed = main - spare;
                 return Err(LinksError::Memory {
                     name,
-                    asked: each * workers,
-                    free: room.capacity.saturating_sub(needed) * workers,
-                    main: room.capacity * workers,
-                    needed: needed * workers,
+                    asked: bytes,
+                    free: spare,
+                    workers,
+                    main,
+                    needed,
                 });
             }
-            this.set_capacity(left).await?;
-            Ok(())
+            this.set_free(worker, main - bytes).await?;
+            Ok(worker)
         })
         .await
     }
 
-    /// Takes bytes of each worker's memory back.
+    /// Takes back what was reserved of a worker's memory.
     ///
     /// # Errors
     /// If a worker has stalled.
-    pub(crate) async fn take_back_memory(&self, each: u64) -> Result<(), DataplaneError> {
+    pub(crate) async fn take_back_memory(
+        &self,
+        worker: usize,
+        bytes: u64,
+    ) -> Result<(), DataplaneError> {
         self.done(move |this| async move {
             let _history = this.history().await;
-            this.set_capacity(this.room().capacity + each).await
+            let free = this.machine_free().get(worker).map_or(0, |free| free + bytes);
+            this.set_free(worker, free).await
         })
         .await
     }
 
-    async fn set_capacity(&self, bytes: u64) -> Result<(), DataplaneError> {
+    fn machine_free(&self) -> Vec<u64> {
+        self.0.machine.free().clone()
+    }
+
+    /// Gives this link so much of the memory of a worker.
+    async fn set_free(&self, worker: usize, bytes: u64) -> Result<(), DataplaneError> {
         let each = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.answers(|worker| worker.set_memory(each)).await?;
-        self.0.room.lock().unwrap_or_else(PoisonError::into_inner).capacity = bytes;
+        if let Some(handle) = self.0.workers.get(worker) {
+            handle.set_memory(each)?.await.map_err(|_| CommandError::Gone)?;
+        }
+        let mut free = self.0.machine.free();
+        free[worker] = bytes;
+        // All that comes may be for one worker.
+        let least = free.iter().copied().min().unwrap_or_default();
+        self.0.room.lock().unwrap_or_else(PoisonError::into_inner).capacity = least;
         Ok(())
     }
 
-    /// Adds a link that passes everything at once to the workers. Each has `each` bytes for it,
-    /// and up to `clients` clients.
+    /// Adds a link that passes everything at once to a worker, which has `bytes` for it, and up to
+    /// `clients` clients.
     ///
     /// # Errors
-    /// If there is no memory for its engines, or a worker has stalled.
+    /// If there is no memory for its engine, or a worker has stalled.
     pub(crate) async fn add_beside(
         &self,
         name: String,
         number: usize,
-        each: u64,
+        home: usize,
+        bytes: u64,
         clients: u32,
     ) -> Result<Self, LinksError> {
         self.done(move |this| async move {
             let _history = this.history().await;
             let machine = &this.0.machine;
-            let workers: Vec<_> =
-                this.0.workers.iter().map(|it| it.of_link(number, clients as usize)).collect();
-            let memory = usize::try_from(each).unwrap_or(usize::MAX);
+            let worker =
+                this.0.workers.get(home).ok_or(DataplaneError::from(CommandError::Gone))?;
+            let worker = worker.of_link(number, clients as usize);
+            let memory = usize::try_from(bytes).unwrap_or(usize::MAX);
             let limits = Limits { memory, clients, ..machine.fixed.limits };
             let profile = profile::Catalog::built_in();
             let profile = profile.get("transparent").map(|it| it.as_proto().clone());
             let plan = pb::Plan { profile, seed: 1, ..Default::default() };
             let compiled = compile(&plan).unwrap_or_else(|_| Plan::transparent());
-            // Their processes start at one instant.
             let at = Instant(machine.clock.now());
-            let made = workers.iter().map(|worker| worker.make(limits, compiled.clone(), at));
-            let made: Vec<_> = made.collect::<Result<_, MakeError>>()?;
-            for (worker, engine) in workers.iter().zip(made) {
-                worker
-                    .add_link(engine)
-                    .map_err(DataplaneError::from)?
-                    .await
-                    .map_err(|_| DataplaneError::from(CommandError::Gone))?;
-            }
-            let room = Room { clients, capacity: each, ..this.room() };
-            Ok(this.beside(name, number, workers, room, plan, at))
+            let engine = worker.make(limits, compiled, at)?;
+            worker
+                .add_link(engine)
+                .map_err(DataplaneError::from)?
+                .await
+                .map_err(|_| DataplaneError::from(CommandError::Gone))?;
+            let room = Room { clients, capacity: bytes, workers: 1, ..this.room() };
+            let start = utc(&machine.clock, at);
+            let machine = machine.clone();
+            let link = Self::of(machine, name, number, vec![worker], room, plan, start);
+            let _ = link.0.home.set(home);
+            Ok(link)
         })
         .await
     }
@@ -230,12 +270,50 @@ impl Dataplane {
     ) -> Result<prost_types::Timestamp, DataplaneError> {
         self.done(|this| async move {
             let _history = this.history().await;
-            let clock = &this.0.machine.clock;
-            let (at, board) = (Instant(clock.now()) + LEAD, Arc::new(board));
-            let boards = this.answers(|worker| worker.set_board(at, board.clone())).await?;
-            let at = boards.iter().map(|(at, _)| *at).max().unwrap_or(at);
-            Ok(utc(clock, at))
+            let at = this.send_board(&mut *this.0.machine.board.lock().await, board).await?;
+            Ok(utc(&this.0.machine.clock, at))
         })
         .await
+    }
+
+    async fn send_board(
+        &self,
+        current: &mut Board,
+        mut board: Board,
+    ) -> Result<Instant, DataplaneError> {
+        if let Some(home) = self.home() {
+            board.set_home(MAIN, home);
+        }
+        let at = Instant(self.0.machine.clock.now()) + LEAD;
+        let shared = Arc::new(board.clone());
+        let boards = self.answers(|worker| worker.set_board(at, shared.clone())).await?;
+        *current = board;
+        Ok(boards.iter().map(|(at, _)| *at).max().unwrap_or(at))
+    }
+
+    /// Lets one worker have all clients of this link from now on. Returns the number of packets that
+    /// came to other workers meanwhile: later ones of the same clients may overtake them.
+    ///
+    /// # Errors
+    /// If other workers hold packets, which later ones of the same clients would overtake; then
+    /// nothing has changed.
+    pub(super) async fn settle_on_one_worker(&self) -> Result<u64, DataplaneError> {
+        let held = self.held_elsewhere().await?;
+        if held > 0 {
+            return Err(ClientsError::Held { workers: self.0.workers.len(), held }.into());
+        }
+        let _ = self.0.home.set(0);
+        let mut current = self.0.machine.board.lock().await;
+        let board = current.clone();
+        let at = self.send_board(&mut current, board).await?;
+        let rest = at.since(Instant(self.0.machine.clock.now()));
+        tokio::time::sleep(Duration::from_nanos(rest.0)).await;
+        self.held_elsewhere().await
+    }
+
+    /// Packets that all workers but the first one hold.
+    async fn held_elsewhere(&self) -> Result<u64, DataplaneError> {
+        let reports = self.answers(|worker| worker.report(false)).await?;
+        Ok(reports.iter().skip(1).map(|report| report.snapshot.total().held.packets).sum())
     }
 }

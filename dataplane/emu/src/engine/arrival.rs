@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: the client of a frame, and the way into its pipe.
 
-use crate::classify::{Class, ETHERNET, classify};
+use crate::classify::{Class, ETHERNET, classify, resolved};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::memory::prefetch_lines;
@@ -19,12 +19,33 @@ impl<B: Buffer> Engine<B> {
         if self.is_ruled { self.rules.owner(key, frame, direction) } else { key }
     }
 
+    /// The client of a frame, and the one that decides which worker gets it: of a reply that
+    /// resolves an address, that address's.
+    pub(crate) fn whose(&self, direction: Direction, frame: &[u8]) -> (Hint, ClientKey) {
+        match classify(frame, direction) {
+            Class::Runt | Class::Malformed => (Hint::None, ClientKey::Default),
+            Class::Client(ClientKey::Bypass) => {
+                let address = match direction {
+                    Direction::Return => resolved(frame).map(ClientKey::Ip),
+                    Direction::Forward => None,
+                };
+                let of = address.map(|key| self.owner(key, direction, frame));
+                (Hint::Key(ClientKey::Bypass), of.unwrap_or(ClientKey::Bypass))
+            }
+            Class::Client(key) => {
+                let key = self.owner(key, direction, frame);
+                (Hint::Key(key), key)
+            }
+        }
+    }
+
     /// The pipe of a frame of a known client; else [`UNKNOWN`].
     #[inline]
     fn route(&self, direction: Direction, frame: &[u8], hint: Hint) -> u32 {
         match hint {
             Hint::None => self.route_by_headers(direction, frame),
             Hint::Client { index, epoch } => self.route_by_hint(direction, frame, index, epoch),
+            Hint::Key(key) => self.route_by_key(direction, frame, key),
             Hint::Reject => UNKNOWN,
         }
     }
@@ -39,6 +60,15 @@ impl<B: Buffer> Engine<B> {
         } else {
             self.route_by_headers(direction, frame)
         }
+    }
+
+    /// The pipe of a client that exists, for a frame that can be carried.
+    #[inline(never)]
+    fn route_by_key(&self, direction: Direction, frame: &[u8], key: ClientKey) -> u32 {
+        if !(ETHERNET..=self.limits.frame as usize).contains(&frame.len()) {
+            return UNKNOWN;
+        }
+        self.index.get(key).map_or(UNKNOWN, |client| pipe_id(client, direction))
     }
 
     #[inline]
@@ -71,7 +101,10 @@ impl<B: Buffer> Engine<B> {
                 DEFAULT
             }
             Class::Client(key) => {
-                let key = self.owner(key, direction, frame);
+                let key = match hint {
+                    Hint::Key(key) => key,
+                    _ => self.owner(key, direction, frame),
+                };
                 match self.index.get(key) {
                     Some(id) => id,
                     None => self.place(key, direction),
@@ -105,7 +138,19 @@ impl<B: Buffer> Engine<B> {
     /// A burst of frames arrived at `at` on the ingress port of `direction`. Buffers that the
     /// link keeps are taken out.
     pub fn arrive_burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {
+        self.arrive_burst_hinted(at, direction, burst, Hint::None);
+    }
+
+    /// As [`Engine::arrive_burst`]; `hint`, if any, goes before those of the frames' labels.
+    pub(crate) fn arrive_burst_hinted(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        burst: &mut [Option<B>],
+        hint: Hint,
+    ) {
         self.now = self.now.max(at);
+        let hinted = |label: Hint| if hint == Hint::None { label } else { hint };
         for part in burst.chunks_mut(BURST) {
             // First the pipes, then the tails of their queues: each step prefetches for
             // the next one. Of consecutive frames of one pipe only the first needs that.
@@ -113,7 +158,7 @@ impl<B: Buffer> Engine<B> {
             let mut last = UNKNOWN;
             for (id, buffer) in ids.iter_mut().zip(&*part) {
                 let Some(b) = buffer else { continue };
-                *id = self.route(direction, b.bytes(), b.label().hint);
+                *id = self.route(direction, b.bytes(), hinted(b.label().hint));
                 if *id != last {
                     last = *id;
                     prefetch_lines(&self.slots, last as usize, usize::MAX);
@@ -132,6 +177,7 @@ impl<B: Buffer> Engine<B> {
                 let Some(b) = buffer.as_ref() else { continue };
                 if b.bytes().len() > self.limits.copy_break as usize {
                     let Label { hint, tag } = b.label();
+                    let hint = hinted(hint);
                     // The buffer that holds it may be taken.
                     let copy;
                     let tag = if tag.is_empty() {
@@ -142,7 +188,9 @@ impl<B: Buffer> Engine<B> {
                     };
                     self.take_in(id, direction, Frame::Buffer(buffer), Label { hint, tag });
                 } else {
-                    self.take_in(id, direction, Frame::Bytes(b.bytes()), b.label());
+                    let Label { hint, tag } = b.label();
+                    let label = Label { hint: hinted(hint), tag };
+                    self.take_in(id, direction, Frame::Bytes(b.bytes()), label);
                 }
             }
         }

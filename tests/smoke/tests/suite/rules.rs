@@ -6,9 +6,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use emu::client::ClientKey;
+use emu::place::worker_of;
 use smoke::cpus::Cpus;
-use smoke::linkctl::Linkctl;
-use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed};
+use smoke::linkctl::{Linkctl, REFUSED};
+use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
 use super::{
@@ -145,13 +147,15 @@ const BACKLOG_BPS: u64 = 16_000_000;
 const SHARE_TOLERANCE: f64 = 0.0095;
 
 pub fn backlogged_clients_share_beam_by_weight(cpus: &Cpus) -> anyhow::Result<()> {
-    on_bed(cpus, emulator(2), |bed| {
+    on_bed(cpus, Options { workers: 2, ..emulator(5) }, |bed| {
         let linkctl = bed.linkctl()?;
         linkctl.set_profile(&written(bed, "twenty.toml", &link("twenty", TWENTY))?, SEED)?;
-        linkctl.change(&["clients", "set", &written(bed, "beam.toml", BEAM)?])?;
-        linkctl.mark()?;
         let duration = Duration::from_secs(SECONDS);
         let flow = |to| Flow { to, rate_bps: BACKLOG_BPS, frame_bytes: FRAME_BYTES, duration };
+        let beam = written(bed, "beam.toml", BEAM)?;
+        let set = ["clients", "set", &beam];
+        moved_to_one_worker(bed, &linkctl, &set)?;
+        linkctl.mark()?;
         let flows: Vec<Flow> = (0..2).map(|client| flow(udp_at(bed, client))).collect();
         let Delivery { received, stats, .. } = deliver(bed, flows)?;
         had_room(bed.client())?;
@@ -164,4 +168,25 @@ pub fn backlogged_clients_share_beam_by_weight(cpus: &Cpus) -> anyhow::Result<()
         let (low, high) = (3.0 * (1.0 - SHARE_TOLERANCE), 3.0 * (1.0 + SHARE_TOLERANCE));
         within("three times the weight, times the rate", three / one, low, high)
     })
+}
+
+/// Clients that share a beam move to one worker, unless another one holds packets.
+fn moved_to_one_worker(bed: &Testbed, linkctl: &Linkctl, set: &[&str]) -> anyhow::Result<()> {
+    let (rate_bps, duration) = (2 * BACKLOG_BPS, Duration::from_secs(1));
+    let flow = |to| Flow { to, rate_bps, frame_bytes: FRAME_BYTES, duration };
+    let other =
+        |client: &usize| worker_of(ClientKey::Ip(bed.client_address(*client).into()), 2) > 0;
+    let flows: Vec<Flow> = (0..5).filter(other).map(|client| flow(udp_at(bed, client))).collect();
+    ensure!(!flows.is_empty(), "the first worker has all clients");
+    let receivers = receivers(bed, &flows)?;
+    let sender = Sender::start(bed.server(), SERVER, flows);
+    std::thread::sleep(duration / 2);
+    let outcome = linkctl.run(set)?;
+    let words = "which later ones would overtake: try again when the link is idle";
+    ensure!(outcome.code() == REFUSED && outcome.stderr.contains(words), "{outcome:?}");
+    sender.finish()?;
+    drained(linkctl)?;
+    receivers.into_iter().try_for_each(|receiver| receiver.finish().map(drop))?;
+    linkctl.change(set)?;
+    Ok(())
 }

@@ -2,17 +2,15 @@
 //! Several workers emulate one link: every client has its rate, in order and without loss.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use emu::units::Direction;
-use etherparse::PacketBuilder;
+use emu::client::ClientKey;
+use emu::place::worker_of;
 use smoke::cpus::Cpus;
 use smoke::iperf::Plan;
 use smoke::ping::Ping;
 use smoke::testbed::{Options, SERVER};
-use worker::distribute::owner;
 
 use super::download::{each_flow_in_order, observed};
 use super::{
@@ -33,23 +31,14 @@ const SLOT_MS: f64 = 41.43;
 const HOSTS_MS: f64 = 5.0;
 const DOWNLOAD: Duration = Duration::from_secs(5);
 
-/// The worker that owns a client.
-fn owner_of(client: Ipv4Addr) -> anyhow::Result<usize> {
-    let mut frame = Vec::new();
-    PacketBuilder::ethernet2([2; 6], [4; 6])
-        .ipv4(SERVER.octets(), client.octets(), 64)
-        .udp(1, 1)
-        .write(&mut frame, &[])?;
-    Ok(owner(&frame, Direction::Forward, WORKERS))
-}
-
 pub fn two_workers_emulate_one_link(cpus: &Cpus) -> anyhow::Result<()> {
     // Each worker can hold the largest amount of the profile.
     let memory = "4 GiB".to_owned();
     let options = Options { workers: WORKERS, memory, ..emulator(CLIENTS) };
     on_bed(cpus, options, |bed| {
-        let owners = (0..usize::from(CLIENTS)).map(|c| owner_of(bed.client_address(c)));
-        let owners = owners.collect::<anyhow::Result<BTreeSet<_>>>()?;
+        let clients =
+            (0..usize::from(CLIENTS)).map(|c| ClientKey::Ip(bed.client_address(c).into()));
+        let owners: BTreeSet<_> = clients.map(|client| worker_of(client, WORKERS)).collect();
         ensure!(owners.len() == WORKERS, "only workers {owners:?} own a client");
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("viasat2-pings", SEED)?;
